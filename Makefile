@@ -1,0 +1,62 @@
+# The commands of README and CONTRIBUTING. Each does the set-up it needs; steps that are done are not repeated.
+# Variables: JOBS, how many compilers or tests run at once.
+
+# A compiler that sees ATen takes up to 2 GB.
+JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | getline n; \
+	j = m < n ? m : n; print j < 1 ? 1 : j}' /proc/meminfo)
+SOURCES = $(shell find shardwise tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
+CMAKE = .venv/bin/cmake
+CTEST = .venv/bin/ctest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test build build-tests demo test bench format check-format check-tidy check-asan check-tsan clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup:
+	@tools/setup
+
+setup-test:
+	@tools/setup test
+
+build: setup ## the program, build/shardwise
+	@$(CMAKE) --preset release >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise
+
+build-tests: setup-test
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS)
+
+demo: build ## train on a real corpus with TP=2 and SP, generate, compare with TP=1
+	@tools/demo
+
+test: build-tests ## every test
+	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
+
+bench: build-tests ## ours and PyTorch side by side
+	@.venv-test/bin/python benchmarks/run.py
+
+format: setup ## lay out the sources
+	@.venv/bin/clang-format -i $(SOURCES)
+
+check-format: setup ## fail if `make format` would change anything
+	@.venv/bin/clang-format --dry-run -Werror $(SOURCES)
+
+check-tidy: ## clang-tidy over the sources of shardwise/
+	@tools/setup tidy
+	@$(CMAKE) --preset tidy >/dev/null
+	@find shardwise -name '*.cpp' ! -name '*_isa.cpp' | xargs -n 1 -P $(JOBS) .venv/bin/clang-tidy -p build-tidy --quiet
+
+check-asan: setup-test ## every test with the address and undefined behaviour sanitizers
+	@$(CMAKE) --preset asan >/dev/null
+	@$(CMAKE) --build --preset asan -j $(JOBS)
+	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
+
+check-tsan: setup-test ## the tests of base and comm with the thread sanitizer
+	@$(CMAKE) --preset tsan >/dev/null
+	@$(CMAKE) --build --preset tsan -j $(JOBS) --target base_test comm_test
+	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(base|comm)\.'
+
+clean: ## remove what was built; the environments stay
+	@rm -rf build build-debug build-asan build-tsan build-tidy

@@ -1,0 +1,182 @@
+"""Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
+
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [--rounds N] [--steps N]
+
+train_step and gated_mlp: every contender's processes live for the whole run and take turns, so that a noisy machine is
+noisy for all alike.
+The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
+memory: every case is trained once; rounds and steps do not apply.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+
+
+class Contender:
+    """The processes of one side; rank 0's answer counts."""
+
+    def __init__(self, name, command, ranks, threads):
+        self.name = name
+        self.seconds = []
+        self.last = {}
+        job = f"bench-{os.getpid()}-{name}"
+        port = 20000 + (os.getpid() * 7 + len(name)) % 20000
+        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                           env=self.environment(rank, ranks, threads, job, port))
+                          for rank in range(ranks)]
+
+    @staticmethod
+    def environment(rank, ranks, threads, job, port):
+        ours = {"SHARDWISE_RANK": rank, "SHARDWISE_WORLD_SIZE": ranks, "SHARDWISE_JOB": job, "SHARDWISE_THREADS": threads}
+        theirs = {"RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                  "OMP_NUM_THREADS": threads}
+        return os.environ | {key: str(value) for key, value in (ours | theirs).items()}
+
+    def take_turn(self, steps):
+        for process in self.processes:
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+        answers = [process.stdout.readline() for process in self.processes]
+        if not all(answers):
+            sys.exit(f"bench: {self.name} ended early")
+        self.last = json.loads(answers[0])
+        return self.last["seconds"] / steps
+
+    def close(self):
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+def interleave(contenders, rounds, steps):
+    for contender in contenders:
+        contender.take_turn(2)  # warm-up
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            contender.seconds.append(contender.take_turn(steps))
+        print(f"\rround {number + 1}/{rounds}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for contender in contenders:
+        contender.close()
+
+
+def ratio(slower, faster):
+    """Median over rounds of slower/faster, with its quartiles."""
+    ratios = sorted(a / b for a, b in zip(slower.seconds, faster.seconds))
+    return statistics.median(ratios), ratios[len(ratios) // 4], ratios[(3 * len(ratios)) // 4]
+
+
+def report(title, contenders, comparisons):
+    lines = [f"### {title}", "", "| contender | ms per step, median | best |", "|---|---|---|"]
+    for c in contenders:
+        lines.append(f"| {c.name} | {statistics.median(c.seconds) * 1e3:.1f} | {min(c.seconds) * 1e3:.1f} |")
+    lines += ["", "| ratio | median | quartiles | target | |", "|---|---|---|---|---|"]
+    for text, slower, faster, target in comparisons:
+        middle, low, high = ratio(slower, faster)
+        verdict = "" if target is None else "met" if middle >= target else f"missed by {target - middle:.2f}"
+        lines.append(f"| {text} | {middle:.2f}× | {low:.2f}–{high:.2f} | {f'{target:.2f}×' if target else '—'} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def train_step(rounds, steps):
+    python = [sys.executable, str(ROOT / "benchmarks" / "peers.py")]
+    ours = [str(BUILD / "benchmarks" / "bench_train_step")]
+    sp = Contender("shardwise TP=2+SP, 1 thread a rank", ours + ["sp"], 2, 1)
+    tp = Contender("shardwise TP=2, 1 thread a rank", ours + ["tp"], 2, 1)
+    one = Contender("shardwise TP=1, 2 threads", ours + ["sp"], 1, 2)
+    eager = Contender("PyTorch eager, 2 threads", python + ["eager"], 1, 2)
+    dtensor = Contender("PyTorch DTensor TP=2+SP, Gloo, 1 thread a rank", python + ["dtensor"], 2, 1)
+    contenders = [sp, eager, dtensor, tp, one]
+    interleave(contenders, rounds, steps)
+    return report("Training step: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4, fp32",
+                  contenders, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.05),
+                               ("PyTorch DTensor / ours TP=2+SP", dtensor, sp, 1.35),
+                               ("PyTorch eager / ours TP=2", eager, tp, None),
+                               ("PyTorch eager / ours TP=1", eager, one, None)])
+
+
+def gated_mlp(rounds, steps):
+    sections = []
+    for dtype in ("fp32", "bf16"):
+        ours = [str(BUILD / "benchmarks" / "bench_gated_mlp"), dtype]
+        two = Contender("shardwise TP=2+SP", ours + ["sp"], 2, 1)
+        plain = Contender("shardwise TP=2", ours + ["tp"], 2, 1)
+        one = Contender("shardwise TP=1", ours + ["sp"], 1, 1)
+        eager = Contender("PyTorch eager", [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "mlp", dtype], 1, 1)
+        contenders = [two, one, plain, eager]
+        interleave(contenders, rounds, steps)
+        sections.append(report(f"Gated MLP 4096 × 11008, forward and backward, batch 16 × 128, {dtype}, 1 thread a rank",
+                               contenders, [("TP=1 / TP=2+SP", one, two, 1.95), ("TP=1 / TP=2", one, plain, 1.95),
+                                            ("PyTorch eager / ours TP=1", eager, one, None)]))
+    return "\n".join(sections)
+
+
+def memory():
+    """Peak of each rank of real training processes, by the counting allocator, beside the formula."""
+    text = [str(ROOT / "shardwise")]
+    lines = ["| preset, s, b, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
+    for preset, length, batch, tp, flags in [("tiny", 256, 4, 1, []), ("tiny", 256, 4, 2, []),
+                                             ("tiny", 256, 4, 2, ["--no-sequence-parallel"]), ("tiny", 256, 4, 3, []),
+                                             ("small", 512, 4, 2, []), ("small", 512, 4, 2, ["--dtype", "bf16"])]:
+        command = [str(BUILD / "shardwise"), "train", "--text", *text, "--preset", preset, "--seq-len", str(length),
+                   "--batch-size", str(batch), "--steps", "3", "--tp", str(tp), "--json", *flags]
+        summary = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        for rank in summary["ranks"]:
+            measured, formula = rank["peak_memory_bytes"], rank["expected_peak_memory_bytes"]
+            lines.append(f"| {preset}, {length}, {batch}, {tp} {' '.join(flags)} | {rank['rank']} | {measured:,} | {formula:,} "
+                         f"| {measured / formula - 1:+.2%} |")
+    return "### Peak memory per rank, target within 5 % of the formula\n\n" + "\n".join(lines) + "\n"
+
+
+TURNS = "Contenders take turns; a ratio is the median over rounds."
+# Every bench with its options' defaults and how it was measured.
+BENCHES = {
+    "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
+    "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
+    "memory": (memory, {}, "Each row's training ran once, 3 steps; measured is what the rank's allocators counted at most."),
+}
+
+
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def cpu_family():
+    return next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                 if line.startswith("cpu family")), "?")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", choices=list(BENCHES))
+    parser.add_argument("--rounds", type=int, help="turns of every contender (default: 15)")
+    parser.add_argument("--steps", type=int, help="steps of a turn (default: 2 in train_step, 1 in gated_mlp)")
+    options = parser.parse_args()
+    today = datetime.date.today().isoformat()
+    for what in options.what or BENCHES:
+        bench, defaults, how = BENCHES[what]
+        used = {name: getattr(options, name) or default for name, default in defaults.items()}
+        text = bench(**used)
+        command = " ".join(["benchmarks/run.py", what] + [f"--{name} {value}" for name, value in used.items()])
+        head = (f"# {what}, {today}\n\nCPU: {cpu_name()} (family {cpu_family()}), {os.cpu_count()} cores. "
+                f"Command: `{command}`. {how}\n\n")
+        path = ROOT / "benchmarks" / "results" / f"{today}-{os.uname().machine}-{what}.md"
+        path.write_text(head + text)
+        print(head + text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

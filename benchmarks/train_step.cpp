@@ -1,0 +1,76 @@
+// One rank of the training-step benchmark: forward, backward, sync, norm, clip, AdamW on random bytes.
+//
+//   bench_train_step [tp|sp]    shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s
+//   256, b 4
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randint.h>
+
+#include <fmt/format.h>
+
+#include "benchmarks/worker.h"
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/model/llama.h"
+#include "shardwise/train/optimizer.h"
+
+namespace {
+
+using namespace shardwise;
+
+constexpr int64_t kLength = 256, kBatch = 4;
+
+model::Config shape() {
+  model::Config config;
+  config.vocab_size = 32000;
+  config.hidden_size = 512;
+  config.intermediate_size = 1376;
+  config.num_hidden_layers = 8;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 4;
+  config.head_dim = 64;
+  config.max_position_embeddings = kLength;
+  return config;
+}
+
+/// The same on every rank.
+at::Tensor random_ids() {
+  return at::randint(0, 32000, {kLength, kBatch}, at::make_generator<at::CPUGeneratorImpl>(7), at::kLong);
+}
+
+template <nn::ResidualStream Stream>
+void run(const comm::Group& group) {
+  model::LlamaWeights weights(shape(), group, at::kFloat);
+  weights.initialise_(/*seed=*/1);
+  const model::Llama<Stream> llama(weights);
+  const auto specs = weights.specs<Stream>();
+  train::AdamW optimizer(weights.roles(), {});
+  const at::Tensor ids = random_ids();
+  int64_t step_number = 0;
+  double loss_value = 0;
+  const auto step = [&] {
+    for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
+    const nn::Step context(group, kLength);
+    const auto loss = llama.loss(ids, ids, kLength * kBatch, context);
+    loss.local().backward();
+    parallel::sync_gradients_(specs, group);
+    const double norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
+    parallel::clip_gradients_(specs, norm, /*max_norm=*/1.0);
+    optimizer.step_(++step_number, /*learning_rate=*/1e-4);
+    loss_value = loss.local().template item<double>();
+  };
+  bench::serve(group, step, [&] {
+    const auto* shared = group.symmetric();
+    return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
+                       group.counters().busy_ns * 1e-9,
+                       base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  base::keep_freed_memory();
+  base::install_memory_counter();
+  const comm::Group group = bench::join(comm::place_from_environment());
+  const bool is_sequence_parallel = argc < 2 || std::string(argv[1]) == "sp";
+  is_sequence_parallel ? run<nn::Sharded<nn::kSequence>>(group) : run<nn::Invariant>(group);
+}

@@ -1,0 +1,10 @@
+// What nearly every source of the upper rooms needs; nothing of our own, so that it is compiled once.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>

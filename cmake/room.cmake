@@ -1,0 +1,45 @@
+# A room is one folder and one static library. Links are explicit and point downwards only (tools/check_layers).
+#
+#   shardwise_room(nn LINKS parallel kernels)
+#
+# `<name>_isa.cpp` files are compiled once per instruction set with SHARDWISE_ISA naming the namespace, and chosen
+# at run time; they include no library header, so that no inline function of theirs is shared with other files.
+
+set(SHARDWISE_ISA_FLAGS_baseline "")
+set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
+    -mprefer-vector-width=512)
+
+function(shardwise_room room)
+  cmake_parse_arguments(ROOM "" "" "LINKS;SOURCES;EXCEPT" ${ARGN})
+  set(sources "")
+  foreach(pattern "${room}/*.cpp" ${ROOM_SOURCES})
+    file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/${pattern}")
+    list(APPEND sources ${found})
+  endforeach()
+  foreach(pattern ${ROOM_EXCEPT})
+    file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/${pattern}")
+    list(REMOVE_ITEM sources ${found} "")
+  endforeach()
+  set(isa_sources ${sources})
+  list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_isa|main)\\.cpp$")
+  if(NOT sources)
+    add_library(${room} INTERFACE)
+    target_link_libraries(${room} INTERFACE ${ROOM_LINKS})
+    return()
+  endif()
+  add_library(${room} STATIC ${sources})
+  target_include_directories(${room} PUBLIC "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${room} PUBLIC ${ROOM_LINKS})
+  if(isa_sources)
+    foreach(isa baseline avx2 avx512)
+      add_library(${room}_${isa} OBJECT ${isa_sources})
+      target_include_directories(${room}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
+      target_compile_definitions(${room}_${isa} PRIVATE SHARDWISE_ISA=${isa})
+      target_compile_options(${room}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
+      target_sources(${room} PRIVATE $<TARGET_OBJECTS:${room}_${isa}>)
+    endforeach()
+  endif()
+  shardwise_precompiled_header(${room})
+endfunction()

@@ -1,0 +1,23 @@
+// Time that only goes forward, and how long times are written for people.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace shardwise::base {
+
+/// Seconds since construction or the last restart.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double milliseconds() const { return seconds() * 1e3; }
+  void restart() { start_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// "0:07", "12:34", "3:05:00", "2 d 03:00:00"; rounded to whole seconds.
+std::string format_duration(double seconds);
+
+}  // namespace shardwise::base

@@ -1,0 +1,226 @@
+#include "shardwise/base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace shardwise::base {
+namespace {
+
+// Linux moves at most 0x7ffff000 bytes a call.
+constexpr int64_t kMostBytesAtOnce = int64_t{1} << 30;
+
+std::string reason_of(int error_number) {
+  if (error_number == ENOSPC) return "no room left on the disk; free some or choose another folder";
+  return std::strerror(error_number);
+}
+
+template <typename Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
+
+void check(bool is_done, const char* op, const std::string& path) {
+  if (!is_done) throw FileError(op, path, errno);
+}
+
+std::string parent_of(const std::string& path) {
+  // "a/b/" names b: its parent is a.
+  std::filesystem::path clean(path);
+  if (!clean.has_filename()) clean = clean.parent_path();
+  const std::string parent = clean.parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string temporary_beside(const std::string& path) {
+  return path + ".tmp" + std::to_string(getpid());
+}
+
+}  // namespace
+
+FileError::FileError(const std::string& op, std::string path, const std::string& reason)
+    : c10::Error(c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                 op + " " + path + ": " + reason),
+      path_(std::move(path)),
+      error_number_(0) {}
+
+FileError::FileError(const std::string& op, std::string path, int error_number)
+    : FileError(op, std::move(path), reason_of(error_number)) {
+  error_number_ = error_number;
+}
+
+File File::open_to_read(const std::string& path) {
+  // O_NONBLOCK: a FIFO without a writer must not stop us before we can refuse it.
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  TORCH_CHECK_VALUE(descriptor >= 0, "read ", path, ": must be a readable file; got: ", std::strerror(errno));
+  File file(path, descriptor);
+  struct stat status {};
+  const bool is_regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
+                    S_ISDIR(status.st_mode) ? "a folder" : "something else");
+  return file;
+}
+
+File File::create(const std::string& path) {
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
+  check(descriptor >= 0, "create", path);
+  return {path, descriptor};
+}
+
+File File::open_to_write(const std::string& path) {
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
+  check(descriptor >= 0, "open", path);
+  return {path, descriptor};
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  check(::fstat(descriptor_, &status) == 0, "stat", path_);
+  return status.st_size;
+}
+
+void File::read(int64_t offset, int64_t length, void* dst) const {
+  auto* to = static_cast<char*>(dst);
+  while (length > 0) {
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(descriptor_, to, std::min(length, kMostBytesAtOnce), offset); });
+    TORCH_CHECK_VALUE(got >= 0, "read ", path_, ": must be readable; got: ", std::strerror(errno));
+    TORCH_CHECK_VALUE(got > 0, "read ", path_, ": must hold ", length, " bytes at ", offset,
+                      "; got a file of ", size(), "; it is truncated");
+    to += got, offset += got, length -= got;
+  }
+}
+
+void File::write(int64_t offset, int64_t length, const void* src) const {
+  auto* from = static_cast<const char*>(src);
+  while (length > 0) {
+    const ssize_t done = uninterrupted(
+        [&] { return ::pwrite(descriptor_, from, std::min(length, kMostBytesAtOnce), offset); });
+    check(done >= 0, "write", path_);
+    from += done, offset += done, length -= done;
+  }
+}
+
+void File::allocate(int64_t bytes) const {
+  check(uninterrupted([&] { return ::ftruncate(descriptor_, bytes); }) == 0, "resize", path_);
+  if (bytes == 0) return;
+  int error_number = EINTR;  // posix_fallocate returns the error and leaves errno alone
+  while (error_number == EINTR) error_number = ::posix_fallocate(descriptor_, 0, bytes);
+  if (error_number != 0) throw FileError("allocate", path_, error_number);
+}
+
+void File::sync() const {
+  check(uninterrupted([&] { return ::fsync(descriptor_); }) == 0, "sync", path_);
+}
+
+std::string read_text(const std::string& path, int64_t most_bytes) {
+  const File file = File::open_to_read(path);
+  const int64_t bytes = file.size();
+  TORCH_CHECK_VALUE(bytes <= most_bytes, "read ", path, ": must be at most ", most_bytes, " bytes; got ",
+                    bytes);
+  std::string text(bytes, '\0');
+  file.read(0, bytes, text.data());
+  return text;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::string temporary = temporary_beside(path);
+  remove_all(temporary);
+  try {
+    const File file = File::create(temporary);
+    file.write(0, static_cast<int64_t>(text.size()), text.data());
+    file.sync();
+    base::rename(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+void make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw FileError("make folder", path, error.value());
+}
+
+void remove_all(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) throw FileError("remove", path, error.value());
+}
+
+void sync_folder(const std::string& path) {
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  check(descriptor >= 0, "open folder", path);
+  const bool is_synced = uninterrupted([&] { return ::fsync(descriptor); }) == 0;
+  const int error_number = errno;
+  ::close(descriptor);
+  // Some file systems have nothing to sync for folders and say so.
+  if (!is_synced && error_number != EINVAL) throw FileError("sync folder", path, error_number);
+}
+
+void rename(const std::string& from, const std::string& to) {
+  check(::rename(from.c_str(), to.c_str()) == 0, "rename to", to);
+  sync_folder(parent_of(to));
+}
+
+void flip_link(const std::string& link, const std::string& target) {
+  const std::string temporary = temporary_beside(link);
+  remove_all(temporary);
+  check(::symlink(target.c_str(), temporary.c_str()) == 0, "link", temporary);
+  try {
+    base::rename(temporary, link);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void check_writable_folder(const std::string& folder) {
+  try {
+    make_folders(folder);
+    const std::string probe = temporary_beside(folder + "/.writable");
+    remove_all(probe);
+    const File file = File::create(probe);
+    ::unlink(probe.c_str());
+  } catch (const FileError& error) {
+    TORCH_CHECK_VALUE(false, "save folder ", folder, ": must be a folder that files can be created in; got: ",
+                      error.what_without_backtrace());
+  }
+}
+
+}  // namespace shardwise::base

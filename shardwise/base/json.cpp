@@ -1,0 +1,102 @@
+#include "shardwise/base/json.h"
+
+#include <c10/util/Exception.h>
+
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace shardwise::base {
+
+using nlohmann::json;
+
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+json parse_json(const std::string& text, const std::string& where) {
+  std::vector<std::set<std::string>> names;  // of the objects that are open
+  const auto on_event = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) names.emplace_back();
+    if (event == json::parse_event_t::object_end) names.pop_back();
+    if (event == json::parse_event_t::key) {
+      TORCH_CHECK_VALUE(names.back().insert(value.get<std::string>()).second, where, ": ", shown(value),
+                        " must be given once; got it twice");
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, on_event);
+  } catch (const json::exception& error) {
+    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + error.what());
+  }
+}
+
+Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+  // "config.json: " and "config.json: rope_scaling." as subjects of a sentence.
+  const std::string subject = where_.substr(0, where_.find_last_not_of(" .") + 1);
+  TORCH_CHECK_VALUE(object.is_object(), subject, " must be a JSON object; got ", shown(object));
+}
+
+const json* Fields::find(const char* name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+int64_t Fields::integer(const char* name) const {
+  return to_integer(required(name), name);
+}
+
+double Fields::number(const char* name) const {
+  const json& value = required(name);
+  check(value.is_number(), name, "a number", value);
+  return value.get<double>();
+}
+
+std::string Fields::text(const char* name) const {
+  const json& value = required(name);
+  check(value.is_string(), name, "a string", value);
+  return value.get<std::string>();
+}
+
+void Fields::or_integer(const char* name, int64_t& value) const {
+  if (find(name)) value = integer(name);
+}
+
+void Fields::or_number(const char* name, double& value) const {
+  if (find(name)) value = number(name);
+}
+
+void Fields::or_text(const char* name, std::string& value) const {
+  if (find(name)) value = text(name);
+}
+
+void Fields::or_flag(const char* name, bool& value) const {
+  const json* field = find(name);
+  if (!field) return;
+  check(field->is_boolean(), name, "true or false", *field);
+  value = field->get<bool>();
+}
+
+int64_t Fields::to_integer(const json& value, const char* name) const {
+  const bool is_whole = value.is_number_integer();
+  check(is_whole, name, "a whole number", value);
+  const bool fits =
+      !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+  check(fits, name, "below 2^63", value);
+  return value.get<int64_t>();
+}
+
+const json& Fields::required(const char* name) const {
+  const json* field = find(name);
+  TORCH_CHECK_VALUE(field, label(name), " must be given; got none");
+  return *field;
+}
+
+void Fields::check(bool is_met, const char* name, const char* rule, const json& value) const {
+  TORCH_CHECK_VALUE(is_met, label(name), " must be ", rule, "; got ", shown(value));
+}
+
+}  // namespace shardwise::base

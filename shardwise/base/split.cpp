@@ -1,0 +1,134 @@
+#include "shardwise/base/split.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace shardwise::base {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) {  // FNV-1a over 8-byte words
+  return (hash ^ value) * 0x100000001b3ull;
+}
+
+}  // namespace
+
+Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
+    : name_(std::move(name)), size_(size), ranges_(std::move(ranges)), hash_(0xcbf29ce484222325ull) {
+  for (const Range& range : ranges_) hash_ = mix(mix(hash_, range.begin), range.end);
+  hash_ = mix(hash_, size_);
+}
+
+Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
+  TORCH_CHECK_VALUE(size >= 0 && ranks >= 1 && granule >= 1, "split ", name,
+                    ": size >= 0, ranks >= 1 and granule >= 1; got ", size, ", ", ranks, ", ", granule);
+  const int64_t units = (size + granule - 1) / granule;
+  const int64_t share = units / ranks, remainder = units % ranks;
+  std::vector<Range> ranges;
+  int64_t begin = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t end = std::min(size, begin + (share + (rank < remainder)) * granule);
+    ranges.push_back({begin, end});
+    begin = end;
+  }
+  return {std::move(name), size, std::move(ranges)};
+}
+
+Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
+  TORCH_CHECK_VALUE(kv_heads >= 1 && query.size() % kv_heads == 0,
+                    "kv heads: must divide the query heads; got ", kv_heads, " for ", query.size());
+  const int64_t group = query.size() / kv_heads;
+  std::vector<Range> ranges;
+  for (int rank = 0; rank < query.ranks(); ++rank) {
+    const Range heads = query.range(rank);
+    const int64_t begin = heads.begin / group;
+    ranges.push_back(heads.empty() ? Range{begin, begin} : Range{begin, (heads.end + group - 1) / group});
+  }
+  return {"kv_heads", kv_heads, std::move(ranges)};
+}
+
+int64_t Split::largest() const {
+  int64_t largest = 0;
+  for (const Range& range : ranges_) largest = std::max(largest, range.size());
+  return largest;
+}
+
+bool Split::is_uniform() const {
+  return std::all_of(ranges_.begin(), ranges_.end(),
+                     [&](const Range& r) { return r.size() == ranges_[0].size(); });
+}
+
+bool Split::is_partition() const {
+  const int64_t held = std::accumulate(ranges_.begin(), ranges_.end(), int64_t{0},
+                                       [](int64_t sum, const Range& r) { return sum + r.size(); });
+  return held == size_;
+}
+
+std::vector<int> Split::holders(int64_t index) const {
+  std::vector<int> ranks_holding;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (ranges_[rank].begin <= index && index < ranges_[rank].end) ranks_holding.push_back(rank);
+  }
+  return ranks_holding;
+}
+
+Range Split::owned(int rank) const {
+  // Ranges ascend, so what lower ranks hold of this range is a prefix of it.
+  Range range = ranges_.at(rank);
+  for (int lower = 0; lower < rank; ++lower) {
+    if (!ranges_[lower].empty()) range.begin = std::max(range.begin, std::min(ranges_[lower].end, range.end));
+  }
+  return range;
+}
+
+Range Segment::range(int rank) const {
+  const Range heads = split.range(rank);
+  return {heads.begin * unit, heads.end * unit};
+}
+
+Range Segment::owned(int rank) const {
+  const Range heads = split.owned(rank);
+  return {heads.begin * unit, heads.end * unit};
+}
+
+bool ShardRule::is_partition() const {
+  return std::all_of(segments.begin(), segments.end(),
+                     [](const Segment& s) { return s.split.is_partition(); });
+}
+
+int64_t ShardRule::local_size(int rank) const {
+  int64_t size = 0;
+  for (const Segment& segment : segments) size += segment.range(rank).size();
+  return size;
+}
+
+std::vector<int64_t> ShardRule::local_shape(std::vector<int64_t> global_shape, int rank) const {
+  if (!is_replicated()) global_shape.at(dim) = local_size(rank);
+  return global_shape;
+}
+
+std::vector<ShardRule::Piece> ShardRule::pieces(int rank) const {
+  std::vector<Piece> pieces;
+  int64_t segment_begin = 0, local_begin = 0;
+  for (const Segment& segment : segments) {
+    const Range range = segment.range(rank);
+    pieces.push_back({segment_begin + range.begin, local_begin, range.size()});
+    segment_begin += segment.size();
+    local_begin += range.size();
+  }
+  return pieces;
+}
+
+std::vector<ShardRule::Piece> ShardRule::owned_pieces(int rank) const {
+  std::vector<Piece> owned = pieces(rank);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int64_t skipped = segments[i].owned(rank).begin - segments[i].range(rank).begin;
+    owned[i].global_begin += skipped;
+    owned[i].local_begin += skipped;
+    owned[i].size = segments[i].owned(rank).size();
+  }
+  return owned;
+}
+
+}  // namespace shardwise::base

@@ -1,0 +1,35 @@
+#include "shardwise/checkpoint/agreement.h"
+
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+
+#include <exception>
+
+namespace shardwise::checkpoint {
+namespace {
+
+/// The highest of the ranks that failed, or −1.
+int64_t failed_rank(const comm::Group& group, bool has_failed) {
+  const int64_t own = has_failed ? group.rank() : -1;
+  return group.all_reduce(at::full({1}, own, at::kLong), comm::Reduce::max).item<int64_t>();
+}
+
+}  // namespace
+
+void on_all_or_none(const comm::Group& group, const std::string& op, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    try {
+      failed_rank(group, true);
+    } catch (const std::exception&) {  // a peer is gone too: our own error tells more
+    }
+    throw;
+  }
+  const int64_t rank = failed_rank(group, false);
+  if (rank < 0) return;
+  C10_THROW_ERROR(DistBackendError, c10::str(op, ": must succeed on every rank; got a failure on rank ", rank,
+                                             ", whose own message says why"));
+}
+
+}  // namespace shardwise::checkpoint

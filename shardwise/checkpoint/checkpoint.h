@@ -1,0 +1,55 @@
+// Checkpoints that know nothing of the tp size: a Hugging Face folder, plus the optimizer's state in
+// safetensors.
+//
+//   DIR/step-N/config.json, model.safetensors        standard names, in the model's dtype
+//   DIR/step-N/optimizer.safetensors                 <name>.master (bf16 models), <name>.exp_avg,
+//   <name>.exp_avg_sq,
+//                                                    progress.step, progress.sequences: fp32 (fp64) and int64
+//   DIR/latest -> step-N
+//
+// A folder is written under a temporary name, every rank its own slices, synced, agreed upon, then renamed;
+// `latest` flips by rename. A crash at any moment leaves the last good one.
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "shardwise/model/llama.h"
+
+namespace shardwise::checkpoint {
+
+/// The optimizer's tensors of one parameter, each with the shape of the parameter's local slice.
+struct ParameterState {
+  parallel::ParameterPtr parameter;
+  at::Tensor master;  // undefined when the model's own dtype is fp32 or fp64
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
+};
+
+struct TrainState {
+  std::vector<ParameterState> parameters;
+  int64_t step = 0;       // optimizer steps done
+  int64_t sequences = 0;  // training windows consumed
+};
+
+/// `path` itself when it is a checkpoint folder, else the one its `latest` names.
+/// Errors: c10::ValueError when neither holds a config.json.
+std::filesystem::path resolve(const std::filesystem::path& path);
+
+/// All that can be wrong with the files' headers, before any rank starts: missing, extra-shaped or mis-typed
+/// tensors for this config; with `needs_state`, the optimizer's too. Errors: c10::ValueError naming file and
+/// tensor.
+void check(const std::filesystem::path& folder, bool needs_state);
+
+/// Reads this rank's slices, converting fp32, bf16 and fp16 to the parameters' dtype.
+/// Errors: c10::ValueError naming the tensor and the rule.
+void load_weights(const std::filesystem::path& folder, const model::LlamaWeights& weights);
+
+/// Reads the optimizer's state into `state` (tensors allocated by the caller); step and sequences are set.
+void load_state(const std::filesystem::path& folder, TrainState& state, const comm::Group& group);
+
+/// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
+/// A failure on one rank is an error on all, and the previous checkpoint stands.
+void save(const std::filesystem::path& dir, const model::LlamaWeights& weights, const TrainState& state,
+          int64_t keep);
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,50 @@
+// Which tensors the two files of a checkpoint hold: one list for writing, reading and checking them.
+//
+//   model.safetensors      the weights by their Hugging Face names; a tied head is not in it
+//   optimizer.safetensors  <name>.master, <name>.exp_avg, <name>.exp_avg_sq; progress.step,
+//   progress.sequences
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/io/header.h"
+#include "shardwise/model/names.h"
+
+namespace shardwise::checkpoint {
+
+inline constexpr const char* kLatest = "latest";  // the link beside the step folders
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kStateFile = "optimizer.safetensors";
+inline constexpr const char* kMaster = ".master";
+inline constexpr const char* kExpAvg = ".exp_avg";
+inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
+inline constexpr const char* kStep = "progress.step";
+inline constexpr const char* kSequences = "progress.sequences";
+
+/// One tensor of a file and the memory that holds this rank's slice of its parameter.
+struct Entry {
+  std::string name;
+  model::StoredTensor stored;
+  at::Tensor local;  // of the whole (possibly fused) parameter
+};
+using Entries = std::vector<Entry>;
+
+Entries weight_entries(const model::LlamaWeights& weights);
+/// Without the two scalars of the progress.
+Entries state_entries(const std::vector<ParameterState>& parameters);
+
+/// The places of `entries` in a file, the same on every rank. Errors: c10::ValueError for a dtype that no
+/// checkpoint holds.
+io::Layout plan_weights(const Entries& entries);
+io::Layout plan_state(const Entries& entries);
+
+/// What a checkpoint of `config` must hold, without allocating a model.
+struct Expected {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+std::vector<Expected> expected_weights(const model::Config& config);
+
+}  // namespace shardwise::checkpoint

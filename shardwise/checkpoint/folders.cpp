@@ -1,0 +1,119 @@
+#include "shardwise/checkpoint/folders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <regex>
+#include <vector>
+
+#include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+
+namespace shardwise::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Locks a folder until the descriptor is closed, by this process or by its death. −1 when another holds it.
+int lock_folder(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+/// Two renames would leave an instant, and after a crash a folder, without `target`.
+void exchange(const fs::path& from, const fs::path& target) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  const int error_number = errno;
+  TORCH_CHECK(
+      error_number != EINVAL && error_number != ENOSYS, "save ", target.string(),
+      ": must not exist yet on a file system that cannot exchange two folders; remove it or save elsewhere");
+  throw base::FileError("exchange with", target, error_number);
+}
+
+std::vector<fs::path> entries_of(const fs::path& dir, const std::regex& pattern) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    const bool is_folder = entry->symlink_status().type() == fs::file_type::directory;
+    if (is_folder && std::regex_match(entry->path().filename().string(), pattern))
+      found.push_back(entry->path());
+  }
+  if (error) throw base::FileError("list", dir, error.value());
+  return found;
+}
+
+std::vector<int64_t> steps_in(const fs::path& dir) {
+  std::vector<int64_t> steps;
+  for (const fs::path& folder : entries_of(dir, std::regex("step-[0-9]{1,18}"))) {
+    steps.push_back(std::stoll(folder.filename().string().substr(5)));
+  }
+  return steps;
+}
+
+/// Under a name that the next save removes, should this process die half-way.
+void remove_step(const fs::path& dir, int64_t step) {
+  const fs::path condemned = temporary_path(dir, step, getpid());
+  base::rename(dir / step_name(step), condemned);
+  base::remove_all(condemned);
+}
+
+}  // namespace
+
+std::string step_name(int64_t step) {
+  return fmt::format("step-{}", step);
+}
+
+fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
+  return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
+}
+
+TemporaryFolder::TemporaryFolder(fs::path path) : path_(std::move(path)) {
+  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make folder", path_, errno);
+  descriptor_ = lock_folder(path_);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  try {
+    base::remove_all(path_);
+  } catch (const std::exception& error) {
+    base::log_warning(base::one_line(error));
+  }
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void TemporaryFolder::publish(const fs::path& target) {
+  base::sync_folder(path_);
+  if (fs::symlink_status(target).type() == fs::file_type::not_found) return base::rename(path_, target);
+  exchange(path_, target);
+  base::sync_folder(target.parent_path());
+}
+
+void remove_stale(const fs::path& dir) {
+  for (const fs::path& folder : entries_of(dir, std::regex("\\.step-[0-9]+\\.tmp-[0-9]+"))) {
+    const int descriptor = lock_folder(folder);
+    if (descriptor < 0) continue;  // somebody is writing it
+    base::remove_all(folder);
+    ::close(descriptor);
+  }
+}
+
+void prune(const fs::path& dir, int64_t current, int64_t keep) {
+  if (keep == 0) return;
+  std::vector<int64_t> steps = steps_in(dir);
+  // Best to keep first.
+  std::sort(steps.begin(), steps.end(),
+            [&](int64_t a, int64_t b) { return std::pair(a > current, -a) < std::pair(b > current, -b); });
+  for (size_t i = keep; i < steps.size(); ++i) remove_step(dir, steps[i]);
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,89 @@
+// check, load_weights, load_state: what can be wrong is said once, by the headers; then each rank reads its
+// own bytes.
+#include "shardwise/checkpoint/reader.h"
+
+#include <unordered_set>
+
+namespace shardwise::checkpoint {
+namespace {
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/// Tensors that older exporters wrote beside the weights and that carry nothing of their own: the rotary
+/// frequencies, and a tied head's copy of the embedding.
+bool is_redundant(const std::string& name, const model::Config& config) {
+  return ends_with(name, ".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+/// A weight that the config has no place for means another model than the one trained.
+void check_no_others(const io::SafetensorsFolder& files, const std::vector<Expected>& expected,
+                     const model::Config& config) {
+  std::unordered_set<std::string> known;
+  for (const Expected& weight : expected) known.insert(weight.name);
+  for (const std::string& name : files.names()) {
+    TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).file->path(),
+                      ": must hold only tensors that ", kConfigFile, " has a place for; got ", name);
+  }
+}
+
+void check_weights(const std::filesystem::path& folder, const model::Config& config,
+                   const std::vector<Expected>& expected) {
+  const io::SafetensorsFolder files(folder);
+  for (const Expected& weight : expected) check_weight(files.find(weight.name), weight.shape);
+  check_no_others(files, expected, config);
+}
+
+/// Masters are there for all weights or for none, which reads as the model's dtype.
+void check_state(const std::filesystem::path& folder, const model::Config& config,
+                 const std::vector<Expected>& expected) {
+  const io::SafetensorsFile file = open_state(folder);
+  const bool has_masters = config.dtype != "float32";
+  for (const Expected& weight : expected) {
+    if (has_masters) find_state(file, weight.name + kMaster, weight.shape);
+    find_state(file, weight.name + kExpAvg, weight.shape);
+    find_state(file, weight.name + kExpAvgSq, weight.shape);
+  }
+  read_progress(file, kStep);
+  read_progress(file, kSequences);
+}
+
+/// A run that has masters goes on with them; one that has none cannot: they are the better weights.
+void check_same_masters(const io::SafetensorsFile& file, const ParameterState& state) {
+  const std::string name = model::stored_tensors(*state.parameter).front().name + kMaster;
+  TORCH_CHECK_VALUE(file.contains(name) == state.master.defined(), file.path(),
+                    ": must be resumed in the dtype that it was saved in; got ",
+                    state.parameter->value.scalar_type(), file.contains(name) ? " but" : " and no",
+                    " fp32 masters");
+}
+
+}  // namespace
+
+void check(const std::filesystem::path& folder, bool needs_state) {
+  const model::Config config = model::load_config(folder);
+  const std::vector<Expected> expected = expected_weights(config);
+  check_weights(folder, config, expected);
+  if (needs_state) check_state(folder, config, expected);
+}
+
+void load_weights(const std::filesystem::path& folder, const model::LlamaWeights& weights) {
+  const io::SafetensorsFolder files(folder);
+  for (const Entry& entry : weight_entries(weights)) {
+    const auto place = files.find(entry.name);
+    check_weight(place, entry.stored.shape);
+    read_entry(entry, *place.file, *place.tensor, weights.group().rank());
+  }
+}
+
+void load_state(const std::filesystem::path& folder, TrainState& state, const comm::Group& group) {
+  const io::SafetensorsFile file = open_state(folder);
+  if (!state.parameters.empty()) check_same_masters(file, state.parameters.front());
+  for (const Entry& entry : state_entries(state.parameters)) {
+    read_entry(entry, file, find_state(file, entry.name, entry.stored.shape), group.rank());
+  }
+  state.step = read_progress(file, kStep);
+  state.sequences = read_progress(file, kSequences);
+}
+
+}  // namespace shardwise::checkpoint

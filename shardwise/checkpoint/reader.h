@@ -1,0 +1,26 @@
+// Reading one checkpoint folder: finding a tensor, checking what its header says, taking a rank's slice of
+// it.
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "shardwise/checkpoint/contents.h"
+#include "shardwise/io/safetensors.h"
+
+namespace shardwise::checkpoint {
+
+/// Errors: c10::ValueError naming file and tensor unless shape and type are a weight's of this `shape`.
+void check_weight(const io::SafetensorsFolder::Place& place, const std::vector<int64_t>& shape);
+
+/// The optimizer's file. Errors: c10::ValueError when there is none, with the way to do without.
+io::SafetensorsFile open_state(const std::filesystem::path& folder);
+/// The optimizer's tensor, checked. Errors: c10::ValueError unless it is there, of this shape, fp32 or fp64.
+const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::string& name,
+                                 const std::vector<int64_t>& shape);
+/// One of the two numbers of the progress. Errors: c10::ValueError unless it is there and not negative.
+int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
+
+/// Reads what `rank` holds of `entry` into its place in entry.local, converting the dtype.
+void read_entry(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank);
+
+}  // namespace shardwise::checkpoint

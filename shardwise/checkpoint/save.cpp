@@ -1,0 +1,119 @@
+// Saving in three acts, each agreed upon by all ranks: rank 0 makes the folder and its files at full size,
+// every rank writes its own slices, rank 0 gives the folder its name.
+#include <ATen/ops/full.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+#include "shardwise/checkpoint/agreement.h"
+#include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/dtype.h"
+#include "shardwise/checkpoint/folders.h"
+#include "shardwise/io/slices.h"
+
+namespace shardwise::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// One of the two files: the same plan on every rank.
+struct PlannedFile {
+  const char* name;
+  Entries entries;
+  io::Layout layout;
+};
+
+PlannedFile planned_weights(const model::LlamaWeights& weights) {
+  Entries entries = weight_entries(weights);
+  io::Layout layout = plan_weights(entries);
+  return {kWeightsFile, std::move(entries), std::move(layout)};
+}
+
+PlannedFile planned_state(const TrainState& state) {
+  Entries entries = state_entries(state.parameters);
+  io::Layout layout = plan_state(entries);
+  return {kStateFile, std::move(entries), std::move(layout)};
+}
+
+/// The process id of rank 0, by which all ranks find the folder that it makes.
+int64_t writer_id(const comm::Group& group) {
+  at::Tensor id = at::full({1}, static_cast<int64_t>(getpid()), at::kLong);
+  group.broadcast_(id, /*root=*/0);
+  return id.item<int64_t>();
+}
+
+void create_files(const fs::path& folder, const model::LlamaWeights& weights,
+                  const std::vector<PlannedFile>& files) {
+  for (const PlannedFile& file : files) io::SafetensorsWriter::create(folder / file.name, file.layout);
+  model::Config config = weights.config();
+  config.dtype = config_dtype(weights.roles().front().parameter->value.scalar_type());
+  base::write_text(folder / kConfigFile, model::to_json(config));
+}
+
+void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
+  const auto& [name, stored, local] = entry;
+  const auto shape = stored.rule.local_shape(stored.shape, rank);
+  TORCH_CHECK_VALUE(local.is_contiguous() && local.sizes() == at::IntArrayRef(shape), "save: ", name,
+                    " must be contiguous and have the parameter's local shape; got ", local.sizes());
+  io::write_piece(file, file.layout().find(name), stored.dim, stored.owned(rank), shape[stored.dim],
+                  local.const_data_ptr());
+}
+
+void write_own_slices(const fs::path& folder, const PlannedFile& planned, int rank) {
+  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
+  for (const Entry& entry : planned.entries) write_entry(entry, file, rank);
+  file.sync();
+}
+
+void write_progress(const fs::path& folder, const PlannedFile& planned, const TrainState& state) {
+  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
+  file.write_whole(file.layout().find(kStep), &state.step);
+  file.write_whole(file.layout().find(kSequences), &state.sequences);
+  file.sync();
+}
+
+/// The new checkpoint stands by now: an old one that cannot be removed is no reason to end the run.
+void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
+  try {
+    prune(dir, step, keep);
+  } catch (const std::exception& error) {
+    base::log_warning(base::one_line(error));
+  }
+}
+
+}  // namespace
+
+void save(const fs::path& dir, const model::LlamaWeights& weights, const TrainState& state, int64_t keep) {
+  const comm::Group& group = weights.group();
+  const bool leads = group.rank() == 0;
+  const std::string op = "save " + (dir / step_name(state.step)).string();
+  const fs::path path = temporary_path(dir, state.step, writer_id(group));
+  std::vector<PlannedFile> files;
+  std::optional<TemporaryFolder> folder;  // rank 0's
+
+  on_all_or_none(group, op, [&] {
+    TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep);
+    files = {planned_weights(weights), planned_state(state)};
+    if (!leads) return;
+    base::make_folders(dir);
+    remove_stale(dir);
+    folder.emplace(path);
+    create_files(path, weights, files);
+  });
+  on_all_or_none(group, op, [&] {
+    for (const PlannedFile& file : files) write_own_slices(path, file, group.rank());
+    if (leads) write_progress(path, files.back(), state);
+  });
+  on_all_or_none(group, op, [&] {
+    if (!leads) return;
+    folder->publish(dir / step_name(state.step));
+    base::flip_link(dir / kLatest, step_name(state.step));
+    prune_or_warn(dir, state.step, keep);
+  });
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,18 @@
+// The commands of the program, one file each: they parse, call the rooms below, and print.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace shardwise::cli {
+
+/// How the process was called: `argv` whole (a launcher runs it again), `arguments` what follows the command.
+struct Call {
+  std::vector<std::string> argv, arguments;
+};
+
+/// Each returns the process's exit code. Errors: c10::ValueError for the caller's mistakes (exit code 2), any
+/// other exception for what failed at run time (exit code 1).
+int train_command(const Call& call);
+int generate_command(const Call& call);
+
+}  // namespace shardwise::cli

@@ -1,0 +1,176 @@
+#include "shardwise/cli/flags.h"
+
+#include <c10/util/Exception.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+
+namespace shardwise::cli {
+
+using nlohmann::json;
+
+namespace {
+
+/// "--tp,--tp-size N": the flag's names, and what its value is called.
+struct Names {
+  std::string names, value;
+  explicit Names(const std::string& text)
+      : names(text.substr(0, text.find(' '))), value(text.substr(text.find(' ') + 1)) {}
+  std::string first() const { return names.substr(0, names.find(',')); }
+};
+
+/// What a value of the file would be on the command line.
+std::string text_of(const std::string& key, const json& value, const std::string& path) {
+  TORCH_CHECK_VALUE(value.is_string() || value.is_number() || value.is_boolean(), path, ": ", key,
+                    " must be a number, a text, true or false; got ", base::shown(value));
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+json parse_object(const std::string& path) {
+  const json object = base::parse_json(base::read_text(path), path);
+  TORCH_CHECK_VALUE(object.is_object(), path, ": a config file must be a JSON object; got ",
+                    base::shown(object));
+  return object;
+}
+
+/// The flag that a key stands for, without its dashes.
+std::string name_of_key(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+void add_results(CLI::Option& option, const std::string& key, const json& value, const std::string& path) {
+  if (option.get_expected_max() == 0) {  // on or off; the key may be the negative name
+    TORCH_CHECK_VALUE(value.is_boolean(), path, ": ", key, " must be true or false; got ",
+                      base::shown(value));
+    option.add_result(option.get_flag_value(name_of_key(key), value.dump()));
+  } else if (value.is_array() && option.get_expected_max() > 1) {
+    for (const json& element : value) option.add_result(text_of(key, element, path));
+  } else {
+    option.add_result(text_of(key, value, path));
+  }
+}
+
+/// CLI11 marks a flag's negative name with its value.
+std::string without(std::string text, const std::string& mark) {
+  for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
+  return text;
+}
+
+}  // namespace
+
+Flags::Flags(const std::string& command, const std::string& description)
+    : command_(command), app_(std::make_unique<CLI::App>(description, "shardwise " + command)) {
+  app_->allow_extras();  // reported in our words
+  app_->get_formatter()->column_width(34);
+  app_->footer("SHARDWISE_THREADS sets a rank's threads; otherwise the usable cores are shared evenly.");
+}
+
+Flags::~Flags() = default;
+
+CLI::Option* Flags::added(CLI::Option* option) {
+  options_.push_back(option->group(group_));
+  return option;
+}
+
+void Flags::add_value(const std::string& names, const std::string& help, Read read) {
+  const Names parts(names);
+  const auto set = [read, flag = command_ + ": " + parts.first()](const std::string& text) {
+    read(flag, text);
+  };
+  added(app_->add_option_function<std::string>(parts.names, set, help))->type_name(parts.value);
+}
+
+void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
+  const Names parts(names);
+  added(app_->add_option(parts.names, target, help))->type_name(parts.value);
+}
+
+void Flags::on_off(const std::string& names, bool& target, const std::string& help) {
+  added(app_->add_flag(names, target, help));
+}
+
+bool Flags::parse(const std::vector<std::string>& arguments) {
+  app_->add_option("--config", file_, "JSON file with these names as keys (- or _); flags override it")
+      ->type_name("FILE");
+  try {
+    parse_command_line(arguments);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(without(app_->help(), "{false}").c_str(), stdout);
+    return false;
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw_repeated(error.what());
+  } catch (const CLI::ParseError& error) {
+    TORCH_CHECK_VALUE(false, command_, ": ", error.what());
+  }
+  return true;
+}
+
+void Flags::parse_command_line(const std::vector<std::string>& arguments) {
+  app_->parse(
+      std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last to first
+  check_extras();
+  if (!file_.empty()) read_file(file_);
+}
+
+void Flags::check_extras() const {
+  for (const std::string& extra : app_->remaining()) {
+    TORCH_CHECK_VALUE(false, command_, ": ",
+                      extra.starts_with("-") ? "unknown flag " : "takes no argument outside its flags; got ",
+                      extra, "; see shardwise ", command_, " --help");
+  }
+}
+
+CLI::Option* Flags::option_of_key(const std::string& key, const std::string& path) const {
+  for (CLI::Option* option : options_) {
+    if (option->check_lname(name_of_key(key))) return option;
+  }
+  TORCH_CHECK_VALUE(false, path, ": every key is a flag of shardwise ", command_, "; got ", key);
+}
+
+bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*>& on_command_line) const {
+  for (const CLI::Option* given : on_command_line) {
+    if (given == &option) return true;
+    for (const auto& names : alternatives_) {
+      const auto is_one = [&](const CLI::Option& o) { return names.contains(o.get_single_name()); };
+      if (is_one(*given) && is_one(option)) return true;
+    }
+  }
+  return false;
+}
+
+void Flags::throw_repeated(const std::string& otherwise) const {
+  for (const CLI::Option* option : options_) {
+    if (option->get_expected_max() > 1 || option->count() < 2) continue;
+    TORCH_CHECK_VALUE(false, command_, ": ", option->get_name(), " stands once; got ", option->results()[0],
+                      " and ", option->results()[1]);
+  }
+  TORCH_CHECK_VALUE(false, command_, ": ", otherwise);
+}
+
+void Flags::read_file(const std::string& path) {
+  std::set<CLI::Option*> on_command_line, in_file;
+  for (CLI::Option* option : options_) {
+    if (option->count() > 0) on_command_line.insert(option);
+  }
+  const json object = parse_object(path);
+  for (const auto& [key, value] : object.items()) {
+    CLI::Option* option = option_of_key(key, path);
+    TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag stands once in a file; got ", key,
+                      " again");
+    if (!is_overridden(*option, on_command_line)) add_results(*option, key, value, path);
+  }
+  for (CLI::Option* option : in_file) {
+    if (!is_overridden(*option, on_command_line)) option->run_callback();
+  }
+}
+
+}  // namespace shardwise::cli

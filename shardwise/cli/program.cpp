@@ -1,0 +1,66 @@
+// Picks the command, and turns errors into one line and an exit code: 2 for the caller's mistakes, 1 for
+// failures.
+#include <c10/util/Exception.h>
+#include <torch/version.h>
+
+#include <cstdio>
+#include <string>
+
+#include "shardwise/base/error.h"
+#include "shardwise/cli/commands.h"
+
+namespace shardwise::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(const Call&);
+  const char* help;
+};
+
+constexpr Command kCommands[] = {
+    {"train", train_command, "train a Llama-style Transformer on text"},
+    {"generate", generate_command, "continue a prompt from a checkpoint"},
+};
+
+void print_help() {
+  std::puts(
+      "Splits one Transformer over several ranks (tensor and sequence parallelism), to train it and to run "
+      "it.\n");
+  std::puts("Usage: shardwise COMMAND [FLAGS]\n");
+  for (const Command& command : kCommands) std::printf("  %-12s%s\n", command.name, command.help);
+  std::puts("\n  --help      this text; shardwise COMMAND --help for the flags of a command");
+  std::puts("  --version   version of this program and of its PyTorch");
+}
+
+int run(const Call& call) {
+  const std::string name = call.argv.size() > 1 ? call.argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") return print_help(), 0;
+  if (name == "--version") return std::puts("shardwise " SHARDWISE_VERSION " (PyTorch " TORCH_VERSION ")"), 0;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(call);
+  }
+  TORCH_CHECK_VALUE(false, "the first argument is a command, train or generate; got ",
+                    name.empty() ? "none" : name, "; see shardwise --help");
+}
+
+int fail(const std::exception& error, int exit_code) {
+  std::fprintf(stderr, "shardwise: %s\n", base::one_line(error).c_str());
+  return exit_code;
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& argv) {
+  Call call{argv, {}};
+  if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
+  try {
+    return run(call);
+  } catch (const c10::ValueError& error) {
+    return fail(error, 2);
+  } catch (const std::exception& error) {
+    return fail(error, 1);
+  }
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,13 @@
+// The whole program but for main: picks the command, and turns errors into one line and an exit code.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace shardwise::cli {
+
+/// Runs `argv` (the program's name first) and returns the exit code: 2 for the caller's mistakes, 1 for what
+/// failed at run time, 128 plus the signal's number when ended by one. Both kinds of error are one line on
+/// standard error.
+int run_program(const std::vector<std::string>& argv);
+
+}  // namespace shardwise::cli

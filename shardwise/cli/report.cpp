@@ -1,0 +1,117 @@
+#include "shardwise/cli/report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/kernels/bf16_product.h"
+#include "shardwise/plan/communication.h"
+#include "shardwise/plan/peak.h"
+
+namespace shardwise::cli {
+
+using train::StepRecord;
+using train::Summary;
+
+namespace {
+
+plan::Workload workload_of(const train::Job& job) {
+  const train::Options& o = job.options();
+  return {.config = job.config(),
+          .tp = static_cast<int>(o.tp),
+          .stream = o.sequence_parallel ? plan::Stream::tp_sp : plan::Stream::tp,
+          .sequence_length = o.seq_len,
+          .batch_size = o.batch_size,
+          .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
+          .gathered = plan::Gathered::in_place,
+          .factor_bytes = kernels::has_bf16_products() ? 2 : 4};
+}
+
+/// Bytes that a rank sends in one optimizer step.
+int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank) {
+  const auto passes = plan::micro_batch_communication(workload, rank).both();
+  return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
+}
+
+double megabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+/// Columns of the table; `table_row` fills them.
+constexpr const char* kTableHead =
+    "\nrank  peak memory   by formula  sent per step   by formula  copied per step  communicating";
+
+std::string table_row(size_t rank, const RankReport& of_rank, double step_ms) {
+  const train::Usage& usage = of_rank.measured;
+  return fmt::format(
+      "\n{:>4}{:>10.2f} MB{:>10.2f} MB{:>12.3f} MB{:>10.3f} MB{:>14.3f} MB{:>10.1f} of {:.1f} ms", rank,
+      megabytes(usage.peak_memory_bytes), megabytes(of_rank.expected_peak_memory_bytes),
+      megabytes(usage.comm_bytes), megabytes(of_rank.expected_comm_bytes), megabytes(usage.copied_bytes),
+      static_cast<double>(usage.comm_ns) / 1e6, step_ms);
+}
+
+nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
+  const train::Usage& usage = of_rank.measured;
+  return {{"rank", rank},
+          {"peak_memory_bytes", usage.peak_memory_bytes},
+          {"expected_peak_memory_bytes", of_rank.expected_peak_memory_bytes},
+          {"comm_bytes", usage.comm_bytes},
+          {"expected_comm_bytes", of_rank.expected_comm_bytes},
+          {"copied_bytes", usage.copied_bytes},
+          {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
+}
+
+}  // namespace
+
+std::string describe(const train::Job& job) {
+  const train::Options& o = job.options();
+  return fmt::format(
+      "train: {:.2f}M parameters ({}), {:.1f} MB of text in {} files, tp {}{}, steps {} to {} of {} x {} "
+      "tokens",
+      static_cast<double>(model::parameter_count(job.config())) / 1e6, job.config().dtype,
+      megabytes(job.corpus().size()), job.corpus().file_count(), o.tp,
+      o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "", job.first_step() + 1,
+      o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
+}
+
+TrainReport make_report(const train::Job& job, Summary summary) {
+  const plan::Workload workload = workload_of(job);
+  TrainReport report{std::move(summary), {}};
+  for (int rank = 0; rank < workload.tp; ++rank) {
+    report.ranks.push_back({report.summary.last.usage[rank],
+                            step_bytes(workload, job.options().grad_accum, rank),
+                            plan::training_peak(workload, rank).bytes()});
+  }
+  return report;
+}
+
+std::string to_text(const TrainReport& report) {
+  const auto& [last, steps, seconds, saved] = report.summary;
+  std::string text =
+      fmt::format("{} steps in {}: loss {:.4f}", steps, base::format_duration(seconds), last.loss);
+  if (last.val_loss) text += fmt::format(", validation {:.4f}", *last.val_loss);
+  if (saved) text += "; saved " + saved->string();
+  text += kTableHead;
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    text += table_row(rank, report.ranks[rank], last.step_ms);
+  }
+  return text;
+}
+
+std::string to_json(const TrainReport& report) {
+  const auto& [last, steps, seconds, saved] = report.summary;
+  nlohmann::ordered_json json{{"step", last.step},
+                              {"steps", steps},
+                              {"tokens", last.tokens},
+                              {"seconds", seconds},
+                              {"loss", last.loss}};
+  if (last.val_loss) json["val_loss"] = *last.val_loss;
+  if (saved) json["saved"] = saved->string();
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    json["ranks"].push_back(to_json(rank, report.ranks[rank]));
+  }
+  return json.dump();
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,31 @@
+// What a training run has come to, beside what the formulas of plan/ say it should cost.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/train/loop.h"
+
+namespace shardwise::cli {
+
+/// One rank's last step: measured, and by formula.
+struct RankReport {
+  train::Usage measured;
+  int64_t expected_comm_bytes = 0;
+  int64_t expected_peak_memory_bytes = 0;
+};
+
+struct TrainReport {
+  train::Summary summary;
+  std::vector<RankReport> ranks;
+};
+
+/// One line: model, text, ranks and steps.
+std::string describe(const train::Job& job);
+
+TrainReport make_report(const train::Job& job, train::Summary summary);
+/// Lines for people: how it went, and a table over the ranks.
+std::string to_text(const TrainReport& report);
+/// One line of JSON.
+std::string to_json(const TrainReport& report);
+
+}  // namespace shardwise::cli

@@ -1,0 +1,45 @@
+#include "shardwise/cli/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <string_view>
+
+namespace shardwise::cli {
+namespace {
+
+volatile sig_atomic_t says_why = 0;
+volatile sig_atomic_t is_on_terminal = 0;
+
+void say(std::string_view text) {
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody left to tell
+}
+
+/// Only async-signal-safe calls: the signal may have come in the middle of anything.
+void end(int signal) {
+  if (is_on_terminal) say("\n");  // below the live line
+  if (says_why) {
+    say(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt)\n"
+                         : "shardwise: ended by signal 15 (Terminated)\n");
+  }
+  _exit(128 + signal);
+}
+
+void handle(int signal) {
+  struct sigaction action {};
+  if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;  // nohup's wish
+  action = {};
+  action.sa_handler = end;
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void end_cleanly_on_signals(bool says_so) {
+  says_why = says_so;
+  is_on_terminal = ::isatty(STDERR_FILENO) == 1;
+  handle(SIGINT);
+  handle(SIGTERM);
+}
+
+}  // namespace shardwise::cli

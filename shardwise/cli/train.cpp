@@ -1,0 +1,144 @@
+// `shardwise train`: flags to train::Options, ranks, and what rank 0 shows of them.
+#include <cstdio>
+#include <fstream>
+
+#include "shardwise/base/log.h"
+#include "shardwise/base/progress.h"
+#include "shardwise/cli/commands.h"
+#include "shardwise/cli/flags.h"
+#include "shardwise/cli/ranks.h"
+#include "shardwise/cli/report.h"
+#include "shardwise/train/loop.h"
+
+namespace shardwise::cli {
+
+using train::Options;
+
+namespace {
+
+void add_text_flags(Flags& flags, Options& o) {
+  flags.group("Text");
+  flags.values("--text PATH", o.text,
+               "files or folders to train on, any bytes; hidden entries and linked folders inside a folder "
+               "are left out");
+  flags.value("--tokenizer NAME", o.tokenizer, "bytes: ids 0 to 255, no specials (the only one)");
+  flags.value("--val-fraction X", o.val_fraction, "share of the text, its tail, kept for validation [0]");
+  flags.value("--eval-every N", o.eval_every, "steps between evaluations [0: after the last step only]");
+  flags.value("--eval-batches N", o.eval_batches, "micro-batches of an evaluation at most [8]");
+}
+
+void add_model_flags(Flags& flags, Options& o) {
+  flags.group("Model");
+  flags.alternatives({"preset", "model-config"});
+  flags.alternatives({"resume", "init"});
+  flags.value("--preset NAME", o.preset, "tiny, small, llama-2-7b, llama-3.2-1b or llama-3-8b [tiny]");
+  flags.value("--model-config FILE", o.model_config, "config.json of a Llama, as Hugging Face writes it");
+  flags.value("--init DIR", o.init, "begin with the weights of this Hugging Face folder, at step 0");
+  flags.value("--dtype NAME", o.dtype, "fp32, or bf16 with fp32 master weights and gradients [fp32]");
+  flags.value("--dropout X", o.dropout, "probability on residuals and embedding [0]");
+}
+
+void add_step_flags(Flags& flags, Options& o) {
+  flags.group("Steps");
+  flags.value("--seq-len N", o.seq_len, "tokens of a sequence [256]");
+  flags.value("--batch-size N", o.batch_size, "sequences of a micro-batch [8]");
+  flags.value("--grad-accum N", o.grad_accum, "micro-batches of a step [1]");
+  flags.value("--steps N", o.steps, "steps of the whole schedule [200]");
+  flags.value("--stop-after N", o.stop_after, "end once this step is done; the schedule stays [--steps]");
+  flags.value("--seed N", o.seed, "of weights, windows and dropout [0]");
+}
+
+void add_optimizer_flags(Flags& flags, Options& o) {
+  flags.group("AdamW");
+  flags.value("--lr X", o.lr, "learning rate after the warm-up [0.001]");
+  flags.value("--min-lr X", o.min_lr, "where the cosine ends, at step --steps [--lr / 10]");
+  flags.value("--warmup N", o.warmup, "steps of linear warm-up [a tenth of --steps, at most 100]");
+  flags.value("--weight-decay X", o.weight_decay, "decoupled; of parameters with two dims or more [0.1]");
+  flags.value("--beta1 X", o.beta1, "decay of the gradient's mean [0.9]");
+  flags.value("--beta2 X", o.beta2, "decay of its square's mean [0.95]");
+  flags.value("--eps X", o.eps, "added to the square's root [1e-8]");
+  flags.value("--clip-grad X", o.clip_grad, "largest 2-norm of the whole gradient; 0: any [1]");
+}
+
+void add_rank_flags(Flags& flags, Options& o) {
+  flags.group("Ranks");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
+              "tensor-parallel ranks, started by this program [1]");
+  flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
+               "cut activations between the layers along the sequence, or not [on]");
+  flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");
+}
+
+void add_result_flags(Flags& flags, Options& o, bool& json) {
+  flags.group("Results");
+  flags.value("--save DIR", o.save, "folder for checkpoints, as DIR/step-N, and DIR/latest");
+  flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
+  flags.value("--keep N", o.keep, "newest checkpoints that stay; 0: all [3]");
+  flags.value("--resume DIR", o.resume,
+              "continue from DIR/latest or DIR/step-N, at any --tp; as if never stopped "
+              "with the same text, --seed, --seq-len, --batch-size, --grad-accum and --dropout");
+  flags.value("--log FILE", o.log, "file for one JSON line per step; appended to when resuming");
+  flags.on_off("--json", json, "one JSON summary on standard output at the end");
+}
+
+/// What rank 0 shows while it trains: the live line, and the log file.
+class Display {
+ public:
+  explicit Display(const train::Job& job) : progress_(job.first_step(), job.options().last_step()) {
+    if (!job.options().log) return;
+    path_ = *job.options().log;
+    log_.open(path_, job.resumed() ? std::ios::app : std::ios::trunc);
+    check();
+  }
+
+  void show(const train::StepRecord& record) {
+    progress_.update(record.step, record.loss, record.tokens_per_s);
+    if (path_.empty()) return;
+    log_ << train::to_json(record) << std::endl;  // whole lines only, whatever happens next
+    check();
+  }
+
+ private:
+  void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written"); }
+
+  base::Progress progress_;
+  std::string path_;
+  std::ofstream log_;
+};
+
+train::Summary train_and_show(const train::Job& job, const comm::Group& group) {
+  Display display(job);
+  return train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
+}
+
+void train_rank(const train::Job& job, const comm::Group& group, bool json) {
+  if (group.rank() > 0) {
+    train::run(job, group, [](const train::StepRecord&) {});
+    return;
+  }
+  base::log_info(describe(job));
+  const TrainReport report = make_report(job, train_and_show(job, group));
+  base::log_info(to_text(report));
+  if (json) std::puts(to_json(report).c_str());
+}
+
+}  // namespace
+
+int train_command(const Call& call) {
+  Options options;
+  bool json = false;
+  Flags flags("train", "Trains a Llama-style Transformer on text, over tensor- and sequence-parallel ranks.");
+  add_text_flags(flags, options);
+  add_model_flags(flags, options);
+  add_step_flags(flags, options);
+  add_optimizer_flags(flags, options);
+  add_rank_flags(flags, options);
+  add_result_flags(flags, options, json);
+  if (!flags.parse(call.arguments)) return 0;
+  const comm::Place place = place_for(options.tp);
+  const train::Job job(options);  // before any rank starts; last, as it makes the folder to save to
+  return run_on_ranks(place, options.tp, call.argv,
+                      [&](const comm::Group& group) { train_rank(job, group, json); });
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,58 @@
+#include "shardwise/comm/affinity_quota.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace shardwise::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kNone = 1e6;
+
+// cpu.max holds "quota period" in microseconds, or "max period".
+double version_2(const fs::path& folder) {
+  std::ifstream file(folder / "cpu.max");
+  double quota, period;
+  return file >> quota >> period ? quota / period : kNone;
+}
+
+// -1 stands for no quota.
+double version_1(const fs::path& folder) {
+  std::ifstream quota_file(folder / "cpu.cfs_quota_us"), period_file(folder / "cpu.cfs_period_us");
+  double quota, period;
+  return quota_file >> quota && period_file >> period && quota > 0 ? quota / period : kNone;
+}
+
+// The least over `group` and all above it; groups that are not there limit nothing.
+double least_upwards(const fs::path& root, const std::string& group, double (*quota_of)(const fs::path&)) {
+  double least = quota_of(root);
+  fs::path folder = root;
+  for (const fs::path& part : fs::path(group).relative_path())
+    least = std::min(least, quota_of(folder /= part));
+  return least;
+}
+
+bool lists_cpu(const std::string& controllers) {
+  return ("," + controllers + ",").find(",cpu,") != std::string::npos;
+}
+
+}  // namespace
+
+double cpu_quota(const std::string& cgroups, const std::string& root) {
+  std::ifstream lines(cgroups);
+  double least = kNone;
+  for (std::string line; std::getline(lines, line);) {  // "0::/group" or "4:cpu,cpuacct:/group"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1),
+                      group = line.substr(second + 1);
+    if (controllers.empty()) least = std::min(least, least_upwards(root, group, version_2));
+    if (lists_cpu(controllers))
+      least = std::min(least, least_upwards(fs::path(root) / "cpu", group, version_1));
+  }
+  return least;
+}
+
+}  // namespace shardwise::comm

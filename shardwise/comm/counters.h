@@ -1,0 +1,49 @@
+// What a group's collectives have cost this rank so far: calls, bytes, time.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace shardwise::comm {
+
+enum class Op : uint8_t {
+  broadcast,
+  all_gather,
+  all_reduce,
+  reduce_scatter,
+  scatter,
+  gather,
+  all_to_all,
+  barrier
+};
+inline constexpr int kOps = 8;
+std::string_view name(Op op);
+
+/// `bytes` are those a rank sends in the collective whatever the algorithm (docs/algorithms.md).
+/// `copied_bytes` are those that this rank really copied between tensors and shared memory: inputs staged,
+/// outputs gathered from peers (the own shard's part included), sums written into peers' buffers. Not
+/// counted: reading in place, and a reduction's result in the rank's own memory. Zero where the group's ranks
+/// share no memory. In shared memory, with n bytes in the message and `own` of them this rank's, that is
+///   all_reduce_     n up to 4032 bytes (inline); else own·(t−1), and 2n more when x is foreign
+///   reduce_scatter  0, or n when x is foreign
+///   all_gather      n, and own more when the shard is foreign
+///   expose          0, or own when the shard is foreign
+///   broadcast       n; at the root 0, or n when x is foreign
+struct OpCount {
+  int64_t calls = 0;
+  int64_t bytes = 0;
+  int64_t copied_bytes = 0;
+  bool operator==(const OpCount&) const = default;
+};
+
+struct Counters {
+  std::array<OpCount, kOps> ops{};
+  int64_t busy_ns = 0;  // inside collectives, waiting included
+
+  const OpCount& operator[](Op op) const { return ops[static_cast<int>(op)]; }
+  OpCount& operator[](Op op) { return ops[static_cast<int>(op)]; }
+  OpCount total() const;
+};
+Counters operator-(const Counters& after, const Counters& before);
+
+}  // namespace shardwise::comm

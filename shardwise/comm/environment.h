@@ -1,0 +1,37 @@
+// Where this process stands in its job, as told by whoever started it through environment variables.
+//
+// Reads and checks only: starting ranks is launch.h, joining them is shm/.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace shardwise::comm {
+
+/// This process's rank, and the name at which the ranks of the job meet.
+struct Place {
+  enum class By {
+    self,      // started by hand: a job of one, or the process that is to launch the ranks
+    launcher,  // launch() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE and SHARDWISE_JOB
+    torchrun,  // its agent set RANK, WORLD_SIZE and the others
+  };
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;  // among the ranks of this host
+  int local_size = 1;
+  std::string job;
+  By by = By::self;
+};
+
+/// Our launcher's variables where set, else torchrun's, else a job of one.
+/// Errors: c10::ValueError when one is missing, no number or contradicts another, or the ranks span several
+/// hosts.
+Place place_from_environment();
+
+/// Errors: c10::ValueError unless `place` has as many ranks as the degrees of parallelism multiply to.
+void check_world_size(const Place& place, int64_t product_of_degrees);
+
+/// The value of a variable that counts something; `fallback` where it is not set.
+/// Errors: c10::ValueError when it is no whole number or below `least`.
+int count_from_environment(const char* variable, int least, int fallback);
+
+}  // namespace shardwise::comm

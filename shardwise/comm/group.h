@@ -1,0 +1,96 @@
+// A group of ranks and its collectives, on plain tensors, without autograd (parallel/ adds that).
+//
+// A Group is a small value over a c10d::Backend; copies share it. It is passed, never found: there is no
+// default group. A group of one returns at once from everything, with the input itself where it can, and
+// counts nothing. All ranks call the same collectives in the same order, from one thread at a time.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+
+#include "shardwise/base/split.h"
+#include "shardwise/comm/counters.h"
+#include "shardwise/comm/symmetric.h"
+
+namespace c10d {
+class Backend;
+}
+
+namespace shardwise::comm {
+
+class Group {
+ public:
+  /// A group of one.
+  Group();
+  /// Ranks joined by `backend`; `symmetric` is its shared memory, or null.
+  explicit Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Symmetric> symmetric = nullptr);
+
+  int rank() const;
+  int size() const;
+
+  /// The same group without shared memory: every crossing takes the path that other backends take.
+  Group without_symmetric() const;
+  bool has_symmetric() const;
+  /// The same group, counting from zero on counters of its own.
+  Group with_new_counters() const;
+
+  /// Uninitialised; readable by peers where the group has shared memory, ordinary otherwise.
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
+
+  /// Overwrites `x` on every rank with `root`'s. Cost: numel·(t−1) elements at the root.
+  void broadcast_(at::Tensor& x, int root) const;
+
+  /// Concatenation of the ranks' shards along `dim`; shard sizes are `split`'s ranges.
+  /// Cost: own·(t−1) elements.
+  at::Tensor all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim = 0) const;
+
+  /// Sum or maximum over the ranks, in rank order, bf16 and fp16 accumulated in fp32; the same bits on every
+  /// rank. Cost: own·(t−1) + (total − own) elements, own being the even slice of the flat message.
+  /// The result came from `empty`; those of the other collectives are ordinary memory.
+  at::Tensor all_reduce(const at::Tensor& x, Reduce reduce = Reduce::sum) const;
+  /// In place, and without staging when `x` is contiguous and came from `empty`. Up to 4032 bytes go with the
+  /// announcement instead (one synchronisation, one small copy).
+  void all_reduce_(at::Tensor& x, Reduce reduce = Reduce::sum) const;
+
+  /// This rank's range along `dim` of the sum over the ranks. Cost: total − own elements.
+  /// Without staging when `x` is contiguous, came from `empty`, and dim is 0.
+  at::Tensor reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim = 0) const;
+  /// The same, written into `out` [split.range(rank), ...]. Peers may still read an unstaged `x` after the
+  /// return: it may be dropped, but not written to before a later collective other than `expose` is over.
+  /// (All others return when nobody reads their input any more.)
+  void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
+
+  /// `root` holds [t·n, ...] and rank r gets rows [r·n, (r+1)·n): `x` is read at the root only, but gives
+  /// every rank shape and dtype of the whole. Cost: total − own at the root.
+  at::Tensor scatter(const at::Tensor& x, int root) const;
+  /// [t·n, ...] at the root, undefined elsewhere. Cost: own at the others.
+  at::Tensor gather(const at::Tensor& shard, int root) const;
+  /// Row block j of rank i becomes row block i of rank j; dim 0 divides by t. Cost: total − own.
+  at::Tensor all_to_all(const at::Tensor& x) const;
+  void barrier() const;
+
+  /// Makes `shard` readable by the peers where it lies; a collective that stands for an all_gather and copies
+  /// nothing (a shard outside the shared memory is copied into it once). Needs has_symmetric().
+  /// Every later reading of all peers' shards is counted by `count_reading`. The shard must not be written to
+  /// as long as it is exposed, nor before a later collective is over.
+  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) const;
+  /// Counts one all_gather of `shard` whose bytes were read in place.
+  void count_reading(const at::Tensor& shard) const;
+
+  /// Poisons the group: every peer's current or next wait fails naming `reason`.
+  void abort(const std::string& reason) const;
+
+  const Counters& counters() const;
+  /// The shared memory's own figures; null without.
+  Symmetric* symmetric() const;
+
+ private:
+  struct State;
+  explicit Group(std::shared_ptr<State> state);
+  void scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                   InputThen then) const;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace shardwise::comm

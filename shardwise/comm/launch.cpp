@@ -1,0 +1,203 @@
+// One loop waits for three things: a signal to this process, a rank's end, a line of a rank. The end of a job
+// is a ladder of signals, each with a deadline; who starts down it (a failed rank, Ctrl-C) decides on which
+// step.
+#include "shardwise/comm/launch.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "shardwise/comm/launch_lines.h"
+#include "shardwise/comm/launch_rank.h"
+#include "shardwise/comm/launch_signals.h"
+
+namespace shardwise::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// Survivors of a failure: to notice it, and to name what they waited in.
+constexpr auto kTimeToReport = 1000ms;
+// After Ctrl-C or SIGTERM: to write a last line or close a file.
+constexpr auto kTimeToInterrupt = 1000ms;
+constexpr auto kTimeToTerminate = 300ms;  // between SIGTERM and SIGKILL
+
+// Two jobs of one user must never meet, not even after process ids have wrapped around.
+std::string new_job_name() {
+  uint64_t random = 0;
+  TORCH_CHECK(getrandom(&random, sizeof random, 0) == sizeof random,
+              "launch: no random number from the system");
+  return fmt::format("launch/{}/{:016x}", getpid(), random);
+}
+
+struct Rank {
+  int number;
+  pid_t pid;
+  RankLines lines;
+  std::optional<int> status = std::nullopt;  // waitpid's, once it has ended
+};
+
+class Launcher {
+ public:
+  Launcher() = default;
+  ~Launcher();
+  void start(int ranks, const std::vector<std::string>& argv);
+  int wait_for_all();
+
+ private:
+  void wait();
+  void read_signals();
+  void reap();
+  void on_interrupt(const signalfd_siginfo& signal);
+  void on_failure(const Rank& rank);
+  void go_down_the_ladder();
+  void send(int signal);
+  void say_why_it_ended() const;
+  bool is_over() const;
+  int exit_code() const;
+
+  LaunchSignals signals_;
+  std::vector<Rank> ranks_;
+  std::optional<size_t> failed_;  // the first rank that did
+  int interrupted_by_ = 0;        // the signal that ended this job from outside
+  int next_signal_ = 0;           // what the ranks get at the deadline; 0: the job is not ending
+  Clock::time_point deadline_ = Clock::time_point::max();
+};
+
+Launcher::~Launcher() {
+  send(SIGKILL);
+  for (Rank& rank : ranks_) {
+    if (!rank.status) waitpid(rank.pid, nullptr, 0);
+  }
+}
+
+void Launcher::start(int ranks, const std::vector<std::string>& argv) {
+  const Job job{argv, new_job_name(), ranks, signals_.mask_before()};
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankProcess process = start_rank(job, rank);
+    ranks_.push_back({rank, process.pid, RankLines(rank, std::move(process.standard_error))});
+  }
+}
+
+int Launcher::wait_for_all() {
+  while (!is_over()) {
+    wait();
+    for (Rank& rank : ranks_) rank.lines.pass_on();
+    read_signals();
+    reap();
+    if (Clock::now() >= deadline_) go_down_the_ladder();
+  }
+  say_why_it_ended();
+  return exit_code();
+}
+
+void Launcher::say_why_it_ended() const {
+  if (interrupted_by_) {
+    print_line(
+        fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
+  } else if (failed_) {
+    const Rank& rank = ranks_[*failed_];
+    print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
+                           how_it_ended(*rank.status)));
+  }
+}
+
+void Launcher::wait() {
+  std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
+  for (const Rank& rank : ranks_) events.push_back({rank.lines.descriptor(), POLLIN, 0});
+  int timeout_ms = -1;
+  if (deadline_ != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+    timeout_ms = std::max<int>(0, left.count());
+  }
+  poll(events.data(), events.size(), timeout_ms);
+}
+
+void Launcher::read_signals() {
+  while (const auto signal = signals_.next()) {
+    if (signal->ssi_signo != SIGCHLD) on_interrupt(*signal);
+  }
+}
+
+void Launcher::reap() {
+  std::vector<const Rank*> failed;
+  for (Rank& rank : ranks_) {
+    int status;
+    if (rank.status || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
+    rank.status = status;
+    rank.lines.finish();
+    if (status != 0) failed.push_back(&rank);
+  }
+  if (failed_ || failed.empty()) return;
+  // On a busy machine a survivor's error is found together with its cause: a rank that was killed comes
+  // first.
+  const auto killed =
+      std::find_if(failed.begin(), failed.end(), [](const Rank* r) { return WIFSIGNALED(*r->status); });
+  on_failure(killed == failed.end() ? *failed.front() : **killed);
+}
+
+void Launcher::on_interrupt(const signalfd_siginfo& signal) {
+  if (next_signal_) {  // asked twice, or while a failed job ends: no more patience
+    deadline_ = Clock::now();
+    next_signal_ = SIGKILL;
+  } else {
+    // The terminal's Ctrl-C has reached the ranks already, which share this process's group; kill(1) has not.
+    if (signal.ssi_code != SI_KERNEL) send(signal.ssi_signo);
+    deadline_ = Clock::now() + kTimeToInterrupt;
+    next_signal_ = SIGKILL;
+  }
+  if (!interrupted_by_) interrupted_by_ = signal.ssi_signo;
+}
+
+void Launcher::on_failure(const Rank& rank) {
+  failed_ = rank.number;
+  for (Rank& other : ranks_) other.lines.allow_one_more();
+  if (next_signal_) return;
+  deadline_ = Clock::now() + kTimeToReport;
+  next_signal_ = SIGTERM;
+}
+
+void Launcher::go_down_the_ladder() {
+  send(next_signal_);
+  const bool is_last = next_signal_ == SIGKILL;
+  deadline_ = is_last ? Clock::time_point::max() : Clock::now() + kTimeToTerminate;
+  next_signal_ = SIGKILL;
+}
+
+void Launcher::send(int signal) {
+  for (const Rank& rank : ranks_) {
+    if (!rank.status) kill(rank.pid, signal);
+  }
+}
+
+bool Launcher::is_over() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.status.has_value(); });
+}
+
+int Launcher::exit_code() const {
+  if (interrupted_by_) return 128 + interrupted_by_;
+  if (!failed_) return 0;
+  const bool is_callers = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) {
+    return WIFEXITED(*r.status) && WEXITSTATUS(*r.status) == 2;
+  });
+  return is_callers ? 2 : 1;
+}
+
+}  // namespace
+
+int launch(int ranks, const std::vector<std::string>& argv) {
+  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job has at least one rank; got ", ranks);
+  Launcher launcher;
+  launcher.start(ranks, argv);
+  return launcher.wait_for_all();
+}
+
+}  // namespace shardwise::comm

@@ -1,0 +1,82 @@
+#include "shardwise/comm/launch_rank.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace shardwise::comm {
+namespace {
+
+std::vector<std::string> environment_of(const Job& job, int rank) {
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable; ++variable) environment.emplace_back(*variable);
+  std::erase_if(environment, [](const std::string& v) {
+    return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
+           v.starts_with("SHARDWISE_JOB=");
+  });
+  environment.push_back(fmt::format("SHARDWISE_RANK={}", rank));
+  environment.push_back(fmt::format("SHARDWISE_WORLD_SIZE={}", job.ranks));
+  environment.push_back("SHARDWISE_JOB=" + job.name);
+  return environment;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const auto& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Runs in the child, where only async-signal-safe calls are allowed: another thread may have held the heap's
+// lock.
+[[noreturn]] void become_rank(const Job& job, pid_t launcher, int standard_error, char* const* argv,
+                              char* const* environment) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // it died before prctl could tie this process to it
+  sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
+  if (standard_error >= 0) {
+    const int nothing = open("/dev/null", O_RDWR);
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    dup2(standard_error, STDERR_FILENO);
+    close(nothing);
+  }
+  execve("/proc/self/exe", argv, environment);
+  _exit(127);
+}
+
+}  // namespace
+
+RankProcess start_rank(const Job& job, int rank) {
+  shm::Fd read_end, write_end;
+  if (rank > 0) {
+    int ends[2];
+    TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, "; ", std::strerror(errno));
+    read_end = shm::Fd(ends[0]);
+    write_end = shm::Fd(ends[1]);
+    fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the reading end only: the rank's own writes may wait
+  }
+  const auto environment = environment_of(job, rank);
+  const auto argv_pointers = pointers(job.argv), environment_pointers = pointers(environment);
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    become_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
+  }
+  TORCH_CHECK(pid > 0, "launch: no process for rank ", rank, "; ", std::strerror(errno));
+  return {rank, pid, std::move(read_end)};
+}
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("exited with code {}", WEXITSTATUS(status));
+}
+
+}  // namespace shardwise::comm

@@ -1,0 +1,39 @@
+// What a rank hands to the others when they meet, and how it goes over a unix socket.
+#pragma once
+#include <sched.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "shardwise/comm/shm/region.h"
+
+namespace shardwise::comm::shm {
+
+/// What a rank tells of itself. Plain bytes: all ranks run this program on this host.
+struct Hello {
+  uint64_t magic;
+  int32_t rank, size, pid;
+  uint64_t process;  // a random number per process: pids of two pid namespaces may be equal
+  uint64_t region_bytes;
+  cpu_set_t cores;  // that it may run on
+};
+
+struct Card {
+  Hello hello{};
+  Fd region;
+  Fd lifetime;  // a pidfd; none where the kernel has none
+
+  bool is_refusal() const { return hello.rank < 0; }
+};
+
+/// The card of a rank of this process.
+Card introduce(int rank, int size, const Region& region);
+/// What the host sends to those who came when the meeting fails.
+Card refusal();
+
+/// False when the other side has closed the socket.
+bool send_card(const Fd& socket, const Card& card);
+/// Empty when the other side has closed the socket or sends something else.
+std::optional<Card> receive_card(const Fd& socket);
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,100 @@
+#include "shardwise/comm/shm/channel.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace shardwise::comm::shm {
+
+Channel::Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout)
+    : progress_(std::make_shared<Progress>()),
+      rank_(rank),
+      timeout_(timeout),
+      policy_(WaitPolicy::choose(int(meeting.members.size()), meeting.cores)),
+      opening_(int(meeting.members.size())) {
+  for (Member& member : meeting.members) {
+    bases_.push_back(member.region.base());
+    controls_.push_back(&member.region.control());
+    pids_.push_back(member.pid);
+    lifetimes_.push_back(std::move(member.lifetime));
+    if (int(bases_.size()) - 1 == rank) {
+      heap_ = std::make_shared<Heap>(std::move(member.region), progress_);
+    } else {
+      peers_.push_back(std::move(member.region));
+    }
+  }
+}
+
+Channel::~Channel() {
+  Control& own = *controls_[size_t(rank_)];
+  own.left.store(1);
+  for (Slot& slot : own.slots) wake_sleepers(slot.flag);
+  wake_sleepers(own.closed);
+}
+
+std::byte* Channel::next_payload() {
+  complete_pending();
+  return controls_[size_t(rank_)]->slots[(sequence() + 1) % 2].payload;
+}
+
+Opening& Channel::post(const Descriptor& descriptor) {
+  announce(descriptor);
+  opening_.sequence = sequence();
+  std::fill(opening_.seen.begin(), opening_.seen.end(), 0);
+  return opening_;
+}
+
+std::shared_ptr<Opening> Channel::post_lazily(const Descriptor& descriptor) {
+  auto opening = std::make_shared<Opening>(size());
+  announce(descriptor);
+  opening->sequence = sequence();
+  pending_ = opening;
+  return opening;
+}
+
+// Keeps two promises: that a rank writes slot n mod 2 again only when all peers have posted n+1 (control.h),
+// and that `passed` stands for every collective before (heap.h).
+void Channel::complete_pending() {
+  if (!pending_) return;
+  await_all(*pending_);
+  pending_.reset();
+}
+
+void Channel::announce(const Descriptor& descriptor) {
+  complete_pending();
+  const uint64_t next = sequence() + 1;
+  mine_ = descriptor;
+  progress_->started.store(next);
+  throw_if_broken();
+  Slot& slot = controls_[size_t(rank_)]->slots[next % 2];
+  slot.descriptor = descriptor;
+  advance(slot.flag, next);
+}
+
+const Descriptor& Channel::await(Opening& opening, int peer) {
+  const size_t i = size_t(peer);
+  if (!opening.seen[i]) {
+    throw_if_broken();
+    TORCH_INTERNAL_ASSERT(opening.sequence == sequence());
+    await(Phase::opening, peer);
+    opening.descriptors[i] = controls_[i]->slots[opening.sequence % 2].descriptor;
+    if (!opening.descriptors[i].matches(mine_)) fail_mismatch(opening.descriptors[i], peer);
+    opening.seen[i] = 1;
+  }
+  return opening.descriptors[i];
+}
+
+void Channel::await_all(Opening& opening) {
+  for (int peer = 0; peer < size(); ++peer) await(opening, peer);
+  progress_->passed.store(opening.sequence);
+}
+
+void Channel::close() {
+  advance(controls_[size_t(rank_)]->closed, sequence());
+}
+
+void Channel::await_closed() {
+  for (int peer = 0; peer < size(); ++peer) await(Phase::closing, peer);
+}
+
+}  // namespace shardwise::comm::shm

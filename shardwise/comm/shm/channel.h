@@ -1,0 +1,96 @@
+// The synchronisation of a group: announce a collective, wait for the peers' announcements, find out who
+// failed.
+//
+// Knows nothing of tensors. One collective is a post, an opening (every peer was seen to post it, with a
+// descriptor that matches) and, where a peer's reading or writing must have ended, a closing.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shardwise/comm/shm/heap.h"
+#include "shardwise/comm/shm/rendezvous.h"
+#include "shardwise/comm/shm/wait.h"
+
+namespace shardwise::comm::shm {
+
+/// The peers' descriptors of one collective, as far as they were seen.
+struct Opening {
+  explicit Opening(int ranks) : descriptors(size_t(ranks)), seen(size_t(ranks)) {}
+  uint64_t sequence = 0;
+  std::vector<Descriptor> descriptors;
+  std::vector<uint8_t> seen;
+};
+
+/// Collectives come from one thread at a time; `abort` from any.
+class Channel {
+ public:
+  Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout);
+  /// Leaves: a peer that still waits for this rank is told so.
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return int(controls_.size()); }
+  uint64_t sequence() const { return progress_->started.load(std::memory_order_relaxed); }
+  const std::shared_ptr<Heap>& heap() const { return heap_; }
+
+  /// Where a rank's region lies in this rank's address space.
+  std::byte* base(int rank) const { return bases_[size_t(rank)]; }
+
+  /// The payload of this rank's next slot, to be written before `post`.
+  std::byte* next_payload();
+
+  /// Announces this rank's next collective. Completes the opening before it where that was left open.
+  Opening& post(const Descriptor& descriptor);
+  /// The same for a collective whose peers are waited for singly, and that is referred to later.
+  std::shared_ptr<Opening> post_lazily(const Descriptor& descriptor);
+  /// Waits until `peer` has posted and compares. Errors: base::CommError.
+  const Descriptor& await(Opening& opening, int peer);
+  void await_all(Opening& opening);
+
+  /// This rank reads nothing of the current collective any more.
+  void close();
+  /// Waits until all peers have closed the current collective.
+  void await_closed();
+
+  /// Breaks the group, for `reason`, unless it is broken already.
+  void abort(const std::string& reason);
+
+ private:
+  enum class Phase { opening, closing };
+  struct Wait;
+
+  void announce(const Descriptor& descriptor);
+  void complete_pending();
+  Flag& flag(Phase phase, int peer) const;
+  bool reached(Phase phase, int peer) const;
+  void await(Phase phase, int peer);
+
+  void check_failures(const Wait& wait);
+  void check_alive(const Wait& wait, int peer);
+  bool is_gone(int peer) const;
+  void throw_if_broken() const;
+  void throw_if_aborted(const Wait& wait) const;
+  [[noreturn]] void throw_failure(const Wait& wait, int peer, const std::string& what) const;
+  [[noreturn]] void fail(const Wait& wait, int peer, const std::string& what);
+  [[noreturn]] void fail_mismatch(const Descriptor& theirs, int peer);
+  void poison(int peer, const std::string& reason);
+
+  std::shared_ptr<Progress> progress_;
+  std::vector<Region> peers_;  // by rank; the own one is the heap's
+  std::shared_ptr<Heap> heap_;
+  std::vector<Control*> controls_;
+  std::vector<std::byte*> bases_;
+  std::vector<int> pids_;
+  std::vector<Fd> lifetimes_;
+  int rank_;
+  std::chrono::milliseconds timeout_;
+  WaitPolicy policy_;
+  Descriptor mine_;                   // of the current collective
+  Opening opening_;                   // reused by collectives that wait for all
+  std::shared_ptr<Opening> pending_;  // of a lazy collective; completed before the next post
+};
+
+}  // namespace shardwise::comm::shm

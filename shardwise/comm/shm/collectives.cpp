@@ -1,0 +1,206 @@
+// The collectives, each as: stage the input, post, read the peers' inputs, close.
+//
+// Only two_shot writes into peers' memory. Its slices are those of Split::even over the flat message, and
+// slice s of every buffer is touched by rank s alone between opening and closing, so nothing separates
+// reading from writing.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/shm/transport.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+Descriptor descriptor_of(Wire op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0) {
+  Descriptor descriptor;
+  descriptor.op = op;
+  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
+  descriptor.root_or_dim = int32_t(root_or_dim);
+  descriptor.numel = numel;
+  return descriptor;
+}
+
+uint64_t hash_sizes(const std::vector<at::Tensor>& pieces) {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a over 8-byte words
+  for (const at::Tensor& piece : pieces) hash = (hash ^ uint64_t(piece.numel())) * 0x100000001b3ull;
+  return hash;
+}
+
+int64_t total_numel(const std::vector<at::Tensor>& pieces) {
+  int64_t numel = 0;
+  for (const at::Tensor& piece : pieces) numel += piece.numel();
+  return numel;
+}
+
+}  // namespace
+
+void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
+  const ReduceKernel kernel = reduce_kernel(x.scalar_type(), reduce);
+  Descriptor descriptor = descriptor_of(Wire::all_reduce, x, x.numel());
+  descriptor.reduce = reduce;
+  if (x.nbytes() <= kInlineBytes) {
+    one_shot(x, descriptor, kernel);
+  } else {
+    two_shot(x, descriptor, kernel);
+  }
+}
+
+// Every rank reads every input. The inputs are in the slots, so a rank may go on while peers still read its
+// own.
+void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
+  const Staged staged{channel_.next_payload(), /*in_place=*/false, Block()};
+  copy_in(staged.data, x);
+  Opening& opening = post(descriptor, staged);
+  reduce_rows(opening, {0, x.numel()}, x, kernel);
+  finish(Closing::no);
+}
+
+// Every rank reduces its slice of all inputs and writes it into all of them.
+void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
+  const Staged staged = stage(x);
+  Opening& opening = post(descriptor, staged);
+  const int64_t share = x.numel() / size(), remainder = x.numel() % size();
+  const int64_t begin = rank() * share + std::min<int64_t>(rank(), remainder),
+                count = share + (rank() < remainder);
+  channel_.await_all(opening);
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::byte* slice = input_of(opening, peer) + begin * x.element_size();
+    sources_[size_t(peer)] = slice;
+    targets_[size_t(peer)] = const_cast<std::byte*>(slice);
+  }
+  kernel(sources_.data(), size(), targets_.data(), size(), count);
+  copied_bytes_ += count * x.element_size() * (size() - 1);
+  finish(Closing::yes);
+  if (!staged.in_place) copy_out(x, staged.data);
+}
+
+void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel) {
+  channel_.await_all(opening);
+  for (int peer = 0; peer < size(); ++peer) {
+    sources_[size_t(peer)] = input_of(opening, peer) + rows.begin * out.element_size();
+  }
+  at::Tensor dense = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  void* target = dense.mutable_data_ptr();
+  kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
+  if (!out.is_contiguous()) out.copy_(dense);
+}
+
+void Transport::reduce_scatter(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
+                               Closing closing) {
+  const ReduceKernel kernel = reduce_kernel(x.scalar_type(), descriptor.reduce);
+  const Staged staged = stage(x);
+  Opening& opening = post(descriptor, staged);
+  reduce_rows(opening, rows, out, kernel);
+  finish(staged.in_place ? closing : Closing::no);
+}
+
+void Transport::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split,
+                                   int64_t dim, InputThen then) {
+  const at::Tensor rows_first = x.movedim(dim, 0);
+  at::Tensor out_rows_first = out.movedim(dim, 0);
+  const base::Range range = split.range(rank());
+  const int64_t row = split.size() == 0 ? 0 : x.numel() / split.size();
+  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, x, x.numel(), dim);
+  descriptor.split = split.hash();
+  const Closing closing = then == InputThen::may_be_written ? Closing::yes : Closing::no;
+  reduce_scatter(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor, closing);
+}
+
+void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
+  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, x, x.numel());
+  descriptor.reduce = reduce;
+  reduce_scatter(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
+}
+
+void Transport::reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce) {
+  const ReduceKernel kernel = reduce_kernel(out.scalar_type(), reduce);
+  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, out, total_numel(pieces));
+  descriptor.reduce = reduce;
+  descriptor.split = hash_sizes(pieces);
+  int64_t begin = 0;
+  for (int peer = 0; peer < rank(); ++peer) begin += pieces[size_t(peer)].numel();
+  const Staged staged = stage_all(pieces);
+  Opening& opening = post(descriptor, staged);
+  reduce_rows(opening, {begin, out.numel()}, out, kernel);
+  finish(Closing::no);
+}
+
+void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
+                               int64_t dim) {
+  std::vector<at::Tensor> pieces;
+  for (int peer = 0; peer < size(); ++peer) {
+    pieces.push_back(out.narrow(dim, split.range(peer).begin, split.range(peer).size()));
+  }
+  all_gather_pieces(pieces, shard, dim);
+}
+
+// Starts with the own piece and goes round, so that the ranks do not all read the same memory at the same
+// time.
+void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim) {
+  Descriptor descriptor = descriptor_of(Wire::all_gather, shard, total_numel(pieces), dim);
+  descriptor.split = hash_sizes(pieces);
+  const Staged staged = stage(shard);
+  Opening& opening = post(descriptor, staged);
+  for (int step = 0; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    copy_out(pieces[size_t(peer)], input_of(opening, peer));
+  }
+  channel_.await_all(opening);
+  finish(staged.in_place ? Closing::yes : Closing::no);
+}
+
+void Transport::broadcast_(at::Tensor& x, int root) {
+  const Staged staged = rank() == root ? stage(x) : Staged();
+  Opening& opening = post(descriptor_of(Wire::broadcast, x, x.numel(), root), staged);
+  if (rank() != root) copy_out(x, input_of(opening, root));
+  channel_.await_all(opening);
+  finish(staged.in_place ? Closing::yes : Closing::no);
+}
+
+void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root) {
+  const Staged staged = rank() == root ? stage_all(pieces) : Staged();
+  Opening& opening = post(descriptor_of(Wire::scatter, out, out.numel() * size(), root), staged);
+  copy_out(out, input_of(opening, root) + size_t(rank()) * out.nbytes());
+  channel_.await_all(opening);
+  finish(Closing::no);
+}
+
+void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
+  const Staged staged = stage(shard);
+  Opening& opening = post(descriptor_of(Wire::gather, shard, shard.numel() * size(), root), staged);
+  for (int peer = 0; rank() == root && peer < size(); ++peer)
+    copy_out(pieces[size_t(peer)], input_of(opening, peer));
+  channel_.await_all(opening);
+  finish(staged.in_place ? Closing::yes : Closing::no);
+}
+
+void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
+  const Staged staged = stage_all(pieces);
+  Opening& opening = post(descriptor_of(Wire::all_to_all, pieces[0], total_numel(pieces)), staged);
+  for (int peer = 0; peer < size(); ++peer) {
+    at::Tensor& out = outs[size_t(peer)];
+    copy_out(out, input_of(opening, peer) + size_t(rank()) * out.nbytes());
+  }
+  channel_.await_all(opening);
+  finish(Closing::no);
+}
+
+void Transport::all_to_all_even(at::Tensor& out, const at::Tensor& x) {
+  const Staged staged = stage(x);
+  Opening& opening = post(descriptor_of(Wire::all_to_all, x, x.numel()), staged);
+  const int64_t rows = out.size(0) / size();
+  for (int peer = 0; peer < size(); ++peer) {
+    at::Tensor block = out.narrow(0, peer * rows, rows);
+    copy_out(block, input_of(opening, peer) + size_t(rank()) * block.nbytes());
+  }
+  channel_.await_all(opening);
+  finish(staged.in_place ? Closing::yes : Closing::no);
+}
+
+void Transport::barrier() {
+  channel_.await_all(channel_.post(Descriptor()));
+  finish(Closing::no);
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,82 @@
+// What lies at the start of every rank's region: the lines by which the ranks of a group see each other.
+//
+// Each rank writes its own lines and reads its peers'; only `sleepers` is written by peers. All zero at
+// birth, as the kernel hands out the pages. Lines that different ranks poll are 128 bytes apart (adjacent
+// lines are prefetched).
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shardwise/comm/symmetric.h"
+
+namespace shardwise::comm::shm {
+
+/// A number that only grows, and the count of those who sleep until it does. Its low half is the futex word.
+struct Flag {
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint32_t> sleepers;
+};
+
+/// What travels: the collectives of counters.h, and expose, which every rank must run as such.
+enum class Wire : uint8_t {
+  broadcast,
+  all_gather,
+  all_reduce,
+  reduce_scatter,
+  scatter,
+  gather,
+  all_to_all,
+  barrier,
+  expose
+};
+
+/// One rank's side of one collective. All but `offset` must be equal on all ranks.
+struct Descriptor {
+  Wire op = Wire::barrier;
+  int8_t dtype = 0;
+  Reduce reduce = Reduce::sum;
+  int32_t root_or_dim = 0;
+  int64_t numel = 0;    // of the whole message
+  uint64_t split = 0;   // hash of how the message is cut
+  uint64_t offset = 0;  // of this rank's contiguous input in its region
+
+  bool matches(const Descriptor& other) const {
+    return op == other.op && dtype == other.dtype && reduce == other.reduce &&
+           root_or_dim == other.root_or_dim && numel == other.numel && split == other.split;
+  }
+};
+
+inline constexpr size_t kInlineBytes = 4032;
+
+/// Collective n is announced in slot n mod 2: descriptor and payload first, then the sequence (release).
+/// Two slots are enough. A rank writes slot n mod 2 again when it posts n+2. Before, it has seen every peer
+/// post n+1, and a peer posts n+1 only when it has seen all of n and read what it needs of n's payloads.
+struct alignas(128) Slot {
+  Flag flag;
+  Descriptor descriptor;
+  alignas(64) std::byte payload[kInlineBytes];
+};
+static_assert(sizeof(Slot) == 4096);
+
+/// Why the group is broken; written once.
+struct alignas(128) Abort {
+  enum State : uint32_t { none, writing, set };
+  std::atomic<uint32_t> state;
+  int32_t peer;  // the rank to blame
+  char reason[1000];
+};
+
+struct Control {
+  Slot slots[2];
+  alignas(128) Flag closed;  // the last collective that this rank reads nothing of any more
+  Abort abort;
+  alignas(128) std::atomic<uint32_t> left;  // 1 once the rank has ended its use of the group in good order
+};
+
+/// The heap begins on a huge page; the gap costs address space only.
+inline constexpr size_t kHeapOffset = size_t{2} << 20;
+static_assert(sizeof(Control) <= kHeapOffset);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace shardwise::comm::shm

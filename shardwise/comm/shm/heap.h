@@ -1,0 +1,65 @@
+// The allocator of one rank's region: best fit with coalescing, and a quarantine for what peers may still
+// read.
+//
+// A freed block may still be read by peers inside the collectives that this rank has started. It is reusable
+// once the opening of a later one has been passed: every peer has then left the earlier ones (docs/adr/0002).
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "shardwise/comm/shm/region.h"
+
+namespace shardwise::comm::shm {
+
+/// How far this rank's collectives are: the last one posted, and the last one that all peers were seen to
+/// post.
+struct Progress {
+  std::atomic<uint64_t> started{0};
+  std::atomic<uint64_t> passed{0};
+};
+
+/// Thread safe. Tensors share its ownership, so the mapping lives as long as they do.
+class Heap {
+ public:
+  Heap(Region region, std::shared_ptr<const Progress> progress);
+
+  /// 64-byte aligned, uninitialised. Errors: c10::OutOfMemoryError.
+  std::byte* allocate(int64_t bytes);
+  void free(std::byte* block, int64_t bytes);
+
+  const Region& region() const { return region_; }
+  int64_t live_bytes() const;
+  int64_t peak_bytes() const;
+  void reset_peak();
+
+ private:
+  using Offset = size_t;
+  struct Quarantined {
+    uint64_t started;
+    Offset offset;
+    size_t bytes;
+  };
+
+  void release_passed();
+  void insert_free(Offset offset, size_t bytes);
+  void erase_free(std::map<Offset, size_t>::iterator block);
+  Offset take(size_t bytes);
+  void grow(size_t bytes);
+
+  Region region_;
+  std::shared_ptr<const Progress> progress_;
+  mutable std::mutex mutex_;
+  std::map<Offset, size_t> free_;                     // by place, for coalescing
+  std::set<std::pair<size_t, Offset>> free_by_size_;  // the same blocks, for best fit
+  std::deque<Quarantined> quarantine_;                // `started` ascends
+  Offset committed_ = kHeapOffset;
+  int64_t live_bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+};
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,51 @@
+#include "shardwise/comm/shm/reduce.h"
+
+#include <c10/util/Exception.h>
+
+namespace shardwise::comm::shm {
+namespace {
+
+const ReduceKernels& kernels_of_this_machine() {
+  static const ReduceKernels& chosen = [&]() -> const ReduceKernels& {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      return avx512::reduce_kernels;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::reduce_kernels;
+    return baseline::reduce_kernels;
+  }();
+  return chosen;
+}
+
+Element element(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return Element::f64;
+    case at::kFloat:
+      return Element::f32;
+    case at::kBFloat16:
+      return Element::bf16;
+    case at::kHalf:
+      return Element::f16;
+    case at::kLong:
+      return Element::i64;
+    case at::kInt:
+      return Element::i32;
+    case at::kByte:
+      return Element::u8;
+    default:
+      TORCH_CHECK_VALUE(
+          false, "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32 or uint8; got ",
+          dtype);
+  }
+}
+
+}  // namespace
+
+ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
+  const ReduceKernels& kernels = kernels_of_this_machine();
+  const int i = static_cast<int>(element(dtype));
+  return reduce == Reduce::sum ? kernels.sum[i] : kernels.max[i];
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,30 @@
+// The interface between reduce.cpp and reduce_isa.cpp, which is compiled once per instruction set. No library
+// headers.
+#pragma once
+#include <cstdint>
+
+namespace shardwise::comm::shm {
+
+/// `sources` of all `ranks` are read, then all `copies` targets written; a target may be one of the sources.
+using ReduceKernel = void (*)(const void* const* sources, int ranks, void* const* targets, int copies,
+                              int64_t n);
+
+enum class Element { f64, f32, bf16, f16, i64, i32, u8 };
+inline constexpr int kElements = 7;
+
+struct ReduceKernels {
+  ReduceKernel sum[kElements];
+  ReduceKernel max[kElements];
+};
+
+namespace baseline {
+extern const ReduceKernels reduce_kernels;
+}
+namespace avx2 {
+extern const ReduceKernels reduce_kernels;
+}
+namespace avx512 {
+extern const ReduceKernels reduce_kernels;
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,86 @@
+#include "shardwise/comm/shm/region.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace shardwise::comm::shm {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kLargestHeap = size_t{64} << 30;
+
+size_t round_up(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+bool can_reserve(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return false;
+  munmap(p, bytes);
+  return true;
+}
+
+// Ranks run the same program, so twice the even share of the machine is more than one can come to hold.
+size_t choose_heap_bytes(int ranks) {
+  const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+  size_t bytes = round_up(std::min(kLargestHeap, 2 * machine / size_t(ranks)), kHugePage);
+  while (bytes > kHugePage && !can_reserve(bytes * size_t(ranks))) bytes = round_up(bytes / 2, kHugePage);
+  return bytes;
+}
+
+std::byte* map_shared(int file, size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno));
+  madvise(p, bytes, MADV_HUGEPAGE);  // a wish; most systems grant it for files of this kind only when told to
+  return static_cast<std::byte*>(p);
+}
+
+}  // namespace
+
+Region Region::create(int ranks) {
+  const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
+  Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno));
+  TORCH_CHECK(ftruncate(file.get(), off_t(bytes)) == 0, "shared memory: ftruncate to ", bytes, " bytes; ",
+              std::strerror(errno));
+  TORCH_CHECK(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
+              "shared memory: sealing; ", std::strerror(errno));
+  std::byte* base = map_shared(file.get(), bytes);
+  Region region(std::move(file), base, bytes);
+  region.commit(0, sizeof(Control));
+  return region;
+}
+
+Region Region::map(Fd file, size_t bytes) {
+  struct stat status {};
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  TORCH_CHECK(fstat(file.get(), &status) == 0 && size_t(status.st_size) == bytes && seals >= 0 &&
+                  (seals & F_SEAL_SHRINK) != 0,
+              "shared memory: a peer sent something else than its region of ", bytes, " bytes");
+  std::byte* base = map_shared(file.get(), bytes);
+  return {std::move(file), base, bytes};
+}
+
+Region::Region(Region&& other) noexcept
+    : file_(std::move(other.file_)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+
+Region::~Region() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+void Region::commit(size_t begin, size_t end) const {
+  int result = 0;
+  do {
+    result = fallocate(file_.get(), 0, off_t(begin), off_t(end - begin));
+  } while (result != 0 && errno == EINTR);
+  TORCH_CHECK_WITH(OutOfMemoryError, result == 0, "shared memory: no memory for ", end - begin,
+                   " more bytes; ", begin, " bytes are in use; ", std::strerror(errno));
+}
+
+}  // namespace shardwise::comm::shm

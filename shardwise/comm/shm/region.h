@@ -1,0 +1,45 @@
+// One rank's shared memory: an unnamed file of fixed size, mapped by every rank of the group.
+//
+// The file is sparse. Its owner commits pages before it uses them, so that running out of memory is an error
+// at allocation and never a bus error; peers need not agree or even know.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "shardwise/comm/shm/control.h"
+#include "shardwise/comm/shm/fd.h"
+
+namespace shardwise::comm::shm {
+
+class Region {
+ public:
+  /// A new region for one of `ranks` ranks of this host, its control lines committed.
+  /// Address space for all ranks' heaps is tried first, and halved until the kernel grants it.
+  static Region create(int ranks);
+  /// Maps a peer's region. Errors: c10::Error when the file is not one, can shrink, or cannot be mapped.
+  static Region map(Fd file, size_t bytes);
+
+  Region(Region&& other) noexcept;
+  Region& operator=(Region&&) = delete;
+  ~Region();
+
+  std::byte* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+  int file() const { return file_.get(); }
+  Control& control() const { return *reinterpret_cast<Control*>(base_); }
+  bool contains(const void* p) const { return p >= base_ && p < base_ + bytes_; }
+
+  /// Backs [begin, end) with memory. Errors: c10::OutOfMemoryError naming the bytes.
+  void commit(size_t begin, size_t end) const;
+  /// The mapping stays.
+  void close_file() { file_ = Fd(); }
+
+ private:
+  Region(Fd file, std::byte* base, size_t bytes) : file_(std::move(file)), base_(base), bytes_(bytes) {}
+
+  Fd file_;
+  std::byte* base_;
+  size_t bytes_;
+};
+
+}  // namespace shardwise::comm::shm

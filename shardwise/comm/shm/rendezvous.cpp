@@ -1,0 +1,211 @@
+#include "shardwise/comm/shm/rendezvous.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "shardwise/base/error.h"
+#include "shardwise/comm/shm/card.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Deadline {
+  const Options& options;
+  Clock::time_point start = Clock::now();
+
+  int left_ms() const {
+    const auto left =
+        options.timeout - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    return std::max(0, int(left.count()));
+  }
+  [[noreturn]] void fail(int peer, const std::string& what) const {
+    const std::chrono::duration<double> elapsed = Clock::now() - start, limit = options.timeout;
+    throw base::CommError({"connect", options.rank, peer, 0, elapsed.count(), limit.count()}, what);
+  }
+};
+
+struct Address {
+  sockaddr_un socket{};
+  socklen_t length;
+
+  explicit Address(const std::string& job) {
+    const size_t hash = std::hash<std::string>()(job);  // a long job's name is cut, its hash is not
+    const std::string name = fmt::format("shardwise/{}/{:016x}/{:.48}", getuid(), hash, job);
+    socket.sun_family = AF_UNIX;
+    std::memcpy(socket.sun_path + 1, name.data(), name.size());  // a leading zero makes it abstract
+    length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&socket); }
+};
+
+Fd new_socket() {
+  return Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+}
+
+bool same_user(const Fd& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
+}
+
+bool readable(const Fd& socket, int timeout_ms) {
+  pollfd wanted{socket.get(), POLLIN, 0};
+  return poll(&wanted, 1, timeout_ms) == 1;
+}
+
+/// Rank 0: waits for the cards of all others, then sends all of them to everybody.
+class Host {
+ public:
+  Host(const Options& options, Card own)
+      : options_(options), deadline_{options}, cards_(size_t(options.size)), sockets_(size_t(options.size)) {
+    cards_[0] = std::move(own);
+  }
+  std::vector<Card> run() {
+    try {
+      listen_to_job();
+      for (int come = 1; come < options_.size;) come += receive_one();
+      send_all();
+    } catch (...) {
+      for (const Fd& socket : sockets_) send_card(socket, refusal());
+      throw;
+    }
+    std::vector<Card> cards;
+    for (std::optional<Card>& card : cards_) cards.push_back(std::move(*card));
+    return cards;
+  }
+
+ private:
+  void listen_to_job();
+  int receive_one();
+  void send_all();
+  std::string missing() const;
+
+  const Options& options_;
+  Deadline deadline_;
+  Fd listener_ = new_socket();
+  std::vector<std::optional<Card>> cards_;
+  std::vector<Fd> sockets_;
+};
+
+// A second rank 0 of the same job waits here for the first one's meeting to end.
+void Host::listen_to_job() {
+  const Address address(options_.job);
+  while (bind(listener_.get(), address.get(), address.length) != 0) {
+    if (errno != EADDRINUSE)
+      deadline_.fail(-1, fmt::format("cannot bind a socket; {}", std::strerror(errno)));
+    if (deadline_.left_ms() == 0)
+      deadline_.fail(0, fmt::format("another rank 0 of job {} is meeting", options_.job));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket");
+}
+
+// Returns how many ranks have come: a stranger, or a rank that died at once, is none.
+int Host::receive_one() {
+  if (!readable(listener_, deadline_.left_ms())) deadline_.fail(-1, "did not come: rank " + missing());
+  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!socket || !same_user(socket) || !readable(socket, deadline_.left_ms())) return 0;
+  std::optional<Card> card = receive_card(socket);
+  if (!card || card->is_refusal()) return 0;
+  const int rank = card->hello.rank, size = card->hello.size;
+  if (size != options_.size || rank < 1 || rank >= size || cards_[size_t(rank)]) {
+    send_card(socket, refusal());
+    deadline_.fail(rank, fmt::format("rank {} of {} came to a job of {} ranks{}", rank, size, options_.size,
+                                     size == options_.size ? ", where that rank is taken" : ""));
+  }
+  sockets_[size_t(rank)] = std::move(socket);
+  cards_[size_t(rank)] = std::move(card);
+  return 1;
+}
+
+void Host::send_all() {
+  for (int rank = 1; rank < options_.size; ++rank) {
+    for (const std::optional<Card>& card : cards_) {
+      if (send_card(sockets_[size_t(rank)], *card)) continue;
+      deadline_.fail(rank, fmt::format("rank {} left before all ranks had come", rank));
+    }
+  }
+}
+
+std::string Host::missing() const {
+  std::string ranks;
+  for (size_t rank = 1; rank < cards_.size(); ++rank) {
+    if (!cards_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  return ranks;
+}
+
+Fd connect_to_host(const Options& options, const Deadline& deadline) {
+  const Address address(options.job);
+  Fd socket = new_socket();
+  auto pause = std::chrono::microseconds(100);
+  while (connect(socket.get(), address.get(), address.length) != 0) {
+    if (deadline.left_ms() == 0) deadline.fail(0, "rank 0 did not come");
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(20'000));
+  }
+  if (!same_user(socket)) deadline.fail(0, "the socket of this job belongs to another user");
+  return socket;
+}
+
+// A socket that closes without a card was that of an earlier meeting of the same job, or rank 0 has died: try
+// again.
+std::vector<Card> visit_host(const Options& options, const Card& own) {
+  const Deadline deadline{options};
+  std::vector<Card> cards;
+  Fd socket;
+  while (int(cards.size()) < options.size) {
+    if (cards.empty()) {
+      socket = connect_to_host(options, deadline);
+      send_card(socket, own);
+    }
+    if (!readable(socket, deadline.left_ms())) deadline.fail(-1, "not all ranks came");
+    std::optional<Card> card = receive_card(socket);
+    if (card && card->is_refusal()) deadline.fail(0, "rank 0 gave up the meeting");
+    if (card) {
+      cards.push_back(std::move(*card));
+    } else if (!cards.empty()) {
+      deadline.fail(0, "rank 0 died during the meeting");
+    }
+  }
+  return cards;
+}
+
+int usable_cores(const std::vector<Card>& cards) {
+  cpu_set_t together{};
+  for (const Card& card : cards) CPU_OR(&together, &together, &card.hello.cores);
+  return std::max(1, CPU_COUNT(&together));
+}
+
+}  // namespace
+
+Meeting meet(const Options& options) {
+  Region own = Region::create(options.size);
+  Card card = introduce(options.rank, options.size, own);
+  const Hello self = card.hello;
+  std::vector<Card> cards =
+      options.rank == 0 ? Host(options, std::move(card)).run() : visit_host(options, card);
+
+  Meeting meeting;
+  meeting.cores = usable_cores(cards);
+  for (Card& peer : cards) {
+    const bool is_self = peer.hello.rank == options.rank;
+    Region region = is_self ? std::move(own) : Region::map(std::move(peer.region), peer.hello.region_bytes);
+    if (!is_self) region.close_file();
+    const bool same_process = peer.hello.process == self.process && peer.hello.pid == self.pid;
+    meeting.members.push_back(
+        {std::move(region), peer.hello.pid, same_process ? Fd() : std::move(peer.lifetime)});
+  }
+  return meeting;
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,28 @@
+// The embedded backend for the ranks of one host: entry point of the folder.
+//
+// Ranks may be processes or threads of one process. They meet at an abstract unix socket, pass each other
+// their memory by file descriptor, and nothing has a name in any file system, so nothing is left after a
+// crash.
+#pragma once
+#include <chrono>
+#include <string>
+
+#include "shardwise/comm/group.h"
+
+namespace shardwise::comm::shm {
+
+struct Options {
+  std::string job;  // the ranks that give the same job meet
+  int rank;
+  int size;
+  std::chrono::milliseconds timeout{300'000};  // of every wait, the first meeting included
+  Options(std::string job_name, int rank_in_job, int job_size)
+      : job(std::move(job_name)), rank(rank_in_job), size(job_size) {}
+};
+
+/// Collective: returns when all `size` ranks have come. Size one gives a group of one.
+/// Errors: base::CommError when ranks are missing at the timeout; c10::ValueError for a rank outside [0,
+/// size).
+Group connect(const Options& options);
+
+}  // namespace shardwise::comm::shm

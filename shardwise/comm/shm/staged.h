@@ -1,0 +1,42 @@
+// Where the peers find a collective's input: where it lies, in the announcing slot, or in a block of the
+// heap.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "shardwise/comm/shm/heap.h"
+
+namespace shardwise::comm::shm {
+
+/// A block of the heap; freed, and thereby quarantined, at the end of the collective.
+class Block {
+ public:
+  Block() = default;
+  Block(std::shared_ptr<Heap> heap, int64_t bytes)
+      : heap_(std::move(heap)), bytes_(bytes), data_(heap_->allocate(bytes)) {}
+  Block(Block&& other) noexcept
+      : heap_(std::move(other.heap_)), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
+  Block& operator=(Block&& other) noexcept {
+    std::swap(heap_, other.heap_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~Block() {
+    if (data_ != nullptr) heap_->free(data_, bytes_);
+  }
+  std::byte* data() const { return data_; }
+
+ private:
+  std::shared_ptr<Heap> heap_;
+  int64_t bytes_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+struct Staged {
+  std::byte* data = nullptr;
+  bool in_place = false;  // peers read the caller's own tensor
+  Block block;
+};
+
+}  // namespace shardwise::comm::shm

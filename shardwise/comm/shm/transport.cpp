@@ -1,0 +1,107 @@
+#include "shardwise/comm/shm/transport.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "shardwise/comm/shm/exposure.h"
+
+namespace shardwise::comm::shm {
+
+Transport::Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout)
+    : channel_(std::move(meeting), rank, timeout),
+      heap_(channel_.heap()),
+      sources_(size_t(channel_.size())),
+      targets_(size_t(channel_.size())) {}
+
+at::Tensor Transport::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const int64_t bytes = c10::multiply_integers(sizes) * int64_t(c10::elementSize(dtype));
+  if (bytes == 0) return at::empty(sizes, at::TensorOptions().dtype(dtype));
+  std::byte* data = heap_->allocate(bytes);
+  const auto free = [heap = heap_, bytes](void* block) { heap->free(static_cast<std::byte*>(block), bytes); };
+  return at::from_blob(data, sizes, free, at::TensorOptions().dtype(dtype));
+}
+
+bool Transport::contains(const at::Tensor& x) const {
+  return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
+}
+
+std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split) {
+  TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
+  Descriptor descriptor;
+  descriptor.op = Wire::expose;
+  descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
+  descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
+  descriptor.split = split.hash();
+  if (shard.numel() > 0) {
+    descriptor.offset =
+        uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));
+  }
+  return std::make_shared<Exposure>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
+}
+
+Staged Transport::stage_bytes(int64_t bytes) {
+  if (bytes <= int64_t(kInlineBytes)) return {channel_.next_payload(), /*in_place=*/false, Block()};
+  Block block(heap_, bytes);
+  return {block.data(), /*in_place=*/false, std::move(block)};
+}
+
+Staged Transport::stage(const at::Tensor& x) {
+  if (x.numel() > 0 && x.is_contiguous() && contains(x)) {
+    return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, Block()};
+  }
+  Staged staged = stage_bytes(int64_t(x.nbytes()));
+  copy_in(staged.data, x);
+  return staged;
+}
+
+Staged Transport::stage_all(const std::vector<at::Tensor>& pieces) {
+  int64_t bytes = 0;
+  for (const at::Tensor& piece : pieces) bytes += int64_t(piece.nbytes());
+  Staged staged = stage_bytes(bytes);
+  std::byte* target = staged.data;
+  for (const at::Tensor& piece : pieces) {
+    copy_in(target, piece);
+    target += piece.nbytes();
+  }
+  return staged;
+}
+
+void Transport::copy_in(std::byte* target, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: takes CPU tensors; got one on ", x.device());
+  copied_bytes_ += int64_t(x.nbytes());
+  if (x.numel() == 0) return;  // the tensor may have no memory at all
+  if (x.is_contiguous()) {
+    std::memcpy(target, x.const_data_ptr(), x.nbytes());
+  } else {
+    at::from_blob(target, x.sizes(), x.options()).copy_(x);
+  }
+}
+
+void Transport::copy_out(at::Tensor& target, const std::byte* source) {
+  copied_bytes_ += int64_t(target.nbytes());
+  if (target.numel() == 0) return;
+  if (target.is_contiguous()) {
+    std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
+  } else {
+    target.copy_(at::from_blob(const_cast<std::byte*>(source), target.sizes(), target.options()));
+  }
+}
+
+Opening& Transport::post(Descriptor descriptor, const Staged& staged) {
+  if (staged.data != nullptr) descriptor.offset = uint64_t(staged.data - channel_.base(rank()));
+  return channel_.post(descriptor);
+}
+
+const std::byte* Transport::input_of(Opening& opening, int peer) {
+  return channel_.base(peer) + channel_.await(opening, peer).offset;
+}
+
+void Transport::finish(Closing closing) {
+  channel_.close();
+  if (closing == Closing::yes) channel_.await_closed();
+}
+
+}  // namespace shardwise::comm::shm

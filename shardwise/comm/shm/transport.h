@@ -1,0 +1,84 @@
+// The collectives of the shared-memory backend on CPU tensors: what Group (by Symmetric) and c10d (by
+// Backend) call.
+//
+// An input is read by the peers where it lies when it is contiguous and in the heap; otherwise it is staged,
+// that is copied into a block of the heap first, or into the announcing slot when it is small. Sequence and
+// failures are channel.h's, reuse of memory heap.h's.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shardwise/comm/shm/channel.h"
+#include "shardwise/comm/shm/reduce_isa.h"
+#include "shardwise/comm/shm/staged.h"
+#include "shardwise/comm/symmetric.h"
+
+namespace shardwise::comm::shm {
+
+/// Whether a collective ends only when the peers have read inputs that they read in place. If not, the caller
+/// must leave such an input as it is until it has passed a later collective.
+enum class Closing { yes, no };
+
+class Transport final : public Symmetric, public std::enable_shared_from_this<Transport> {
+ public:
+  Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout);
+
+  int rank() const { return channel_.rank(); }
+  int size() const { return channel_.size(); }
+  uint64_t sequence() const { return channel_.sequence(); }
+  Channel& channel() { return channel_; }
+
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
+  bool contains(const at::Tensor& x) const override;
+  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) override;
+  void all_reduce_(at::Tensor& x, Reduce reduce) override;
+  void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
+                      int64_t dim) override;
+  void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                          InputThen then) override;
+  void abort(const std::string& reason) override { channel_.abort(reason); }
+  int64_t live_bytes() const override { return heap_->live_bytes(); }
+  int64_t peak_bytes() const override { return heap_->peak_bytes(); }
+  void reset_peak() override { heap_->reset_peak(); }
+  int64_t copied_bytes() const override { return copied_bytes_; }
+
+  // c10d's forms. `pieces[r]` belongs to rank r; lists are read at the root only where there is one.
+  void broadcast_(at::Tensor& x, int root);
+  void all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim = 0);
+  void reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce);
+  void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce);
+  void scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root);
+  void gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root);
+  void all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces);
+  void all_to_all_even(at::Tensor& out, const at::Tensor& x);
+  void barrier();
+
+ private:
+  struct Rows {
+    int64_t begin, count;  // in elements of the flat message
+  };
+
+  Staged stage(const at::Tensor& x);
+  Staged stage_all(const std::vector<at::Tensor>& pieces);
+  Staged stage_bytes(int64_t bytes);
+  void copy_in(std::byte* target, const at::Tensor& x);
+  void copy_out(at::Tensor& target, const std::byte* source);
+  Opening& post(Descriptor descriptor, const Staged& staged);
+  const std::byte* input_of(Opening& opening, int peer);
+  void finish(Closing closing);
+
+  void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
+  void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
+  void reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel);
+  void reduce_scatter(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
+                      Closing closing);
+
+  Channel channel_;
+  std::shared_ptr<Heap> heap_;
+  int64_t copied_bytes_ = 0;
+  std::vector<const void*> sources_;  // scratch of the reductions
+  std::vector<void*> targets_;
+};
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,61 @@
+// Memory that every rank of a group can read: what the ranks of one host can do beyond c10d.
+//
+// Implemented by comm/shm; absent (null) on every other backend.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "shardwise/base/split.h"
+
+namespace shardwise::comm {
+
+enum class Reduce : uint8_t { sum, max };
+
+/// What a caller does with a collective's input afterwards: autograd may write to any tensor that it holds.
+enum class InputThen : uint8_t { may_be_written, is_only_dropped };
+
+/// One shard per rank, readable where it lies. Keeps the own shard alive; holding it keeps peers' shards
+/// readable, because every rank of a program holds and drops the same exposures in the same order
+/// (docs/adr/0002).
+class Exposed {
+ public:
+  virtual ~Exposed() = default;
+  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Never written to. The tensor
+  /// holds the exposure. Errors: base::CommError when the peer died, runs another program, or the timeout
+  /// passed.
+  virtual at::Tensor read(int rank) = 0;
+};
+
+/// Arguments are checked by Group. Collectives come from one thread at a time; tensors may die on any.
+class Symmetric {
+ public:
+  virtual ~Symmetric() = default;
+  /// Uninitialised, contiguous, in memory that peers can read. Freed memory is reused only after a later
+  /// collective of the group, when every peer has left the one that may still read it.
+  virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
+  /// Whether peers can read all of `x` where it lies (trivially so when it has no elements).
+  virtual bool contains(const at::Tensor& x) const = 0;
+  /// Collective. `shard` [split.range(rank), ...] in this memory and contiguous.
+  virtual std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) = 0;
+
+  /// Group's collectives of these names, without the splitting into lists and the copies of c10d's forms.
+  virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
+  virtual void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
+                              int64_t dim) = 0;
+  virtual void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                                  InputThen then) = 0;
+
+  /// Breaks the group: every peer's current or next wait fails naming `reason`.
+  virtual void abort(const std::string& reason) = 0;
+
+  /// Logical bytes handed out and not yet freed; and the most there have been since `reset_peak`.
+  virtual int64_t live_bytes() const = 0;
+  virtual int64_t peak_bytes() const = 0;
+  virtual void reset_peak() = 0;
+  /// What this rank has copied so far in collectives (counters.h), those through c10d included.
+  virtual int64_t copied_bytes() const = 0;
+};
+
+}  // namespace shardwise::comm

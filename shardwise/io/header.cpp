@@ -1,0 +1,197 @@
+#include "shardwise/io/header.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "shardwise/base/json.h"
+
+namespace shardwise::io {
+namespace {
+
+using base::shown;
+using nlohmann::json;
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMostJsonBytes = 100'000'000;  // the reference implementation's limit
+constexpr const char* kMetadataKey = "__metadata__";
+
+/// Bytes of a tensor. Errors: c10::ValueError for a negative dim, or a product beyond 63 bits even on the
+/// way.
+int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::string& where) {
+  int64_t bytes = itemsize(dtype);
+  for (const int64_t size : shape) {
+    TORCH_CHECK_VALUE(size >= 0, where, ": shape must not be negative; got ", size);
+    TORCH_CHECK_VALUE(!__builtin_mul_overflow(bytes, size, &bytes), where,
+                      ": shape must fit 63 bits of bytes; got ", shown(shape));
+  }
+  return bytes;
+}
+
+int64_t parse_size(const json& value, const std::string& where) {
+  const bool is_size =
+      value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+  TORCH_CHECK_VALUE(is_size, where, " must be whole numbers from 0 to 2^63 - 1; got ", shown(value));
+  return value.get<int64_t>();
+}
+
+const json& field(const json& entry, const char* name, bool (json::*is_type)() const noexcept,
+                  const std::string& where) {
+  const auto found = entry.find(name);
+  TORCH_CHECK_VALUE(found != entry.end() && ((*found).*is_type)(), where, ": must have a ", name,
+                    " of the format's type; got ", shown(entry));
+  return *found;
+}
+
+/// One tensor's entry; begin and end still count from the end of the header.
+TensorInfo parse_tensor(const std::string& name, const json& entry, const std::string& path) {
+  const std::string where = path + ": tensor " + shown(name);
+  TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", shown(entry));
+  TensorInfo tensor{name, dtype_from_name(field(entry, "dtype", &json::is_string, where), where), {}};
+  for (const json& size : field(entry, "shape", &json::is_array, where)) {
+    tensor.shape.push_back(parse_size(size, where + ": shape"));
+  }
+  const json& offsets = field(entry, "data_offsets", &json::is_array, where);
+  TORCH_CHECK_VALUE(offsets.size() == 2, where, ": data_offsets must be two; got ", shown(offsets));
+  tensor.begin = parse_size(offsets[0], where + ": data_offsets");
+  tensor.end = parse_size(offsets[1], where + ": data_offsets");
+  const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype, where);
+  TORCH_CHECK_VALUE(tensor.begin <= tensor.end && tensor.bytes() == bytes, where,
+                    ": data_offsets must span shape x dtype, ", bytes, " bytes; got ", shown(offsets));
+  return tensor;
+}
+
+Metadata parse_metadata(const json& entry, const std::string& path) {
+  TORCH_CHECK_VALUE(entry.is_object(), path, ": ", kMetadataKey, " must be an object; got ", shown(entry));
+  Metadata metadata;
+  for (const auto& [key, value] : entry.items()) {
+    TORCH_CHECK_VALUE(value.is_string(), path, ": ", kMetadataKey, " must hold strings; got ", shown(value),
+                      " for ", shown(key));
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+/// Puts the tensors in file order and makes their offsets absolute.
+/// Errors: c10::ValueError unless each begins where the one before ends and the last ends with the file.
+void place_in_file(Layout& layout, const std::string& path) {
+  std::stable_sort(layout.tensors.begin(), layout.tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
+  const int64_t data_bytes = layout.total_bytes - layout.header_bytes;
+  int64_t next = 0;
+  for (TensorInfo& tensor : layout.tensors) {
+    TORCH_CHECK_VALUE(tensor.begin == next, path, ": tensor ", shown(tensor.name),
+                      ": must begin where the one "
+                      "before it ends, at ",
+                      next, "; got ", tensor.begin);
+    TORCH_CHECK_VALUE(tensor.end <= data_bytes, path, ": tensor ", shown(tensor.name),
+                      ": must end within the file's ", data_bytes, " bytes of data; got ", tensor.end,
+                      "; the file is truncated");
+    next = tensor.end;
+    tensor.begin += layout.header_bytes;
+    tensor.end += layout.header_bytes;
+  }
+  TORCH_CHECK_VALUE(next == data_bytes, path, ": tensors must fill the file's data, ", data_bytes,
+                    " bytes; got ", next);
+}
+
+std::string json_text(const Layout& layout) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  if (!layout.metadata.empty()) out[kMetadataKey] = layout.metadata;
+  const int64_t data = layout.tensors.empty() ? 0 : layout.tensors.front().begin;
+  for (const TensorInfo& tensor : layout.tensors) {
+    out[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
+                        {"shape", tensor.shape},
+                        {"data_offsets", {tensor.begin - data, tensor.end - data}}};
+  }
+  std::string text;
+  try {
+    text = out.dump();
+  } catch (const json::exception&) {
+    C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got something else");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+const TensorInfo& Layout::find(const std::string& name) const {
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.name == name) return tensor;
+  }
+  C10_THROW_ERROR(ValueError, "layout: must hold the tensor asked for; got none named " + shown(name));
+}
+
+Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
+  Layout layout;
+  layout.metadata = metadata;
+  std::vector<TensorSpec> ordered = tensors;
+  std::stable_sort(ordered.begin(), ordered.end(), [](const TensorSpec& a, const TensorSpec& b) {
+    return itemsize(a.dtype) > itemsize(b.dtype);
+  });
+  std::set<std::string> names{kMetadataKey};
+  int64_t next = 0;
+  for (const TensorSpec& spec : ordered) {
+    const std::string where = "plan file: tensor " + shown(spec.name);
+    TORCH_CHECK_VALUE(names.insert(spec.name).second, where, ": must have a name of its own; got it twice");
+    TensorInfo tensor{spec.name, spec.dtype, spec.shape, next, next};
+    const bool fits = !__builtin_add_overflow(next, tensor_bytes(spec.shape, spec.dtype, where), &tensor.end);
+    TORCH_CHECK_VALUE(fits, where, ": the file must fit 63 bits of bytes; got more");
+    next = tensor.end;
+    layout.tensors.push_back(std::move(tensor));
+  }
+  const auto json_bytes = static_cast<int64_t>(json_text(layout).size());
+  TORCH_CHECK_VALUE(json_bytes <= kMostJsonBytes, "plan file: the header must be at most ", kMostJsonBytes,
+                    " bytes; got ", json_bytes);
+  layout.header_bytes = kLengthBytes + json_bytes;
+  for (TensorInfo& tensor : layout.tensors) {
+    tensor.begin += layout.header_bytes;
+    tensor.end += layout.header_bytes;
+  }
+  layout.total_bytes = layout.header_bytes + next;
+  return layout;
+}
+
+std::string header_text(const Layout& layout) {
+  const std::string text = json_text(layout);
+  std::string length;
+  for (int byte = 0; byte < kLengthBytes; ++byte) length += static_cast<char>(text.size() >> (8 * byte));
+  return length + text;
+}
+
+int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, const std::string& path) {
+  uint64_t length = 0;  // little-endian in the file, whatever we are
+  for (int byte = 7; byte >= 0; --byte) length = length << 8 | first8[byte];
+  TORCH_CHECK_VALUE(length <= uint64_t{kMostJsonBytes}, path, ": the header must be at most ", kMostJsonBytes,
+                    " bytes; got ", length);
+  const auto json_bytes = static_cast<int64_t>(length);
+  TORCH_CHECK_VALUE(json_bytes <= file_bytes - kLengthBytes, path, ": the header must fit the file's ",
+                    file_bytes, " bytes; got ", length, "; the file is truncated");
+  return json_bytes;
+}
+
+Layout parse_header(const std::string& json_text, int64_t file_bytes, const std::string& path) {
+  const json parsed = base::parse_json(json_text, path + ": header");
+  TORCH_CHECK_VALUE(parsed.is_object(), path, ": the header must be a JSON object; got ", shown(parsed));
+  Layout layout;
+  layout.header_bytes = kLengthBytes + static_cast<int64_t>(json_text.size());
+  layout.total_bytes = file_bytes;
+  for (const auto& [name, entry] : parsed.items()) {
+    if (name == kMetadataKey) {
+      layout.metadata = parse_metadata(entry, path);
+    } else {
+      layout.tensors.push_back(parse_tensor(name, entry, path));
+    }
+  }
+  place_in_file(layout, path);
+  return layout;
+}
+
+}  // namespace shardwise::io

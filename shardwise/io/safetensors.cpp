@@ -1,0 +1,107 @@
+#include "shardwise/io/safetensors.h"
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "shardwise/base/json.h"
+
+namespace shardwise::io {
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr int64_t kMostIndexBytes = 100'000'000;
+
+Layout read_layout(const base::File& file) {
+  const int64_t bytes = file.size();
+  unsigned char first8[8];
+  TORCH_CHECK_VALUE(bytes >= 8, file.path(), ": must begin with 8 bytes of header length; got ", bytes,
+                    " bytes");
+  file.read(0, 8, first8);
+  std::string json(header_length(first8, bytes, file.path()), '\0');
+  file.read(8, static_cast<int64_t>(json.size()), json.data());
+  return parse_header(json, bytes, file.path());
+}
+
+/// Tensor name -> file name.
+std::map<std::string, std::string> read_weight_map(const std::string& path) {
+  const nlohmann::json parsed = base::parse_json(base::read_text(path, kMostIndexBytes), path);
+  const nlohmann::json* weight_map = base::Fields(parsed, path + ": ").find("weight_map");
+  TORCH_CHECK_VALUE(weight_map && weight_map->is_object(), path, ": weight_map must be an object; got ",
+                    weight_map ? base::shown(*weight_map) : "none");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : weight_map->items()) {
+    // A name with a slash would lead out of the folder.
+    const bool is_name = file.is_string() && !file.get<std::string>().empty() &&
+                         file.get<std::string>().find('/') == std::string::npos;
+    TORCH_CHECK_VALUE(is_name, path, ": weight_map must give file names; got ", base::shown(file), " for ",
+                      tensor);
+    files[tensor] = file.get<std::string>();
+  }
+  return files;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(base::File::open_to_read(path)), layout_(read_layout(file_)) {
+  for (size_t i = 0; i < layout_.tensors.size(); ++i) index_[layout_.tensors[i].name] = i;
+}
+
+const TensorInfo& SafetensorsFile::find(const std::string& name) const {
+  const auto found = index_.find(name);
+  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must hold the tensor ", name,
+                    "; got none of that name");
+  return layout_.tensors[found->second];
+}
+
+void SafetensorsFile::read(const TensorInfo& tensor, int64_t offset, int64_t length, void* dst) const {
+  TORCH_INTERNAL_ASSERT(offset >= 0 && length >= 0 && offset <= tensor.bytes() - length, tensor.name,
+                        ": bytes ", offset, " + ", length, " of ", tensor.bytes());
+  file_.read(tensor.begin + offset, length, dst);
+}
+
+SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
+  const std::string single = folder + "/" + kSingleFile, index = folder + "/" + kIndexFile;
+  if (!base::exists(single) && base::exists(index)) {
+    open_indexed(index);
+    return;
+  }
+  TORCH_CHECK_VALUE(base::exists(single), folder, ": must hold ", kSingleFile, " or ", kIndexFile,
+                    "; got neither");
+  const SafetensorsFile& file = files_.emplace(kSingleFile, single).first->second;
+  for (const TensorInfo& tensor : file.tensors()) places_[tensor.name] = {&file, &tensor};
+}
+
+void SafetensorsFolder::open_indexed(const std::string& index_path) {
+  const auto weight_map = read_weight_map(index_path);
+  for (const auto& [tensor, file_name] : weight_map) {
+    auto file = files_.find(file_name);
+    if (file == files_.end()) file = files_.emplace(file_name, folder_ + "/" + file_name).first;
+    places_[tensor] = {&file->second, &file->second.find(tensor)};
+  }
+  for (const auto& [file_name, file] : files_) {
+    for (const TensorInfo& tensor : file.tensors()) {
+      const auto mapped = weight_map.find(tensor.name);
+      TORCH_CHECK_VALUE(mapped != weight_map.end() && mapped->second == file_name, index_path,
+                        ": weight_map must name every tensor of its files; got ", tensor.name, " in ",
+                        file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
+    }
+  }
+}
+
+std::vector<std::string> SafetensorsFolder::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places_) names.push_back(name);
+  return names;
+}
+
+SafetensorsFolder::Place SafetensorsFolder::find(const std::string& name) const {
+  const auto found = places_.find(name);
+  TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", name,
+                    "; got none of that name");
+  return found->second;
+}
+
+}  // namespace shardwise::io

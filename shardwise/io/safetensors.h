@@ -1,0 +1,69 @@
+// Reading safetensors: one file, or a folder of them as Hugging Face lays it out.
+//
+// Everything is validated on opening; after that only the bytes asked for are read (pread, no mapping), so a
+// rank reads its own slice of a large model. Slices along a dim are slices.h's.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shardwise/base/files.h"
+#include "shardwise/io/header.h"
+
+namespace shardwise::io {
+
+/// One open file. Const use is safe from several threads.
+class SafetensorsFile {
+ public:
+  /// Errors: c10::ValueError when it cannot be opened or breaks the format.
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  const Metadata& metadata() const { return layout_.metadata; }
+  const std::vector<TensorInfo>& tensors() const { return layout_.tensors; }
+  bool contains(const std::string& name) const { return index_.count(name) != 0; }
+  /// Errors: c10::ValueError naming file and tensor when there is none.
+  const TensorInfo& find(const std::string& name) const;
+
+  /// Bytes [offset, offset + length) of `tensor`, counted from its first.
+  /// Errors: c10::ValueError when the file has shrunk or cannot be read.
+  void read(const TensorInfo& tensor, int64_t offset, int64_t length, void* dst) const;
+  void read_whole(const TensorInfo& tensor, void* dst) const { read(tensor, 0, tensor.bytes(), dst); }
+
+ private:
+  base::File file_;
+  Layout layout_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+/// A model folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
+class SafetensorsFolder {
+ public:
+  /// Where a tensor is.
+  struct Place {
+    const SafetensorsFile* file;
+    const TensorInfo* tensor;
+  };
+
+  /// Errors: c10::ValueError when neither is there, a file of the index is missing, or index and files
+  /// disagree about a tensor.
+  explicit SafetensorsFolder(const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  /// All names, sorted.
+  std::vector<std::string> names() const;
+  bool contains(const std::string& name) const { return places_.count(name) != 0; }
+  /// Errors: c10::ValueError naming folder and tensor when there is none.
+  Place find(const std::string& name) const;
+
+ private:
+  void open_indexed(const std::string& index_path);
+
+  std::string folder_;
+  std::map<std::string, SafetensorsFile> files_;  // by file name; nodes never move
+  std::map<std::string, Place> places_;
+};
+
+}  // namespace shardwise::io

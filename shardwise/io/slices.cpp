@@ -1,0 +1,81 @@
+#include "shardwise/io/slices.h"
+
+#include <c10/util/Exception.h>
+
+#include <numeric>
+
+namespace shardwise::io {
+namespace {
+
+using Piece = base::ShardRule::Piece;
+
+template <typename Iterator>
+int64_t product(Iterator begin, Iterator end, int64_t first) {
+  return std::accumulate(begin, end, first, std::multiplies<>());
+}
+
+void check_piece(const std::vector<int64_t>& shape, int64_t dim, const Piece& piece, int64_t local_size) {
+  const auto dims = static_cast<int64_t>(shape.size());
+  TORCH_CHECK_VALUE(dim >= 0 && dim < dims, "slice: dim must be below the tensor's ", dims, "; got ", dim);
+  const auto fits = [&](int64_t begin, int64_t size) { return begin >= 0 && begin <= size - piece.size; };
+  TORCH_CHECK_VALUE(
+      piece.size >= 0 && fits(piece.global_begin, shape[dim]) && fits(piece.local_begin, local_size),
+      "slice: must lie within tensor and buffer; got ", piece.size, " indices at ", piece.global_begin,
+      " of ", shape[dim], " and at ", piece.local_begin, " of ", local_size);
+}
+
+}  // namespace
+
+void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim, const Piece& piece,
+                  int64_t local_size, const std::function<void(const Run&)>& visit) {
+  check_piece(shape, dim, piece, local_size);
+  int64_t outer = product(shape.begin(), shape.begin() + dim, 1);
+  int64_t index_bytes = product(shape.begin() + dim + 1, shape.end(), itemsize);
+  int64_t global_size = shape[dim];
+  Piece run = piece;
+  if (piece.size == global_size &&
+      piece.size == local_size) {  // all of both: contiguous over the outer dims too
+    run.size = global_size = local_size = outer * piece.size;
+    outer = 1;
+  }
+  if (run.size == 0 || index_bytes == 0) return;
+  for (int64_t i = 0; i < outer; ++i) {
+    visit({(i * global_size + run.global_begin) * index_bytes,
+           (i * local_size + run.local_begin) * index_bytes, run.size * index_bytes});
+  }
+}
+
+void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t dim, const Piece& piece,
+                int64_t local_size, void* dst) {
+  for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
+    file.read(tensor, run.file_offset, run.bytes, static_cast<char*>(dst) + run.buffer_offset);
+  });
+}
+
+void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim, const Piece& piece,
+                 int64_t local_size, const void* src) {
+  for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
+    file.write(tensor, run.file_offset, run.bytes, static_cast<const char*>(src) + run.buffer_offset);
+  });
+}
+
+void read_shard(const SafetensorsFile& file, const TensorInfo& tensor, const base::ShardRule& rule, int rank,
+                void* dst) {
+  if (rule.is_replicated()) return file.read_whole(tensor, dst);
+  for (const Piece& piece : rule.pieces(rank)) {
+    read_piece(file, tensor, rule.dim, piece, rule.local_size(rank), dst);
+  }
+}
+
+void write_shard(const SafetensorsWriter& file, const TensorInfo& tensor, const base::ShardRule& rule,
+                 int rank, const void* src) {
+  if (rule.is_replicated()) {
+    if (rank == 0) file.write_whole(tensor, src);
+    return;
+  }
+  for (const Piece& piece : rule.owned_pieces(rank)) {
+    write_piece(file, tensor, rule.dim, piece, rule.local_size(rank), src);
+  }
+}
+
+}  // namespace shardwise::io

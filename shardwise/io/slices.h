@@ -1,0 +1,47 @@
+// A slice along one dim of a row-major tensor in a file <-> a contiguous buffer, by as few reads or writes as
+// the shape allows. Which slice a rank has, base::ShardRule says.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "shardwise/base/split.h"
+#include "shardwise/io/safetensors.h"
+#include "shardwise/io/writer.h"
+
+namespace shardwise::io {
+
+/// A run of bytes that is contiguous on both sides; offsets count from the tensor's and the buffer's first
+/// byte.
+struct Run {
+  int64_t file_offset, buffer_offset, bytes;
+  bool operator==(const Run&) const = default;
+};
+
+/// Calls `visit` for each run of the indices [piece.global_begin, + piece.size) along `dim` of a tensor of
+/// `shape`, which lie at [piece.local_begin, + piece.size) along `dim` of a buffer with `local_size` indices
+/// there. Cost: one run when the piece is the whole of both or all dims before `dim` are 1; else one per
+/// index of those. Errors: c10::ValueError when dim or piece lie outside the tensor or the buffer.
+void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim,
+                  const base::ShardRule::Piece& piece, int64_t local_size,
+                  const std::function<void(const Run&)>& visit);
+
+/// Reads a piece of a tensor into its place in `dst`, a buffer of `local_size` indices along `dim`.
+void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t dim,
+                const base::ShardRule::Piece& piece, int64_t local_size, void* dst);
+
+/// Writes a piece of a tensor from its place in `src`, a buffer of `local_size` indices along `dim`.
+void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim,
+                 const base::ShardRule::Piece& piece, int64_t local_size, const void* src);
+
+/// All that `rank` holds of a tensor cut by `rule`; `dst` has the tensor's shape with rule.local_size(rank)
+/// along rule.dim (the whole shape for a replicated rule).
+void read_shard(const SafetensorsFile& file, const TensorInfo& tensor, const base::ShardRule& rule, int rank,
+                void* dst);
+
+/// The part of `src` (laid out as in read_shard) that `rank` owns: over the ranks every byte is written once.
+/// A replicated tensor is rank 0's.
+void write_shard(const SafetensorsWriter& file, const TensorInfo& tensor, const base::ShardRule& rule,
+                 int rank, const void* src);
+
+}  // namespace shardwise::io

@@ -1,0 +1,43 @@
+#include "shardwise/kernels/cross_entropy_isa.h"
+
+#include "shardwise/kernels/loops.h"
+
+namespace shardwise::kernels::SHARDWISE_ISA {
+namespace {
+
+template <class T>
+void row_max(Accumulator<T>* max, const T* logits, int64_t rows, int64_t v) {
+  for (int64_t row = 0; row < rows; ++row, logits += v) {
+    max[row] = max_of<Accumulator<T>>(v, [logits](int64_t i) { return widen(logits[i]); });
+  }
+}
+
+template <class T>
+void sum_exp(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows, int64_t v) {
+  for (int64_t row = 0; row < rows; ++row, logits += v) {
+    const Accumulator<T> largest = max[row];
+    sum[row] = sum_of<Accumulator<T>>(v, [=](int64_t i) { return exp_of(widen(logits[i]) - largest); });
+  }
+}
+
+template <class T>
+void backward_row(T* __restrict d, const T* __restrict logits, Accumulator<T> lse, Accumulator<T> scale,
+                  int64_t target, int64_t v) {
+  for (int64_t i = 0; i < v; ++i) d[i] = narrow<T>(exp_of(widen(logits[i]) - lse) * scale);
+  if (target >= 0) d[target] = narrow<T>((exp_of(widen(logits[target]) - lse) - 1) * scale);
+}
+
+template <class T>
+Accumulator<T> load(const T* logit) {
+  return widen(*logit);
+}
+
+}  // namespace
+
+template <class T>
+CrossEntropyLoops<T> cross_entropy_loops() {
+  return {row_max<T>, sum_exp<T>, backward_row<T>, load<T>};
+}
+SHARDWISE_INSTANTIATE(CrossEntropyLoops, cross_entropy_loops)
+
+}  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -1,0 +1,60 @@
+#include "shardwise/kernels/dropout.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "shardwise/kernels/dropout_isa.h"
+#include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
+
+namespace shardwise::kernels {
+namespace {
+
+void check_probability(const char* op, double p) {
+  TORCH_CHECK_VALUE(p >= 0 && p <= 1, op, ": p must be in [0, 1]; got ", p);
+}
+
+// A p so near to 1 that its threshold would be 2^32 keeps the one draw that is left.
+DropoutMask mask_of(double p, RandomKey key) {
+  const double threshold = std::min(std::round(p * 0x1p32), 0x1p32 - 1);
+  return {key.value, static_cast<uint32_t>(threshold)};
+}
+
+at::Tensor apply(const at::Tensor* residual, const at::Tensor& x, double p, RandomKey key,
+                 int64_t first_element) {
+  const at::Tensor y = at::empty_like(x);
+  const DropoutMask mask = mask_of(p, key);
+  with_element_type("dropout", x.scalar_type(), [&]<class T>(T) {
+    const auto loops = dropout_loops<T>();
+    const auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
+    for_ranges(x.numel(), 1, [&](int64_t begin, int64_t end) {
+      loops.apply(elements_<T>(y) + begin, residual ? elements<T>(*residual) + begin : nullptr,
+                  elements<T>(x) + begin, end - begin, static_cast<uint64_t>(first_element + begin), mask,
+                  scale);
+    });
+  });
+  return y;
+}
+
+}  // namespace
+
+at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
+  check_probability("dropout", p);
+  if (p == 0) return x;
+  if (p == 1) return at::zeros_like(x);
+  return apply(/*residual=*/nullptr, x.contiguous(), p, key, first_element);
+}
+
+at::Tensor dropout_add(const at::Tensor& residual_any, const at::Tensor& x, double p, RandomKey key,
+                       int64_t first_element) {
+  check_probability("dropout_add", p);
+  if (p == 0) return residual_any + x;
+  if (p == 1) return residual_any.clone();
+  const at::Tensor residual = residual_any.contiguous();
+  check_tensor("dropout_add", "residual", residual, x.sizes(), x.scalar_type());
+  return apply(&residual, x.contiguous(), p, key, first_element);
+}
+
+}  // namespace shardwise::kernels

@@ -1,0 +1,150 @@
+// What the inner loops are made of: conversions, exp, reductions. For `*_isa.cpp` only; everything lives in
+// the namespace of the instruction set it is compiled for.
+//
+// Written so that the compiler vectorises it: no branches, no calls, reductions over a fixed number of lanes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "shardwise/kernels/element.h"
+
+namespace shardwise::kernels::SHARDWISE_ISA {
+
+inline double widen(double x) {
+  return x;
+}
+inline float widen(float x) {
+  return x;
+}
+inline float widen(Bf16 x) {
+  return __builtin_bit_cast(float, uint32_t{x.bits} << 16);
+}
+
+/// Subnormals are scaled into the normal range by an exact product, so there is no case distinction for them.
+inline float widen(Fp16 x) {
+  const uint32_t sign = (uint32_t{x.bits} & 0x8000u) << 16;
+  const uint32_t magnitude = (uint32_t{x.bits} & 0x7fffu) << 13;
+  const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
+  const uint32_t special = (uint32_t{x.bits} & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, scaled) | special | sign);
+}
+
+template <class T>
+T narrow(Accumulator<T> x);
+template <>
+inline double narrow<double>(double x) {
+  return x;
+}
+template <>
+inline float narrow<float>(float x) {
+  return x;
+}
+/// Round to nearest even; NaN stays one.
+template <>
+inline Bf16 narrow<Bf16>(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return Bf16{static_cast<uint16_t>(x != x ? 0x7fc0u : rounded)};
+}
+/// Round to nearest even. Results below 2^-14 are rounded by adding a constant whose last place is 2^-24.
+template <>
+inline Fp16 narrow<Fp16>(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t subnormal =
+      __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
+  uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to 2^16 or above
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  return Fp16{static_cast<uint16_t>(half | sign)};
+}
+
+/// e^x = 2^n · e^r, |r| <= ln2/2; the polynomial is Cephes' expf. Within 2 ulp from 2^-126 to 2^127.5; 0
+/// below, infinity above.
+inline float exp_of(float x) {
+  constexpr float kShift =
+      12582912.0f + 127.0f;  // adding 1.5 · 2^23 rounds to an integer, which ends in the low bits
+  const float shifted = x * 1.44269504088896341f + kShift;
+  const float n = shifted - kShift;
+  float r = x - n * 0.693359375f;  // ln2 in two parts, the first with trailing zeros
+  r = r - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  // The low bits are n + 127, the exponent field of 2^n.
+  const float result = p * __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, shifted) << 23);
+  return x < -87.336f ? 0.0f : x > 88.376f ? __builtin_inff() : result;
+}
+inline double exp_of(double x) {
+  return __builtin_exp(x);
+}
+
+inline float log_of(float x) {
+  return __builtin_logf(x);
+}
+inline double log_of(double x) {
+  return __builtin_log(x);
+}
+
+inline float sqrt_of(float x) {
+  return __builtin_sqrtf(x);
+}
+inline double sqrt_of(double x) {
+  return __builtin_sqrt(x);
+}
+
+/// Two cache lines of accumulators: independent chains for the pipeline, and partial sums short enough to be
+/// accurate.
+template <class A>
+inline constexpr int kLanes = 128 / sizeof(A);
+
+/// sums[0] + ... + sums[2 · width − 1], by halves.
+template <int width, class A>
+inline A total(A* sums) {
+  for (int lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
+  if constexpr (width > 1) return total<width / 2>(sums);
+  return sums[0];
+}
+
+/// Σ term(i), i < n, in an order that depends on n alone.
+template <class A, class Term>
+inline A sum_of(int64_t n, Term term) {
+  constexpr int lanes = kLanes<A>;
+  A sums[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int lane = 0; lane < lanes; ++lane) sums[lane] += term(i + lane);
+  }
+  for (int lane = 0; i + lane < n; ++lane) sums[lane] += term(i + lane);
+  return total<lanes / 2>(sums);
+}
+
+/// The largest term(i), i < n; -infinity for none.
+template <class A, class Term>
+inline A max_of(int64_t n, Term term) {
+  constexpr int lanes = kLanes<A>;
+  A largest[lanes];
+  for (int lane = 0; lane < lanes; ++lane) largest[lane] = -__builtin_inff();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      const A x = term(i + lane);
+      largest[lane] = x > largest[lane] ? x : largest[lane];
+    }
+  }
+  for (; i < n; ++i) {
+    const A x = term(i);
+    largest[0] = x > largest[0] ? x : largest[0];
+  }
+  for (int lane = 1; lane < lanes; ++lane)
+    largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
+  return largest[0];
+}
+
+}  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -1,0 +1,20 @@
+// The inner loops of random fills: standard numbers in fp64, a chunk at a time.
+#pragma once
+#include "shardwise/kernels/isa.h"
+
+namespace shardwise::kernels {
+
+/// Elements 2j and 2j + 1 come from Philox block j. Always whole chunks, so that an element's bits do not
+/// depend on where a run begins.
+inline constexpr int64_t kRandomChunk = 64;
+
+template <class T>
+struct RandomLoops {
+  /// z[i], i < kRandomChunk: elements 2 · first_block + i, standard normal.
+  void (*normal)(T* z, uint64_t first_block, uint64_t key);
+  /// The same, uniform in (0, 1).
+  void (*uniform)(T* z, uint64_t first_block, uint64_t key);
+};
+SHARDWISE_PER_ISA(RandomLoops, random_loops)
+
+}  // namespace shardwise::kernels

@@ -1,0 +1,104 @@
+// Products of matrices that lie in cache, as attention's blocks do. For `*_isa.cpp` only, as loops.h.
+//
+// A tile of c, a few rows by two vectors, stays in registers while its terms are added: one vector of b's row
+// times one element of a's column, and no packing.
+#pragma once
+#include <cstdint>
+
+#include "shardwise/kernels/loops.h"
+
+#if defined(__AVX512F__)
+#define SHARDWISE_VECTOR_BYTES 64
+#define SHARDWISE_TILE_ROWS 8
+#elif defined(__AVX2__)
+#define SHARDWISE_VECTOR_BYTES 32
+#define SHARDWISE_TILE_ROWS 4
+#else
+#define SHARDWISE_VECTOR_BYTES 16
+#define SHARDWISE_TILE_ROWS 4
+#endif
+
+namespace shardwise::kernels::SHARDWISE_ISA {
+
+// A vector register's elements, wherever they lie.
+template <class A>
+struct VectorOf {
+  typedef A type __attribute__((vector_size(SHARDWISE_VECTOR_BYTES), aligned(sizeof(A)), may_alias));
+};
+
+constexpr int kTileRows = SHARDWISE_TILE_ROWS;
+template <class A>
+inline constexpr int64_t kVector = SHARDWISE_VECTOR_BYTES / sizeof(A);
+#undef SHARDWISE_VECTOR_BYTES
+#undef SHARDWISE_TILE_ROWS
+
+/// Columns come in cache lines, whatever the instruction set: `n` is a multiple of this.
+template <class A>
+inline constexpr int64_t kColumnUnit = 64 / sizeof(A);
+
+template <class A>
+constexpr int64_t padded(int64_t columns) {
+  return (columns + kColumnUnit<A> - 1) / kColumnUnit<A> * kColumnUnit<A>;
+}
+
+/// Rows of elements that are contiguous.
+template <class A>
+struct Matrix {
+  A* data;
+  int64_t stride;
+  A* row(int64_t i) const { return data + i * stride; }
+  Matrix from(int64_t i, int64_t j = 0) const { return {data + i * stride + j, stride}; }
+};
+
+// Every loop but the one over t is unrolled, so that `sum` is a set of registers.
+template <int rows, int vectors, bool adds, class A>
+inline void multiply_tile(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t k) {
+  using Vector = typename VectorOf<A>::type;
+  Vector sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; ++j) {
+      sum[i][j] = adds ? *reinterpret_cast<const Vector*>(c.row(i) + j * kVector<A>) : Vector{};
+    }
+  }
+  for (int64_t t = 0; t < k; ++t) {
+    const Vector* b_row = reinterpret_cast<const Vector*>(b.row(t));
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+      for (int j = 0; j < vectors; ++j) sum[i][j] += a.row(i)[t] * b_row[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; ++j) *reinterpret_cast<Vector*>(c.row(i) + j * kVector<A>) = sum[i][j];
+  }
+}
+
+template <int vectors, bool adds, int rows, class A>
+inline void multiply_last_rows(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t k) {
+  if (m == rows) return multiply_tile<rows, vectors, adds>(c, a, b, k);
+  if constexpr (rows > 1) multiply_last_rows<vectors, adds, rows - 1>(c, a, b, m, k);
+}
+
+template <int vectors, bool adds, class A>
+void multiply_columns(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t k) {
+  int64_t i = 0;
+  for (; i + kTileRows <= m; i += kTileRows) {
+    multiply_tile<kTileRows, vectors, adds>(c.from(i), a.from(i), b, k);
+  }
+  if (i < m) multiply_last_rows<vectors, adds, kTileRows - 1>(c.from(i), a.from(i), b, m - i, k);
+}
+
+/// c [m, n] = a [m, k] · b [k, n], or += with `adds`; n a multiple of kColumnUnit.
+template <bool adds, class A>
+void multiply(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t n, int64_t k) {
+  int64_t j = 0;
+  for (; j + 2 * kVector<A> <= n; j += 2 * kVector<A>)
+    multiply_columns<2, adds>(c.from(0, j), a, b.from(0, j), m, k);
+  if (j < n) multiply_columns<1, adds>(c.from(0, j), a, b.from(0, j), m, k);
+}
+
+}  // namespace shardwise::kernels::SHARDWISE_ISA

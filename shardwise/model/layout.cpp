@@ -1,0 +1,17 @@
+#include "shardwise/model/layout.h"
+
+#include <c10/util/Exception.h>
+
+namespace shardwise::model {
+
+using base::Split;
+
+Layout make_layout(const Config& config, int tp) {
+  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "tp: must lie between 1 and the ",
+                    config.num_attention_heads, " query heads; got ", tp);
+  const Split heads = Split::even("heads", config.num_attention_heads, tp);
+  return {heads, Split::kv_heads_of(heads, config.num_key_value_heads),
+          Split::even("ffn", config.intermediate_size, tp), Split::even("vocab", config.vocab_size, tp)};
+}
+
+}  // namespace shardwise::model

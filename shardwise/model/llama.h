@@ -1,0 +1,68 @@
+// The Llama family: weights once, and an assembly over them per residual stream.
+#pragma once
+#include <vector>
+
+#include "shardwise/model/config.h"
+#include "shardwise/model/layout.h"
+#include "shardwise/nn/block.h"
+#include "shardwise/nn/embedding.h"
+#include "shardwise/nn/loss.h"
+
+namespace shardwise::model {
+
+/// One rank's slices of all weights. The same object serves every stream.
+class LlamaWeights {
+ public:
+  /// Allocates, uninitialised: fill with `initialise_` or a checkpoint.
+  LlamaWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
+  LlamaWeights(const LlamaWeights&) = delete;
+
+  /// Draws every weight from `seed`, the same at every tp size: normal(0, initializer_range), the two
+  /// projections into the stream scaled by 1/sqrt(2·layers), norms one, biases zero.
+  void initialise_(uint64_t seed);
+
+  const Config& config() const { return config_; }
+  const Layout& layout() const { return layout_; }
+  const comm::Group& group() const { return group_; }
+  /// Every parameter once, in a fixed order (a tied head is the embedding).
+  const nn::Roles& roles() const { return roles_; }
+  /// What the optimizer's loops read; the stream decides which gradients are terms to be summed.
+  template <nn::ResidualStream Stream>
+  parallel::ParamSpecs specs() const {
+    return nn::specs_of<Stream>(roles_);
+  }
+
+ private:
+  template <nn::ResidualStream>
+  friend class Llama;
+  Config config_;
+  comm::Group group_;
+  Layout layout_;
+  nn::VocabParallelEmbedding embedding_;
+  std::vector<nn::BlockLayers> blocks_;
+  nn::RMSNorm norm_;
+  nn::ColumnParallelLinear head_;
+  nn::Roles roles_;
+};
+
+template <nn::ResidualStream Stream>
+class Llama {
+ public:
+  /// `weights` outlives this.
+  explicit Llama(const LlamaWeights& weights) : weights_(weights) {}
+
+  /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>.
+  nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
+
+  /// Cross-entropy of `labels` [s, b] (already shifted) over `valid_tokens`; see nn/loss.h. Scalar, I.
+  nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
+                                 const nn::Step& step) const;
+
+ private:
+  const LlamaWeights& weights_;
+};
+
+extern template class Llama<nn::Invariant>;
+extern template class Llama<nn::Sharded<nn::kSequence>>;
+
+}  // namespace shardwise::model

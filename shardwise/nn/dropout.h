@@ -1,0 +1,31 @@
+// Dropout on the residual stream: the mask is that of the unsharded model, sliced, at every tp size and
+// stream.
+#pragma once
+#include "shardwise/nn/module.h"
+#include "shardwise/nn/step.h"
+
+namespace shardwise::nn {
+
+/// Where in the model a mask is drawn; no two places share one.
+struct Place {
+  int64_t layer;
+  enum Site : int64_t { embedding, attention_output, mlp_output } site;
+};
+
+/// The key of a place's mask: element i of the whole [s, b, h] is drawn from (key, i).
+kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place);
+
+namespace detail {
+at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element);
+}
+
+/// `x` [s, b, h]. p = step.dropout; at 0 it is x itself. Saved: nothing, the mask is drawn again.
+template <ResidualStream Stream>
+Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place) {
+  const int64_t row = x.local().size(1) * x.local().size(2);
+  const bool is_whole = std::is_same_v<Stream, Invariant>;
+  return Placed<Stream>(
+      detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row));
+}
+
+}  // namespace shardwise::nn

@@ -1,0 +1,70 @@
+#include "shardwise/nn/linear.h"
+
+namespace shardwise::nn {
+
+using base::ShardRule;
+using parallel::Init;
+
+namespace {
+
+ParameterPtr make_bias(const std::string& name, const LinearOptions& options, const ShardRule& rule,
+                       const comm::Group& group, at::ScalarType dtype) {
+  if (!options.has_bias) return nullptr;
+  const bool is_uniform = options.init.kind == Init::Kind::uniform;  // torch.nn.Linear draws its bias too
+  const Init init = is_uniform ? Init::kaiming_uniform(options.in_features) : Init::constant(0);
+  return parallel::make_parameter(name + ".bias", {options.out_features}, rule, init, group, dtype);
+}
+
+void check_rule(const std::string& name, const ShardRule& rule, int64_t dim, int64_t features) {
+  int64_t covered = 0;
+  for (const base::Segment& segment : rule.segments) covered += segment.size();
+  TORCH_CHECK_VALUE(rule.dim == dim && covered == features, name, ": the rule must cut dim ", dim, " of ",
+                    features, " features; got dim ", rule.dim, " of ", covered);
+}
+
+base::Split only_split(const ParameterPtr& weight) {
+  const ShardRule& rule = weight->rule;
+  TORCH_CHECK_VALUE(rule.segments.size() == 1 && rule.segments[0].unit == 1, weight->name,
+                    ": gathering or slicing features needs a rule of one segment of single features; got ",
+                    rule.segments.size(), " segments");
+  return rule.segments[0].split;
+}
+
+}  // namespace
+
+ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const LinearOptions& options,
+                                           const ShardRule& rule, const comm::Group& group,
+                                           at::ScalarType dtype) {
+  check_rule(name, rule, /*dim=*/0, options.out_features);
+  parameters_.weight = parallel::make_parameter(name + ".weight", {options.out_features, options.in_features},
+                                                rule, options.init, group, dtype);
+  parameters_.bias = make_bias(name, options, rule, group, dtype);
+}
+
+base::Split ColumnParallelLinear::output_split() const {
+  return only_split(parameters_.weight);
+}
+
+void ColumnParallelLinear::append_roles(Roles& roles) const {
+  roles.push_back({parameters_.weight, WorksOn::own_slice});
+  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::own_slice});
+}
+
+RowParallelLinear::RowParallelLinear(const std::string& name, const LinearOptions& options,
+                                     const ShardRule& rule, const comm::Group& group, at::ScalarType dtype) {
+  check_rule(name, rule, /*dim=*/1, options.in_features);
+  parameters_.weight = parallel::make_parameter(name + ".weight", {options.out_features, options.in_features},
+                                                rule, options.init, group, dtype);
+  parameters_.bias = make_bias(name, options, ShardRule::replicated(), group, dtype);
+}
+
+base::Split RowParallelLinear::input_split() const {
+  return only_split(parameters_.weight);
+}
+
+void RowParallelLinear::append_roles(Roles& roles) const {
+  roles.push_back({parameters_.weight, WorksOn::own_slice});
+  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::stream});
+}
+
+}  // namespace shardwise::nn

@@ -1,0 +1,106 @@
+// The two linear layers of tensor parallelism. A layer holds weights; the placement of its input picks the
+// crossing.
+//
+//   ColumnParallelLinear   stream → features sharded: contains f (I) or g (S<seq>)
+//   RowParallelLinear      features sharded → stream: contains f* (I) or g* (S<seq>)
+//
+// A column layer, something elementwise or per head, then a row layer: one crossing in, one out, nothing
+// between.
+#pragma once
+#include "shardwise/nn/module.h"
+#include "shardwise/nn/step.h"
+#include "shardwise/parallel/collectives.h"
+#include "shardwise/parallel/column_product.h"
+#include "shardwise/parallel/row_product.h"
+
+namespace shardwise::nn {
+
+struct LinearOptions {
+  int64_t in_features;
+  int64_t out_features;
+  bool has_bias = false;
+  parallel::Init init = parallel::Init::normal(0.02);
+  LinearOptions(int64_t in, int64_t out) : in_features(in), out_features(out) {}
+};
+
+/// W [out, in] cut by rows as `rule` says (dim 0; several segments for fused q|k|v or gate|up), bias with it.
+class ColumnParallelLinear {
+ public:
+  /// Errors: c10::ValueError when the rule's segments do not add up to out_features.
+  ColumnParallelLinear(const std::string& name, const LinearOptions& options, const base::ShardRule& rule,
+                       const comm::Group& group, at::ScalarType dtype);
+  /// Multiplies by a parameter that another layer owns, as a head tied to the embedding does.
+  static ColumnParallelLinear tied_to(ParameterPtr weight) { return ColumnParallelLinear(std::move(weight)); }
+
+  /// `x` [s, b, in] I, [s/t, b, in] S<0> or [s, b, in] R → [s, b, out/t] S<−1>. Cost: see
+  /// parallel/column_product.h.
+  template <class In>
+  Placed<Sharded<kFeature>> operator()(const Placed<In>& x, const Step& step) const {
+    return parallel::column_product(x, parameters_, step);
+  }
+
+  /// The same without the bias (skip_bias_add): a fused kernel that follows adds `bias()`.
+  template <class In>
+  Placed<Sharded<kFeature>> without_bias(const Placed<In>& x, const Step& step) const {
+    return parallel::column_product(x, {parameters_.weight, nullptr}, step);
+  }
+
+  /// gather_output: the whole features on every rank, for the same work everywhere (To = Invariant; backward
+  /// slices) or different work (To = Replicated; backward reduce_scatter). Only for a rule of one segment.
+  template <class To, class In>
+  Placed<To> gathered(const Placed<In>& x, const Step& step) const {
+    static_assert(std::is_same_v<To, Invariant> || std::is_same_v<To, Replicated>);
+    const auto y = (*this)(x, step);
+    if constexpr (std::is_same_v<To, Invariant>) {
+      return parallel::gather_to_invariant(y, output_split(), step.group);
+    } else {
+      return parallel::gather_to_replicated(y, output_split(), step.group);
+    }
+  }
+
+  const ParameterPtr& weight() const { return parameters_.weight; }
+  const ParameterPtr& bias() const { return parameters_.bias; }
+  void append_roles(Roles& roles) const;
+
+ private:
+  explicit ColumnParallelLinear(ParameterPtr weight) : parameters_{std::move(weight), nullptr} {}
+  base::Split output_split() const;
+  parallel::LinearParameters parameters_;
+};
+
+/// W [out, in] cut by columns, input features following `rule` (dim 1); bias whole, added once after the
+/// reduction.
+class RowParallelLinear {
+ public:
+  RowParallelLinear(const std::string& name, const LinearOptions& options, const base::ShardRule& rule,
+                    const comm::Group& group, at::ScalarType dtype);
+
+  /// `x` [s, b, in/t] S<−1> → the stream, [s, b, out] I or [s/t, b, out] S<0>. Cost: see
+  /// parallel/row_product.h.
+  template <ResidualStream Stream>
+  Placed<Stream> to(const Placed<Sharded<kFeature>>& x, const Step& step) const {
+    return parallel::row_product<Stream>(x, parameters_, step);
+  }
+
+  /// A whole input, used for different work on each rank: every rank takes its features of it. Backward: a
+  /// Partial. Both forms need a rule of one segment of single features.
+  template <ResidualStream Stream>
+  Placed<Stream> to(const Placed<Replicated>& x, const Step& step) const {
+    return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
+  }
+  /// A whole input that is the same work everywhere. Backward: all_gather.
+  template <ResidualStream Stream>
+  Placed<Stream> to(const Placed<Invariant>& x, const Step& step) const {
+    return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
+  }
+
+  const ParameterPtr& weight() const { return parameters_.weight; }
+  const ParameterPtr& bias() const { return parameters_.bias; }
+  void append_roles(Roles& roles) const;
+
+ private:
+  base::Split input_split() const;
+  parallel::LinearParameters parameters_;
+};
+
+}  // namespace shardwise::nn

@@ -1,0 +1,119 @@
+#include "shardwise/parallel/collectives.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/parallel/conjugate.h"
+
+namespace shardwise::parallel {
+
+using at::Tensor;
+using base::Mutation;
+using base::Split;
+using comm::Group;
+
+namespace {
+
+Tensor all_reduced(const Tensor& x, const Group& group) {
+  return group.all_reduce(x);
+}
+
+Tensor own_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+  const base::Range own = split.range(group.rank());
+  return x.narrow(dim, own.begin, own.size()).contiguous();
+}
+
+Tensor zero_padded(const Tensor& own, const Split& split, int64_t dim, const Group& group) {
+  std::vector<int64_t> shape = own.sizes().vec();
+  shape[dim < 0 ? dim + own.dim() : dim] = split.size();
+  Tensor whole = at::zeros(shape, own.options());
+  const base::Range range = split.range(group.rank());
+  whole.narrow(dim, range.begin, range.size()).copy_(own);
+  return whole;
+}
+
+Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group& group) {
+  if (group.size() == 1) return x;
+  const Tensor blocks = at::stack(x.chunk(group.size(), to_dim), 0);  // block j goes to rank j
+  const Tensor received = group.all_to_all(blocks);
+  return at::cat(received.unbind(0), from_dim);
+}
+
+}  // namespace
+
+Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step) {
+  return Placed<Replicated>(conjugate(
+      x.local(), identity, [group = step.group](const Tensor& dy) { return all_reduced(dy, group); }));
+}
+
+Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step) {
+  return gather_to_replicated(x_shard_s, step.sequence, step.group);
+}
+
+template <>
+Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step) {
+  return Placed<Invariant>(conjugate(
+      x.local(), [group = step.group](const Tensor& y) { return all_reduced(y, group); }, identity));
+}
+
+template <>
+Placed<Sharded<kSequence>> leave<Sharded<kSequence>>(const Placed<Partial>& x, const Step& step) {
+  return Placed<Sharded<kSequence>>(conjugate(
+      x.local(),
+      [group = step.group, split = step.sequence](const Tensor& y) {
+        return group.reduce_scatter(y, split, kSequence);
+      },
+      [group = step.group, split = step.sequence](const Tensor& dy) {
+        return group.all_gather(dy, split, kSequence);
+      }));
+}
+
+namespace raw {
+
+Tensor gather_then_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+  return conjugate(
+      x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
+      [=](const Tensor& dy) { return own_slice(dy, split, dim, group); });
+}
+
+Tensor gather_then_reduce(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+  return conjugate(
+      x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
+      [=](const Tensor& dy) {
+        if (base::mutated(Mutation::slice_instead_of_reduce)) return own_slice(dy, split, dim, group);
+        return group.reduce_scatter(dy, split, dim);
+      });
+}
+
+Tensor slice_then_gather(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+  return conjugate(
+      x, [=](const Tensor& whole) { return own_slice(whole, split, dim, group); },
+      [=](const Tensor& dy) { return group.all_gather(dy, split, dim); });
+}
+
+Tensor slice_then_pad(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+  return conjugate(
+      x, [=](const Tensor& whole) { return own_slice(whole, split, dim, group); },
+      [=](const Tensor& dy) { return zero_padded(dy, split, dim, group); });
+}
+
+Tensor reduce_then_reduce(const Tensor& x, const Group& group) {
+  return conjugate(
+      x, [=](const Tensor& y) { return all_reduced(y, group); },
+      [=](const Tensor& dy) { return all_reduced(dy, group); });
+}
+
+Tensor exchange(const Tensor& x, const Split& from, int64_t from_dim, const Split& to, int64_t to_dim,
+                const Group& group) {
+  TORCH_CHECK_VALUE(from.is_uniform() && to.is_uniform(), "exchange: both splits must be even; got ",
+                    from.name(), " of ", from.size(), " and ", to.name(), " of ", to.size(), " over ",
+                    group.size(), " ranks");
+  return conjugate(
+      x, [=](const Tensor& y) { return exchanged(y, from_dim, to_dim, group); },
+      [=](const Tensor& dy) { return exchanged(dy, to_dim, from_dim, group); });
+}
+
+}  // namespace raw
+}  // namespace shardwise::parallel

@@ -1,0 +1,165 @@
+#include "shardwise/parallel/column_product.h"
+
+#include <ATen/ops/empty.h>
+
+#include <optional>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/kernels/grad.h"
+#include "shardwise/kernels/product.h"
+#include "shardwise/parallel/node.h"
+#include "shardwise/parallel/rows.h"
+#include "shardwise/parallel/verify.h"
+
+namespace shardwise::parallel {
+
+using at::Tensor;
+using base::Mutation;
+
+namespace {
+
+/// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
+enum class Crossing { f, g, none };
+
+struct Column {
+  LinearParameters w;
+  Step step;
+  Crossing crossing;
+  std::optional<Rows> rows;  // g on shared memory, or with the gathered input kept
+};
+
+Tensor bias_of(const LinearParameters& w) {
+  return w.bias ? w.bias->value : Tensor();
+}
+
+void add_bias_(Tensor& y, const LinearParameters& w) {
+  if (w.bias) y.add_(w.bias->value.detach());
+}
+
+Tensor multiply(const Tensor& x, const Column& column) {
+  const Tensor weight = column.w.weight->value.detach();
+  Tensor y = at::empty({x.size(0), x.size(1), weight.size(0)}, x.options());
+  Tensor y_matrix = as_matrix(y);
+  kernels::product_out(y_matrix, as_matrix(x), weight.t());
+  return y;
+}
+
+Tensor multiply_rows(const Rows& rows, const Tensor& x_shard, const Column& column) {
+  const Tensor weight = column.w.weight->value.detach();
+  Tensor y = at::empty({column.step.sequence.size(), x_shard.size(1), weight.size(0)}, x_shard.options());
+  for (int i = 0; i < rows.ranks(); ++i) {
+    Tensor y_rows = rows.matrix_of(y, rows.nth(i));
+    kernels::product_out(y_rows, rows.matrix(rows.nth(i)), weight.t());
+  }
+  return y;
+}
+
+Tensor forward_product(const Tensor& x, Column& column) {
+  if (column.crossing == Crossing::f) verify_equal(x, "a column-parallel layer's input", column.step);
+  if (column.crossing == Crossing::g) column.rows = Rows::gather(x, column.step);
+  Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
+  add_bias_(y, column.w);
+  return y;
+}
+
+/// The rows are needed again for the weight gradient; drop them where they can be gathered again.
+void forget_gathered(Column& column) {
+  if (column.rows && column.rows->whole().defined() && column.step.gathered == Gathered::again)
+    column.rows.reset();
+}
+
+/// dX = dY W, [s, b, h], a Partial; where peers can read it.
+Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
+  const Tensor& weight = column.w.weight->value;
+  Tensor dx = column.step.group.empty({dy.size(0), dy.size(1), weight.size(1)}, dy.scalar_type());
+  Tensor dx_matrix = as_matrix(dx);
+  kernels::product_out(dx_matrix, as_matrix(dy), weight.detach());
+  return dx;
+}
+
+Tensor cross_back(Tensor dx, const Column& column) {
+  const Step& step = column.step;
+  if (column.crossing == Crossing::f && !base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(dx);
+  if (column.crossing != Crossing::g || step.group.size() == 1) return dx;
+  const base::Range own = step.own_sequence();
+  if (base::mutated(Mutation::slice_instead_of_reduce))
+    return dx.narrow(kSequence, own.begin, own.size()).clone();
+  Tensor dx_shard = at::empty({own.size(), dx.size(1), dx.size(2)}, dx.options());
+  step.group.reduce_scatter_out(dx_shard, dx, step.sequence);
+  return dx_shard;
+}
+
+void add_gradients(const Tensor& dy, const Tensor& x, const Column& column) {
+  Parameter& weight = *column.w.weight;
+  if (weight.value.requires_grad()) {
+    if (column.crossing != Crossing::g) {
+      kernels::add_weight_grad_(weight.main_grad, as_matrix(dy), as_matrix(x));
+    } else {
+      const Rows rows = column.rows ? *column.rows : Rows::gather(x, column.step);
+      if (column.rows) rows.count_reading(column.step.group);
+      for (int i = 0; i < rows.ranks(); ++i) {
+        const int rank = rows.nth(i);
+        const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
+        kernels::add_weight_grad_(weight.main_grad, rows.matrix_of(dy, rank), rows.matrix(read));
+      }
+    }
+  }
+  if (column.w.bias && column.w.bias->value.requires_grad()) {
+    kernels::add_bias_grad_(column.w.bias->main_grad, as_matrix(dy));
+  }
+}
+
+struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, Column column) {
+    Tensor y = forward_product(x, column);
+    forget_gathered(column);
+    const bool keeps_whole = column.rows && column.rows->whole().defined();
+    context->save_for_backward({keeps_whole ? Tensor() : x});
+    keep(context, std::move(column));
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto& column = kept<Column>(context);
+    const Tensor dy = gradients[0].contiguous();
+    Tensor dx;
+    if (context->needs_input_grad(0)) dx = input_gradient_partial(dy, column);
+    add_gradients(dy, context->get_saved_variables()[0], column);
+    column.rows.reset();  // the node itself lives until the loss is dropped
+    if (dx.defined()) dx = cross_back(std::move(dx), column);
+    return {dx, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
+                                  Crossing crossing) {
+  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->value.size(1), w.weight->name,
+                    ": input must be [s, b, ", w.weight->value.size(1), "]; got ", x.sizes());
+  Column column{w, step, crossing, std::nullopt};
+  const Tensor input = x.contiguous();
+  const std::optional<Tensor> bias = bias_of(w);
+  if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
+    return Placed<Sharded<kFeature>>(forward_product(input, column));
+  }
+  return Placed<Sharded<kFeature>>(ColumnProduct::apply(input, w.weight->value, bias, std::move(column)));
+}
+
+}  // namespace
+
+Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
+                                         const Step& step) {
+  return product(x.local(), w, step, Crossing::f);
+}
+
+Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,
+                                         const LinearParameters& w, const Step& step) {
+  return product(x_shard_s.local(), w, step, Crossing::g);
+}
+
+Placed<Sharded<kFeature>> column_product(const Placed<Replicated>& x, const LinearParameters& w,
+                                         const Step& step) {
+  return product(x.local(), w, step, Crossing::none);
+}
+
+}  // namespace shardwise::parallel

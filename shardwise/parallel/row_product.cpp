@@ -1,0 +1,146 @@
+#include "shardwise/parallel/row_product.h"
+
+#include <ATen/ops/empty.h>
+
+#include <optional>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/kernels/grad.h"
+#include "shardwise/kernels/product.h"
+#include "shardwise/parallel/node.h"
+#include "shardwise/parallel/rows.h"
+#include "shardwise/parallel/verify.h"
+
+namespace shardwise::parallel {
+
+using at::Tensor;
+using base::Mutation;
+
+namespace {
+
+enum class Crossing { f_star, g_star, none };
+
+struct Row {
+  LinearParameters w;
+  Step step;
+  Crossing crossing;
+};
+
+/// x Wᵀ, [s, b, h], a Partial; where peers can read it.
+Tensor partial_product(const Tensor& x, const Row& row) {
+  const Tensor& weight = row.w.weight->value;
+  Tensor y = row.step.group.empty({x.size(0), x.size(1), weight.size(0)}, x.scalar_type());
+  Tensor y_matrix = as_matrix(y);
+  kernels::product_out(y_matrix, as_matrix(x), weight.detach().t());
+  if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
+  return y;
+}
+
+Tensor cross(Tensor y, const Row& row) {
+  const Step& step = row.step;
+  if (row.crossing == Crossing::none || step.group.size() == 1) return y;
+  if (row.crossing == Crossing::f_star) {
+    if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
+    if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
+    return y;
+  }
+  Tensor y_shard = at::empty({step.own_sequence().size(), y.size(1), y.size(2)}, y.options());
+  step.group.reduce_scatter_out(y_shard, y, step.sequence);
+  return y_shard;
+}
+
+Tensor forward_product(const Tensor& x, const Row& row) {
+  Tensor y = cross(partial_product(x, row), row);
+  const bool adds_bias = row.w.bias && row.crossing != Crossing::none;
+  if (adds_bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
+  return y;
+}
+
+/// dX = dY W row block by row block, and dW with the same blocks; `rows` holds all of dY.
+Tensor backward_rows(const Rows& rows, const Tensor& x, const Row& row, bool needs_dx) {
+  Parameter& weight = *row.w.weight;
+  Tensor dx = needs_dx ? at::empty(x.sizes(), x.options()) : Tensor();
+  for (int i = 0; i < rows.ranks(); ++i) {
+    const int rank = rows.nth(i);
+    const Tensor dy = rows.matrix(rank);
+    if (needs_dx) {
+      Tensor dx_rows = rows.matrix_of(dx, rank);
+      kernels::product_out(dx_rows, dy, weight.value.detach());
+    }
+    if (weight.value.requires_grad())
+      kernels::add_weight_grad_(weight.main_grad, dy, rows.matrix_of(x, rank));
+  }
+  return dx;
+}
+
+Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool needs_dx) {
+  Parameter& weight = *row.w.weight;
+  if (weight.value.requires_grad()) kernels::add_weight_grad_(weight.main_grad, as_matrix(dy), as_matrix(x));
+  if (!needs_dx) return {};
+  Tensor dx = at::empty(x.sizes(), x.options());
+  Tensor dx_matrix = as_matrix(dx);
+  kernels::product_out(dx_matrix, as_matrix(dy), weight.value.detach());
+  return dx;
+}
+
+struct RowProduct : torch::autograd::Function<RowProduct> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, Row row) {
+    context->save_for_backward({x});
+    Tensor y = forward_product(x, row);
+    keep(context, std::move(row));
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto& row = kept<Row>(context);
+    const Tensor dy = gradients[0].contiguous();
+    const Tensor x = context->get_saved_variables()[0];
+    const bool needs_dx = context->needs_input_grad(0);
+    if (row.w.bias && row.w.bias->value.requires_grad() && row.crossing != Crossing::none) {
+      kernels::add_bias_grad_(row.w.bias->main_grad, as_matrix(dy));  // under g*: the own rows' term
+    }
+    Tensor dx;
+    if (row.crossing == Crossing::g_star && row.step.group.size() > 1) {
+      dx = backward_rows(Rows::gather(dy, row.step), x, row, needs_dx);
+    } else {
+      if (row.crossing == Crossing::f_star)
+        verify_equal(dy, "a row-parallel layer's output gradient", row.step);
+      dx = backward_whole(dy, x, row, needs_dx);
+    }
+    return {dx, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing) {
+  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->value.size(1),
+                    w.weight->name, ": input must be [", step.sequence.size(), ", b, ",
+                    w.weight->value.size(1), "]; got ", x.sizes());
+  Row row{w, step, crossing};
+  const Tensor input = x.contiguous();
+  const std::optional<Tensor> bias = w.bias ? std::optional(w.bias->value) : std::nullopt;
+  if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
+  return RowProduct::apply(input, w.weight->value, bias, std::move(row));
+}
+
+}  // namespace
+
+template <>
+Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                         const Step& step) {
+  return Placed<Invariant>(product(x.local(), w, step, Crossing::f_star));
+}
+
+template <>
+Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
+                                                           const LinearParameters& w, const Step& step) {
+  return Placed<Sharded<kSequence>>(product(x.local(), w, step, Crossing::g_star));
+}
+
+template <>
+Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                     const Step& step) {
+  return Placed<Partial>(product(x.local(), w, step, Crossing::none));
+}
+
+}  // namespace shardwise::parallel

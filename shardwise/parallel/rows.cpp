@@ -1,0 +1,43 @@
+#include "shardwise/parallel/rows.h"
+
+#include "shardwise/base/mutation.h"
+
+namespace shardwise::parallel {
+
+using at::Tensor;
+using base::Mutation;
+
+Rows Rows::gather(const Tensor& shard, const Step& step) {
+  Rows rows(step);
+  if (step.group.has_symmetric()) {
+    rows.exposed_ = step.group.expose(shard, step.sequence);
+  } else {
+    rows.whole_ = step.group.all_gather(shard, step.sequence, kSequence);
+  }
+  return rows;
+}
+
+Rows Rows::of_whole(Tensor whole, const Step& step) {
+  Rows rows(step);
+  rows.whole_ = std::move(whole);
+  return rows;
+}
+
+Tensor Rows::matrix(int rank) const {
+  if (base::mutated(Mutation::permute_gathered_rows)) rank = (rank + 1) % ranks();
+  if (!exposed_) return matrix_of(whole_, rank);
+  const Tensor shard = exposed_->read(rank);
+  return shard.view({shard.size(0) * shard.size(1), shard.size(2)});
+}
+
+Tensor Rows::matrix_of(const Tensor& whole, int rank) const {
+  const base::Range range = sequence_.range(rank);
+  return whole.narrow(kSequence, range.begin, range.size())
+      .view({range.size() * whole.size(1), whole.size(2)});
+}
+
+void Rows::count_reading(const comm::Group& group) const {
+  if (exposed_) group.count_reading(exposed_->read(step_rank_));
+}
+
+}  // namespace shardwise::parallel

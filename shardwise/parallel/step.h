@@ -1,0 +1,35 @@
+// What one forward and its backward share over the ranks: made once per micro-batch, passed to every layer.
+#pragma once
+#include "shardwise/base/split.h"
+#include "shardwise/comm/group.h"
+#include "shardwise/kernels/random.h"
+
+namespace shardwise::parallel {
+
+/// Without shared memory, backward needs the gathered input of a column-parallel product again: keep it
+/// (memory) or gather the kept shard once more (communication). On shared memory the peers' shards are read
+/// again in place.
+enum class Gathered { keep, again };
+
+/// Whether values that should be equal on all ranks are compared at every crossing (costs an all_reduce
+/// each).
+enum class Verify { off, on };
+
+struct Step {
+  comm::Group group;
+  /// A shard's shape cannot tell the whole: is 3 on 2 ranks half of 5 or of 6?
+  base::Split sequence;
+  /// Folded from seed, step and micro-batch; each layer folds in its own place.
+  kernels::RandomKey key;
+  Gathered gathered = Gathered::again;
+  Verify verify = Verify::off;
+
+  Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
+      : group(std::move(tp)),
+        sequence(base::Split::even("sequence", sequence_length, group.size())),
+        key(random) {}
+
+  base::Range own_sequence() const { return sequence.range(group.rank()); }
+};
+
+}  // namespace shardwise::parallel

@@ -1,0 +1,132 @@
+#include "shardwise/plan/communication.h"
+
+namespace shardwise::plan {
+namespace {
+
+/// The bytes that one rank sends in each collective.
+class Costs {
+ public:
+  Costs(const Workload& workload, int rank)
+      : workload_(workload), rank_(rank), share_(share_of(workload, rank)) {}
+
+  Collectives all_reduce(int64_t elements, int64_t element_bytes) const {
+    const int64_t own = base::Split::even("message", elements, workload_.tp).range(rank_).size();
+    return once(&Collectives::all_reduce, (own * (workload_.tp - 1) + elements - own) * element_bytes);
+  }
+  /// Of the stream's sequence shards.
+  Collectives all_gather() const {
+    return once(&Collectives::all_gather, share_.stream_rows * row_bytes() * (workload_.tp - 1));
+  }
+  Collectives reduce_scatter() const {
+    return once(&Collectives::reduce_scatter, (share_.rows - share_.stream_rows) * row_bytes());
+  }
+
+  Passes column() const {
+    if (is_tp()) return {{}, all_reduce_stream()};
+    const int64_t gathers = workload_.gathered == Gathered::keep ? 0 : 1;  // for the weight gradient
+    return {all_gather(), gathers * all_gather() + reduce_scatter()};
+  }
+  Passes row() const {
+    if (is_tp()) return {all_reduce_stream(), {}};
+    return {reduce_scatter(), all_gather()};
+  }
+
+ private:
+  bool is_tp() const { return workload_.stream == Stream::tp; }
+  Collectives once(Traffic Collectives::*kind, int64_t bytes) const {
+    Collectives one;
+    if (workload_.tp > 1) one.*kind = {1, bytes};
+    return one;
+  }
+  int64_t row_bytes() const { return workload_.config.hidden_size * workload_.element_bytes; }
+  Collectives all_reduce_stream() const {
+    return all_reduce(share_.rows * workload_.config.hidden_size, workload_.element_bytes);
+  }
+
+  const Workload& workload_;
+  int rank_;
+  Share share_;
+};
+
+Traffic operator+(const Traffic& a, const Traffic& b) {
+  return {a.calls + b.calls, a.bytes + b.bytes};
+}
+Traffic operator*(int64_t times, const Traffic& one) {
+  return {times * one.calls, times * one.bytes};
+}
+Passes operator+(const Passes& a, const Passes& b) {
+  return {a.forward + b.forward, a.backward + b.backward};
+}
+Passes operator*(int64_t times, const Passes& one) {
+  return {times * one.forward, times * one.backward};
+}
+
+}  // namespace
+
+Traffic Collectives::total() const {
+  return all_reduce + all_gather + reduce_scatter;
+}
+
+Collectives operator+(const Collectives& a, const Collectives& b) {
+  return {a.all_reduce + b.all_reduce, a.all_gather + b.all_gather, a.reduce_scatter + b.reduce_scatter};
+}
+
+Collectives operator*(int64_t times, const Collectives& one) {
+  return {times * one.all_reduce, times * one.all_gather, times * one.reduce_scatter};
+}
+
+Passes embedding_communication(const Workload& workload, int rank) {
+  return Costs(workload, rank).row();
+}
+
+Passes block_communication(const Workload& workload, int rank) {
+  const Costs costs(workload, rank);
+  return 2 * (costs.column() + costs.row());
+}
+
+Passes head_communication(const Workload& workload, int rank) {
+  const Costs costs(workload, rank);
+  const int64_t rows = share_of(workload, rank).rows;
+  Passes passes = costs.column();
+  passes.forward = passes.forward + costs.all_reduce(rows, workload.accumulator_bytes())  // maximum
+                   + costs.all_reduce(2 * rows, workload.accumulator_bytes());  // Σ exp, target's logit
+  return passes;
+}
+
+Passes micro_batch_communication(const Workload& workload, int rank) {
+  return embedding_communication(workload, rank) +
+         workload.config.num_hidden_layers * block_communication(workload, rank) +
+         head_communication(workload, rank);
+}
+
+namespace {
+
+/// KV heads that several ranks hold.
+int64_t heads_held_by_several(const base::Split& kv_heads) {
+  int64_t count = 0;
+  for (int64_t head = 0; head < kv_heads.size(); ++head) count += kv_heads.holders(head).size() > 1;
+  return count;
+}
+
+}  // namespace
+
+int64_t synchronised_elements(const Workload& workload) {
+  const model::Config& config = workload.config;
+  if (workload.tp == 1) return 0;
+  const int64_t inputs = config.hidden_size + (config.attention_bias ? 1 : 0);
+  const int64_t kv = 2 * heads_held_by_several(workload.kv_heads()) * config.head_dim * inputs;
+  const int64_t row_biases = (config.attention_bias ? 1 : 0) + (config.mlp_bias ? 1 : 0);
+  const int64_t stream_vectors = workload.stream == Stream::tp ? 0 : 2 + row_biases;  // per block
+  const int64_t final_norm = workload.stream == Stream::tp ? 0 : config.hidden_size;
+  return config.num_hidden_layers * (kv + stream_vectors * config.hidden_size) + final_norm;
+}
+
+Collectives optimizer_communication(const Workload& workload, int rank) {
+  const Costs costs(workload, rank);
+  const int64_t elements = synchronised_elements(workload);
+  const Collectives sync =
+      elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
+  return sync + costs.all_reduce(1, /*element_bytes=*/8);
+}
+
+}  // namespace shardwise::plan

@@ -1,0 +1,38 @@
+// Where a rank's memory goes in training, tensor by tensor: what each layer saves for backward, and the
+// states.
+//
+// Logical bytes: what a tensor holds, not how an allocator rounds. Tests compare with what autograd really
+// keeps, at 0 %. The step's peak, with what lives only for a moment, is plan/peak.h.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/plan/workload.h"
+
+namespace shardwise::plan {
+
+struct Entry {
+  std::string name;
+  int64_t bytes;
+  Pool pool = Pool::own;
+};
+using Entries = std::vector<Entry>;
+int64_t total(const Entries& entries);
+int64_t total(const Entries& entries, Pool pool);
+
+/// What one decoder block keeps from forward to backward: its input, not its output (the next one's input).
+/// bf16 at t = 1: s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout keeps nothing, its masks are drawn again.
+Entries saved_by_block(const Workload& workload, int rank);
+
+/// The same for the final norm, the head and the loss, the logits included. The embedding keeps nothing: ids
+/// and labels are the caller's, its output is the first block's input.
+Entries saved_by_head(const Workload& workload, int rank);
+
+/// Trained numbers that a rank holds.
+int64_t parameters_held(const Workload& workload, int rank);
+
+/// Weights, main gradients, master weights (where weights are narrower than fp32) and AdamW's two moments:
+/// 16 bytes per parameter in fp32, 18 in bf16.
+Entries model_states(const Workload& workload, int rank);
+
+}  // namespace shardwise::plan

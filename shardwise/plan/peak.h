@@ -1,0 +1,32 @@
+// The most memory that a rank needs at once in a training step: model states, what is saved for backward, and
+// what lives only for a moment.
+//
+// Memory is fullest in backward, at the loss or in the last block, before anything much has been freed; each
+// such moment is written down with the tensors that are alive in it. Buffers that a vendor's product makes
+// for itself, rotary tables and the like are left out: tests hold the result to 5 % of what allocators count.
+#pragma once
+#include "shardwise/plan/memory.h"
+
+namespace shardwise::plan {
+
+/// What a rank holds besides the model's states.
+struct Moment {
+  std::string name;
+  Entries entries;
+};
+
+/// The moments of one step that may be its fullest, in the order in which they come.
+std::vector<Moment> fullest_moments(const Workload& workload, int rank);
+
+struct Peak {
+  Entries states;
+  Moment own, shared;  // when ordinary and when shared memory are fullest; not always the same
+
+  int64_t own_bytes() const { return total(states) + total(own.entries, Pool::own); }
+  int64_t shared_bytes() const { return total(shared.entries, Pool::shared); }
+  /// What counters of the two add up to.
+  int64_t bytes() const { return own_bytes() + shared_bytes(); }
+};
+Peak training_peak(const Workload& workload, int rank);
+
+}  // namespace shardwise::plan

@@ -1,0 +1,49 @@
+#include "shardwise/plan/workload.h"
+
+#include <c10/util/Exception.h>
+
+namespace shardwise::plan {
+
+using base::Split;
+
+Split Workload::heads() const {
+  return Split::even("heads", config.num_attention_heads, tp);
+}
+Split Workload::kv_heads() const {
+  return Split::kv_heads_of(heads(), config.num_key_value_heads);
+}
+Split Workload::ffn() const {
+  return Split::even("ffn", config.intermediate_size, tp);
+}
+Split Workload::vocab() const {
+  return Split::even("vocab", config.vocab_size, tp);
+}
+Split Workload::sequence() const {
+  return Split::even("sequence", sequence_length, tp);
+}
+
+void Workload::validate() const {
+  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "plan: tp must be in [1, query heads]; got ",
+                    tp, " with ", config.num_attention_heads, " heads");
+  TORCH_CHECK_VALUE(sequence_length >= 1 && batch_size >= 1,
+                    "plan: sequence length and batch size must be positive; got ", sequence_length, " and ",
+                    batch_size);
+  TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
+                    "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
+}
+
+Share share_of(const Workload& workload, int rank) {
+  workload.validate();
+  TORCH_CHECK_VALUE(rank >= 0 && rank < workload.tp, "plan: rank must be in [0, tp); got ", rank, " with tp ",
+                    workload.tp);
+  const int64_t rows = workload.sequence_length * workload.batch_size;
+  const int64_t own_rows = workload.sequence().range(rank).size() * workload.batch_size;
+  return {workload.heads().range(rank).size(),
+          workload.kv_heads().range(rank).size(),
+          workload.ffn().range(rank).size(),
+          workload.vocab().range(rank).size(),
+          rows,
+          workload.stream == Stream::tp ? rows : own_rows};
+}
+
+}  // namespace shardwise::plan

@@ -1,0 +1,108 @@
+#include "shardwise/text/corpus.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "shardwise/base/files.h"
+
+namespace shardwise::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> entries_of(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  TORCH_CHECK_VALUE(!error, "text ", folder, ": must be a readable folder; got: ", error.message());
+  std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+Corpus::Corpus(const std::vector<std::string>& paths) {
+  TORCH_CHECK_VALUE(!paths.empty(), "text: must name at least one file or folder; got none");
+  for (const std::string& path : paths) add_path(path);
+  TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must hold at least one byte; got none in ",
+                    paths.size(), paths.size() == 1 ? " path" : " paths");
+}
+
+Corpus::~Corpus() {
+  while (!most_recent_.empty()) unmap_oldest();
+}
+
+void Corpus::add_path(const std::string& path) {
+  if (base::is_folder(path)) {
+    add_folder(path);
+  } else {
+    add_file(path);
+  }
+}
+
+void Corpus::add_folder(const std::string& folder) {
+  for (const std::string& name : entries_of(folder)) {
+    const std::string path = (fs::path(folder) / name).string();
+    // A link to a folder may lead back up: only those that the caller names are followed.
+    std::error_code error;
+    const bool is_linked_folder = fs::is_symlink(path, error) && base::is_folder(path);
+    if (!is_linked_folder) add_path(path);
+  }
+}
+
+void Corpus::add_file(const std::string& path) {
+  const int64_t bytes = base::File::open_to_read(path).size();
+  if (bytes == 0) return;
+  files_.push_back({path, size_, bytes, nullptr, {}});
+  size_ += bytes;
+}
+
+void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
+  TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: must be read within its ",
+                    size_, " bytes; got ", length, " at ", offset);
+  const std::lock_guard lock(mutex_);
+  const auto after = std::upper_bound(files_.begin(), files_.end(), offset,
+                                      [](int64_t at, const Source& file) { return at < file.begin; });
+  for (size_t i = after - files_.begin() - 1; length > 0; ++i) {
+    const int64_t begin = offset - files_[i].begin;
+    const int64_t bytes = std::min(length, files_[i].size - begin);
+    std::memcpy(dst, mapped(i) + begin, bytes);
+    dst += bytes, offset += bytes, length -= bytes;
+  }
+}
+
+const uint8_t* Corpus::mapped(size_t index) const {
+  Source& source = files_[index];
+  if (source.map) {
+    most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
+    return source.map;
+  }
+  if (most_recent_.size() >= kMostMaps) unmap_oldest();
+  const base::File file = base::File::open_to_read(source.path);
+  const int64_t bytes = file.size();
+  TORCH_CHECK_VALUE(bytes == source.size, "text ", source.path, ": must not change during the run; got ",
+                    bytes, " bytes after ", source.size);
+  void* map = ::mmap(nullptr, source.size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
+  TORCH_CHECK_VALUE(map != MAP_FAILED, "text ", source.path,
+                    ": must be mappable; got: ", std::strerror(errno));
+  source.map = static_cast<const uint8_t*>(map);
+  source.recency = most_recent_.insert(most_recent_.begin(), index);
+  return source.map;
+}
+
+void Corpus::unmap_oldest() const {
+  Source& source = files_[most_recent_.back()];
+  ::munmap(const_cast<uint8_t*>(source.map), source.size);
+  source.map = nullptr;
+  most_recent_.pop_back();
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,45 @@
+#include "shardwise/train/finite.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+
+namespace shardwise::train {
+namespace {
+
+bool is_finite(const at::Tensor& x) {
+  return !x.defined() || at::isfinite(x).all().item<bool>();
+}
+
+/// Weights come before gradients: bad ones explain the rest. One past the last place: none here.
+int64_t first_bad_place(const parallel::ParamSpecs& specs) {
+  const auto n = static_cast<int64_t>(specs.size());
+  for (int64_t place = 0; place < 2 * n; ++place) {
+    const parallel::Parameter& parameter = *specs[place % n].parameter;
+    if (!is_finite(place < n ? parameter.value : parameter.main_grad)) return place;
+  }
+  return 2 * n;
+}
+
+std::string describe_place(const parallel::ParamSpecs& specs, int64_t place, int64_t rank) {
+  const auto n = static_cast<int64_t>(specs.size());
+  if (place == 2 * n) return "in the activations";
+  return (place < n ? "in the weights of " : "in the gradient of ") + specs[place % n].parameter->name +
+         " on rank " + std::to_string(rank);
+}
+
+}  // namespace
+
+void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, const comm::Group& group) {
+  if (std::isfinite(health.loss) && std::isfinite(health.grad_norm)) return;
+  const at::Tensor own = at::full({1}, first_bad_place(specs), at::kLong);
+  const at::Tensor places = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
+  const int64_t rank = places.argmin().item<int64_t>();
+  TORCH_CHECK(false, "train: loss and gradient must be finite; got loss ", health.loss, " and gradient norm ",
+              health.grad_norm, " in step ", health.step, ", first ",
+              describe_place(specs, places[rank].item<int64_t>(), rank),
+              "; the last checkpoint stands; a lower --lr or a longer --warmup may help");
+}
+
+}  // namespace shardwise::train

@@ -1,0 +1,156 @@
+#include "shardwise/train/job.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+
+#include "shardwise/base/files.h"
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/text/tokenizer.h"
+
+namespace shardwise::train {
+
+using model::Config;
+using std::filesystem::path;
+
+namespace {
+
+Options validated(const Options& options) {
+  validate(options);
+  return options;
+}
+
+std::optional<path> resolved(const std::optional<std::string>& folder, bool needs_state) {
+  if (!folder) return std::nullopt;
+  const path found = checkpoint::resolve(*folder);
+  checkpoint::check(found, needs_state);
+  return found;
+}
+
+std::string dtype_name(const std::string& flag) {
+  return flag == "fp32" ? "float32" : "bfloat16";
+}
+
+std::optional<Config> asked_config(const Options& options) {
+  if (options.model_config) return model::load_config(*options.model_config);
+  if (options.preset) return model::preset(*options.preset);
+  return std::nullopt;
+}
+
+/// A checkpoint brings its config; one that is given beside it must be the same model.
+void check_same_model(Config asked, const Config& stored, const path& folder) {
+  asked.dtype = stored.dtype;
+  TORCH_CHECK_VALUE(asked == stored,
+                    "train: the model asked for must be that of the checkpoint; got another than ",
+                    (folder / "config.json").string(), "; leave --preset and --model-config out");
+}
+
+std::string run_dtype(const Options& options, const std::optional<path>& resumed, const Config& stored) {
+  if (!resumed) return dtype_name(options.dtype.value_or("fp32"));
+  TORCH_CHECK_VALUE(!options.dtype || dtype_name(*options.dtype) == stored.dtype,
+                    "train: --dtype must be that of the resumed checkpoint, ", stored.dtype, "; got ",
+                    *options.dtype);
+  return stored.dtype;
+}
+
+Config choose_config(const Options& options, const std::optional<path>& resumed,
+                     const std::optional<path>& initial) {
+  const std::optional<Config> asked = asked_config(options);
+  const std::optional<path> folder = resumed ? resumed : initial;
+  Config config = folder ? model::load_config(*folder) : asked.value_or(model::preset("tiny"));
+  if (folder && asked) check_same_model(*asked, config, *folder);
+  config.dtype = run_dtype(options, resumed, config);
+  return config;
+}
+
+void check_fits(const Options& options, const Config& config) {
+  TORCH_CHECK_VALUE(options.tp <= config.num_attention_heads, "train: --tp must be at most the ",
+                    config.num_attention_heads, " query heads; got ", options.tp);
+  TORCH_CHECK_VALUE(config.vocab_size >= text::BytesTokenizer::kVocabSize,
+                    "train: tokenizer bytes needs a vocab_size of at least ",
+                    text::BytesTokenizer::kVocabSize, "; got ", config.vocab_size);
+  TORCH_CHECK_VALUE(options.seq_len <= config.max_position_embeddings,
+                    "train: --seq-len must be at most max_position_embeddings, ",
+                    config.max_position_embeddings, "; got ", options.seq_len);
+}
+
+int64_t steps_done(const std::optional<path>& resumed) {
+  return resumed ? checkpoint::read_progress(checkpoint::open_state(*resumed), checkpoint::kStep) : 0;
+}
+
+void check_horizon(const Options& options, int64_t first_step) {
+  TORCH_CHECK_VALUE(first_step < options.last_step(), "train: the last step to do, ", options.last_step(),
+                    ", must come after those that the resumed checkpoint has done; got ", first_step);
+}
+
+/// N of a folder named step-N; −1 for any other name.
+int64_t step_of(const path& folder) {
+  const std::string name = folder.filename();
+  const std::string prefix = "step-";
+  int64_t step = -1;
+  if (!name.starts_with(prefix)) return -1;
+  const char* end = name.data() + name.size();
+  const auto [stopped, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  return error == std::errc() && stopped == end ? step : -1;
+}
+
+/// Saving keeps the newest step folders, so those of another, longer run would make it drop its own at once.
+void check_nothing_later(const path& save, int64_t first_step) {
+  std::error_code ignored;  // not there yet
+  for (const auto& entry : std::filesystem::directory_iterator(save, ignored)) {
+    TORCH_CHECK_VALUE(step_of(entry.path()) <= first_step, "train: --save ", save.string(), " holds ",
+                      entry.path().filename().string(), ", later than step ", first_step,
+                      " where this run begins; continue with --resume, or choose another folder");
+  }
+}
+
+void check_log_folder(const path& folder, const path& save) {
+  if (folder.empty() || folder.lexically_normal() == save.lexically_normal())
+    return;  // the latter is made by then
+  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK | X_OK) == 0 && base::is_folder(folder),
+                    "train: --log must lie in a folder that files can be created in; got ", folder.string());
+}
+
+void check_log_file(const std::string& log) {
+  if (!base::exists(log)) return;
+  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  TORCH_CHECK_VALUE(fd >= 0, "train: --log must be a file that can be written; got ", log);
+  ::close(fd);
+}
+
+void check_outputs(const Options& options, int64_t first_step) {
+  if (options.log) {
+    TORCH_CHECK_VALUE(!base::is_folder(*options.log), "train: --log must name a file; got the folder ",
+                      *options.log);
+    check_log_folder(path(*options.log).parent_path(), options.save.value_or(""));
+    check_log_file(*options.log);
+  }
+  if (!options.save) return;
+  check_nothing_later(*options.save, first_step);
+  base::check_writable_folder(*options.save);
+}
+
+text::WindowOptions window_options(const Options& options) {
+  return {.seq_len = options.seq_len,
+          .seed = options.seed,
+          .val_fraction = options.val_fraction,
+          .windows_per_batch = options.batch_size};
+}
+
+}  // namespace
+
+Job::Job(const Options& options)
+    : options_(validated(options)),
+      resumed_(resolved(options.resume, /*needs_state=*/true)),
+      initial_(resolved(options.init, /*needs_state=*/false)),
+      config_(choose_config(options, resumed_, initial_)),
+      first_step_(steps_done(resumed_)),
+      corpus_(options.text),
+      windows_(corpus_, window_options(options)) {
+  check_fits(options_, config_);
+  check_horizon(options_, first_step_);
+  check_outputs(options_, first_step_);  // last: it makes the folder to save to
+}
+
+}  // namespace shardwise::train

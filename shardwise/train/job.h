@@ -1,0 +1,40 @@
+// A training run whose every input has been checked: made before any rank starts, and again by each rank.
+//
+// All that can be wrong with options, text, model and checkpoints is found here, so that it costs one line
+// and no half-written file.
+#pragma once
+#include <filesystem>
+
+#include "shardwise/model/config.h"
+#include "shardwise/text/windows.h"
+#include "shardwise/train/options.h"
+
+namespace shardwise::train {
+
+class Job {
+ public:
+  /// Errors: c10::ValueError naming the flag or file and the rule it breaks.
+  explicit Job(const Options& options);
+  Job(const Job&) = delete;
+
+  const Options& options() const { return options_; }
+  /// Its dtype is the run's.
+  const model::Config& config() const { return config_; }
+  const text::Corpus& corpus() const { return corpus_; }
+  const text::Windows& windows() const { return windows_; }
+  /// The step-N folder to continue from, or the folder whose weights to begin with.
+  const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
+  const std::optional<std::filesystem::path>& initial() const { return initial_; }
+  /// Optimizer steps done before this run.
+  int64_t first_step() const { return first_step_; }
+
+ private:
+  Options options_;
+  std::optional<std::filesystem::path> resumed_, initial_;
+  model::Config config_;
+  int64_t first_step_;
+  text::Corpus corpus_;
+  text::Windows windows_;
+};
+
+}  // namespace shardwise::train

@@ -1,0 +1,41 @@
+#include "shardwise/train/loop.h"
+
+#include "shardwise/base/clock.h"
+#include "shardwise/train/trainer.h"
+
+namespace shardwise::train {
+namespace {
+
+constexpr int64_t kKeep = 3;
+
+/// After every `every`-th step and after the last.
+bool is_due(int64_t step, int64_t every, int64_t last) {
+  return step == last || (every > 0 && step % every == 0);
+}
+
+}  // namespace
+
+Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
+  const Options& options = job.options();
+  Trainer trainer(job, group);
+  const base::Stopwatch watch;
+  Summary summary;
+  while (trainer.steps_done() < options.last_step()) {
+    StepRecord record = trainer.step();
+    if (job.windows().validation_count() > 0 &&
+        is_due(record.step, options.eval_every, options.last_step())) {
+      record.val_loss = trainer.evaluate();
+    }
+    on_step(record);
+    if (options.save && is_due(record.step, options.save_every, options.last_step())) {
+      trainer.save(*options.save, options.keep.value_or(kKeep));
+      summary.saved = std::filesystem::path(*options.save) / ("step-" + std::to_string(record.step));
+    }
+    summary.last = std::move(record);
+  }
+  summary.steps = trainer.steps_done() - job.first_step();
+  summary.seconds = watch.seconds();
+  return summary;
+}
+
+}  // namespace shardwise::train

@@ -1,0 +1,93 @@
+#include "shardwise/train/options.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace shardwise::train {
+namespace {
+
+void at_least(const char* flag, int64_t value, int64_t least) {
+  TORCH_CHECK_VALUE(value >= least, "train: ", flag, " must be at least ", least, "; got ", value);
+}
+
+void in_unit_interval(const char* flag, double value) {  // one itself left out
+  TORCH_CHECK_VALUE(value >= 0 && value < 1, "train: ", flag, " must lie in [0, 1); got ", value);
+}
+
+void not_negative(const char* flag, double value) {
+  TORCH_CHECK_VALUE(value >= 0 && std::isfinite(value), "train: ", flag, " must be 0 or more; got ", value);
+}
+
+void positive(const char* flag, double value) {
+  TORCH_CHECK_VALUE(value > 0 && std::isfinite(value), "train: ", flag, " must be above 0; got ", value);
+}
+
+void check_model(const Options& o) {
+  TORCH_CHECK_VALUE(o.tokenizer == "bytes", "train: --tokenizer must be bytes; got ", o.tokenizer);
+  TORCH_CHECK_VALUE(!o.preset || !o.model_config,
+                    "train: --preset and --model-config exclude each other; got ", *o.preset, " and ",
+                    *o.model_config);
+  TORCH_CHECK_VALUE(!o.resume || !o.init,
+                    "train: --resume continues a run and --init begins one from weights; got both");
+  TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
+                    "train: --dtype must be fp32 or bf16; got ", *o.dtype);
+  in_unit_interval("--dropout", o.dropout);
+}
+
+void check_steps(const Options& o) {
+  at_least("--seq-len", o.seq_len, 1);
+  at_least("--batch-size", o.batch_size, 1);
+  at_least("--grad-accum", o.grad_accum, 1);
+  at_least("--steps", o.steps, 1);
+  at_least("--tp", o.tp, 1);
+  if (!o.stop_after) return;
+  at_least("--stop-after", *o.stop_after, 1);
+  TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",
+                    *o.stop_after, " and ", o.steps);
+}
+
+void check_optimizer(const Options& o) {
+  positive("--lr", o.lr);
+  not_negative("--min-lr", o.final_lr());
+  TORCH_CHECK_VALUE(o.final_lr() <= o.lr, "train: --min-lr must be at most --lr; got ", o.final_lr(), " and ",
+                    o.lr);
+  at_least("--warmup", o.warmup_steps(), 0);
+  TORCH_CHECK_VALUE(o.warmup_steps() <= o.steps, "train: --warmup must be at most --steps; got ",
+                    o.warmup_steps(), " and ", o.steps);
+  not_negative("--weight-decay", o.weight_decay);
+  in_unit_interval("--beta1", o.beta1);
+  in_unit_interval("--beta2", o.beta2);
+  positive("--eps", o.eps);
+  not_negative("--clip-grad", o.clip_grad);
+}
+
+void check_results(const Options& o) {
+  in_unit_interval("--val-fraction", o.val_fraction);
+  at_least("--eval-every", o.eval_every, 0);
+  at_least("--eval-batches", o.eval_batches, 1);
+  TORCH_CHECK_VALUE(o.eval_every == 0 || o.val_fraction > 0,
+                    "train: --eval-every needs text to evaluate on; got ", o.eval_every,
+                    "; give --val-fraction");
+  at_least("--save-every", o.save_every, 0);
+  at_least("--keep", o.keep.value_or(0), 0);
+  TORCH_CHECK_VALUE(o.save || (o.save_every == 0 && !o.keep),
+                    "train: --save-every and --keep need a folder to save to; got none; give --save");
+}
+
+}  // namespace
+
+int64_t Options::warmup_steps() const {
+  return warmup.value_or(std::min<int64_t>(100, steps / 10));
+}
+
+void validate(const Options& options) {
+  TORCH_CHECK_VALUE(!options.text.empty(), "train: --text names at least one file or folder; got none");
+  check_model(options);
+  check_steps(options);
+  check_optimizer(options);
+  check_results(options);
+}
+
+}  // namespace shardwise::train

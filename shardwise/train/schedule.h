@@ -1,0 +1,30 @@
+// The learning rate of every step: linear warm-up, then half a cosine down to the last step.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+#include "shardwise/train/options.h"
+
+namespace shardwise::train {
+
+struct Schedule {
+  double peak, last;        // learning rates: after the warm-up, and at the horizon
+  int64_t warmup, horizon;  // steps
+
+  static Schedule of(const Options& options) {
+    return {options.lr, options.final_lr(), options.warmup_steps(), options.steps};
+  }
+
+  /// For step 1, 2, ...: peak·step/warmup while warming up, `last` from the horizon on.
+  /// Source: Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
+  double learning_rate(int64_t step) const {
+    if (step <= warmup) return peak * static_cast<double>(step) / static_cast<double>(warmup);
+    if (step >= horizon) return last;
+    const double done = static_cast<double>(step - warmup) / static_cast<double>(horizon - warmup);
+    return last + (peak - last) * (1 + std::cos(std::numbers::pi * done)) / 2;
+  }
+};
+
+}  // namespace shardwise::train

@@ -1,0 +1,31 @@
+// The one choice between TP and TP+SP: everything after it is the same code.
+#pragma once
+#include <functional>
+
+#include "shardwise/model/llama.h"
+
+namespace shardwise::train {
+
+/// A model assembled over one residual stream: its loss, and what its parameters' gradients are.
+struct StreamedModel {
+  std::function<nn::Placed<nn::Invariant>(const at::Tensor& ids, const at::Tensor& labels,
+                                          double valid_tokens, const nn::Step& step)>
+      loss;
+  parallel::ParamSpecs specs;
+};
+
+/// `weights` must outlive it.
+template <nn::ResidualStream Stream>
+StreamedModel assemble_over(const model::LlamaWeights& weights) {
+  const model::Llama<Stream> llama(weights);
+  return {[llama](const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
+                  const nn::Step& step) { return llama.loss(ids, labels, valid_tokens, step); },
+          weights.specs<Stream>()};
+}
+
+inline StreamedModel assemble(const model::LlamaWeights& weights, bool sequence_parallel) {
+  return sequence_parallel ? assemble_over<nn::Sharded<nn::kSequence>>(weights)
+                           : assemble_over<nn::Invariant>(weights);
+}
+
+}  // namespace shardwise::train

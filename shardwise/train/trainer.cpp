@@ -1,0 +1,149 @@
+#include "shardwise/train/trainer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <functional>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/train/batch.h"
+#include "shardwise/train/finite.h"
+
+namespace shardwise::train {
+namespace {
+
+/// Keeps dropout's random numbers apart from those that weights are drawn from.
+constexpr uint64_t kDropoutStream = 1;
+
+at::ScalarType scalar_type(const std::string& dtype) {
+  return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+AdamWOptions adamw_options(const Options& o) {
+  return {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+}
+
+int64_t peak_memory_bytes(const comm::Group& group) {
+  const comm::Symmetric* shared = group.symmetric();
+  return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
+}
+
+/// What the collectives between two readings of the counters cost.
+Usage usage_since(const comm::Counters& before, const comm::Group& group) {
+  const comm::Counters spent = group.counters() - before;
+  const comm::OpCount total = spent.total();
+  return {spent.busy_ns, total.bytes, total.copied_bytes, peak_memory_bytes(group)};
+}
+
+std::unique_ptr<model::LlamaWeights> make_weights(const Job& job, const comm::Group& group) {
+  auto weights = std::make_unique<model::LlamaWeights>(job.config(), group, scalar_type(job.config().dtype));
+  const auto& folder = job.resumed() ? job.resumed() : job.initial();
+  if (folder) {
+    checkpoint::load_weights(*folder, *weights);
+  } else {
+    weights->initialise_(job.options().seed);
+  }
+  return weights;
+}
+
+/// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
+/// meanwhile would leave them with different weights or batches of equal shapes.
+void check_same_start(const Job& job, const comm::Group& group) {
+  const auto& folder = job.resumed() ? job.resumed() : job.initial();
+  const std::string name = folder ? std::filesystem::absolute(*folder).string() : "";
+  at::Tensor own = at::empty({1, 3}, at::kLong);
+  own[0][0] = job.first_step();
+  own[0][1] = job.corpus().size();
+  own[0][2] = static_cast<int64_t>(std::hash<std::string>()(name) >> 1);
+  const at::Tensor all = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
+  TORCH_CHECK_VALUE(
+      all.eq(all[0]).all().item<bool>(),
+      "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
+}
+
+}  // namespace
+
+Trainer::Trainer(const Job& job, const comm::Group& group)
+    : job_(job),
+      group_(group),
+      weights_(make_weights(job, group)),
+      model_(assemble(*weights_, job.options().sequence_parallel)),
+      optimizer_(weights_->roles(), adamw_options(job.options())),
+      schedule_(Schedule::of(job.options())) {
+  check_same_start(job, group);
+  if (!job.resumed()) return;
+  checkpoint::TrainState stored = state();
+  checkpoint::load_state(*job.resumed(), stored, group_);
+  steps_done_ = stored.step;
+  sequences_ = stored.sequences;
+}
+
+int64_t Trainer::tokens_per_step() const {
+  const Options& o = job_.options();
+  return o.seq_len * o.batch_size * o.grad_accum;
+}
+
+checkpoint::TrainState Trainer::state() const {
+  return {.parameters = optimizer_.state(), .step = steps_done_, .sequences = sequences_};
+}
+
+double Trainer::micro_batch(int64_t index) {
+  const Options& o = job_.options();
+  const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
+  const auto key = kernels::RandomKey::of(o.seed).fold(kDropoutStream).fold(steps_done_).fold(index);
+  nn::Step step(group_, o.seq_len, key);
+  step.dropout = o.dropout;
+  step.verify = o.verify ? parallel::Verify::on : parallel::Verify::off;
+  const auto loss = model_.loss(batch.ids, batch.labels, static_cast<double>(tokens_per_step()), step);
+  loss.local().backward();
+  sequences_ += o.batch_size;
+  return loss.local().item<double>();
+}
+
+double Trainer::update_(double loss, double learning_rate) {
+  parallel::sync_gradients_(model_.specs, group_);
+  const double norm = parallel::gradient_norm(model_.specs, parallel::Norm::two, group_);
+  check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
+  const double max_norm = job_.options().clip_grad;
+  if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);
+  optimizer_.step_(steps_done_ + 1, learning_rate);
+  return norm;
+}
+
+StepRecord Trainer::step() {
+  const base::Stopwatch watch;
+  const comm::Counters before = group_.counters();
+  for (const nn::Role& role : weights_->roles()) parallel::zero_grad_(*role.parameter);
+  StepRecord record;
+  for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
+  record.lr = schedule_.learning_rate(steps_done_ + 1);
+  record.grad_norm = update_(record.loss, record.lr);
+  record.step = ++steps_done_;
+  record.tokens = sequences_ * job_.options().seq_len;
+  record.step_ms = watch.milliseconds();
+  record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
+  record.usage = gather_usage(usage_since(before, group_), group_);
+  return record;
+}
+
+double Trainer::evaluate() {
+  const at::NoGradGuard no_grad;
+  const Options& o = job_.options();
+  const int64_t windows = std::min(job_.windows().validation_count(), o.eval_batches * o.batch_size);
+  double loss = 0;
+  for (int64_t first = 0; first < windows; first += o.batch_size) {
+    const Batch batch = validation_batch(job_.windows(), first, std::min(o.batch_size, windows - first));
+    const nn::Step step(group_, o.seq_len);
+    loss += model_.loss(batch.ids, batch.labels, static_cast<double>(windows * o.seq_len), step)
+                .local()
+                .item<double>();
+  }
+  return loss;
+}
+
+void Trainer::save(const std::filesystem::path& folder, int64_t keep) {
+  checkpoint::save(folder, *weights_, state(), keep);
+}
+
+}  // namespace shardwise::train

@@ -1,0 +1,51 @@
+// One rank's part of a training run: model, optimizer, and the steps between them. When to evaluate, save and
+// stop is loop.h's.
+#pragma once
+#include <memory>
+
+#include "shardwise/train/job.h"
+#include "shardwise/train/optimizer.h"
+#include "shardwise/train/record.h"
+#include "shardwise/train/schedule.h"
+#include "shardwise/train/stream.h"
+
+namespace shardwise::train {
+
+class Trainer {
+ public:
+  /// Collective: weights drawn from the seed, or read from the checkpoint. `job` must outlive this.
+  Trainer(const Job& job, const comm::Group& group);
+
+  /// Collective: the next optimizer step. Micro-batches, sync, norm, clip, AdamW.
+  /// Errors: c10::Error when loss or gradient are not finite (the weights are left as they were).
+  StepRecord step();
+
+  /// Collective: mean loss over the first validation windows, without dropout.
+  double evaluate();
+
+  /// Collective: writes DIR/step-N. Errors: those of checkpoint::save.
+  void save(const std::filesystem::path& folder, int64_t keep);
+
+  int64_t steps_done() const { return steps_done_; }
+  const model::LlamaWeights& weights() const { return *weights_; }
+  const AdamW& optimizer() const { return optimizer_; }
+
+ private:
+  /// Forward and backward; returns its part of the step's loss.
+  double micro_batch(int64_t index);
+  /// Sync, norm, clip, AdamW; returns the norm before clipping.
+  double update_(double loss, double learning_rate);
+  int64_t tokens_per_step() const;
+  checkpoint::TrainState state() const;
+
+  const Job& job_;
+  comm::Group group_;
+  std::unique_ptr<model::LlamaWeights> weights_;
+  StreamedModel model_;
+  AdamW optimizer_;
+  Schedule schedule_;
+  int64_t steps_done_ = 0;
+  int64_t sequences_ = 0;  // training windows consumed
+};
+
+}  // namespace shardwise::train

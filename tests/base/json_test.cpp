@@ -1,0 +1,77 @@
+#include "shardwise/base/json.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/error_text.h"
+
+namespace shardwise::base {
+namespace {
+
+using nlohmann::json;
+using test::contains, test::error_text;
+
+TEST(ParseJson, TakesTheSameNameInDifferentObjects) {
+  const json parsed = parse_json(R"({"a": {"x": 1}, "b": [{"x": 2}, {"x": 3}], "x": 4})", "t");
+  EXPECT_EQ(parsed["b"][1]["x"], 3);
+  EXPECT_EQ(parsed["x"], 4);
+}
+
+TEST(ParseJson, RefusesANameGivenTwice) {
+  EXPECT_EQ(error_text([] { parse_json(R"({"x": 1, "y": 2, "x": 1})", "t"); }),
+            "t: \"x\" must be given once; got it twice");
+  EXPECT_PRED2(contains, error_text([] { parse_json(R"({"a": [{"y": {"x": 1, "x": 1}}]})", "t"); }), "\"x\"");
+}
+
+TEST(ParseJson, RefusesWhatIsNoJson) {
+  for (const char* text : {"", "{", "{\"a\": 1,}", "{'a': 1}", "{\"a\": NaN}", "{\"a\": 1e999}", "{} {}",
+                           "\xff", "{\"\xff\": 1}", "{\n\"a\":\n}"}) {
+    EXPECT_TRUE(error_text([&] { parse_json(text, "t"); }).starts_with("t: must be JSON")) << text;
+  }
+}
+
+TEST(Fields, ReadsEachType) {
+  const json object = json::parse(R"({"i": -3, "n": 2, "r": 0.5, "s": "x", "f": true})");
+  const Fields fields(object, "t: ");
+  EXPECT_EQ(fields.integer("i"), -3);
+  EXPECT_EQ(fields.number("n"), 2);
+  EXPECT_EQ(fields.number("r"), 0.5);
+  EXPECT_EQ(fields.text("s"), "x");
+  bool flag = false;
+  fields.or_flag("f", flag);
+  EXPECT_TRUE(flag);
+}
+
+TEST(Fields, NullIsLeftOut) {
+  const json object = json::parse(R"({"i": null})");
+  const Fields fields(object, "t: ");
+  int64_t value = 7;
+  fields.or_integer("i", value);
+  fields.or_integer("missing", value);
+  EXPECT_EQ(value, 7);
+  EXPECT_TRUE(fields.is_null("i"));
+  EXPECT_FALSE(fields.is_null("missing"));
+  EXPECT_EQ(error_text([&] { fields.integer("i"); }), "t: i must be given; got none");
+}
+
+TEST(Fields, RefusesOtherTypes) {
+  const json object = json::parse(R"({"s": "12", "r": 2.0, "b": true, "big": 9223372036854775808, "o": {}})");
+  const Fields fields(object, "t: ");
+  EXPECT_EQ(error_text([&] { fields.integer("s"); }), "t: s must be a whole number; got \"12\"");
+  EXPECT_EQ(error_text([&] { fields.integer("r"); }), "t: r must be a whole number; got 2.0");
+  EXPECT_EQ(error_text([&] { fields.integer("b"); }), "t: b must be a whole number; got true");
+  EXPECT_EQ(error_text([&] { fields.integer("big"); }), "t: big must be below 2^63; got 9223372036854775808");
+  EXPECT_EQ(error_text([&] { fields.number("s"); }), "t: s must be a number; got \"12\"");
+  EXPECT_EQ(error_text([&] { fields.text("r"); }), "t: r must be a string; got 2.0");
+  bool flag = false;
+  EXPECT_EQ(error_text([&] { fields.or_flag("o", flag); }), "t: o must be true or false; got {}");
+  EXPECT_EQ(error_text([&] { Fields(object["s"], "t:"); }), "t: must be a JSON object; got \"12\"");
+}
+
+TEST(Shown, IsShortAndOnOneLine) {
+  EXPECT_EQ(shown("a\nb\x01"), R"("a\nb\u0001")");
+  EXPECT_EQ(shown(std::string(200, 'x')).size(), 60u);
+  EXPECT_EQ(shown("\xff"), "\"\\ufffd\"");
+}
+
+}  // namespace
+}  // namespace shardwise::base

@@ -1,0 +1,56 @@
+#include "shardwise/checkpoint/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "shardwise/base/error.h"
+#include "tests/support/error_text.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::testing {
+namespace {
+
+using checkpoint::on_all_or_none;
+
+TEST(OnAllOrNone, DoesTheWorkOnEveryRank) {
+  std::atomic<int> done = 0;
+  on_ranks(3, [&](const comm::Group& group) { on_all_or_none(group, "work", [&] { ++done; }); });
+  EXPECT_EQ(done, 3);
+}
+
+TEST(OnAllOrNone, TheFailingRankSaysWhyAndTheOthersWho) {
+  on_ranks(3, [](const comm::Group& group) {
+    const auto fail_on_1 = [&] { TORCH_CHECK_VALUE(group.rank() != 1, "the disk of rank 1 is full"); };
+    const std::string text = test::error_text<c10::Error>([&] { on_all_or_none(group, "work", fail_on_1); });
+    EXPECT_EQ(text,
+              group.rank() == 1
+                  ? "the disk of rank 1 is full"
+                  : "work: must succeed on every rank; got a failure on rank 1, whose own message says why");
+  });
+}
+
+TEST(OnAllOrNone, EveryFailingRankThrowsItsOwn) {
+  on_ranks(2, [](const comm::Group& group) {
+    const auto fail = [&] { throw std::runtime_error("own " + std::to_string(group.rank())); };
+    try {
+      on_all_or_none(group, "work", fail);
+      ADD_FAILURE() << "no error";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), "own " + std::to_string(group.rank()));
+    }
+  });
+}
+
+TEST(OnAllOrNone, TheOwnErrorComesFirstWhenAPeerIsGoneToo) {
+  const auto body = [](const comm::Group& group) {
+    if (group.rank() == 1) throw std::logic_error("rank 1 leaves");
+    const auto fail = [] { throw std::runtime_error("own"); };
+    EXPECT_THROW(on_all_or_none(group, "work", fail), std::runtime_error);
+  };
+  EXPECT_THROW(on_ranks(2, body), std::logic_error);
+}
+
+}  // namespace
+}  // namespace shardwise::testing

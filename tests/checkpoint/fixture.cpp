@@ -1,0 +1,126 @@
+#include "tests/checkpoint/fixture.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+
+using checkpoint::ParameterState;
+using model::StoredTensor;
+
+namespace {
+
+using Visit = std::function<void(const std::string& name, const StoredTensor&, const at::Tensor& local)>;
+
+void visit_state(const ParameterState& state, const StoredTensor& stored, const Visit& visit) {
+  visit(stored.name, stored, state.parameter->value.detach());
+  visit(stored.name + ".exp_avg", stored, state.exp_avg);
+  visit(stored.name + ".exp_avg_sq", stored, state.exp_avg_sq);
+  if (state.master.defined()) visit(stored.name + ".master", stored, state.master);
+}
+
+/// Every slice that the rank holds, with the name of its whole.
+void for_each_slice(const RankState& rank, const Visit& visit) {
+  for (const ParameterState& state : rank.state.parameters) {
+    for (const StoredTensor& stored : model::stored_tensors(*state.parameter))
+      visit_state(state, stored, visit);
+  }
+}
+
+at::Tensor part_of(const at::Tensor& whole, const StoredTensor& stored, int rank) {
+  const auto piece = stored.held(rank);
+  return whole.narrow(stored.dim, piece.global_begin, piece.size);
+}
+
+at::Tensor slice_of(const at::Tensor& local, const StoredTensor& stored, int rank) {
+  const auto piece = stored.held(rank);
+  return local.narrow(stored.dim, piece.local_begin, piece.size);
+}
+
+}  // namespace
+
+model::Config uneven_config(bool is_tied) {
+  model::Config config;
+  config.vocab_size = 17;
+  config.hidden_size = 12;
+  config.intermediate_size = 101;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 4;
+  config.max_position_embeddings = 32;
+  config.attention_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = is_tied;
+  return config;
+}
+
+WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
+  WholeState whole{{}, dtype};
+  const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  for (const auto& [name, shape] : stored_shapes(config)) {
+    const at::Tensor master = random_tensor(shape, ++seed, main);
+    whole.tensors[name] = master.to(dtype);
+    whole.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
+    whole.tensors[name + ".exp_avg_sq"] = random_tensor(shape, ++seed, main);
+    if (whole.has_masters()) whole.tensors[name + ".master"] = master;
+  }
+  return whole;
+}
+
+RankState::RankState(const model::Config& config, const comm::Group& group, const WholeState& like)
+    : weights(config, group, like.dtype) {
+  const at::NoGradGuard no_grad;
+  const at::ScalarType main = like.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  for (const nn::Role& role : weights.roles()) {
+    role.parameter->value.fill_(-1);
+    const auto unset = [&] { return at::full(role.parameter->value.sizes(), -1, main); };
+    state.parameters.push_back(
+        {role.parameter, like.has_masters() ? unset() : at::Tensor(), unset(), unset()});
+  }
+}
+
+void fill_(RankState& rank, const WholeState& whole) {
+  const at::NoGradGuard no_grad;
+  const int r = rank.weights.group().rank();
+  for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
+    slice_of(local, stored, r).copy_(part_of(whole.tensors.at(name), stored, r));
+  });
+}
+
+std::vector<std::string> differing(const RankState& rank, const WholeState& whole) {
+  std::vector<std::string> names;
+  const int r = rank.weights.group().rank();
+  for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
+    if (!same_bits(slice_of(local, stored, r), part_of(whole.tensors.at(name), stored, r)))
+      names.push_back(name);
+  });
+  return names;
+}
+
+void save_whole(const std::string& dir, const model::Config& config, const WholeState& whole, int ranks,
+                int64_t step, int64_t keep) {
+  on_ranks(ranks, [&](const comm::Group& group) {
+    RankState rank(config, group, whole);
+    fill_(rank, whole);
+    rank.state.step = step;
+    rank.state.sequences = 3 * step;
+    checkpoint::save(dir, rank.weights, rank.state, keep);
+  });
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,139 @@
+// Saved at one tp size, loaded at another: every slice is its part of the whole, bit for bit.
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "shardwise/checkpoint/contents.h"
+#include "shardwise/io/safetensors.h"
+#include "tests/checkpoint/fixture.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+namespace {
+
+constexpr int kMostRanks = 4;
+
+struct Case {
+  const char* name;
+  at::ScalarType dtype;
+  bool is_tied;
+};
+
+class Reshard : public ::testing::TestWithParam<Case> {
+ protected:
+  const model::Config config_ = uneven_config(GetParam().is_tied);
+  const WholeState whole_ = whole_state(config_, GetParam().dtype, /*seed=*/1);
+  const TemporaryFolder dir_;
+
+  /// Loads `step-N` on `ranks` threads and compares every slice of every rank.
+  void expect_whole(int step, int ranks) const {
+    std::mutex mutex;
+    on_ranks(ranks, [&](const comm::Group& group) {
+      RankState rank(config_, group, whole_);
+      const std::string folder = dir_ / ("step-" + std::to_string(step));
+      checkpoint::load_weights(folder, rank.weights);
+      checkpoint::load_state(folder, rank.state, group);
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{})
+          << "saved at " << step << ", loaded at " << ranks;
+      EXPECT_EQ(rank.state.step, step);
+      EXPECT_EQ(rank.state.sequences, 3 * step);
+    });
+  }
+};
+
+TEST_P(Reshard, EverySizeReadsWhatEveryOtherWrote) {
+  for (int saved_at = 1; saved_at <= kMostRanks; ++saved_at) {
+    save_whole(dir_.path(), config_, whole_, saved_at, /*step=*/saved_at);
+    for (int loaded_at = 1; loaded_at <= kMostRanks; ++loaded_at) expect_whole(saved_at, loaded_at);
+  }
+}
+
+TEST_P(Reshard, FilesHoldTheWholeTensors) {
+  save_whole(dir_.path(), config_, whole_, /*ranks=*/3, /*step=*/7);
+  size_t found = 0;
+  for (const char* name : {"step-7/model.safetensors", "step-7/optimizer.safetensors"}) {
+    const io::SafetensorsFile file(dir_ / name);
+    for (const auto& [tensor, expected] : whole_.tensors) {
+      if (!file.contains(tensor)) continue;
+      at::Tensor stored = at::empty(expected.sizes(), expected.options());
+      EXPECT_EQ(file.find(tensor).shape, expected.sizes().vec()) << tensor;
+      file.read_whole(file.find(tensor), stored.mutable_data_ptr());
+      EXPECT_TRUE(same_bits(stored, expected)) << tensor;
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, whole_.tensors.size());
+  const io::SafetensorsFile weights(dir_ / "step-7/model.safetensors");
+  EXPECT_EQ(weights.contains("lm_head.weight"), !GetParam().is_tied);
+  EXPECT_EQ(weights.metadata(), (io::Metadata{{"format", "pt"}}));
+}
+
+TEST_P(Reshard, FilesDoNotTellTheTpSize) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
+    save_whole(dir_.path(), config_, whole_, /*ranks=*/1, /*step=*/5);
+    const std::string at_one = test::contents(dir_ / "step-5/" + name);
+    save_whole(dir_.path(), config_, whole_, /*ranks=*/4, /*step=*/5);
+    EXPECT_TRUE(at_one == test::contents(dir_ / "step-5/" + name)) << name;
+  }
+}
+
+TEST_P(Reshard, ChecksAndConfigReadBack) {
+  save_whole(dir_.path(), config_, whole_, /*ranks=*/2, /*step=*/2);
+  EXPECT_NO_THROW(checkpoint::check(dir_ / "step-2", /*needs_state=*/true));
+  model::Config expected = config_;
+  expected.dtype = GetParam().dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  EXPECT_EQ(model::load_config(dir_ / "step-2"), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Reshard,
+                         ::testing::Values(Case{"fp32", at::kFloat, false},
+                                           Case{"bf16_tied", at::kBFloat16, true},
+                                           Case{"fp64", at::kDouble, false}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(LoadWeights, ConvertsToTheModelsDtype) {
+  const model::Config config = uneven_config();
+  for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    const WholeState whole = whole_state(config, stored, /*seed=*/2);
+    const TemporaryFolder dir;
+    save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
+    for (const at::ScalarType wanted : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+      on_ranks(2, [&](const comm::Group& group) {
+        const model::LlamaWeights weights(config, group, wanted);
+        checkpoint::load_weights(dir / "step-1", weights);
+        for_each_stored(weights, [&](size_t i, const model::StoredTensor& tensor) {
+          const auto piece = tensor.held(group.rank());
+          const at::Tensor local = weights.roles()[i].parameter->value.detach();
+          const at::Tensor expected = whole.tensors.at(tensor.name).to(wanted);
+          EXPECT_TRUE(same_bits(local.narrow(tensor.dim, piece.local_begin, piece.size),
+                                expected.narrow(tensor.dim, piece.global_begin, piece.size)))
+              << tensor.name << " from " << stored << " to " << wanted;
+        });
+      });
+    }
+  }
+}
+
+TEST(ExpectedWeights, AreWhatAModelHolds) {
+  for (const bool is_tied : {false, true}) {
+    for (const bool has_bias : {false, true}) {
+      model::Config config = uneven_config(is_tied);
+      config.attention_bias = has_bias;
+      config.mlp_bias = !has_bias;
+      std::map<std::string, std::vector<int64_t>> listed;
+      for (const auto& [name, shape] : checkpoint::expected_weights(config)) listed[name] = shape;
+      EXPECT_EQ(listed, stored_shapes(config));
+      const model::LlamaWeights weights(config, comm::Group(), at::kFloat);
+      std::map<std::string, std::vector<int64_t>> held;
+      for_each_stored(weights,
+                      [&](size_t, const model::StoredTensor& stored) { held[stored.name] = stored.shape; });
+      EXPECT_EQ(held, listed);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::testing

@@ -1,0 +1,294 @@
+// What bad input gets: exit code 2, one line that names the value and the rule, and nothing written.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/cli/program.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains;
+using testing::Scratch;
+
+/// A command line as flag → value; a flag without value has "".
+using Arguments = std::map<std::string, std::string>;
+
+std::vector<std::string> argv_of(const std::string& command, const Arguments& arguments) {
+  std::vector<std::string> argv{"shardwise", command};
+  for (const auto& [flag, value] : arguments) {
+    argv.push_back(flag);
+    if (!value.empty()) argv.push_back(value);
+  }
+  return argv;
+}
+
+/// Every file and folder below `folder`, with its size.
+std::set<std::string> listing(const Scratch& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    const bool is_file = entry.is_regular_file();
+    names.insert(entry.path().string() + " " + std::to_string(is_file ? entry.file_size() : 0));
+  }
+  return names;
+}
+
+/// Runs the command in this process: what it says on standard error, with its exit code checked.
+std::string complaint(const std::vector<std::string>& argv) {
+  ::testing::internal::CaptureStderr();
+  const int exit_code = run_program(argv);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(exit_code, 2) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_TRUE(text.starts_with("shardwise: ") && text.ends_with('\n')) << text;
+  return text;
+}
+
+class BadInput : public ::testing::Test {
+ protected:
+  BadInput() {
+    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);  // the model is too small for more to help
+    testing::small_options(scratch_);
+  }
+
+  /// A run of two steps that works, with `changes` put over it.
+  Arguments training(const Arguments& changes) const {
+    Arguments arguments{{"--text", scratch_ / "text"},
+                        {"--model-config", scratch_ / "config.json"},
+                        {"--seq-len", "11"},
+                        {"--batch-size", "2"},
+                        {"--steps", "2"},
+                        {"--save", scratch_ / "saved"},
+                        {"--tp", "2"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    return arguments;
+  }
+
+  void expect_refused(const std::string& command, const Arguments& arguments,
+                      const std::vector<std::string>& named) {
+    const auto before = listing(scratch_);
+    const std::string text = complaint(argv_of(command, arguments));
+    for (const std::string& part : named) EXPECT_PRED2(contains, text, part);
+    EXPECT_EQ(listing(scratch_), before) << text;
+  }
+  void expect_refused(const Arguments& changes, const std::vector<std::string>& named) {
+    expect_refused("train", training(changes), named);
+  }
+
+  /// The small model's config.json with some fields changed; null removes one.
+  void expect_config_refused(const nlohmann::json& changes, const std::vector<std::string>& named) {
+    auto config = nlohmann::json::parse(model::to_json(testing::small_config()));
+    config.merge_patch(changes);
+    expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
+  }
+
+  /// A checkpoint after two steps, made by one rank in this process.
+  std::string checkpoint() const {
+    Arguments arguments = training({{"--tp", "1"}, {"--save", scratch_ / "good"}});
+    ::testing::internal::CaptureStderr();
+    const int exit_code = run_program(argv_of("train", arguments));
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(exit_code, 0) << text;
+    return scratch_ / "good";
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(BadInput, NumbersThatAreNone) {
+  expect_refused({{"--steps", "many"}}, {"--steps", "whole number", "'many'"});
+  expect_refused({{"--steps", "1e3"}}, {"--steps", "'1e3'"});
+  expect_refused({{"--steps", "99999999999999999999"}}, {"--steps", "'99999999999999999999'"});
+  expect_refused({{"--seq-len", "11.5"}}, {"--seq-len", "'11.5'"});
+  expect_refused({{"--lr", "fast"}}, {"--lr", "number", "'fast'"});
+  expect_refused({{"--lr", "nan"}}, {"--lr", "finite", "'nan'"});
+  expect_refused({{"--lr", "inf"}}, {"--lr", "finite", "'inf'"});
+  expect_refused({{"--seed", "-1"}}, {"--seed", "'-1'"});
+  expect_refused({{"--lr", "--seed"}, {"--seed", "3"}}, {"'--seed'"});
+  expect_refused({{"--lr", ""}}, {"--lr"});
+}
+
+TEST_F(BadInput, NumbersOutOfRange) {
+  for (const char* flag : {"--seq-len", "--batch-size", "--grad-accum", "--steps", "--tp", "--stop-after"}) {
+    expect_refused({{flag, "0"}}, {flag, "at least 1", "got 0"});
+    expect_refused({{flag, "-3"}}, {flag, "at least 1", "got -3"});
+  }
+  for (const char* flag : {"--eval-every", "--save-every", "--keep", "--warmup"}) {
+    expect_refused({{flag, "-1"}}, {flag, "at least 0", "got -1"});
+  }
+  for (const char* flag : {"--dropout", "--val-fraction", "--beta1", "--beta2"}) {
+    expect_refused({{flag, "1"}}, {flag, "[0, 1)", "got 1"});
+    expect_refused({{flag, "-0.5"}}, {flag, "[0, 1)", "got -0.5"});
+  }
+  for (const char* flag : {"--lr", "--eps"}) expect_refused({{flag, "0"}}, {flag, "above 0", "got 0"});
+  for (const char* flag : {"--weight-decay", "--clip-grad", "--min-lr"}) {
+    expect_refused({{flag, "-1"}}, {flag, "0 or more", "got -1"});
+  }
+}
+
+TEST_F(BadInput, FlagsAtOddsWithEachOther) {
+  expect_refused({{"--stop-after", "3"}}, {"--stop-after", "--steps", "3", "2"});
+  expect_refused({{"--warmup", "3"}}, {"--warmup", "--steps", "3", "2"});
+  expect_refused({{"--min-lr", "0.5"}, {"--lr", "0.1"}}, {"--min-lr", "--lr", "0.5", "0.1"});
+  expect_refused({{"--preset", "tiny"}}, {"--preset", "--model-config"});
+  expect_refused({{"--resume", "x"}, {"--init", "y"}}, {"--resume", "--init"});
+  expect_refused({{"--eval-every", "1"}}, {"--eval-every", "--val-fraction"});
+  Arguments arguments = training({{"--save-every", "1"}});
+  arguments.erase("--save");
+  expect_refused("train", arguments, {"--save-every", "--save"});
+}
+
+TEST_F(BadInput, UnknownNames) {
+  expect_refused({{"--colour", "red"}}, {"unknown flag --colour"});
+  expect_refused({{"--preset", "huge"}, {"--model-config", scratch_ / "config.json"}}, {"--preset"});
+  Arguments arguments = training({{"--preset", "huge"}});
+  arguments.erase("--model-config");
+  expect_refused("train", arguments, {"huge", "tiny", "llama-3-8b"});
+  expect_refused({{"--tokenizer", "words"}}, {"--tokenizer", "words", "bytes"});
+  expect_refused({{"--dtype", "fp16"}}, {"--dtype", "fp16", "bf16"});
+  EXPECT_PRED2(contains, complaint({"shardwise", "tain"}), "got tain");
+  EXPECT_PRED2(contains, complaint({"shardwise"}), "got none");
+  EXPECT_PRED2(contains, complaint({"shardwise", "train", "--lr", "1", "--lr", "2"}), "--lr");
+}
+
+TEST_F(BadInput, Text) {
+  Arguments arguments = training({});
+  arguments.erase("--text");
+  expect_refused("train", arguments, {"--text"});
+  expect_refused({{"--text", scratch_ / "absent"}}, {scratch_ / "absent"});
+  expect_refused({{"--text", scratch_.put("empty", "")}}, {"byte"});
+  expect_refused({{"--text", scratch_.put("short", "too short")}},
+                 {"at least one batch", "2 x 11 + 1", "got 9"});
+  expect_refused({{"--val-fraction", "0.001"}}, {"val_fraction", "0.001"});
+}
+
+TEST_F(BadInput, RanksBeyondTheHeads) {
+  expect_refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
+}
+
+TEST_F(BadInput, ModelConfig) {
+  expect_config_refused({{"hidden_size", nullptr}}, {"changed.json", "hidden_size"});
+  expect_config_refused({{"num_hidden_layers", -2}}, {"num_hidden_layers", "-2"});
+  expect_config_refused({{"intermediate_size", "wide"}}, {"intermediate_size", "wide"});
+  expect_config_refused({{"num_key_value_heads", 4}}, {"num_key_value_heads", "4"});
+  expect_config_refused({{"head_dim", 3}}, {"head_dim", "3"});
+  expect_config_refused({{"vocab_size", 100}}, {"vocab_size", "256", "got 100"});
+  expect_refused({{"--model-config", scratch_.put("broken.json", "{\"hidden_size\": ")}}, {"broken.json"});
+  expect_refused({{"--model-config", scratch_ / "absent.json"}}, {"absent.json"});
+  expect_refused({{"--seq-len", "65"}, {"--batch-size", "1"}},
+                 {"--seq-len", "max_position_embeddings", "64", "65"});
+}
+
+TEST_F(BadInput, PlacesThatCannotBeWritten) {
+  expect_refused({{"--save", scratch_ / "text/below"}}, {"save folder", "text/below"});
+  expect_refused({{"--save", "/proc/shardwise"}}, {"save folder", "/proc/shardwise"});
+  expect_refused({{"--log", scratch_.path()}}, {"--log", scratch_.path()});
+  expect_refused({{"--log", scratch_ / "nowhere/log"}}, {"--log", "nowhere"});
+}
+
+TEST_F(BadInput, ConfigFile) {
+  const auto file = [&](const char* text) {
+    return Arguments{{"--config", scratch_.put("flags.json", text)}};
+  };
+  expect_refused(file("{\"stepz\": 3}"), {"flags.json", "stepz"});
+  expect_refused(file("{\"lr\": \"fast\"}"), {"--lr", "'fast'"});
+  expect_refused(file("{\"lr\": [1, 2]}"), {"lr", "[1,2]"});
+  expect_refused(file("{\"lr\": null}"), {"lr", "null"});
+  expect_refused(file("{\"sequence_parallel\": 1}"), {"sequence_parallel", "true or false"});
+  expect_refused(file("{\"tp\": 1, \"tp_size\": 2}"), {"tp"});
+  expect_refused(file("{\"lr\": 1"), {"flags.json"});
+  expect_refused(file("[1]"), {"flags.json", "object"});
+  expect_refused({{"--config", scratch_ / "absent.json"}}, {"absent.json"});
+}
+
+TEST_F(BadInput, AFlagThatStandsTwice) {
+  const auto before = listing(scratch_);
+  const std::string text = complaint({"shardwise", "train", "--lr", "1e-3", "--lr", "2e-3"});
+  EXPECT_PRED2(contains, text, "--lr stands once; got 1e-3 and 2e-3");
+  EXPECT_EQ(listing(scratch_), before);
+}
+
+TEST_F(BadInput, Environment) {
+  setenv("SHARDWISE_THREADS", "many", /*overwrite=*/1);
+  expect_refused({}, {"SHARDWISE_THREADS", "'many'"});
+  setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
+  setenv("SHARDWISE_RANK", "0", /*overwrite=*/1);
+  setenv("SHARDWISE_WORLD_SIZE", "1", /*overwrite=*/1);
+  setenv("SHARDWISE_JOB", "job", /*overwrite=*/1);
+  expect_refused({{"--save", scratch_ / "new/folder"}}, {"got 1", "degrees of 2"});
+  for (const char* name : {"SHARDWISE_RANK", "SHARDWISE_WORLD_SIZE", "SHARDWISE_JOB"}) unsetenv(name);
+}
+
+TEST_F(BadInput, CheckpointToResume) {
+  const std::string good = checkpoint();
+  expect_refused({{"--resume", scratch_ / "absent"}}, {"absent"});
+  expect_refused({{"--resume", good}}, {"last step", "got 2"});
+  expect_refused({{"--save", good}}, {"step-2", "--resume"});
+  expect_refused({{"--resume", good}, {"--steps", "4"}, {"--dtype", "bf16"}}, {"--dtype", "float32", "bf16"});
+  auto config = testing::small_config();
+  config.intermediate_size = 38;
+  const std::string other = scratch_.put("other.json", model::to_json(config));
+  expect_refused({{"--resume", good}, {"--steps", "4"}, {"--model-config", other}},
+                 {"checkpoint", "config.json"});
+  fs::remove(good + "/step-2/optimizer.safetensors");
+  expect_refused({{"--resume", good}, {"--steps", "4"}}, {"optimizer.safetensors"});
+}
+
+TEST_F(BadInput, DamagedCheckpoints) {
+  const std::string good = checkpoint(), weights = good + "/step-2/model.safetensors";
+  const std::string all = test::contents(weights);
+  const Arguments init{{"--init", good}, {"--steps", "4"}};
+  scratch_.put("good/step-2/model.safetensors", all.substr(0, all.size() - 8));
+  expect_refused(init, {"model.safetensors"});
+  std::string renamed = all;
+  renamed.replace(renamed.find("model.norm.weight"), 10, "model.nope");
+  scratch_.put("good/step-2/model.safetensors", renamed);
+  expect_refused(init, {"model.norm.weight"});
+  std::string reshaped = all;
+  const size_t shape = reshaped.find("[259,24]");
+  ASSERT_NE(shape, std::string::npos);
+  reshaped.replace(shape, 8, "[24,259]");
+  scratch_.put("good/step-2/model.safetensors", reshaped);
+  expect_refused(init, {"model.safetensors", "259"});
+  fs::remove(weights);
+  expect_refused(init, {"model.safetensors"});
+}
+
+TEST_F(BadInput, Generate) {
+  const std::string good = checkpoint();
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", good}, {"--prompt", "line"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("generate", arguments, named);
+  };
+  refused({{"--model", scratch_ / "absent"}}, {"absent"});
+  refused({{"--max-new-tokens", "0"}}, {"--max-new-tokens", "got 0"});
+  refused({{"--max-new-tokens", "61"}}, {"max_position_embeddings", "64", "61"});
+  refused({{"--temperature", "-1"}}, {"--temperature", "got -1"});
+  refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
+  refused({{"--top-p", "0.5"}}, {"unknown flag --top-p"});
+  expect_refused("generate", {{"--model", good}}, {"--prompt"});
+  expect_refused("generate", {{"--prompt", "line"}}, {"--model"});
+}
+
+TEST_F(BadInput, TheProgramItselfSaysTheSame) {
+  auto argv = argv_of("train", training({{"--tp", "7"}}));
+  argv[0] = SHARDWISE_PROGRAM;
+  const auto before = listing(scratch_);
+  testing::Program program(argv);
+  const int status = program.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+  EXPECT_EQ(program.errors(), "shardwise: train: --tp must be at most the 6 query heads; got 7\n");
+  EXPECT_EQ(program.output(), "");
+  EXPECT_EQ(listing(scratch_), before);
+}
+
+}  // namespace
+}  // namespace shardwise::cli

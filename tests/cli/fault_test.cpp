@@ -1,0 +1,206 @@
+// A training job that is hurt while it runs: it ends in time, says where, leaves no process and a good
+// checkpoint.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
+#include "shardwise/cli/ranks.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+using test::contains;
+using testing::processes_with;
+using testing::Program;
+using testing::Scratch;
+
+/// A job that would run for hours, saving every other step, with a mark by which its processes are found.
+class LongJob {
+ public:
+  explicit LongJob(const std::string& tp)
+      : mark_("SHARDWISE_TEST_MARK=" + scratch_.path()),
+        program_(argv(tp), {.environment = {mark_, "SHARDWISE_THREADS=1"}}) {}
+
+  /// Waits until some checkpoint stands.
+  void wait_for_checkpoint() const {
+    const base::Stopwatch watch;
+    while (!std::filesystem::exists(scratch_ / "saved/latest/config.json") && watch.seconds() < 30)
+      usleep(10000);
+    ASSERT_TRUE(std::filesystem::exists(scratch_ / "saved/latest/config.json")) << program_.errors();
+  }
+
+  pid_t pid_of_rank(int rank) const {
+    for (const pid_t pid : processes_with("SHARDWISE_RANK=" + std::to_string(rank))) {
+      const auto marked = processes_with(mark_);
+      if (std::find(marked.begin(), marked.end(), pid) != marked.end()) return pid;
+    }
+    ADD_FAILURE() << "no rank " << rank;
+    return -1;
+  }
+
+  /// The exit code, and how long it took from now.
+  int wait(double limit_s) {
+    const base::Stopwatch watch;
+    const int status = program_.wait();
+    EXPECT_LT(watch.seconds(), limit_s);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    return WEXITSTATUS(status);
+  }
+
+  void expect_nothing_left() const { EXPECT_TRUE(processes_with(mark_).empty()); }
+
+  void expect_good_checkpoint() {
+    Program generate({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line",
+                      "--max-new-tokens", "1"});
+    EXPECT_EQ(generate.wait(), 0) << generate.errors();
+  }
+
+  Program& program() { return program_; }
+
+ private:
+  std::vector<std::string> argv(const std::string& tp) const {
+    testing::small_options(scratch_);
+    return {SHARDWISE_PROGRAM,
+            "train",
+            "--text",
+            scratch_ / "text",
+            "--model-config",
+            scratch_ / "config.json",
+            "--seq-len",
+            "11",
+            "--batch-size",
+            "2",
+            "--steps",
+            "1000000",
+            "--tp",
+            tp,
+            "--save",
+            scratch_ / "saved",
+            "--save-every",
+            "20"};
+  }
+
+  Scratch scratch_;
+  std::string mark_;
+  Program program_;
+};
+
+TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
+  LongJob job("3");
+  job.wait_for_checkpoint();
+  ASSERT_EQ(kill(job.pid_of_rank(1), SIGKILL), 0);
+  EXPECT_EQ(job.wait(2), 1);
+  const std::string said = job.program().errors();
+  EXPECT_PRED2(contains, said, "rank 1");
+  EXPECT_PRED2(contains, said, "killed by signal 9");
+  const auto names = {"all_gather", "reduce_scatter", "all_reduce", "expose", "read"};
+  EXPECT_TRUE(std::any_of(names.begin(), names.end(), [&](const char* name) { return contains(said, name); }))
+      << said;
+  job.expect_nothing_left();
+  job.expect_good_checkpoint();
+}
+
+TEST(Fault, InterruptedJobEndsWithItsRanks) {
+  LongJob job("2");
+  job.wait_for_checkpoint();
+  job.program().send(SIGINT);
+  EXPECT_EQ(job.wait(2), 128 + SIGINT);
+  EXPECT_PRED2(contains, job.program().errors(), "signal 2");
+  job.expect_nothing_left();
+  job.expect_good_checkpoint();
+}
+
+TEST(Fault, InterruptedRunOfOneRankEnds) {
+  LongJob job("1");
+  job.wait_for_checkpoint();
+  job.program().send(SIGINT);
+  EXPECT_EQ(job.wait(2), 128 + SIGINT);
+  EXPECT_PRED2(contains, job.program().errors(), "shardwise: ended by signal 2");
+  job.expect_nothing_left();
+  job.expect_good_checkpoint();
+}
+
+TEST(Fault, TerminatedJobEndsWithItsRanks) {
+  LongJob job("2");
+  job.wait_for_checkpoint();
+  job.program().send(SIGTERM);
+  EXPECT_EQ(job.wait(2), 128 + SIGTERM);
+  job.expect_nothing_left();
+  job.expect_good_checkpoint();
+}
+
+TEST(Fault, NoRoomWhileSavingKeepsTheLastCheckpoint) {
+  const Scratch scratch;
+  testing::small_options(scratch);
+  const std::string train = std::string(SHARDWISE_PROGRAM) + " train --text " + scratch / "text" +
+                            " --model-config " + scratch / "config.json" +
+                            " --seq-len 11 --batch-size 2 --steps 4 --save " + scratch / "saved";
+  Program first({"/bin/bash", "-c", train + " --stop-after 2"});
+  ASSERT_EQ(first.wait(), 0) << first.errors();
+  // Files may not grow beyond 16 KiB; the signal that would tell so is ignored, as the system's "no room" is
+  // none.
+  Program second(
+      {"/bin/bash", "-c", "trap '' XFSZ; ulimit -f 16; exec " + train + " --resume " + scratch / "saved"});
+  const int status = second.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_PRED2(contains, second.errors(), "rank 0");
+  EXPECT_PRED2(contains, second.errors(), scratch / "saved");
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "saved/latest"), "step-2");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "saved/step-4"));
+  Program resumed({"/bin/bash", "-c", train + " --resume " + scratch / "saved"});
+  EXPECT_EQ(resumed.wait(), 0) << resumed.errors();
+}
+
+TEST(Fault, WhatGoesWrongInARankIsARunTimeFailureOfThatRank) {
+  const auto body = [](const comm::Group&) {
+    TORCH_CHECK_VALUE(false, "text: must not change during the run");
+  };
+  try {
+    run_on_ranks(comm::Place{}, /*tp=*/1, {}, body);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const c10::ValueError& error) {
+    ADD_FAILURE() << "would exit 2: " << error.what();
+  } catch (const c10::Error& error) {
+    EXPECT_PRED2(contains, base::one_line(error), "rank 0: text: must not change");
+  }
+}
+
+TEST(Fault, LossThatIsNoNumberIsARunTimeFailure) {
+  const Scratch scratch;
+  testing::small_options(scratch);
+  Program program({SHARDWISE_PROGRAM,
+                   "train",
+                   "--text",
+                   scratch / "text",
+                   "--model-config",
+                   scratch / "config.json",
+                   "--seq-len",
+                   "11",
+                   "--batch-size",
+                   "2",
+                   "--steps",
+                   "5",
+                   "--lr",
+                   "1e30",
+                   "--tp",
+                   "2",
+                   "--save",
+                   scratch / "saved",
+                   "--save-every",
+                   "1"});
+  const int status = program.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_PRED2(contains, program.errors(), "must be finite");
+  EXPECT_PRED2(contains, program.errors(), "in step 2");
+  EXPECT_PRED2(contains, program.errors(), "rank 0");
+  EXPECT_TRUE(std::filesystem::exists(scratch / "saved/step-1/config.json"));
+}
+
+}  // namespace
+}  // namespace shardwise::cli

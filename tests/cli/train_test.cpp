@@ -1,0 +1,199 @@
+// The real program, run to its end: what it writes, and how it gets its ranks.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "shardwise/cli/program.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::json;
+using test::contains;
+using testing::Program;
+using testing::Scratch;
+
+std::vector<json> json_lines(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+/// The model is too small for threads to help.
+const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+
+class TrainProgram : public ::testing::Test {
+ protected:
+  TrainProgram() { testing::small_options(scratch_); }
+
+  std::vector<std::string> argv(const std::vector<std::string>& more) const {
+    std::vector<std::string> argv{SHARDWISE_PROGRAM, "train",
+                                  "--text",          scratch_ / "text",
+                                  "--model-config",  scratch_ / "config.json",
+                                  "--seq-len",       "11",
+                                  "--batch-size",    "2",
+                                  "--steps",         "4"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  void expect_success(Program& program) {
+    const int status = program.wait(60);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << program.errors();
+  }
+
+  std::vector<double> losses_in(const std::string& log) const {
+    std::vector<double> losses;
+    for (const json& line : json_lines(test::contents(log))) losses.push_back(line["loss"]);
+    return losses;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
+  Program program(argv({"--tp", "2", "--json", "--log", scratch_ / "log", "--save", scratch_ / "saved",
+                        "--val-fraction", "0.2", "--eval-every", "2"}),
+                  kOneThread);
+  expect_success(program);
+  const json summary = json::parse(program.output());
+  EXPECT_EQ(summary["step"], 4);
+  EXPECT_EQ(summary["tokens"], 4 * 2 * 11);
+  EXPECT_EQ(summary["saved"], scratch_ / "saved/step-4");
+  ASSERT_EQ(summary["ranks"].size(), 2u);
+  for (const json& rank : summary["ranks"]) {
+    EXPECT_GT(rank["comm_bytes"], 0);
+    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    EXPECT_GT(rank["peak_memory_bytes"], 0);
+  }
+  const std::vector<json> log = json_lines(test::contents(scratch_ / "log"));
+  ASSERT_EQ(log.size(), 4u);
+  for (const char* field : {"step", "tokens", "loss", "grad_norm", "lr", "tokens_per_s", "step_ms", "comm_ms",
+                            "comm_bytes", "copied_bytes", "peak_memory_bytes"}) {
+    EXPECT_TRUE(log[0].contains(field) && log[0][field].is_number()) << field;
+  }
+  EXPECT_TRUE(log[1].contains("val_loss"));
+  EXPECT_FALSE(log[2].contains("val_loss"));
+  EXPECT_PRED2(contains, program.errors(), "step 4/4");
+}
+
+TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
+  for (const char* stream : {"--sequence-parallel", "--no-sequence-parallel"}) {
+    for (const char* tp : {"1", "3"}) {
+      SCOPED_TRACE(std::string(stream) + " tp " + tp);
+      Program program(argv({"--tp", tp, stream, "--json", "--grad-accum", "2", "--dtype", "bf16"}),
+                      kOneThread);
+      expect_success(program);
+      for (const json& rank : json::parse(program.output())["ranks"]) {
+        EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+        EXPECT_EQ(rank["comm_bytes"] > 0, std::string(tp) != "1");
+      }
+    }
+  }
+}
+
+TEST_F(TrainProgram, FlagsOverrideTheFileAndAllNamesOfTpAreOne) {
+  const std::string file = scratch_.put("flags.json", json{{"steps", 9},
+                                                           {"lr", 0.5},
+                                                           {"tensor-parallel-size", 2},
+                                                           {"no_sequence_parallel", true},
+                                                           {"log", scratch_ / "from_file"},
+                                                           {"weight_decay", 0}}
+                                                          .dump());
+  Program from_file(argv({"--config", file, "--lr", "0.01", "--json"}), kOneThread);  // with --steps 4
+  expect_success(from_file);
+  Program from_flags(argv({"--lr", "0.01", "--tp-size", "2", "--no-sequence-parallel", "--weight-decay", "0",
+                           "--log", scratch_ / "from_flags"}),
+                     kOneThread);
+  expect_success(from_flags);
+  EXPECT_EQ(losses_in(scratch_ / "from_file"), losses_in(scratch_ / "from_flags"));
+  EXPECT_EQ(json::parse(from_file.output())["ranks"].size(), 2u);
+}
+
+TEST_F(TrainProgram, ResumingAppendsToTheLog) {
+  Program whole(argv({"--tp", "2", "--log", scratch_ / "whole", "--dropout", "0.1"}), kOneThread);
+  expect_success(whole);
+  const std::vector<std::string> common{
+      "--log", scratch_ / "parts", "--save", scratch_ / "saved", "--dropout", "0.1"};
+  std::vector<std::string> first = argv(common), second = argv(common);
+  first.insert(first.end(), {"--stop-after", "2", "--tp", "1"});
+  second.insert(second.end(), {"--resume", scratch_ / "saved", "--tp", "3"});
+  Program begins(first, kOneThread);
+  expect_success(begins);
+  Program goes_on(second, kOneThread);
+  expect_success(goes_on);
+  testing::expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "whole"), 1e-5);
+}
+
+TEST_F(TrainProgram, TakesItsPlaceFromTorchrun) {
+  const auto environment = [](const std::string& rank, const std::string& size) -> std::vector<std::string> {
+    return {"RANK=" + rank,
+            "WORLD_SIZE=" + size,
+            "LOCAL_RANK=" + rank,
+            "LOCAL_WORLD_SIZE=" + size,
+            "MASTER_ADDR=localhost",
+            "MASTER_PORT=29511",
+            "TORCHELASTIC_RUN_ID=cli-test-" + std::to_string(getpid()),
+            "TORCHELASTIC_RESTART_COUNT=0"};
+  };
+  const auto command = argv({"--tp", "2", "--json"});
+  Program rank0(command, {.environment = environment("0", "2")}),
+      rank1(command, {.environment = environment("1", "2")});
+  expect_success(rank0);
+  expect_success(rank1);
+  EXPECT_EQ(json::parse(rank0.output())["ranks"].size(), 2u);
+  EXPECT_EQ(rank1.output(), "");
+  Program alone(command, {.environment = environment("0", "1")});
+  const int status = alone.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+  EXPECT_PRED2(contains, alone.errors(), "product of the degrees");
+}
+
+TEST_F(TrainProgram, GenerateContinuesThePromptAtEveryTpSize) {
+  Program train(argv({"--save", scratch_ / "saved"}), kOneThread);
+  expect_success(train);
+  std::vector<std::string> texts;
+  for (const char* tp : {"1", "2"}) {
+    const std::vector<std::string> generate{SHARDWISE_PROGRAM,
+                                            "generate",
+                                            "--model",
+                                            scratch_ / "saved",
+                                            "--prompt",
+                                            "line ",
+                                            "--max-new-tokens",
+                                            "5",
+                                            "--tp",
+                                            tp};
+    Program plain(generate, kOneThread);
+    expect_success(plain);
+    texts.push_back(plain.output());
+    EXPECT_TRUE(plain.output().starts_with("line ") && plain.output().size() == 5 + 5 + 1) << plain.output();
+    auto with_json = generate;
+    with_json.push_back("--json");
+    Program structured(with_json, kOneThread);
+    expect_success(structured);
+    const json result = json::parse(structured.output());
+    EXPECT_EQ(result["prompt"], "line ");
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+}
+
+TEST(Program, HelpAndVersionGoToStandardOutput) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"--version"}, {"train", "--help"}, {"generate", "--help"}}) {
+    std::vector<std::string> argv{"shardwise"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(run_program(argv), 0);
+    EXPECT_PRED2(contains, ::testing::internal::GetCapturedStdout(), "shardwise");
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::cli

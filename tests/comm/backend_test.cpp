@@ -1,0 +1,191 @@
+// The shared-memory backend as torch programs call it: every form of c10d's interface that it implements.
+#include "shardwise/comm/shm/backend.h"
+
+#include <ATen/core/ivalue.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+using Tensors = Backend::Tensors;
+
+constexpr int kRanks = 3;
+
+void on_backends(const std::function<void(Backend&, int rank)>& body) {
+  on_threads(kRanks, [&](int rank, const std::string& job) {
+    const Options meeting = options(job, rank, kRanks);
+    const auto backend =
+        c10::make_intrusive<Backend>(std::make_shared<Transport>(meet(meeting), rank, meeting.timeout));
+    body(*backend, rank);
+  });
+}
+
+at::Tensor of(int64_t numel, int rank) {
+  return value({numel}, rank, at::kFloat);
+}
+at::Tensor sum(int64_t numel) {
+  return reduced({numel}, kRanks, Reduce::sum);
+}
+
+TEST(Backend, HasNameRankAndSize) {
+  on_backends([](Backend& backend, int rank) {
+    EXPECT_EQ(backend.getBackendName(), "shardwise");
+    EXPECT_EQ(backend.getRank(), rank);
+    EXPECT_EQ(backend.getSize(), kRanks);
+  });
+}
+
+TEST(Backend, WorkIsDoneWithARealFuture) {
+  on_backends([](Backend& backend, int rank) {
+    Tensors x = {of(5, rank)};
+    const auto work = backend.allreduce(x, {});
+    EXPECT_TRUE(work->isCompleted() && work->isSuccess() && work->wait());
+    EXPECT_TRUE(equals(work->result().at(0), sum(5)));
+    const auto future = work->getFuture();
+    ASSERT_TRUE(future->completed());
+    EXPECT_TRUE(equals(future->value().toTensorVector().at(0), sum(5)));
+    EXPECT_EQ(backend.getSequenceNumberForGroup(), 1u);
+  });
+}
+
+TEST(Backend, AllreduceTakesSumAndMax) {
+  on_backends([](Backend& backend, int rank) {
+    Tensors x = {of(5000, rank)};
+    c10d::AllreduceOptions max;
+    max.reduceOp = c10d::ReduceOp::MAX;
+    backend.allreduce(x, max);
+    EXPECT_TRUE(equals(x[0], reduced({5000}, kRanks, Reduce::max)));
+    c10d::AllreduceOptions product;
+    product.reduceOp = c10d::ReduceOp::PRODUCT;
+    EXPECT_THROW(backend.allreduce(x, product), c10::ValueError);
+    Tensors two = {x[0], x[0]};
+    EXPECT_THROW(backend.allreduce(two, {}), c10::ValueError);
+  });
+}
+
+TEST(Backend, CoalescedFormsDoEachTensor) {
+  on_backends([](Backend& backend, int rank) {
+    Tensors x = {of(5, rank), of(4000, rank), of(0, rank)};
+    backend.allreduce_coalesced(x, {});
+    EXPECT_TRUE(equals(x[0], sum(5)) && equals(x[1], sum(4000)));
+
+    Tensors shards = {of(2, rank), of(1000, rank)}, wholes = {at::empty({6}), at::empty({3, 1000})};
+    backend.allgather_into_tensor_coalesced(wholes, shards, {});
+    for (int peer = 0; peer < kRanks; ++peer) {
+      EXPECT_TRUE(equals(wholes[0].narrow(0, 2 * peer, 2), of(2, peer)) &&
+                  equals(wholes[1][peer], of(1000, peer)));
+    }
+    Tensors inputs = {of(6, rank), of(3000, rank)}, outputs = {at::empty({2}), at::empty({1000})};
+    backend.reduce_scatter_tensor_coalesced(outputs, inputs, {});
+    EXPECT_TRUE(equals(outputs[0], sum(6).narrow(0, 2 * rank, 2)));
+    EXPECT_TRUE(equals(outputs[1], sum(3000).narrow(0, 1000 * rank, 1000)));
+  });
+}
+
+TEST(Backend, ListFormsTakeUnevenPieces) {
+  on_backends([](Backend& backend, int rank) {
+    const int64_t numels[] = {5, 0, 3000};
+    Tensors input = {of(numels[rank], rank)};
+    std::vector<Tensors> gathered(1), inputs(1);
+    for (const int64_t numel : numels) {
+      gathered[0].push_back(at::empty({2 * numel}).slice(0, 0, at::nullopt, 2));  // strided targets
+      inputs[0].push_back(of(numel, rank));
+    }
+    backend.allgather(gathered, input, {});
+    for (int peer = 0; peer < kRanks; ++peer)
+      EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(numels[peer], peer)));
+    Tensors output = {at::empty({numels[rank]})};
+    backend.reduce_scatter(output, inputs, {});
+    EXPECT_TRUE(equals(output[0], sum(numels[rank])));
+  });
+}
+
+TEST(Backend, BaseFormsTakeOneTensor) {
+  on_backends([](Backend& backend, int rank) {
+    at::Tensor shard = of(7, rank), whole = at::empty({21});
+    backend._allgather_base(whole, shard, {});
+    for (int peer = 0; peer < kRanks; ++peer) EXPECT_TRUE(equals(whole.narrow(0, 7 * peer, 7), of(7, peer)));
+    at::Tensor input = of(21, rank), output = at::empty({7});
+    backend._reduce_scatter_base(output, input, {});
+    EXPECT_TRUE(equals(output, sum(21).narrow(0, 7 * rank, 7)));
+    EXPECT_THROW(backend._allgather_base(shard, shard, {}), c10::ValueError);
+    EXPECT_THROW(backend._reduce_scatter_base(input, input, {}), c10::ValueError);
+  });
+}
+
+// c10d's callers may write to an input as soon as the call is over, wherever it lies.
+TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterwards) {
+  on_backends([](Backend& backend, int rank) {
+    at::Tensor input = backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat));
+    for (int i = 0; i < 20; ++i) {
+      input.copy_(of(9000, rank));
+      at::Tensor output = at::empty({3000});
+      backend._reduce_scatter_base(output, input, {});
+      input.fill_(-1);
+      EXPECT_TRUE(equals(output, sum(9000).narrow(0, 3000 * rank, 3000)));
+    }
+  });
+}
+
+TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
+  on_backends([](Backend& backend, int rank) {
+    Tensors x = {of(10, rank)};
+    backend.broadcast(x, {.rootRank = 2});
+    EXPECT_TRUE(equals(x[0], of(10, 2)));
+    std::vector<Tensors> pieces, gathered;
+    if (rank == 1) {
+      pieces = {{of(4, 10), of(4, 11), of(4, 12)}};
+      gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
+    }
+    Tensors own = {at::empty({4})};
+    backend.scatter(own, pieces, {.rootRank = 1});
+    EXPECT_TRUE(equals(own[0], of(4, 10 + rank)));
+    backend.gather(gathered, own, {.rootRank = 1});
+    for (int peer = 0; rank == 1 && peer < kRanks; ++peer) {
+      EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(4, 10 + peer)));
+    }
+    if (rank == 1) {
+      pieces[0][0] = at::empty({5});
+      EXPECT_THROW(backend.scatter(own, pieces, {.rootRank = 1}), c10::ValueError);
+    }
+  });
+}
+
+TEST(Backend, AllToAllTakesEvenPieces) {
+  on_backends([](Backend& backend, int rank) {
+    Tensors inputs, outputs;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      inputs.push_back(of(4, 10 * rank + peer));
+      outputs.push_back(at::empty({4}));
+    }
+    backend.alltoall(outputs, inputs, {});
+    for (int peer = 0; peer < kRanks; ++peer)
+      EXPECT_TRUE(equals(outputs[size_t(peer)], of(4, 10 * peer + rank)));
+    std::vector<int64_t> none, even = {2, 2, 2}, uneven = {3, 2, 1};
+    at::Tensor input = of(6, rank), output = at::empty({6});
+    backend.alltoall_base(output, input, even, none, {});
+    for (int peer = 0; peer < kRanks; ++peer) {
+      EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), of(6, peer).narrow(0, 2 * rank, 2)));
+    }
+    EXPECT_THROW(backend.alltoall_base(output, input, uneven, uneven, {}), c10::ValueError);
+  });
+}
+
+TEST(Backend, WhatItDoesNotDoNamesBackendAndOperation) {
+  on_backends([](Backend& backend, int) {
+    Tensors x = {at::empty({1})};
+    try {
+      backend.send(x, 0, 0);
+      FAIL();
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("Backend shardwise does not support send"), std::string::npos);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm

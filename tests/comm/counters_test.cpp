@@ -1,0 +1,134 @@
+// Calls, bytes and copied bytes of every collective equal the formulas of counters.h on every rank.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/comm/values.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::comm {
+namespace {
+
+using namespace shardwise::testing;
+using base::Split;
+
+constexpr int64_t kRows = 13, kColumns = 3, kItem = 4;
+constexpr int64_t kBytes = kRows * kColumns * kItem;
+
+class CountersOf : public ::testing::TestWithParam<int> {
+ protected:
+  int64_t t() const { return GetParam(); }
+  /// What `collective` adds to the counter of `op`; nothing may be added to another.
+  OpCount added(const Group& group, Op op, const std::function<void()>& collective) const {
+    const Counters before = group.counters();
+    collective();
+    const Counters added = group.counters() - before;
+    EXPECT_EQ(added.total(), added[op]) << name(op);
+    EXPECT_GE(added.busy_ns, 0);
+    return added[op];
+  }
+};
+
+int64_t row_bytes(const Split& split, int rank) {
+  return split.range(rank).size() * kColumns * kItem;
+}
+
+TEST_P(CountersOf, BytesAreThoseARankSends) {
+  on_ranks(int(t()), [&](Group group) {
+    const int rank = group.rank(), root = int(t()) - 1;
+    const Split split = Split::even("rows", kRows, int(t()));
+    const int64_t own = row_bytes(split, rank),
+                  even_slice = Split::even("flat", kBytes / kItem, int(t())).range(rank).size() * kItem;
+    const int64_t calls = t() > 1;
+    for (const Group& path : {group, group.without_symmetric()}) {
+      at::Tensor x = value({kRows, kColumns}, rank, at::kFloat);
+      const at::Tensor shard = x.slice(0, split.range(rank).begin, split.range(rank).end);
+      const auto check = [&](Op op, int64_t bytes, const std::function<void()>& collective) {
+        const OpCount count = added(path, op, collective);
+        EXPECT_EQ(count.calls, calls) << name(op);
+        EXPECT_EQ(count.bytes, bytes) << name(op) << " rank " << rank;
+      };
+      check(Op::broadcast, rank == root ? kBytes * (t() - 1) : 0, [&] { path.broadcast_(x, root); });
+      check(Op::all_gather, own * (t() - 1), [&] { path.all_gather(shard, split); });
+      check(Op::reduce_scatter, kBytes - own, [&] { path.reduce_scatter(x, split); });
+      check(Op::all_reduce, even_slice * (t() - 1) + kBytes - even_slice, [&] { path.all_reduce(x); });
+      check(Op::barrier, 0, [&] { path.barrier(); });
+      at::Tensor even = value({2 * t(), kColumns}, rank, at::kFloat);
+      const int64_t own_even = 2 * kColumns * kItem, all_even = t() * own_even;
+      check(Op::scatter, rank == root ? all_even - own_even : 0, [&] { path.scatter(even, root); });
+      check(Op::gather, rank == root ? 0 : own_even, [&] { path.gather(even.narrow(0, 0, 2), root); });
+      check(Op::all_to_all, all_even - own_even, [&] { path.all_to_all(even); });
+    }
+  });
+}
+
+TEST_P(CountersOf, InPlaceReadingCountsTwiceAndCopiesNothing) {
+  on_ranks(int(t()), [&](Group group) {
+    const Split split = Split::even("rows", kRows, int(t()));
+    const int64_t own = row_bytes(split, group.rank()), calls = t() > 1;
+    const at::Tensor shard = group.empty({split.range(group.rank()).size(), kColumns}, at::kFloat).fill_(1);
+    std::shared_ptr<Exposed> exposed;
+    EXPECT_EQ(added(group, Op::all_gather, [&] { exposed = group.expose(shard, split); }),
+              (OpCount{calls, own * (t() - 1), 0}));
+    EXPECT_EQ(added(group, Op::all_gather, [&] { exposed->read(0); }), OpCount());
+    EXPECT_EQ(added(group, Op::all_gather, [&] { group.count_reading(shard); }),
+              (OpCount{calls, own * (t() - 1), 0}));
+    const at::Tensor foreign = at::full({split.range(group.rank()).size(), kColumns}, 1.f);
+    const OpCount copied = added(group, Op::all_gather, [&] { exposed = group.expose(foreign, split); });
+    EXPECT_EQ(copied, (OpCount{calls, own * (t() - 1), calls * own}));
+  });
+}
+
+TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
+  on_ranks(int(t()), [&](Group group) {
+    if (t() == 1) return;
+    const int rank = group.rank();
+    const int64_t large = 5003, small = 100;
+    const int64_t slice = Split::even("flat", large, int(t())).range(rank).size() * kItem;
+    const auto copied = [&](Op op, const std::function<void()>& collective) {
+      return added(group, op, collective).copied_bytes;
+    };
+    at::Tensor in_arena = group.empty({large}, at::kFloat).fill_(1), foreign = at::full({large}, 1.f);
+    EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(in_arena); }), slice * (t() - 1));
+    EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(foreign); }),
+              slice * (t() - 1) + 2 * large * kItem);
+    at::Tensor few = group.empty({small}, at::kFloat).fill_(1);
+    EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(few); }), small * kItem);
+
+    const Split split = Split::even("rows", large, int(t()));
+    EXPECT_EQ(copied(Op::reduce_scatter, [&] { group.reduce_scatter(in_arena, split); }), 0);
+    EXPECT_EQ(copied(Op::reduce_scatter, [&] { group.reduce_scatter(foreign, split); }), large * kItem);
+    const at::Tensor shard = in_arena.slice(0, split.range(rank).begin, split.range(rank).end);
+    EXPECT_EQ(copied(Op::all_gather, [&] { group.all_gather(shard, split); }), large * kItem);
+    EXPECT_EQ(copied(Op::all_gather, [&] { group.all_gather(shard.clone(), split); }),
+              large * kItem + int64_t(shard.nbytes()));
+    EXPECT_EQ(copied(Op::broadcast, [&] { group.broadcast_(foreign, 0); }), large * kItem);
+  });
+}
+
+TEST_P(CountersOf, NewCountersStartFromZeroOnTheSameGroup) {
+  on_ranks(int(t()), [&](Group group) {
+    group.barrier();
+    const Group other = group.with_new_counters();
+    other.barrier();
+    EXPECT_EQ(other.counters()[Op::barrier].calls, int64_t(t() > 1));
+    EXPECT_EQ(group.counters()[Op::barrier].calls, int64_t(t() > 1));
+    group.without_symmetric().barrier();
+    EXPECT_EQ(group.counters()[Op::barrier].calls, 2 * int64_t(t() > 1));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CountersOf, ::testing::Values(1, 2, 3, 4));
+
+TEST(CountersTime, IncludesWaitingForAReadPeer) {
+  on_ranks(2, [](Group group) {
+    const Split split = Split::even("x", 2, 2);
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const auto exposed = group.expose(at::full({1}, 1.f), split);
+    exposed->read(1);
+    EXPECT_TRUE(group.rank() == 1 || group.counters().busy_ns > 10'000'000);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::comm

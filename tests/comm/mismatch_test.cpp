@@ -1,0 +1,129 @@
+// Ranks that run different programs: every pair of collectives that differ is an error naming both, on all
+// ranks.
+#include <gtest/gtest.h>
+
+#include "shardwise/base/error.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+
+namespace shardwise::comm {
+namespace {
+
+using namespace shardwise::testing;
+using base::Split;
+
+using Call = std::function<void(const Group&)>;
+
+at::Tensor some(int64_t numel, at::ScalarType dtype = at::kFloat) {
+  return value({numel}, 0, dtype);
+}
+
+Call all_reduce(int64_t numel, at::ScalarType dtype = at::kFloat, Reduce reduce = Reduce::sum) {
+  return [=](const Group& group) { group.all_reduce(some(numel, dtype), reduce); };
+}
+Call all_gather(int64_t numel, int64_t granule = 1, int64_t dim = 0) {
+  return [=](const Group& group) {
+    const Split split = Split::even("x", numel, group.size(), granule);
+    const int64_t own = split.range(group.rank()).size();
+    group.all_gather(dim == 0 ? value({own, numel}, 0, at::kFloat) : value({numel, own}, 0, at::kFloat),
+                     split, dim);
+  };
+}
+Call expose(int64_t numel) {
+  return [=](const Group& group) {
+    const Split split = Split::even("x", numel, group.size());
+    const auto exposed = group.expose(some(split.range(group.rank()).size()), split);
+    for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
+  };
+}
+Call reduce_scatter(int64_t numel, int64_t granule = 1) {
+  return [=](const Group& group) {
+    group.reduce_scatter(some(numel), Split::even("x", numel, group.size(), granule));
+  };
+}
+Call broadcast(int64_t numel, int root) {
+  return [=](const Group& group) {
+    at::Tensor x = some(numel);
+    group.broadcast_(x, root);
+  };
+}
+Call scatter(int64_t numel, int root) {
+  return [=](const Group& group) { group.scatter(some(numel), root); };
+}
+Call gather(int64_t numel, int root) {
+  return [=](const Group& group) { group.gather(some(numel), root); };
+}
+Call all_to_all(int64_t numel) {
+  return [=](const Group& group) { group.all_to_all(some(numel)); };
+}
+Call barrier() {
+  return [](const Group& group) { group.barrier(); };
+}
+
+/// Rank 1 runs `theirs`, the others `ours`; gives what each rank reports.
+std::vector<std::string> run(int ranks, const Call& ours, const Call& theirs) {
+  std::vector<std::string> errors{size_t(ranks)};
+  on_threads(ranks, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, ranks));
+    group.barrier();
+    try {
+      (rank == 1 ? theirs : ours)(group);
+      group.barrier();  // a rank that need not wait for rank 1 finds out here
+      errors[size_t(rank)] = "no error";
+    } catch (const base::CommError& error) {
+      errors[size_t(rank)] = base::one_line(error);
+      EXPECT_EQ(error.where().rank, rank);
+    }
+  });
+  return errors;
+}
+
+struct Pair {
+  const char* name;
+  Call ours, theirs;
+  const char* our_words;
+  const char* their_words;
+};
+
+class Mismatch : public ::testing::TestWithParam<int> {};
+
+TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
+  const Pair pairs[] = {
+      {"op", all_reduce(12), reduce_scatter(12), "all_reduce sum float32 [12]",
+       "reduce_scatter sum float32 [12]"},
+      {"dtype", all_reduce(12), all_reduce(12, at::kBFloat16), "all_reduce sum float32 [12]",
+       "all_reduce sum bfloat16 [12]"},
+      {"numel", all_reduce(12), all_reduce(5000), "all_reduce sum float32 [12]",
+       "all_reduce sum float32 [5000]"},
+      {"reduction", all_reduce(12), all_reduce(12, at::kFloat, Reduce::max), "all_reduce sum",
+       "all_reduce max"},
+      {"gather split", all_gather(24, 1), all_gather(24, 5), "all_gather float32 [576] split",
+       "all_gather float32 [576] split"},
+      {"gather dim", all_gather(24, 1, 0), all_gather(24, 1, 1), "all_gather float32 [576]",
+       "all_gather float32 [576] dim 1"},
+      {"scatter split", reduce_scatter(24, 1), reduce_scatter(24, 5), "reduce_scatter sum float32 [24] split",
+       "reduce_scatter sum float32 [24] split"},
+      {"root", broadcast(12, 0), broadcast(12, 1), "broadcast float32 [12] root 0",
+       "broadcast float32 [12] root 1"},
+      {"scatter", scatter(12, 0), scatter(24, 0), "scatter float32 [12] root 0",
+       "scatter float32 [24] root 0"},
+      {"gather", gather(1, 0), all_to_all(12), "gather float32", "all_to_all float32 [12]"},
+      {"expose", expose(12), all_gather(12), "expose float32 [12]", "all_gather float32 [144]"},
+      {"exposed size", expose(12), expose(24), "expose float32 [12]", "expose float32 [24]"},
+      {"barrier", all_to_all(12), barrier(), "all_to_all float32 [12]", "rank 1 runs barrier"},
+      {"missed", expose(12), [](const Group&) {}, "expose float32 [12]", "rank 1 runs barrier"},
+  };
+  for (const Pair& pair : pairs) {
+    for (const std::string& error : run(GetParam(), pair.ours, pair.theirs)) {
+      EXPECT_NE(error.find(pair.our_words), std::string::npos) << pair.name << ": " << error;
+      EXPECT_NE(error.find(pair.their_words), std::string::npos) << pair.name << ": " << error;
+      EXPECT_NE(error.find("rank 1 runs"), std::string::npos) << pair.name << ": " << error;
+      EXPECT_EQ(error.find('\n'), std::string::npos);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Mismatch, ::testing::Values(2, 3));
+
+}  // namespace
+}  // namespace shardwise::comm

@@ -1,0 +1,144 @@
+// Meeting and parting: who is missing, who contradicts, and that nothing is left behind.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <fstream>
+
+#include "shardwise/base/error.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+
+namespace shardwise::comm {
+namespace {
+
+using namespace shardwise::testing;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const base::CommError& error) {
+    return base::one_line(error);
+  }
+  return "no error";
+}
+
+TEST(Rendezvous, RankZeroNamesThoseWhoDidNotCome) {
+  const std::string job = new_job();
+  std::thread other([&] { error_of([&] { shm::connect(options(job, 2, 4, 100)); }); });
+  const std::string error = error_of([&] { shm::connect(options(job, 0, 4, 200)); });
+  other.join();
+  EXPECT_NE(error.find("connect #0: did not come: rank 1, 3; rank 0 waited"), std::string::npos) << error;
+}
+
+TEST(Rendezvous, OthersNameRankZero) {
+  const std::string error = error_of([&] { shm::connect(options(new_job(), 1, 2, 50)); });
+  EXPECT_NE(error.find("rank 0 did not come"), std::string::npos) << error;
+}
+
+TEST(Rendezvous, ContradictingSizesAreAnErrorOnBoth) {
+  std::string errors[2];
+  on_threads(2, [&](int rank, const std::string& job) {
+    errors[rank] = error_of([&] { shm::connect(options(job, rank, /*size=*/2 + rank, 2000)); });
+  });
+  EXPECT_NE(errors[0].find("rank 1 of 3 came to a job of 2 ranks"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("rank 0 gave up the meeting"), std::string::npos) << errors[1];
+}
+
+TEST(Rendezvous, ARankCannotComeTwice) {
+  std::string errors[3];
+  on_threads(3, [&](int i, const std::string& job) {
+    errors[i] = error_of([&] { shm::connect(options(job, i == 0 ? 0 : 1, 3, 2000)); });
+  });
+  EXPECT_NE(errors[0].find("that rank is taken"), std::string::npos) << errors[0];
+}
+
+TEST(Rendezvous, RanksOutsideTheJobAreTheCallersMistake) {
+  EXPECT_THROW(shm::connect({"job", 2, 2}), c10::ValueError);
+  EXPECT_THROW(shm::connect({"job", -1, 2}), c10::ValueError);
+  EXPECT_THROW(shm::connect({"job", 0, 0}), c10::ValueError);
+}
+
+TEST(Rendezvous, JobsWithLongNamesThatDifferAtTheEndDoNotMeet) {
+  const std::string stem = new_job() + std::string(300, 'x');
+  const auto meet = [&](const std::string& job) {
+    std::thread other([&] { shm::connect(options(job, 1, 2)).all_reduce(at::full({1}, 1.f)); });
+    EXPECT_TRUE(equals(shm::connect(options(job, 0, 2)).all_reduce(at::full({1}, 2.f)), at::full({1}, 3.f)));
+    other.join();
+  };
+  std::thread first([&] { meet(stem + "a"); });
+  meet(stem + "b");
+  first.join();
+}
+
+TEST(Rendezvous, SeveralGroupsOfTheSameRanksAreIndependent) {
+  on_threads(3, [&](int rank, const std::string& job) {
+    const Group first = shm::connect(options(job + "-1", rank, 3)),
+                second = shm::connect(options(job + "-2", rank, 3));
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(equals(first.all_reduce(at::full({3}, 1.f)), at::full({3}, 3.f)));
+      EXPECT_TRUE(equals(second.all_reduce(at::full({2000}, 2.f)), at::full({2000}, 6.f)));
+    }
+  });
+}
+
+TEST(Rendezvous, TheSameJobMeetsAgainAndAgain) {
+  on_threads(3, [&](int rank, const std::string& job) {
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(
+          equals(shm::connect(options(job, rank, 3)).all_reduce(at::full({1}, 1.f)), at::full({1}, 3.f)));
+    }
+  });
+}
+
+int entries(const char* folder) {
+  int count = 0;
+  DIR* open = opendir(folder);
+  while (open != nullptr && readdir(open) != nullptr) ++count;
+  if (open != nullptr) closedir(open);
+  return count;
+}
+
+int mapped_regions() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:shardwise") != std::string::npos;
+  return count;
+}
+
+TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
+  const int files = entries("/proc/self/fd"), regions = mapped_regions(), named = entries("/dev/shm");
+  for (int i = 0; i < 200; ++i) {
+    on_threads(2, [&](int rank, const std::string& job) {
+      const Group group = shm::connect(options(job, rank, 2));
+      at::Tensor x = group.empty({5000}, at::kFloat).fill_(1);
+      group.all_reduce_(x);
+    });
+  }
+  EXPECT_EQ(entries("/proc/self/fd"), files);
+  EXPECT_EQ(mapped_regions(), regions);
+  EXPECT_EQ(entries("/dev/shm"), named);
+}
+
+TEST(Rendezvous, EightRanksShareTwoCores) {
+  cpu_set_t before, two;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&two);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core) {
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &two);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(two), &two), 0);  // inherited by the threads
+  on_threads(8, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, 8));
+    for (int i = 0; i < 100; ++i) {
+      at::Tensor x = group.empty({i * 100}, at::kFloat).fill_(rank + 1);
+      group.all_reduce_(x);
+      EXPECT_TRUE(equals(x, at::full({i * 100}, 36.f)));
+    }
+  });
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+}  // namespace
+}  // namespace shardwise::comm

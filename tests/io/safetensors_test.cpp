@@ -1,0 +1,170 @@
+#include "shardwise/io/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::io {
+namespace {
+
+using nlohmann::json;
+using test::contains, test::error_text;
+
+std::string length_of(const std::string& header) {
+  std::string bytes(8, '\0');
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes;
+}
+
+/// A file of one-byte tensors, written without our writer.
+std::string file_of(const std::map<std::string, std::string>& tensors) {
+  json header = json::object();
+  std::string data;
+  for (const auto& [name, bytes] : tensors) {
+    header[name] = {{"dtype", "U8"},
+                    {"shape", {bytes.size()}},
+                    {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+    data += bytes;
+  }
+  return length_of(header.dump()) + header.dump() + data;
+}
+
+std::string read(const SafetensorsFile& file, const std::string& name) {
+  const TensorInfo& tensor = file.find(name);
+  std::string bytes(tensor.bytes(), '\0');
+  file.read_whole(tensor, bytes.data());
+  return bytes;
+}
+
+std::string index_of(const json& weight_map) {
+  return json{{"weight_map", weight_map}}.dump();
+}
+
+TEST(SafetensorsFile, ReadsWholeTensorsAndParts) {
+  const test::TemporaryFolder folder;
+  const SafetensorsFile file(folder.put("f", file_of({{"a", "abc"}, {"b", ""}, {"c", "defgh"}})));
+  EXPECT_EQ(read(file, "a"), "abc");
+  EXPECT_EQ(read(file, "b"), "");
+  EXPECT_EQ(read(file, "c"), "defgh");
+  char part[2];
+  file.read(file.find("c"), 3, 2, part);
+  EXPECT_EQ(std::string(part, 2), "gh");
+  EXPECT_TRUE(file.contains("a"));
+  EXPECT_FALSE(file.contains("d"));
+}
+
+TEST(SafetensorsFile, AMissingTensorIsNamedWithTheFile) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.put("f", file_of({{"a", "abc"}}));
+  const SafetensorsFile file(path);
+  EXPECT_EQ(error_text([&] { file.find("b"); }), path + ": must hold the tensor b; got none of that name");
+}
+
+TEST(SafetensorsFile, EveryTruncationIsRefused) {
+  const test::TemporaryFolder folder;
+  const std::string whole = file_of({{"a", "abc"}, {"c", "defgh"}});
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    const std::string path = folder.put("f", whole.substr(0, bytes));
+    EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(path); }), path) << bytes;
+  }
+  EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(folder.put("f", whole + "x")); }),
+               "must fill");
+}
+
+TEST(SafetensorsFile, AFileThatShrinksIsAnErrorAndNotASignal) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.put("f", file_of({{"a", "abc"}}));
+  const SafetensorsFile file(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_PRED2(contains, error_text([&] { read(file, "a"); }), "truncated");
+}
+
+TEST(SafetensorsFile, AMissingFileOrAFolderIsNamed) {
+  const test::TemporaryFolder folder;
+  EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(folder / "none"); }), folder / "none");
+  EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(folder.path()); }), "got a folder");
+}
+
+TEST(SafetensorsFolder, ReadsTheSingleFile) {
+  const test::TemporaryFolder folder;
+  folder.put("model.safetensors", file_of({{"b", "2"}, {"a", "1"}}));
+  const SafetensorsFolder model(folder.path());
+  EXPECT_EQ(model.names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read(*model.find("b").file, "b"), "2");
+  EXPECT_EQ(model.find("b").tensor->name, "b");
+  EXPECT_EQ(error_text([&] { model.find("c"); }),
+            folder.path() + ": must hold the tensor c; got none of that name");
+}
+
+TEST(SafetensorsFolder, ReadsTheFilesOfTheIndex) {
+  const test::TemporaryFolder folder;
+  folder.put("1.safetensors", file_of({{"a", "1"}, {"c", "3"}}));
+  folder.put("2.safetensors", file_of({{"b", "2"}}));
+  folder.put("model.safetensors.index.json",
+             index_of({{"a", "1.safetensors"}, {"b", "2.safetensors"}, {"c", "1.safetensors"}}));
+  const SafetensorsFolder model(folder.path());
+  EXPECT_EQ(model.names(), (std::vector<std::string>{"a", "b", "c"}));
+  for (const auto& [name, bytes] : std::map<std::string, std::string>{{"a", "1"}, {"b", "2"}, {"c", "3"}}) {
+    EXPECT_EQ(read(*model.find(name).file, name), bytes);
+  }
+}
+
+class Index : public testing::Test {
+ protected:
+  std::string refusal(const std::string& index) {
+    folder_.put("1.safetensors", file_of({{"a", "1"}, {"c", "3"}}));
+    folder_.put("2.safetensors", file_of({{"b", "2"}}));
+    folder_.put("model.safetensors.index.json", index);
+    return error_text([&] { SafetensorsFolder model(folder_.path()); });
+  }
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(Index, MissingFilesAreNamed) {
+  EXPECT_PRED2(contains, refusal(index_of({{"a", "3.safetensors"}})), folder_ / "3.safetensors");
+}
+
+TEST_F(Index, TensorsThatTheFileLacksAreNamed) {
+  EXPECT_PRED2(contains,
+               refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"x", "2.safetensors"}})),
+               "2.safetensors: must hold the tensor x");
+}
+
+TEST_F(Index, TensorsThatTheIndexLacksAreNamed) {
+  EXPECT_PRED2(contains, refusal(index_of({{"a", "1.safetensors"}})), "got c in 1.safetensors only");
+}
+
+TEST_F(Index, TensorsInTwoFilesAreRefused) {
+  folder_.put("3.safetensors", file_of({{"a", "1"}, {"d", "4"}}));
+  EXPECT_PRED2(contains,
+               refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"d", "3.safetensors"}})),
+               "got a in 3.safetensors and 1.safetensors");
+}
+
+TEST_F(Index, NamesLeadNowhereElse) {
+  for (const char* name : {"../1.safetensors", "/etc/passwd", "", "sub/1.safetensors"}) {
+    EXPECT_PRED2(contains, refusal(index_of({{"a", name}})), "must give file names");
+  }
+  EXPECT_PRED2(contains, refusal(index_of({{"a", 1}})), "must give file names");
+}
+
+TEST_F(Index, MustBeJsonWithAWeightMap) {
+  EXPECT_PRED2(contains, refusal("{"), "must be JSON");
+  EXPECT_PRED2(contains, refusal("[]"), "must be a JSON object");
+  EXPECT_PRED2(contains, refusal("{}"), "weight_map must be an object; got none");
+  EXPECT_PRED2(contains, refusal(R"({"weight_map":[]})"), "got []");
+  EXPECT_PRED2(contains, refusal(R"({"weight_map":{"a":"1.safetensors","a":"2.safetensors"}})"),
+               "given once");
+}
+
+TEST(SafetensorsFolder, WithoutEitherSaysWhatItLookedFor) {
+  const test::TemporaryFolder folder;
+  EXPECT_PRED2(contains, error_text([&] { SafetensorsFolder model(folder.path()); }),
+               folder.path() + ": must hold model.safetensors or model.safetensors.index.json; got neither");
+}
+
+}  // namespace
+}  // namespace shardwise::io

@@ -1,0 +1,156 @@
+#include "shardwise/io/slices.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::io {
+namespace {
+
+using base::ShardRule, base::Split;
+using test::contains, test::error_text;
+
+using Runs = std::vector<Run>;
+
+Runs runs(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim, ShardRule::Piece piece,
+          int64_t local_size) {
+  Runs all;
+  for_each_run(shape, itemsize, dim, piece, local_size, [&](const Run& run) { all.push_back(run); });
+  return all;
+}
+
+TEST(ForEachRun, RowsAreOneRun) {
+  EXPECT_EQ(runs({6, 5}, 4, 0, {2, 1, 3}, 4), (Runs{{2 * 20, 1 * 20, 3 * 20}}));
+}
+
+TEST(ForEachRun, ColumnsAreOneRunARow) {
+  EXPECT_EQ(runs({3, 8}, 2, 1, {4, 1, 2}, 5), (Runs{{8, 2, 4}, {16 + 8, 10 + 2, 4}, {32 + 8, 20 + 2, 4}}));
+}
+
+TEST(ForEachRun, TheWholeIsOneRunWhateverTheDim) {
+  for (int64_t dim = 0; dim < 3; ++dim) {
+    const std::vector<int64_t> shape = {3, 4, 5};
+    EXPECT_EQ(runs(shape, 2, dim, {0, 0, shape[dim]}, shape[dim]), (Runs{{0, 0, 120}}));
+  }
+}
+
+TEST(ForEachRun, NothingIsNoRun) {
+  EXPECT_TRUE(runs({6, 5}, 4, 0, {6, 0, 0}, 0).empty());
+  EXPECT_TRUE(runs({6, 0}, 4, 0, {0, 0, 3}, 3).empty());
+  EXPECT_TRUE(runs({0, 6}, 4, 1, {0, 0, 3}, 3).empty());
+}
+
+TEST(ForEachRun, RefusesWhatLiesOutside) {
+  for (const auto& [piece, local_size] : std::vector<std::pair<ShardRule::Piece, int64_t>>{
+           {{4, 0, 3}, 3}, {{-1, 0, 3}, 3}, {{0, 1, 3}, 3}, {{0, 0, -1}, 3}, {{0, -1, 2}, 3}}) {
+    EXPECT_PRED2(contains, error_text([&] { runs({6}, 1, 0, piece, local_size); }), "must lie within");
+  }
+  EXPECT_PRED2(contains, error_text([] { runs({6}, 1, 1, {0, 0, 1}, 1); }), "dim must be below");
+  EXPECT_PRED2(contains, error_text([] { runs({}, 1, 0, {0, 0, 1}, 1); }), "dim must be below");
+}
+
+/// Element numbers of a tensor of `shape` in row-major order; a rank's share is picked out index by index.
+std::vector<int32_t> numbered(int64_t count) {
+  std::vector<int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  return numbers;
+}
+
+/// The shard of `whole` for `rank`, from the definition: index j along dim of the shard is index at[j] of the
+/// whole.
+std::vector<int32_t> picked(const std::vector<int32_t>& whole, const std::vector<int64_t>& shape, int64_t dim,
+                            const std::vector<int64_t>& at) {
+  int64_t outer = 1, inner = 1;
+  for (int64_t d = 0; d < dim; ++d) outer *= shape[d];
+  for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+  std::vector<int32_t> shard;
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const int64_t index : at) {
+      for (int64_t i = 0; i < inner; ++i) shard.push_back(whole[(o * shape[dim] + index) * inner + i]);
+    }
+  }
+  return shard;
+}
+
+/// A q|k|v-like rule along `dim`: 6 query heads of 2, and 3 KV heads of 2 twice; ranks may share KV heads.
+ShardRule fused(int64_t dim, int ranks) {
+  const Split query = Split::even("heads", 6, ranks);
+  const Split kv = Split::kv_heads_of(query, 3);
+  return {dim, {{query, 2}, {kv, 2}, {kv, 2}}};
+}
+
+std::vector<int64_t> indices(const ShardRule& rule, int rank) {
+  std::vector<int64_t> at;
+  for (const ShardRule::Piece& piece : rule.pieces(rank)) {
+    for (int64_t i = 0; i < piece.size; ++i) at.push_back(piece.global_begin + i);
+  }
+  return at;
+}
+
+class Shards : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  int64_t dim() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  std::vector<int64_t> shape() const {
+    std::vector<int64_t> shape = {3, 5, 4};
+    shape[dim()] = 24;  // (6 + 3 + 3) heads of 2
+    return shape;
+  }
+};
+
+TEST_P(Shards, WrittenByAllRanksAtOnceAndReadBack) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "f";
+  int64_t count = 1;
+  for (const int64_t size : shape()) count *= size;
+  const std::vector<int32_t> whole = numbered(count);
+  const ShardRule rule = fused(dim(), ranks());
+  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape()}});
+  SafetensorsWriter::create(path, layout);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::vector<int32_t> shard = picked(whole, shape(), dim(), indices(rule, rank));
+      const SafetensorsWriter writer = SafetensorsWriter::open(path, layout);
+      write_shard(writer, layout.find("w"), rule, rank, shard.data());
+      writer.sync();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  const SafetensorsFile file(path);
+  std::vector<int32_t> written(count);
+  file.read_whole(file.find("w"), written.data());
+  EXPECT_EQ(written, whole);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::vector<int32_t> expected = picked(whole, shape(), dim(), indices(rule, rank));
+    std::vector<int32_t> shard(expected.size(), -1);
+    read_shard(file, file.find("w"), rule, rank, shard.data());
+    EXPECT_EQ(shard, expected) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DimsAndRanks, Shards,
+                         testing::Combine(testing::Values(0, 1, 2), testing::Values(1, 2, 3, 4, 7)));
+
+TEST(WriteShard, AReplicatedTensorIsRankZeros) {
+  const test::TemporaryFolder folder;
+  const Layout layout = plan_file({{"norm", Dtype::U8, {3}}, {"step", Dtype::U8, {}}});
+  const SafetensorsWriter writer = SafetensorsWriter::create(folder / "f", layout);
+  write_shard(writer, layout.find("norm"), ShardRule::replicated(), 0, "abc");
+  write_shard(writer, layout.find("norm"), ShardRule::replicated(), 1, "xyz");
+  write_shard(writer, layout.find("step"), ShardRule::replicated(), 0, "d");
+  const SafetensorsFile file(folder / "f");
+  char norm[3], step;
+  read_shard(file, file.find("norm"), ShardRule::replicated(), 1, norm);
+  read_shard(file, file.find("step"), ShardRule::replicated(), 1, &step);
+  EXPECT_EQ(std::string(norm, 3) + step, "abcd");
+}
+
+}  // namespace
+}  // namespace shardwise::io

@@ -1,0 +1,137 @@
+#include "shardwise/kernels/cross_entropy.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+#include "tests/kernels/support.h"
+
+namespace shardwise::kernels {
+namespace {
+
+constexpr int64_t kIgnore = -100;
+
+struct Case {
+  int64_t n;
+  std::vector<int64_t> shards;  // sizes, in order
+};
+const std::vector<Case> kCases = {
+    {5, {17}}, {7, {9, 8}}, {1, {1, 0, 100}}, {33, {0, 64, 33, 30}}, {3, {1000, 1}}};
+
+at::Tensor labels_of(int64_t n, int64_t vocab) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < n; ++i) labels.push_back(i % 4 == 3 ? kIgnore : i * 7 % vocab);
+  return at::tensor(labels, at::kLong);
+}
+
+// The loss of a sharded vocabulary, the sums over shards done here.
+struct Sharded {
+  std::vector<at::Tensor> logits;
+  std::vector<int64_t> begins;
+  at::Tensor labels, max, lse, losses;
+
+  Sharded(const at::Tensor& whole, const Case& c) : labels(labels_of(c.n, whole.size(1))) {
+    int64_t begin = 0;
+    for (const int64_t size : c.shards) {
+      logits.push_back(whole.narrow(1, begin, size));
+      begins.push_back(begin);
+      begin += size;
+      const at::Tensor shard_max = row_max(logits.back());
+      max = max.defined() ? max.maximum(shard_max) : shard_max;
+    }
+    at::Tensor sums;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const at::Tensor part = sum_exp_and_target(logits[i], labels, begins[i], max);
+      sums = sums.defined() ? sums + part : part;
+    }
+    lse = max + sums[0].log();
+    losses = (sums[0].log() - sums[1]).masked_fill(labels == kIgnore, 0);
+  }
+
+  at::Tensor gradient(double scale) const {
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      parts.push_back(cross_entropy_backward(logits[i], labels, begins[i], lse, scale, kIgnore));
+    }
+    return at::cat(parts, 1);
+  }
+};
+
+int64_t vocab_of(const Case& c) {
+  int64_t vocab = 0;
+  for (const int64_t size : c.shards) vocab += size;
+  return vocab;
+}
+
+TEST(CrossEntropy, LossAndGradientEqualTheUnshardedOnes) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Case& c : kCases) {
+      const at::Tensor logits = random_tensor({c.n, vocab_of(c)}, 1, dtype) * 4;
+      const Sharded sharded(logits, c);
+      const at::Tensor x = leaf(logits);
+      const at::Tensor loss =
+          at::cross_entropy_loss(x, sharded.labels, /*weight=*/{}, at::Reduction::Sum, kIgnore);
+      (loss * 0.37).backward();
+      const at::ScalarType computing = dtype == at::kDouble ? at::kDouble : at::kFloat;
+      const double scale = wide(logits).abs().max().item<double>();
+      EXPECT_NEAR(sharded.losses.sum().item<double>(), loss.item<double>(),
+                  c.n * scale * bound(computing, 64));
+      EXPECT_LE((wide(sharded.lse) - at::logsumexp(wide(logits), {1})).abs().max().item<double>(),
+                scale * bound(computing, 64));
+      EXPECT_LE(relative_error(sharded.gradient(0.37), x.grad()), bound(dtype, 64 * scale));
+      EXPECT_EQ(sharded.gradient(1).scalar_type(), dtype);
+    }
+  }
+}
+
+TEST(CrossEntropy, GradientEqualsDifferences) {
+  const Case c = {6, {5, 12}};
+  const at::Tensor logits = random_tensor({6, 17}, 2);
+  const auto loss = [&](const at::Tensor& x) { return 0.25 * Sharded(x, c).losses.sum().item<double>(); };
+  expect_gradient(loss, logits, Sharded(logits, c).gradient(0.25));
+}
+
+TEST(CrossEntropy, IgnoredRowsHaveNoTargetAndNoGradient) {
+  const at::Tensor logits = random_tensor({8, 33}, 3, at::kBFloat16), labels = labels_of(8, 33);
+  const at::Tensor sums = sum_exp_and_target(logits, labels, 0, row_max(logits));
+  const at::Tensor d = cross_entropy_backward(logits, labels, 0, row_max(logits), 1, kIgnore);
+  EXPECT_EQ(sums[1][3].item<double>(), 0);
+  EXPECT_EQ(d[3].abs().sum().item<double>(), 0);
+  EXPECT_GT(d[2].abs().sum().item<double>(), 0);
+}
+
+TEST(CrossEntropy, AnEmptyShardAddsNothing) {
+  const at::Tensor logits = at::empty({3, 0}), labels = at::tensor({0, 1, 2}, at::kLong),
+                   max = at::zeros({3});
+  EXPECT_EQ(row_max(logits).max().item<float>(), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(sum_exp_and_target(logits, labels, 0, max).abs().sum().item<float>(), 0);
+  EXPECT_EQ(cross_entropy_backward(logits, labels, 0, max, 1, kIgnore).sizes(), at::IntArrayRef({3, 0}));
+  EXPECT_EQ(row_max(at::empty({0, 5})).numel(), 0);
+}
+
+TEST(CrossEntropy, MaskedAndNaNLogits) {
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor logits = at::tensor({-infinity, 2.f, 1.f, nan}).view({2, 2});
+  const at::Tensor max = row_max(logits),
+                   sums = sum_exp_and_target(logits, at::tensor({1, 0}, at::kLong), 0, max);
+  EXPECT_EQ(sums[0][0].item<float>(), 1);
+  EXPECT_TRUE(std::isnan(sums[0][1].item<float>()));
+}
+
+TEST(CrossEntropy, ShapesThatDoNotFitAreNamed) {
+  const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), max = at::zeros({3});
+  EXPECT_THROW(row_max(at::zeros({3})), c10::ValueError);
+  EXPECT_THROW(sum_exp_and_target(logits, at::zeros({2}, at::kLong), 0, max), c10::ValueError);
+  EXPECT_THROW(sum_exp_and_target(logits, labels.to(at::kInt), 0, max), c10::ValueError);
+  EXPECT_THROW(sum_exp_and_target(logits, labels, 0, max.to(at::kDouble)), c10::ValueError);
+  EXPECT_THROW(cross_entropy_backward(logits, labels, 0, at::zeros({4}), 1, kIgnore), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::kernels

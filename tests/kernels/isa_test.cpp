@@ -1,0 +1,205 @@
+// The inner loops themselves, in every build that this processor runs.
+#include "shardwise/kernels/isa.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <vector>
+
+#include "shardwise/kernels/attention_isa.h"
+#include "shardwise/kernels/column_sum_isa.h"
+#include "shardwise/kernels/cross_entropy_isa.h"
+#include "shardwise/kernels/dropout_isa.h"
+#include "shardwise/kernels/philox.h"
+#include "shardwise/kernels/random_isa.h"
+#include "shardwise/kernels/rms_norm_isa.h"
+#include "shardwise/kernels/swiglu_isa.h"
+
+namespace shardwise::kernels {
+namespace {
+
+std::vector<Isa> builds() {
+  std::vector<Isa> result;
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+    if (isa <= best_isa()) result.push_back(isa);
+  }
+  return result;
+}
+
+// Dropout that keeps everything is a conversion to fp32, a product and a conversion back.
+template <class T>
+std::vector<T> scaled(const std::vector<T>& x, float scale, Isa isa) {
+  std::vector<T> y(x.size());
+  dropout_loops<T>(isa).apply(y.data(), nullptr, x.data(), static_cast<int64_t>(x.size()), 0, {0, 0}, scale);
+  return y;
+}
+
+template <class T, class Library>
+void check_conversions() {
+  std::vector<T> all;
+  for (uint32_t bits = 0; bits < 65536; ++bits) all.push_back({static_cast<uint16_t>(bits)});
+  for (const Isa isa : builds()) {
+    for (const float scale : {1.0f, 1.2345678f, 1.5f, 0.37e-4f, 3e-6f, 7e4f, 1e-30f}) {
+      const std::vector<T> got = scaled(all, scale, isa);
+      int wrong = 0;
+      for (uint32_t bits = 0; bits < 65536; ++bits) {
+        const Library input(static_cast<uint16_t>(bits), Library::from_bits());
+        const Library expected(static_cast<float>(input) * scale);
+        const bool is_nan = std::isnan(static_cast<float>(expected));
+        const Library result(got[bits].bits, Library::from_bits());
+        wrong += is_nan ? !std::isnan(static_cast<float>(result)) : got[bits].bits != expected.x;
+      }
+      EXPECT_EQ(wrong, 0) << static_cast<int>(isa) << " " << scale;
+    }
+  }
+}
+
+TEST(Isa, ConversionsRoundToNearestEven) {
+  check_conversions<Bf16, c10::BFloat16>();
+  check_conversions<Fp16, c10::Half>();
+}
+
+// A gradient row with lse 0 and scale 1 is e^x.
+TEST(Isa, ExpIsWithinTwoUlp) {
+  std::vector<float> x;
+  for (float value = -87.33f; value < 88.37f; value += 1e-3f) x.push_back(value);
+  for (const Isa isa : builds()) {
+    std::vector<float> y(x.size());
+    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, 1, -1,
+                                                 static_cast<int64_t>(x.size()));
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double exact = std::exp(static_cast<double>(x[i]));
+      const float nearest = static_cast<float>(exact);
+      const double ulp = std::nextafter(nearest, INFINITY) - static_cast<double>(nearest);
+      worst = std::max(worst, std::abs(y[i] - exact) / ulp);
+    }
+    EXPECT_LE(worst, 2) << static_cast<int>(isa);
+  }
+}
+
+TEST(Isa, ExpOfTheExtremes) {
+  const std::vector<float> x = {-INFINITY, -87.5f, INFINITY, 88.8f, 0.0f, NAN};
+  for (const Isa isa : builds()) {
+    std::vector<float> y(x.size());
+    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, 1, -1,
+                                                 static_cast<int64_t>(x.size()));
+    EXPECT_EQ(y[0], 0);
+    EXPECT_EQ(y[1], 0);
+    EXPECT_EQ(y[2], INFINITY);
+    EXPECT_EQ(y[3], INFINITY);
+    EXPECT_EQ(y[4], 1);
+    EXPECT_TRUE(std::isnan(y[5]));
+  }
+}
+
+// One running fp32 sum would be off by a percent.
+TEST(Isa, LongSumsKeepTheirPrecision) {
+  const int64_t rows = 1 << 17;
+  const std::vector<float> column(rows, 0.1f);
+  for (const Isa isa : builds()) {
+    float sum = 0;
+    column_sum_loops<float>(isa).add_rows(&sum, column.data(), rows, /*width=*/1, /*stride=*/1);
+    EXPECT_NEAR(sum / rows, 0.1, 0.1 * 1e-4);
+  }
+}
+
+// The same numbers from the scalar block function and the library's log, cos and sin.
+TEST(Isa, RandomChunksFollowTheFormulas) {
+  const auto unit = [](uint32_t high, uint32_t low) {
+    return (static_cast<double>((uint64_t{high} << 20) | (low >> 12)) + 0.5) * 0x1p-52;
+  };
+  const uint64_t key = 0x123456789abcdef0,
+                 first = (uint64_t{1} << 32) - 7;  // crosses the counter's lower half
+  for (const Isa isa : builds()) {
+    double normal[kRandomChunk], uniform[kRandomChunk];
+    random_loops<double>(isa).normal(normal, first, key);
+    random_loops<double>(isa).uniform(uniform, first, key);
+    for (int64_t i = 0; i < kRandomChunk / 2; ++i) {
+      const PhiloxBlock block = philox(first + i, PhiloxUse::elements, key);
+      const double u = unit(block[0], block[1]), turn = unit(block[2], block[3]);
+      const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * turn;
+      EXPECT_EQ(uniform[2 * i], u);
+      EXPECT_EQ(uniform[2 * i + 1], turn);
+      EXPECT_NEAR(normal[2 * i], radius * std::cos(angle), 8 * 0x1p-52 * (1 + radius));
+      EXPECT_NEAR(normal[2 * i + 1], radius * std::sin(angle), 8 * 0x1p-52 * (1 + radius));
+    }
+  }
+}
+
+std::vector<float> numbers(int64_t count, uint64_t key) {
+  std::vector<double> drawn((count + kRandomChunk - 1) / kRandomChunk * kRandomChunk);
+  for (int64_t i = 0; i < count; i += kRandomChunk)
+    random_loops<double>(Isa::baseline).normal(&drawn[i], i / 2, key);
+  return {drawn.begin(), drawn.begin() + count};
+}
+
+// What each build computes from the same numbers, compared with the baseline's.
+void expect_equal_builds(const std::function<std::vector<float>(Isa)>& compute) {
+  const std::vector<float> expected = compute(Isa::baseline);
+  for (const Isa isa : builds()) {
+    const std::vector<float> got = compute(isa);
+    double difference = 0, scale = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      difference += std::pow(got[i] - double{expected[i]}, 2);
+      scale += std::pow(double{expected[i]}, 2);
+    }
+    EXPECT_LE(std::sqrt(difference / scale), 64 * 0x1p-24) << static_cast<int>(isa);
+  }
+}
+
+TEST(Isa, BuildsOfNormsAgree) {
+  const int64_t rows = 5, h = 101;
+  const auto x = numbers(rows * h, 1), weight = numbers(h, 2), dy = numbers(rows * h, 3);
+  expect_equal_builds([&](Isa isa) {
+    std::vector<float> y(rows * h), rstd(rows);
+    rms_norm_loops<float>(isa).forward(y.data(), rstd.data(), x.data(), weight.data(), 1e-5, rows, h);
+    return y;
+  });
+  const std::vector<float> rstd(rows, 1.1f);
+  expect_equal_builds([&](Isa isa) {
+    std::vector<float> both(rows * h + h);
+    rms_norm_loops<float>(isa).backward(both.data(), both.data() + rows * h, dy.data(), x.data(),
+                                        weight.data(), rstd.data(), rows, h);
+    return both;
+  });
+}
+
+TEST(Isa, BuildsOfSwigluAgree) {
+  const int64_t rows = 3, f = 33;
+  const auto gate_up = numbers(rows * 2 * f, 1), dy = numbers(rows * f, 2);
+  expect_equal_builds([&](Isa isa) {
+    std::vector<float> y(rows * 3 * f);
+    swiglu_loops<float>(isa).forward(y.data(), gate_up.data(), rows, f);
+    swiglu_loops<float>(isa).backward(y.data() + rows * f, dy.data(), gate_up.data(), rows, f);
+    return y;
+  });
+}
+
+TEST(Isa, BuildsOfAttentionAgree) {
+  const AttentionExtent extent = {/*heads=*/2, /*s=*/77, /*d=*/18, /*scale=*/0.25, /*causal=*/true};
+  const int64_t head = 77 * 18;
+  const auto q = numbers(2 * head, 1), k = numbers(head, 2), v = numbers(head, 3),
+             d_out = numbers(2 * head, 4);
+  const auto heads = [&](const float* data) { return HeadRows<const float>{data, head, 18}; };
+  expect_equal_builds([&](Isa isa) {
+    const auto loops = attention_loops<float>(isa);
+    std::vector<float> out(2 * head), lse(2 * 77), gradients(4 * head);
+    std::vector<float> scratch(std::max(loops.forward_scratch(extent), loops.backward_scratch(extent)));
+    loops.forward({out.data(), head, 18}, lse.data(), heads(q.data()), heads(k.data()), heads(v.data()),
+                  scratch.data(), extent);
+    float *dq = gradients.data(), *dk = dq + 2 * head, *dv = dk + head;
+    loops.backward({{dq, head, 18}, {dk, head, 18}, {dv, head, 18}}, heads(d_out.data()),
+                   {heads(q.data()), heads(k.data()), heads(v.data()), heads(out.data()), lse.data()},
+                   scratch.data(), extent);
+    return gradients;
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::kernels

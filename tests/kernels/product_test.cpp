@@ -1,0 +1,66 @@
+// The product against an fp64 one, on shapes that either library takes, transposed and not.
+#include "shardwise/kernels/product.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/tensors.h"
+
+namespace shardwise::kernels {
+namespace {
+
+using at::Tensor;
+
+struct Shape {
+  int64_t m, k, n;
+};
+
+const std::vector<Shape> kShapes = {{1, 1, 1}, {33, 24, 101},  {0, 5, 7},      {5, 0, 7},
+                                    {5, 7, 0}, {128, 96, 128}, {257, 129, 131}};
+
+/// Rounding of a sum of k products, each operand of size about 1: k·u relative to √k (Higham 2002, §3.1).
+double bound(at::ScalarType dtype, int64_t k) {
+  const double unit = dtype == at::kDouble ? 0x1p-53 : dtype == at::kFloat ? 0x1p-24 : 0x1p-8;
+  return dtype == at::kBFloat16 ? 2 * unit : unit * static_cast<double>(k + 2);
+}
+
+double error(const Tensor& got, const Tensor& expected) {
+  if (got.numel() == 0) return 0;
+  const double scale = expected.norm().item<double>();
+  return (got.to(at::kDouble) - expected).norm().item<double>() / (scale == 0 ? 1 : scale);
+}
+
+Tensor operand(int64_t rows, int64_t columns, bool is_transposed, uint64_t seed, at::ScalarType dtype) {
+  return is_transposed ? testing::random_tensor({columns, rows}, seed, dtype).t()
+                       : testing::random_tensor({rows, columns}, seed, dtype);
+}
+
+TEST(Product, EqualsTheFp64Product) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const auto& [m, k, n] : kShapes) {
+      for (const int transposed : {0, 1, 2, 3}) {
+        const Tensor a = operand(m, k, transposed & 1, 1, dtype), b = operand(k, n, transposed & 2, 2, dtype);
+        const Tensor expected = a.to(at::kDouble).matmul(b.to(at::kDouble));
+        Tensor y = at::empty({m, n}, at::TensorOptions(dtype)).fill_(NAN);
+        product_out(y, a, b);
+        EXPECT_LE(error(y, expected), bound(dtype, k)) << m << "x" << k << "x" << n << " " << dtype;
+        Tensor sum = testing::random_tensor({m, n}, 3, dtype);
+        const Tensor expected_sum = sum.to(at::kDouble) + expected;
+        add_product_(sum, a, b);
+        EXPECT_LE(error(sum, expected_sum), 2 * bound(dtype, k)) << m << "x" << k << "x" << n << " " << dtype;
+      }
+    }
+  }
+}
+
+TEST(Product, RefusesWhatDoesNotFit) {
+  Tensor y = at::empty({2, 3});
+  EXPECT_THROW(product_out(y, at::randn({2, 4}), at::randn({5, 3})), c10::ValueError);
+  EXPECT_THROW(product_out(y, at::randn({2, 4}), at::randn({4, 3}).to(at::kDouble)), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::kernels

@@ -1,0 +1,117 @@
+#include "shardwise/kernels/rotary.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "tests/kernels/support.h"
+
+namespace shardwise::kernels {
+namespace {
+
+std::vector<double> frequencies(int64_t head_dim) {
+  std::vector<double> result;
+  for (int64_t i = 0; i < head_dim / 2; ++i) result.push_back(std::pow(10000.0, -2.0 * i / head_dim));
+  return result;
+}
+
+at::ScalarType table_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// x·cos + rotate_half(x)·sin with the tables doubled, as Hugging Face writes it. `heads` [b, a, s, d].
+at::Tensor rotated(const at::Tensor& heads, const RotaryTables& tables, int64_t first) {
+  const int64_t s = heads.size(2);
+  const at::Tensor cos = wide(tables.cos).narrow(0, first, s).repeat({1, 2});
+  const at::Tensor sin = wide(tables.sin).narrow(0, first, s).repeat({1, 2});
+  const auto halves = heads.chunk(2, -1);
+  return heads * cos + at::cat({-halves[1], halves[0]}, -1) * sin;
+}
+
+Qkv reference(const at::Tensor& qkv, int64_t a, int64_t k, int64_t d, const RotaryTables& tables,
+              int64_t first) {
+  const auto heads = [&](int64_t begin, int64_t count) {
+    return qkv.narrow(2, begin * d, count * d).unflatten(2, {count, d}).permute({1, 2, 0, 3});
+  };
+  return {rotated(heads(0, a), tables, first), rotated(heads(a, k), tables, first), heads(a + k, k)};
+}
+
+struct Case {
+  int64_t s, b, a, k, d, first;
+};
+const std::vector<Case> kCases = {
+    {5, 2, 4, 2, 6, 0}, {1, 1, 1, 1, 2, 7}, {17, 3, 3, 3, 64, 4}, {33, 1, 6, 1, 34, 1}};
+
+TEST(Rotary, SplitAndItsBackwardEqualTheFormulaInFp64) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const auto& [s, b, a, k, d, first] : kCases) {
+      const RotaryTables tables = rotary_tables(frequencies(d), /*positions=*/first + s, table_dtype(dtype));
+      const at::Tensor qkv = random_tensor({s, b, (a + 2 * k) * d}, 1, dtype);
+      const at::Tensor x = leaf(qkv);
+      const Qkv expected = reference(x, a, k, d, tables, first);
+      const Qkv got = split_rotary(qkv, a, k, d, tables, first);
+      EXPECT_LE(relative_error(got.q, expected.q), bound(dtype, 3));
+      EXPECT_LE(relative_error(got.k, expected.k), bound(dtype, 3));
+      EXPECT_LE(relative_error(got.v, expected.v), 0);
+      const Qkv grads = {random_tensor({b, a, s, d}, 2, dtype), random_tensor({b, k, s, d}, 3, dtype),
+                         random_tensor({b, k, s, d}, 4, dtype)};
+      ((expected.q * grads.q).sum() + (expected.k * grads.k).sum() + (expected.v * grads.v).sum()).backward();
+      const at::Tensor d_qkv = split_rotary_backward(grads, tables, first);
+      EXPECT_LE(relative_error(d_qkv, x.grad()), bound(dtype, 3));
+      // As attention lays its gradients out, and with heads whose elements are apart.
+      const auto by_row = [](const at::Tensor& t) { return t.transpose(1, 2).contiguous().transpose(1, 2); };
+      const auto apart = [](const at::Tensor& t) { return t.transpose(2, 3).contiguous().transpose(2, 3); };
+      EXPECT_TRUE(same_bits(
+          split_rotary_backward({by_row(grads.q), apart(grads.k), by_row(grads.v)}, tables, first), d_qkv));
+    }
+  }
+}
+
+TEST(Rotary, TablesHoldTheAnglesOfEachPosition) {
+  const RotaryTables tables = rotary_tables({1.0, 0.25}, 9, at::kDouble);
+  EXPECT_EQ(tables.cos.sizes(), at::IntArrayRef({9, 2}));
+  EXPECT_EQ(tables.cos[7][1].item<double>(), std::cos(7 * 0.25));
+  EXPECT_EQ(tables.sin[7][0].item<double>(), std::sin(7.0));
+  EXPECT_EQ(rotary_tables({1.0, 0.25}, 9, at::kFloat).sin[8][1].item<float>(),
+            static_cast<float>(std::sin(2.0)));
+}
+
+TEST(Rotary, LaterPositionsAreTheTailOfTheWhole) {
+  const RotaryTables tables = rotary_tables(frequencies(8), 12, at::kFloat);
+  const at::Tensor qkv = random_tensor({12, 2, 32}, 5, at::kFloat);
+  const Qkv whole = split_rotary(qkv, 2, 1, 8, tables),
+            tail = split_rotary(qkv.narrow(0, 5, 7), 2, 1, 8, tables, 5);
+  EXPECT_TRUE(same_bits(tail.q, whole.q.narrow(2, 5, 7)));
+  EXPECT_TRUE(same_bits(tail.k, whole.k.narrow(2, 5, 7)));
+}
+
+TEST(Rotary, ResultsOwnExactlyTheirMemory) {
+  const at::Tensor qkv = random_tensor({3, 2, 32}, 6, at::kFloat);
+  const Qkv got = split_rotary(qkv, 2, 1, 8, rotary_tables(frequencies(8), 3, at::kFloat));
+  for (const at::Tensor& part : {got.q, got.k, got.v}) {
+    EXPECT_TRUE(part.is_contiguous());
+    EXPECT_EQ(part.storage().nbytes(), part.nbytes());
+    EXPECT_FALSE(part.is_alias_of(qkv));
+  }
+}
+
+TEST(Rotary, NoHeadsAndNoRows) {
+  const RotaryTables tables = rotary_tables(frequencies(8), 3, at::kFloat);
+  const Qkv none = split_rotary(at::zeros({3, 2, 0}), 0, 0, 8, tables);
+  EXPECT_EQ(none.q.sizes(), at::IntArrayRef({2, 0, 3, 8}));
+  EXPECT_EQ(split_rotary_backward(none, tables).sizes(), at::IntArrayRef({3, 2, 0}));
+  EXPECT_EQ(split_rotary(at::zeros({0, 2, 24}), 1, 1, 8, tables).q.sizes(), at::IntArrayRef({2, 1, 0, 8}));
+}
+
+TEST(Rotary, WhatDoesNotFitIsRefused) {
+  const RotaryTables tables = rotary_tables(frequencies(8), 3, at::kFloat);
+  EXPECT_THROW(split_rotary(at::zeros({4, 2, 24}), 1, 1, 8, tables), c10::ValueError);
+  EXPECT_THROW(split_rotary(at::zeros({3, 2, 24}), 1, 1, 8, tables, 1), c10::ValueError);
+  EXPECT_THROW(split_rotary(at::zeros({3, 2, 25}), 1, 1, 8, tables), c10::ValueError);
+  EXPECT_THROW(split_rotary(at::zeros({3, 2, 24}, at::kDouble), 1, 1, 8, tables), c10::ValueError);
+  EXPECT_THROW(rotary_tables({1.0}, 3, at::kBFloat16), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::kernels

@@ -1,0 +1,181 @@
+// Jobs as their user sees them: exit codes, lines, and that nothing outlives them. Deadlines are those of the
+// fault handling itself.
+#include "shardwise/comm/launch.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <regex>
+
+#include "shardwise/base/clock.h"
+#include "tests/launch/program.h"
+
+namespace shardwise::testing {
+namespace {
+
+constexpr double kDeadline = 2;  // seconds from a fault to the end of all processes
+
+class Launch : public ::testing::Test {
+ protected:
+  // The ranks inherit the mark, so that whatever is left of the job is found by it.
+  const std::string mark_ = "SHARDWISE_TEST_MARK=" + std::to_string(getpid());
+
+  Program::Options marked() const { return {.environment = {mark_}}; }
+
+  static std::vector<std::string> job(int ranks, std::vector<std::string> mode) {
+    std::vector<std::string> argv{LAUNCH_JOB, std::to_string(ranks)};
+    argv.insert(argv.end(), mode.begin(), mode.end());
+    return argv;
+  }
+
+  static int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+
+  static pid_t pid_in(const std::string& ready_line) {
+    return std::stoi(ready_line.substr(ready_line.find("ready ") + 6));
+  }
+
+  void expect_nothing_left(const base::Stopwatch& since) const {
+    while (!processes_with(mark_).empty() && since.seconds() < kDeadline) usleep(5000);
+    EXPECT_TRUE(processes_with(mark_).empty());
+  }
+};
+
+TEST_F(Launch, exit_code_of_the_job) {
+  struct Case {
+    std::vector<std::string> codes;
+    int expected;
+  };
+  for (const Case& c : {Case{{"0", "0", "0"}, 0}, Case{{"0", "3", "0"}, 1}, Case{{"2", "0", "0"}, 2},
+                        Case{{"2", "2", "2"}, 2}, Case{{"0", "0", "1"}, 1}}) {
+    Program program(job(3, {"exit", c.codes[0], c.codes[1], c.codes[2]}));
+    EXPECT_EQ(exit_code(program.wait()), c.expected) << c.codes[0] << c.codes[1] << c.codes[2];
+  }
+}
+
+TEST_F(Launch, one_rank) {
+  Program program(job(1, {"exit", "5"}));
+  EXPECT_EQ(exit_code(program.wait()), 1);
+  EXPECT_TRUE(
+      std::regex_match(program.errors(),
+                       std::regex("shardwise: rank 0 \\(pid \\d+\\) exited with code 5; the job is ended\n")))
+      << program.errors();
+}
+
+TEST_F(Launch, fewer_than_one_rank_is_refused) {
+  Program program(job(0, {"exit"}));
+  EXPECT_EQ(exit_code(program.wait()), 2);
+  EXPECT_EQ(program.errors(), "launch: a job has at least one rank; got 0\n");
+}
+
+TEST_F(Launch, a_killed_rank_ends_the_job) {
+  Program program(job(3, {"wait"}), marked());
+  program.wait_for_lines("ready", 3);
+  const auto line = program.wait_for_lines("[rank 1] ready", 1);
+  EXPECT_EQ(processes_with(mark_).size(), 4u);  // else finding none below would say nothing
+  const base::Stopwatch since;
+  kill(pid_in(line[0]), SIGKILL);
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+  expect_nothing_left(since);
+  const std::string expected = "shardwise: rank 1 (pid " + std::to_string(pid_in(line[0])) +
+                               ") was killed by signal 9 (Killed); the job is ended\n";
+  EXPECT_TRUE(program.errors().ends_with(expected)) << program.errors();
+}
+
+TEST_F(Launch, ranks_that_ignore_signals_are_ended_too) {
+  Program program(job(2, {"stubborn"}), marked());
+  program.wait_for_lines("ready", 2);
+  const auto line = program.wait_for_lines("[rank 1] ready", 1);
+  const base::Stopwatch since;
+  kill(pid_in(line[0]), SIGABRT);
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+  expect_nothing_left(since);
+  EXPECT_NE(program.errors().find("signal 6 (Aborted)"), std::string::npos) << program.errors();
+}
+
+// Rank 2 tells its first line only, as it has nothing new to say; rank 0 writes by itself, and the cause
+// tells all.
+TEST_F(Launch, survivors_say_one_line_and_the_cause_comes_last) {
+  Program program(job(3, {"report"}));
+  EXPECT_EQ(exit_code(program.wait()), 1);
+  const std::regex expected(
+      "\\[rank 1\\] the cause\n\\[rank 1\\] and its hint\n"
+      "(?=[^]*all_reduce #7 waited\nand a long tail\n)(?=[^]*\\[rank 2\\] all_reduce #7 waited\n)"
+      "[^]*\nshardwise: rank 1 \\(pid \\d+\\) exited with code 1; the job is ended\n");
+  EXPECT_TRUE(std::regex_match(program.errors(), expected)) << program.errors();
+  EXPECT_EQ(program.errors().find("[rank 2] and a long tail"), std::string::npos);
+}
+
+class EndedFromOutside : public Launch, public ::testing::WithParamInterface<std::tuple<int, const char*>> {};
+
+TEST_P(EndedFromOutside, leaves_nothing) {
+  const auto [signal, mode] = GetParam();
+  Program program(job(3, {mode}), marked());
+  program.wait_for_lines("ready", 3);
+  EXPECT_EQ(processes_with(mark_).size(), 4u);
+  const base::Stopwatch since;
+  program.send(signal);
+  const int status = program.wait(kDeadline);
+  if (signal == SIGKILL) {
+    EXPECT_TRUE(WIFSIGNALED(status));
+  } else {
+    EXPECT_EQ(exit_code(status), 128 + signal);
+    EXPECT_NE(program.errors().find("shardwise: ended by signal " + std::to_string(signal)),
+              std::string::npos)
+        << program.errors();
+  }
+  expect_nothing_left(since);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, EndedFromOutside,
+                         ::testing::Combine(::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGKILL),
+                                            ::testing::Values("wait", "stubborn")));
+
+TEST_F(Launch, a_request_to_end_reaches_every_rank_once) {
+  Program program(job(3, {"count"}), marked());
+  program.wait_for_lines("ready", 3);
+  program.send(SIGTERM);
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 143);
+  program.wait_for_lines("asked 1", 3);
+}
+
+// The terminal itself sends the signal to every process of the job.
+TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
+  Program program(job(3, {"count"}), {.environment = {mark_}, .has_terminal = true});
+  program.wait_for_lines("ready", 3);
+  program.press('\x03');
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+  program.wait_for_lines("asked 1", 3);
+}
+
+TEST_F(Launch, an_ignored_hangup_stays_ignored) {
+  Program::Options nohup = marked();
+  nohup.ignored_signals = {SIGHUP, SIGCHLD};
+  Program program(job(2, {"wait"}), nohup);
+  program.wait_for_lines("ready", 2);
+  program.send(SIGHUP);
+  program.send(SIGINT);
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+}
+
+TEST_F(Launch, rank_zero_has_the_streams) {
+  Program program(job(3, {"talk"}));
+  EXPECT_EQ(exit_code(program.wait()), 0);
+  EXPECT_EQ(program.output(), "output of 0\n");
+  for (const char* line :
+       {"line of 0\nrest of 0", "[rank 1] line of 1\n", "[rank 1] rest of 1\n", "[rank 2] line of 2\n"}) {
+    EXPECT_NE(program.errors().find(line), std::string::npos) << program.errors();
+  }
+}
+
+TEST_F(Launch, ranks_know_their_place) {
+  Program program(job(2, {"input"}), {.input = "four"});
+  EXPECT_EQ(exit_code(program.wait()), 0);
+  const std::regex expected(
+      "rank 0 of 2 in (launch/[0-9a-f/]+) read 4\n\\[rank 1\\] rank 1 of 2 in \\1 read 0\n|"
+      "\\[rank 1\\] rank 1 of 2 in (launch/[0-9a-f/]+) read 0\nrank 0 of 2 in \\2 read 4\n");
+  EXPECT_TRUE(std::regex_match(program.errors(), expected)) << program.errors();
+}
+
+}  // namespace
+}  // namespace shardwise::testing

@@ -1,0 +1,133 @@
+#include "tests/launch/program.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "shardwise/base/clock.h"
+
+namespace shardwise::testing {
+namespace {
+
+constexpr useconds_t kTick = 5000;  // between two looks
+
+std::string contents(int fd) {
+  std::string text(lseek(fd, 0, SEEK_END), '\0');
+  EXPECT_EQ(pread(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  return text;
+}
+
+// A file of its own for every stream: a reader of it may come whenever it likes. Opened anew for the program,
+// so that looking here does not move the place where it writes.
+int open_anew(int fd, int flags) {
+  return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags);
+}
+
+// The other end of `terminal`, as the one that controls this process.
+int open_own_terminal(int terminal) {
+  setsid();
+  const int fd = open(ptsname(terminal), O_RDWR);
+  ioctl(fd, TIOCSCTTY, 0);
+  return fd;
+}
+
+[[noreturn]] void become(std::vector<std::string> argv, const Program::Options& options, int input,
+                         int output, int errors) {
+  for (const auto& variable : options.environment) putenv(strdup(variable.c_str()));
+  for (int ignored : options.ignored_signals) signal(ignored, SIG_IGN);
+  dup2(options.has_terminal ? open_own_terminal(input) : open_anew(input, O_RDONLY), STDIN_FILENO);
+  dup2(open_anew(output, O_WRONLY | O_APPEND), STDOUT_FILENO);
+  dup2(open_anew(errors, O_WRONLY | O_APPEND), STDERR_FILENO);
+  std::vector<char*> pointers;
+  for (auto& argument : argv) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv(pointers[0], pointers.data());
+  _exit(127);
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& argv, const Options& options)
+    : input_(memfd_create("input", MFD_CLOEXEC)),
+      output_(memfd_create("output", MFD_CLOEXEC)),
+      errors_(memfd_create("errors", MFD_CLOEXEC)) {
+  EXPECT_EQ(write(input_, options.input.data(), options.input.size()),
+            static_cast<ssize_t>(options.input.size()));
+  if (options.has_terminal) {
+    terminal_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    EXPECT_TRUE(grantpt(terminal_) == 0 && unlockpt(terminal_) == 0);
+  }
+  pid_ = fork();
+  if (pid_ == 0) become(argv, options, options.has_terminal ? terminal_ : input_, output_, errors_);
+}
+
+Program::~Program() {
+  if (is_running_) {
+    send(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  for (int fd : {input_, output_, errors_, terminal_}) close(fd);
+}
+
+void Program::press(char key) const {
+  EXPECT_EQ(write(terminal_, &key, 1), 1);
+}
+
+int Program::wait(double limit_s) {
+  const base::Stopwatch watch;
+  int status = 0;
+  while (waitpid(pid_, &status, WNOHANG) == 0) {
+    if (watch.seconds() > limit_s) {
+      ADD_FAILURE() << "still running after " << limit_s << " s; it has said: " << errors();
+      send(SIGKILL);
+      limit_s = 1e9;
+    }
+    usleep(kTick);
+  }
+  is_running_ = false;
+  return status;
+}
+
+std::string Program::output() const {
+  return contents(output_);
+}
+std::string Program::errors() const {
+  return contents(errors_);
+}
+
+std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t count) const {
+  std::vector<std::string> found;
+  for (const base::Stopwatch watch; found.size() < count && watch.seconds() < 20; usleep(kTick)) {
+    found.clear();
+    std::istringstream lines(errors());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(text) != std::string::npos) found.push_back(line);
+    }
+  }
+  EXPECT_EQ(found.size(), count) << errors();
+  return found;
+}
+
+std::vector<pid_t> processes_with(const std::string& variable) {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "environ");
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(variable + '\0') != std::string::npos) found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,204 @@
+// What the grid leaves out: initialisation, inference, accumulation over micro-batches, empty shards,
+// refusals.
+#include "shardwise/model/llama.h"
+
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/support/grid.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+namespace {
+
+using at::Tensor;
+using nn::Invariant;
+using nn::kSequence;
+using nn::Placed;
+using nn::Sharded;
+
+const Problem kProblem{{"6 over 3", 6, 3}, 17, 5, 32, 0.0, /*is_tied=*/false};
+
+Tensors assembled(const model::LlamaWeights& weights, Board& board, Board::What what) {
+  board.publish(weights);
+  Tensors whole;
+  for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
+    whole[stored.name] = board.whole(parameter, stored, what);
+    EXPECT_EQ(board.differing(whole[stored.name], parameter, stored, what), 0) << stored.name;
+  });
+  board.retract(weights.group());
+  return whole;
+}
+
+Tensors initialised(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
+  model::LlamaWeights weights(config, group, at::kFloat);
+  weights.initialise_(seed);
+  return assembled(weights, board, Board::What::value);
+}
+
+TEST(LlamaWeights, AreInitialisedAlikeAtEveryTpSize) {
+  const model::Config config = kProblem.config();
+  Board alone(1);
+  const Tensors expected = initialised(config, comm::Group(), alone, 3);
+  EXPECT_EQ(expected.size(), stored_shapes(config).size());
+  for (const int ranks : {1, 2, 3, 4}) {
+    Board board(ranks);
+    on_ranks(ranks, [&](const comm::Group& group) {
+      for (const auto& [name, whole] : initialised(config, group, board, 3)) {
+        EXPECT_TRUE(same_bits(whole, expected.at(name))) << name << " on " << ranks;
+      }
+    });
+  }
+}
+
+TEST(LlamaWeights, AreInitialisedAsTheirDocSays) {
+  model::Config config = kProblem.config();
+  config.hidden_size = 128;
+  config.initializer_range = 0.05;
+  Board board(1);
+  const Tensors whole = initialised(config, comm::Group(), board, 3),
+                other = initialised(config, comm::Group(), board, 4);
+  for (const auto& [name, weight] : whole) {
+    const bool is_norm = name.find("norm") != std::string::npos,
+               is_bias = name.find("bias") != std::string::npos;
+    if (is_norm || is_bias) {
+      EXPECT_TRUE(weight.eq(is_norm ? 1 : 0).all().item<bool>()) << name;
+      continue;
+    }
+    const bool is_into_stream =
+        name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos;
+    const double std = is_into_stream ? 0.05 / std::sqrt(2.0 * config.num_hidden_layers) : 0.05;
+    const double drawn = std::sqrt(weight.square().mean().item<double>());
+    EXPECT_NEAR(drawn, std, 5 * std / std::sqrt(2.0 * weight.numel())) << name;
+    EXPECT_FALSE(same_bits(weight, other.at(name))) << name << " does not depend on the seed";
+  }
+}
+
+TEST(LlamaWeights, HoldEveryParameterOnce) {
+  for (const bool is_tied : {false, true}) {
+    Problem problem = kProblem;
+    problem.is_tied = is_tied;
+    const model::Config config = problem.config();
+    const model::LlamaWeights weights(config, comm::Group(), at::kFloat);
+    std::set<std::string> names;
+    int64_t numel = 0;
+    for (const nn::Role& role : weights.roles()) {
+      EXPECT_TRUE(names.insert(role.parameter->name).second) << role.parameter->name << " twice";
+      numel += role.parameter->global_numel();
+    }
+    EXPECT_EQ(numel, model::parameter_count(config));
+  }
+}
+
+TEST(LlamaWeights, RefuseMoreRanksThanQueryHeads) {
+  model::Config config = kProblem.config();
+  for (const auto& [heads, kv_heads] : {std::pair(1, 1), {2, 1}, {3, 3}}) {
+    config.num_attention_heads = heads;
+    config.num_key_value_heads = kv_heads;
+    EXPECT_NO_THROW(model::make_layout(config, heads));
+    EXPECT_THROW(model::make_layout(config, heads + 1), c10::ValueError);
+    EXPECT_THROW(model::make_layout(config, 0), c10::ValueError);
+    on_ranks(4, [&](const comm::Group& group) {
+      EXPECT_THROW(model::LlamaWeights(config, group, at::kFloat), c10::ValueError) << heads;
+    });
+  }
+}
+
+// Fewer vocabulary rows, ffn columns and positions than ranks.
+TEST(Llama, TakesEmptyShards) {
+  Problem problem{{"MHA", 4, 4}, 3, 2, 3, 0.1, /*is_tied=*/true};
+  for (const bool is_tied : {false, true}) {
+    problem.is_tied = is_tied;
+    const Prepared prepared = prepare(problem, at::kDouble);
+    Board board(4);
+    on_ranks(4, [&](const comm::Group& group) {
+      for (const Way& way : ways()) {
+        for (const Distance& distance : distances(prepared, way, group, board)) {
+          EXPECT_LE(distance.error, 1e-10) << distance.what << "; " << way.name();
+        }
+      }
+    });
+  }
+}
+
+template <nn::ResidualStream Stream>
+void check_logits(const model::LlamaWeights& weights, const Prepared& prepared, const comm::Group& group) {
+  const nn::Step step(group, prepared.problem.sequence);
+  const model::Llama<Stream> model(weights);
+  const Tensor with = model.logits(prepared.batch.ids, step).local();
+  const at::NoGradGuard no_grad;
+  const Tensor without = model.logits(prepared.batch.ids, step).local();
+  EXPECT_FALSE(without.requires_grad());
+  EXPECT_TRUE(same_bits(with.detach(), without)) << "training and inference differ";
+  const Tensor expected = slice_of(prepared.expected.logits, weights.layout().vocab, -1, group.rank());
+  EXPECT_LE(relative_error(without, expected), 1e-12);
+  const Batch& batch = prepared.batch;
+  const Tensor loss = model.loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  EXPECT_NEAR(loss.item<double>(), prepared.expected.loss, 1e-12);
+}
+
+TEST(Llama, LogitsWithoutGradientsAreThoseOfTraining) {
+  const Prepared prepared = prepare(kProblem, at::kDouble);
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [&](const comm::Group& ranks_group) {
+      for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+        model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+        load_slices_(weights, prepared.weights);
+        check_logits<Invariant>(weights, prepared, group);
+        check_logits<Sharded<kSequence>>(weights, prepared, group);
+      }
+    });
+  }
+}
+
+// Gradients of micro-batches add up in main_grad, whatever the sequence length of each.
+TEST(Llama, MicroBatchesAccumulate) {
+  Problem longer = kProblem;
+  longer.sequence = 7;
+  const Prepared first = prepare(kProblem, at::kDouble), second = prepare(longer, at::kDouble);
+  const Batch& batch = second.batch;
+  const ReferenceResult other = reference_step(longer.config(), first.weights, batch, {});
+  for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
+    Board board(3);
+    on_ranks(3, [&](const comm::Group& group) {
+      model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+      load_slices_(weights, first.weights);
+      zero_gradients_(weights);
+      const auto key = kernels::RandomKey::of(0);
+      forward_backward(weights, stream, first.batch, make_step(group, Path::symmetric, 5, key, 0));
+      forward_backward(weights, stream, batch, make_step(group, Path::symmetric, 7, key, 0));
+      parallel::sync_gradients_(specs_of(weights, stream), group);
+      for (const auto& [name, gradient] : assembled(weights, board, Board::What::gradient)) {
+        EXPECT_LE(relative_error(gradient, first.expected.gradients.at(name) + other.gradients.at(name)),
+                  1e-12)
+            << name;
+      }
+    });
+  }
+}
+
+TEST(Llama, VerifyFindsARankWithOtherWeights) {
+  const Prepared prepared = prepare(kProblem, at::kDouble);
+  on_ranks(2, [&](const comm::Group& group) {
+    model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+    load_slices_(weights, prepared.weights);
+    nn::Step step(group, kProblem.sequence);
+    step.verify = parallel::Verify::on;
+    const at::NoGradGuard no_grad;
+    const model::Llama<Invariant> model(weights);
+    EXPECT_NO_THROW(model.logits(prepared.batch.ids, step));
+    for (const nn::Role& role : weights.roles()) {
+      if (role.parameter->name == "model.layers.0.input_layernorm.weight")
+        role.parameter->value.add_(group.rank());
+    }
+    EXPECT_THROW(model.logits(prepared.batch.ids, step), c10::Error);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::testing

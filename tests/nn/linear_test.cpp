@@ -1,0 +1,224 @@
+// The layers' own choices: gathering, whole inputs, the left-out bias, initialisation. What a product does in
+// itself is parallel/'s tests'.
+#include "shardwise/nn/linear.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/placed.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::nn {
+namespace {
+
+using at::Tensor;
+using base::ShardRule;
+using base::Split;
+using comm::Group;
+using testing::Made;
+using testing::random_tensor;
+using testing::relative_error;
+using testing::slice_of;
+
+constexpr double kBound = 1e-14;
+constexpr int64_t kSequenceLength = 5, kBatch = 2, kIn = 7, kOut = 10;
+
+const std::vector<int64_t> kInputShape = {kSequenceLength, kBatch, kIn},
+                           kOutputShape = {kSequenceLength, kBatch, kOut};
+
+Tensor whole_weight() {
+  return random_tensor({kOut, kIn}, 1);
+}
+Tensor whole_bias() {
+  return random_tensor({kOut}, 2);
+}
+Tensor whole_x() {
+  return random_tensor(kInputShape, 3);
+}
+
+void fill_(const ParameterPtr& parameter, const Tensor& whole, int rank) {
+  const at::NoGradGuard no_grad;
+  parameter->value.copy_(slice_of(whole, parameter->rule, rank));
+  parallel::zero_grad_(*parameter);
+}
+
+LinearOptions options() {
+  LinearOptions options(kIn, kOut);
+  options.has_bias = true;
+  return options;
+}
+
+ColumnParallelLinear column(const Group& group) {
+  const Split features = Split::even("features", kOut, group.size());
+  ColumnParallelLinear linear("column", options(), ShardRule::cut(0, features), group, at::kDouble);
+  fill_(linear.weight(), whole_weight(), group.rank());
+  fill_(linear.bias(), whole_bias(), group.rank());
+  return linear;
+}
+
+RowParallelLinear row(const Group& group) {
+  const Split features = Split::even("features", kIn, group.size());
+  RowParallelLinear linear("row", options(), ShardRule::cut(1, features), group, at::kDouble);
+  fill_(linear.weight(), whole_weight(), group.rank());
+  fill_(linear.bias(), whole_bias(), group.rank());
+  return linear;
+}
+
+void for_each_group(const std::function<void(const Group&)>& check) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [&](const Group& group) {
+      check(group);
+      check(group.without_symmetric());
+    });
+  }
+}
+
+Tensor rows_of(const Tensor& x) {
+  return x.reshape({-1, x.size(2)});
+}
+
+// The gradients of y = x Wᵀ + b for whole x and dy, against what the rank's slices were given.
+void check_column_gradients(const ColumnParallelLinear& linear, const Tensor& dy, int rank) {
+  const Tensor weight_gradient = rows_of(dy).t().matmul(rows_of(whole_x()));
+  EXPECT_LE(
+      relative_error(linear.weight()->main_grad, slice_of(weight_gradient, linear.weight()->rule, rank)),
+      kBound);
+  EXPECT_LE(relative_error(linear.bias()->main_grad, slice_of(rows_of(dy).sum(0), linear.bias()->rule, rank)),
+            kBound);
+}
+
+TEST(ColumnParallelLinear, GathersForTheSameWorkEverywhere) {
+  for_each_group([](const Group& group) {
+    const ColumnParallelLinear linear = column(group);
+    const Tensor x = whole_x().requires_grad_(), dy = random_tensor(kOutputShape, 4);
+    const Tensor y = linear.gathered<Invariant>(Placed<Invariant>(x), Step(group, kSequenceLength)).local();
+    EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
+    y.backward(dy);
+    EXPECT_LE(relative_error(x.grad(), dy.matmul(whole_weight())), kBound);
+    check_column_gradients(linear, dy, group.rank());
+  });
+}
+
+TEST(ColumnParallelLinear, GathersForDifferentWorkOnEachRank) {
+  for_each_group([](const Group& group) {
+    const ColumnParallelLinear linear = column(group);
+    const Step step(group, kSequenceLength);
+    const testing::Whole terms{kOutputShape, Split::whole("unused", 1), 4};
+    const Tensor dy = Made<Partial>::sum(terms, group.size());
+    const Tensor x = slice_of(whole_x(), step.sequence, 0, group.rank()).requires_grad_();
+    const Tensor y = linear.gathered<Replicated>(Placed<Sharded<kSequence>>(x), step).local();
+    EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
+    y.backward(Made<Partial>::local(terms, group));
+    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), step.sequence, 0, group.rank())),
+              kBound);
+    check_column_gradients(linear, dy, group.rank());
+  });
+}
+
+TEST(ColumnParallelLinear, LeavesTheBiasOutWhenAsked) {
+  for_each_group([](const Group& group) {
+    const ColumnParallelLinear linear = column(group);
+    const Tensor y = linear.without_bias(Placed<Invariant>(whole_x()), Step(group, kSequenceLength)).local();
+    const Tensor expected = slice_of(at::linear(whole_x(), whole_weight()),
+                                     linear.bias()->rule.segments[0].split, -1, group.rank());
+    EXPECT_LE(relative_error(y, expected), kBound);
+    y.backward(at::zeros_like(y) + 1);
+    EXPECT_EQ(linear.bias()->main_grad.abs().sum().item<double>(), 0);
+  });
+}
+
+TEST(ColumnParallelLinear, RefusesARuleThatDoesNotFit) {
+  const Split features = Split::even("features", kOut, 1);
+  const auto make = [&](const ShardRule& rule) {
+    ColumnParallelLinear("c", options(), rule, Group(), at::kDouble);
+  };
+  EXPECT_THROW(make(ShardRule::cut(0, Split::even("features", kOut + 1, 1))), c10::ValueError);
+  EXPECT_THROW(make(ShardRule::cut(1, features)), c10::ValueError);
+  EXPECT_THROW(make(ShardRule::replicated()), c10::ValueError);
+}
+
+TEST(ColumnParallelLinear, DoesNotGatherFusedFeatures) {
+  const Split half = Split::even("half", kOut / 2, 1);
+  const ColumnParallelLinear fused("c", options(), {0, {{half}, {half}}}, Group(), at::kDouble);
+  const Step step(Group(), kSequenceLength);
+  EXPECT_THROW(fused.gathered<Invariant>(Placed<Invariant>(whole_x()), step), c10::ValueError);
+}
+
+TEST(RowParallelLinear, TakesAWholeInputOfDifferentWork) {
+  for_each_group([](const Group& group) {
+    const RowParallelLinear linear = row(group);
+    const Step step(group, kSequenceLength);
+    const Tensor x = whole_x().requires_grad_(), dy = random_tensor(kOutputShape, 4);
+    const Tensor y = linear.to<Invariant>(Placed<Replicated>(x), step).local();
+    EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
+    y.backward(dy);
+    const Tensor dx = dy.matmul(whole_weight());  // this rank's term of it: its features only
+    const base::Range own = linear.weight()->rule.segments[0].range(group.rank());
+    Tensor term = at::zeros_like(dx);
+    term.narrow(-1, own.begin, own.size()).copy_(dx.narrow(-1, own.begin, own.size()));
+    EXPECT_LE(relative_error(x.grad(), term), kBound);
+  });
+}
+
+TEST(RowParallelLinear, TakesAWholeInputOfTheSameWork) {
+  for_each_group([](const Group& group) {
+    const RowParallelLinear linear = row(group);
+    const Step step(group, kSequenceLength);
+    const Tensor x = whole_x().requires_grad_();
+    const Tensor dy = slice_of(random_tensor(kOutputShape, 4), step.sequence, 0, group.rank());
+    const Tensor y = linear.to<Sharded<kSequence>>(Placed<Invariant>(x), step).local();
+    const Tensor expected = at::linear(whole_x(), whole_weight(), whole_bias());
+    EXPECT_LE(relative_error(y, slice_of(expected, step.sequence, 0, group.rank())), kBound);
+    y.backward(dy);
+    EXPECT_LE(relative_error(x.grad(), random_tensor(kOutputShape, 4).matmul(whole_weight())), kBound);
+  });
+}
+
+TEST(RowParallelLinear, BiasGradientIsATermUnderSequenceParallelismOnly) {
+  for_each_group([](const Group& group) {
+    const RowParallelLinear linear = row(group);
+    const Step step(group, kSequenceLength);
+    const Tensor own_x = slice_of(whole_x(), linear.weight()->rule.segments[0].split, -1, group.rank());
+    const Tensor dy = random_tensor(kOutputShape, 4), own_dy = slice_of(dy, step.sequence, 0, group.rank());
+    linear.to<Sharded<kSequence>>(Placed<Sharded<kFeature>>(own_x), step).local().backward(own_dy);
+    EXPECT_LE(relative_error(linear.bias()->main_grad, rows_of(own_dy).sum(0)), kBound);
+
+    Roles roles;
+    linear.append_roles(roles);
+    EXPECT_EQ(specs_of<Sharded<kSequence>>(roles)[1].gradient_over("tp"), parallel::GradientKind::partial);
+    EXPECT_EQ(specs_of<Invariant>(roles)[1].gradient_over("tp"), parallel::GradientKind::invariant);
+    EXPECT_EQ(specs_of<Invariant>(roles)[0].gradient_over("tp"), parallel::GradientKind::sharded);
+  });
+}
+
+TEST(LinearInitialisation, IsTheUnshardedLayersSlice) {
+  LinearOptions kaiming = options();
+  kaiming.init = parallel::Init::kaiming_uniform(kIn);
+  const auto drawn = [&](const Group& group) {
+    const Split features = Split::even("features", kOut, group.size());
+    const ColumnParallelLinear linear("column", kaiming, ShardRule::cut(0, features), group, at::kDouble);
+    for (const ParameterPtr& parameter : {linear.weight(), linear.bias()}) {
+      parallel::initialise_(*parameter, kernels::RandomKey::of(3), group);
+    }
+    return linear;
+  };
+  const ColumnParallelLinear whole = drawn(Group());
+  const double bound = 1 / std::sqrt(static_cast<double>(kIn));
+  EXPECT_LE(whole.weight()->value.abs().max().item<double>(), bound);
+  EXPECT_LE(whole.bias()->value.abs().max().item<double>(), bound);
+  EXPECT_GE(whole.bias()->value.abs().max().item<double>(), bound / 4)
+      << "torch.nn.Linear draws its bias too";
+  for_each_group([&](const Group& group) {
+    const ColumnParallelLinear own = drawn(group);
+    EXPECT_TRUE(testing::same_bits(
+        own.weight()->value, slice_of(whole.weight()->value.detach(), own.weight()->rule, group.rank())));
+    EXPECT_TRUE(testing::same_bits(own.bias()->value,
+                                   slice_of(whole.bias()->value.detach(), own.bias()->rule, group.rank())));
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::nn

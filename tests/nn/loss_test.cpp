@@ -1,0 +1,147 @@
+#include "shardwise/nn/loss.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::nn {
+namespace {
+
+using at::Tensor;
+using base::Split;
+using comm::Group;
+using comm::Op;
+using testing::random_tensor;
+using testing::relative_error;
+using testing::slice_of;
+
+constexpr int64_t kSequenceLength = 5;
+constexpr double kValidTokens = 11;  // more than this micro-batch has
+
+Tensor labels(int64_t vocab) {
+  return at::tensor({0, 1, -100, 16, 3, 5, 16, -100, 0, 8}, at::kLong)
+      .view({kSequenceLength, 2})
+      .clamp_max(vocab - 1);
+}
+
+// The same from ATen's log_softmax over the whole vocabulary.
+Tensor formula(const Tensor& logits, const Tensor& label) {
+  const Tensor is_ignored = label.eq(-100);
+  const Tensor log_probability =
+      at::log_softmax(logits, -1).gather(-1, label.masked_fill(is_ignored, 0).unsqueeze(-1)).squeeze(-1);
+  return -log_probability.masked_fill(is_ignored, 0).sum() / kValidTokens;
+}
+
+Tensor loss(const Tensor& shard, const Tensor& label, const Split& vocab, const Group& group) {
+  return cross_entropy(Placed<Sharded<kFeature>>(shard), label, vocab, kValidTokens,
+                       Step(group, kSequenceLength))
+      .local();
+}
+
+// On every number of ranks, vocabularies that divide, do not, and leave ranks without a column.
+void check(double scale, double bound, const std::function<Tensor(int64_t vocab)>& label_of) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [&](const Group& group) {
+      for (const int64_t vocab_size : {127, 17, 12, 2}) {
+        const Tensor whole = (random_tensor({kSequenceLength, 2, vocab_size}, 1) * scale).requires_grad_();
+        const Tensor expected = formula(whole, label_of(vocab_size));
+        (expected * 3).backward();
+        const Split vocab = Split::even("vocab", vocab_size, ranks);
+        const Tensor shard = slice_of(whole.detach(), vocab, -1, group.rank()).requires_grad_();
+        const Tensor actual = loss(shard, label_of(vocab_size), vocab, group);
+        (actual * 3).backward();
+        EXPECT_LE(relative_error(actual, expected), bound) << vocab_size << " over " << ranks;
+        EXPECT_LE(relative_error(shard.grad(), slice_of(whole.grad(), vocab, -1, group.rank())), bound);
+      }
+    });
+  }
+}
+
+TEST(CrossEntropy, EqualsLogSoftmaxOfTheWholeVocabulary) {
+  check(/*scale=*/1, 1e-14, labels);
+}
+
+TEST(CrossEntropy, StaysExactForLogitsThatOverflowExp) {
+  check(/*scale=*/1000, 1e-13, labels);
+}
+
+TEST(CrossEntropy, OfIgnoredLabelsIsZeroWithoutGradient) {
+  check(1, 0, [](int64_t) { return at::full({kSequenceLength, 2}, -100, at::kLong); });
+}
+
+TEST(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
+  testing::on_ranks(3, [](const Group& group) {
+    const Split vocab = Split::even("vocab", 17, 3);
+    const Tensor shard = at::full({1, 1, vocab.range(group.rank()).size()}, 2.5, at::kDouble);
+    const Tensor label = at::tensor({12}, at::kLong).view({1, 1});
+    const Tensor value =
+        cross_entropy(Placed<Sharded<kFeature>>(shard), label, vocab, 1, Step(group, 1)).local();
+    EXPECT_NEAR(value.item<double>(), std::log(17), 1e-15);
+  });
+}
+
+TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
+  testing::on_ranks(4, [](const Group& group) {
+    const Split vocab = Split::even("vocab", 17, 4);
+    const Tensor shard =
+        slice_of(random_tensor({kSequenceLength, 2, 17}, 1), vocab, -1, group.rank()).requires_grad_();
+    const comm::Counters before = group.counters();
+    const Tensor own = loss(shard, labels(17), vocab, group);
+    const comm::Counters used = group.counters() - before;
+    EXPECT_EQ(used[Op::all_reduce].calls, 2);
+    EXPECT_EQ(used.total().calls, 2);
+    const auto sent = [&](int64_t elements) {  // own·(t−1) + total − own
+      const int64_t slice = Split::even("message", elements, 4).range(group.rank()).size();
+      return 8 * (3 * slice + elements - slice);
+    };
+    EXPECT_EQ(used.total().bytes, sent(kSequenceLength * 2) + sent(2 * kSequenceLength * 2));
+    const comm::Counters before_backward = group.counters();
+    own.backward();
+    EXPECT_EQ((group.counters() - before_backward).total().calls, 0);
+    Tensor first = own.detach().clone();
+    group.broadcast_(first, 0);
+    EXPECT_TRUE(testing::same_bits(own.detach(), first));
+  });
+}
+
+TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
+  const Split vocab = Split::whole("vocab", 17);
+  const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
+  const Step step(Group(), kSequenceLength);
+  const auto mean = [&](int64_t column, int64_t columns) {
+    const Tensor some = logits.narrow(1, column, columns).contiguous();
+    return cross_entropy(Placed<Sharded<kFeature>>(some), label.narrow(1, column, columns), vocab, 8, step)
+        .local()
+        .item<double>();
+  };
+  EXPECT_NEAR(mean(0, 1) + mean(1, 1), mean(0, 2), 1e-15);
+}
+
+TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
+  const Split vocab = Split::whole("vocab", 17);
+  const Tensor logits = random_tensor({1, 1, 17}, 1);
+  for (const int64_t bad : {17, -1, -101}) {
+    const Tensor label = at::tensor({bad}, at::kLong).view({1, 1});
+    EXPECT_THROW(loss(logits, label, vocab, Group()), c10::ValueError) << bad;
+  }
+}
+
+TEST(CrossEntropy, WithoutGradientsMakesNoNode) {
+  const at::NoGradGuard no_grad;
+  const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1).requires_grad_();
+  const Tensor value = loss(logits, labels(17), Split::whole("vocab", 17), Group());
+  EXPECT_FALSE(value.requires_grad());
+  EXPECT_LE(relative_error(value, formula(logits, labels(17))), 1e-14);
+}
+
+}  // namespace
+}  // namespace shardwise::nn

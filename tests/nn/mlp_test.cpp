@@ -1,0 +1,100 @@
+#include "shardwise/nn/mlp.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/sigmoid.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::nn {
+namespace {
+
+using at::Tensor;
+using base::ShardRule;
+using base::Split;
+using comm::Group;
+using testing::random_tensor;
+using testing::relative_error;
+using testing::slice_of;
+
+constexpr int64_t kSequenceLength = 5, kHidden = 6, kFfn = 7;
+
+// down(silu(gate x) · up x) of whole weights that want gradients.
+struct Formula {
+  Tensor gate_up = random_tensor({2 * kFfn, kHidden}, 1).requires_grad_();
+  Tensor down = random_tensor({kHidden, kFfn}, 2).requires_grad_();
+  Tensor x = random_tensor({kSequenceLength, 2, kHidden}, 3).requires_grad_();
+  Tensor dy = random_tensor({kSequenceLength, 2, kHidden}, 4);
+
+  Tensor operator()() const {
+    const auto both = x.matmul(gate_up.t()).chunk(2, -1);
+    return (both[0] * at::sigmoid(both[0]) * both[1]).matmul(down.t());
+  }
+};
+
+struct Slices {
+  ColumnParallelLinear gate_up;
+  RowParallelLinear down;
+
+  Slices(const Group& group, const Formula& whole)
+      : gate_up("gate_up", {kHidden, 2 * kFfn}, gate_up_rule(group), group, at::kDouble),
+        down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn(group)), group, at::kDouble) {
+    fill_(gate_up.weight(), whole.gate_up, group.rank());
+    fill_(down.weight(), whole.down, group.rank());
+  }
+  static Split ffn(const Group& group) { return Split::even("ffn", kFfn, group.size()); }
+  static ShardRule gate_up_rule(const Group& group) { return {0, {{ffn(group)}, {ffn(group)}}}; }
+  static void fill_(const ParameterPtr& parameter, const Tensor& whole, int rank) {
+    const at::NoGradGuard no_grad;
+    parameter->value.copy_(slice_of(whole, parameter->rule, rank));
+    parallel::zero_grad_(*parameter);
+  }
+};
+
+template <ResidualStream Stream>
+void check(const Group& group) {
+  const Formula whole;
+  const Tensor expected = whole();
+  expected.backward(whole.dy);
+  const Step step(group, kSequenceLength);
+  const auto own_rows = [&](const Tensor& x) {
+    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
+                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
+  };
+  const Slices own(group, whole);
+  const Tensor x = own_rows(whole.x).requires_grad_();
+  const Tensor y = GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step).local();
+  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
+  y.backward(own_rows(whole.dy));
+  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
+  for (const auto& [parameter, gradient] :
+       {std::pair(own.gate_up.weight(), whole.gate_up.grad()), {own.down.weight(), whole.down.grad()}}) {
+    EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14);
+  }
+}
+
+TEST(GatedMlp, EqualsItsFormulaOnBothStreams) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [](const Group& ranks_group) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+        check<Invariant>(group);
+        check<Sharded<kSequence>>(group);
+      }
+    });
+  }
+}
+
+TEST(SwiGlu, IsItsFormula) {
+  const Tensor gate_up = random_tensor({3, 2, 8}, 1).requires_grad_();
+  const Tensor y = swiglu(Placed<Sharded<kFeature>>(gate_up)).local();
+  const auto halves = gate_up.detach().chunk(2, -1);
+  EXPECT_LE(relative_error(y, halves[0] * at::sigmoid(halves[0]) * halves[1]), 1e-15);
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(swiglu(Placed<Sharded<kFeature>>(gate_up)).local().requires_grad());
+}
+
+}  // namespace
+}  // namespace shardwise::nn

@@ -1,0 +1,126 @@
+// The communication tables against closed forms; counts_test.cpp compares them with the counters of real
+// runs.
+#include "shardwise/plan/communication.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/print.h"
+
+namespace shardwise::plan {
+namespace {
+
+Workload llama_3_8b(int tp, Stream stream, Gathered gathered = Gathered::in_place) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.tp = tp;
+  workload.stream = stream;
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  workload.element_bytes = 2;
+  workload.gathered = gathered;
+  return workload;
+}
+
+constexpr int64_t kStream = 8192 * 4096 * 2;  // bytes of [s, b, h]
+
+TEST(PlanCommunication, OneRankSendsNothing) {
+  const Workload workload = llama_3_8b(1, Stream::tp_sp);
+  EXPECT_EQ(micro_batch_communication(workload, 0).both(), Collectives{});
+  EXPECT_EQ(optimizer_communication(workload, 0), Collectives{});
+}
+
+TEST(PlanCommunication, TensorParallelBlockReducesTwiceEachWay) {
+  const Passes block = block_communication(llama_3_8b(8, Stream::tp), 3);
+  EXPECT_EQ(block.forward.all_reduce, (Traffic{2, 2 * 2 * kStream * 7 / 8}));
+  EXPECT_EQ(block.backward, block.forward);
+  EXPECT_EQ(block.forward.total(), block.forward.all_reduce);
+}
+
+TEST(PlanCommunication, SequenceParallelBlockGathersAndScatters) {
+  const Passes block = block_communication(llama_3_8b(8, Stream::tp_sp), 3);
+  EXPECT_EQ(block.forward.all_gather, (Traffic{2, 2 * kStream * 7 / 8}));
+  EXPECT_EQ(block.forward.reduce_scatter, block.forward.all_gather);
+  EXPECT_EQ(block.backward.all_gather, (Traffic{4, 4 * kStream * 7 / 8}));
+  EXPECT_EQ(block.backward.reduce_scatter, block.forward.reduce_scatter);
+  EXPECT_EQ(block.both().all_reduce, Traffic{});
+}
+
+// Eight units of bsh(t−1)/t with the gathered inputs kept, as many as TP; ten without: 14 and 17.5 GiB in 32
+// layers.
+TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
+  const int64_t gib = int64_t{1} << 30;
+  const auto layers = [](const Workload& workload) {
+    return 32 * block_communication(workload, 0).both().total().bytes;
+  };
+  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp)), 14 * gib);
+  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp_sp, Gathered::keep)), 14 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::again)), 35 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::in_place)), 35 * gib);
+}
+
+TEST(PlanCommunication, UnevenShardsSendWhatTheyHold) {
+  Workload workload = llama_3_8b(4, Stream::tp_sp);
+  workload.sequence_length = 6;  // 2, 2, 1, 1 positions
+  const int64_t position = 4096 * 2;
+  const Passes first = embedding_communication(workload, 0), last = embedding_communication(workload, 3);
+  EXPECT_EQ(first.forward.reduce_scatter, (Traffic{1, 4 * position}));
+  EXPECT_EQ(last.forward.reduce_scatter, (Traffic{1, 5 * position}));
+  EXPECT_EQ(first.backward.all_gather, (Traffic{1, 2 * position * 3}));
+  EXPECT_EQ(last.backward.all_gather, (Traffic{1, 1 * position * 3}));
+}
+
+TEST(PlanCommunication, EmptyShardsStillTakePart) {
+  Workload workload = llama_3_8b(4, Stream::tp_sp);
+  workload.sequence_length = 3;
+  EXPECT_EQ(embedding_communication(workload, 3).backward.all_gather, (Traffic{1, 0}));
+}
+
+TEST(PlanCommunication, LossSendsThreeNumbersPerToken) {
+  const Passes head = head_communication(llama_3_8b(8, Stream::tp), 0);
+  EXPECT_EQ(head.forward.all_reduce, (Traffic{2, 2 * 3 * 8192 * 4 * 7 / 8}));
+  EXPECT_EQ(head.backward.all_reduce, (Traffic{1, 2 * kStream * 7 / 8}));
+}
+
+// Three tokens over two ranks: the even slices of 3 and 6 numbers are 2, 1 and 3, 3.
+TEST(PlanCommunication, AllReduceOfAnOddMessageCountsTheEvenSlice) {
+  Workload workload = llama_3_8b(2, Stream::tp_sp);
+  workload.sequence_length = 3;
+  EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, (2 + 1 + 3 + 3) * 4}));
+  EXPECT_EQ(head_communication(workload, 1).forward.all_reduce, (Traffic{2, (1 + 2 + 3 + 3) * 4}));
+}
+
+TEST(PlanCommunication, OptimizerSumsNormWeightsOnlyUnderSequenceParallelism) {
+  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp)), 0);
+  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp), 0).all_reduce, (Traffic{1, 7 * 8 + 0}));
+  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp_sp)), (2 * 32 + 1) * 4096);
+  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp_sp), 1).all_reduce,
+            (Traffic{2, 2 * (2 * 32 + 1) * 4096 * 4 * 7 / 8 + 8}));
+}
+
+TEST(PlanCommunication, OptimizerSumsKvHeadsWhenSomeAreHeldByMoreThanOneRank) {
+  EXPECT_EQ(synchronised_elements(llama_3_8b(32, Stream::tp)), 32 * 2 * 8 * 128 * 4096);
+  Workload overlapping = llama_3_8b(2, Stream::tp);
+  overlapping.config.num_attention_heads = 6;  // KV heads 0, 1 and 1, 2: one is held twice
+  overlapping.config.num_key_value_heads = 3;
+  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
+  overlapping.config.attention_bias = true;
+  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
+}
+
+TEST(PlanCommunication, RowBiasesAreSummedLikeNormWeights) {
+  Workload workload = llama_3_8b(2, Stream::tp_sp);
+  workload.config.attention_bias = workload.config.mlp_bias = true;
+  EXPECT_EQ(synchronised_elements(workload), (4 * 32 + 1) * 4096);
+}
+
+TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
+  const Workload workload = llama_3_8b(8, Stream::tp_sp, Gathered::again);
+  const Passes passes = micro_batch_communication(workload, 2);
+  EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kStream * 7 / 8}));
+  EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kStream * 7 / 8}));
+  EXPECT_EQ(passes.backward.all_gather, (Traffic{130, 130 * kStream * 7 / 8}));
+  EXPECT_EQ(passes.backward.reduce_scatter, (Traffic{65, 65 * kStream * 7 / 8}));
+}
+
+}  // namespace
+}  // namespace shardwise::plan

@@ -1,0 +1,85 @@
+// The calls and bytes that groups really count equal plan/communication's, for every pass and rank.
+#include <gtest/gtest.h>
+
+#include "shardwise/plan/communication.h"
+#include "tests/plan/print.h"
+#include "tests/support/planned_run.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::plan {
+
+namespace {
+
+using comm::Op;
+
+/// What `work` makes the group count; anything but the three collectives is a failure.
+template <class Work>
+Collectives counted(const comm::Group& group, const Work& work) {
+  const comm::Counters before = group.counters();
+  work();
+  const comm::Counters counters = group.counters() - before;
+  const auto traffic = [&](Op op) { return Traffic{counters[op].calls, counters[op].bytes}; };
+  const Collectives collectives{traffic(Op::all_reduce), traffic(Op::all_gather),
+                                traffic(Op::reduce_scatter)};
+  EXPECT_EQ(collectives.total(), (Traffic{counters.total().calls, counters.total().bytes}));
+  return collectives;
+}
+
+class Counts : public ::testing::TestWithParam<int> {};
+
+TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
+  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
+    for (PlannedRun run : runs(GetParam())) {
+      for (const int64_t layers : {1, 2}) {
+        run.workload.config.num_hidden_layers = layers;
+        const RunningModel model(run, group);
+        const Passes planned = micro_batch_communication(run.workload, group.rank());
+        at::Tensor loss;
+        EXPECT_EQ(counted(model.group(), [&] { loss = model.forward(); }), planned.forward) << run.name();
+        EXPECT_EQ(counted(model.group(), [&] { loss.backward(); }), planned.backward) << run.name();
+      }
+    }
+  });
+}
+
+TEST_P(Counts, OfAnOptimizerStepEqualTheTable) {
+  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
+    for (const PlannedRun& run : runs(GetParam())) {
+      const RunningModel model(run, group);
+      model.forward().backward();
+      const auto specs = testing::specs_of(model.weights(), run.stream());
+      const Collectives counts = counted(group, [&] {
+        parallel::sync_gradients_(specs, group);
+        parallel::gradient_norm(specs, parallel::Norm::two, group);
+      });
+      EXPECT_EQ(counts, optimizer_communication(run.workload, group.rank())) << run.name();
+    }
+  });
+}
+
+/// On shared memory TP+SP copies nothing in forward. In backward it stages the own shard of the gradients
+/// that reach the row-parallel layers, and gathers the embedding's: its own shard in, all of it out.
+TEST_P(Counts, OfCopiedBytesAreTheGradientsAlone) {
+  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
+    for (const PlannedRun& run : runs(GetParam())) {
+      if (run.workload.stream == Stream::tp || run.workload.gathered != Gathered::in_place) continue;
+      const RunningModel model(run, group);
+      const comm::Counters start = model.group().counters();
+      const auto copied = [&](Op op) { return (model.group().counters() - start)[op].copied_bytes; };
+      const at::Tensor loss = model.forward();
+      EXPECT_EQ(copied(Op::all_gather), 0) << run.name();
+      loss.backward();
+      const Share share = share_of(run.workload, group.rank());
+      const int64_t row = run.workload.config.hidden_size * run.workload.element_bytes;
+      const int64_t staged = 2 * run.workload.config.num_hidden_layers + 1;
+      const int64_t expected = GetParam() == 1 ? 0 : (staged * share.stream_rows + share.rows) * row;
+      EXPECT_EQ(copied(Op::all_gather), expected) << run.name();
+      EXPECT_EQ(copied(Op::reduce_scatter), 0) << run.name();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Counts, ::testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace shardwise::plan

@@ -1,0 +1,144 @@
+// The memory tables against published figures and closed forms; saved_bytes_test.cpp compares them with real
+// runs.
+#include "shardwise/plan/memory.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace shardwise::plan {
+namespace {
+
+Workload llama(const std::string& preset, int tp = 1, Stream stream = Stream::tp_sp) {
+  Workload workload;
+  workload.config = model::preset(preset);
+  workload.tp = tp;
+  workload.stream = stream;
+  workload.sequence_length = 128;
+  workload.batch_size = 3;
+  workload.element_bytes = 2;
+  return workload;
+}
+
+/// 6 query and 3 KV heads, nothing divisible by two.
+Workload odd(int tp, Stream stream) {
+  Workload workload = llama("tiny", tp, stream);
+  workload.config.hidden_size = 30;
+  workload.config.head_dim = 5;
+  workload.config.num_attention_heads = 6;
+  workload.config.num_key_value_heads = 3;
+  workload.config.intermediate_size = 101;
+  workload.config.vocab_size = 127;
+  workload.sequence_length = 7;
+  workload.element_bytes = 4;
+  return workload;
+}
+
+std::map<std::string, int64_t> by_name(const Entries& entries) {
+  std::map<std::string, int64_t> bytes;
+  for (const Entry& entry : entries) bytes[entry.name] = entry.bytes;
+  return bytes;
+}
+
+TEST(PlanMemory, BlockOfOneRankSavesTheFormulasBytesPerToken) {
+  const int64_t tokens = 128 * 3;
+  // 12h + 4(k/a)h + 6f + 4a + 8, written out: planning figures for 8B and Llama-2-7B plus two fp32 per token.
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b"), 0)), tokens * (139'392 + 8));
+  EXPECT_EQ(total(saved_by_block(llama("llama-2-7b"), 0)), tokens * (131'712 + 8));
+}
+
+TEST(PlanMemory, TensorParallelBlockDividesAllButTheStream) {
+  const int64_t tokens = 128 * 3, h = 4096, rest = 139'392 - 8 * h;
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp), 5)), tokens * (8 * h + 8 + rest / 8));
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp_sp), 5)), tokens * (139'392 + 8) / 8);
+}
+
+TEST(PlanMemory, KeptGatheredInputsAreWhole) {
+  Workload workload = llama("llama-3-8b", 8);
+  const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0));
+  workload.gathered = Gathered::keep;
+  EXPECT_EQ(total(saved_by_block(workload, 0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
+  workload.gathered = Gathered::again;
+  EXPECT_EQ(total(saved_by_block(workload, 0)), shard);
+}
+
+TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {
+  const auto at_8 = by_name(saved_by_block(llama("llama-3-8b", 8), 0));
+  const auto at_32 = by_name(saved_by_block(llama("llama-3-8b", 32), 0));
+  EXPECT_EQ(at_32.at("k"), at_8.at("k"));
+  EXPECT_EQ(at_32.at("q") * 4, at_8.at("q"));
+}
+
+TEST(PlanMemory, OddSizesAreCountedPerRank) {
+  const Workload workload = odd(/*tp=*/2, Stream::tp_sp);
+  const auto first = by_name(saved_by_block(workload, 0)), second = by_name(saved_by_block(workload, 1));
+  EXPECT_EQ(first.at("norm1 input"), 4 * 3 * 30 * 4);  // 4 of 7 positions
+  EXPECT_EQ(second.at("norm1 input"), 3 * 3 * 30 * 4);
+  EXPECT_EQ(first.at("k"), 2 * 5 * 21 * 4);   // KV heads 0, 1
+  EXPECT_EQ(second.at("k"), 2 * 5 * 21 * 4);  // KV heads 1, 2
+  EXPECT_EQ(first.at("gate and up"), 2 * 51 * 21 * 4);
+  EXPECT_EQ(second.at("gate and up"), 2 * 50 * 21 * 4);
+  EXPECT_EQ(by_name(saved_by_head(workload, 0)).at("logits"), 64 * 21 * 4);
+  EXPECT_EQ(by_name(saved_by_head(workload, 1)).at("logits"), 63 * 21 * 4);
+}
+
+TEST(PlanMemory, RankWithoutPositionsSavesNoStream) {
+  Workload workload = odd(/*tp=*/4, Stream::tp_sp);
+  workload.sequence_length = 3;
+  const auto last = by_name(saved_by_block(workload, 3));
+  EXPECT_EQ(last.at("norm1 input") + last.at("qkv input") + last.at("norm2 rstd"), 0);
+  EXPECT_GT(last.at("q"), 0);
+}
+
+TEST(PlanMemory, StatisticsAreFp64InFp64Models) {
+  Workload workload = odd(1, Stream::tp);
+  const int64_t fp32 = total(saved_by_block(workload, 0));
+  workload.element_bytes = 8;
+  EXPECT_EQ(total(saved_by_block(workload, 0)), 2 * fp32);
+}
+
+TEST(PlanMemory, OneRankHoldsThePublishedNumberOfParameters) {
+  EXPECT_EQ(parameters_held(llama("llama-2-7b"), 0), 6'738'415'616);
+  EXPECT_EQ(parameters_held(llama("llama-3.2-1b"), 0), 1'235'814'400);
+  EXPECT_EQ(parameters_held(llama("llama-3-8b"), 0), 8'030'261'248);
+}
+
+TEST(PlanMemory, RanksHoldEveryParameterOnceAndReplicasAgain) {
+  for (int tp : {2, 4, 8, 32}) {
+    int64_t held = 0;
+    for (int rank = 0; rank < tp; ++rank) held += parameters_held(llama("llama-3-8b", tp), rank);
+    const int64_t norms = (2 * 32 + 1) * 4096;
+    const int64_t kv_copies = std::max(8, tp) - 8;
+    EXPECT_EQ(held, 8'030'261'248 + (tp - 1) * norms + kv_copies * 32 * 2 * 128 * 4096) << "tp " << tp;
+  }
+}
+
+TEST(PlanMemory, BiasesAreCounted) {
+  Workload workload = odd(/*tp=*/2, Stream::tp_sp);
+  const int64_t without = parameters_held(workload, 1);
+  workload.config.attention_bias = workload.config.mlp_bias = true;
+  const int64_t qkv = (3 + 2 + 2) * 5, gate_up = 2 * 50, into_stream = 2 * 30;
+  EXPECT_EQ(parameters_held(workload, 1) - without, 6 * (qkv + gate_up + into_stream));
+}
+
+TEST(PlanMemory, StatesTake16BytesPerParameterInFp32And18InBf16) {
+  Workload workload = llama("llama-3.2-1b");
+  EXPECT_EQ(total(model_states(workload, 0)), int64_t{18} * 1'235'814'400);
+  workload.element_bytes = 4;
+  EXPECT_EQ(total(model_states(workload, 0)), int64_t{16} * 1'235'814'400);
+}
+
+TEST(PlanMemory, ImpossibleWorkloadsAreErrors) {
+  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/9), 0), c10::ValueError);
+  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/2), 2), c10::ValueError);
+  Workload workload = llama("tiny");
+  workload.element_bytes = 3;
+  EXPECT_THROW(model_states(workload, 0), c10::ValueError);
+  workload = llama("tiny");
+  workload.batch_size = 0;
+  EXPECT_THROW(saved_by_head(workload, 0), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::plan

@@ -1,0 +1,118 @@
+// What ranks that are processes of their own really held at most, by the counting allocator, against
+// plan/peak.
+#include "shardwise/plan/peak.h"
+
+#include <gtest/gtest.h>
+#include <stdio.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/kernels/bf16_product.h"
+
+namespace shardwise::plan {
+namespace {
+
+/// Standard output of the program.
+std::string output_of(const std::string& arguments) {
+  const std::string command = std::string(SHARDWISE_PROGRAM) + " " + arguments + " 2>/dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  while (const size_t count = fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, count);
+  EXPECT_EQ(pclose(pipe), 0) << command;
+  return output;
+}
+
+struct Case {
+  const char* name;
+  int tp;
+  Stream stream;
+  int64_t element_bytes;
+  int64_t sequence_length, batch_size;
+};
+
+class PlanPeak : public ::testing::TestWithParam<Case> {};
+
+/// The counter also sees what the formulas leave out (tables, small buffers, what oneDNN packs): one part in
+/// a hundred.
+TEST_P(PlanPeak, IsWhatEveryRankHeldAtMost) {
+  const Case& c = GetParam();
+  Workload workload;
+  workload.config = model::preset("tiny");
+  workload.tp = c.tp;
+  workload.stream = c.stream;
+  workload.element_bytes = c.element_bytes;
+  workload.sequence_length = c.sequence_length;
+  workload.batch_size = c.batch_size;
+  workload.factor_bytes = kernels::has_bf16_products() ? 2 : 4;
+  const std::string output = output_of(
+      std::string("train --preset tiny --steps 2 --json --text " SHARDWISE_SOURCE_DIR "/shardwise") +
+      " --tp " + std::to_string(c.tp) + (c.stream == Stream::tp ? " --no-sequence-parallel" : "") +
+      " --dtype " + (c.element_bytes == 2 ? "bf16" : "fp32") + " --seq-len " +
+      std::to_string(c.sequence_length) + " --batch-size " + std::to_string(c.batch_size));
+  const auto ranks = nlohmann::json::parse(output)["ranks"];
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(c.tp));
+  for (int rank = 0; rank < c.tp; ++rank) {
+    const double held = ranks[rank]["peak_memory_bytes"], planned = training_peak(workload, rank).bytes();
+    EXPECT_NEAR(planned / held, 1, 0.01) << "rank " << rank << " held " << held;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, PlanPeak,
+                         ::testing::Values(Case{"One", 1, Stream::tp, 4, 128, 4},
+                                           Case{"Tp", 2, Stream::tp, 4, 128, 4},
+                                           Case{"TpSp", 2, Stream::tp_sp, 4, 128, 4},
+                                           Case{"TpSpUnevenBf16", 3, Stream::tp_sp, 2, 101, 5}),
+                         [](const auto& info) { return info.param.name; });
+
+/// Shards of every column-parallel input, and one term of [s, b, h] at a time.
+TEST(PlanPeakFormulas, SharedMemoryHoldsColumnInputsAndOneTerm) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.tp = 8;
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  workload.element_bytes = 2;
+  const int64_t whole = 8192 * 4096 * 2;
+  EXPECT_EQ(training_peak(workload, 0).shared_bytes(), (2 * 32 + 1) * whole / 8 + whole);
+  workload.gathered = Gathered::again;
+  EXPECT_EQ(training_peak(workload, 0).shared_bytes(), 0);
+}
+
+/// Without shared memory two buffers of [s, b, h] live in a column-parallel backward when it gathers again;
+/// on shared memory one.
+TEST(PlanPeakFormulas, GatheringAgainNeedsTwoWholeBuffers) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.tp = 8;
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  const int64_t whole = 8192 * 4096 * 4, column_inputs = (2 * 32 + 1) * whole / 8;
+  const auto bytes_in_head = [&] {
+    for (const Moment& moment : fullest_moments(workload, 0)) {
+      if (moment.name == "head") return total(moment.entries);
+    }
+    return int64_t{0};
+  };
+  const int64_t in_place = bytes_in_head();
+  workload.gathered = Gathered::again;
+  EXPECT_EQ(bytes_in_head() - in_place, whole);
+  workload.gathered = Gathered::keep;
+  EXPECT_EQ(bytes_in_head() - in_place, 7 * column_inputs);
+}
+
+/// 32 layers of a model whose vocabulary is small are fullest in the last block, few layers under many logits
+/// at the loss.
+TEST(PlanPeakFormulas, NamesTheFullestMoment) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  EXPECT_EQ(training_peak(workload, 0).own.name, "loss");
+  workload.config.vocab_size = 256;
+  EXPECT_EQ(training_peak(workload, 0).own.name, "SwiGLU");
+}
+
+}  // namespace
+}  // namespace shardwise::plan

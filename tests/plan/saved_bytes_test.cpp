@@ -1,0 +1,86 @@
+// What autograd really keeps from forward to backward equals plan/memory's tables, byte for byte and rank by
+// rank.
+#include <gtest/gtest.h>
+
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/plan/memory.h"
+#include "tests/support/planned_run.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::plan {
+namespace {
+
+/// This rank's tensors, in ordinary and in shared memory. The counter sees all threads: one rank works at a
+/// time.
+int64_t live_bytes(const comm::Group& group) {
+  return base::live_bytes() + (group.symmetric() ? group.symmetric()->live_bytes() : 0);
+}
+
+/// Calls `work` on one rank after the other, while the others wait.
+template <class Work>
+void in_turns(const comm::Group& group, const Work& work) {
+  for (int rank = 0; rank < group.size(); ++rank) {
+    group.barrier();
+    if (rank == group.rank()) work();
+  }
+  group.barrier();
+}
+
+/// What dies with the graph of one forward.
+int64_t saved_bytes(const PlannedRun& run, const comm::Group& group) {
+  const RunningModel model(run, group);
+  model.forward();  // fills the rotary tables
+  at::Tensor loss = model.forward();
+  const int64_t loss_bytes = static_cast<int64_t>(loss.nbytes());
+  int64_t freed = 0;
+  in_turns(group, [&] {
+    const int64_t before = live_bytes(group);
+    loss.reset();
+    freed = before - live_bytes(group);
+  });
+  return freed - loss_bytes;
+}
+
+int64_t planned_bytes(const PlannedRun& run, int rank) {
+  return run.workload.config.num_hidden_layers * total(saved_by_block(run.workload, rank)) +
+         total(saved_by_head(run.workload, rank));
+}
+
+class SavedBytes : public ::testing::TestWithParam<int> {
+ public:
+  static void SetUpTestSuite() { base::install_memory_counter(); }
+};
+
+/// Models of one and of two layers, so that neither a block's nor the head's figure can hide in the other's.
+TEST_P(SavedBytes, EqualTheTableOnEveryRank) {
+  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
+    for (PlannedRun run : runs(GetParam())) {
+      for (const int64_t layers : {1, 2}) {
+        run.workload.config.num_hidden_layers = layers;
+        EXPECT_EQ(saved_bytes(run, group), planned_bytes(run, group.rank()))
+            << run.name() << ", " << layers << " layers, rank " << group.rank();
+      }
+    }
+  });
+}
+
+/// A whole step frees what it took: nothing that backward leaves behind adds up over the steps.
+TEST_P(SavedBytes, StepLeavesNothingBehind) {
+  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
+    for (const PlannedRun& run : runs(GetParam())) {
+      const RunningModel model(run, group);
+      const auto step = [&] { model.forward().backward(); };
+      step();
+      int64_t before = 0, after = 0;
+      in_turns(group, [&] { before = live_bytes(group); });
+      step();
+      in_turns(group, [&] { after = live_bytes(group); });
+      EXPECT_EQ(after, before) << run.name() << ", rank " << group.rank();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SavedBytes, ::testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace shardwise::plan

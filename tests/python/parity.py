@@ -1,0 +1,66 @@
+"""What the comparisons with transformers share: random Llamas, our programs, and files between the two."""
+import json
+import math
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
+
+logging.disable_progress_bar()
+
+PROGRAM = os.environ["SHARDWISE_PROGRAM"]
+TOOL = os.environ["PARITY_TOOL"]
+
+
+def run(*command):
+    """What a program of ours prints; its own error line when it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise AssertionError(f"{command[:2]} exited with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def random_llama(seed, **fields):
+    """A Llama in fp32 whose activations are of order one, and whose norms and biases are not their defaults."""
+    torch.manual_seed(seed)
+    sizes = dict(vocab_size=127, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3,
+                 head_dim=8, intermediate_size=101, max_position_embeddings=512, bos_token_id=None, eos_token_id=None)
+    model = LlamaForCausalLM(LlamaConfig(**(sizes | fields))).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            is_matrix = parameter.dim() == 2
+            mean = 0.0 if is_matrix or parameter.mean() == 0 else 1.0
+            parameter.normal_(mean, 1 / math.sqrt(parameter.shape[-1]) if is_matrix else 0.2)
+    return model
+
+
+class ParityTest(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardwise-parity-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def our_logits(self, model_folder, ids):
+        """`ids` [b, s] -> logits [b, s, v] of 1 to 3 ranks, TP and TP+SP, by name."""
+        save_file({"ids": ids.t().contiguous()}, self.folder / "ids")
+        run(TOOL, "logits", model_folder, self.folder / "ids", self.folder / "logits")
+        logits = {name: value.transpose(0, 1) for name, value in load_file(self.folder / "logits").items()}
+        (self.folder / "logits").unlink()
+        return logits
+
+    def windows(self, text, seq_len, seed, count):
+        """The first tokens [count, seq_len + 1] that training sees."""
+        run(TOOL, "windows", text, seq_len, seed, count, self.folder / "windows")
+        return load_file(self.folder / "windows")["windows"]
+
+
+def read_log(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]

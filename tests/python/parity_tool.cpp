@@ -1,0 +1,112 @@
+// What the comparison with transformers needs of us and the program does not print: logits, and the windows
+// of text that training sees. Both go to a safetensors file.
+//
+//   parity_tool logits FOLDER IDS OUT             `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1
+//   to 3 ranks parity_tool windows TEXT SEQ_LEN SEED COUNT OUT   → `windows` [count, s + 1]
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "shardwise/base/error.h"
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/io/safetensors.h"
+#include "shardwise/io/writer.h"
+#include "shardwise/text/windows.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::testing {
+namespace {
+
+constexpr int kMostRanks = 3;
+
+struct Named {
+  std::string name;
+  at::Tensor tensor;  // fp32 or int64
+};
+
+void write(const std::string& path, const std::vector<Named>& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) {
+    const bool is_float = tensor.scalar_type() == at::kFloat;
+    specs.push_back({name, is_float ? io::Dtype::F32 : io::Dtype::I64, tensor.sizes().vec()});
+  }
+  const auto file = io::SafetensorsWriter::create(path, io::plan_file(specs));
+  for (const auto& [name, tensor] : tensors) {
+    file.write_whole(file.layout().find(name), tensor.contiguous().const_data_ptr());
+  }
+}
+
+at::Tensor read_ids(const std::string& path) {
+  const io::SafetensorsFile file(path);
+  const io::TensorInfo& info = file.find("ids");
+  at::Tensor ids = at::empty(info.shape, at::kLong);
+  file.read_whole(info, ids.mutable_data_ptr());
+  return ids;
+}
+
+template <nn::ResidualStream Stream>
+at::Tensor whole_logits(const model::LlamaWeights& weights, const at::Tensor& ids) {
+  const nn::Step step(weights.group(), ids.size(0));
+  const at::Tensor shard_v = model::Llama<Stream>(weights).logits(ids, step).local();
+  return weights.group().all_gather(shard_v, weights.layout().vocab, /*dim=*/-1);
+}
+
+void logits(const std::string& folder, const std::string& ids_path, const std::string& out) {
+  checkpoint::check(folder, /*needs_state=*/false);
+  const model::Config config = model::load_config(folder);
+  const at::Tensor ids = read_ids(ids_path);
+  std::vector<Named> results;
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const at::NoGradGuard no_grad;
+      model::LlamaWeights weights(config, group, at::kFloat);
+      checkpoint::load_weights(folder, weights);
+      const at::Tensor tp = whole_logits<nn::Invariant>(weights, ids);
+      const at::Tensor sp = whole_logits<nn::Sharded<nn::kSequence>>(weights, ids);
+      if (group.rank() > 0) return;
+      const std::string name = "tp" + std::to_string(ranks);
+      results.push_back({name, tp});
+      results.push_back({name + "_sp", sp});
+    });
+  }
+  write(out, results);
+}
+
+void windows(const std::string& text, int64_t seq_len, uint64_t seed, int64_t count, const std::string& out) {
+  const text::Corpus corpus({text});
+  const text::Windows windows(corpus, {.seq_len = seq_len, .seed = seed});
+  at::Tensor tokens = at::empty({count, seq_len + 1}, at::kLong);
+  for (int64_t i = 0; i < count; ++i) {
+    windows.training(
+        i, {tokens.mutable_data_ptr<int64_t>() + i * (seq_len + 1), static_cast<size_t>(seq_len + 1)});
+  }
+  write(out, {{"windows", tokens}});
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 4 && arguments[0] == "logits") {
+    logits(arguments[1], arguments[2], arguments[3]);
+  } else if (arguments.size() == 6 && arguments[0] == "windows") {
+    windows(arguments[1], std::stoll(arguments[2]), std::stoull(arguments[3]), std::stoll(arguments[4]),
+            arguments[5]);
+  } else {
+    TORCH_CHECK_VALUE(false, "parity_tool: see the head of its source for the arguments; got ",
+                      arguments.size());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shardwise::testing
+
+int main(int argc, char** argv) {
+  try {
+    return shardwise::testing::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "parity_tool: %s\n", shardwise::base::one_line(error).c_str());
+    return 1;
+  }
+}

@@ -1,0 +1,148 @@
+#include "tests/support/cases.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <cmath>
+#include <unordered_set>
+
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+
+using base::ShardRule;
+using model::LlamaWeights;
+using model::StoredTensor;
+using nn::Invariant;
+using nn::kSequence;
+using nn::Sharded;
+
+namespace {
+
+// Sees the gradient that arrives at a node: that of the node's output.
+struct Capture : torch::autograd::FunctionPreHook {
+  explicit Capture(at::Tensor& seen_gradient) : seen(seen_gradient) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    seen = gradients.at(0).clone();
+    return gradients;
+  }
+  at::Tensor& seen;
+};
+
+torch::autograd::Node* find_node(torch::autograd::Node* from, const std::string& part_of_name) {
+  std::vector<torch::autograd::Node*> open = {from};
+  std::unordered_set<torch::autograd::Node*> seen;
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    if (node->name().find(part_of_name) != std::string::npos) return node;
+    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  return nullptr;
+}
+
+template <nn::ResidualStream S>
+StepResult run(const LlamaWeights& weights, const Batch& batch, const nn::Step& step) {
+  const model::Llama<S> model(weights);
+  const at::Tensor loss = model.loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  StepResult result{loss.item<double>(), {}};
+  torch::autograd::Node* lookup = find_node(loss.grad_fn().get(), "::Lookup");  // nn/embedding's
+  TORCH_INTERNAL_ASSERT(lookup, "the loss does not lead back to an embedding");
+  lookup->add_pre_hook(std::make_unique<Capture>(result.input_gradient));
+  loss.backward();
+  return result;
+}
+
+}  // namespace
+
+comm::Group on_path(const comm::Group& group, Path path) {
+  return path == Path::symmetric ? group : group.without_symmetric();
+}
+
+void for_each_stored(const LlamaWeights& weights,
+                     const std::function<void(size_t, const StoredTensor&)>& visit) {
+  for (size_t i = 0; i < weights.roles().size(); ++i) {
+    for (const StoredTensor& stored : model::stored_tensors(*weights.roles()[i].parameter)) visit(i, stored);
+  }
+}
+
+void load_slices_(const LlamaWeights& weights, const Tensors& whole) {
+  const at::NoGradGuard no_grad;
+  for_each_stored(weights, [&](size_t i, const StoredTensor& stored) {
+    const ShardRule::Piece piece = stored.held(weights.group().rank());
+    const at::Tensor& from = whole.at(stored.name);
+    TORCH_INTERNAL_ASSERT(from.sizes() == at::IntArrayRef(stored.shape), stored.name, " has shape ",
+                          from.sizes());
+    weights.roles()[i]
+        .parameter->value.narrow(stored.dim, piece.local_begin, piece.size)
+        .copy_(from.narrow(stored.dim, piece.global_begin, piece.size));
+  });
+}
+
+nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernels::RandomKey key,
+                   double dropout) {
+  nn::Step step(on_path(group, path), sequence, key);
+  step.gathered = path == Path::keep ? parallel::Gathered::keep : parallel::Gathered::again;
+  step.dropout = dropout;
+  return step;
+}
+
+StepResult forward_backward(const LlamaWeights& weights, Stream stream, const Batch& batch,
+                            const nn::Step& step) {
+  return stream == Stream::tp ? run<Invariant>(weights, batch, step)
+                              : run<Sharded<kSequence>>(weights, batch, step);
+}
+
+parallel::ParamSpecs specs_of(const LlamaWeights& weights, Stream stream) {
+  return stream == Stream::tp ? weights.specs<Invariant>() : weights.specs<Sharded<kSequence>>();
+}
+
+void zero_gradients_(const LlamaWeights& weights) {
+  for (const nn::Role& role : weights.roles()) parallel::zero_grad_(*role.parameter);
+}
+
+void Board::publish(const LlamaWeights& weights) {
+  auto& own = parameters_.at(weights.group().rank());
+  own.clear();
+  for (const nn::Role& role : weights.roles()) own.push_back(role.parameter);
+  weights.group().barrier();
+}
+
+at::Tensor Board::slice(int rank, size_t parameter, What what, const StoredTensor& stored,
+                        const ShardRule::Piece& piece) const {
+  const parallel::Parameter& held = *parameters_[rank][parameter];
+  const at::Tensor local = what == What::gradient ? held.main_grad : held.value.detach();
+  return local.narrow(stored.dim, piece.local_begin, piece.size);
+}
+
+at::Tensor Board::whole(size_t parameter, const StoredTensor& stored, What what) const {
+  const at::NoGradGuard no_grad;
+  const int ranks = static_cast<int>(parameters_.size());
+  at::Tensor whole;
+  int64_t written = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ShardRule::Piece piece = stored.owned(rank);
+    const at::Tensor own = slice(rank, parameter, what, stored, piece);
+    if (!whole.defined()) whole = at::full(stored.shape, NAN, own.options());
+    whole.narrow(stored.dim, piece.global_begin, piece.size).copy_(own);
+    written += piece.size;
+  }
+  TORCH_CHECK(written == stored.shape.at(stored.dim), stored.name, ": owners hold ", written, " of ",
+              stored.shape.at(stored.dim));
+  return whole;
+}
+
+int Board::differing(const at::Tensor& whole, size_t parameter, const StoredTensor& stored, What what) const {
+  int differing = 0;
+  for (int rank = 0; rank < static_cast<int>(parameters_.size()); ++rank) {
+    const ShardRule::Piece piece = stored.held(rank);
+    const at::Tensor expected = whole.narrow(stored.dim, piece.global_begin, piece.size);
+    differing += !same_bits(slice(rank, parameter, what, stored, piece), expected);
+  }
+  return differing;
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,44 @@
+// A real micro-batch of a planned workload, for the tests that compare plan/ with what happens.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/plan/workload.h"
+#include "tests/support/cases.h"
+
+namespace shardwise::plan {
+
+/// How a workload runs: its element type, and whether dropout is on.
+struct PlannedRun {
+  Workload workload;
+  double dropout = 0;
+
+  at::ScalarType dtype() const;
+  testing::Stream stream() const;
+  testing::Path path() const;
+  std::string name() const;
+};
+
+/// TP, TP+SP × in place, kept, gathered again × MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads × fp32
+/// with dropout, bf16, fp64 with a sequence shorter than the ranks. Sequence, ffn and vocabulary are primes.
+std::vector<PlannedRun> runs(int ranks);
+
+/// The model of a run, with weights drawn and gradients zeroed.
+class RunningModel {
+ public:
+  RunningModel(const PlannedRun& run, const comm::Group& group);
+
+  /// One forward; the graph hangs on the loss.
+  at::Tensor forward() const;
+  const model::LlamaWeights& weights() const { return weights_; }
+  /// The one that the step uses: its counters are those of this run.
+  const comm::Group& group() const { return step_.group; }
+
+ private:
+  PlannedRun run_;
+  model::LlamaWeights weights_;
+  testing::Batch batch_;
+  nn::Step step_;
+};
+
+}  // namespace shardwise::plan

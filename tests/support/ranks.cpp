@@ -1,0 +1,97 @@
+#include "tests/support/ranks.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shardwise/comm/shm/shm.h"
+
+namespace shardwise::testing {
+namespace {
+
+using Body = std::function<void(comm::Group)>;
+
+class Ranks {
+ public:
+  explicit Ranks(int size) : turn_(size + 1) {
+    for (int rank = 0; rank < size; ++rank) threads_.emplace_back([this, rank, size] { serve(rank, size); });
+  }
+  ~Ranks() {
+    body_ = nullptr;
+    turn_.arrive_and_wait();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void run(const Body& body) {
+    body_ = &body;
+    turn_.arrive_and_wait();
+    turn_.arrive_and_wait();
+    if (first_error_) {
+      ++job_;
+      std::rethrow_exception(std::exchange(first_error_, nullptr));
+    }
+  }
+
+ private:
+  void serve(int rank, int size) {
+    at::set_num_threads(1);
+    comm::Group group;
+    int connected = -1;
+    for (turn_.arrive_and_wait(); body_ != nullptr; turn_.arrive_and_wait()) {
+      try {
+        if (std::exchange(connected, job_) != job_) group = connect(rank, size);
+        call(group);
+      } catch (const std::exception& error) {
+        fail(error, group);
+      }
+      turn_.arrive_and_wait();
+    }
+  }
+
+  comm::Group connect(int rank, int size) const {
+    comm::shm::Options options(
+        "test-" + std::to_string(getpid()) + "-" + std::to_string(size) + "-" + std::to_string(job_), rank,
+        size);
+    options.timeout = std::chrono::seconds(60);
+    return comm::shm::connect(options);
+  }
+
+  void call(const comm::Group& group) const {
+    if (group.has_symmetric()) group.symmetric()->reset_peak();
+    (*body_)(group.with_new_counters());
+    if (::testing::Test::HasFatalFailure()) throw std::runtime_error("a rank's test assertion failed");
+    group.barrier();
+  }
+
+  void fail(const std::exception& error, const comm::Group& group) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!first_error_) first_error_ = std::current_exception();
+    }
+    group.abort(error.what());
+  }
+
+  std::barrier<> turn_;  // of the ranks and the caller: before a body, and after
+  const Body* body_ = nullptr;
+  int job_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr first_error_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+void on_ranks(int ranks, const Body& body) {
+  static std::map<int, Ranks> pools;
+  pools.try_emplace(ranks, ranks).first->second.run(body);
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,62 @@
+// An unsharded Llama from the published formulas in plain ATen operators with ordinary autograd: what the
+// sharded one must equal.
+//
+// It shares no arithmetic with shardwise/: only the dropout masks, which are an input of the function, are
+// those of the unsharded model (that their sites are independent is nn/dropout_test's). Source: Touvron et
+// al. 2023 (Llama); transformers, modeling_llama.py and modeling_rope_utils.py.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shardwise/kernels/random.h"
+#include "shardwise/model/config.h"
+
+namespace shardwise::testing {
+
+/// Whole tensors by Hugging Face name.
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// The shape of every tensor that a checkpoint of this model holds (a tied head is none of its own).
+std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& config);
+
+/// Leaves that require grad, drawn so that activations and gradients are of order one: normal(0,
+/// 1/sqrt(fan_in)), norm weights and biases away from their defaults of one and zero.
+Tensors random_weights(const model::Config& config, uint64_t seed, at::ScalarType dtype);
+
+/// One micro-batch.
+struct Batch {
+  at::Tensor ids;     // [s, b] int64
+  at::Tensor labels;  // [s, b] int64, −100 where none is wanted
+  double valid_tokens;
+};
+
+/// Random ids and labels; every fifth label is ignored, and `valid_tokens` counts more than this batch's, as
+/// if it were one of several.
+Batch random_batch(const model::Config& config, int64_t sequence, int64_t batch, uint64_t seed);
+
+/// What dropout multiplies by at each site, in the order the model draws them: the embedding, then each
+/// layer's two. Shapes: each [s, b, h] of zeros and 1/(1−p); empty when p is 0.
+using Masks = std::vector<at::Tensor>;
+
+/// The masks of the unsharded model.
+Masks dropout_masks(const model::Config& config, int64_t sequence, int64_t batch, double p,
+                    kernels::RandomKey key, at::ScalarType dtype);
+
+struct ReferenceResult {
+  at::Tensor logits;  // [s, b, v]
+  double loss;
+  Tensors gradients;          // by name
+  at::Tensor input_gradient;  // of the embedding's output [s, b, h]
+};
+
+/// Forward and backward in the dtype of `weights`; they accumulate no gradient.
+ReferenceResult reference_step(const model::Config& config, const Tensors& weights, const Batch& batch,
+                               const Masks& masks);
+
+/// Rotary frequencies by their formulas, Llama 3's scaling included.
+std::vector<double> reference_frequencies(const model::Config& config);
+
+}  // namespace shardwise::testing

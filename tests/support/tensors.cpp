@@ -1,0 +1,35 @@
+#include "tests/support/tensors.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <random>
+
+namespace shardwise::testing {
+
+at::Tensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed, at::ScalarType dtype) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  at::Tensor drawn = at::empty(shape, at::kDouble);
+  for (int64_t i = 0; i < drawn.numel(); ++i) drawn.mutable_data_ptr<double>()[i] = normal(random);
+  return drawn.to(dtype);
+}
+
+at::Tensor slice_of(const at::Tensor& whole, const base::Split& split, int64_t dim, int rank) {
+  return whole.narrow(dim, split.range(rank).begin, split.range(rank).size())
+      .clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor slice_of(const at::Tensor& whole, const base::ShardRule& rule, int rank) {
+  if (rule.is_replicated()) return whole.clone();
+  std::vector<at::Tensor> pieces;
+  for (const auto& piece : rule.pieces(rank))
+    pieces.push_back(whole.narrow(rule.dim, piece.global_begin, piece.size));
+  return at::cat(pieces, rule.dim);
+}
+
+double dot(const at::Tensor& a, const at::Tensor& b) {
+  return (a.detach().to(at::kDouble) * b.detach().to(at::kDouble)).sum().item<double>();
+}
+
+}  // namespace shardwise::testing

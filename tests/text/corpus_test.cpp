@@ -1,0 +1,204 @@
+#include "shardwise/text/corpus.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::text {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains, test::error_text;
+
+std::string read(const Corpus& corpus, int64_t offset, int64_t length) {
+  std::string bytes(length, '\0');
+  corpus.read(offset, length, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes;
+}
+
+std::string all(const Corpus& corpus) {
+  return read(corpus, 0, corpus.size());
+}
+
+int64_t descriptors() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+/// Files below `folder` that this process has mapped.
+int64_t maps_below(const std::string& folder) {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += contains(line, folder);
+  return count;
+}
+
+TEST(Corpus, FilesKeepTheirOrder) {
+  const test::TemporaryFolder folder;
+  const Corpus corpus({folder.put("b", "two"), folder.put("a", "one"), folder.put("b", "two")});
+  EXPECT_EQ(corpus.size(), 9);
+  EXPECT_EQ(all(corpus), "twoonetwo");
+}
+
+TEST(Corpus, FoldersAreReadRecursivelyAndSorted) {
+  const test::TemporaryFolder folder;
+  folder.put("b/2", "4");
+  folder.put("b/1", "3");
+  folder.put("a", "1");
+  folder.put("ab/x/y", "2");
+  folder.put("c", "");
+  EXPECT_EQ(all(Corpus({folder.path()})), "1234");
+  EXPECT_EQ(all(Corpus({folder.path() + "/"})), "1234");
+  EXPECT_EQ(Corpus({folder.path()}).file_count(), 4);
+}
+
+TEST(Corpus, HiddenEntriesOfAFolderAreLeftOut) {
+  const test::TemporaryFolder folder;
+  folder.put(".git/objects", "x");
+  folder.put("a", "1");
+  folder.put(".b", "2");
+  EXPECT_EQ(all(Corpus({folder.path()})), "1");
+  EXPECT_EQ(all(Corpus({folder / ".b"})), "2");
+}
+
+TEST(Corpus, LinksToFilesAreReadAndLinksToFoldersLeftOut) {
+  const test::TemporaryFolder folder;
+  folder.put("a/file", "1");
+  fs::create_symlink("file", folder / "a/link");
+  fs::create_directory_symlink("..", folder / "a/up");
+  EXPECT_EQ(all(Corpus({folder / "a"})), "11");
+  EXPECT_EQ(all(Corpus({folder / "a/up/a"})), "11");
+}
+
+TEST(Corpus, AnyBytesAreText) {
+  const test::TemporaryFolder folder;
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  EXPECT_EQ(all(Corpus({folder.put("a", bytes)})), bytes);
+}
+
+TEST(Corpus, ReadsAcrossFiles) {
+  const test::TemporaryFolder folder;
+  std::mt19937 random(7);
+  std::string whole;
+  std::vector<std::string> paths;
+  for (int file = 0; file < 20; ++file) {
+    std::string bytes(random() % 6000, '\0');  // below and above a page
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    paths.push_back(folder.put(std::to_string(file), bytes));
+    whole += bytes;
+  }
+  const Corpus corpus(paths);
+  ASSERT_EQ(corpus.size(), static_cast<int64_t>(whole.size()));
+  for (int i = 0; i < 500; ++i) {
+    const size_t offset = random() % (whole.size() + 1), length = random() % (whole.size() - offset + 1);
+    ASSERT_EQ(read(corpus, offset, length), whole.substr(offset, length)) << offset << " " << length;
+  }
+}
+
+TEST(Corpus, HoldsNoDescriptorsAndFewMaps) {
+  const test::TemporaryFolder folder;
+  const int64_t files = static_cast<int64_t>(Corpus::kMostMaps) + 50;
+  fs::create_directory(folder / "many");
+  for (int64_t i = 0; i < files; ++i)
+    std::ofstream(folder / ("many/" + std::to_string(100000 + i))) << i % 10;
+  const int64_t before = descriptors();
+  {
+    const Corpus corpus({folder / "many"});
+    EXPECT_EQ(maps_below(folder.path()), 0);
+    for (int round = 0; round < 2; ++round) {
+      const std::string text = all(corpus);
+      for (int64_t i = 0; i < files; ++i) ASSERT_EQ(text[i], static_cast<char>('0' + i % 10)) << i;
+    }
+    EXPECT_EQ(maps_below(folder.path()), static_cast<int64_t>(Corpus::kMostMaps));
+    EXPECT_EQ(descriptors(), before);
+  }
+  EXPECT_EQ(maps_below(folder.path()), 0);
+}
+
+TEST(Corpus, KeepsTheMapsReadLast) {
+  const test::TemporaryFolder folder;
+  const int64_t files = static_cast<int64_t>(Corpus::kMostMaps) + 1;
+  fs::create_directory(folder / "many");
+  for (int64_t i = 0; i < files; ++i) std::ofstream(folder / ("many/" + std::to_string(100000 + i))) << "x";
+  const Corpus corpus({folder / "many"});
+  read(corpus, 0, files - 1);
+  read(corpus, 0, 1);          // now the second file is the one read longest ago
+  read(corpus, files - 1, 1);  // and makes room for the last
+  EXPECT_EQ(maps_below("many/100000"), 1);
+  EXPECT_EQ(maps_below("many/100001"), 0);
+  EXPECT_EQ(maps_below("many/" + std::to_string(100000 + files - 1)), 1);
+}
+
+TEST(Corpus, ThreadsMayShareIt) {
+  const test::TemporaryFolder folder;
+  std::string expected;
+  for (int i = 0; i < 100; ++i) {
+    const std::string bytes(10, static_cast<char>('a' + i % 26));
+    folder.put(std::to_string(100 + i), bytes);
+    expected += bytes;
+  }
+  const Corpus corpus({folder.path()});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const int64_t offset = (i * 37 + t * 11) % 900;
+        wrong[t] += read(corpus, offset, 100) != expected.substr(offset, 100);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
+TEST(Corpus, RefusesPathsThatAreNoText) {
+  const test::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  folder.put("sub/a", "x");
+  fs::create_symlink("nowhere", folder / "sub/dangling");
+  for (const std::string name : {"missing", "fifo", "sub"}) {
+    EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / name}); }), folder / name);
+  }
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / "sub"}); }), folder / "sub/dangling");
+  EXPECT_PRED2(contains, error_text([] { Corpus corpus({}); }), "at least one file or folder");
+}
+
+TEST(Corpus, RefusesPathsWithoutAByte) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder / "empty/sub");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / "empty"}); }),
+               "must hold at least one byte");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder.put("none", "")}); }), folder / "none");
+}
+
+TEST(Corpus, RefusesToReadOutside) {
+  const test::TemporaryFolder folder;
+  const Corpus corpus({folder.put("a", "abc")});
+  EXPECT_EQ(read(corpus, 3, 0), "");
+  for (const auto& [offset, length] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {3, 1}, {-1, 1}, {4, 0}}) {
+    uint8_t bytes[4];
+    EXPECT_PRED2(contains, error_text([&] { corpus.read(offset, length, bytes); }), "within its 3 bytes");
+  }
+  uint8_t byte;
+  EXPECT_PRED2(contains, error_text([&] { corpus.read(1, INT64_MAX, &byte); }), "within its 3 bytes");
+}
+
+TEST(Corpus, AFileThatChangedIsNamed) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.put("a", "abc");
+  const Corpus corpus({path});
+  folder.put("a", "ab");
+  EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
+}
+
+}  // namespace
+}  // namespace shardwise::text

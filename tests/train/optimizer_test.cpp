@@ -1,0 +1,126 @@
+#include "shardwise/train/optimizer.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace shardwise::train {
+namespace {
+
+using at::Tensor;
+using parallel::ParameterPtr;
+
+constexpr AdamWOptions kOptions{.beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.25};
+
+ParameterPtr make_parameter(std::vector<int64_t> shape, at::ScalarType dtype) {
+  auto parameter = parallel::make_parameter("p", std::move(shape), base::ShardRule::replicated(),
+                                            parallel::Init::constant(0), comm::Group(), dtype);
+  parallel::zero_grad_(*parameter);
+  return parameter;
+}
+
+double gradient_at(int64_t step, int64_t element) {
+  return std::sin(1.0 + 3.0 * step + 0.7 * element);
+}
+double weight_at(int64_t element) {
+  return 0.5 - 0.3 * element;
+}
+
+void set_weights_(const ParameterPtr& parameter) {
+  const Tensor flat = parameter->value.detach().view({-1});
+  for (int64_t i = 0; i < flat.numel(); ++i) flat[i] = weight_at(i);
+}
+
+void set_gradient_(const ParameterPtr& parameter, int64_t step) {
+  const Tensor flat = parameter->main_grad.view({-1});
+  for (int64_t i = 0; i < flat.numel(); ++i) flat[i] = gradient_at(step, i);
+}
+
+/// Loshchilov & Hutter 2019, algorithm 2, one number at a time.
+double by_hand(double weight, int64_t element, int64_t steps, double learning_rate, double weight_decay) {
+  double m = 0, v = 0;
+  for (int64_t t = 1; t <= steps; ++t) {
+    const double g = gradient_at(t, element);
+    m = kOptions.beta1 * m + (1 - kOptions.beta1) * g;
+    v = kOptions.beta2 * v + (1 - kOptions.beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(kOptions.beta1, t)), v_hat = v / (1 - std::pow(kOptions.beta2, t));
+    weight = weight - learning_rate * weight_decay * weight -
+             learning_rate * m_hat / (std::sqrt(v_hat) + kOptions.eps);
+  }
+  return weight;
+}
+
+void take_steps_(AdamW& optimizer, const ParameterPtr& parameter, int64_t steps) {
+  for (int64_t step = 1; step <= steps; ++step) {
+    set_gradient_(parameter, step);
+    optimizer.step_(step, /*learning_rate=*/0.1);
+  }
+}
+
+void expect_by_hand(const Tensor& weights, double weight_decay, double tolerance) {
+  const Tensor flat = weights.view({-1});
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    EXPECT_NEAR(flat[i].item<double>(), by_hand(weight_at(i), i, 5, 0.1, weight_decay), tolerance) << i;
+  }
+}
+
+nn::Roles roles(const ParameterPtr& parameter) {
+  return {{parameter, nn::WorksOn::own_slice}};
+}
+
+TEST(AdamW, FollowsTheFormulaInFp64) {
+  const ParameterPtr parameter = make_parameter({3, 5}, at::kDouble);
+  set_weights_(parameter);
+  AdamW optimizer(roles(parameter), kOptions);
+  take_steps_(optimizer, parameter, 5);
+  expect_by_hand(parameter->value.detach(), kOptions.weight_decay, 1e-14);
+}
+
+TEST(AdamW, FollowsTheFormulaInFp32) {
+  const ParameterPtr parameter = make_parameter({7, 5}, at::kFloat);
+  set_weights_(parameter);
+  AdamW optimizer(roles(parameter), kOptions);
+  take_steps_(optimizer, parameter, 5);
+  // Five updates of size 0.1 on weights up to 10: a few roundings of 6e-8 each.
+  expect_by_hand(parameter->value.detach(), kOptions.weight_decay, 5e-6);
+}
+
+TEST(AdamW, LeavesTheSizeOfOneDimensionalParametersAlone) {
+  const ParameterPtr parameter = make_parameter({6}, at::kDouble);
+  set_weights_(parameter);
+  AdamW optimizer(roles(parameter), kOptions);
+  take_steps_(optimizer, parameter, 5);
+  expect_by_hand(parameter->value.detach(), /*weight_decay=*/0, 1e-14);
+}
+
+TEST(AdamW, Bf16WeightsAreRoundedFp32Masters) {
+  const ParameterPtr parameter = make_parameter({4, 4}, at::kBFloat16);
+  set_weights_(parameter);
+  AdamW optimizer(roles(parameter), kOptions);
+  const Tensor start = parameter->value.detach().to(at::kDouble).view({-1});
+  take_steps_(optimizer, parameter, 5);
+  const Tensor master = optimizer.state()[0].master;
+  ASSERT_EQ(master.scalar_type(), at::kFloat);
+  for (int64_t i = 0; i < 16; ++i) {
+    EXPECT_NEAR(master.view({-1})[i].item<double>(),
+                by_hand(start[i].item<double>(), i, 5, 0.1, kOptions.weight_decay), 5e-6);
+  }
+  EXPECT_TRUE(parameter->value.detach().equal(master.to(at::kBFloat16)));
+}
+
+TEST(AdamW, Fp32ModelsHaveNoMasters) {
+  const ParameterPtr parameter = make_parameter({2, 2}, at::kFloat);
+  EXPECT_FALSE(AdamW(roles(parameter), kOptions).state()[0].master.defined());
+}
+
+TEST(AdamW, EmptySlicesAreLeftAlone) {
+  const ParameterPtr parameter = make_parameter({0, 5}, at::kFloat);
+  AdamW optimizer(roles(parameter), kOptions);
+  optimizer.step_(1, 0.1);
+  EXPECT_EQ(parameter->value.numel(), 0);
+}
+
+}  // namespace
+}  // namespace shardwise::train

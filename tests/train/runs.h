@@ -1,0 +1,85 @@
+// Small training runs for the tests of train/: a text, a model, and ranks as threads.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "shardwise/model/config.h"
+#include "shardwise/train/loop.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::testing {
+
+using Scratch = test::TemporaryFolder;
+
+/// Bytes with some order to be learnt.
+inline std::string sample_text(size_t bytes = 4000) {
+  std::string text;
+  for (size_t i = 0; text.size() < bytes; ++i)
+    text += "line " + std::to_string(i * i % 97) + " of the text\n";
+  return text.substr(0, bytes);
+}
+
+/// 6 query and 3 KV heads: on 2 ranks the holders of KV head 1 overlap.
+inline model::Config small_config() {
+  model::Config config;
+  config.vocab_size = 259;
+  config.hidden_size = 24;
+  config.intermediate_size = 37;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 4;
+  config.max_position_embeddings = 64;
+  return config;
+}
+
+/// A few steps of the small model on the sample text; nothing is saved.
+inline train::Options small_options(const Scratch& scratch) {
+  train::Options options;
+  options.text = {scratch.put("text", sample_text())};
+  options.model_config = scratch.put("config.json", model::to_json(small_config()));
+  options.seq_len = 11;  // no multiple of 2 or 3 ranks
+  options.batch_size = 2;
+  options.grad_accum = 2;
+  options.steps = 6;
+  options.lr = 1e-2;
+  options.warmup = 2;
+  return options;
+}
+
+struct TestRun {
+  std::vector<train::StepRecord> records;  // rank 0's
+  train::Summary summary;
+  std::vector<double> losses() const {
+    std::vector<double> losses;
+    for (const auto& record : records) losses.push_back(record.loss);
+    return losses;
+  }
+};
+
+inline TestRun run_job(const train::Options& options) {
+  const train::Job job(options);
+  TestRun result;
+  on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
+    const bool keeps = group.rank() == 0;
+    const auto summary = train::run(job, group, [&](const train::StepRecord& record) {
+      if (keeps) result.records.push_back(record);
+    });
+    if (keeps) result.summary = summary;
+  });
+  return result;
+}
+
+/// All within `tolerance` of each other, relative to the reference.
+inline void expect_close(const std::vector<double>& losses, const std::vector<double>& reference,
+                         double tolerance) {
+  ASSERT_EQ(losses.size(), reference.size());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], reference[i], tolerance * reference[i]) << "step " << i + 1;
+  }
+}
+
+}  // namespace shardwise::testing
