@@ -9,7 +9,7 @@
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 #include "shardwise/train/optimizer.h"
 
 namespace {
@@ -38,9 +38,9 @@ at::Tensor random_ids() {
 
 template <nn::ResidualStream Stream>
 void run(const comm::Group& group) {
-  model::LlamaWeights weights(shape(), group, at::kFloat);
+  model::DecoderWeights weights(shape(), group, at::kFloat);
   weights.initialise_(/*seed=*/1);
-  const model::Llama<Stream> llama(weights);
+  const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
   train::AdamW optimizer(weights.roles(), {});
   const at::Tensor ids = random_ids();
@@ -49,7 +49,7 @@ void run(const comm::Group& group) {
   const auto step = [&] {
     for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
     const nn::Step context(group, kLength);
-    const auto loss = llama.loss(ids, ids, kLength * kBatch, context);
+    const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     parallel::sync_gradients_(specs, group);
     const double norm = parallel::gradient_norm(specs, parallel::Norm::two, group);

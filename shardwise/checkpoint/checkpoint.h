@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 
 namespace shardwise::checkpoint {
 
@@ -42,14 +42,14 @@ void check(const std::filesystem::path& folder, bool needs_state);
 
 /// Reads this rank's slices, converting fp32, bf16 and fp16 to the parameters' dtype.
 /// Errors: c10::ValueError naming the tensor and the rule.
-void load_weights(const std::filesystem::path& folder, const model::LlamaWeights& weights);
+void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
 
 /// Reads the optimizer's state into `state` (tensors allocated by the caller); step and sequences are set.
 void load_state(const std::filesystem::path& folder, TrainState& state, const comm::Group& group);
 
 /// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.
-void save(const std::filesystem::path& dir, const model::LlamaWeights& weights, const TrainState& state,
+void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
           int64_t keep);
 
 }  // namespace shardwise::checkpoint

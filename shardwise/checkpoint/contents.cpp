@@ -44,7 +44,7 @@ void append_layer(std::vector<Expected>& list, const model::Config& c, const std
 
 }  // namespace
 
-Entries weight_entries(const model::LlamaWeights& weights) {
+Entries weight_entries(const model::DecoderWeights& weights) {
   Entries entries;
   for (const nn::Role& role : weights.roles()) {
     append_state(entries, *role.parameter, /*what=*/"", role.parameter->value.detach());

@@ -31,7 +31,7 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-Entries weight_entries(const model::LlamaWeights& weights);
+Entries weight_entries(const model::DecoderWeights& weights);
 /// Without the two scalars of the progress.
 Entries state_entries(const std::vector<ParameterState>& parameters);
 

@@ -67,7 +67,7 @@ void check(const std::filesystem::path& folder, bool needs_state) {
   if (needs_state) check_state(folder, config, expected);
 }
 
-void load_weights(const std::filesystem::path& folder, const model::LlamaWeights& weights) {
+void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
   const io::SafetensorsFolder files(folder);
   for (const Entry& entry : weight_entries(weights)) {
     const auto place = files.find(entry.name);

@@ -27,7 +27,7 @@ struct PlannedFile {
   io::Layout layout;
 };
 
-PlannedFile planned_weights(const model::LlamaWeights& weights) {
+PlannedFile planned_weights(const model::DecoderWeights& weights) {
   Entries entries = weight_entries(weights);
   io::Layout layout = plan_weights(entries);
   return {kWeightsFile, std::move(entries), std::move(layout)};
@@ -46,7 +46,7 @@ int64_t writer_id(const comm::Group& group) {
   return id.item<int64_t>();
 }
 
-void create_files(const fs::path& folder, const model::LlamaWeights& weights,
+void create_files(const fs::path& folder, const model::DecoderWeights& weights,
                   const std::vector<PlannedFile>& files) {
   for (const PlannedFile& file : files) io::SafetensorsWriter::create(folder / file.name, file.layout);
   model::Config config = weights.config();
@@ -87,7 +87,7 @@ void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
 
 }  // namespace
 
-void save(const fs::path& dir, const model::LlamaWeights& weights, const TrainState& state, int64_t keep) {
+void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep) {
   const comm::Group& group = weights.group();
   const bool leads = group.rank() == 0;
   const std::string op = "save " + (dir / step_name(state.step)).string();

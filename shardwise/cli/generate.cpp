@@ -93,7 +93,7 @@ std::string generate(const Request& request, const comm::Group& group,
                      const std::function<void(const std::string&)>& on_byte) {
   // fp16 is for storage: its products are slow on CPUs and overflow early.
   const at::ScalarType dtype = request.config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  model::LlamaWeights weights(request.config, group, dtype);
+  model::DecoderWeights weights(request.config, group, dtype);
   checkpoint::load_weights(request.folder, weights);
   std::string text;
   infer::generate(weights, request.prompt, request.max_new_tokens, request.sampling, [&](int64_t id) {

@@ -8,7 +8,7 @@
 
 namespace shardwise::infer {
 
-using model::LlamaWeights;
+using model::DecoderWeights;
 
 namespace {
 
@@ -38,16 +38,16 @@ at::Tensor as_batch(const std::vector<int64_t>& text) {
 }
 
 /// Of the token after `text`: [v], the same bits on every rank.
-at::Tensor next_logits(const LlamaWeights& weights, const std::vector<int64_t>& text) {
+at::Tensor next_logits(const DecoderWeights& weights, const std::vector<int64_t>& text) {
   const nn::Step step(weights.group(), static_cast<int64_t>(text.size()));
-  const at::Tensor logits = model::Llama<nn::Invariant>(weights).logits(as_batch(text), step).local();
+  const at::Tensor logits = model::Decoder<nn::Invariant>(weights).logits(as_batch(text), step).local();
   const at::Tensor last_shard_v = logits.select(0, -1).squeeze(0);
   return weights.group().all_gather(last_shard_v, weights.layout().vocab);
 }
 
 }  // namespace
 
-std::vector<int64_t> generate(const LlamaWeights& weights, const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const DecoderWeights& weights, const std::vector<int64_t>& prompt,
                               int64_t max_new_tokens, const Sampling& sampling, const OnToken& on_token) {
   const at::NoGradGuard no_grad;
   const model::Config& config = weights.config();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shardwise/infer/sampler.h"
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 
 namespace shardwise::infer {
 
@@ -17,7 +17,7 @@ using OnToken = std::function<void(int64_t id)>;
 /// the same. Cost: a forward of the whole text per token; the last position's logits are gathered. Errors:
 /// c10::ValueError when the prompt is empty, holds an id that is none, or the text would outgrow
 /// max_position_embeddings, or for negative numbers; the same on every rank, before any collective.
-std::vector<int64_t> generate(const model::LlamaWeights& weights, const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const model::DecoderWeights& weights, const std::vector<int64_t>& prompt,
                               int64_t max_new_tokens, const Sampling& sampling, const OnToken& on_token = {});
 
 }  // namespace shardwise::infer

@@ -1,7 +1,7 @@
 // What a model is: Hugging Face's config.json, field for field, and the figures that follow from it alone.
 //
 // Names are Hugging Face's so that the file maps one to one. Which tensors a model has and how they are cut
-// is model/llama's; reading and writing the JSON is config_json.cpp's, the named shapes are
+// is model/decoder's; reading and writing the JSON is config_json.cpp's, the named shapes are
 // config_preset.cpp's.
 #pragma once
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 
 namespace shardwise::train {
 
@@ -16,14 +16,14 @@ struct StreamedModel {
 
 /// `weights` must outlive it.
 template <nn::ResidualStream Stream>
-StreamedModel assemble_over(const model::LlamaWeights& weights) {
-  const model::Llama<Stream> llama(weights);
-  return {[llama](const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
-                  const nn::Step& step) { return llama.loss(ids, labels, valid_tokens, step); },
+StreamedModel assemble_over(const model::DecoderWeights& weights) {
+  const model::Decoder<Stream> model(weights);
+  return {[model](const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
+                  const nn::Step& step) { return model.loss(ids, labels, valid_tokens, step); },
           weights.specs<Stream>()};
 }
 
-inline StreamedModel assemble(const model::LlamaWeights& weights, bool sequence_parallel) {
+inline StreamedModel assemble(const model::DecoderWeights& weights, bool sequence_parallel) {
   return sequence_parallel ? assemble_over<nn::Sharded<nn::kSequence>>(weights)
                            : assemble_over<nn::Invariant>(weights);
 }

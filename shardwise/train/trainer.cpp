@@ -36,8 +36,9 @@ Usage usage_since(const comm::Counters& before, const comm::Group& group) {
   return {spent.busy_ns, total.bytes, total.copied_bytes, peak_memory_bytes(group)};
 }
 
-std::unique_ptr<model::LlamaWeights> make_weights(const Job& job, const comm::Group& group) {
-  auto weights = std::make_unique<model::LlamaWeights>(job.config(), group, scalar_type(job.config().dtype));
+std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
+  auto weights =
+      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
   const auto& folder = job.resumed() ? job.resumed() : job.initial();
   if (folder) {
     checkpoint::load_weights(*folder, *weights);

@@ -27,7 +27,7 @@ class Trainer {
   void save(const std::filesystem::path& folder, int64_t keep);
 
   int64_t steps_done() const { return steps_done_; }
-  const model::LlamaWeights& weights() const { return *weights_; }
+  const model::DecoderWeights& weights() const { return *weights_; }
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
@@ -40,7 +40,7 @@ class Trainer {
 
   const Job& job_;
   comm::Group group_;
-  std::unique_ptr<model::LlamaWeights> weights_;
+  std::unique_ptr<model::DecoderWeights> weights_;
   StreamedModel model_;
   AdamW optimizer_;
   Schedule schedule_;

@@ -25,7 +25,7 @@ WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64
 /// A rank's model and optimizer state, with slices of their own.
 struct RankState {
   RankState(const model::Config& config, const comm::Group& group, const WholeState& like);
-  model::LlamaWeights weights;
+  model::DecoderWeights weights;
   checkpoint::TrainState state;
 };
 

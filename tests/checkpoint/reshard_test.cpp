@@ -102,7 +102,7 @@ TEST(LoadWeights, ConvertsToTheModelsDtype) {
     save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
     for (const at::ScalarType wanted : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       on_ranks(2, [&](const comm::Group& group) {
-        const model::LlamaWeights weights(config, group, wanted);
+        const model::DecoderWeights weights(config, group, wanted);
         checkpoint::load_weights(dir / "step-1", weights);
         for_each_stored(weights, [&](size_t i, const model::StoredTensor& tensor) {
           const auto piece = tensor.held(group.rank());
@@ -126,7 +126,7 @@ TEST(ExpectedWeights, AreWhatAModelHolds) {
       std::map<std::string, std::vector<int64_t>> listed;
       for (const auto& [name, shape] : checkpoint::expected_weights(config)) listed[name] = shape;
       EXPECT_EQ(listed, stored_shapes(config));
-      const model::LlamaWeights weights(config, comm::Group(), at::kFloat);
+      const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
       std::map<std::string, std::vector<int64_t>> held;
       for_each_stored(weights,
                       [&](size_t, const model::StoredTensor& stored) { held[stored.name] = stored.shape; });

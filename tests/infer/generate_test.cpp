@@ -54,7 +54,7 @@ std::vector<Ids> generated(const model::Config& config, const Tensors& whole, co
                            int64_t count, const infer::Sampling& sampling, int ranks) {
   std::vector<Ids> results(ranks);
   on_ranks(ranks, [&](const comm::Group& group) {
-    const model::LlamaWeights weights(config, group, at::kDouble);
+    const model::DecoderWeights weights(config, group, at::kDouble);
     load_slices_(weights, whole);
     Ids shown;
     results[group.rank()] =
@@ -97,7 +97,7 @@ TEST_P(Generate, EndsWithATokenThatEndsTexts) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Generate, ::testing::Values(1, 2, 3, 4));
 
 TEST(GenerateErrors, NameTheValueAndTheRule) {
-  const model::LlamaWeights weights(small_config(), comm::Group(), at::kDouble);
+  const model::DecoderWeights weights(small_config(), comm::Group(), at::kDouble);
   const auto said = [&](const Ids& prompt, int64_t count, const infer::Sampling& sampling) {
     return test::error_text([&] { infer::generate(weights, prompt, count, sampling); });
   };
@@ -112,7 +112,7 @@ TEST(GenerateErrors, NameTheValueAndTheRule) {
 }
 
 TEST(GenerateErrors, NoneForNothingToDo) {
-  const model::LlamaWeights weights(small_config(), comm::Group(), at::kDouble);
+  const model::DecoderWeights weights(small_config(), comm::Group(), at::kDouble);
   EXPECT_EQ(infer::generate(weights, {1}, 0, {}), Ids{});
 }
 

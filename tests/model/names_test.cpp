@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 #include "tests/support/reference.h"
 
 namespace shardwise::model {
@@ -65,7 +65,7 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
     config.num_hidden_layers = 2;
     config.tie_word_embeddings = is_tied;
     config.attention_bias = config.mlp_bias = true;
-    const LlamaWeights weights(config, comm::Group(), at::kFloat);
+    const DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::map<std::string, std::vector<int64_t>> shapes;
     for (const nn::Role& role : weights.roles()) {
       for (const StoredTensor& stored : stored_tensors(*role.parameter)) shapes[stored.name] = stored.shape;

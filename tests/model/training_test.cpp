@@ -60,7 +60,7 @@ History reference_run(const model::Config& config) {
 
 // Whole weights, every rank the share of it that it checks: throws when one rank's replica of an element
 // differs from another's.
-Tensors share_of_weights(const model::LlamaWeights& weights, Board& board) {
+Tensors share_of_weights(const model::DecoderWeights& weights, Board& board) {
   board.publish(weights);
   Tensors whole;
   int next = 0;
@@ -78,7 +78,7 @@ Tensors share_of_weights(const model::LlamaWeights& weights, Board& board) {
 Tensors sharded_run(const model::Config& config, const Tensors& initial, at::ScalarType dtype, Stream stream,
                     const comm::Group& group, Board& board,
                     const std::function<void(int64_t step, double loss, double norm)>& check) {
-  model::LlamaWeights weights(config, group, dtype);
+  model::DecoderWeights weights(config, group, dtype);
   load_slices_(weights, initial);
   train::AdamW optimizer(weights.roles(), train::AdamWOptions{0.9, 0.95, 1e-8, 0.1});
   Tensors share;

@@ -75,7 +75,7 @@ Caught check_on_rank(const Prepared& prepared, const Way& way, const comm::Group
   for (const Distance& distance : distances(prepared, way, group, board)) {
     if (!(distance.error <= 1e-10)) caught[part_of(distance)] = true;
   }
-  model::LlamaWeights weights(prepared.problem.config(), group, at::kDouble);
+  model::DecoderWeights weights(prepared.problem.config(), group, at::kDouble);
   load_slices_(weights, prepared.weights);
   zero_gradients_(weights);
   const nn::Step step =

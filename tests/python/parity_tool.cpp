@@ -48,9 +48,9 @@ at::Tensor read_ids(const std::string& path) {
 }
 
 template <nn::ResidualStream Stream>
-at::Tensor whole_logits(const model::LlamaWeights& weights, const at::Tensor& ids) {
+at::Tensor whole_logits(const model::DecoderWeights& weights, const at::Tensor& ids) {
   const nn::Step step(weights.group(), ids.size(0));
-  const at::Tensor shard_v = model::Llama<Stream>(weights).logits(ids, step).local();
+  const at::Tensor shard_v = model::Decoder<Stream>(weights).logits(ids, step).local();
   return weights.group().all_gather(shard_v, weights.layout().vocab, /*dim=*/-1);
 }
 
@@ -62,7 +62,7 @@ void logits(const std::string& folder, const std::string& ids_path, const std::s
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const at::NoGradGuard no_grad;
-      model::LlamaWeights weights(config, group, at::kFloat);
+      model::DecoderWeights weights(config, group, at::kFloat);
       checkpoint::load_weights(folder, weights);
       const at::Tensor tp = whole_logits<nn::Invariant>(weights, ids);
       const at::Tensor sp = whole_logits<nn::Sharded<nn::kSequence>>(weights, ids);

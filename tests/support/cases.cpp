@@ -13,7 +13,7 @@
 namespace shardwise::testing {
 
 using base::ShardRule;
-using model::LlamaWeights;
+using model::DecoderWeights;
 using model::StoredTensor;
 using nn::Invariant;
 using nn::kSequence;
@@ -45,8 +45,8 @@ torch::autograd::Node* find_node(torch::autograd::Node* from, const std::string&
 }
 
 template <nn::ResidualStream S>
-StepResult run(const LlamaWeights& weights, const Batch& batch, const nn::Step& step) {
-  const model::Llama<S> model(weights);
+StepResult run(const DecoderWeights& weights, const Batch& batch, const nn::Step& step) {
+  const model::Decoder<S> model(weights);
   const at::Tensor loss = model.loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
   StepResult result{loss.item<double>(), {}};
   torch::autograd::Node* lookup = find_node(loss.grad_fn().get(), "::Lookup");  // nn/embedding's
@@ -62,14 +62,14 @@ comm::Group on_path(const comm::Group& group, Path path) {
   return path == Path::symmetric ? group : group.without_symmetric();
 }
 
-void for_each_stored(const LlamaWeights& weights,
+void for_each_stored(const DecoderWeights& weights,
                      const std::function<void(size_t, const StoredTensor&)>& visit) {
   for (size_t i = 0; i < weights.roles().size(); ++i) {
     for (const StoredTensor& stored : model::stored_tensors(*weights.roles()[i].parameter)) visit(i, stored);
   }
 }
 
-void load_slices_(const LlamaWeights& weights, const Tensors& whole) {
+void load_slices_(const DecoderWeights& weights, const Tensors& whole) {
   const at::NoGradGuard no_grad;
   for_each_stored(weights, [&](size_t i, const StoredTensor& stored) {
     const ShardRule::Piece piece = stored.held(weights.group().rank());
@@ -90,21 +90,21 @@ nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernel
   return step;
 }
 
-StepResult forward_backward(const LlamaWeights& weights, Stream stream, const Batch& batch,
+StepResult forward_backward(const DecoderWeights& weights, Stream stream, const Batch& batch,
                             const nn::Step& step) {
   return stream == Stream::tp ? run<Invariant>(weights, batch, step)
                               : run<Sharded<kSequence>>(weights, batch, step);
 }
 
-parallel::ParamSpecs specs_of(const LlamaWeights& weights, Stream stream) {
+parallel::ParamSpecs specs_of(const DecoderWeights& weights, Stream stream) {
   return stream == Stream::tp ? weights.specs<Invariant>() : weights.specs<Sharded<kSequence>>();
 }
 
-void zero_gradients_(const LlamaWeights& weights) {
+void zero_gradients_(const DecoderWeights& weights) {
   for (const nn::Role& role : weights.roles()) parallel::zero_grad_(*role.parameter);
 }
 
-void Board::publish(const LlamaWeights& weights) {
+void Board::publish(const DecoderWeights& weights) {
   auto& own = parameters_.at(weights.group().rank());
   own.clear();
   for (const nn::Role& role : weights.roles()) own.push_back(role.parameter);

@@ -3,7 +3,7 @@
 #pragma once
 #include <functional>
 
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 #include "shardwise/model/names.h"
 #include "tests/support/reference.h"
 
@@ -17,11 +17,11 @@ enum class Path { symmetric, keep, again };
 comm::Group on_path(const comm::Group& group, Path path);
 
 /// Calls `visit(parameter, stored)` for every tensor that a checkpoint holds, in a fixed order.
-void for_each_stored(const model::LlamaWeights& weights,
+void for_each_stored(const model::DecoderWeights& weights,
                      const std::function<void(size_t parameter, const model::StoredTensor&)>& visit);
 
 /// Fills every local slice with its part of the whole tensors.
-void load_slices_(const model::LlamaWeights& weights, const Tensors& whole);
+void load_slices_(const model::DecoderWeights& weights, const Tensors& whole);
 
 /// The step that a training loop would make for this micro-batch.
 nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernels::RandomKey key,
@@ -33,11 +33,11 @@ struct StepResult {
 };
 
 /// Forward and backward, adding to main_grad; gradients are not yet synchronised.
-StepResult forward_backward(const model::LlamaWeights& weights, Stream stream, const Batch& batch,
+StepResult forward_backward(const model::DecoderWeights& weights, Stream stream, const Batch& batch,
                             const nn::Step& step);
 
-parallel::ParamSpecs specs_of(const model::LlamaWeights& weights, Stream stream);
-void zero_gradients_(const model::LlamaWeights& weights);
+parallel::ParamSpecs specs_of(const model::DecoderWeights& weights, Stream stream);
+void zero_gradients_(const model::DecoderWeights& weights);
 
 /// What the ranks (threads of this process) hold, for each of them to look at between `publish` and
 /// `retract`.
@@ -46,7 +46,7 @@ class Board {
   explicit Board(int ranks) : parameters_(ranks) {}
 
   /// Collective.
-  void publish(const model::LlamaWeights& weights);
+  void publish(const model::DecoderWeights& weights);
   /// Collective.
   void retract(const comm::Group& group) { group.barrier(); }
 

@@ -121,7 +121,7 @@ std::vector<Distance> distances(const Prepared& prepared, const Way& way, const 
   const Problem& problem = prepared.problem;
   const ReferenceResult& expected = prepared.expected;
   const at::ScalarType dtype = prepared.weights.begin()->second.scalar_type();
-  model::LlamaWeights weights(problem.config(), group, dtype);
+  model::DecoderWeights weights(problem.config(), group, dtype);
   load_slices_(weights, prepared.weights);
   zero_gradients_(weights);
   const nn::Step step = make_step(group, way.path, problem.sequence, prepared.key, problem.dropout);

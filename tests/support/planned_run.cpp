@@ -98,8 +98,8 @@ at::Tensor RunningModel::forward() const {
   const auto loss = [&](const auto& model) {
     return model.loss(batch_.ids, batch_.labels, batch_.valid_tokens, step_).local();
   };
-  if (run_.workload.stream == Stream::tp) return loss(model::Llama<nn::Invariant>(weights_));
-  return loss(model::Llama<nn::Sharded<nn::kSequence>>(weights_));
+  if (run_.workload.stream == Stream::tp) return loss(model::Decoder<nn::Invariant>(weights_));
+  return loss(model::Decoder<nn::Sharded<nn::kSequence>>(weights_));
 }
 
 }  // namespace shardwise::plan

@@ -30,13 +30,13 @@ class RunningModel {
 
   /// One forward; the graph hangs on the loss.
   at::Tensor forward() const;
-  const model::LlamaWeights& weights() const { return weights_; }
+  const model::DecoderWeights& weights() const { return weights_; }
   /// The one that the step uses: its counters are those of this run.
   const comm::Group& group() const { return step_.group; }
 
  private:
   PlannedRun run_;
-  model::LlamaWeights weights_;
+  model::DecoderWeights weights_;
   testing::Batch batch_;
   nn::Step step_;
 };

@@ -1,4 +1,4 @@
-// The Llama family: weights once, and an assembly over them per residual stream.
+// A decoder-only Transformer: weights once, and an assembly over them per residual stream.
 #pragma once
 #include <vector>
 
@@ -11,11 +11,11 @@
 namespace shardwise::model {
 
 /// One rank's slices of all weights. The same object serves every stream.
-class LlamaWeights {
+class DecoderWeights {
  public:
   /// Allocates, uninitialised: fill with `initialise_` or a checkpoint.
-  LlamaWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
-  LlamaWeights(const LlamaWeights&) = delete;
+  DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
+  DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, the same at every tp size: normal(0, initializer_range), the two
   /// projections into the stream scaled by 1/sqrt(2·layers), norms one, biases zero.
@@ -34,7 +34,7 @@ class LlamaWeights {
 
  private:
   template <nn::ResidualStream>
-  friend class Llama;
+  friend class Decoder;
   Config config_;
   comm::Group group_;
   Layout layout_;
@@ -46,10 +46,10 @@ class LlamaWeights {
 };
 
 template <nn::ResidualStream Stream>
-class Llama {
+class Decoder {
  public:
   /// `weights` outlives this.
-  explicit Llama(const LlamaWeights& weights) : weights_(weights) {}
+  explicit Decoder(const DecoderWeights& weights) : weights_(weights) {}
 
   /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
@@ -59,10 +59,10 @@ class Llama {
                                  const nn::Step& step) const;
 
  private:
-  const LlamaWeights& weights_;
+  const DecoderWeights& weights_;
 };
 
-extern template class Llama<nn::Invariant>;
-extern template class Llama<nn::Sharded<nn::kSequence>>;
+extern template class Decoder<nn::Invariant>;
+extern template class Decoder<nn::Sharded<nn::kSequence>>;
 
 }  // namespace shardwise::model

@@ -1,6 +1,6 @@
 // What the grid leaves out: initialisation, inference, accumulation over micro-batches, empty shards,
 // refusals.
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using nn::Sharded;
 
 const Problem kProblem{{"6 over 3", 6, 3}, 17, 5, 32, 0.0, /*is_tied=*/false};
 
-Tensors assembled(const model::LlamaWeights& weights, Board& board, Board::What what) {
+Tensors assembled(const model::DecoderWeights& weights, Board& board, Board::What what) {
   board.publish(weights);
   Tensors whole;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
@@ -36,12 +36,12 @@ Tensors assembled(const model::LlamaWeights& weights, Board& board, Board::What 
 }
 
 Tensors initialised(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
-  model::LlamaWeights weights(config, group, at::kFloat);
+  model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialise_(seed);
   return assembled(weights, board, Board::What::value);
 }
 
-TEST(LlamaWeights, AreInitialisedAlikeAtEveryTpSize) {
+TEST(DecoderWeights, AreInitialisedAlikeAtEveryTpSize) {
   const model::Config config = kProblem.config();
   Board alone(1);
   const Tensors expected = initialised(config, comm::Group(), alone, 3);
@@ -56,7 +56,7 @@ TEST(LlamaWeights, AreInitialisedAlikeAtEveryTpSize) {
   }
 }
 
-TEST(LlamaWeights, AreInitialisedAsTheirDocSays) {
+TEST(DecoderWeights, AreInitialisedAsTheirDocSays) {
   model::Config config = kProblem.config();
   config.hidden_size = 128;
   config.initializer_range = 0.05;
@@ -79,12 +79,12 @@ TEST(LlamaWeights, AreInitialisedAsTheirDocSays) {
   }
 }
 
-TEST(LlamaWeights, HoldEveryParameterOnce) {
+TEST(DecoderWeights, HoldEveryParameterOnce) {
   for (const bool is_tied : {false, true}) {
     Problem problem = kProblem;
     problem.is_tied = is_tied;
     const model::Config config = problem.config();
-    const model::LlamaWeights weights(config, comm::Group(), at::kFloat);
+    const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::set<std::string> names;
     int64_t numel = 0;
     for (const nn::Role& role : weights.roles()) {
@@ -95,7 +95,7 @@ TEST(LlamaWeights, HoldEveryParameterOnce) {
   }
 }
 
-TEST(LlamaWeights, RefuseMoreRanksThanQueryHeads) {
+TEST(DecoderWeights, RefuseMoreRanksThanQueryHeads) {
   model::Config config = kProblem.config();
   for (const auto& [heads, kv_heads] : {std::pair(1, 1), {2, 1}, {3, 3}}) {
     config.num_attention_heads = heads;
@@ -104,13 +104,13 @@ TEST(LlamaWeights, RefuseMoreRanksThanQueryHeads) {
     EXPECT_THROW(model::make_layout(config, heads + 1), c10::ValueError);
     EXPECT_THROW(model::make_layout(config, 0), c10::ValueError);
     on_ranks(4, [&](const comm::Group& group) {
-      EXPECT_THROW(model::LlamaWeights(config, group, at::kFloat), c10::ValueError) << heads;
+      EXPECT_THROW(model::DecoderWeights(config, group, at::kFloat), c10::ValueError) << heads;
     });
   }
 }
 
 // Fewer vocabulary rows, ffn columns and positions than ranks.
-TEST(Llama, TakesEmptyShards) {
+TEST(Decoder, TakesEmptyShards) {
   Problem problem{{"MHA", 4, 4}, 3, 2, 3, 0.1, /*is_tied=*/true};
   for (const bool is_tied : {false, true}) {
     problem.is_tied = is_tied;
@@ -127,9 +127,9 @@ TEST(Llama, TakesEmptyShards) {
 }
 
 template <nn::ResidualStream Stream>
-void check_logits(const model::LlamaWeights& weights, const Prepared& prepared, const comm::Group& group) {
+void check_logits(const model::DecoderWeights& weights, const Prepared& prepared, const comm::Group& group) {
   const nn::Step step(group, prepared.problem.sequence);
-  const model::Llama<Stream> model(weights);
+  const model::Decoder<Stream> model(weights);
   const Tensor with = model.logits(prepared.batch.ids, step).local();
   const at::NoGradGuard no_grad;
   const Tensor without = model.logits(prepared.batch.ids, step).local();
@@ -142,12 +142,12 @@ void check_logits(const model::LlamaWeights& weights, const Prepared& prepared, 
   EXPECT_NEAR(loss.item<double>(), prepared.expected.loss, 1e-12);
 }
 
-TEST(Llama, LogitsWithoutGradientsAreThoseOfTraining) {
+TEST(Decoder, LogitsWithoutGradientsAreThoseOfTraining) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](const comm::Group& ranks_group) {
       for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric()}) {
-        model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+        model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
         load_slices_(weights, prepared.weights);
         check_logits<Invariant>(weights, prepared, group);
         check_logits<Sharded<kSequence>>(weights, prepared, group);
@@ -157,7 +157,7 @@ TEST(Llama, LogitsWithoutGradientsAreThoseOfTraining) {
 }
 
 // Gradients of micro-batches add up in main_grad, whatever the sequence length of each.
-TEST(Llama, MicroBatchesAccumulate) {
+TEST(Decoder, MicroBatchesAccumulate) {
   Problem longer = kProblem;
   longer.sequence = 7;
   const Prepared first = prepare(kProblem, at::kDouble), second = prepare(longer, at::kDouble);
@@ -166,7 +166,7 @@ TEST(Llama, MicroBatchesAccumulate) {
   for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
     Board board(3);
     on_ranks(3, [&](const comm::Group& group) {
-      model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+      model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
       load_slices_(weights, first.weights);
       zero_gradients_(weights);
       const auto key = kernels::RandomKey::of(0);
@@ -182,15 +182,15 @@ TEST(Llama, MicroBatchesAccumulate) {
   }
 }
 
-TEST(Llama, VerifyFindsARankWithOtherWeights) {
+TEST(Decoder, VerifyFindsARankWithOtherWeights) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   on_ranks(2, [&](const comm::Group& group) {
-    model::LlamaWeights weights(kProblem.config(), group, at::kDouble);
+    model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
     load_slices_(weights, prepared.weights);
     nn::Step step(group, kProblem.sequence);
     step.verify = parallel::Verify::on;
     const at::NoGradGuard no_grad;
-    const model::Llama<Invariant> model(weights);
+    const model::Decoder<Invariant> model(weights);
     EXPECT_NO_THROW(model.logits(prepared.batch.ids, step));
     for (const nn::Role& role : weights.roles()) {
       if (role.parameter->name == "model.layers.0.input_layernorm.weight")

@@ -1,6 +1,6 @@
-// How a Llama is put together: embedding, blocks, norm, head. The stream's type is the only mention of
+// How a decoder is put together: embedding, blocks, norm, head. The stream's type is the only mention of
 // parallelism.
-#include "shardwise/model/llama.h"
+#include "shardwise/model/decoder.h"
 
 #include <cmath>
 
@@ -78,7 +78,7 @@ ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedd
 
 }  // namespace
 
-LlamaWeights::LlamaWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
+DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
     : config_(config),
       group_(group),
       layout_(make_layout(config, group.size())),
@@ -94,14 +94,14 @@ LlamaWeights::LlamaWeights(const Config& config, const comm::Group& group, at::S
   if (!config.tie_word_embeddings) head_.append_roles(roles_);
 }
 
-void LlamaWeights::initialise_(uint64_t seed) {
+void DecoderWeights::initialise_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
   for (const nn::Role& role : roles_) parallel::initialise_(*role.parameter, key, group_);
 }
 
 template <nn::ResidualStream Stream>
-nn::Placed<nn::Sharded<nn::kFeature>> Llama<Stream>::logits(const at::Tensor& ids,
-                                                            const nn::Step& step) const {
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
+                                                              const nn::Step& step) const {
   const auto& w = weights_;
   auto x =
       nn::dropout(w.embedding_.template to<Stream>(ids, step), step, {/*layer=*/-1, nn::Place::embedding});
@@ -110,12 +110,12 @@ nn::Placed<nn::Sharded<nn::kFeature>> Llama<Stream>::logits(const at::Tensor& id
 }
 
 template <nn::ResidualStream Stream>
-nn::Placed<nn::Invariant> Llama<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
-                                              double valid_tokens, const nn::Step& step) const {
+nn::Placed<nn::Invariant> Decoder<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
+                                                double valid_tokens, const nn::Step& step) const {
   return nn::cross_entropy(logits(ids, step), labels, weights_.layout_.vocab, valid_tokens, step);
 }
 
-template class Llama<nn::Invariant>;
-template class Llama<nn::Sharded<nn::kSequence>>;
+template class Decoder<nn::Invariant>;
+template class Decoder<nn::Sharded<nn::kSequence>>;
 
 }  // namespace shardwise::model
