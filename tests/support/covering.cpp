@@ -1,0 +1,161 @@
+#include "tests/support/covering.h"
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+
+namespace shardwise::testing {
+namespace {
+
+// Of as many candidates the best is taken; more bring hardly smaller coverings.
+constexpr int kCandidates = 8;
+
+// std::uniform_int_distribution and std::shuffle differ from library to library.
+size_t below(size_t bound, std::mt19937_64& random) {
+  return random() % bound;
+}
+
+template <typename T>
+void shuffle(std::vector<T>& values, std::mt19937_64& random) {
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[below(i, random)]);
+}
+
+// Some dimensions, and which combinations of their values are still to be shown.
+struct Meeting {
+  std::vector<size_t> dimensions;
+  std::vector<bool> missing;  // by position
+
+  // Where the values of these dimensions lie in `missing`; none when one is unset.
+  std::optional<size_t> position(const Combination& combination, const Space& space) const {
+    size_t position = 0;
+    for (const size_t dimension : dimensions) {
+      if (combination[dimension] == kUnset) return std::nullopt;
+      position = position * space.values(dimension) + combination[dimension];
+    }
+    return position;
+  }
+
+  // The values at `position`, all others unset.
+  Combination at(size_t position, const Space& space) const {
+    Combination partial(space.dimensions(), kUnset);
+    for (auto d = dimensions.rbegin(); d != dimensions.rend(); ++d) {
+      partial[*d] = static_cast<int>(position % space.values(*d));
+      position /= space.values(*d);
+    }
+    return partial;
+  }
+};
+
+std::vector<std::vector<size_t>> subsets(size_t of, size_t size, size_t first = 0) {
+  if (size == 0) return {{}};
+  std::vector<std::vector<size_t>> result;
+  for (size_t chosen = first; chosen + size <= of; ++chosen) {
+    for (std::vector<size_t>& rest : subsets(of, size - 1, chosen + 1)) {
+      rest.insert(rest.begin(), chosen);
+      result.push_back(std::move(rest));
+    }
+  }
+  return result;
+}
+
+class Greedy {
+ public:
+  Greedy(const Space& space, int strength, uint64_t seed)
+      : space_(space), random_(seed), of_(space.dimensions()) {
+    for (std::vector<size_t>& dimensions : subsets(space.dimensions(), strength)) {
+      for (const size_t dimension : dimensions) of_[dimension].push_back(meetings_.size());
+      add_meeting_(std::move(dimensions));
+    }
+  }
+
+  std::vector<Combination> run() {
+    std::vector<Combination> covering;
+    while (const auto start = something_missing()) {
+      Combination best;
+      size_t most = 0;
+      for (int i = 0; i < kCandidates; ++i) {
+        Combination candidate = grown(*start);
+        const size_t shown = count_missing(candidate);
+        if (shown > most) best = std::move(candidate), most = shown;
+      }
+      mark_shown_(best);
+      covering.push_back(std::move(best));
+    }
+    return covering;
+  }
+
+ private:
+  // What cannot be completed need not be shown.
+  void add_meeting_(std::vector<size_t> dimensions) {
+    size_t size = 1;
+    for (const size_t dimension : dimensions) size *= space_.values(dimension);
+    Meeting meeting{std::move(dimensions), std::vector<bool>(size)};
+    for (size_t i = 0; i < size; ++i) {
+      meeting.missing[i] = space_.completed(meeting.at(i, space_)).has_value();
+    }
+    meetings_.push_back(std::move(meeting));
+  }
+
+  std::optional<Combination> something_missing() {
+    const size_t first = meetings_.empty() ? 0 : below(meetings_.size(), random_);
+    for (size_t i = 0; i < meetings_.size(); ++i) {
+      const Meeting& meeting = meetings_[(first + i) % meetings_.size()];
+      const auto found = std::find(meeting.missing.begin(), meeting.missing.end(), true);
+      if (found != meeting.missing.end()) return meeting.at(found - meeting.missing.begin(), space_);
+    }
+    return std::nullopt;
+  }
+
+  bool is_missing(const Meeting& meeting, const Combination& combination) const {
+    const auto position = meeting.position(combination, space_);
+    return position && meeting.missing[*position];
+  }
+
+  // Sets the other dimensions in a random order, each to the value that shows most of what is missing.
+  Combination grown(Combination partial) {
+    std::vector<size_t> open;
+    for (size_t d = 0; d < partial.size(); ++d) {
+      if (partial[d] == kUnset) open.push_back(d);
+    }
+    shuffle(open, random_);
+    for (const size_t dimension : open) partial[dimension] = best_value(partial, dimension);
+    return partial;
+  }
+
+  int best_value(Combination partial, size_t dimension) {
+    std::vector<int> best;
+    size_t most = 0;
+    for (partial[dimension] = 0; partial[dimension] < space_.values(dimension); ++partial[dimension]) {
+      if (!space_.completed(partial)) continue;
+      size_t shown = 0;
+      for (const size_t meeting : of_[dimension]) shown += is_missing(meetings_[meeting], partial);
+      if (best.empty() || shown > most) best.clear(), most = shown;
+      if (shown == most) best.push_back(partial[dimension]);
+    }
+    return best.at(below(best.size(), random_));
+  }
+
+  size_t count_missing(const Combination& combination) const {
+    return std::count_if(meetings_.begin(), meetings_.end(),
+                         [&](const Meeting& meeting) { return is_missing(meeting, combination); });
+  }
+
+  void mark_shown_(const Combination& combination) {
+    for (Meeting& meeting : meetings_) meeting.missing[*meeting.position(combination, space_)] = false;
+  }
+
+  const Space& space_;
+  std::mt19937_64 random_;
+  std::vector<Meeting> meetings_;
+  std::vector<std::vector<size_t>> of_;  // the meetings of each dimension
+};
+
+}  // namespace
+
+std::vector<Combination> covering(const Space& space, int strength, uint64_t seed) {
+  if (strength < 1 || static_cast<size_t>(strength) > space.dimensions())
+    throw std::out_of_range("covering: strength must lie between 1 and the number of dimensions");
+  return Greedy(space, strength, seed).run();
+}
+
+}  // namespace shardwise::testing

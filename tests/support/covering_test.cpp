@@ -1,0 +1,101 @@
+#include "tests/support/covering.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace shardwise::testing {
+namespace {
+
+// With exclusions, one of them through a third dimension: b 2 and e 1 leave no value of d.
+Space sample_space() {
+  Space space;
+  space.add("a", {"0", "1", "2", "3"});
+  space.add("b", {"0", "1", "2"});
+  space.add("c", {"0", "1", "2"});
+  space.add("d", {"0", "1"});
+  space.add("e", {"0", "1"});
+  space.add("f", {"0", "1", "2", "3", "4"});
+  space.add("g", {"0", "1"});
+  space.add("h", {"0", "1", "2"});
+  space.add("i", {"0", "1"});
+  space.exclude({"a", "0"}, {"c", "1"});
+  space.exclude({"a", "0"}, {"c", "2"});
+  space.exclude({"b", "2"}, {"d", "0"});
+  space.exclude({"d", "1"}, {"e", "1"});
+  return space;
+}
+
+// Every `strength` values that occur together, each as a combination that sets no others.
+std::set<Combination> meetings(const std::vector<Combination>& combinations, int strength) {
+  std::set<Combination> found;
+  for (const Combination& whole : combinations) {
+    const size_t sets = size_t{1} << whole.size();
+    for (size_t chosen = 0; chosen < sets; ++chosen) {
+      if (__builtin_popcountll(chosen) != strength) continue;
+      Combination part(whole.size(), kUnset);
+      for (size_t d = 0; d < whole.size(); ++d) {
+        if (chosen >> d & 1) part[d] = whole[d];
+      }
+      found.insert(std::move(part));
+    }
+  }
+  return found;
+}
+
+TEST(Covering, ShowsEveryMeetingOfTheWholeSpace) {
+  const Space space = sample_space();
+  const std::vector<Combination> whole = space.all();
+  for (const int strength : {1, 2, 3}) {
+    const std::set<Combination> wanted = meetings(whole, strength);
+    for (const uint64_t seed : {1, 2, 3}) {
+      const std::vector<Combination> covering = testing::covering(space, strength, seed);
+      EXPECT_EQ(meetings(covering, strength), wanted) << "strength " << strength << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Covering, HoldsAllowedCombinationsOnly) {
+  const Space space = sample_space();
+  const std::vector<Combination> whole = space.all();
+  for (const Combination& combination : covering(space, 2, 1)) {
+    EXPECT_EQ(std::count(whole.begin(), whole.end(), combination), 1) << space.name(combination);
+  }
+}
+
+// No covering of strength 2 is smaller than the two largest dimensions together: here 5 · 4.
+TEST(Covering, IsMuchSmallerThanTheWhole) {
+  const Space space = sample_space();
+  EXPECT_EQ(space.all().size(), 10u /* of a, c */ * 7 /* of b, d, e */ * 60);
+  EXPECT_GE(covering(space, 2, 1).size(), 20u);
+  EXPECT_LE(covering(space, 2, 1).size(), 30u);
+  EXPECT_LE(covering(space, 3, 1).size(), 120u);
+}
+
+TEST(Covering, IsTheSameForTheSameSeed) {
+  const Space space = sample_space();
+  EXPECT_EQ(covering(space, 2, 7), covering(space, 2, 7));
+  EXPECT_NE(covering(space, 2, 7), covering(space, 2, 8));
+}
+
+TEST(Covering, OfASpaceWithoutCombinationsIsEmpty) {
+  Space space;
+  space.add("a", {"0", "1"});
+  space.add("b", {"0"});
+  space.exclude({"a", "0"}, {"b", "0"});
+  space.exclude({"a", "1"}, {"b", "0"});
+  EXPECT_TRUE(space.all().empty());
+  EXPECT_TRUE(covering(space, 2, 1).empty());
+}
+
+TEST(Covering, RefusesWhatIsNotThere) {
+  Space space = sample_space();
+  EXPECT_THROW(space.exclude({"a", "4"}, {"b", "0"}), std::out_of_range);
+  EXPECT_THROW(space.exclude({"a", "0"}, {"z", "0"}), std::out_of_range);
+  EXPECT_THROW(covering(space, 0, 1), std::out_of_range);
+  EXPECT_THROW(covering(space, 10, 1), std::out_of_range);
+}
+
+}  // namespace
+}  // namespace shardwise::testing
