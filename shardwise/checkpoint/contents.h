@@ -40,11 +40,4 @@ Entries state_entries(const std::vector<ParameterState>& parameters);
 io::Layout plan_weights(const Entries& entries);
 io::Layout plan_state(const Entries& entries);
 
-/// What a checkpoint of `config` must hold, without allocating a model.
-struct Expected {
-  std::string name;
-  std::vector<int64_t> shape;
-};
-std::vector<Expected> expected_weights(const model::Config& config);
-
 }  // namespace shardwise::checkpoint

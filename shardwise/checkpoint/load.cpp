@@ -1,8 +1,9 @@
 // check, load_weights, load_state: what can be wrong is said once, by the headers; then each rank reads its
 // own bytes.
-#include "shardwise/checkpoint/reader.h"
-
 #include <unordered_set>
+
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/model/config_tensors.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -18,10 +19,10 @@ bool is_redundant(const std::string& name, const model::Config& config) {
 }
 
 /// A weight that the config has no place for means another model than the one trained.
-void check_no_others(const io::SafetensorsFolder& files, const std::vector<Expected>& expected,
+void check_no_others(const io::SafetensorsFolder& files, const std::vector<model::WholeTensor>& expected,
                      const model::Config& config) {
   std::unordered_set<std::string> known;
-  for (const Expected& weight : expected) known.insert(weight.name);
+  for (const model::WholeTensor& weight : expected) known.insert(weight.name);
   for (const std::string& name : files.names()) {
     TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).file->path(),
                       ": must hold only tensors that ", kConfigFile, " has a place for; got ", name);
@@ -29,18 +30,18 @@ void check_no_others(const io::SafetensorsFolder& files, const std::vector<Expec
 }
 
 void check_weights(const std::filesystem::path& folder, const model::Config& config,
-                   const std::vector<Expected>& expected) {
+                   const std::vector<model::WholeTensor>& expected) {
   const io::SafetensorsFolder files(folder);
-  for (const Expected& weight : expected) check_weight(files.find(weight.name), weight.shape);
+  for (const model::WholeTensor& weight : expected) check_weight(files.find(weight.name), weight.shape);
   check_no_others(files, expected, config);
 }
 
 /// Masters are there for all weights or for none, which reads as the model's dtype.
 void check_state(const std::filesystem::path& folder, const model::Config& config,
-                 const std::vector<Expected>& expected) {
+                 const std::vector<model::WholeTensor>& expected) {
   const io::SafetensorsFile file = open_state(folder);
   const bool has_masters = config.dtype != "float32";
-  for (const Expected& weight : expected) {
+  for (const model::WholeTensor& weight : expected) {
     if (has_masters) find_state(file, weight.name + kMaster, weight.shape);
     find_state(file, weight.name + kExpAvg, weight.shape);
     find_state(file, weight.name + kExpAvgSq, weight.shape);
@@ -62,7 +63,7 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 
 void check(const std::filesystem::path& folder, bool needs_state) {
   const model::Config config = model::load_config(folder);
-  const std::vector<Expected> expected = expected_weights(config);
+  const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
   check_weights(folder, config, expected);
   if (needs_state) check_state(folder, config, expected);
 }

@@ -6,78 +6,88 @@
 #include <limits>
 #include <numbers>
 
+#include "shardwise/model/family.h"
+
 namespace shardwise::model {
 namespace {
 
-/// Says `where: field must be rule; got value` unless `is_met`.
-template <typename... Values>
-void require(bool is_met, const std::string& where, const char* field, const char* rule,
-             const Values&... got) {
-  TORCH_CHECK_VALUE(is_met, where, ": ", field, " must be ", rule, "; got ", got...);
+/// Says `where: field must be rule; got value`, the field as the family's config.json spells it.
+class Rules {
+ public:
+  Rules(const Config& config, const std::string& where)
+      : family_(family_of(config.model_type, where)), where_(where) {}
+
+  template <typename... Values>
+  void require(bool is_met, const char* field, const char* rule, const Values&... got) const {
+    TORCH_CHECK_VALUE(is_met, where_, ": ", family_.spelling(field), " must be ", rule, "; got ", got...);
+  }
+
+  void size(const char* field, int64_t value) const {
+    require(value >= 1 && value <= std::numeric_limits<int32_t>::max(), field, "from 1 to 2147483647", value);
+  }
+  /// `above` < value <= `most`
+  void within(const char* field, double value, double above, double most, const char* rule) const {
+    require(value > above && value <= most, field, rule, value);
+  }
+
+ private:
+  const Family& family_;
+  const std::string& where_;
+};
+
+constexpr double kHuge = std::numeric_limits<double>::max();
+
+void check_sizes(const Config& c, const Rules& rules) {
+  rules.size("vocab_size", c.vocab_size);
+  rules.size("hidden_size", c.hidden_size);
+  rules.size("intermediate_size", c.intermediate_size);
+  rules.size("num_hidden_layers", c.num_hidden_layers);
+  rules.size("num_attention_heads", c.num_attention_heads);
+  rules.size("num_key_value_heads", c.num_key_value_heads);
+  rules.size("head_dim", c.head_dim);
+  rules.size("max_position_embeddings", c.max_position_embeddings);
+  rules.require(c.num_attention_heads % c.num_key_value_heads == 0, "num_key_value_heads",
+                "a divisor of num_attention_heads", c.num_key_value_heads, " for ", c.num_attention_heads);
+  rules.require(c.positions == Positions::learned || c.head_dim % 2 == 0, "head_dim",
+                "even, for rotary positions turn pairs", c.head_dim);
 }
 
-void check_names(const Config& c, const std::string& where) {
-  require(c.model_type == "llama", where, "model_type", "llama", c.model_type);
-  require(c.hidden_act == "silu", where, "hidden_act", "silu", c.hidden_act);
+void check_window(const Config& c, const Rules& rules) {
+  if (c.sliding_window) rules.size("sliding_window", *c.sliding_window);
+  const auto types = static_cast<int64_t>(c.slides.size());
+  rules.require(types == 0 || (c.sliding_window && types == c.num_hidden_layers), "layer_types",
+                "of one type a layer, and only with a sliding_window", types, " types for ",
+                c.num_hidden_layers, " layers");
+}
+
+void check_rope_scaling(const RopeScaling& s, const Rules& rules) {
+  rules.require(s.factor >= 1 && s.factor <= kHuge, "rope_scaling.factor", "at least 1", s.factor);
+  rules.within("rope_scaling.low_freq_factor", s.low_freq_factor, 0, kHuge, "above 0");
+  rules.require(s.high_freq_factor > s.low_freq_factor && s.high_freq_factor <= kHuge,
+                "rope_scaling.high_freq_factor", "above low_freq_factor", s.high_freq_factor, " and ",
+                s.low_freq_factor);
+  rules.require(s.original_max_position_embeddings >= 1, "rope_scaling.original_max_position_embeddings",
+                "at least 1", s.original_max_position_embeddings);
+}
+
+void check_numbers(const Config& c, const Rules& rules) {
+  rules.within("norm_eps", c.norm_eps, 0, 1, "above 0 and at most 1");
+  rules.within("initializer_range", c.initializer_range, 0, 1, "above 0 and at most 1");
+  rules.within("rope_theta", c.rope_theta, 0, kHuge, "above 0");
+  if (c.rope_scaling) check_rope_scaling(*c.rope_scaling, rules);
   const bool is_known = c.dtype == "float32" || c.dtype == "bfloat16" || c.dtype == "float16";
-  require(is_known, where, "dtype", "float32, bfloat16 or float16", c.dtype);
+  rules.require(is_known, "dtype", "float32, bfloat16 or float16", c.dtype);
 }
 
-void check_sizes(const Config& c, const std::string& where) {
-  const auto positive = [&](const char* field, int64_t value) {
-    require(value >= 1 && value <= std::numeric_limits<int32_t>::max(), where, field, "from 1 to 2147483647",
-            value);
-  };
-  positive("vocab_size", c.vocab_size);
-  positive("hidden_size", c.hidden_size);
-  positive("intermediate_size", c.intermediate_size);
-  positive("num_hidden_layers", c.num_hidden_layers);
-  positive("num_attention_heads", c.num_attention_heads);
-  positive("num_key_value_heads", c.num_key_value_heads);
-  positive("head_dim", c.head_dim);
-  positive("max_position_embeddings", c.max_position_embeddings);
-  require(c.num_attention_heads % c.num_key_value_heads == 0, where, "num_key_value_heads",
-          "a divisor of num_attention_heads", c.num_key_value_heads, " for ", c.num_attention_heads);
-  require(c.head_dim % 2 == 0, where, "head_dim", "even, for rotary positions turn pairs", c.head_dim);
-}
-
-void check_numbers(const Config& c, const std::string& where) {
-  const auto within = [](double value, double above, double most) { return value > above && value <= most; };
-  const double huge = std::numeric_limits<double>::max();
-  require(within(c.rms_norm_eps, 0, 1), where, "rms_norm_eps", "above 0 and at most 1", c.rms_norm_eps);
-  require(within(c.initializer_range, 0, 1), where, "initializer_range", "above 0 and at most 1",
-          c.initializer_range);
-  require(within(c.rope_theta, 0, huge), where, "rope_theta", "above 0", c.rope_theta);
-  if (!c.rope_scaling) return;
-  const RopeScaling& s = *c.rope_scaling;
-  require(s.factor >= 1 && s.factor <= huge, where, "rope_scaling.factor", "at least 1", s.factor);
-  require(within(s.low_freq_factor, 0, huge), where, "rope_scaling.low_freq_factor", "above 0",
-          s.low_freq_factor);
-  require(within(s.high_freq_factor, s.low_freq_factor, huge), where, "rope_scaling.high_freq_factor",
-          "above low_freq_factor", s.high_freq_factor, " and ", s.low_freq_factor);
-  require(s.original_max_position_embeddings >= 1, where, "rope_scaling.original_max_position_embeddings",
-          "at least 1", s.original_max_position_embeddings);
-}
-
-void check_tokens(const Config& c, const std::string& where) {
+void check_tokens(const Config& c, const Rules& rules) {
   const auto is_token = [&](int64_t id) { return id >= 0 && id < c.vocab_size; };
   if (c.bos_token_id) {
-    require(is_token(*c.bos_token_id), where, "bos_token_id", "from 0 to below vocab_size", *c.bos_token_id,
-            " for ", c.vocab_size);
+    rules.require(is_token(*c.bos_token_id), "bos_token_id", "from 0 to below vocab_size", *c.bos_token_id,
+                  " for ", c.vocab_size);
   }
   for (const int64_t id : c.eos_token_id) {
-    require(is_token(id), where, "eos_token_id", "from 0 to below vocab_size", id, " for ", c.vocab_size);
+    rules.require(is_token(id), "eos_token_id", "from 0 to below vocab_size", id, " for ", c.vocab_size);
   }
-}
-
-int64_t layer_parameter_count(const Config& c) {
-  const int64_t queries = c.num_attention_heads * c.head_dim, keys = c.num_key_value_heads * c.head_dim;
-  const int64_t norms = 2 * c.hidden_size;
-  const int64_t attention = c.hidden_size * (2 * queries + 2 * keys);
-  const int64_t mlp = 3 * c.hidden_size * c.intermediate_size;
-  const int64_t attention_bias = c.attention_bias ? queries + 2 * keys + c.hidden_size : 0;
-  const int64_t mlp_bias = c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0;
-  return norms + attention + attention_bias + mlp + mlp_bias;
 }
 
 /// The sizes above all fit 31 bits; their products need not fit 63.
@@ -102,17 +112,17 @@ double scaled(double frequency, const RopeScaling& s) {
 }  // namespace
 
 void validate(const Config& config, const std::string& where) {
-  check_names(config, where);
-  check_sizes(config, where);
-  check_numbers(config, where);
-  check_tokens(config, where);
+  const Rules rules(config, where);
+  check_sizes(config, rules);
+  check_window(config, rules);
+  check_numbers(config, rules);
+  check_tokens(config, rules);
   check_total(config, where);
 }
 
-int64_t parameter_count(const Config& config) {
-  const int64_t embedding = config.vocab_size * config.hidden_size;
-  const int64_t head = config.tie_word_embeddings ? 0 : embedding;
-  return embedding + config.num_hidden_layers * layer_parameter_count(config) + config.hidden_size + head;
+std::optional<int64_t> Config::window_of(int64_t layer) const {
+  const bool has_window = slides.empty() || slides.at(layer);
+  return has_window ? sliding_window : std::nullopt;
 }
 
 std::vector<double> inverse_frequencies(const Config& config) {

@@ -1,8 +1,8 @@
-// What a model is: Hugging Face's config.json, field for field, and the figures that follow from it alone.
+// What a model is, whichever family it comes from: the sizes and the choices that the layers are built from.
 //
-// Names are Hugging Face's so that the file maps one to one. Which tensors a model has and how they are cut
-// is model/decoder's; reading and writing the JSON is config_json.cpp's, the named shapes are
-// config_preset.cpp's.
+// Sizes keep Hugging Face's names. How a family spells them in its config.json is its own file's
+// (family_<name>.cpp), which tensors follow from them is config_tensors', how those are cut is
+// model/decoder's.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,10 +21,14 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// A Llama-shaped model. Sizes are 0 until given; the other defaults are those of transformers' LlamaConfig,
-/// which a field that is left out of config.json has.
+enum class Norm { rms, layer };            // RMSNorm; LayerNorm, with a bias
+enum class Positions { rotary, learned };  // turned queries and keys; a second embedding, added to the first
+/// silu(gate)·up of two products; or of one product gelu, by its tanh formula or exactly.
+enum class Activation { silu_gated, gelu_tanh, gelu };
+
+/// A decoder-only Transformer. Sizes are 0 until given.
 struct Config {
-  std::string model_type = "llama";
+  std::string model_type = "llama";  // the family, by which files are read and written; no layer looks at it
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -33,18 +37,28 @@ struct Config {
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;
-  std::string hidden_act = "silu";
-  double rms_norm_eps = 1e-6;
+  Norm norm = Norm::rms;
+  double norm_eps = 1e-6;
+  Activation activation = Activation::silu_gated;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
   bool mlp_bias = false;
+  bool qk_norm = false;  // an RMSNorm over each head of the queries and of the keys, before the rotation
+  Positions positions = Positions::rotary;
   double rope_theta = 10000;
   std::optional<RopeScaling> rope_scaling;
-  std::string dtype = "float32";        // of the weights as stored: float32, bfloat16 or float16
-  std::optional<int64_t> bos_token_id;  // null in the file: none
-  std::vector<int64_t> eos_token_id;    // any of these ends a text; empty: none
+  std::optional<int64_t> sliding_window;  // keys that a query sees, its own position's included; none: all
+  std::vector<bool> slides;               // which layers have that window; empty: all
+  std::string dtype = "float32";          // of the weights as stored: float32, bfloat16 or float16
+  std::optional<int64_t> bos_token_id;    // null in the file: none
+  std::vector<int64_t> eos_token_id;      // any of these ends a text; empty: none
   bool operator==(const Config&) const = default;
+
+  bool is_gated() const { return activation == Activation::silu_gated; }
+  /// The sliding window of one layer; none: its queries see all that came before.
+  std::optional<int64_t> window_of(int64_t layer) const;
 };
 
 /// The config of `json_text`, validated; `where` names the text in errors (a path).
@@ -56,12 +70,13 @@ Config parse_config(const std::string& json_text, const std::string& where);
 Config load_config(const std::string& path);
 
 /// A config.json that transformers 4 and 5 and parse_config read back as `config`: both spellings are in it.
+/// Errors: c10::ValueError for a config that its family's config.json has no words for.
 std::string to_json(const Config& config);
 
 /// Errors: c10::ValueError naming the first field that is missing, out of range or at odds with another.
 void validate(const Config& config, const std::string& where = "config");
 
-/// A named shape: tiny and small (bytes, for demos), llama-2-7b, llama-3.2-1b, llama-3-8b as published.
+/// A named shape: tiny and small (bytes, for demos), and one or more published ones of every family.
 /// Errors: c10::ValueError listing the names.
 Config preset(const std::string& name);
 std::vector<std::string> preset_names();

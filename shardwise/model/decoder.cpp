@@ -41,7 +41,7 @@ struct Parts {
   }
 
   nn::RMSNorm norm(const std::string& name) const {
-    return {name, config.hidden_size, config.rms_norm_eps, group, dtype};
+    return {name, config.hidden_size, config.norm_eps, group, dtype};
   }
 };
 
@@ -52,15 +52,15 @@ BlockLayers make_block(const Parts& parts, int64_t layer) {
   const ShardRule qkv{/*dim=*/0, {{layout.heads, d}, {layout.kv_heads, d}, {layout.kv_heads, d}}};
   const ShardRule gate_up{/*dim=*/0, {{layout.ffn}, {layout.ffn}}};
   const auto heads = nn::HeadLayout::of(layout.heads, layout.kv_heads, d, group.rank());
-  return {
-      layer,
-      parts.norm(name + "input_layernorm"),
-      parts.column(name + "self_attn.qkv_proj", config.attention_bias, qkv),
-      nn::CausalSelfAttention(heads, rotary),
-      parts.row(name + "self_attn.o_proj", config.attention_bias, ShardRule::cut(/*dim=*/1, layout.heads, d)),
-      parts.norm(name + "post_attention_layernorm"),
-      {parts.column(name + "mlp.gate_up_proj", config.mlp_bias, gate_up),
-       parts.row(name + "mlp.down_proj", config.mlp_bias, ShardRule::cut(/*dim=*/1, layout.ffn))}};
+  return {layer,
+          parts.norm(name + "input_layernorm"),
+          parts.column(name + "self_attn.qkv_proj", config.qkv_bias, qkv),
+          nn::CausalSelfAttention(heads, rotary),
+          parts.row(name + "self_attn.o_proj", config.attention_out_bias,
+                    ShardRule::cut(/*dim=*/1, layout.heads, d)),
+          parts.norm(name + "post_attention_layernorm"),
+          {parts.column(name + "mlp.gate_up_proj", config.mlp_bias, gate_up),
+           parts.row(name + "mlp.down_proj", config.mlp_bias, ShardRule::cut(/*dim=*/1, layout.ffn))}};
 }
 
 std::vector<BlockLayers> make_blocks(const Parts& parts) {
@@ -76,17 +76,27 @@ ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedd
   return parts.column("lm_head", /*has_bias=*/false, ShardRule::cut(/*dim=*/0, parts.layout.vocab));
 }
 
+/// Until their layers are here, other models are refused rather than built wrong.
+const Config& built(const Config& config) {
+  const bool is_built = config.norm == Norm::rms && config.positions == Positions::rotary &&
+                        config.is_gated() && !config.qk_norm && !config.sliding_window;
+  TORCH_CHECK_VALUE(is_built,
+                    "decoder: must be of RMSNorm, rotary positions and gated silu, without q/k norm or a ",
+                    "sliding window; got another, of model_type ", config.model_type);
+  return config;
+}
+
 }  // namespace
 
 DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
-    : config_(config),
+    : config_(built(config)),
       group_(group),
       layout_(make_layout(config, group.size())),
       embedding_("model.embed_tokens", config.hidden_size, layout_.vocab,
                  Init::normal(config.initializer_range), group, dtype),
       blocks_(make_blocks(
           {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
-      norm_("model.norm", config.hidden_size, config.rms_norm_eps, group, dtype),
+      norm_("model.norm", config.hidden_size, config.norm_eps, group, dtype),
       head_(make_head({config_, layout_, group_, dtype, nullptr}, embedding_)) {
   embedding_.append_roles(roles_);
   for (const BlockLayers& block : blocks_) block.append_roles(roles_);

@@ -113,9 +113,9 @@ int64_t heads_held_by_several(const base::Split& kv_heads) {
 int64_t synchronised_elements(const Workload& workload) {
   const model::Config& config = workload.config;
   if (workload.tp == 1) return 0;
-  const int64_t inputs = config.hidden_size + (config.attention_bias ? 1 : 0);
+  const int64_t inputs = config.hidden_size + (config.qkv_bias ? 1 : 0);
   const int64_t kv = 2 * heads_held_by_several(workload.kv_heads()) * config.head_dim * inputs;
-  const int64_t row_biases = (config.attention_bias ? 1 : 0) + (config.mlp_bias ? 1 : 0);
+  const int64_t row_biases = (config.attention_out_bias ? 1 : 0) + (config.mlp_bias ? 1 : 0);
   const int64_t stream_vectors = workload.stream == Stream::tp ? 0 : 2 + row_biases;  // per block
   const int64_t final_norm = workload.stream == Stream::tp ? 0 : config.hidden_size;
   return config.num_hidden_layers * (kv + stream_vectors * config.hidden_size) + final_norm;

@@ -18,7 +18,7 @@ Parameters parameters_of(const Workload& workload, int rank) {
   const int64_t h = config.hidden_size;
   const int64_t qkv = (share.heads + 2 * share.kv_heads) * config.head_dim;
   const int64_t matrices = h * (qkv + share.heads * config.head_dim + 3 * share.ffn);
-  const int64_t attention_bias = config.attention_bias ? qkv + h : 0;
+  const int64_t attention_bias = (config.qkv_bias ? qkv : 0) + (config.attention_out_bias ? h : 0);
   const int64_t mlp_bias = config.mlp_bias ? 2 * share.ffn + h : 0;
   return {.block = matrices + attention_bias + mlp_bias + 2 * h,
           .embedding = share.vocab * h,

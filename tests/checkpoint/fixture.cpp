@@ -56,7 +56,7 @@ model::Config uneven_config(bool is_tied) {
   config.num_key_value_heads = 3;
   config.head_dim = 4;
   config.max_position_embeddings = 32;
-  config.attention_bias = config.mlp_bias = true;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = is_tied;
   return config;
 }

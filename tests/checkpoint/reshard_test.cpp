@@ -6,6 +6,7 @@
 
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/io/safetensors.h"
+#include "shardwise/model/config_tensors.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
@@ -121,10 +122,10 @@ TEST(ExpectedWeights, AreWhatAModelHolds) {
   for (const bool is_tied : {false, true}) {
     for (const bool has_bias : {false, true}) {
       model::Config config = uneven_config(is_tied);
-      config.attention_bias = has_bias;
+      config.qkv_bias = config.attention_out_bias = has_bias;
       config.mlp_bias = !has_bias;
       std::map<std::string, std::vector<int64_t>> listed;
-      for (const auto& [name, shape] : checkpoint::expected_weights(config)) listed[name] = shape;
+      for (const auto& tensor : model::stored_whole_tensors(config)) listed[tensor.name] = tensor.shape;
       EXPECT_EQ(listed, stored_shapes(config));
       const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
       std::map<std::string, std::vector<int64_t>> held;

@@ -52,11 +52,14 @@ TEST(ParseConfig, FieldsLeftOutHaveTransformersDefaults) {
   const Config c = parse(small());
   EXPECT_EQ(c.num_key_value_heads, 6);
   EXPECT_EQ(c.head_dim, 8);
-  EXPECT_EQ(c.hidden_act, "silu");
+  EXPECT_EQ(c.activation, Activation::silu_gated);
+  EXPECT_EQ(c.norm, Norm::rms);
+  EXPECT_EQ(c.positions, Positions::rotary);
   EXPECT_EQ(c.rope_theta, 10000);
   EXPECT_FALSE(c.rope_scaling);
   EXPECT_EQ(c.initializer_range, 0.02);
-  EXPECT_FALSE(c.tie_word_embeddings || c.attention_bias || c.mlp_bias);
+  EXPECT_FALSE(c.tie_word_embeddings || c.qkv_bias || c.attention_out_bias || c.mlp_bias || c.qk_norm);
+  EXPECT_FALSE(c.sliding_window);
   EXPECT_EQ(c.dtype, "float32");
   EXPECT_EQ(c.bos_token_id, 1);
   EXPECT_EQ(c.eos_token_id, std::vector<int64_t>{2});
@@ -76,7 +79,7 @@ TEST(ParseConfig, ReadsWhatIsGiven) {
                                 {"use_cache", true}}));
   EXPECT_EQ(c.num_key_value_heads, 3);
   EXPECT_EQ(c.head_dim, 10);
-  EXPECT_TRUE(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
+  EXPECT_TRUE(c.tie_word_embeddings && c.qkv_bias && c.attention_out_bias && c.mlp_bias);
   EXPECT_EQ(c.rope_theta, 500000);
   EXPECT_EQ(c.eos_token_id, (std::vector<int64_t>{5, 6}));
   EXPECT_EQ(c.bos_token_id, 4);
@@ -186,7 +189,8 @@ TEST(ParseConfig, ScalingIsInItsRange) {
 }
 
 TEST(ParseConfig, WhatWeDoNotComputeIsRefused) {
-  EXPECT_EQ(refusal({{"model_type", "mistral"}}), "c: model_type must be llama; got mistral");
+  EXPECT_EQ(refusal({{"model_type", "gemma"}}),
+            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2; got gemma");
   EXPECT_EQ(refusal({{"hidden_act", "gelu"}}), "c: hidden_act must be silu; got gelu");
   EXPECT_EQ(refusal({{"torch_dtype", "float8"}}),
             "c: dtype must be float32, bfloat16 or float16; got float8");
@@ -252,8 +256,8 @@ TEST(ToJson, IsReadBackTheSame) {
   Config c = preset("llama-3.2-1b");
   c.eos_token_id = {128001, 128008, 128009};
   c.bos_token_id.reset();
-  c.attention_bias = c.mlp_bias = true;
-  c.rms_norm_eps = 1.2345678901234567e-6;
+  c.qkv_bias = c.attention_out_bias = c.mlp_bias = true;
+  c.norm_eps = 1.2345678901234567e-6;
   EXPECT_EQ(parse_config(to_json(c), "c"), c);
 }
 
@@ -270,7 +274,8 @@ TEST(ToJson, WritesBothSpellings) {
 TEST(Preset, AllAreValidAndUnknownOnesListThem) {
   for (const std::string& name : preset_names()) EXPECT_NO_THROW(validate(preset(name), name));
   EXPECT_EQ(error_text([] { preset("huge"); }),
-            "preset: must be one of tiny, small, llama-2-7b, llama-3.2-1b, llama-3-8b; got huge");
+            "preset: must be one of tiny, small, llama-2-7b, llama-3.2-1b, llama-3-8b, mistral-7b, "
+            "qwen2.5-0.5b, qwen2.5-7b, qwen3-0.6b, qwen3-32b, phi-3-mini, gpt2; got huge");
 }
 
 Config llama_3_1_70b() {
@@ -287,12 +292,19 @@ TEST(ParameterCount, EqualsThePublishedOnes) {
   EXPECT_EQ(parameter_count(preset("llama-3.2-1b")), 1'235'814'400);
   EXPECT_EQ(parameter_count(preset("llama-3-8b")), 8'030'261'248);
   EXPECT_EQ(parameter_count(llama_3_1_70b()), 70'553'706'496);
+  EXPECT_EQ(parameter_count(preset("mistral-7b")), 7'241'732'096);
+  EXPECT_EQ(parameter_count(preset("qwen2.5-0.5b")), 494'032'768);
+  EXPECT_EQ(parameter_count(preset("qwen2.5-7b")), 7'615'616'512);
+  EXPECT_EQ(parameter_count(preset("qwen3-0.6b")), 596'049'920);
+  EXPECT_EQ(parameter_count(preset("qwen3-32b")), 32'762'123'264);
+  EXPECT_EQ(parameter_count(preset("phi-3-mini")), 3'821'079'552);
+  EXPECT_EQ(parameter_count(preset("gpt2")), 124'439'808);
 }
 
 TEST(ParameterCount, CountsBiases) {
   Config c = parse(small({{"num_key_value_heads", 3}}));
   const int64_t without = parameter_count(c);
-  c.attention_bias = true;
+  c.qkv_bias = c.attention_out_bias = true;
   EXPECT_EQ(parameter_count(c) - without, 2 * (48 + 24 + 24 + 48));
   c.mlp_bias = true;
   EXPECT_EQ(parameter_count(c) - without, 2 * (48 + 24 + 24 + 48) + 2 * (101 + 101 + 48));

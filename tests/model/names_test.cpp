@@ -64,7 +64,7 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
     Config config = preset("tiny");
     config.num_hidden_layers = 2;
     config.tie_word_embeddings = is_tied;
-    config.attention_bias = config.mlp_bias = true;
+    config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
     const DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::map<std::string, std::vector<int64_t>> shapes;
     for (const nn::Role& role : weights.roles()) {

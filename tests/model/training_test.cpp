@@ -28,7 +28,7 @@ model::Config config(int64_t heads, int64_t kv_heads) {
   config.num_key_value_heads = kv_heads;
   config.head_dim = 6;
   config.max_position_embeddings = 16;
-  config.attention_bias = config.mlp_bias = true;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   return config;
 }
 

@@ -103,13 +103,13 @@ TEST(PlanCommunication, OptimizerSumsKvHeadsWhenSomeAreHeldByMoreThanOneRank) {
   overlapping.config.num_attention_heads = 6;  // KV heads 0, 1 and 1, 2: one is held twice
   overlapping.config.num_key_value_heads = 3;
   EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
-  overlapping.config.attention_bias = true;
+  overlapping.config.qkv_bias = overlapping.config.attention_out_bias = true;
   EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
 }
 
 TEST(PlanCommunication, RowBiasesAreSummedLikeNormWeights) {
   Workload workload = llama_3_8b(2, Stream::tp_sp);
-  workload.config.attention_bias = workload.config.mlp_bias = true;
+  workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
   EXPECT_EQ(synchronised_elements(workload), (4 * 32 + 1) * 4096);
 }
 

@@ -117,7 +117,7 @@ TEST(PlanMemory, RanksHoldEveryParameterOnceAndReplicasAgain) {
 TEST(PlanMemory, BiasesAreCounted) {
   Workload workload = odd(/*tp=*/2, Stream::tp_sp);
   const int64_t without = parameters_held(workload, 1);
-  workload.config.attention_bias = workload.config.mlp_bias = true;
+  workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
   const int64_t qkv = (3 + 2 + 2) * 5, gate_up = 2 * 50, into_stream = 2 * 30;
   EXPECT_EQ(parameters_held(workload, 1) - without, 6 * (qkv + gate_up + into_stream));
 }

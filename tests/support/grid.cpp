@@ -47,9 +47,9 @@ model::Config Problem::config() const {
   config.num_key_value_heads = heads.kv;
   config.head_dim = 6;
   config.max_position_embeddings = 64;
-  config.rms_norm_eps = 1e-5;
+  config.norm_eps = 1e-5;
   config.tie_word_embeddings = is_tied;
-  config.attention_bias = config.mlp_bias = (vocab == 17) != (ffn == 101);
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = (vocab == 17) != (ffn == 101);
   config.rope_theta = 100;
   if (heads.kv == 3 || heads.kv == 2) config.rope_scaling = kScaling;
   model::validate(config);

@@ -25,7 +25,7 @@ model::Config config_with(Heads heads) {
   config.num_key_value_heads = heads.kv;
   config.head_dim = 6;
   config.max_position_embeddings = 16;
-  config.attention_bias = config.mlp_bias = heads.query > 4;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = heads.query > 4;
   return config;
 }
 

@@ -102,14 +102,14 @@ at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const
   at::Tensor x = masked(embedded, masks, 0);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const at::Tensor normed1 =
-        rms_norm(x, w(layer_name(layer, "input_layernorm.weight")), config.rms_norm_eps);
+        rms_norm(x, w(layer_name(layer, "input_layernorm.weight")), config.norm_eps);
     x = x + masked(self_attention(normed1, layer, config, w), masks, 1 + 2 * layer);
     const at::Tensor normed2 =
-        rms_norm(x, w(layer_name(layer, "post_attention_layernorm.weight")), config.rms_norm_eps);
+        rms_norm(x, w(layer_name(layer, "post_attention_layernorm.weight")), config.norm_eps);
     x = x + masked(mlp(normed2, layer, w), masks, 2 + 2 * layer);
   }
   const std::string head = config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  return at::matmul(rms_norm(x, w("model.norm.weight"), config.rms_norm_eps), w(head).t());
+  return at::matmul(rms_norm(x, w("model.norm.weight"), config.norm_eps), w(head).t());
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const Batch& batch) {
@@ -142,10 +142,10 @@ std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& c
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     shapes[layer_name(layer, "input_layernorm.weight")] = {hidden};
     shapes[layer_name(layer, "post_attention_layernorm.weight")] = {hidden};
-    linear(layer_name(layer, "self_attn.q_proj"), q, hidden, c.attention_bias);
-    linear(layer_name(layer, "self_attn.k_proj"), kv, hidden, c.attention_bias);
-    linear(layer_name(layer, "self_attn.v_proj"), kv, hidden, c.attention_bias);
-    linear(layer_name(layer, "self_attn.o_proj"), hidden, q, c.attention_bias);
+    linear(layer_name(layer, "self_attn.q_proj"), q, hidden, c.qkv_bias);
+    linear(layer_name(layer, "self_attn.k_proj"), kv, hidden, c.qkv_bias);
+    linear(layer_name(layer, "self_attn.v_proj"), kv, hidden, c.qkv_bias);
+    linear(layer_name(layer, "self_attn.o_proj"), hidden, q, c.attention_out_bias);
     linear(layer_name(layer, "mlp.gate_proj"), ffn, hidden, c.mlp_bias);
     linear(layer_name(layer, "mlp.up_proj"), ffn, hidden, c.mlp_bias);
     linear(layer_name(layer, "mlp.down_proj"), hidden, ffn, c.mlp_bias);

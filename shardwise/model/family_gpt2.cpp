@@ -1,0 +1,138 @@
+// GPT-2: LayerNorm, learned positions, biases everywhere, and weights that its files keep transposed
+// (Conv1D). Preset: the config.json of openai-community/gpt2. Its dropout rates are the run's, not the
+// file's.
+#include "shardwise/model/family.h"
+
+#include <c10/util/Exception.h>
+
+#include "shardwise/model/config_fields.h"
+
+namespace shardwise::model {
+namespace {
+
+using base::Fields;
+
+Config defaults() {
+  Config c;
+  c.model_type = "gpt2";
+  c.norm = Norm::layer;
+  c.positions = Positions::learned;
+  c.activation = Activation::gelu_tanh;
+  c.qkv_bias = c.attention_out_bias = c.mlp_bias = true;
+  c.tie_word_embeddings = true;
+  c.norm_eps = 1e-5;
+  c.bos_token_id = 50256;
+  c.eos_token_id = {50256};
+  return c;
+}
+
+/// GPT-2's own name, or the one that transformers gives the same field in every family.
+int64_t size_of(const Fields& fields, const char* own, const char* general) {
+  if (!fields.find(general)) return fields.integer(own);
+  const int64_t size = fields.integer(general);
+  TORCH_CHECK_VALUE(!fields.find(own) || fields.integer(own) == size, fields.label(own),
+                    " must be the same as ", general, "; got ", fields.integer(own), " and ", size);
+  return size;
+}
+
+Activation read_activation(const Fields& fields) {
+  std::string name = "gelu_new";
+  fields.or_text("activation_function", name);
+  TORCH_CHECK_VALUE(name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu",
+                    fields.label("activation_function"), " must be gelu_new, gelu_pytorch_tanh or gelu; got ",
+                    name);
+  return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
+}
+
+/// Variants of the attention that few models were trained with.
+void check_flag(const Fields& fields, const char* name, bool wanted) {
+  bool value = wanted;
+  fields.or_flag(name, value);
+  TORCH_CHECK_VALUE(value == wanted, fields.label(name), " must be ", wanted ? "true" : "false", "; got ",
+                    value ? "true" : "false");
+}
+
+Config read(const Fields& fields) {
+  Config c = defaults();
+  c.vocab_size = fields.integer("vocab_size");
+  c.hidden_size = size_of(fields, "n_embd", "hidden_size");
+  c.num_hidden_layers = size_of(fields, "n_layer", "num_hidden_layers");
+  c.num_attention_heads = size_of(fields, "n_head", "num_attention_heads");
+  c.num_key_value_heads = c.num_attention_heads;
+  c.max_position_embeddings = size_of(fields, "n_positions", "max_position_embeddings");
+  c.intermediate_size = 4 * c.hidden_size;
+  fields.or_integer("n_inner", c.intermediate_size);
+  c.head_dim = head_dim_of(fields, c);
+  fields.or_number("layer_norm_epsilon", c.norm_eps);
+  fields.or_number("initializer_range", c.initializer_range);
+  fields.or_flag("tie_word_embeddings", c.tie_word_embeddings);
+  c.activation = read_activation(fields);
+  check_flag(fields, "scale_attn_weights", true);
+  check_flag(fields, "scale_attn_by_inverse_layer_idx", false);
+  check_flag(fields, "add_cross_attention", false);
+  read_dtype(fields, c);
+  read_tokens(fields, c);
+  return c;
+}
+
+void write(const Config& c, Written& out) {
+  out["vocab_size"] = c.vocab_size;
+  out["n_positions"] = c.max_position_embeddings;
+  out["n_embd"] = c.hidden_size;
+  out["n_layer"] = c.num_hidden_layers;
+  out["n_head"] = c.num_attention_heads;
+  out["n_inner"] = c.intermediate_size;
+  out["activation_function"] = c.activation == Activation::gelu ? "gelu" : "gelu_new";
+  out["layer_norm_epsilon"] = c.norm_eps;
+  out["initializer_range"] = c.initializer_range;
+  out["tie_word_embeddings"] = c.tie_word_embeddings;
+  write_tokens(c, out);
+  write_dtype(c, out);
+}
+
+Config gpt2() {
+  Config c = defaults();
+  c.vocab_size = 50257;
+  c.hidden_size = 768;
+  c.intermediate_size = 3072;
+  c.num_hidden_layers = 12;
+  c.num_attention_heads = 12;
+  c.num_key_value_heads = 12;
+  c.head_dim = 64;
+  c.max_position_embeddings = 1024;
+  return c;
+}
+
+std::vector<StoredModule> modules() {
+  const std::string ours = "model.layers.*.", theirs = "transformer.h.*.";
+  const auto projection = [&](const char* our_name, const char* their_name) {
+    return StoredModule{ours + our_name, {theirs + their_name}, /*is_transposed=*/true};
+  };
+  return {
+      {"model.embed_tokens", {"transformer.wte"}},   {"model.embed_positions", {"transformer.wpe"}},
+      {ours + "input_layernorm", {theirs + "ln_1"}}, projection("self_attn.qkv_proj", "attn.c_attn"),
+      projection("self_attn.o_proj", "attn.c_proj"), {ours + "post_attention_layernorm", {theirs + "ln_2"}},
+      projection("mlp.up_proj", "mlp.c_fc"),         projection("mlp.down_proj", "mlp.c_proj"),
+      {"model.norm", {"transformer.ln_f"}}};
+}
+
+}  // namespace
+
+Family gpt2_family() {
+  return {.model_type = "gpt2",
+          .architecture = "GPT2LMHeadModel",
+          .read = read,
+          .write = write,
+          .spellings = {{"hidden_size", "n_embd"},
+                        {"num_hidden_layers", "n_layer"},
+                        {"num_attention_heads", "n_head"},
+                        {"intermediate_size", "n_inner"},
+                        {"max_position_embeddings", "n_positions"},
+                        {"norm_eps", "layer_norm_epsilon"}},
+          .modules = modules(),
+          .optional_prefix = "transformer.",
+          .redundant = {".attn.bias", ".attn.masked_bias"},
+          .presets = {{"gpt2", gpt2()}}};
+}
+
+}  // namespace shardwise::model

@@ -1,0 +1,59 @@
+// Phi-3: Llama with a sliding window, whose files hold q|k|v and gate|up as we do, as one tensor.
+// Preset: the config.json of microsoft/Phi-3-mini-4k-instruct. Its longrope scaling is not built.
+#include <c10/util/Exception.h>
+
+#include "shardwise/model/config_fields.h"
+#include "shardwise/model/family_llama.h"
+
+namespace shardwise::model {
+namespace {
+
+Config defaults() {
+  Config c;
+  c.model_type = "phi3";
+  c.norm_eps = 1e-5;
+  c.bos_token_id = 1;
+  c.eos_token_id = {32000};
+  return c;
+}
+
+Config read(const base::Fields& fields) {
+  Config c = defaults();
+  read_llama_fields(fields, c);
+  TORCH_CHECK_VALUE(!c.rope_scaling, fields.label("rope_scaling"), " must be default in phi3; got llama3");
+  read_window(fields, c);
+  return c;
+}
+
+void write(const Config& c, Written& out) {
+  write_llama_fields(c, out);
+  write_window(c, out);
+}
+
+Config phi_3_mini() {
+  Config c = defaults();
+  c.vocab_size = 32064;
+  c.hidden_size = 3072;
+  c.intermediate_size = 8192;
+  c.num_hidden_layers = 32;
+  c.num_attention_heads = 32;
+  c.num_key_value_heads = 32;
+  c.head_dim = 96;
+  c.max_position_embeddings = 4096;
+  c.sliding_window = 2047;
+  c.dtype = "bfloat16";
+  return c;
+}
+
+}  // namespace
+
+Family phi3_family() {
+  Family family = llama_like("phi3", "Phi3ForCausalLM");
+  family.read = read;
+  family.write = write;
+  family.modules = {};
+  family.presets = {{"phi-3-mini", phi_3_mini()}};
+  return family;
+}
+
+}  // namespace shardwise::model

@@ -1,0 +1,71 @@
+// Qwen 2 and 2.5: Llama with biases on q, k and v alone, and a sliding window that some layers may have.
+// Presets: the config.json of Qwen/Qwen2.5-0.5B and Qwen2.5-7B.
+#include "shardwise/model/config_fields.h"
+#include "shardwise/model/family_llama.h"
+
+namespace shardwise::model {
+namespace {
+
+Config defaults() {
+  Config c;
+  c.model_type = "qwen2";
+  c.num_key_value_heads = 32;
+  c.qkv_bias = true;
+  return c;
+}
+
+Config read(const base::Fields& fields) {
+  Config c = defaults();
+  read_llama_fields(fields, c);
+  read_layered_window(fields, c);
+  return c;
+}
+
+void write(const Config& c, Written& out) {
+  write_llama_fields(c, out);
+  write_layered_window(c, out);
+}
+
+Config qwen2_5_0_5b() {
+  Config c = defaults();
+  c.vocab_size = 151936;
+  c.hidden_size = 896;
+  c.intermediate_size = 4864;
+  c.num_hidden_layers = 24;
+  c.num_attention_heads = 14;
+  c.num_key_value_heads = 2;
+  c.head_dim = 64;
+  c.max_position_embeddings = 32768;
+  c.rope_theta = 1e6;
+  c.tie_word_embeddings = true;
+  c.dtype = "bfloat16";
+  c.bos_token_id = 151643;
+  c.eos_token_id = {151643};
+  return c;
+}
+
+Config qwen2_5_7b() {
+  Config c = qwen2_5_0_5b();
+  c.vocab_size = 152064;
+  c.hidden_size = 3584;
+  c.intermediate_size = 18944;
+  c.num_hidden_layers = 28;
+  c.num_attention_heads = 28;
+  c.num_key_value_heads = 4;
+  c.head_dim = 128;
+  c.max_position_embeddings = 131072;
+  c.tie_word_embeddings = false;
+  return c;
+}
+
+}  // namespace
+
+Family qwen2_family() {
+  Family family = llama_like("qwen2", "Qwen2ForCausalLM");
+  family.read = read;
+  family.write = write;
+  family.presets = {{"qwen2.5-0.5b", qwen2_5_0_5b()}, {"qwen2.5-7b", qwen2_5_7b()}};
+  return family;
+}
+
+}  // namespace shardwise::model

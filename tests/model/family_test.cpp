@@ -1,0 +1,282 @@
+// Every family's config.json: older and newer spellings, defaults, what is refused, and what its files hold.
+// That transformers reads and writes the same, tests/python compares.
+#include "shardwise/model/family.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/model/config_tensors.h"
+#include "tests/support/error_text.h"
+
+namespace shardwise::model {
+namespace {
+
+using nlohmann::json;
+using test::contains, test::error_text;
+
+json with(json object, const json& changes) {
+  object.update(changes);
+  return object;
+}
+
+/// The fields that a relative of Llama must be given.
+json llama_like(const std::string& model_type, const json& changes = json::object()) {
+  return with({{"model_type", model_type},
+               {"vocab_size", 40000},
+               {"hidden_size", 48},
+               {"intermediate_size", 101},
+               {"num_hidden_layers", 4},
+               {"num_attention_heads", 8},
+               {"num_key_value_heads", 4},
+               {"rms_norm_eps", 1e-5},
+               {"max_position_embeddings", 64}},
+              changes);
+}
+
+json gpt2(const json& changes = json::object()) {
+  return with({{"model_type", "gpt2"},
+               {"vocab_size", 50257},
+               {"n_positions", 64},
+               {"n_embd", 48},
+               {"n_layer", 2},
+               {"n_head", 6}},
+              changes);
+}
+
+Config parse(const json& fields) {
+  return parse_config(fields.dump(), "c");
+}
+
+std::string refusal(const json& fields) {
+  return error_text([&] { parse(fields); });
+}
+
+std::vector<bool> windows(const Config& config) {
+  std::vector<bool> has;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    has.push_back(config.window_of(layer).has_value());
+  }
+  return has;
+}
+
+TEST(Mistral, HasAWindowInEveryLayerUnlessNull) {
+  EXPECT_EQ(parse(llama_like("mistral", {{"sliding_window", 7}})).window_of(3), 7);
+  EXPECT_EQ(parse(llama_like("mistral")).window_of(0), 4096);
+  EXPECT_FALSE(parse(llama_like("mistral", {{"sliding_window", nullptr}})).window_of(0));
+  EXPECT_EQ(refusal(llama_like("mistral", {{"sliding_window", 0}})),
+            "c: sliding_window must be from 1 to 2147483647; got 0");
+  EXPECT_EQ(refusal(llama_like("mistral", {{"sliding_window", "7"}})),
+            "c: sliding_window must be a whole number; got \"7\"");
+}
+
+TEST(Mistral, HasEightKvHeadsUnlessSaidOrNull) {
+  json fields = llama_like("mistral", {{"num_attention_heads", 16}, {"head_dim", 4}});
+  fields.erase("num_key_value_heads");
+  EXPECT_EQ(parse(fields).num_key_value_heads, 8);
+  fields["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(parse(fields).num_key_value_heads, 16);
+}
+
+TEST(Qwen2, HasBiasesOnQkvAlone) {
+  const Config c = parse(llama_like("qwen2"));
+  EXPECT_TRUE(c.qkv_bias);
+  EXPECT_FALSE(c.attention_out_bias || c.mlp_bias || c.qk_norm || c.sliding_window);
+  EXPECT_FALSE(c.bos_token_id);
+  EXPECT_TRUE(c.eos_token_id.empty());
+}
+
+TEST(Qwen, OlderFilesSayFromWhichLayerOnTheWindowHolds) {
+  for (const std::string family : {"qwen2", "qwen3"}) {
+    const json used = llama_like(family, {{"use_sliding_window", true}, {"sliding_window", 5}});
+    const Config c = parse(with(used, {{"max_window_layers", 3}}));
+    EXPECT_EQ(windows(c), (std::vector<bool>{false, false, false, true}));
+    EXPECT_EQ(c.window_of(3), 5);
+    const Config all = parse(with(used, {{"max_window_layers", 0}}));
+    EXPECT_EQ(windows(all), std::vector<bool>(4, true));
+    EXPECT_TRUE(all.slides.empty());
+    EXPECT_FALSE(parse(used).sliding_window);  // 28 is the default: none of four slides
+    EXPECT_FALSE(parse(with(used, {{"max_window_layers", 3}, {"use_sliding_window", false}})).sliding_window);
+    EXPECT_FALSE(parse(llama_like(family, {{"max_window_layers", 3}})).sliding_window);
+  }
+}
+
+TEST(Qwen, NewerFilesListTheLayers) {
+  const std::vector<std::string> types = {"sliding_attention", "full_attention", "full_attention",
+                                          "sliding_attention"};
+  for (const std::string family : {"qwen2", "qwen3"}) {
+    const json used =
+        llama_like(family, {{"use_sliding_window", true}, {"sliding_window", 5}, {"layer_types", types}});
+    EXPECT_EQ(windows(parse(used)), (std::vector<bool>{true, false, false, true}));
+    EXPECT_EQ(parse_config(to_json(parse(used)), "c"), parse(used));
+    EXPECT_PRED2(contains, refusal(with(used, {{"use_sliding_window", false}})),
+                 "c: layer_types must be full_attention throughout without use_sliding_window and a "
+                 "sliding_window; got [\"sliding_attention\",");
+    EXPECT_EQ(refusal(with(used, {{"layer_types", {"full_attention"}}})),
+              "c: layer_types must be a list of num_hidden_layers, 4, types; got [\"full_attention\"]");
+    EXPECT_EQ(refusal(with(used, {{"layer_types", {"full_attention", "a", "b", "c"}}})),
+              "c: layer_types must hold full_attention and sliding_attention only; got \"a\"");
+  }
+}
+
+TEST(Qwen3, HasNormsAndHeadsOfTheirOwnSize) {
+  const Config c = parse(llama_like("qwen3"));
+  EXPECT_TRUE(c.qk_norm);
+  EXPECT_EQ(c.head_dim, 128);
+  EXPECT_FALSE(c.qkv_bias || c.attention_out_bias);
+  const Config biased = parse(llama_like("qwen3", {{"attention_bias", true}, {"head_dim", 10}}));
+  EXPECT_TRUE(biased.qkv_bias && biased.attention_out_bias);
+  EXPECT_EQ(biased.head_dim, 10);
+}
+
+TEST(Phi3, HasAWindowWhereItSaysSo) {
+  EXPECT_FALSE(parse(llama_like("phi3")).sliding_window);
+  EXPECT_EQ(parse(llama_like("phi3", {{"sliding_window", 2047}})).window_of(1), 2047);
+  EXPECT_EQ(parse(llama_like("phi3")).eos_token_id, std::vector<int64_t>{32000});
+}
+
+TEST(Phi3, LongropeIsRefused) {
+  const json longrope = {{"type", "longrope"}, {"short_factor", {1, 1, 1}}, {"long_factor", {1, 1, 1}}};
+  EXPECT_EQ(refusal(llama_like("phi3", {{"rope_scaling", longrope}})),
+            "c: rope_scaling.rope_type must be default or llama3; got longrope");
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 32}};
+  EXPECT_EQ(refusal(llama_like("phi3", {{"rope_scaling", llama3}})),
+            "c: rope_scaling must be default in phi3; got llama3");
+}
+
+TEST(Gpt2, ReadsItsOwnNamesAndTransformersGeneralOnes) {
+  const Config c = parse(gpt2({{"n_inner", 101}, {"layer_norm_epsilon", 1e-6}, {"attn_pdrop", 0.3}}));
+  EXPECT_EQ(c.hidden_size, 48);
+  EXPECT_EQ(c.num_hidden_layers, 2);
+  EXPECT_EQ(c.num_attention_heads, 6);
+  EXPECT_EQ(c.num_key_value_heads, 6);
+  EXPECT_EQ(c.head_dim, 8);
+  EXPECT_EQ(c.max_position_embeddings, 64);
+  EXPECT_EQ(c.intermediate_size, 101);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_EQ(c.norm, Norm::layer);
+  EXPECT_EQ(c.positions, Positions::learned);
+  EXPECT_EQ(c.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(c.qkv_bias && c.attention_out_bias && c.mlp_bias && c.tie_word_embeddings);
+  EXPECT_EQ(c.bos_token_id, 50256);
+  const json general = {{"model_type", "gpt2"},      {"vocab_size", 50257},
+                        {"hidden_size", 48},         {"num_hidden_layers", 2},
+                        {"num_attention_heads", 6},  {"max_position_embeddings", 64},
+                        {"layer_norm_epsilon", 1e-5}};
+  EXPECT_EQ(parse(general), parse(gpt2()));
+  EXPECT_EQ(parse(gpt2()).intermediate_size, 4 * 48);
+  EXPECT_EQ(parse(gpt2({{"n_inner", nullptr}})), parse(gpt2()));
+}
+
+TEST(Gpt2, ErrorsNameItsOwnFields) {
+  EXPECT_EQ(refusal(gpt2({{"n_embd", nullptr}})), "c: n_embd must be given; got none");
+  EXPECT_EQ(refusal(gpt2({{"n_embd", 0}})), "c: n_embd must be from 1 to 2147483647; got 0");
+  EXPECT_EQ(refusal(gpt2({{"n_layer", 0}})), "c: n_layer must be from 1 to 2147483647; got 0");
+  EXPECT_EQ(refusal(gpt2({{"n_inner", -1}})), "c: n_inner must be from 1 to 2147483647; got -1");
+  EXPECT_EQ(refusal(gpt2({{"n_positions", 0}})), "c: n_positions must be from 1 to 2147483647; got 0");
+  EXPECT_EQ(refusal(gpt2({{"n_head", 5}})),
+            "c: n_embd must be a multiple of n_head where head_dim is not given; got 48 and 5");
+  EXPECT_EQ(refusal(gpt2({{"n_head", 0}})), "c: n_head must be at least 1; got 0");
+  EXPECT_EQ(refusal(gpt2({{"layer_norm_epsilon", 0}})),
+            "c: layer_norm_epsilon must be above 0 and at most 1; got 0");
+  EXPECT_EQ(refusal(gpt2({{"hidden_size", 32}})), "c: n_embd must be the same as hidden_size; got 48 and 32");
+}
+
+TEST(Gpt2, VariantsThatAreNotBuiltAreRefused) {
+  EXPECT_EQ(refusal(gpt2({{"activation_function", "relu"}})),
+            "c: activation_function must be gelu_new, gelu_pytorch_tanh or gelu; got relu");
+  EXPECT_EQ(refusal(gpt2({{"scale_attn_weights", false}})), "c: scale_attn_weights must be true; got false");
+  EXPECT_EQ(refusal(gpt2({{"scale_attn_by_inverse_layer_idx", true}})),
+            "c: scale_attn_by_inverse_layer_idx must be false; got true");
+  EXPECT_EQ(refusal(gpt2({{"add_cross_attention", true}})), "c: add_cross_attention must be false; got true");
+  EXPECT_EQ(parse(gpt2({{"activation_function", "gelu"}})).activation, Activation::gelu);
+  EXPECT_EQ(parse(gpt2({{"activation_function", "gelu_pytorch_tanh"}})).activation, Activation::gelu_tanh);
+}
+
+TEST(ToJson, RefusesWhatTheFamilyCannotSay) {
+  const auto refused = [](const std::string& preset_name, void (*change)(Config&)) {
+    Config config = preset(preset_name);
+    change(config);
+    return error_text([&] { to_json(config); });
+  };
+  const std::string biased = refused("tiny", [](Config& c) { c.qkv_bias = true; });
+  EXPECT_TRUE(biased.starts_with("config: must be one that a config.json of model_type llama can say"));
+  EXPECT_NE(refused("tiny", [](Config& c) { c.qk_norm = true; }), "");
+  EXPECT_NE(refused("tiny", [](Config& c) { c.sliding_window = 8; }), "");
+  EXPECT_NE(refused("mistral-7b", [](Config& c) { c.norm = Norm::layer; }), "");
+  EXPECT_NE(refused("qwen2.5-0.5b", [](Config& c) { c.qkv_bias = false; }), "");
+  EXPECT_NE(refused("gpt2", [](Config& c) { c.positions = Positions::rotary; }), "");
+  EXPECT_NE(refused("gpt2", [](Config& c) { c.activation = Activation::silu_gated; }), "");
+}
+
+TEST(Families, AreListedWhereOneIsUnknown) {
+  const json unknown = llama_like("mixtral");
+  EXPECT_EQ(refusal(unknown),
+            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2; got mixtral");
+}
+
+using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+Shapes stored(const Config& config) {
+  Shapes shapes;
+  for (const WholeTensor& tensor : stored_whole_tensors(config))
+    shapes.emplace_back(tensor.name, tensor.shape);
+  return shapes;
+}
+
+TEST(StoredWholeTensors, OfGpt2AreTransposedAndNamedByIt) {
+  Config c = parse(gpt2({{"n_inner", 101}, {"n_layer", 1}}));
+  const Shapes expected = {{"transformer.wte.weight", {50257, 48}},
+                           {"transformer.wpe.weight", {64, 48}},
+                           {"transformer.h.0.ln_1.weight", {48}},
+                           {"transformer.h.0.ln_1.bias", {48}},
+                           {"transformer.h.0.attn.c_attn.weight", {48, 144}},
+                           {"transformer.h.0.attn.c_attn.bias", {144}},
+                           {"transformer.h.0.attn.c_proj.weight", {48, 48}},
+                           {"transformer.h.0.attn.c_proj.bias", {48}},
+                           {"transformer.h.0.ln_2.weight", {48}},
+                           {"transformer.h.0.ln_2.bias", {48}},
+                           {"transformer.h.0.mlp.c_fc.weight", {48, 101}},
+                           {"transformer.h.0.mlp.c_fc.bias", {101}},
+                           {"transformer.h.0.mlp.c_proj.weight", {101, 48}},
+                           {"transformer.h.0.mlp.c_proj.bias", {48}},
+                           {"transformer.ln_f.weight", {48}},
+                           {"transformer.ln_f.bias", {48}}};
+  EXPECT_EQ(stored(c), expected);
+  c.tie_word_embeddings = false;
+  EXPECT_EQ(stored(c).back().first, "lm_head.weight");
+}
+
+TEST(StoredWholeTensors, OfPhi3AreFused) {
+  const Shapes shapes = stored(parse(llama_like("phi3", {{"num_hidden_layers", 1}})));
+  const Shapes expected = {{"model.embed_tokens.weight", {40000, 48}},
+                           {"model.layers.0.input_layernorm.weight", {48}},
+                           {"model.layers.0.self_attn.qkv_proj.weight", {96, 48}},
+                           {"model.layers.0.self_attn.o_proj.weight", {48, 48}},
+                           {"model.layers.0.post_attention_layernorm.weight", {48}},
+                           {"model.layers.0.mlp.gate_up_proj.weight", {202, 48}},
+                           {"model.layers.0.mlp.down_proj.weight", {48, 101}},
+                           {"model.norm.weight", {48}},
+                           {"lm_head.weight", {40000, 48}}};
+  EXPECT_EQ(shapes, expected);
+}
+
+TEST(StoredWholeTensors, OfQwenAreBiasesOrNorms) {
+  const Shapes qwen2 = stored(parse(llama_like("qwen2"))), qwen3 = stored(parse(llama_like("qwen3")));
+  const auto count = [](const Shapes& shapes, const std::string& part) {
+    return std::count_if(shapes.begin(), shapes.end(),
+                         [&](const auto& shape) { return contains(shape.first, part); });
+  };
+  EXPECT_EQ(count(qwen2, ".bias"), 4 * 3);
+  EXPECT_EQ(count(qwen2, "o_proj.bias"), 0);
+  EXPECT_EQ(count(qwen2, "_norm.weight"), 0);
+  EXPECT_EQ(count(qwen3, ".bias"), 0);
+  EXPECT_EQ(count(qwen3, "q_norm.weight") + count(qwen3, "k_norm.weight"), 8);
+}
+
+}  // namespace
+}  // namespace shardwise::model
