@@ -1,8 +1,8 @@
 #include "tests/support/grid.h"
 
-#include <cmath>
+#include <ATen/ops/tensor.h>
 
-#include "tests/support/tolerance.h"
+#include <cmath>
 
 namespace shardwise::testing {
 namespace {
@@ -30,9 +30,11 @@ bool has_no_gradient(const std::string& name, const Problem& problem) {
 }
 
 Distance distance(const std::string& name, const at::Tensor& actual, const at::Tensor& expected,
-                  const Problem& problem) {
-  if (!has_no_gradient(name, problem)) return {name, relative_error(actual, expected)};
-  return {name, (actual.to(at::kDouble) - expected).norm().item<double>()};
+                  const Prepared& prepared) {
+  const double size = has_no_gradient(name, prepared.problem) ? 1 : expected.norm().item<double>();
+  const double off = (actual.to(at::kDouble) - expected).norm().item<double>();
+  const bool is_fp64 = prepared.spread.empty();
+  return {name, off / size, is_fp64 ? 1e-10 : kTail * prepared.spread.at(name) / size};
 }
 
 }  // namespace
@@ -106,6 +108,7 @@ Prepared prepare(const Problem& problem, at::ScalarType dtype) {
                     random_weights(config, problem.seed(), dtype),
                     random_batch(config, problem.sequence, kBatch, problem.seed()),
                     key,
+                    {},
                     {}};
   Tensors exact;
   for (const auto& [name, weight] : prepared.weights) {
@@ -113,6 +116,9 @@ Prepared prepare(const Problem& problem, at::ScalarType dtype) {
   }
   const Masks masks = dropout_masks(config, problem.sequence, kBatch, problem.dropout, key, at::kDouble);
   prepared.expected = reference_step(config, exact, prepared.batch, masks);
+  if (dtype != at::kDouble) {
+    prepared.spread = spread_of(config, exact, prepared.batch, masks, prepared.expected, dtype);
+  }
   return prepared;
 }
 
@@ -129,17 +135,17 @@ std::vector<Distance> distances(const Prepared& prepared, const Way& way, const 
   parallel::sync_gradients_(specs_of(weights, way.stream), step.group);
 
   std::vector<Distance> distances = {
-      {kLoss, std::abs(result.loss - expected.loss) / std::abs(expected.loss)},
-      distance(kInput, result.input_gradient, expected.input_gradient, problem)};
+      distance(kLoss, at::tensor(result.loss, at::kDouble), at::tensor(expected.loss, at::kDouble), prepared),
+      distance(kInput, result.input_gradient, expected.input_gradient, prepared)};
   board.publish(weights);
   size_t stored_index = 0, seen = 0;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     seen += expected.gradients.count(stored.name);
     if (static_cast<int>(stored_index++ % group.size()) != group.rank()) return;
     const at::Tensor gradient = board.whole(parameter, stored, Board::What::gradient);
-    distances.push_back(distance(stored.name, gradient, expected.gradients.at(stored.name), problem));
+    distances.push_back(distance(stored.name, gradient, expected.gradients.at(stored.name), prepared));
     const int differing = board.differing(gradient, parameter, stored, Board::What::gradient);
-    distances.push_back({kReplicas, static_cast<double>(differing)});
+    distances.push_back({kReplicas, static_cast<double>(differing), 0});
   });
   TORCH_CHECK(seen == expected.gradients.size(), "the model has ", seen, " of ", expected.gradients.size(),
               " tensors");

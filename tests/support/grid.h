@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/support/cases.h"
+#include "tests/support/numerics.h"
 
 namespace shardwise::testing {
 
@@ -40,13 +41,12 @@ std::vector<Problem> problems(int ranks);
 /// TP, TP+SP × in place, kept, gathered again.
 std::vector<Way> ways();
 
-/// How far a sharded step's results are from the reference's: one gradient's (by name), or one of these.
+/// How far one of a sharded step's results (numerics.h, or kReplicas) is from the reference's, and may be:
+/// ‖a−b‖/‖b‖, or ‖a−b‖ where b is zero by its formula.
 struct Distance {
   std::string what;
-  double error;
+  double error, bound;
 };
-inline constexpr const char* kLoss = "loss";
-inline constexpr const char* kInput = "input";        // the gradient of the embedding's output
 inline constexpr const char* kReplicas = "replicas";  // ranks that hold other bits than the owner
 
 /// What one problem needs, made once per dtype.
@@ -56,12 +56,12 @@ struct Prepared {
   Batch batch;
   kernels::RandomKey key;
   ReferenceResult expected;  // fp64, from the same weights
+  Spread spread;             // empty for fp64, where the bound is 1e-10
 };
 Prepared prepare(const Problem& problem, at::ScalarType dtype);
 
 /// Collective: trains one step of `prepared` split over `group` and compares loss, gradients and the input's;
-/// each rank returns its share of the comparisons. Errors are ‖a−b‖/‖b‖, or ‖a−b‖ where b is zero by its
-/// formula.
+/// each rank returns its share of the comparisons.
 std::vector<Distance> distances(const Prepared& prepared, const Way& way, const comm::Group& group,
                                 Board& board);
 

@@ -1,22 +1,28 @@
-// How far a result may be from the exact one: docs/numerics.md as code.
+// How far a step's results may be from the exact ones: docs/numerics.md §4 as code.
 #pragma once
-#include <c10/core/ScalarType.h>
+#include <map>
+#include <string>
 
-#include "shardwise/model/config.h"
+#include "tests/support/reference.h"
 
 namespace shardwise::testing {
 
-/// Half the distance from 1 to the next number of the dtype: 2^−53, 2^−24, 2^−8.
-double unit_roundoff(c10::ScalarType dtype);
+inline constexpr const char* kLoss = "loss";
+inline constexpr const char* kInput = "input";  // the gradient of the embedding's output
 
-/// Bound on ‖computed − exact‖ / ‖exact‖ of a sum (or inner product) of `length` terms whose values are
-/// stored in `dtype` and added in fp32 (fp64 for fp64); docs/numerics.md §2.
-double product_bound(int64_t length, c10::ScalarType dtype);
+/// Of a step's results: the loss, the input's gradient, and every weight's gradient by name.
+using ByResult = std::map<std::string, at::Tensor>;
+ByResult by_result(const ReferenceResult& result);
 
-/// Bound on the relative error of one step's loss; docs/numerics.md §4.
-double loss_bound(const model::Config& config, int64_t tokens, c10::ScalarType dtype);
+/// How far from exact any program is expected to be that stores in `dtype` what docs/numerics.md §3 lists:
+/// the root mean square of ‖disturbed − exact‖ over kSamples drawn roundings. `weights` are fp64.
+using Spread = std::map<std::string, double>;
+inline constexpr int kSamples = 16;
+Spread spread_of(const model::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
+                 const ReferenceResult& exact, at::ScalarType dtype);
 
-/// Bound on the relative error of every gradient of one step; docs/numerics.md §4.
-double gradient_bound(const model::Config& config, int64_t tokens, c10::ScalarType dtype);
+/// How many times its spread a result may be off: Student's t with kSamples degrees of freedom is farther out
+/// with a probability of 6·10⁻⁷.
+inline constexpr double kTail = 8;
 
 }  // namespace shardwise::testing

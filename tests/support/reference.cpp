@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
@@ -31,20 +31,41 @@ std::string layer_name(int64_t layer, const std::string& rest) {
   return "model.layers." + std::to_string(layer) + "." + rest;
 }
 
-// One weight's lookup by name, and its bias where the model has one.
+// The weights by name, and the arithmetic that they meet: what is stored, and after sums of how many terms
+// (docs/numerics.md §3).
 struct Lookup {
   const Tensors& weights;
+  const Rounding& rounding;
+  int64_t tokens;
 
-  const at::Tensor& operator()(const std::string& name) const { return weights.at(name); }
-  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
-    const auto bias = weights.find(name + ".bias");
-    const at::Tensor y = at::matmul(x, weights.at(name + ".weight").t());
-    return bias == weights.end() ? y : y + bias->second;
+  at::Tensor operator()(const std::string& name) const { return rounding.weight(weights.at(name), tokens); }
+  bool has(const std::string& name) const { return weights.count(name) > 0; }
+
+  at::Tensor matmul(const at::Tensor& x, const std::string& name) const {
+    return at::matmul(x, (*this)(name + ".weight").t());
+  }
+  at::Tensor column(const at::Tensor& x, const std::string& name) const {
+    const at::Tensor y = matmul(x, name);
+    return rounding.stored(has(name + ".bias") ? y + (*this)(name + ".bias") : y, {.value = x.size(-1)});
+  }
+  // Each rank's term is stored, and their sum, and what the bias is added to.
+  at::Tensor row(const at::Tensor& x, const std::string& name) const {
+    const at::Tensor term = rounding.stored(matmul(x, name), {.value = x.size(-1)});
+    const at::Tensor sum = rounding.stored(term, {});
+    return has(name + ".bias") ? rounding.stored(sum + (*this)(name + ".bias"), {}) : sum;
+  }
+  // What column-parallel products of `outputs` columns read: each rank's term of its gradient is stored, and
+  // their sum.
+  at::Tensor column_input(const at::Tensor& x, int64_t outputs) const {
+    return rounding.branch(rounding.branch(x, 1), outputs);
   }
 };
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x * at::rsqrt((x * x).mean(-1, /*keepdim=*/true) + eps) * weight;
+at::Tensor rms_norm(const at::Tensor& x, const std::string& name, double eps, const Lookup& w) {
+  const int64_t hidden = x.size(-1);
+  const at::Tensor in = w.rounding.branch(x, hidden);
+  const at::Tensor rstd = at::rsqrt((in * in).mean(-1, /*keepdim=*/true) + eps);
+  return w.rounding.stored(in * w.rounding.kept(rstd, {hidden, hidden}) * w(name), {});
 }
 
 at::Tensor rotate_half(const at::Tensor& x) {
@@ -65,58 +86,81 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, -1}).permute({1, 2, 0, 3});
 }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t length = q.size(2);
-  const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(q.size(3)));
+// A backward from the stored output takes rowsum(dO ∘ O) where ordinary autograd takes rowsum(P ∘ dP): what
+// storing changed in O then reaches every score of the row, as P · rowsum(dO ∘ change). The log-sum-exp's
+// gradient is P.
+at::Tensor as_stored(const at::Tensor& out, const at::Tensor& scores, const Lookup& w) {
+  const at::Tensor stored = w.rounding.stored(out, {.value = scores.size(-1)});
+  const at::Tensor change = (stored - out).detach();
+  const at::Tensor lse = at::logsumexp(scores, {-1}, /*keepdim=*/true);
+  return stored - change * (lse - lse.detach());
+}
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Lookup& w) {
+  const int64_t length = q.size(2), d = q.size(3);
+  const at::Tensor products = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
   const at::Tensor future = at::ones({length, length}, at::kBool).triu(1);
-  return at::matmul(at::softmax(scores.masked_fill(future, -INFINITY), -1), v);
+  const at::Tensor scores = w.rounding.kept(products, {.value = d}).masked_fill(future, -INFINITY);
+  const at::Tensor probabilities = w.rounding.kept(at::softmax(scores, -1), {});
+  return as_stored(at::matmul(probabilities, v), scores, w);
 }
 
 at::Tensor self_attention(const at::Tensor& x, int64_t layer, const model::Config& config, const Lookup& w) {
   const int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
+  const int64_t length = x.size(0);
+  const at::Tensor in = w.column_input(x, (heads + 2 * kv_heads) * config.head_dim);
   const auto project = [&](const char* which, int64_t count) {
-    return split_heads(w.linear(x, layer_name(layer, std::string("self_attn.") + which)), count);
+    return split_heads(w.column(in, layer_name(layer, std::string("self_attn.") + which)), count);
   };
+  const auto stored = [&](const at::Tensor& head) { return w.rounding.stored(head, {.gradient = length}); };
   const std::vector<double> frequencies = reference_frequencies(config);
-  const at::Tensor q = rotate(project("q_proj", heads), frequencies);
-  const at::Tensor k =
-      rotate(project("k_proj", kv_heads), frequencies).repeat_interleave(heads / kv_heads, 1);
-  const at::Tensor v = project("v_proj", kv_heads).repeat_interleave(heads / kv_heads, 1);
-  const at::Tensor mixed = attention(q, k, v).permute({2, 0, 1, 3}).reshape({x.size(0), x.size(1), -1});
-  return w.linear(mixed, layer_name(layer, "self_attn.o_proj"));
+  const at::Tensor q = stored(rotate(project("q_proj", heads), frequencies));
+  const at::Tensor k = stored(rotate(project("k_proj", kv_heads), frequencies));
+  const at::Tensor v = stored(project("v_proj", kv_heads));
+  const int64_t group = heads / kv_heads;
+  const at::Tensor mixed = attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), w);
+  const at::Tensor rows = mixed.permute({2, 0, 1, 3}).reshape({length, x.size(1), -1});
+  return w.row(w.rounding.branch(rows, config.hidden_size), layer_name(layer, "self_attn.o_proj"));
 }
 
 at::Tensor mlp(const at::Tensor& x, int64_t layer, const Lookup& w) {
-  const at::Tensor gate = w.linear(x, layer_name(layer, "mlp.gate_proj"));
-  const at::Tensor up = w.linear(x, layer_name(layer, "mlp.up_proj"));
-  return w.linear(gate * at::sigmoid(gate) * up, layer_name(layer, "mlp.down_proj"));
+  const std::string name = layer_name(layer, "mlp.");
+  const at::Tensor in = w.column_input(x, 2 * w.weights.at(name + "gate_proj.weight").size(0));
+  const at::Tensor gate = w.column(in, name + "gate_proj"), up = w.column(in, name + "up_proj");
+  const at::Tensor product = w.rounding.stored(gate * at::sigmoid(gate) * up, {.gradient = x.size(-1)});
+  return w.row(product, name + "down_proj");
 }
 
-at::Tensor masked(const at::Tensor& x, const Masks& masks, size_t site) {
-  return masks.empty() ? x : x * masks.at(site);
+at::Tensor masked(const at::Tensor& x, const Masks& masks, size_t site, const Lookup& w) {
+  return masks.empty() ? x : w.rounding.stored(x * masks.at(site), {});
 }
 
 // From the embedding's output to the logits.
 at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const Lookup& w,
                   const Masks& masks) {
-  at::Tensor x = masked(embedded, masks, 0);
+  at::Tensor x = masked(w.rounding.stored(embedded, {}), masks, 0, w);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const at::Tensor normed1 =
-        rms_norm(x, w(layer_name(layer, "input_layernorm.weight")), config.norm_eps);
-    x = x + masked(self_attention(normed1, layer, config, w), masks, 1 + 2 * layer);
-    const at::Tensor normed2 =
-        rms_norm(x, w(layer_name(layer, "post_attention_layernorm.weight")), config.norm_eps);
-    x = x + masked(mlp(normed2, layer, w), masks, 2 + 2 * layer);
+    const auto norm = [&](const char* name) {
+      return rms_norm(x, layer_name(layer, name), config.norm_eps, w);
+    };
+    const at::Tensor attended = self_attention(norm("input_layernorm.weight"), layer, config, w);
+    x = w.rounding.stored(x + masked(attended, masks, 1 + 2 * layer, w), {});
+    const at::Tensor expanded = mlp(norm("post_attention_layernorm.weight"), layer, w);
+    x = w.rounding.stored(x + masked(expanded, masks, 2 + 2 * layer, w), {});
   }
-  const std::string head = config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  return at::matmul(rms_norm(x, w("model.norm.weight"), config.norm_eps), w(head).t());
+  const std::string head = config.tie_word_embeddings ? "model.embed_tokens" : "lm_head";
+  const at::Tensor last = rms_norm(x, "model.norm.weight", config.norm_eps, w);
+  return w.column(w.column_input(last, config.vocab_size), head);
 }
 
-at::Tensor cross_entropy(const at::Tensor& logits, const Batch& batch) {
+at::Tensor cross_entropy(const at::Tensor& logits, const Batch& batch, const Lookup& w) {
   const at::Tensor ignored = batch.labels == -100;
   const at::Tensor label = batch.labels.masked_fill(ignored, 0).unsqueeze(-1);
-  const at::Tensor log_probability = at::log_softmax(logits, -1).gather(-1, label).squeeze(-1);
-  return -log_probability.masked_fill(ignored, 0).sum() / batch.valid_tokens;
+  // The log-sum-exp is kept, and the backward's probabilities are its exponentials.
+  const at::Tensor lse = w.rounding.kept(at::logsumexp(logits, {-1}, /*keepdim=*/true), {logits.size(-1)});
+  const at::Tensor token_loss = w.rounding.kept(lse - logits.gather(-1, label), {}).squeeze(-1);
+  const at::Tensor sum = token_loss.masked_fill(ignored, 0).sum();
+  return w.rounding.kept(sum / batch.valid_tokens, {.value = w.tokens});
 }
 
 at::Tensor random_normal(const std::vector<int64_t>& shape, double mean, double std,
@@ -193,11 +237,11 @@ Masks dropout_masks(const model::Config& config, int64_t sequence, int64_t batch
 }
 
 ReferenceResult reference_step(const model::Config& config, const Tensors& weights, const Batch& batch,
-                               const Masks& masks) {
-  const Lookup w{weights};
+                               const Masks& masks, const Rounding& rounding) {
+  const Lookup w{weights, rounding, batch.ids.numel()};
   const at::Tensor embedded = at::embedding(w("model.embed_tokens.weight"), batch.ids);
   const at::Tensor logits = decode(embedded, config, w, masks);
-  const at::Tensor loss = cross_entropy(logits, batch);
+  const at::Tensor loss = cross_entropy(logits, batch, w);
 
   std::vector<std::string> names;
   std::vector<at::Tensor> wanted = {embedded};

@@ -13,6 +13,7 @@
 
 #include "shardwise/kernels/random.h"
 #include "shardwise/model/config.h"
+#include "tests/support/rounding.h"
 
 namespace shardwise::testing {
 
@@ -52,9 +53,10 @@ struct ReferenceResult {
   at::Tensor input_gradient;  // of the embedding's output [s, b, h]
 };
 
-/// Forward and backward in the dtype of `weights`; they accumulate no gradient.
+/// Forward and backward in the dtype of `weights`; they accumulate no gradient. `rounding` disturbs what a
+/// program would store.
 ReferenceResult reference_step(const model::Config& config, const Tensors& weights, const Batch& batch,
-                               const Masks& masks);
+                               const Masks& masks, const Rounding& rounding = {});
 
 /// Rotary frequencies by their formulas, Llama 3's scaling included.
 std::vector<double> reference_frequencies(const model::Config& config);
