@@ -1,15 +1,18 @@
 // Rotary positions, fused with the split of a q|k|v product into heads. Which frequencies a model uses is its
-// affair.
+// affair; models that normalise heads before they rotate them have qk_norm.h.
 //
-// Hugging Face's convention (rotate_half): element i of a head is paired with element i + d/2.
+// Hugging Face's convention (rotate_half): element i of a head is paired with element i + r/2, where r, the
+// elements that are rotated, may be fewer than the head's d.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "shardwise/base/split.h"
+
 namespace shardwise::kernels {
 
-/// cos and sin of position · inverse frequency, [positions, d/2] each.
+/// cos and sin of position · inverse frequency, [positions, r/2] each.
 struct RotaryTables {
   at::Tensor cos, sin;
 };
@@ -24,14 +27,21 @@ struct Qkv {
   at::Tensor q, k, v;
 };
 
-/// `qkv` [s, b, (a + 2k)·d] (query heads, then key heads, then value heads) → q [b, a, s, d], k and v [b, k,
-/// s, d], each in memory of its own; q and k rotated by position `first_position` + row. Errors:
-/// c10::ValueError when the features do not fit the heads or the positions exceed the tables. Source: Su et
-/// al. 2021, eq. 34.
-Qkv split_rotary(const at::Tensor& qkv, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                 const RotaryTables& tables, int64_t first_position = 0);
+/// How a token's features q|k|v (query heads, then key heads, then value heads) are laid out and rotated.
+struct HeadSplit {
+  int64_t heads, kv_heads, head_dim;
+  RotaryTables tables;
+  int64_t first_position = 0;  // of row 0
+  /// Per sequence, the rows that hold tokens: positions are counted from the first of them. Empty: every row.
+  std::vector<base::Range> valid = {};
+};
+
+/// `qkv` [s, b, (a + 2k)·d] → q [b, a, s, d], k and v [b, k, s, d], each in memory of its own; q and k
+/// rotated by their position. Errors: c10::ValueError when the features do not fit the heads or the positions
+/// exceed the tables. Source: Su et al. 2021, eq. 34.
+Qkv split_rotary(const at::Tensor& qkv, const HeadSplit& split);
 
 /// The gradients of q, k, v (of any strides) → d qkv [s, b, (a + 2k)·d].
-at::Tensor split_rotary_backward(const Qkv& grads, const RotaryTables& tables, int64_t first_position = 0);
+at::Tensor split_rotary_backward(const Qkv& grads, const HeadSplit& split);
 
 }  // namespace shardwise::kernels

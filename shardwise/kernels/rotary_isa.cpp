@@ -5,18 +5,33 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-template <class T>
-void rotate_head(T* __restrict to, const T* __restrict from, int64_t half,
-                 const Accumulator<T>* __restrict cos, const Accumulator<T>* __restrict sin,
-                 Accumulator<T> direction) {
-  for (int64_t i = 0; i < half; ++i) {
-    const auto first = widen(from[i]), second = widen(from[half + i]), sine = direction * sin[i];
-    to[i] = narrow<T>(first * cos[i] - second * sine);
-    to[half + i] = narrow<T>(second * cos[i] + first * sine);
-  }
+template <class A>
+struct Angle {
+  const A *cos, *sin;
+  int64_t half;
+};
+
+template <class A>
+Angle<A> angle_of(const RotaryAngles<A>& angles, int64_t row, int64_t batch) {
+  const int64_t after = angles.first_position + row - (angles.begins ? angles.begins[batch] : 0);
+  const int64_t offset = (after < 0 ? 0 : after) * angles.half;
+  return {angles.cos + offset, angles.sin + offset, angles.half};
 }
 
-/// f(to, from, row) for each head.
+// Either type may be the accumulator's.
+template <class To, class From, class A>
+void rotate_head(To* __restrict to, const From* __restrict from, int64_t d, Angle<A> angle, A direction) {
+  const A* __restrict cos = angle.cos, * __restrict sin = angle.sin;
+  const int64_t half = angle.half;
+  for (int64_t i = 0; i < half; ++i) {
+    const A first = widen(from[i]), second = widen(from[half + i]), sine = direction * sin[i];
+    to[i] = narrow<To>(first * cos[i] - second * sine);
+    to[half + i] = narrow<To>(second * cos[i] + first * sine);
+  }
+  for (int64_t i = 2 * half; i < d; ++i) to[i] = narrow<To>(widen(from[i]));
+}
+
+/// f(to, from, row, batch) for each head.
 template <class T, class F>
 void for_heads(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
                F f) {
@@ -25,7 +40,7 @@ void for_heads(T* to, HeadStrides to_strides, const T* from, HeadStrides from_st
       T* to_head = to + row * to_strides.row + batch * to_strides.batch;
       const T* from_head = from + row * from_strides.row + batch * from_strides.batch;
       for (int64_t head = 0; head < extent.heads; ++head) {
-        f(to_head + head * to_strides.head, from_head + head * from_strides.head, row);
+        f(to_head + head * to_strides.head, from_head + head * from_strides.head, row, batch);
       }
     }
   }
@@ -33,26 +48,83 @@ void for_heads(T* to, HeadStrides to_strides, const T* from, HeadStrides from_st
 
 template <class T>
 void rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
-            const Accumulator<T>* cos, const Accumulator<T>* sin, int direction) {
-  const int64_t half = extent.head_dim / 2;
-  for_heads(to, to_strides, from, from_strides, extent, [=](T* to_head, const T* from_head, int64_t row) {
-    rotate_head(to_head, from_head, half, cos + row * half, sin + row * half,
-                static_cast<Accumulator<T>>(direction));
-  });
+            RotaryAngles<Accumulator<T>> angles, int direction) {
+  for_heads(to, to_strides, from, from_strides, extent,
+            [=](T* to_head, const T* from_head, int64_t row, int64_t batch) {
+              rotate_head(to_head, from_head, extent.head_dim, angle_of(angles, row, batch),
+                          static_cast<Accumulator<T>>(direction));
+            });
 }
 
 template <class T>
 void copy(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent) {
-  for_heads(to, to_strides, from, from_strides, extent, [=](T* to_head, const T* from_head, int64_t) {
-    __builtin_memcpy(to_head, from_head, extent.head_dim * sizeof(T));
-  });
+  for_heads(to, to_strides, from, from_strides, extent,
+            [=](T* to_head, const T* from_head, int64_t, int64_t) {
+              __builtin_memcpy(to_head, from_head, extent.head_dim * sizeof(T));
+            });
+}
+
+// ---- with RMSNorm before
+
+template <class T>
+Accumulator<T> inverse_rms(const T* x, double eps, int64_t d) {
+  using A = Accumulator<T>;
+  const A squares = sum_of<A>(d, [x](int64_t i) { return widen(x[i]) * widen(x[i]); });
+  return 1 / sqrt_of(squares / static_cast<A>(d) + static_cast<A>(eps));
+}
+
+template <class T>
+void normalise_head(Accumulator<T>* __restrict to, const T* __restrict x, const T* __restrict weight,
+                    Accumulator<T> rstd, int64_t d) {
+  for (int64_t i = 0; i < d; ++i) to[i] = widen(x[i]) * rstd * widen(weight[i]);
+}
+
+template <class T>
+void norm_rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
+                 RotaryAngles<Accumulator<T>> angles, HeadNorm<T> norm, Accumulator<T>* scratch) {
+  using A = Accumulator<T>;
+  const int64_t d = extent.head_dim;
+  for_heads(to, to_strides, from, from_strides, extent,
+            [=](T* to_head, const T* x, int64_t row, int64_t batch) {
+              normalise_head(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
+              rotate_head(to_head, static_cast<const A*>(scratch), d, angle_of(angles, row, batch), A{1});
+            });
+}
+
+// As in rms_norm_isa.cpp: with u = dy · weight and m = mean(u · x), dx = rstd · (u − x · rstd² · m).
+template <class T>
+void norm_head_backward(T* __restrict dx, Accumulator<T>* __restrict weight_grad,
+                        const Accumulator<T>* __restrict dy, const T* __restrict x,
+                        const T* __restrict weight, Accumulator<T> rstd, int64_t d) {
+  using A = Accumulator<T>;
+  const A dot = sum_of<A>(d, [=](int64_t i) { return dy[i] * widen(weight[i]) * widen(x[i]); });
+  const A along_x = rstd * rstd * dot / static_cast<A>(d);
+  for (int64_t i = 0; i < d; ++i) {
+    dx[i] = narrow<T>(rstd * (dy[i] * widen(weight[i]) - widen(x[i]) * along_x));
+  }
+  for (int64_t i = 0; weight_grad && i < d; ++i) weight_grad[i] += dy[i] * (widen(x[i]) * rstd);
+}
+
+template <class T>
+void norm_rotate_backward(T* dx, const T* x, HeadStrides x_strides, const T* dy, HeadStrides dy_strides,
+                          HeadExtent extent, RotaryAngles<Accumulator<T>> angles, HeadNorm<T> norm,
+                          Accumulator<T>* weight_grad, Accumulator<T>* scratch) {
+  using A = Accumulator<T>;
+  const int64_t d = extent.head_dim;
+  for_heads(dx, x_strides, dy, dy_strides, extent,
+            [=](T* dx_head, const T* dy_head, int64_t row, int64_t batch) {
+              const T* x_head = x + (dx_head - dx);
+              rotate_head(scratch, dy_head, d, angle_of(angles, row, batch), A{-1});
+              norm_head_backward(dx_head, weight_grad, scratch, x_head, norm.weight,
+                                 inverse_rms(x_head, norm.eps, d), d);
+            });
 }
 
 }  // namespace
 
 template <class T>
 RotaryLoops<T> rotary_loops() {
-  return {rotate<T>, copy<T>};
+  return {rotate<T>, copy<T>, norm_rotate<T>, norm_rotate_backward<T>};
 }
 SHARDWISE_INSTANTIATE(RotaryLoops, rotary_loops)
 

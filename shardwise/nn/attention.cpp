@@ -2,6 +2,7 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention.h"
+#include "shardwise/kernels/qk_norm.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -12,28 +13,44 @@ using parallel::variable_list;
 
 namespace {
 
+Tensor gradient_of(const Parameter& weight) {
+  return weight.value.requires_grad() ? weight.main_grad : Tensor();
+}
+
+/// From q|k|v features to heads and back.
 struct Core {
   HeadLayout layout;
   std::shared_ptr<Rotary> rotary;
+  std::optional<QkNorm> norm;
   int64_t shard_begin;  // of this rank's part of the sequence: read by a deliberate fault alone
 
-  kernels::RotaryTables tables(const Tensor& qkv) const {
-    const kernels::RotaryTables& tables = rotary->tables(qkv.size(0), qkv.scalar_type());
-    if (!base::mutated(base::Mutation::rotary_local_position)) return tables;
-    return {tables.cos.roll(shard_begin, 0), tables.sin.roll(shard_begin, 0)};
+  kernels::HeadSplit head_split(const Tensor& tokens) const {
+    const kernels::RotaryTables& tables = rotary->tables(tokens.size(0), tokens.scalar_type());
+    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables};
+    if (base::mutated(base::Mutation::rotary_local_position))
+      split.tables = {tables.cos.roll(shard_begin, 0), tables.sin.roll(shard_begin, 0)};
+    return split;
+  }
+
+  kernels::QkNorm weights() const { return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps}; }
+
+  kernels::Qkv heads_of(const Tensor& qkv) const {
+    return norm ? kernels::split_norm_rotary(qkv, head_split(qkv), weights())
+                : kernels::split_rotary(qkv, head_split(qkv));
   }
 };
 
-kernels::Qkv split(const Tensor& qkv, const Core& core) {
-  const HeadLayout& layout = core.layout;
-  return kernels::split_rotary(qkv, layout.heads, layout.kv_heads, layout.head_dim, core.tables(qkv));
-}
-
 struct Attention : torch::autograd::Function<Attention> {
-  static Tensor forward(AutogradContext* context, const Tensor& qkv, Core core) {
-    const kernels::Qkv heads = split(qkv, core);
-    auto [out, lse] = kernels::attention(heads.q, heads.k, heads.v, core.layout.kv_of_head, /*causal=*/true);
-    context->save_for_backward({heads.q, heads.k, heads.v, out, lse});
+  // The weights are inputs for autograd's sake alone: their gradients go to main_grad.
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, const std::optional<Tensor>& q_weight,
+                        const std::optional<Tensor>& k_weight, Core core) {
+    const auto [q, k, v] = core.heads_of(qkv);
+    auto [out, lse] = kernels::attention(q, k, v, core.layout.kv_of_head, /*causal=*/true);
+    if (core.norm) {
+      context->save_for_backward({out, lse, qkv});
+    } else {
+      context->save_for_backward({out, lse, q, k, v});
+    }
     parallel::keep(context, std::move(core));
     return out;
   }
@@ -41,10 +58,17 @@ struct Attention : torch::autograd::Function<Attention> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Core& core = parallel::kept<Core>(context);
     const variable_list saved = context->get_saved_variables();
-    const Tensor d_out = gradients[0].contiguous();
-    const kernels::Qkv d_heads = kernels::attention_backward(
-        d_out, {saved[0], saved[1], saved[2]}, saved[3], saved[4], core.layout.kv_of_head, /*causal=*/true);
-    return {kernels::split_rotary_backward(d_heads, core.tables(d_out)), Tensor()};
+    const Tensor d_out = gradients[0].contiguous(), out = saved[0], lse = saved[1];
+    const kernels::Qkv heads =
+        core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]};
+    const kernels::Qkv d_heads =
+        kernels::attention_backward(d_out, heads, out, lse, core.layout.kv_of_head, /*causal=*/true);
+    const kernels::HeadSplit split = core.head_split(d_out);
+    const Tensor d_qkv = core.norm ? kernels::split_norm_rotary_backward(
+                                         d_heads, saved[2], split, core.weights(),
+                                         {gradient_of(*core.norm->q), gradient_of(*core.norm->k)})
+                                   : kernels::split_rotary_backward(d_heads, split);
+    return {d_qkv, Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -61,14 +85,33 @@ HeadLayout HeadLayout::of(const base::Split& query, const base::Split& kv, int64
   return layout;
 }
 
+QkNorm QkNorm::make(const std::string& name, int64_t head_dim, double eps, const comm::Group& group,
+                    at::ScalarType dtype) {
+  const auto weight = [&](const char* which) {
+    return parallel::make_parameter(name + which, {head_dim}, base::ShardRule::replicated(),
+                                    parallel::Init::constant(1), group, dtype);
+  };
+  return {weight(".q_norm.weight"), weight(".k_norm.weight"), eps};
+}
+
+void CausalSelfAttention::append_roles(Roles& roles) const {
+  if (!options_.norm) return;
+  const bool forgets = base::mutated(base::Mutation::forget_own_heads_sync);
+  const WorksOn works_on = forgets ? WorksOn::stream : WorksOn::own_heads;
+  roles.push_back({options_.norm->q, works_on});
+  roles.push_back({options_.norm->k, works_on});
+}
+
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,
                                                           const Step& step) const {
-  const Core core{layout_, rotary_, step.own_sequence().begin};
-  if (parallel::needs_gradient(qkv.local()))
-    return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), core));
-  const kernels::Qkv heads = split(qkv.local(), core);
-  return Placed<Sharded<kFeature>>(
-      kernels::attention(heads.q, heads.k, heads.v, layout_.kv_of_head, /*causal=*/true).out);
+  const Core core{layout_, rotary_, options_.norm, step.own_sequence().begin};
+  const auto& norm = options_.norm;
+  const std::optional<Tensor> q_weight = norm ? norm->q->value : Tensor(),
+                              k_weight = norm ? norm->k->value : Tensor();
+  if (parallel::needs_gradient(qkv.local(), *q_weight, *k_weight))
+    return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
+  const auto [q, k, v] = core.heads_of(qkv.local());
+  return Placed<Sharded<kFeature>>(kernels::attention(q, k, v, layout_.kv_of_head, /*causal=*/true).out);
 }
 
 }  // namespace shardwise::nn

@@ -1,6 +1,8 @@
-// Causal self-attention of each rank's own heads: rotary positions, then the core. No communication.
+// Causal self-attention of each rank's own heads: q/k norm where a model has it, rotary positions, then the
+// core. No communication.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "shardwise/nn/module.h"
 #include "shardwise/nn/rotary.h"
@@ -18,19 +20,39 @@ struct HeadLayout {
   static HeadLayout of(const base::Split& query, const base::Split& kv, int64_t head_dim, int rank);
 };
 
+/// RMSNorm over each query and key head before it is rotated; every rank has the whole weights, [d], and sees
+/// its own heads, so their gradients are terms.
+struct QkNorm {
+  ParameterPtr q, k;
+  double eps;
+
+  /// Weights `name`.q_norm.weight and `name`.k_norm.weight, ones at first.
+  static QkNorm make(const std::string& name, int64_t head_dim, double eps, const comm::Group& group,
+                     at::ScalarType dtype);
+};
+
+struct SelfAttentionOptions {
+  std::optional<QkNorm> norm = {};
+};
+
 class CausalSelfAttention {
  public:
-  CausalSelfAttention(HeadLayout layout, std::shared_ptr<Rotary> rotary)
-      : layout_(std::move(layout)), rotary_(std::move(rotary)) {}
+  /// Which elements of a head are rotated is the tables' affair: the first two per frequency, if any.
+  CausalSelfAttention(HeadLayout layout, std::shared_ptr<Rotary> rotary, SelfAttentionOptions options = {})
+      : layout_(std::move(layout)), rotary_(std::move(rotary)), options_(std::move(options)) {}
 
   /// `qkv` [s, b, (a + 2k)·d] of this rank's heads, S<−1> → [s, b, a·d], S<−1>.
-  /// Saved: q, k, v, the output, one fp32 per row and head; nothing of qkv itself.
-  /// Source: Su et al. 2021 (rotary), Dao et al. 2022 (the core).
+  /// Saved: q, k and v, and nothing of qkv itself; with q/k norm qkv, as many bytes, from which backward
+  /// makes them again; the output; one fp32 per row and head. Source: Su et al. 2021 (rotary), Dao et al.
+  /// 2022 (the core).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
+
+  void append_roles(Roles& roles) const;
 
  private:
   HeadLayout layout_;
   std::shared_ptr<Rotary> rotary_;
+  SelfAttentionOptions options_;
 };
 
 }  // namespace shardwise::nn

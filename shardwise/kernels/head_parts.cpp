@@ -1,0 +1,54 @@
+#include "shardwise/kernels/head_parts.h"
+
+namespace shardwise::kernels {
+namespace {
+
+void check_positions(const char* op, const HeadSplit& split, int64_t s, at::ScalarType dtype) {
+  const auto& [cos, sin] = split.tables;
+  TORCH_CHECK_VALUE(split.head_dim > 0 && cos.dim() == 2 && 2 * cos.size(1) <= split.head_dim, op,
+                    ": tables must be [positions, half], 2·half at most head_dim ", split.head_dim, "; got ",
+                    cos.sizes());
+  check_output(op, "cos", cos, cos.sizes(), accumulator_type(dtype));
+  check_output(op, "sin", sin, cos.sizes(), accumulator_type(dtype));
+  const int64_t first = split.first_position;
+  TORCH_CHECK_VALUE(first >= 0 && first + s <= cos.size(0), op, ": positions must be below the tables' ",
+                    cos.size(0), "; got ", first, " to ", first + s);
+}
+
+void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
+  if (valid.empty()) return;
+  TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
+                    ": valid rows must be given for each of the ", b, " sequences; got ", valid.size());
+  for (const base::Range& rows : valid) {
+    TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
+                      ": valid rows must lie in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
+  }
+}
+
+}  // namespace
+
+PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {
+  for (const base::Range& rows : split.valid) begins_.push_back(rows.begin);
+}
+
+void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split) {
+  TORCH_CHECK_VALUE(qkv.dim() == 3 && qkv.size(2) == (split.heads + 2 * split.kv_heads) * split.head_dim, op,
+                    ": qkv must be [s, b, (", split.heads, " + 2·", split.kv_heads, ")·", split.head_dim,
+                    "]; got ", qkv.sizes());
+  check_positions(op, split, qkv.size(0), qkv.scalar_type());
+  check_valid(op, split.valid, qkv.size(0), qkv.size(1));
+}
+
+void check_grads(const char* op, const Qkv& grads, const HeadSplit& split) {
+  const auto& [q, k, v] = grads;
+  const at::ScalarType dtype = q.scalar_type();
+  TORCH_CHECK_VALUE(q.dim() == 4, op, ": dq must be [b, heads, s, d]; got ", q.sizes());
+  const int64_t b = q.size(0), s = q.size(2), d = split.head_dim;
+  check_tensor(op, "dq", q, {b, split.heads, s, d}, dtype);
+  check_tensor(op, "dk", k, {b, split.kv_heads, s, d}, dtype);
+  check_tensor(op, "dv", v, {b, split.kv_heads, s, d}, dtype);
+  check_positions(op, split, s, dtype);
+  check_valid(op, split.valid, s, b);
+}
+
+}  // namespace shardwise::kernels
