@@ -2,18 +2,14 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
-#include "shardwise/kernels/column_sum_isa.h"
+#include "shardwise/kernels/block_sums.h"
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
 namespace shardwise::kernels {
 namespace {
-
-// Rows whose weight gradients are summed before being added on. Fixed, so that threads do not change the sum.
-constexpr int64_t kRowsPerPartial = 64;
 
 at::IntArrayRef row_shape(const at::Tensor& x) {
   return x.sizes().slice(0, x.dim() - 1);
@@ -22,16 +18,6 @@ at::IntArrayRef row_shape(const at::Tensor& x) {
 void check_weight(const char* op, const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes());
   check_tensor(op, "weight", weight, {x.size(-1)}, x.scalar_type());
-}
-
-template <class T>
-void add_partials_(const at::Tensor& weight_grad, const at::Tensor& partials) {
-  using A = Accumulator<T>;
-  const int64_t h = partials.size(1);
-  for_ranges(h, partials.size(0), [&](int64_t begin, int64_t end) {
-    column_sum_loops<A>().add_rows(elements_<A>(weight_grad) + begin, elements<A>(partials) + begin,
-                                   partials.size(0), end - begin, h);
-  });
 }
 
 }  // namespace
@@ -71,23 +57,21 @@ at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, 
   if (weight_grad_.defined())
     check_output("rms_norm_backward", "weight_grad", weight_grad_, weight.sizes(), accumulator);
   const int64_t h = x.size(-1), rows = rows_of(x);
-  const int64_t parts = (rows + kRowsPerPartial - 1) / kRowsPerPartial;
   const at::Tensor dx = at::empty_like(x);
-  const at::Tensor partials =
-      at::zeros({weight_grad_.defined() ? parts : 0, h}, x.options().dtype(accumulator));
+  const BlockSums weight_sums(weight_grad_, rows);
   with_element_type("rms_norm_backward", x.scalar_type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
     const auto loops = rms_norm_loops<T>();
-    for_ranges(parts, kRowsPerPartial * h, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        const int64_t row = part * kRowsPerPartial;
-        auto* partial = weight_grad_.defined() ? elements_<Accumulator<T>>(partials) + part * h : nullptr;
-        loops.backward(elements_<T>(dx) + row * h, partial, elements<T>(dy) + row * h,
-                       elements<T>(x) + row * h, elements<T>(weight), elements<Accumulator<T>>(rstd) + row,
-                       std::min(kRowsPerPartial, rows - row), h);
+    for_ranges(blocks_of(rows), kBlockRows * h, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t row = block * kBlockRows;
+        loops.backward(elements_<T>(dx) + row * h, weight_sums.block<A>(block), elements<T>(dy) + row * h,
+                       elements<T>(x) + row * h, elements<T>(weight), elements<A>(rstd) + row,
+                       std::min(kBlockRows, rows - row), h);
       }
     });
-    if (weight_grad_.defined()) add_partials_<T>(weight_grad_, partials);
   });
+  weight_sums.add_up_();
   return dx;
 }
 

@@ -1,0 +1,64 @@
+#include "shardwise/kernels/gelu.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include "shardwise/kernels/gelu_isa.h"
+#include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
+
+namespace shardwise::kernels {
+namespace {
+
+at::Tensor bias_or_zeros(const char* op, const at::Tensor& bias, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.dim() > 0, op, ": x must be [..., f]; got a scalar");
+  if (!bias.defined()) return at::zeros({x.size(-1)}, x.options());
+  check_tensor(op, "bias", bias, {x.size(-1)}, x.scalar_type());
+  return bias.contiguous();
+}
+
+template <class T>
+typename GeluLoops<T>::Form loops_of(Gelu form) {
+  const GeluLoops<T> loops = gelu_loops<T>();
+  return form == Gelu::erf ? loops.erf : loops.tanh;
+}
+
+}  // namespace
+
+at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) {
+  const at::Tensor x = x_any.contiguous(), bias = bias_or_zeros("gelu", bias_any, x), y = at::empty_like(x);
+  const int64_t f = x.size(-1);
+  with_element_type("gelu", x.scalar_type(), [&]<class T>(T) {
+    const auto loops = loops_of<T>(form);
+    for_ranges(rows_of(x), f, [&](int64_t begin, int64_t end) {
+      loops.forward(elements_<T>(y) + begin * f, elements<T>(x) + begin * f, elements<T>(bias), end - begin,
+                    f,
+                    /*stride=*/f);
+    });
+  });
+  return y;
+}
+
+// Threads share the columns, so that each sums its own over all rows.
+at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& bias_any,
+                         Gelu form, at::Tensor bias_grad_) {
+  const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();
+  const at::Tensor bias = bias_or_zeros("gelu_backward", bias_any, x), dx = at::empty_like(x);
+  const int64_t f = x.size(-1), rows = rows_of(x);
+  check_tensor("gelu_backward", "dy", dy, x.sizes(), x.scalar_type());
+  if (bias_grad_.defined())
+    check_output("gelu_backward", "bias gradient", bias_grad_, {f}, accumulator_type(x.scalar_type()));
+  with_element_type("gelu_backward", x.scalar_type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const auto loops = loops_of<T>(form);
+    for_ranges(f, rows, [&](int64_t begin, int64_t end) {
+      loops.backward(elements_<T>(dx) + begin,
+                     bias_grad_.defined() ? elements_<A>(bias_grad_) + begin : nullptr,
+                     elements<T>(dy) + begin, elements<T>(x) + begin, elements<T>(bias) + begin, rows,
+                     end - begin, /*stride=*/f);
+    });
+  });
+  return dx;
+}
+
+}  // namespace shardwise::kernels
