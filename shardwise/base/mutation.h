@@ -1,36 +1,91 @@
 // Deliberate faults for the mutation test; in every other build `mutated` is the constant false.
 //
-// tests/mutation builds the rooms above a second time with SHARDWISE_MUTATIONS and turns one fault on at a
-// time: a fault that no check notices means that the checks are too weak.
+// tests/mutation compiles the sources that hold them a second time, links those before the rooms, and runs
+// the ordinary tests with one fault turned on. What each stands for and which test must fail:
+// tests/mutation/faults.md.
 #pragma once
 
 namespace shardwise::base {
 
+#define SHARDWISE_FAULTS(FAULT)    \
+  FAULT(drop_f_backward)           \
+  FAULT(double_f_backward)         \
+  FAULT(drop_f_star)               \
+  FAULT(double_f_star)             \
+  FAULT(average_f_star)            \
+  FAULT(f_star_reduces_backward)   \
+  FAULT(slice_instead_of_reduce)   \
+  FAULT(reduce_instead_of_slice)   \
+  FAULT(reduce_in_place)           \
+  FAULT(drop_reduced_copy)         \
+  FAULT(permute_gathered_rows)     \
+  FAULT(slice_of_next_rank)        \
+  FAULT(gather_stale_shard)        \
+  FAULT(bias_before_reduction)     \
+  FAULT(forget_norm_sync)          \
+  FAULT(forget_own_heads_sync)     \
+  FAULT(forget_kv_replicas)        \
+  FAULT(sum_invariant_gradients)   \
+  FAULT(average_gradients)         \
+  FAULT(sync_in_two)               \
+  FAULT(keep_main_grad)            \
+  FAULT(round_main_grad)           \
+  FAULT(count_replicas_twice)      \
+  FAULT(count_whole_everywhere)    \
+  FAULT(local_norm)                \
+  FAULT(sum_for_largest)           \
+  FAULT(norm_before_sync)          \
+  FAULT(clip_cut_only)             \
+  FAULT(kv_head_modulo)            \
+  FAULT(kv_gradient_of_one_head)   \
+  FAULT(rotary_local_position)     \
+  FAULT(positions_from_zero)       \
+  FAULT(embedding_off_by_one)      \
+  FAULT(label_off_by_one)          \
+  FAULT(local_vocab_max)           \
+  FAULT(local_loss_sums)           \
+  FAULT(double_loss_sums)          \
+  FAULT(smooth_over_own_classes)   \
+  FAULT(z_loss_without_gradient)   \
+  FAULT(count_ignored_labels)      \
+  FAULT(train_ignored_labels)      \
+  FAULT(mean_over_local_tokens)    \
+  FAULT(freeze_tied_head)          \
+  FAULT(reuse_random_key)          \
+  FAULT(mask_of_every_layer)       \
+  FAULT(mask_of_every_site)        \
+  FAULT(mask_of_every_step)        \
+  FAULT(mask_of_every_micro_batch) \
+  FAULT(mask_by_rank)              \
+  FAULT(redraw_mask)               \
+  FAULT(init_shards_alike)         \
+  FAULT(decay_norms)               \
+  FAULT(keep_rounded_weights)      \
+  FAULT(adam_step_off_by_one)      \
+  FAULT(schedule_off_by_one)       \
+  FAULT(labels_unshifted)          \
+  FAULT(rank_reads_own_windows)    \
+  FAULT(repeat_windows)            \
+  FAULT(save_slices_swapped)       \
+  FAULT(load_first_slice)          \
+  FAULT(forget_moments)            \
+  FAULT(resume_off_by_one)         \
+  FAULT(swap_gate_up)              \
+  FAULT(swap_k_v)                  \
+  FAULT(wrong_layer)               \
+  FAULT(swap_group)                \
+  FAULT(reuse_at_once)             \
+  FAULT(own_term_first)            \
+  FAULT(gather_kept_again)
+
 enum class Mutation {
-  none,
-  drop_f_backward,          // column-parallel input gradient left a Partial
-  drop_f_star,              // row-parallel output left a Partial
-  double_f_star,            // reduced twice
-  bias_before_reduction,    // row bias added on every rank
-  permute_gathered_rows,    // sequence shards gathered in the wrong order
-  slice_instead_of_reduce,  // g's backward takes its slice of the own term
-  forget_norm_sync,         // norm weights' partial gradients not summed under SP
-  forget_kv_replicas,       // gradients of KV heads held twice not summed
-  count_replicas_twice,     // global norm counts every holder
-  reuse_random_key,         // dropout ignores where the shard lies in the whole
-  kv_head_modulo,           // KV head chosen by rank modulo, not by its query heads
-  local_vocab_max,          // cross-entropy keeps its own shard's maximum
-  mean_over_local_tokens,   // loss normalised by the micro-batch, not the step
-  rotary_local_position,    // positions counted from the shard
-  swap_group,               // a mesh gives the group of another axis
-  gather_stale_shard,       // dW reads the own shard in place of a peer's
+#define SHARDWISE_ENUMERATOR(name) name,
+  SHARDWISE_FAULTS(SHARDWISE_ENUMERATOR)
+#undef SHARDWISE_ENUMERATOR
 };
 
 #ifdef SHARDWISE_MUTATIONS
-inline Mutation active_mutation = Mutation::none;
-inline bool mutated(Mutation mutation) {
-  return active_mutation == mutation;
-}
+bool mutated(Mutation mutation);  // the one that $SHARDWISE_MUTATION names
 #else
 constexpr bool mutated(Mutation) {
   return false;

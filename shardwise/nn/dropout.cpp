@@ -7,19 +7,24 @@
 namespace shardwise::nn {
 
 kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place) {
-  return step_key.fold(place.layer).fold(place.site);
+  return step_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : place.layer)
+      .fold(base::mutated(base::Mutation::mask_of_every_site) ? 0 : place.site);
 }
 
 namespace detail {
 
 at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element) {
   if (step.dropout == 0) return x;
-  const auto key = mask_key(step.key, place);
+  auto key = mask_key(step.key, place);
+  if (base::mutated(base::Mutation::mask_by_rank)) key = key.fold(step.group.rank());
   if (base::mutated(base::Mutation::reuse_random_key)) first_element = 0;
-  const auto masked = [p = step.dropout, key, first_element](const at::Tensor& value) {
-    return kernels::dropout(value.contiguous(), p, key, first_element);
+  const auto masked_by = [p = step.dropout, first_element](const kernels::RandomKey& drawn_from) {
+    return [=](const at::Tensor& value) {
+      return kernels::dropout(value.contiguous(), p, drawn_from, first_element);
+    };
   };
-  return parallel::conjugate(x, masked, masked);
+  const bool redraws = base::mutated(base::Mutation::redraw_mask);
+  return parallel::conjugate(x, masked_by(key), masked_by(redraws ? key.fold(1) : key));
 }
 
 }  // namespace detail

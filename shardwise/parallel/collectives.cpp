@@ -17,11 +17,14 @@ using comm::Group;
 namespace {
 
 Tensor all_reduced(const Tensor& x, const Group& group) {
+  if (base::mutated(Mutation::reduce_in_place)) return group.all_reduce_(const_cast<Tensor&>(x)), x;
   return group.all_reduce(x);
 }
 
 Tensor own_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
-  const base::Range own = split.range(group.rank());
+  const int rank =
+      base::mutated(Mutation::slice_of_next_rank) ? (group.rank() + 1) % group.size() : group.rank();
+  const base::Range own = split.range(rank);
   return x.narrow(dim, own.begin, own.size()).contiguous();
 }
 
@@ -55,7 +58,10 @@ Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step
 template <>
 Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step) {
   return Placed<Invariant>(conjugate(
-      x.local(), [group = step.group](const Tensor& y) { return all_reduced(y, group); }, identity));
+      x.local(), [group = step.group](const Tensor& y) { return all_reduced(y, group); },
+      [group = step.group](const Tensor& dy) {
+        return base::mutated(Mutation::f_star_reduces_backward) ? all_reduced(dy, group) : dy;
+      }));
 }
 
 template <>
@@ -75,7 +81,10 @@ namespace raw {
 Tensor gather_then_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   return conjugate(
       x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
-      [=](const Tensor& dy) { return own_slice(dy, split, dim, group); });
+      [=](const Tensor& dy) {
+        if (base::mutated(Mutation::reduce_instead_of_slice)) return group.reduce_scatter(dy, split, dim);
+        return own_slice(dy, split, dim, group);
+      });
 }
 
 Tensor gather_then_reduce(const Tensor& x, const Split& split, int64_t dim, const Group& group) {

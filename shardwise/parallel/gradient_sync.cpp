@@ -53,7 +53,9 @@ std::vector<Term> terms_to_sum(const ParamSpecs& specs, int rank) {
     const Parameter& parameter = *spec.parameter;
     if (!parameter.main_grad.defined()) continue;
     const GradientKind kind = spec.gradient_over("tp");
-    if (kind == GradientKind::partial && !base::mutated(Mutation::forget_norm_sync)) {
+    const bool is_term = kind == GradientKind::partial || (kind == GradientKind::invariant &&
+                                                           base::mutated(Mutation::sum_invariant_gradients));
+    if (is_term && !base::mutated(Mutation::forget_norm_sync)) {
       terms.push_back({parameter.main_grad, parameter.global_shape, /*dim=*/0});
     } else if (kind == GradientKind::sharded && !base::mutated(Mutation::forget_kv_replicas)) {
       append_replicas(parameter, rank, terms);
@@ -98,7 +100,10 @@ double owned_norm(const Tensor& gradient, Norm norm) {
 double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
   const Parameter& parameter = *spec.parameter;
   if (!parameter.main_grad.defined()) return 0;
-  if (parameter.rule.is_replicated()) return rank == 0 ? owned_norm(parameter.main_grad, norm) : 0;
+  if (parameter.rule.is_replicated())
+    return rank == 0 || base::mutated(Mutation::count_whole_everywhere)
+               ? owned_norm(parameter.main_grad, norm)
+               : 0;
   if (base::mutated(Mutation::count_replicas_twice)) return owned_norm(parameter.main_grad, norm);
   double total = 0;
   for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank)) {
@@ -120,7 +125,9 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   Tensor flat = group.empty({numel}, terms[0].term.scalar_type());
   flat.zero_();
   for_each_slot(terms, flat, [](const Tensor& term, Tensor slot) { slot.copy_(term); });
+  if (base::mutated(Mutation::sync_in_two)) group.all_reduce(flat);
   group.all_reduce_(flat);
+  if (base::mutated(Mutation::average_gradients)) flat.div_(group.size());
   for_each_slot(terms, flat, [](Tensor term, const Tensor& slot) { term.copy_(slot); });
 }
 
@@ -131,7 +138,9 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
     own = joined(norm, own, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(own);
-  group.all_reduce_(total, norm == Norm::inf ? comm::Reduce::max : comm::Reduce::sum);
+  const bool is_largest = norm == Norm::inf && !base::mutated(Mutation::sum_for_largest);
+  if (!base::mutated(Mutation::local_norm))
+    group.all_reduce_(total, is_largest ? comm::Reduce::max : comm::Reduce::sum);
   const double sum = total.item<double>();
   return norm == Norm::two ? std::sqrt(sum) : sum;
 }
@@ -140,6 +149,7 @@ void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {
   const double scale = max_norm / (norm + 1e-6);
   if (!(scale < 1)) return;
   for (const ParamSpec& spec : specs) {
+    if (base::mutated(Mutation::clip_cut_only) && spec.parameter->rule.is_replicated()) continue;
     if (spec.parameter->main_grad.defined()) spec.parameter->main_grad.mul_(scale);
   }
 }
