@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/cross_entropy_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -36,21 +37,24 @@ at::Tensor row_max(const at::Tensor& logits_any) {
   return max;
 }
 
-at::Tensor sum_exp_and_target(const at::Tensor& logits_any, const at::Tensor& labels_any, int64_t begin_id,
-                              const at::Tensor& max_any) {
+at::Tensor loss_sums(const at::Tensor& logits_any, const at::Tensor& labels_any, int64_t begin_id,
+                     const at::Tensor& max_any, const TokenLoss& loss) {
   const at::Tensor logits = logits_any.contiguous(), labels = labels_any.contiguous(),
                    max = max_any.contiguous();
-  check_logits("sum_exp_and_target", logits);
+  check_logits("loss_sums", logits);
   const int64_t n = logits.size(0), v = logits.size(1);
-  check_tensor("sum_exp_and_target", "labels", labels, {n}, at::kLong);
-  check_tensor("sum_exp_and_target", "max", max, {n}, accumulator_type(logits.scalar_type()));
-  const at::Tensor result = empty_sums(logits, {2, n});
-  with_element_type("sum_exp_and_target", logits.scalar_type(), [&]<class T>(T) {
+  check_tensor("loss_sums", "labels", labels, {n}, at::kLong);
+  check_tensor("loss_sums", "max", max, {n}, accumulator_type(logits.scalar_type()));
+  const bool is_smoothed = loss.label_smoothing > 0;
+  const at::Tensor result = empty_sums(logits, {is_smoothed ? 3 : 2, n});
+  with_element_type("loss_sums", logits.scalar_type(), [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     auto* sum = elements_<Accumulator<T>>(result);
     const auto* largest = elements<Accumulator<T>>(max);
     for_ranges(n, v, [&](int64_t begin, int64_t end) {
-      loops.sum_exp(sum + begin, elements<T>(logits) + begin * v, largest + begin, end - begin, v);
+      const T* rows = elements<T>(logits) + begin * v;
+      loops.sum_exp(sum + begin, rows, largest + begin, end - begin, v);
+      if (is_smoothed) loops.sum_shifted(sum + 2 * n + begin, rows, largest + begin, end - begin, v);
       for (int64_t row = begin; row < end; ++row) {
         const int64_t target = elements<int64_t>(labels)[row] - begin_id;
         const bool is_here = target >= 0 && target < v;
@@ -61,9 +65,22 @@ at::Tensor sum_exp_and_target(const at::Tensor& logits_any, const at::Tensor& la
   return result;
 }
 
+namespace {
+
+template <class A>
+RowGradient<A> row_gradient(const LossGradient& gradient, A lse) {
+  const TokenLoss& loss = gradient.loss;
+  const double z_loss = base::mutated(base::Mutation::z_loss_without_gradient) ? 0 : loss.z_loss;
+  return {.scale = static_cast<A>(gradient.scale),
+          .probability = 1 + static_cast<A>(2 * z_loss) * lse,
+          .label = static_cast<A>(loss.label_weight()),
+          .each_class = static_cast<A>(loss.class_weight())};
+}
+
+}  // namespace
+
 at::Tensor cross_entropy_backward(const at::Tensor& logits_any, const at::Tensor& labels_any,
-                                  int64_t begin_id, const at::Tensor& lse_any, double scale,
-                                  int64_t ignore_index) {
+                                  int64_t begin_id, const at::Tensor& lse_any, const LossGradient& gradient) {
   const at::Tensor logits = logits_any.contiguous(), labels = labels_any.contiguous(),
                    lse = lse_any.contiguous();
   check_logits("cross_entropy_backward", logits);
@@ -77,12 +94,13 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits_any, const at::Tensor
       for (int64_t row = begin; row < end; ++row) {
         T* d = elements_<T>(d_logits) + row * v;
         const int64_t label = elements<int64_t>(labels)[row], target = label - begin_id;
-        if (label == ignore_index) {
+        if (label == gradient.ignore_index && !base::mutated(base::Mutation::train_ignored_labels)) {
           std::fill_n(d, v, T{});
           continue;
         }
-        loops.backward_row(d, elements<T>(logits) + row * v, elements<Accumulator<T>>(lse)[row],
-                           static_cast<Accumulator<T>>(scale), target >= 0 && target < v ? target : -1, v);
+        const auto row_lse = elements<Accumulator<T>>(lse)[row];
+        loops.backward_row(d, elements<T>(logits) + row * v, row_lse, row_gradient(gradient, row_lse),
+                           target >= 0 && target < v ? target : -1, v);
       }
     });
   });

@@ -17,19 +17,38 @@ using parallel::variable_list;
 
 namespace {
 
-struct TokenLoss {
+/// One rank's part of the vocabulary, and what each token counts.
+struct Loss {
+  kernels::TokenLoss of_token;
+  int64_t begin;
+  double per_token;
+};
+
+struct Tokens {
   Tensor loss, lse;  // [n]
 };
 
-/// −log softmax of each token's label, from the shards' maxima and sums; 0 where the label is ignored.
-TokenLoss token_loss(const Tensor& logits, const Tensor& labels, int64_t begin, const comm::Group& group) {
+/// Every token's loss from the shards' maxima and sums; 0 where the label is ignored.
+Tokens tokens_of(const Tensor& logits, const Tensor& labels, const Loss& loss, const comm::Group& group) {
+  const kernels::TokenLoss& of_token = loss.of_token;
   Tensor max = kernels::row_max(logits);
   if (!base::mutated(base::Mutation::local_vocab_max)) group.all_reduce_(max, comm::Reduce::max);
-  Tensor sums = kernels::sum_exp_and_target(logits, labels, begin, max);
-  group.all_reduce_(sums);
-  const Tensor log_sum = sums[0].log();
-  const Tensor loss = at::where(labels.eq(kIgnoreIndex), at::zeros_like(log_sum), log_sum - sums[1]);
-  return {loss, max + log_sum};
+  Tensor sums = kernels::loss_sums(logits, labels, loss.begin, max, of_token);
+  if (!base::mutated(base::Mutation::local_loss_sums)) group.all_reduce_(sums);
+  if (base::mutated(base::Mutation::double_loss_sums)) group.all_reduce_(sums);
+  const Tensor log_sum = sums[0].log(), lse = max + log_sum;
+  Tensor value = log_sum - sums[1] * of_token.label_weight();
+  if (of_token.label_smoothing > 0) value -= sums[2] * of_token.class_weight();
+  if (of_token.z_loss > 0) value += lse.square() * of_token.z_loss;
+  if (base::mutated(base::Mutation::count_ignored_labels)) return {value, lse};
+  return {at::where(labels.eq(kIgnoreIndex), at::zeros_like(value), value), lse};
+}
+
+void check_options(const LossOptions& options) {
+  const double smoothing = options.label_smoothing, z_loss = options.z_loss;
+  TORCH_CHECK_VALUE(smoothing >= 0 && smoothing <= 1,
+                    "cross_entropy: label_smoothing must lie in [0, 1]; got ", smoothing);
+  TORCH_CHECK_VALUE(z_loss >= 0, "cross_entropy: z_loss must be 0 or more; got ", z_loss);
 }
 
 void check_labels(const Tensor& labels, int64_t vocab_size) {
@@ -39,24 +58,20 @@ void check_labels(const Tensor& labels, int64_t vocab_size) {
 }
 
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
-  struct Scale {
-    int64_t begin;
-    double per_token;
-  };
-
-  static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& labels, Scale scale,
+  static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& labels, Loss loss,
                         const comm::Group& group) {
-    const TokenLoss tokens = token_loss(logits, labels, scale.begin, group);
+    const Tokens tokens = tokens_of(logits, labels, loss, group);
     context->save_for_backward({logits, labels, tokens.lse});
-    parallel::keep(context, scale);
-    return tokens.loss.sum() * scale.per_token;
+    parallel::keep(context, loss);
+    return tokens.loss.sum() * loss.per_token;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Scale& scale = parallel::kept<Scale>(context);
+    const Loss& loss = parallel::kept<Loss>(context);
     const variable_list saved = context->get_saved_variables();
-    const double factor = gradients[0].item<double>() * scale.per_token;
-    return {kernels::cross_entropy_backward(saved[0], saved[1], scale.begin, saved[2], factor, kIgnoreIndex),
+    const double scale = gradients[0].item<double>() * loss.per_token;
+    return {kernels::cross_entropy_backward(saved[0], saved[1], loss.begin, saved[2],
+                                            {scale, kIgnoreIndex, loss.of_token}),
             Tensor(), Tensor(), Tensor()};
   }
 };
@@ -64,18 +79,22 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 }  // namespace
 
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const Tensor& labels,
-                                const base::Split& vocab, double valid_tokens, const Step& step) {
+                                const base::Split& vocab, const LossOptions& options, const Step& step) {
+  check_options(options);
   check_labels(labels, vocab.size());
+  double valid_tokens = options.valid_tokens;
   if (base::mutated(base::Mutation::mean_over_local_tokens))
     valid_tokens = labels.ne(kIgnoreIndex).sum().item<double>();
-  const CrossEntropy::Scale scale{vocab.range(step.group.rank()).begin,
-                                  valid_tokens > 0 ? 1 / valid_tokens : 0};
+  const base::Range own = vocab.range(step.group.rank());
+  const int64_t classes = base::mutated(base::Mutation::smooth_over_own_classes) ? own.size() : vocab.size();
+  const Loss loss{{options.label_smoothing, options.z_loss, classes},
+                  own.begin + base::mutated(base::Mutation::label_off_by_one),
+                  valid_tokens > 0 ? 1 / valid_tokens : 0};
   const Tensor rows = logits.local().flatten(0, 1), flat_labels = labels.reshape({-1});
   if (parallel::needs_gradient(rows)) {
-    return Placed<Invariant>(CrossEntropy::apply(rows, flat_labels, scale, step.group));
+    return Placed<Invariant>(CrossEntropy::apply(rows, flat_labels, loss, step.group));
   }
-  return Placed<Invariant>(token_loss(rows, flat_labels, scale.begin, step.group).loss.sum() *
-                           scale.per_token);
+  return Placed<Invariant>(tokens_of(rows, flat_labels, loss, step.group).loss.sum() * loss.per_token);
 }
 
 }  // namespace shardwise::nn

@@ -34,8 +34,10 @@ struct Sharded {
   std::vector<at::Tensor> logits;
   std::vector<int64_t> begins;
   at::Tensor labels, max, lse, losses;
+  TokenLoss of_token;
 
-  Sharded(const at::Tensor& whole, const Case& c) : labels(labels_of(c.n, whole.size(1))) {
+  Sharded(const at::Tensor& whole, const Case& c, const TokenLoss& token = {})
+      : labels(labels_of(c.n, whole.size(1))), of_token(token) {
     int64_t begin = 0;
     for (const int64_t size : c.shards) {
       logits.push_back(whole.narrow(1, begin, size));
@@ -46,17 +48,19 @@ struct Sharded {
     }
     at::Tensor sums;
     for (size_t i = 0; i < logits.size(); ++i) {
-      const at::Tensor part = sum_exp_and_target(logits[i], labels, begins[i], max);
+      const at::Tensor part = loss_sums(logits[i], labels, begins[i], max, of_token);
       sums = sums.defined() ? sums + part : part;
     }
     lse = max + sums[0].log();
-    losses = (sums[0].log() - sums[1]).masked_fill(labels == kIgnore, 0);
+    losses = sums[0].log() - sums[1] * of_token.label_weight() + lse.square() * of_token.z_loss;
+    if (sums.size(0) == 3) losses = losses - sums[2] * of_token.class_weight();
+    losses = losses.masked_fill(labels == kIgnore, 0);
   }
 
   at::Tensor gradient(double scale) const {
     std::vector<at::Tensor> parts;
     for (size_t i = 0; i < logits.size(); ++i) {
-      parts.push_back(cross_entropy_backward(logits[i], labels, begins[i], lse, scale, kIgnore));
+      parts.push_back(cross_entropy_backward(logits[i], labels, begins[i], lse, {scale, kIgnore, of_token}));
     }
     return at::cat(parts, 1);
   }
@@ -92,14 +96,37 @@ TEST(CrossEntropy, LossAndGradientEqualTheUnshardedOnes) {
 TEST(CrossEntropy, GradientEqualsDifferences) {
   const Case c = {6, {5, 12}};
   const at::Tensor logits = random_tensor({6, 17}, 2);
-  const auto loss = [&](const at::Tensor& x) { return 0.25 * Sharded(x, c).losses.sum().item<double>(); };
-  expect_gradient(loss, logits, Sharded(logits, c).gradient(0.25));
+  for (const TokenLoss& token : {TokenLoss{}, {0.2, 0, 17}, {0, 0.3, 17}, {0.2, 0.3, 17}}) {
+    const auto loss = [&](const at::Tensor& x) {
+      return 0.25 * Sharded(x, c, token).losses.sum().item<double>();
+    };
+    expect_gradient(loss, logits, Sharded(logits, c, token).gradient(0.25));
+  }
+}
+
+// In every element type: what smoothing adds to the sums and to the gradient.
+TEST(CrossEntropy, SmoothedLossAndGradientEqualTheUnshardedOnes) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Case& c : kCases) {
+      const at::Tensor logits = random_tensor({c.n, vocab_of(c)}, 1, dtype) * 4;
+      const Sharded sharded(logits, c, {.label_smoothing = 0.1, .vocab = vocab_of(c)});
+      const at::Tensor x = leaf(wide(logits));
+      const at::Tensor loss =
+          at::cross_entropy_loss(x, sharded.labels, /*weight=*/{}, at::Reduction::Sum, kIgnore, 0.1);
+      (loss * 0.37).backward();
+      const at::ScalarType computing = dtype == at::kDouble ? at::kDouble : at::kFloat;
+      const double scale = wide(logits).abs().max().item<double>();
+      EXPECT_NEAR(sharded.losses.sum().item<double>(), loss.item<double>(),
+                  c.n * scale * bound(computing, 64));
+      EXPECT_LE(relative_error(sharded.gradient(0.37), x.grad()), bound(dtype, 64 * scale));
+    }
+  }
 }
 
 TEST(CrossEntropy, IgnoredRowsHaveNoTargetAndNoGradient) {
   const at::Tensor logits = random_tensor({8, 33}, 3, at::kBFloat16), labels = labels_of(8, 33);
-  const at::Tensor sums = sum_exp_and_target(logits, labels, 0, row_max(logits));
-  const at::Tensor d = cross_entropy_backward(logits, labels, 0, row_max(logits), 1, kIgnore);
+  const at::Tensor sums = loss_sums(logits, labels, 0, row_max(logits));
+  const at::Tensor d = cross_entropy_backward(logits, labels, 0, row_max(logits), {1, kIgnore});
   EXPECT_EQ(sums[1][3].item<double>(), 0);
   EXPECT_EQ(d[3].abs().sum().item<double>(), 0);
   EXPECT_GT(d[2].abs().sum().item<double>(), 0);
@@ -109,8 +136,8 @@ TEST(CrossEntropy, AnEmptyShardAddsNothing) {
   const at::Tensor logits = at::empty({3, 0}), labels = at::tensor({0, 1, 2}, at::kLong),
                    max = at::zeros({3});
   EXPECT_EQ(row_max(logits).max().item<float>(), -std::numeric_limits<float>::infinity());
-  EXPECT_EQ(sum_exp_and_target(logits, labels, 0, max).abs().sum().item<float>(), 0);
-  EXPECT_EQ(cross_entropy_backward(logits, labels, 0, max, 1, kIgnore).sizes(), at::IntArrayRef({3, 0}));
+  EXPECT_EQ(loss_sums(logits, labels, 0, max).abs().sum().item<float>(), 0);
+  EXPECT_EQ(cross_entropy_backward(logits, labels, 0, max, {1, kIgnore}).sizes(), at::IntArrayRef({3, 0}));
   EXPECT_EQ(row_max(at::empty({0, 5})).numel(), 0);
 }
 
@@ -118,8 +145,7 @@ TEST(CrossEntropy, MaskedAndNaNLogits) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   const at::Tensor logits = at::tensor({-infinity, 2.f, 1.f, nan}).view({2, 2});
-  const at::Tensor max = row_max(logits),
-                   sums = sum_exp_and_target(logits, at::tensor({1, 0}, at::kLong), 0, max);
+  const at::Tensor max = row_max(logits), sums = loss_sums(logits, at::tensor({1, 0}, at::kLong), 0, max);
   EXPECT_EQ(sums[0][0].item<float>(), 1);
   EXPECT_TRUE(std::isnan(sums[0][1].item<float>()));
 }
@@ -127,10 +153,10 @@ TEST(CrossEntropy, MaskedAndNaNLogits) {
 TEST(CrossEntropy, ShapesThatDoNotFitAreNamed) {
   const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), max = at::zeros({3});
   EXPECT_THROW(row_max(at::zeros({3})), c10::ValueError);
-  EXPECT_THROW(sum_exp_and_target(logits, at::zeros({2}, at::kLong), 0, max), c10::ValueError);
-  EXPECT_THROW(sum_exp_and_target(logits, labels.to(at::kInt), 0, max), c10::ValueError);
-  EXPECT_THROW(sum_exp_and_target(logits, labels, 0, max.to(at::kDouble)), c10::ValueError);
-  EXPECT_THROW(cross_entropy_backward(logits, labels, 0, at::zeros({4}), 1, kIgnore), c10::ValueError);
+  EXPECT_THROW(loss_sums(logits, at::zeros({2}, at::kLong), 0, max), c10::ValueError);
+  EXPECT_THROW(loss_sums(logits, labels.to(at::kInt), 0, max), c10::ValueError);
+  EXPECT_THROW(loss_sums(logits, labels, 0, max.to(at::kDouble)), c10::ValueError);
+  EXPECT_THROW(cross_entropy_backward(logits, labels, 0, at::zeros({4}), {1, kIgnore}), c10::ValueError);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(Isa, ExpIsWithinTwoUlp) {
   for (float value = -87.33f; value < 88.37f; value += 1e-3f) x.push_back(value);
   for (const Isa isa : builds()) {
     std::vector<float> y(x.size());
-    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, 1, -1,
+    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, {.scale = 1}, -1,
                                                  static_cast<int64_t>(x.size()));
     double worst = 0;
     for (size_t i = 0; i < x.size(); ++i) {
@@ -87,7 +87,7 @@ TEST(Isa, ExpOfTheExtremes) {
   const std::vector<float> x = {-INFINITY, -87.5f, INFINITY, 88.8f, 0.0f, NAN};
   for (const Isa isa : builds()) {
     std::vector<float> y(x.size());
-    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, 1, -1,
+    cross_entropy_loops<float>(isa).backward_row(y.data(), x.data(), 0, {.scale = 1}, -1,
                                                  static_cast<int64_t>(x.size()));
     EXPECT_EQ(y[0], 0);
     EXPECT_EQ(y[1], 0);

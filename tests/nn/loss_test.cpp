@@ -1,9 +1,10 @@
 #include "shardwise/nn/loss.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -33,49 +34,77 @@ Tensor labels(int64_t vocab) {
       .clamp_max(vocab - 1);
 }
 
-// The same from ATen's log_softmax over the whole vocabulary.
-Tensor formula(const Tensor& logits, const Tensor& label) {
-  const Tensor is_ignored = label.eq(-100);
-  const Tensor log_probability =
-      at::log_softmax(logits, -1).gather(-1, label.masked_fill(is_ignored, 0).unsqueeze(-1)).squeeze(-1);
-  return -log_probability.masked_fill(is_ignored, 0).sum() / kValidTokens;
+LossOptions options(double label_smoothing, double z_loss) {
+  LossOptions options(kValidTokens);
+  options.label_smoothing = label_smoothing;
+  options.z_loss = z_loss;
+  return options;
 }
 
-Tensor loss(const Tensor& shard, const Tensor& label, const Split& vocab, const Group& group) {
-  return cross_entropy(Placed<Sharded<kFeature>>(shard), label, vocab, kValidTokens,
-                       Step(group, kSequenceLength))
+// The same from ATen, over the whole vocabulary.
+Tensor formula(const Tensor& logits, const Tensor& label, const LossOptions& o = kValidTokens) {
+  const Tensor rows = logits.flatten(0, 1), labels = label.flatten();
+  const Tensor cross_entropy =
+      at::cross_entropy_loss(rows, labels, /*weight=*/{}, at::Reduction::Sum, -100, o.label_smoothing);
+  const Tensor lse = at::logsumexp(rows, {-1}).masked_fill(labels.eq(-100), 0);
+  return (cross_entropy + lse.square().sum() * o.z_loss) / kValidTokens;
+}
+
+Tensor loss(const Tensor& shard, const Tensor& label, const Split& vocab, const Group& group,
+            const LossOptions& options = kValidTokens) {
+  return cross_entropy(Placed<Sharded<kFeature>>(shard), label, vocab, options, Step(group, kSequenceLength))
       .local();
 }
 
+struct Case {
+  double logits_scale, bound;
+  LossOptions options = kValidTokens;
+};
+
 // On every number of ranks, vocabularies that divide, do not, and leave ranks without a column.
-void check(double scale, double bound, const std::function<Tensor(int64_t vocab)>& label_of) {
+void check(const Case& c, const std::function<Tensor(int64_t vocab)>& label_of) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       for (const int64_t vocab_size : {127, 17, 12, 2}) {
-        const Tensor whole = (random_tensor({kSequenceLength, 2, vocab_size}, 1) * scale).requires_grad_();
-        const Tensor expected = formula(whole, label_of(vocab_size));
+        const Tensor whole =
+            (random_tensor({kSequenceLength, 2, vocab_size}, 1) * c.logits_scale).requires_grad_();
+        const Tensor expected = formula(whole, label_of(vocab_size), c.options);
         (expected * 3).backward();
         const Split vocab = Split::even("vocab", vocab_size, ranks);
         const Tensor shard = slice_of(whole.detach(), vocab, -1, group.rank()).requires_grad_();
-        const Tensor actual = loss(shard, label_of(vocab_size), vocab, group);
+        const Tensor actual = loss(shard, label_of(vocab_size), vocab, group, c.options);
         (actual * 3).backward();
-        EXPECT_LE(relative_error(actual, expected), bound) << vocab_size << " over " << ranks;
-        EXPECT_LE(relative_error(shard.grad(), slice_of(whole.grad(), vocab, -1, group.rank())), bound);
+        EXPECT_LE(relative_error(actual, expected), c.bound) << vocab_size << " over " << ranks;
+        EXPECT_LE(relative_error(shard.grad(), slice_of(whole.grad(), vocab, -1, group.rank())), c.bound);
       }
     });
   }
 }
 
 TEST(CrossEntropy, EqualsLogSoftmaxOfTheWholeVocabulary) {
-  check(/*scale=*/1, 1e-14, labels);
+  check({/*logits_scale=*/1, /*bound=*/1e-14}, labels);
 }
 
 TEST(CrossEntropy, StaysExactForLogitsThatOverflowExp) {
-  check(/*scale=*/1000, 1e-13, labels);
+  check({1000, 1e-13}, labels);
+}
+
+TEST(CrossEntropy, SmoothsLabelsOverTheWholeVocabulary) {
+  for (const double smoothing : {0.1, 1.0}) check({1, 1e-14, options(smoothing, 0)}, labels);
+  check({1000, 1e-13, options(0.1, 0)}, labels);
+}
+
+TEST(CrossEntropy, AddsTheSquareOfTheLogSumExp) {
+  check({1, 1e-14, options(0, 1e-2)}, labels);
+  check({1000, 1e-13, options(0, 1e-4)}, labels);
+}
+
+TEST(CrossEntropy, SmoothedLabelsAndZLossAddUp) {
+  check({1, 1e-14, options(0.3, 0.5)}, labels);
 }
 
 TEST(CrossEntropy, OfIgnoredLabelsIsZeroWithoutGradient) {
-  check(1, 0, [](int64_t) { return at::full({kSequenceLength, 2}, -100, at::kLong); });
+  check({1, 0, options(0.1, 0.1)}, [](int64_t) { return at::full({kSequenceLength, 2}, -100, at::kLong); });
 }
 
 TEST(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
@@ -89,13 +118,14 @@ TEST(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
   });
 }
 
-TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
-  testing::on_ranks(4, [](const Group& group) {
+// `numbers` per token in the second all_reduce.
+void check_collectives(const LossOptions& options, int64_t numbers) {
+  testing::on_ranks(4, [&](const Group& group) {
     const Split vocab = Split::even("vocab", 17, 4);
     const Tensor shard =
         slice_of(random_tensor({kSequenceLength, 2, 17}, 1), vocab, -1, group.rank()).requires_grad_();
     const comm::Counters before = group.counters();
-    const Tensor own = loss(shard, labels(17), vocab, group);
+    const Tensor own = loss(shard, labels(17), vocab, group, options);
     const comm::Counters used = group.counters() - before;
     EXPECT_EQ(used[Op::all_reduce].calls, 2);
     EXPECT_EQ(used.total().calls, 2);
@@ -103,7 +133,7 @@ TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
       const int64_t slice = Split::even("message", elements, 4).range(group.rank()).size();
       return 8 * (3 * slice + elements - slice);
     };
-    EXPECT_EQ(used.total().bytes, sent(kSequenceLength * 2) + sent(2 * kSequenceLength * 2));
+    EXPECT_EQ(used.total().bytes, sent(kSequenceLength * 2) + sent(numbers * kSequenceLength * 2));
     const comm::Counters before_backward = group.counters();
     own.backward();
     EXPECT_EQ((group.counters() - before_backward).total().calls, 0);
@@ -111,6 +141,12 @@ TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
     group.broadcast_(first, 0);
     EXPECT_TRUE(testing::same_bits(own.detach(), first));
   });
+}
+
+TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
+  check_collectives(kValidTokens, /*numbers=*/2);
+  check_collectives(options(0, 0.1), 2);
+  check_collectives(options(0.1, 0.1), 3);
 }
 
 TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
@@ -132,6 +168,13 @@ TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
   for (const int64_t bad : {17, -1, -101}) {
     const Tensor label = at::tensor({bad}, at::kLong).view({1, 1});
     EXPECT_THROW(loss(logits, label, vocab, Group()), c10::ValueError) << bad;
+  }
+}
+
+TEST(CrossEntropy, RefusesOptionsThatAreNoLoss) {
+  const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1);
+  for (const LossOptions& bad : {options(-0.1, 0), options(1.1, 0), options(NAN, 0), options(0, -1e-4)}) {
+    EXPECT_THROW(loss(logits, labels(17), Split::whole("vocab", 17), Group(), bad), c10::ValueError);
   }
 }
 
