@@ -2,6 +2,7 @@
 
 #include <ATen/ops/aminmax.h>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/node.h"
@@ -37,7 +38,8 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Table& table = parallel::kept<Table>(context);
     const Tensor ids = context->get_saved_variables()[0];
-    kernels::embedding_backward_(table.parameter->main_grad, gradients[0].contiguous(), ids, table.begin);
+    Tensor gradient = table.parameter->wanted_gradient();
+    kernels::embedding_backward_(gradient, gradients[0].contiguous(), ids, table.begin);
     return {Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -64,7 +66,8 @@ VocabParallelEmbedding::VocabParallelEmbedding(const std::string& name, int64_t 
 template <ResidualStream Stream>
 Placed<Stream> VocabParallelEmbedding::to(const Tensor& ids, const Step& step) const {
   check_ids(ids, vocab_.size());
-  const int64_t begin = vocab_.range(step.group.rank()).begin;
+  const int64_t begin =
+      vocab_.range(step.group.rank()).begin + base::mutated(base::Mutation::embedding_off_by_one);
   const Tensor& table = weight_->value;
   const Tensor own = parallel::needs_gradient(table)
                          ? Lookup::apply(table, ids, Lookup::Table{weight_, begin}, step.group)

@@ -62,10 +62,15 @@ Tensor forward_product(const Tensor& x, Column& column) {
   return y;
 }
 
-/// The rows are needed again for the weight gradient; drop them where they can be gathered again.
-void forget_gathered(Column& column) {
-  if (column.rows && column.rows->whole().defined() && column.step.gathered == Gathered::again)
-    column.rows.reset();
+/// The weight gradient alone needs the input again: the gathered one where it is kept, else the own shard, of
+/// which the peers' are gathered again or read again in place.
+Tensor kept_input(const Tensor& x, Column& column) {
+  const bool is_gathered = column.rows && column.rows->whole().defined();
+  const bool is_frozen = column.w.weight->is_frozen();
+  const bool keeps_gathered = is_gathered && !is_frozen && column.step.gathered == Gathered::keep &&
+                              !base::mutated(Mutation::gather_kept_again);
+  if (is_frozen || (is_gathered && !keeps_gathered)) column.rows.reset();
+  return is_frozen || keeps_gathered ? Tensor() : x;
 }
 
 /// dX = dY W, [s, b, h], a Partial; where peers can read it.
@@ -80,6 +85,8 @@ Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
 Tensor cross_back(Tensor dx, const Column& column) {
   const Step& step = column.step;
   if (column.crossing == Crossing::f && !base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(dx);
+  if (column.crossing == Crossing::f && base::mutated(Mutation::double_f_backward))
+    step.group.all_reduce_(dx);
   if (column.crossing != Crossing::g || step.group.size() == 1) return dx;
   const base::Range own = step.own_sequence();
   if (base::mutated(Mutation::slice_instead_of_reduce))
@@ -89,33 +96,32 @@ Tensor cross_back(Tensor dx, const Column& column) {
   return dx_shard;
 }
 
+void add_gathered_weight_gradient(const Tensor& dy, const Tensor& x, const Column& column) {
+  Tensor gradient = column.w.weight->wanted_gradient();
+  const Rows rows = column.rows ? *column.rows : Rows::gather(x, column.step);
+  if (column.rows) rows.count_reading(column.step.group);
+  for (int i = 0; i < rows.ranks(); ++i) {
+    const int rank = rows.nth(i);
+    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
+    kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(read));
+  }
+}
+
 void add_gradients(const Tensor& dy, const Tensor& x, const Column& column) {
-  Parameter& weight = *column.w.weight;
-  if (weight.value.requires_grad()) {
-    if (column.crossing != Crossing::g) {
-      kernels::add_weight_grad_(weight.main_grad, as_matrix(dy), as_matrix(x));
-    } else {
-      const Rows rows = column.rows ? *column.rows : Rows::gather(x, column.step);
-      if (column.rows) rows.count_reading(column.step.group);
-      for (int i = 0; i < rows.ranks(); ++i) {
-        const int rank = rows.nth(i);
-        const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
-        kernels::add_weight_grad_(weight.main_grad, rows.matrix_of(dy, rank), rows.matrix(read));
-      }
-    }
-  }
-  if (column.w.bias && column.w.bias->value.requires_grad()) {
-    kernels::add_bias_grad_(column.w.bias->main_grad, as_matrix(dy));
-  }
+  const auto& [weight, bias] = column.w;
+  if (Tensor gradient = bias ? bias->wanted_gradient() : Tensor(); gradient.defined())
+    kernels::add_bias_grad_(gradient, as_matrix(dy));
+  if (weight->is_frozen()) return;
+  if (column.crossing == Crossing::g) return add_gathered_weight_gradient(dy, x, column);
+  Tensor gradient = weight->wanted_gradient();
+  kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
 }
 
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, Column column) {
     Tensor y = forward_product(x, column);
-    forget_gathered(column);
-    const bool keeps_whole = column.rows && column.rows->whole().defined();
-    context->save_for_backward({keeps_whole ? Tensor() : x});
+    context->save_for_backward({kept_input(x, column)});
     keep(context, std::move(column));
     return y;
   }

@@ -15,11 +15,16 @@ struct LinearParameters {
   ParameterPtr bias;
 };
 
+/// What a column-parallel product takes: the stream, or a whole value that ranks use for different work.
+template <class P>
+concept ColumnInput = ResidualStream<P> || std::same_as<P, Replicated>;
+
 /// y = x Wᵀ + b with W [f/t, h], b [f/t].
 /// Shapes: `x` [s, b, h] I, [s/t, b, h] S<0> or [s, b, h] R → `y` [s, b, f/t] S<−1>.
 /// Forward: I, R: nothing. S: all_gather, read in place on shared memory. Backward of x: I: all_reduce,
 /// S: reduce_scatter, R: nothing (a Partial). S reads (or, elsewhere, keeps or gathers) all shards again for
-/// dW. Saved: the own x (S without shared memory and Gathered::keep: the gathered one).
+/// dW. Saved: the own x (S without shared memory and Gathered::keep: the gathered one). A frozen W saves
+/// nothing, and nothing is read or gathered again for it.
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step);
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::parallel {
 
 using at::Tensor;
@@ -42,7 +44,8 @@ void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key,
   shape[rule.dim] = rule.segments[segment].size();
   Tensor target = parameter.value.detach().narrow(rule.dim, piece.local_begin, piece.size);
   Tensor slice = at::empty(target.sizes(), target.options());
-  piece.global_begin = rule.segments[segment].range(rank).begin;
+  piece.global_begin =
+      base::mutated(base::Mutation::init_shards_alike) ? 0 : rule.segments[segment].range(rank).begin;
   piece.local_begin = 0;
   draw_(slice, shape, rule.dim, {piece}, parameter.init, key.fold(segment));
   target.copy_(slice);
@@ -56,6 +59,12 @@ Init Init::kaiming_uniform(int64_t fan_in) {
 
 int64_t Parameter::global_numel() const {
   return std::accumulate(global_shape.begin(), global_shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+Tensor Parameter::wanted_gradient() const {
+  if (is_frozen()) return {};
+  TORCH_CHECK_VALUE(main_grad.defined(), name, ": backward adds to main_grad; call zero_grad_ before it");
+  return main_grad;
 }
 
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule, Init init,
@@ -77,9 +86,15 @@ void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group
   }
 }
 
+void freeze_(Parameter& parameter) {
+  parameter.value.requires_grad_(false);
+  parameter.main_grad.reset();
+}
+
 void zero_grad_(Parameter& parameter) {
+  if (parameter.is_frozen()) return;
   if (parameter.main_grad.defined()) {
-    parameter.main_grad.zero_();
+    if (!base::mutated(base::Mutation::keep_main_grad)) parameter.main_grad.zero_();
     return;
   }
   const at::ScalarType dtype = parameter.value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -31,9 +31,12 @@ struct Parameter {
   base::ShardRule rule;
   Init init;
   at::Tensor value;      // a leaf; requires grad unless frozen
-  at::Tensor main_grad;  // fp32 (fp64 for fp64); undefined until zero_grad_
+  at::Tensor main_grad;  // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
 
   int64_t global_numel() const;
+  bool is_frozen() const { return !value.requires_grad(); }
+  /// What backward adds to: main_grad, or undefined when frozen. Errors: c10::ValueError before zero_grad_.
+  at::Tensor wanted_gradient() const;
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 
@@ -44,7 +47,10 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
 /// Draws the slice from `key` and the parameter's name.
 void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
 
-/// Zeroes main_grad, allocating it first if need be.
+/// No gradient from now on: none is computed, synchronised, counted or kept. The same on every rank.
+void freeze_(Parameter& parameter);
+
+/// Zeroes main_grad, allocating it first if need be; nothing when frozen.
 void zero_grad_(Parameter& parameter);
 
 /// Over one mesh axis, what each rank's main_grad is.

@@ -41,6 +41,10 @@ concept Placement = is_placement<P>;
 template <class P>
 concept ResidualStream = std::same_as<P, Invariant> || std::same_as<P, Sharded<kSequence>>;
 
+/// The same value on every rank.
+template <class P>
+concept Whole = std::same_as<P, Invariant> || std::same_as<P, Replicated>;
+
 /// The placement of a value's gradient.
 template <Placement P>
 struct GradientOf {
