@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "shardwise/kernels/layer_norm.h"
 #include "shardwise/kernels/rms_norm.h"
 #include "shardwise/parallel/node.h"
 
@@ -13,14 +14,24 @@ using parallel::variable_list;
 
 namespace {
 
+ParameterPtr stream_parameter(const std::string& name, int64_t hidden_size, double value,
+                              const comm::Group& group, at::ScalarType dtype) {
+  return parallel::make_parameter(name, {hidden_size}, base::ShardRule::replicated(),
+                                  parallel::Init::constant(value), group, dtype);
+}
+
+/// One number per row of x, fp32 or fp64.
+Tensor empty_statistic(const Tensor& x) {
+  const at::ScalarType dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::empty(x.sizes().slice(0, x.dim() - 1), at::TensorOptions(dtype));
+}
+
 struct Normalised {
   Tensor y, rstd;
 };
 
 Normalised rms_norm(const Tensor& x, const Tensor& weight, double eps, const comm::Group& memory) {
-  const at::ScalarType statistics = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Normalised result{memory.empty(x.sizes(), x.scalar_type()),
-                    at::empty(x.sizes().slice(0, x.dim() - 1), at::TensorOptions(statistics))};
+  Normalised result{memory.empty(x.sizes(), x.scalar_type()), empty_statistic(x)};
   kernels::rms_norm_out(result.y, result.rstd, x, weight, eps);
   return result;
 }
@@ -37,10 +48,43 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Parameter& weight = *parallel::kept<ParameterPtr>(context);
     const variable_list saved = context->get_saved_variables();
-    const Tensor weight_grad = weight.value.requires_grad() ? weight.main_grad : Tensor();
     const Tensor dx = kernels::rms_norm_backward(gradients[0].contiguous(), saved[0], weight.value.detach(),
-                                                 saved[1], weight_grad);
+                                                 saved[1], weight.wanted_gradient());
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct AffineParameters {
+  ParameterPtr weight, bias;
+};
+
+struct Centred {
+  Tensor y;
+  kernels::RowMoments moments;
+};
+
+Centred layer_norm(const Tensor& x, const AffineParameters& affine, double eps, const comm::Group& memory) {
+  Centred result{memory.empty(x.sizes(), x.scalar_type()), {empty_statistic(x), empty_statistic(x)}};
+  kernels::layer_norm_out(result.y, result.moments, x, {affine.weight->value, affine.bias->value}, eps);
+  return result;
+}
+
+struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        AffineParameters affine, double eps, const comm::Group& memory) {
+    Centred result = layer_norm(x, affine, eps, memory);
+    context->save_for_backward({x, result.moments.mean, result.moments.rstd});
+    parallel::keep(context, std::move(affine));
+    return result.y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto& [weight, bias] = parallel::kept<AffineParameters>(context);
+    const variable_list saved = context->get_saved_variables();
+    const Tensor dx = kernels::layer_norm_backward(gradients[0].contiguous(), saved[0],
+                                                   weight->value.detach(), {saved[1], saved[2]},
+                                                   {weight->wanted_gradient(), bias->wanted_gradient()});
+    return {dx, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -48,15 +92,27 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
 
 RMSNorm::RMSNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
                  at::ScalarType dtype)
-    : weight_(parallel::make_parameter(name + ".weight", {hidden_size}, base::ShardRule::replicated(),
-                                       parallel::Init::constant(1), group, dtype)),
-      eps_(eps) {}
+    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
 
 Tensor RMSNorm::normalise(const Tensor& x, const comm::Group& memory) const {
   const Tensor input = x.contiguous();
   if (!parallel::needs_gradient(input, weight_->value))
     return rms_norm(input, weight_->value, eps_, memory).y;
   return RmsNormNode::apply(input, weight_->value, weight_, eps_, memory);
+}
+
+LayerNorm::LayerNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
+                     at::ScalarType dtype)
+    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)),
+      bias_(stream_parameter(name + ".bias", hidden_size, 0, group, dtype)),
+      eps_(eps) {}
+
+Tensor LayerNorm::normalise(const Tensor& x, const comm::Group& memory) const {
+  const Tensor input = x.contiguous();
+  const AffineParameters affine{weight_, bias_};
+  if (!parallel::needs_gradient(input, weight_->value, bias_->value))
+    return layer_norm(input, affine, eps_, memory).y;
+  return LayerNormNode::apply(input, weight_->value, bias_->value, affine, eps_, memory);
 }
 
 }  // namespace shardwise::nn

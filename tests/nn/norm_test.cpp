@@ -20,21 +20,37 @@ using testing::slice_of;
 constexpr int64_t kSequenceLength = 5, kHidden = 6;
 constexpr double kEps = 1e-2;  // large, so that a wrong place for it shows
 
-Tensor formula(const Tensor& x, const Tensor& weight) {
+// Weight, and bias where the norm has one.
+using Affine = std::vector<Tensor>;
+
+Tensor scaled(const Tensor& x, const Tensor& weight) {
   return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + kEps) * weight;
 }
+Tensor formula(const RMSNorm&, const Tensor& x, const Affine& affine) {
+  return scaled(x, affine[0]);
+}
+Tensor formula(const LayerNorm&, const Tensor& x, const Affine& affine) {
+  return scaled(x - x.mean(-1, /*keepdim=*/true), affine[0]) + affine[1];
+}
 
-struct Norm {
-  RMSNorm norm;
-  ParameterPtr weight;
+template <class Layer>
+struct Case {
+  Layer layer;
+  Roles roles;
 
-  explicit Norm(const Group& group) : norm("norm", kHidden, kEps, group, at::kDouble) {
-    Roles roles;
-    norm.append_roles(roles);
-    weight = roles.at(0).parameter;
+  explicit Case(const Group& group) : layer("norm", kHidden, kEps, group, at::kDouble) {
+    layer.append_roles(roles);
     const at::NoGradGuard no_grad;
-    weight->value.copy_(random_tensor({kHidden}, 1));
-    parallel::zero_grad_(*weight);
+    for (size_t i = 0; i < roles.size(); ++i) {
+      roles[i].parameter->value.copy_(whole_affine(i));
+      parallel::zero_grad_(*roles[i].parameter);
+    }
+  }
+  static Tensor whole_affine(size_t i) { return random_tensor({kHidden}, 10 + i); }
+  Affine leaves() const {
+    Affine leaves;
+    for (size_t i = 0; i < roles.size(); ++i) leaves.push_back(whole_affine(i).requires_grad_());
+    return leaves;
   }
 };
 
@@ -43,48 +59,65 @@ Tensor whole(uint64_t seed) {
 }
 
 // The rows that a rank holds, forward and backward, against the formula on the same rows.
-template <ResidualStream Stream>
+template <class Layer, ResidualStream Stream>
 void check(const Group& group, const Tensor& rows, const Tensor& dy) {
-  const Norm own(group);
+  const Case<Layer> own(group);
   const Tensor x = rows.clone().requires_grad_(), x_expected = rows.clone().requires_grad_();
-  const Tensor weight = random_tensor({kHidden}, 1).requires_grad_();
+  const Affine leaves = own.leaves();
   const comm::Counters before = group.counters();
-  const Tensor y = own.norm(Placed<Stream>(x), Step(group, kSequenceLength)).local();
-  const Tensor expected = formula(x_expected, weight);
+  const Tensor y = Norm(own.layer)(Placed<Stream>(x), Step(group, kSequenceLength)).local();
+  const Tensor expected = formula(own.layer, x_expected, leaves);
   EXPECT_LE(relative_error(y, expected), 1e-15);
   y.backward(dy);
   expected.backward(dy);
   EXPECT_LE(relative_error(x.grad(), x_expected.grad()), 1e-14);
-  EXPECT_LE(relative_error(own.weight->main_grad, weight.grad()), 1e-14);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    EXPECT_LE(relative_error(own.roles[i].parameter->main_grad, leaves[i].grad()), 1e-14);
   EXPECT_EQ((group.counters() - before).total().calls, 0);
   EXPECT_TRUE(testing::same_bits(x.detach(), rows)) << "the input was changed";
 }
 
-TEST(RMSNorm, OfTheWholeStream) {
+template <class Layer>
+class Norms : public ::testing::Test {};
+using Layers = ::testing::Types<RMSNorm, LayerNorm>;
+TYPED_TEST_SUITE(Norms, Layers);
+
+TYPED_TEST(Norms, OfTheWholeStream) {
   for (const int ranks : {1, 2}) {
-    testing::on_ranks(ranks, [](const Group& group) { check<Invariant>(group, whole(2), whole(3)); });
+    testing::on_ranks(ranks,
+                      [](const Group& group) { check<TypeParam, Invariant>(group, whole(2), whole(3)); });
   }
 }
 
-TEST(RMSNorm, OfSequenceShardsIsThatOfTheOwnRows) {
+TYPED_TEST(Norms, OfSequenceShardsIsThatOfTheOwnRows) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
       for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
         const base::Split sequence = Step(group, kSequenceLength).sequence;
         const int rank = group.rank();
-        check<Sharded<kSequence>>(group, slice_of(whole(2), sequence, 0, rank),
-                                  slice_of(whole(3), sequence, 0, rank));
+        check<TypeParam, Sharded<kSequence>>(group, slice_of(whole(2), sequence, 0, rank),
+                                             slice_of(whole(3), sequence, 0, rank));
       }
     });
   }
 }
 
-TEST(RMSNorm, OfNoRowsAtAll) {
+// Every rank sees other rows of the stream under SP, the same under TP.
+TYPED_TEST(Norms, GradientsAreTermsUnderSequenceParallelismOnly) {
+  const Case<TypeParam> own{Group()};
+  for (size_t i = 0; i < own.roles.size(); ++i) {
+    EXPECT_EQ(specs_of<Sharded<kSequence>>(own.roles)[i].gradient_over("tp"),
+              parallel::GradientKind::partial);
+    EXPECT_EQ(specs_of<Invariant>(own.roles)[i].gradient_over("tp"), parallel::GradientKind::invariant);
+  }
+}
+
+TYPED_TEST(Norms, OfNoRowsAtAll) {
   testing::on_ranks(4, [](const Group& group) {
-    const Norm own(group);
+    const Case<TypeParam> own(group);
     const Step step(group, 2);  // two ranks hold no row
     const Tensor x = random_tensor({step.own_sequence().size(), 2, kHidden}, 1).requires_grad_();
-    const Tensor y = own.norm(Placed<Sharded<kSequence>>(x), step).local();
+    const Tensor y = own.layer(Placed<Sharded<kSequence>>(x), step).local();
     y.backward(y.detach());
     EXPECT_EQ(y.sizes(), x.sizes());
     EXPECT_EQ(x.grad().sizes(), x.sizes());
@@ -92,23 +125,47 @@ TEST(RMSNorm, OfNoRowsAtAll) {
 }
 
 // On shared memory the shard feeds a crossing, which reads it where it lies.
-TEST(RMSNorm, WritesShardsWherePeersCanReadThem) {
+TYPED_TEST(Norms, WriteShardsWherePeersCanReadThem) {
   testing::on_ranks(2, [](const Group& group) {
-    const Norm own(group);
+    const Case<TypeParam> own(group);
     const Tensor x = random_tensor({2, 2, kHidden}, 1);
     const Step step(group, 4);
-    EXPECT_TRUE(group.symmetric()->contains(own.norm(Placed<Sharded<kSequence>>(x), step).local()));
-    EXPECT_FALSE(group.symmetric()->contains(own.norm(Placed<Invariant>(x), step).local()));
+    EXPECT_TRUE(group.symmetric()->contains(own.layer(Placed<Sharded<kSequence>>(x), step).local()));
+    EXPECT_FALSE(group.symmetric()->contains(own.layer(Placed<Invariant>(x), step).local()));
   });
 }
 
-TEST(RMSNorm, WithoutGradientsMakesNoNode) {
-  const Norm own{Group()};
+TYPED_TEST(Norms, WithoutGradientsMakeNoNode) {
+  const Case<TypeParam> own{Group()};
   const at::NoGradGuard no_grad;
   const Tensor y =
-      own.norm(Placed<Invariant>(whole(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
+      own.layer(Placed<Invariant>(whole(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
   EXPECT_FALSE(y.requires_grad());
-  EXPECT_LE(relative_error(y, formula(whole(2), random_tensor({kHidden}, 1))), 1e-15);
+  EXPECT_LE(relative_error(y, formula(own.layer, whole(2), own.leaves())), 1e-15);
+}
+
+// Each parameter frozen in turn: the others' gradients and x's are the same bits, its own is not made.
+TYPED_TEST(Norms, FrozenParametersChangeNoOtherGradient) {
+  const auto run = [](int frozen) {
+    Case<TypeParam> own{Group()};
+    if (frozen >= 0) parallel::freeze_(*own.roles.at(frozen).parameter);
+    const Tensor x = whole(2).requires_grad_();
+    own.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(whole(3));
+    Affine gradients = {x.grad()};
+    for (const Role& role : own.roles) gradients.push_back(role.parameter->main_grad);
+    return gradients;
+  };
+  const Affine expected = run(-1);
+  for (size_t frozen = 0; frozen + 1 < expected.size(); ++frozen) {
+    const Affine got = run(static_cast<int>(frozen));
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (i == frozen + 1) {
+        EXPECT_FALSE(got[i].defined());
+      } else {
+        EXPECT_TRUE(testing::same_bits(got[i], expected[i]));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+#include "shardwise/nn/positions.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/kernels/embedding.h"
+#include "shardwise/parallel/node.h"
+
+namespace shardwise::nn {
+
+using at::Tensor;
+using parallel::AutogradContext;
+using parallel::variable_list;
+
+namespace {
+
+struct Rows {
+  ParameterPtr table;
+  base::Range positions;
+
+  Tensor added_to(const Tensor& x) const {
+    return at::add(x, table->value.detach().narrow(0, positions.begin, positions.size()).unsqueeze(1));
+  }
+  /// The position of every token of a batch of this size, [s, b].
+  Tensor ids(int64_t batch) const {
+    return at::arange(positions.begin, positions.end, at::kLong).unsqueeze(1).expand({-1, batch});
+  }
+};
+
+struct AddPositions : torch::autograd::Function<AddPositions> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, Rows rows) {
+    Tensor y = rows.added_to(x);
+    parallel::keep(context, std::move(rows));
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const Rows& rows = parallel::kept<Rows>(context);
+    const Tensor dy = gradients[0].contiguous();
+    Tensor gradient = rows.table->wanted_gradient();
+    kernels::embedding_backward_(gradient, dy, rows.ids(dy.size(1)), /*begin_id=*/0);
+    return {dy, Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+LearnedPositions::LearnedPositions(const std::string& name, int64_t max_positions, int64_t hidden_size,
+                                   const parallel::Init& init, const comm::Group& group, at::ScalarType dtype)
+    : weight_(parallel::make_parameter(name + ".weight", {max_positions, hidden_size},
+                                       base::ShardRule::replicated(), init, group, dtype)) {}
+
+Tensor LearnedPositions::add(const Tensor& x, base::Range positions, int64_t sequence_length) const {
+  TORCH_CHECK_VALUE(sequence_length <= weight_->value.size(0), weight_->name,
+                    ": must have a row for each of ", sequence_length, " positions; got ",
+                    weight_->value.size(0));
+  const base::Range from_zero{0, positions.size()};
+  const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions};
+  if (!parallel::needs_gradient(weight_->value)) return rows.added_to(x);
+  return AddPositions::apply(x, weight_->value, rows);
+}
+
+}  // namespace shardwise::nn

@@ -1,0 +1,103 @@
+#include "shardwise/nn/positions.h"
+
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::nn {
+namespace {
+
+using at::Tensor;
+using comm::Group;
+using testing::random_tensor;
+using testing::same_bits;
+using testing::slice_of;
+
+constexpr int64_t kPositions = 9, kBatch = 2, kHidden = 6;
+
+Tensor whole_table() {
+  return random_tensor({kPositions, kHidden}, 1);
+}
+
+struct Table {
+  LearnedPositions add;
+  Roles roles;
+
+  explicit Table(const Group& group)
+      : add("positions", kPositions, kHidden, parallel::Init::normal(1), group, at::kDouble) {
+    add.append_roles(roles);
+    const at::NoGradGuard no_grad;
+    weight()->value.copy_(whole_table());
+    parallel::zero_grad_(*weight());
+  }
+  const ParameterPtr& weight() const { return roles.at(0).parameter; }
+};
+
+// The whole model's gradient after the sum over ranks that the stream asks for.
+template <ResidualStream Stream>
+void check(const Group& group, int64_t sequence_length) {
+  const Table table(group);
+  const Step step(group, sequence_length);
+  const std::vector<int64_t> shape = {sequence_length, kBatch, kHidden};
+  const auto own = [&](const Tensor& x) {
+    return std::is_same_v<Stream, Invariant> ? x : slice_of(x, step.sequence, 0, group.rank());
+  };
+  const Tensor whole_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
+  const Tensor x = own(whole_x).clone().requires_grad_();
+  const comm::Counters before = group.counters();
+  const Tensor y = table.add(Placed<Stream>(x), step).local();
+  y.backward(own(whole_dy));
+  EXPECT_EQ((group.counters() - before).total().calls, 0);
+  EXPECT_TRUE(same_bits(y.detach(), own(whole_x + whole_table().narrow(0, 0, sequence_length).unsqueeze(1))));
+  EXPECT_TRUE(same_bits(x.grad(), own(whole_dy)));
+
+  parallel::sync_gradients_(specs_of<Stream>(table.roles), group);
+  const Tensor gradient = table.weight()->main_grad;
+  EXPECT_LE(testing::relative_error(gradient.narrow(0, 0, sequence_length), whole_dy.sum(1)), 1e-15);
+  EXPECT_EQ(gradient.narrow(0, sequence_length, kPositions - sequence_length).abs().sum().item<double>(), 0);
+}
+
+TEST(LearnedPositions, EqualTheTableOnBothStreams) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [](const Group& group) {
+      for (const int64_t sequence_length : {9, 7, 2}) {  // all positions, some, and ranks without a row
+        check<Invariant>(group, sequence_length);
+        check<Sharded<kSequence>>(group, sequence_length);
+      }
+    });
+  }
+}
+
+TEST(LearnedPositions, FrozenAddTheSameAndKeepNoGradient) {
+  const Table table{Group()}, frozen{Group()};
+  parallel::freeze_(*frozen.weight());
+  const Tensor x = random_tensor({kPositions, kBatch, kHidden}, 2).requires_grad_();
+  const Step step(Group(), kPositions);
+  const Tensor y = frozen.add(Placed<Invariant>(x), step).local();
+  EXPECT_TRUE(same_bits(y, table.add(Placed<Invariant>(x), step).local()));
+  y.backward(random_tensor(y.sizes().vec(), 3));
+  EXPECT_TRUE(same_bits(x.grad(), random_tensor(y.sizes().vec(), 3)));
+  EXPECT_FALSE(frozen.weight()->main_grad.defined());
+}
+
+TEST(LearnedPositions, WithoutGradientsMakeNoNode) {
+  const Table table{Group()};
+  const at::NoGradGuard no_grad;
+  const Tensor x = random_tensor({kPositions, kBatch, kHidden}, 2).requires_grad_();
+  EXPECT_FALSE(table.add(Placed<Invariant>(x), Step(Group(), kPositions)).local().requires_grad());
+}
+
+TEST(LearnedPositions, RefuseASequenceThatIsTooLong) {
+  testing::on_ranks(2, [](const Group& group) {
+    const Table table(group);
+    const Step step(group, kPositions + 1);
+    const Tensor shard = random_tensor({step.own_sequence().size(), kBatch, kHidden}, 2);
+    EXPECT_THROW(table.add(Placed<Sharded<kSequence>>(shard), step), c10::ValueError);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::nn
