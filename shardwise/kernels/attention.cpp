@@ -1,12 +1,15 @@
 #include "shardwise/kernels/attention.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention_isa.h"
+#include "shardwise/kernels/dropout.h"
+#include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -28,8 +31,8 @@ std::vector<HeadGroup> groups_of(const std::vector<int64_t>& kv_of_head) {
   return groups;
 }
 
-void check_qkv(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-               const std::vector<int64_t>& kv_of_head) {
+void check_qkv(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_of_head) {
+  const auto& [q, k, v] = qkv;
   TORCH_CHECK_VALUE(q.dim() == 4 && k.dim() == 4, op, ": q and k must be [b, heads, s, d]; got ", q.sizes(),
                     " and ", k.sizes());
   check_tensor(op, "k", k, {q.size(0), k.size(1), q.size(2), q.size(3)}, q.scalar_type());
@@ -41,12 +44,21 @@ void check_qkv(const char* op, const at::Tensor& q, const at::Tensor& k, const a
                     q.size(1), " query heads, ascending; got ", at::IntArrayRef(kv_of_head));
 }
 
-at::Tensor with_contiguous_rows(const at::Tensor& heads) {
-  return heads.stride(3) == 1 ? heads : heads.contiguous();
+void check_dropout(const char* op, const AttentionDropout& dropout, int64_t heads) {
+  TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must lie in [0, 1); got ", dropout.p);
+  const bool fits =
+      dropout.p == 0 || (dropout.first_head >= 0 && dropout.first_head + heads <= dropout.all_heads);
+  TORCH_CHECK_VALUE(fits, op, ": dropout must name the place of ", heads, " heads among all; got ",
+                    dropout.first_head, " of ", dropout.all_heads);
 }
 
-Qkv with_contiguous_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return {with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
+void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
+  check_qkv(op, qkv, options.kv_of_head);
+  const auto& window = options.window;
+  TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
+                    ": a window must be causal and at least 1; got ", *window);
+  check_valid(op, options.valid, qkv.q.size(2), qkv.q.size(0));
+  check_dropout(op, options.dropout, qkv.q.size(1));
 }
 
 // [s, b, a·d] seen as [b, a, s, d], without a copy.
@@ -54,48 +66,81 @@ at::Tensor by_head(const at::Tensor& stream, int64_t heads, int64_t head_dim) {
   return stream.view({stream.size(0), stream.size(1), heads, head_dim}).permute({1, 2, 0, 3});
 }
 
-// The heads of one batch from `head` on. `heads` [b, a, s, d].
+// Where a group of heads of one sequence begins. Rows that hold no token are left out of what the loops see:
+// to them a padded sequence is a shorter one.
+struct Start {
+  int64_t batch, head, row;
+};
+
 template <class T>
-HeadRows<const T> rows_from(const at::Tensor& heads, int64_t batch, int64_t head) {
-  return {elements<T>(heads) + batch * heads.stride(0) + head * heads.stride(1), heads.stride(1),
-          heads.stride(2)};
+HeadRows<const T> rows_from(const at::Tensor& heads, Start at) {
+  const int64_t offset = at.batch * heads.stride(0) + at.head * heads.stride(1) + at.row * heads.stride(2);
+  return {elements<T>(heads) + offset, heads.stride(1), heads.stride(2)};
 }
 template <class T>
-HeadRows<T> rows_from_(const at::Tensor& heads, int64_t batch, int64_t head) {
-  return {elements_<T>(heads) + batch * heads.stride(0) + head * heads.stride(1), heads.stride(1),
-          heads.stride(2)};
+HeadRows<T> rows_from_(const at::Tensor& heads, Start at) {
+  const int64_t offset = at.batch * heads.stride(0) + at.head * heads.stride(1) + at.row * heads.stride(2);
+  return {elements_<T>(heads) + offset, heads.stride(1), heads.stride(2)};
 }
 
-AttentionExtent extent_of(const at::Tensor& q, int64_t heads, bool causal) {
-  const int64_t d = q.size(3);
-  return {heads, q.size(2), d, 1 / std::sqrt(static_cast<double>(d)), causal};
-}
+// What the loops are told of each part of a call.
+class Extents {
+ public:
+  Extents(const at::Tensor& q, const AttentionOptions& options)
+      : s_(q.size(2)), d_(q.size(3)), window_(std::min(s_, options.window.value_or(s_))), options_(options) {}
 
-// Multiplications and additions of a head's scores: what a thread is given at least some of.
-int64_t work_per_head(const at::Tensor& q) {
-  return q.size(2) * q.size(2) * q.size(3);
+  base::Range valid(int64_t batch) const {
+    return options_.valid.empty() ? base::Range{0, s_} : options_.valid[batch];
+  }
+  // Multiplications and additions of a head's scores: what a thread is given at least some of.
+  int64_t work_per_head() const { return s_ * window_ * d_; }
+  AttentionExtent heads(int64_t heads, Start at) const {
+    return extent(heads, valid(at.batch).size(), mask(at));
+  }
+  // As large as any: its scratch serves all.
+  AttentionExtent largest() const { return extent(/*heads=*/1, s_, mask({0, 0, 0})); }
+
+ private:
+  AttentionExtent extent(int64_t heads, int64_t rows, const ProbabilityMask& mask) const {
+    const double scale = 1 / std::sqrt(static_cast<double>(d_));
+    return {heads, rows, d_, s_, scale, options_.causal, window_, mask};
+  }
+  ProbabilityMask mask(Start at) const {
+    const AttentionDropout& dropout = options_.dropout;
+    const int64_t head = at.batch * dropout.all_heads + dropout.first_head + at.head;
+    return {mask_of(dropout.p, dropout.key), 1 / (1 - dropout.p), static_cast<uint64_t>(head * s_),
+            static_cast<uint64_t>((s_ + kDropoutGroup - 1) / kDropoutGroup)};
+  }
+  int64_t s_, d_, window_;
+  const AttentionOptions& options_;
+};
+
+// What is written whole, or in part.
+at::Tensor uninitialised_or_zeros(bool is_written_whole, at::IntArrayRef shape, at::TensorOptions options) {
+  return is_written_whole ? at::empty(shape, options) : at::zeros(shape, options);
 }
 
 }  // namespace
 
-AttentionResult attention(const at::Tensor& q_any, const at::Tensor& k_any, const at::Tensor& v_any,
-                          const std::vector<int64_t>& kv_of_head, bool causal) {
-  check_qkv("attention", q_any, k_any, v_any, kv_of_head);
-  const auto [q, k, v] = with_contiguous_rows(q_any, k_any, v_any);
+AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
+  check("attention", qkv, options);
+  const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
+  const Extents extents(q, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
-  const AttentionResult result = {at::empty({s, b, a * d}, q.options()), at::empty({b, a, s}, wide)};
+  const AttentionResult result = {uninitialised_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
+                                  uninitialised_or_zeros(options.valid.empty(), {b, a, s}, wide)};
   const at::Tensor out = by_head(result.out, a, d);
-  const AttentionExtent extent = extent_of(q, /*heads=*/1, causal);
   with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
     const auto loops = attention_loops<T>();
-    for_ranges(b * a, work_per_head(q), [&](int64_t begin, int64_t end) {
-      const at::Tensor scratch = at::empty({loops.forward_scratch(extent)}, wide);
+    for_ranges(b * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
+      const at::Tensor scratch = at::empty({loops.forward_scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t batch = i / a, head = i % a, kv = kv_of_head[head];
-        loops.forward(rows_from_<T>(out, batch, head), elements_<Accumulator<T>>(result.lse) + i * s,
-                      rows_from<T>(q, batch, head), rows_from<T>(k, batch, kv), rows_from<T>(v, batch, kv),
-                      elements_<Accumulator<T>>(scratch), extent);
+        const int64_t batch = i / a, row = extents.valid(batch).begin;
+        const Start at = {batch, i % a, row}, kv = {batch, options.kv_of_head[i % a], row};
+        loops.forward(rows_from_<T>(out, at), elements_<A>(result.lse) + i * s + row, rows_from<T>(q, at),
+                      rows_from<T>(k, kv), rows_from<T>(v, kv), elements_<A>(scratch), extents.heads(1, at));
       }
     });
   });
@@ -103,38 +148,40 @@ AttentionResult attention(const at::Tensor& q_any, const at::Tensor& k_any, cons
 }
 
 // Threads share the KV heads: each sums the gradients of its KV heads over their query heads alone.
-Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const at::Tensor& out_any,
-                       const at::Tensor& lse_any, const std::vector<int64_t>& kv_of_head, bool causal) {
-  check_qkv("attention_backward", qkv.q, qkv.k, qkv.v, kv_of_head);
-  const auto [q, k, v] = with_contiguous_rows(qkv.q, qkv.k, qkv.v);
+Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const AttentionResult& forward,
+                       const AttentionOptions& options) {
+  check("attention_backward", qkv, options);
+  const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
-  const at::ScalarType accumulator = accumulator_type(q.scalar_type());
+  const Extents extents(q, options);
+  const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
   check_tensor("attention_backward", "d_out", d_out_any, {s, b, a * d}, q.scalar_type());
-  check_tensor("attention_backward", "out", out_any, {s, b, a * d}, q.scalar_type());
-  check_tensor("attention_backward", "lse", lse_any, {b, a, s}, accumulator);
-  const at::Tensor d_out = by_head(d_out_any.contiguous(), a, d), out = by_head(out_any.contiguous(), a, d);
-  const at::Tensor lse = lse_any.contiguous();
-  const std::vector<HeadGroup> groups = groups_of(kv_of_head);
-  const bool all_kv_used = static_cast<int64_t>(groups.size()) == k.size(1);
-  const Qkv grads = {at::empty(q.sizes(), q.options()),
-                     all_kv_used ? at::empty(k.sizes(), k.options()) : at::zeros_like(k.contiguous()),
-                     all_kv_used ? at::empty(v.sizes(), v.options()) : at::zeros_like(v.contiguous())};
+  check_tensor("attention_backward", "out", forward.out, {s, b, a * d}, q.scalar_type());
+  check_tensor("attention_backward", "lse", forward.lse, {b, a, s}, accumulator_type(q.scalar_type()));
+  const at::Tensor d_out = by_head(d_out_any.contiguous(), a, d);
+  const at::Tensor out = by_head(forward.out.contiguous(), a, d), lse = forward.lse.contiguous();
+  const std::vector<HeadGroup> groups = groups_of(options.kv_of_head);
   const int64_t count = static_cast<int64_t>(groups.size());
+  const bool is_whole = options.valid.empty(), all_kv = is_whole && count == k.size(1);
+  const Qkv grads = {uninitialised_or_zeros(is_whole, q.sizes(), q.options()),
+                     uninitialised_or_zeros(all_kv, k.sizes(), k.options()),
+                     uninitialised_or_zeros(all_kv, v.sizes(), v.options())};
   with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
     const auto loops = attention_loops<T>();
-    for_ranges(b * count, work_per_head(q), [&](int64_t begin, int64_t end) {
-      const at::Tensor scratch =
-          at::empty({loops.backward_scratch(extent_of(q, 1, causal))}, q.options().dtype(accumulator));
+    for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {
+      const at::Tensor scratch = at::empty({loops.backward_scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t batch = i / count;
-        const auto [head, end_head, kv] = groups[i % count];
+        const auto [head, end_head, kv_head] = groups[i % count];
+        const int64_t batch = i / count, row = extents.valid(batch).begin;
+        const Start at = {batch, head, row}, kv = {batch, kv_head, row};
         loops.backward(
-            {rows_from_<T>(grads.q, batch, head), rows_from_<T>(grads.k, batch, kv),
-             rows_from_<T>(grads.v, batch, kv)},
-            rows_from<T>(d_out, batch, head),
-            {rows_from<T>(q, batch, head), rows_from<T>(k, batch, kv), rows_from<T>(v, batch, kv),
-             rows_from<T>(out, batch, head), elements<Accumulator<T>>(lse) + (batch * a + head) * s},
-            elements_<Accumulator<T>>(scratch), extent_of(q, end_head - head, causal));
+            {rows_from_<T>(grads.q, at), rows_from_<T>(grads.k, kv), rows_from_<T>(grads.v, kv)},
+            rows_from<T>(d_out, at),
+            {rows_from<T>(q, at), rows_from<T>(k, kv), rows_from<T>(v, kv), rows_from<T>(out, at),
+             elements<A>(lse) + (batch * a + head) * s + row},
+            elements_<A>(scratch),
+            extents.heads(base::mutated(base::Mutation::kv_gradient_of_one_head) ? 1 : end_head - head, at));
       }
     });
   });

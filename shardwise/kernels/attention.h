@@ -1,26 +1,50 @@
-// The core of self-attention, softmax(q·kᵀ/√d)·v per head, with grouped KV heads. Scores are never stored.
+// The core of self-attention, softmax(q·kᵀ/√d)·v per head, with grouped KV heads and masks. Scores are never
+// stored.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
+#include "shardwise/kernels/random.h"
 #include "shardwise/kernels/rotary.h"
 
 namespace shardwise::kernels {
 
-struct AttentionResult {
-  at::Tensor out;  // [s, b, a·d]
-  at::Tensor lse;  // [b, a, s] log-sum-exp of each row's scores, fp32 (fp64 for fp64)
+/// Drops probabilities after the softmax. What is drawn for a probability depends on the key and its place in
+/// the whole model's [b, heads, s, s] alone, so that a mask is the same however the heads are dealt.
+struct AttentionDropout {
+  double p = 0;
+  RandomKey key = {};
+  int64_t first_head = 0;  // of these in the whole model,
+  int64_t all_heads = 0;   // which has so many
 };
 
-/// `q` [b, a, s, d], `k` and `v` [b, k, s, d]; `kv_of_head` names the KV head of each of the a query heads,
-/// ascending. Errors: c10::ValueError when shapes, dtypes or kv_of_head do not fit. Source: Dao et al. 2022.
-AttentionResult attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<int64_t>& kv_of_head, bool causal);
+/// Who attends to what.
+struct AttentionOptions {
+  std::vector<int64_t> kv_of_head = {};  // the KV head of each query head, ascending
+  bool causal = true;                    // query i sees no key beyond i
+  /// With causal: query i sees the keys (i − window, i], its own included, as transformers counts.
+  std::optional<int64_t> window = {};
+  /// Per sequence, the positions that hold tokens. Others are not seen; as queries they give zeros, and
+  /// no gradient. Empty: all positions of all sequences.
+  std::vector<base::Range> valid = {};
+  AttentionDropout dropout = {};
+};
+
+struct AttentionResult {
+  at::Tensor out;  // [s, b, a·d]
+  at::Tensor lse;  // [b, a, s] log-sum-exp of each row's scores, fp32 (fp64 for fp64); 0 without a token
+};
+
+/// `q` [b, a, s, d], `k` and `v` [b, k, s, d], of any strides. With a window the cost is that of s·window
+/// scores, not s². Errors: c10::ValueError when shapes, dtypes or options do not fit. Source: Dao et al.
+/// 2022.
+AttentionResult attention(const Qkv& qkv, const AttentionOptions& options);
 
 /// Gradients shaped like q, k and v; those of a KV head are summed over its query heads.
-/// `d_out` [s, b, a·d]; `out` and `lse` are the forward's.
-Qkv attention_backward(const at::Tensor& d_out, const Qkv& qkv, const at::Tensor& out, const at::Tensor& lse,
-                       const std::vector<int64_t>& kv_of_head, bool causal);
+/// `d_out` [s, b, a·d]; `forward` and the options are the forward's. Dropout's mask is drawn again.
+Qkv attention_backward(const at::Tensor& d_out, const Qkv& qkv, const AttentionResult& forward,
+                       const AttentionOptions& options);
 
 }  // namespace shardwise::kernels

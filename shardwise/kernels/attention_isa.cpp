@@ -1,5 +1,6 @@
 #include "shardwise/kernels/attention_isa.h"
 
+#include "shardwise/kernels/dropout_words.h"
 #include "shardwise/kernels/small_product.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
@@ -65,6 +66,24 @@ void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) 
   for (int64_t j = 0; j < d; ++j) to[j] = narrow<T>(from[j] * scale);
 }
 
+// Half open.
+struct Span {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+int64_t larger(int64_t a, int64_t b) {
+  return a < b ? b : a;
+}
+
+Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
+  if (!extent.causal) return {0, extent.s};
+  return {larger(0, query + 1 - extent.window), query + 1};
+}
+
 // ---- forward
 
 template <class A>
@@ -72,15 +91,28 @@ struct RowSums {
   A sum, lse;
 };
 
-// Scores to probabilities that still lack the division by their sum; zero after the first `seen` keys. Whole
+// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
 // vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
 template <class A>
-RowSums<A> exp_row(A* __restrict scores, int64_t seen, int64_t keys, A scale) {
-  for (int64_t j = seen; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
+RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
+  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
+  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
   const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
   for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
   const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
   return {sum, largest + log_of(sum)};
+}
+
+// Drops of a query's probabilities, the first of which is that of `first_key`, what the mask does not keep.
+template <class A>
+void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
+  for (int64_t j = 0; j < keys; j += kDrawnGroups * kDropoutGroup) {
+    const int64_t count = smaller(padded<A>(keys) - j, kDrawnGroups * kDropoutGroup);
+    const uint64_t group = row * mask.row_groups + (first_key + j) / kDropoutGroup;
+    draw_words(words, mask.draws.key, group, (count + kDropoutGroup - 1) / kDropoutGroup);
+    for (int64_t l = 0; l < count; ++l) p[j + l] = words[l] >= mask.draws.threshold ? p[j + l] : 0;
+  }
 }
 
 template <class A>
@@ -96,30 +128,45 @@ struct ForwardScratch {
         out(scratch.matrix(kBlock, extent.d)) {}
 };
 
+// A block of queries against the keys from the first that any of them sees: from the beginning of a group of
+// draws.
+template <class T, class A>
+void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, A* lse, uint64_t row,
+                   const AttentionExtent& extent) {
+  const int64_t rows = queries.size(), d = extent.d;
+  const int64_t first_key = keys_seen_by(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
+  const int64_t keys = keys_seen_by(queries.end - 1, extent).end - first_key;
+  const bool drops = extent.mask.draws.threshold > 0;
+  multiply</*adds=*/false>(use.scores, read(use.q), read(use.k_transposed.from(0, first_key)), rows,
+                           padded<A>(keys), d);
+  A inverse[kBlock];
+  for (int64_t i = 0; i < rows; ++i) {
+    const Span seen = keys_seen_by(queries.begin + i, extent);
+    const RowSums<A> sums = exp_row(use.scores.row(i), {seen.begin - first_key, seen.end - first_key}, keys,
+                                    static_cast<A>(extent.scale));
+    if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
+    inverse[i] = (drops ? static_cast<A>(extent.mask.scale) : A{1}) / sums.sum;
+    lse[i] = sums.lse;
+  }
+  multiply</*adds=*/false>(use.out, read(use.scores), read(use.v.from(first_key)), rows, padded<A>(d), keys);
+  for (int64_t i = 0; i < rows; ++i) narrow_row(out.data + i * out.row, use.out.row(i), inverse[i], d);
+}
+
 template <class T>
 void forward(HeadRows<T> out, Accumulator<T>* lse, HeadRows<const T> q, HeadRows<const T> k,
              HeadRows<const T> v, Accumulator<T>* memory, AttentionExtent extent) {
-  using A = Accumulator<T>;
-  const auto [heads, s, d, scale, causal] = extent;
-  const ForwardScratch<A> use(memory, extent);
+  const int64_t s = extent.s, d = extent.d;
+  const ForwardScratch<Accumulator<T>> use(memory, extent);
   transpose_rows(use.k_transposed, k.data, k.row, s, d);
   widen_rows(use.v, v.data, v.row, s, d);
-  for (int64_t head = 0; head < heads; ++head) {
+  for (int64_t head = 0; head < extent.heads; ++head) {
     for (int64_t first = 0; first < s; first += kBlock) {
-      const int64_t rows = s - first < kBlock ? s - first : kBlock, keys = causal ? first + rows : s;
-      widen_rows(use.q, q.data + head * q.head + first * q.row, q.row, rows, d);
-      multiply</*adds=*/false>(use.scores, read(use.q), read(use.k_transposed), rows, padded<A>(keys), d);
-      A inverse[kBlock];
-      for (int64_t i = 0; i < rows; ++i) {
-        const int64_t seen = causal ? first + i + 1 : s;
-        const RowSums<A> sums = exp_row(use.scores.row(i), seen, keys, static_cast<A>(scale));
-        inverse[i] = 1 / sums.sum;
-        lse[head * s + first + i] = sums.lse;
-      }
-      multiply</*adds=*/false>(use.out, read(use.scores), read(use.v), rows, padded<A>(d), keys);
-      for (int64_t i = 0; i < rows; ++i) {
-        narrow_row(out.data + head * out.head + (first + i) * out.row, use.out.row(i), inverse[i], d);
-      }
+      const Span queries = {first, smaller(first + kBlock, s)};
+      const int64_t row = head * extent.head_rows + first;
+      widen_rows(use.q, q.data + head * q.head + first * q.row, q.row, queries.size(), d);
+      forward_block(use, queries,
+                    HeadRows<T>{out.data + head * out.head + first * out.row, out.head, out.row}, lse + row,
+                    extent.mask.first_row + row, extent);
     }
   }
 }
@@ -132,6 +179,7 @@ struct BackwardScratch {
   Matrix<A> k, k_transposed, v, dk, dv;                                            // of the KV head
   Matrix<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // of a query head
   Matrix<A> p, ds;  // of a block of keys, [keys, queries]
+  Matrix<A> kept;   // of a block of keys: a bit for each, of a query's 64 draws, as two words [2, queries]
   BackwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k(scratch.matrix(extent.s, extent.d)),
@@ -147,7 +195,11 @@ struct BackwardScratch {
         lse(scratch.matrix(1, extent.s)),
         d_sums(scratch.matrix(1, extent.s)),
         p(scratch.matrix(kBlock, extent.s)),
-        ds(scratch.matrix(kBlock, extent.s)) {}
+        ds(scratch.matrix(kBlock, extent.s)),
+        kept(scratch.matrix(extent.mask.draws.threshold > 0 ? kBlock / kDropoutGroup : 0, extent.s)) {}
+
+  /// Of keys 32·half and on; the words have as much room as the accumulators that they lie in.
+  uint32_t* kept_words(int64_t half) const { return reinterpret_cast<uint32_t*>(kept.row(half)); }
 };
 
 template <class A>
@@ -155,34 +207,99 @@ void zero(Matrix<A> matrix, int64_t rows) {
   __builtin_memset(matrix.data, 0, rows * matrix.stride * sizeof(A));
 }
 
-// One key's row: p holds scores and becomes probabilities, ds holds d p and becomes d scores. The first
-// `unseen` queries do not see the key; they are computed as well, up to a whole vector, and cleared.
+uint32_t packed(const uint32_t* words, uint32_t threshold) {
+  uint32_t bits = 0;
+  for (int64_t l = 0; l < kDropoutGroup; ++l) bits |= uint32_t{words[l] >= threshold} << l;
+  return bits;
+}
+
+// The bits of the keys from `key` on, for each of the queries, whose first is row `row` of the mask.
 template <class A>
-void probabilities_row(A* __restrict p, A* __restrict ds, const A* __restrict lse, const A* __restrict d_sums,
-                       int64_t unseen, int64_t queries, A scale) {
-  for (int64_t j = unseen / kColumnUnit<A> * kColumnUnit<A>; j < padded<A>(queries); ++j) {
+void draw_kept(const BackwardScratch<A>& use, int64_t key, int64_t keys, int64_t queries, uint64_t row,
+               const ProbabilityMask& mask) {
+  alignas(64) uint32_t words[kBlock];
+  const int64_t groups = (keys + kDropoutGroup - 1) / kDropoutGroup;
+  for (int64_t j = 0; j < queries; ++j) {
+    draw_words(words, mask.draws.key, (row + j) * mask.row_groups + key / kDropoutGroup, groups);
+    for (int64_t half = 0; half < groups; ++half) {
+      use.kept_words(half)[j] = packed(words + half * kDropoutGroup, mask.draws.threshold);
+    }
+  }
+}
+
+template <class A>
+struct QuerySums {
+  const A *lse, *d_sums;
+};
+
+// One key's row: p holds scores and becomes probabilities, ds holds d p and becomes d scores. Queries that do
+// not see the key are computed as well, up to whole vectors, and cleared.
+template <class A>
+void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span seen, int64_t queries,
+                       A scale) {
+  const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
+  for (int64_t j = seen.begin / kColumnUnit<A> * kColumnUnit<A>; j < padded<A>(seen.end); ++j) {
     p[j] = exp_of(scale * p[j] - lse[j]);
     ds[j] = scale * p[j] * (ds[j] - d_sums[j]);
   }
-  for (int64_t j = 0; j < unseen; ++j) p[j] = ds[j] = 0;
+  for (int64_t j = 0; j < seen.begin; ++j) p[j] = ds[j] = 0;
+  for (int64_t j = seen.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
 }
 
-// A block of keys against the queries from `query` on.
+// The same, of probabilities that are dropped where `kept` lacks the bit, and else scaled.
 template <class A>
-void backward_block(const BackwardScratch<A>& use, int64_t key, AttentionExtent extent) {
-  const int64_t query = extent.causal ? key : 0;
-  const int64_t keys = extent.s - key < kBlock ? extent.s - key : kBlock, queries = extent.s - query;
-  const int64_t columns = padded<A>(queries), d = extent.d, d_columns = padded<A>(d);
-  multiply<false>(use.p, read(use.k.from(key)), read(use.q_transposed.from(0, query)), keys, columns, d);
-  multiply<false>(use.ds, read(use.v.from(key)), read(use.d_out_transposed.from(0, query)), keys, columns, d);
-  for (int64_t i = 0; i < keys; ++i) {
-    probabilities_row(use.p.row(i), use.ds.row(i), use.lse.data + query, use.d_sums.data + query,
-                      extent.causal ? i : 0, queries, static_cast<A>(extent.scale));
+void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span seen, int64_t queries, A scale,
+                 const uint32_t* __restrict kept, uint32_t bit, A kept_scale) {
+  const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
+  for (int64_t j = seen.begin; j < seen.end; ++j) {
+    const A factor = kept[j] & bit ? kept_scale : 0;
+    const A probability = exp_of(scale * p[j] - lse[j]);
+    ds[j] = scale * probability * (factor * ds[j] - d_sums[j]);
+    p[j] = factor * probability;
   }
-  multiply<true>(use.dv.from(key), read(use.p), read(use.d_out.from(query)), keys, d_columns, queries);
-  multiply<true>(use.dk.from(key), read(use.ds), read(use.q.from(query)), keys, d_columns, queries);
-  multiply<true>(use.dq_transposed.from(0, query), read(use.k_transposed.from(0, key)), read(use.ds), d,
-                 columns, keys);
+  for (int64_t j = 0; j < seen.begin; ++j) p[j] = ds[j] = 0;
+  for (int64_t j = seen.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
+}
+
+// The rows of a block of keys; `queries` may see one of them.
+template <class A>
+void probabilities(const BackwardScratch<A>& use, Span keys, Span queries, uint64_t row,
+                   const AttentionExtent& extent) {
+  const bool drops = extent.mask.draws.threshold > 0;
+  const A scale = static_cast<A>(extent.scale), kept_scale = static_cast<A>(extent.mask.scale);
+  if (drops) draw_kept(use, keys.begin, keys.size(), queries.size(), row, extent.mask);
+  const QuerySums<A> of = {use.lse.data + queries.begin, use.d_sums.data + queries.begin};
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const Span seen =
+        extent.causal ? Span{i, smaller(i + extent.window, queries.size())} : Span{0, queries.size()};
+    if (drops) {
+      dropped_row(use.p.row(i), use.ds.row(i), of, seen, queries.size(), scale,
+                  use.kept_words(i / kDropoutGroup), 1u << i % kDropoutGroup, kept_scale);
+    } else {
+      probabilities_row(use.p.row(i), use.ds.row(i), of, seen, queries.size(), scale);
+    }
+  }
+}
+
+// A block of keys against the queries from the first to the last that sees any of them. `row`: the first
+// query's of this head in the mask.
+template <class A>
+void backward_block(const BackwardScratch<A>& use, Span keys, uint64_t row, const AttentionExtent& extent) {
+  const int64_t s = extent.s, d = extent.d, d_columns = padded<A>(d);
+  const Span queries =
+      extent.causal ? Span{keys.begin, smaller(s, keys.end - 1 + extent.window)} : Span{0, s};
+  const int64_t columns = padded<A>(queries.size());
+  multiply<false>(use.p, read(use.k.from(keys.begin)), read(use.q_transposed.from(0, queries.begin)),
+                  keys.size(), columns, d);
+  multiply<false>(use.ds, read(use.v.from(keys.begin)), read(use.d_out_transposed.from(0, queries.begin)),
+                  keys.size(), columns, d);
+  probabilities(use, keys, queries, row + queries.begin, extent);
+  multiply<true>(use.dv.from(keys.begin), read(use.p), read(use.d_out.from(queries.begin)), keys.size(),
+                 d_columns, queries.size());
+  multiply<true>(use.dk.from(keys.begin), read(use.ds), read(use.q.from(queries.begin)), keys.size(),
+                 d_columns, queries.size());
+  multiply<true>(use.dq_transposed.from(0, queries.begin), read(use.k_transposed.from(0, keys.begin)),
+                 read(use.ds), d, columns, keys.size());
 }
 
 template <class T, class A>
@@ -197,7 +314,7 @@ void load_head(const BackwardScratch<A>& use, HeadRows<const T> d_out,
   transpose_rows(use.d_out_transposed, d_rows, d_out.row, extent.s, extent.d);
   zero(use.dq_transposed, extent.d);
   zero(use.d_sums, 1);
-  widen_rows(use.lse, saved.lse + head * extent.s, 0, 1, extent.s);
+  widen_rows(use.lse, saved.lse + head * extent.head_rows, 0, 1, extent.s);
   for (int64_t i = 0; i < extent.s; ++i) {
     const T* out_row = out + i * saved.out.row;
     const A* d_row = use.d_out.row(i);
@@ -226,7 +343,9 @@ void backward(typename AttentionLoops<T>::Gradients gradients, HeadRows<const T>
   zero(use.dv, s);
   for (int64_t head = 0; head < extent.heads; ++head) {
     load_head<T>(use, d_out, saved, head, extent);
-    for (int64_t key = 0; key < s; key += kBlock) backward_block(use, key, extent);
+    const uint64_t row = extent.mask.first_row + head * extent.head_rows;
+    for (int64_t key = 0; key < s; key += kBlock)
+      backward_block(use, {key, smaller(key + kBlock, s)}, row, extent);
     store_transposed(gradients.q, head, use.dq_transposed, s, d);
   }
   for (int64_t i = 0; i < s; ++i) {

@@ -2,8 +2,10 @@
 //
 // Forward takes 64 queries at a time with all the keys they may see; backward takes 64 keys at a time with
 // all the queries that may see them, transposed, so that no block of probabilities is ever turned around.
+// Keys that lie before the window of all 64 queries, and queries beyond the window of all 64 keys, cost
+// nothing.
 #pragma once
-#include "shardwise/kernels/isa.h"
+#include "shardwise/kernels/dropout_isa.h"
 
 namespace shardwise::kernels {
 
@@ -14,11 +16,23 @@ struct HeadRows {
   int64_t head, row;  // strides
 };
 
+/// Which probabilities are kept, drawn for the whole model's [rows, keys], a row for each sequence, head and
+/// query; a row has whole groups of kDropoutGroup draws.
+struct ProbabilityMask {
+  DropoutMask draws;   // threshold 0: all are kept
+  double scale;        // of what is kept
+  uint64_t first_row;  // of the first query of the first head
+  uint64_t row_groups;
+};
+
 struct AttentionExtent {
   int64_t heads;  // query heads
   int64_t s, d;
-  double scale;  // of q·k
+  int64_t head_rows;  // from one head to the next, of lse and of the mask; at least s
+  double scale;       // of q·k
   bool causal;
+  int64_t window;  // a query sees itself and the keys before it, this many together; s without a window
+  ProbabilityMask mask;
 };
 
 template <class T>

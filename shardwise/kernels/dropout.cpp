@@ -16,12 +16,6 @@ void check_probability(const char* op, double p) {
   TORCH_CHECK_VALUE(p >= 0 && p <= 1, op, ": p must be in [0, 1]; got ", p);
 }
 
-// A p so near to 1 that its threshold would be 2^32 keeps the one draw that is left.
-DropoutMask mask_of(double p, RandomKey key) {
-  const double threshold = std::min(std::round(p * 0x1p32), 0x1p32 - 1);
-  return {key.value, static_cast<uint32_t>(threshold)};
-}
-
 at::Tensor apply(const at::Tensor* residual, const at::Tensor& x, double p, RandomKey key,
                  int64_t first_element) {
   const at::Tensor y = at::empty_like(x);
@@ -39,6 +33,12 @@ at::Tensor apply(const at::Tensor* residual, const at::Tensor& x, double p, Rand
 }
 
 }  // namespace
+
+// A p so near to 1 that its threshold would be 2^32 keeps the one draw that is left.
+DropoutMask mask_of(double p, RandomKey key) {
+  const double threshold = std::min(std::round(p * 0x1p32), 0x1p32 - 1);
+  return {key.value, static_cast<uint32_t>(threshold)};
+}
 
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
   check_probability("dropout", p);

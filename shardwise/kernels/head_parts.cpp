@@ -15,6 +15,12 @@ void check_positions(const char* op, const HeadSplit& split, int64_t s, at::Scal
                     cos.size(0), "; got ", first, " to ", first + s);
 }
 
+}  // namespace
+
+PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {
+  for (const base::Range& rows : split.valid) begins_.push_back(rows.begin);
+}
+
 void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
   if (valid.empty()) return;
   TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
@@ -23,12 +29,6 @@ void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t 
     TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
                       ": valid rows must lie in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
   }
-}
-
-}  // namespace
-
-PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {
-  for (const base::Range& rows : split.valid) begins_.push_back(rows.begin);
 }
 
 void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split) {

@@ -3,6 +3,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention.h"
 #include "shardwise/kernels/qk_norm.h"
+#include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -22,11 +23,12 @@ struct Core {
   HeadLayout layout;
   std::shared_ptr<Rotary> rotary;
   std::optional<QkNorm> norm;
+  kernels::AttentionOptions options;
   int64_t shard_begin;  // of this rank's part of the sequence: read by a deliberate fault alone
 
   kernels::HeadSplit head_split(const Tensor& tokens) const {
     const kernels::RotaryTables& tables = rotary->tables(tokens.size(0), tokens.scalar_type());
-    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables};
+    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, 0, options.valid};
     if (base::mutated(base::Mutation::rotary_local_position))
       split.tables = {tables.cos.roll(shard_begin, 0), tables.sin.roll(shard_begin, 0)};
     return split;
@@ -40,12 +42,23 @@ struct Core {
   }
 };
 
+kernels::AttentionOptions attention_options(const HeadLayout& layout, const SelfAttentionOptions& options,
+                                            const Step& step) {
+  kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, step.valid};
+  if (step.attention_dropout == 0) return result;
+  TORCH_CHECK_VALUE(options.layer, "attention: dropout needs the layer that it is drawn for; got none");
+  result.dropout = {
+      step.attention_dropout, mask_key(step.key, {*options.layer, Place::attention_probabilities}),
+      base::mutated(base::Mutation::mask_of_local_heads) ? 0 : layout.first_head, layout.all_heads};
+  return result;
+}
+
 struct Attention : torch::autograd::Function<Attention> {
   // The weights are inputs for autograd's sake alone: their gradients go to main_grad.
   static Tensor forward(AutogradContext* context, const Tensor& qkv, const std::optional<Tensor>& q_weight,
                         const std::optional<Tensor>& k_weight, Core core) {
     const auto [q, k, v] = core.heads_of(qkv);
-    auto [out, lse] = kernels::attention(q, k, v, core.layout.kv_of_head, /*causal=*/true);
+    auto [out, lse] = kernels::attention({q, k, v}, core.options);
     if (core.norm) {
       context->save_for_backward({out, lse, qkv});
     } else {
@@ -58,11 +71,11 @@ struct Attention : torch::autograd::Function<Attention> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Core& core = parallel::kept<Core>(context);
     const variable_list saved = context->get_saved_variables();
-    const Tensor d_out = gradients[0].contiguous(), out = saved[0], lse = saved[1];
+    const Tensor d_out = gradients[0].contiguous();
     const kernels::Qkv heads =
         core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]};
     const kernels::Qkv d_heads =
-        kernels::attention_backward(d_out, heads, out, lse, core.layout.kv_of_head, /*causal=*/true);
+        kernels::attention_backward(d_out, heads, {saved[0], saved[1]}, core.options);
     const kernels::HeadSplit split = core.head_split(d_out);
     const Tensor d_qkv = core.norm ? kernels::split_norm_rotary_backward(
                                          d_heads, saved[2], split, core.weights(),
@@ -77,7 +90,7 @@ struct Attention : torch::autograd::Function<Attention> {
 HeadLayout HeadLayout::of(const base::Split& query, const base::Split& kv, int64_t head_dim, int rank) {
   const int64_t group = query.size() / kv.size();
   const base::Range heads = query.range(rank), held = kv.range(rank);
-  HeadLayout layout{heads.size(), held.size(), head_dim, {}};
+  HeadLayout layout{heads.size(), held.size(), head_dim, {}, heads.begin, query.size()};
   for (int64_t head = heads.begin; head < heads.end; ++head) {
     const bool by_modulo = base::mutated(base::Mutation::kv_head_modulo);
     layout.kv_of_head.push_back(by_modulo ? rank % held.size() : head / group - held.begin);
@@ -104,14 +117,14 @@ void CausalSelfAttention::append_roles(Roles& roles) const {
 
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,
                                                           const Step& step) const {
-  const Core core{layout_, rotary_, options_.norm, step.own_sequence().begin};
   const auto& norm = options_.norm;
+  const Core core{layout_, rotary_, norm, attention_options(layout_, options_, step),
+                  step.own_sequence().begin};
   const std::optional<Tensor> q_weight = norm ? norm->q->value : Tensor(),
                               k_weight = norm ? norm->k->value : Tensor();
   if (parallel::needs_gradient(qkv.local(), *q_weight, *k_weight))
     return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
-  const auto [q, k, v] = core.heads_of(qkv.local());
-  return Placed<Sharded<kFeature>>(kernels::attention(q, k, v, layout_.kv_of_head, /*causal=*/true).out);
+  return Placed<Sharded<kFeature>>(kernels::attention(core.heads_of(qkv.local()), core.options).out);
 }
 
 }  // namespace shardwise::nn

@@ -1,5 +1,5 @@
 // Causal self-attention of each rank's own heads: q/k norm where a model has it, rotary positions, then the
-// core. No communication.
+// core, with windows, padding and dropout. No communication.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,6 +14,7 @@ namespace shardwise::nn {
 struct HeadLayout {
   int64_t heads, kv_heads, head_dim;
   std::vector<int64_t> kv_of_head;
+  int64_t first_head, all_heads;  // this rank's among the whole model's query heads
 
   /// A rank holds the KV heads that its query heads need: kv = query / (heads per KV head), contiguous, so a
   /// KV head may be held by several ranks and a rank's ratio may be ragged.
@@ -33,6 +34,11 @@ struct QkNorm {
 
 struct SelfAttentionOptions {
   std::optional<QkNorm> norm = {};
+  /// A query sees itself and the keys before it, this many together, as Hugging Face's sliding_window counts.
+  /// None: all keys before it.
+  std::optional<int64_t> window = {};
+  /// The layer that attention dropout draws its masks for; dropout without one is refused.
+  std::optional<int64_t> layer = {};
 };
 
 class CausalSelfAttention {
@@ -41,10 +47,12 @@ class CausalSelfAttention {
   CausalSelfAttention(HeadLayout layout, std::shared_ptr<Rotary> rotary, SelfAttentionOptions options = {})
       : layout_(std::move(layout)), rotary_(std::move(rotary)), options_(std::move(options)) {}
 
-  /// `qkv` [s, b, (a + 2k)·d] of this rank's heads, S<−1> → [s, b, a·d], S<−1>.
+  /// `qkv` [s, b, (a + 2k)·d] of this rank's heads, S<−1> → [s, b, a·d], S<−1>. Outside step.valid the
+  /// result is 0, and positions are counted from a sequence's first token. step.attention_dropout drops
+  /// probabilities: the mask is the unsharded model's, whatever the tp size and stream.
   /// Saved: q, k and v, and nothing of qkv itself; with q/k norm qkv, as many bytes, from which backward
-  /// makes them again; the output; one fp32 per row and head. Source: Su et al. 2021 (rotary), Dao et al.
-  /// 2022 (the core).
+  /// makes them again; the output; one fp32 per row and head. Masks are made again. Source: Su et al. 2021
+  /// (rotary), Dao et al. 2022 (the core).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
   void append_roles(Roles& roles) const;

@@ -9,7 +9,7 @@ namespace shardwise::nn {
 /// Where in the model a mask is drawn; no two places share one.
 struct Place {
   int64_t layer;
-  enum Site : int64_t { embedding, attention_output, mlp_output } site;
+  enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities } site;
 };
 
 /// The key of a place's mask: element i of the whole [s, b, h] is drawn from (key, i).

@@ -57,6 +57,22 @@ void check_labels(const Tensor& labels, int64_t vocab_size) {
                     ") or be ", kIgnoreIndex, "; got ", labels.masked_select(is_bad)[0].item<int64_t>());
 }
 
+/// Padding has no loss, whatever its labels are.
+Tensor without_padding(const Tensor& labels, const Step& step) {
+  if (step.valid.empty()) return labels;
+  const int64_t s = labels.size(0);
+  TORCH_CHECK_VALUE(static_cast<int64_t>(step.valid.size()) == labels.size(1),
+                    "cross_entropy: step.valid must name each of ", labels.size(1), " sequences; got ",
+                    step.valid.size());
+  Tensor result = labels.clone();
+  for (size_t i = 0; i < step.valid.size(); ++i) {
+    const Tensor sequence = result.select(/*dim=*/1, static_cast<int64_t>(i));
+    sequence.slice(0, 0, step.valid[i].begin).fill_(kIgnoreIndex);
+    sequence.slice(0, step.valid[i].end, s).fill_(kIgnoreIndex);
+  }
+  return result;
+}
+
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& labels, Loss loss,
                         const comm::Group& group) {
@@ -78,9 +94,10 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 
 }  // namespace
 
-Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const Tensor& labels,
+Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const Tensor& all_labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step) {
   check_options(options);
+  const Tensor labels = without_padding(all_labels, step);
   check_labels(labels, vocab.size());
   double valid_tokens = options.valid_tokens;
   if (base::mutated(base::Mutation::mean_over_local_tokens))

@@ -18,13 +18,20 @@ namespace {
 struct Rows {
   ParameterPtr table;
   base::Range positions;
+  std::vector<base::Range> valid;  // as in Step
 
   Tensor added_to(const Tensor& x) const {
-    return at::add(x, table->value.detach().narrow(0, positions.begin, positions.size()).unsqueeze(1));
+    const Tensor weight = table->value.detach();
+    if (valid.empty()) return at::add(x, weight.narrow(0, positions.begin, positions.size()).unsqueeze(1));
+    return at::add(x, weight.index_select(0, ids(x.size(1)).flatten()).view(x.sizes()));
   }
-  /// The position of every token of a batch of this size, [s, b].
+  /// The position of every token of a batch of this size, [s, b]; padding before the first has position 0.
   Tensor ids(int64_t batch) const {
-    return at::arange(positions.begin, positions.end, at::kLong).unsqueeze(1).expand({-1, batch});
+    const Tensor ids = at::arange(positions.begin, positions.end, at::kLong).unsqueeze(1).repeat({1, batch});
+    for (size_t i = 0; i < valid.size(); ++i) {
+      ids.select(1, static_cast<int64_t>(i)).sub_(valid[i].begin).clamp_min_(0);
+    }
+    return ids;
   }
 };
 
@@ -51,12 +58,15 @@ LearnedPositions::LearnedPositions(const std::string& name, int64_t max_position
     : weight_(parallel::make_parameter(name + ".weight", {max_positions, hidden_size},
                                        base::ShardRule::replicated(), init, group, dtype)) {}
 
-Tensor LearnedPositions::add(const Tensor& x, base::Range positions, int64_t sequence_length) const {
-  TORCH_CHECK_VALUE(sequence_length <= weight_->value.size(0), weight_->name,
-                    ": must have a row for each of ", sequence_length, " positions; got ",
+Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step& step) const {
+  TORCH_CHECK_VALUE(step.sequence.size() <= weight_->value.size(0), weight_->name,
+                    ": must have a row for each of ", step.sequence.size(), " positions; got ",
                     weight_->value.size(0));
+  TORCH_CHECK_VALUE(step.valid.empty() || static_cast<int64_t>(step.valid.size()) == x.size(1), weight_->name,
+                    ": step.valid must name each of ", x.size(1), " sequences; got ", step.valid.size());
   const base::Range from_zero{0, positions.size()};
-  const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions};
+  const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions,
+                  step.valid};
   if (!parallel::needs_gradient(weight_->value)) return rows.added_to(x);
   return AddPositions::apply(x, weight_->value, rows);
 }

@@ -1,11 +1,17 @@
 // What a layer needs to know of the forward it runs in.
 #pragma once
+#include "shardwise/base/recompute.h"
 #include "shardwise/parallel/step.h"
 
 namespace shardwise::nn {
 
 struct Step : parallel::Step {
-  double dropout = 0;  // probability of dropping; 0 outside training
+  double dropout = 0;            // probability of dropping, on the stream; 0 outside training
+  double attention_dropout = 0;  // the same, of attention's probabilities
+  /// Per sequence of the batch, the positions that hold tokens, the same on every rank; the others, on either
+  /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
+  std::vector<base::Range> valid;
+  base::Recompute recompute = base::Recompute::none;
   using parallel::Step::Step;
 };
 

@@ -1,14 +1,19 @@
 #include "shardwise/kernels/attention.h"
 
-#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/log.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
 
+#include "shardwise/kernels/dropout.h"
 #include "tests/kernels/support.h"
 
 namespace shardwise::kernels {
@@ -26,22 +31,57 @@ const std::vector<Case> kCases = {{2, 5, 8, 3, {0, 1, 2}},      {1, 33, 6, 2, {0
                                   {2, 1, 8, 2, {0, 0, 1, 1}},   {1, 6, 2, 3, {0, 2}},
                                   {1, 6, 2, 3, {1, 1}},         {1, 300, 32, 2, {0, 0, 0, 1, 1}}};
 
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+// [b, 1, s, s], from the definitions: whether the query of a row sees the key of a column.
+at::Tensor visible(const Case& c, const AttentionOptions& options) {
+  const at::Tensor query = at::arange(c.s).view({-1, 1}), key = at::arange(c.s).view({1, -1});
+  at::Tensor seen = at::ones({c.b, 1, c.s, c.s}, at::kBool);
+  if (options.causal) seen = seen.logical_and(key.le(query));
+  if (options.window) seen = seen.logical_and(key.gt(query - *options.window));
+  for (size_t i = 0; i < options.valid.size(); ++i) {
+    const auto [begin, end] = options.valid[i];
+    const at::Tensor both =
+        key.ge(begin).logical_and(key.lt(end)).logical_and(query.ge(begin)).logical_and(query.lt(end));
+    seen.select(0, static_cast<int64_t>(i)).logical_and_(both);
+  }
+  return seen;
+}
+
+// What dropout multiplies the probabilities by, [b, a, s, s]: element (b, head, query, key) of the whole
+// model's heads, whose rows of keys are rounded up to 32, counted from each sequence's first token.
+at::Tensor dropout_factors(const Case& c, const AttentionOptions& options) {
+  const AttentionDropout& dropout = options.dropout;
+  const at::Tensor ones = at::ones({c.b, dropout.all_heads, c.s, (c.s + 31) / 32 * 32}, at::kDouble);
+  const at::Tensor whole = kernels::dropout(ones, dropout.p, dropout.key, 0);
+  at::Tensor factors = whole.narrow(1, dropout.first_head, c.heads()).narrow(3, 0, c.s).clone();
+  for (size_t i = 0; i < options.valid.size(); ++i) {
+    const int64_t begin = options.valid[i].begin;
+    const at::Tensor own = factors.select(0, static_cast<int64_t>(i));
+    own.copy_(own.roll({begin, begin}, {1, 2}));
+  }
+  return factors;
+}
+
 struct Reference {
   at::Tensor out, lse;
 };
 
 // softmax(q·kᵀ/√d)·v written out, KV heads copied to their query heads.
-Reference reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Case& c,
-                    bool causal) {
-  const at::Tensor kv = at::tensor(c.kv_of_head);
-  at::Tensor scores =
-      at::matmul(q, k.index_select(1, kv).transpose(2, 3)) / std::sqrt(static_cast<double>(c.d));
-  if (causal) {
-    const at::Tensor later = at::ones({c.s, c.s}).triu(1).to(at::kBool);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
-  }
-  const at::Tensor out = at::matmul(scores.softmax(-1), v.index_select(1, kv));
-  return {out.permute({2, 0, 1, 3}).reshape({c.s, c.b, c.heads() * c.d}), at::logsumexp(scores, {-1})};
+Reference reference(const Qkv& in, const Case& c, const AttentionOptions& options) {
+  const at::Tensor kv = at::tensor(c.kv_of_head), seen = visible(c, options);
+  const at::Tensor scores =
+      at::matmul(in.q, in.k.index_select(1, kv).transpose(2, 3)) / std::sqrt(static_cast<double>(c.d));
+  const at::Tensor any = seen.any(-1, /*keepdim=*/true);
+  // Rows that see nothing have scores of 0 here and no weights after.
+  const at::Tensor masked =
+      at::where(any, scores.masked_fill(seen.logical_not(), kNothing), at::zeros_like(scores));
+  at::Tensor weights = at::where(any, masked.softmax(-1), at::zeros_like(scores));
+  if (options.dropout.p > 0) weights = weights * dropout_factors(c, options);
+  const at::Tensor out = at::matmul(weights, in.v.index_select(1, kv));
+  const at::Tensor lse =
+      at::where(any.squeeze(-1), masked.logsumexp(-1), at::zeros_like(masked.select(-1, 0)));
+  return {out.permute({2, 0, 1, 3}).reshape({c.s, c.b, c.heads() * c.d}), lse};
 }
 
 Qkv inputs(const Case& c, at::ScalarType dtype) {
@@ -50,27 +90,34 @@ Qkv inputs(const Case& c, at::ScalarType dtype) {
           random_tensor({c.b, c.kv_heads, c.s, c.d}, 3, dtype)};
 }
 
+AttentionOptions causal_of(const Case& c) {
+  return {.kv_of_head = c.kv_of_head};
+}
+
 // The fused kernel rounds probabilities and their gradients to the dtype too, and adds blocks in it.
 double attention_bound(at::ScalarType dtype) {
   return 8 * roundoff(dtype) + bound(dtype, 64);
 }
 
-void check_case(const Case& c, at::ScalarType dtype, bool causal) {
+void check_case(const Case& c, at::ScalarType dtype, const AttentionOptions& options) {
   const Qkv in = inputs(c, dtype);
   const at::Tensor d_out = random_tensor({c.s, c.b, c.heads() * c.d}, 4, dtype);
-  const at::Tensor q = leaf(in.q), k = leaf(in.k), v = leaf(in.v);
-  const Reference expected = reference(q, k, v, c, causal);
+  const Qkv leaves = {leaf(in.q), leaf(in.k), leaf(in.v)};
+  const Reference expected = reference(leaves, c, options);
   expected.out.backward(wide(d_out));
-  const AttentionResult got = attention(in.q, in.k, in.v, c.kv_of_head, causal);
-  const Qkv grads = attention_backward(d_out, in, got.out, got.lse, c.kv_of_head, causal);
+  const AttentionResult got = attention(in, options);
+  const Qkv grads = attention_backward(d_out, in, got, options);
   const double limit = attention_bound(dtype);
   EXPECT_LE(relative_error(got.out, expected.out), limit);
   EXPECT_LE((wide(got.lse) - expected.lse).abs().max().item<double>(), 4 * limit);
-  if (c.s > 1) {  // one position attends to itself alone: no gradient but rounding
-    EXPECT_LE(relative_error(grads.q, q.grad()), limit);
-    EXPECT_LE(relative_error(grads.k, k.grad()), limit);
+  EXPECT_LE(relative_error(grads.v, leaves.v.grad()), limit);
+  if (c.s == 1 || options.window == 1) {  // a position that attends to itself alone: no gradient but rounding
+    EXPECT_LE(wide(grads.q).norm().item<double>(), limit * wide(d_out).norm().item<double>());
+    EXPECT_LE(wide(grads.k).norm().item<double>(), limit * wide(d_out).norm().item<double>());
+  } else {
+    EXPECT_LE(relative_error(grads.q, leaves.q.grad()), limit);
+    EXPECT_LE(relative_error(grads.k, leaves.k.grad()), limit);
   }
-  EXPECT_LE(relative_error(grads.v, v.grad()), limit);
   EXPECT_TRUE(got.out.is_contiguous());
   EXPECT_EQ(got.out.storage().nbytes(), got.out.nbytes());
   EXPECT_EQ(got.lse.storage().nbytes(), got.lse.nbytes());
@@ -83,31 +130,192 @@ TEST(Attention, EqualsTheFormulaInFp64ForEveryGrouping) {
       for (const bool causal : {true, false}) {
         SCOPED_TRACE(::testing::Message()
                      << dtype << " s " << c.s << " kv " << at::IntArrayRef(c.kv_of_head) << causal);
-        check_case(c, dtype, causal);
+        check_case(c, dtype, {.kv_of_head = c.kv_of_head, .causal = causal});
       }
     }
   }
 }
 
+// Blocks are of 64: windows of one token, of less than a block, of one and of several and of all, and lengths
+// on either side of blocks.
+TEST(AttentionWindow, EqualsTheFormulaInFp64) {
+  const Threads threads(1);
+  for (const int64_t s : {1, 2, 63, 64, 65, 129, 200, 301}) {
+    for (const int64_t window : {1, 2, 31, 33, 64, 65, 100, 130, 400}) {
+      const Case c = {1, s, 6, 2, {0, 1, 1}};
+      AttentionOptions options = causal_of(c);
+      options.window = window;
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(::testing::Message() << dtype << " s " << s << " window " << window);
+        check_case(c, dtype, options);
+      }
+    }
+  }
+}
+
+TEST(AttentionWindow, OfAllTokensChangesNoBit) {
+  const Case c = {2, 101, 4, 2, {0, 1, 1}};
+  const Qkv in = inputs(c, at::kFloat);
+  AttentionOptions windowed = causal_of(c);
+  windowed.window = 101;
+  const AttentionResult plain = attention(in, causal_of(c)), got = attention(in, windowed);
+  EXPECT_TRUE(same_bits(got.out, plain.out));
+  const at::Tensor d_out = random_tensor({101, 2, 12}, 4, at::kFloat);
+  EXPECT_TRUE(same_bits(attention_backward(d_out, in, got, windowed).k,
+                        attention_backward(d_out, in, plain, causal_of(c)).k));
+}
+
+// Zero times what is not a number is none: had the keys been multiplied, the result would show it.
+TEST(AttentionWindow, BlocksOutsideAreNotRead) {
+  const Case c = {1, 320, 8, 1, {0, 0}};
+  AttentionOptions options = causal_of(c);
+  options.window = 40;
+  const Qkv in = inputs(c, at::kFloat);
+  const AttentionResult expected = attention(in, options);
+  Qkv spoilt = {in.q, in.k.clone(), in.v.clone()};
+  for (const at::Tensor& t : {spoilt.k, spoilt.v}) t.narrow(2, 0, 64).fill_(NAN);
+  const at::Tensor out = attention(spoilt, options).out;
+  EXPECT_TRUE(same_bits(out.narrow(0, 192, 128), expected.out.narrow(0, 192, 128)));
+  EXPECT_TRUE(out.narrow(0, 0, 64).isnan().all().item<bool>());
+  const at::Tensor d_out = random_tensor({320, 1, 16}, 4, at::kFloat);
+  at::Tensor spoilt_d_out = d_out.clone();
+  spoilt_d_out.narrow(0, 256, 64).fill_(NAN);
+  const Qkv grads = attention_backward(spoilt_d_out, in, expected, options);
+  const Qkv expected_grads = attention_backward(d_out, in, expected, options);
+  EXPECT_TRUE(same_bits(grads.k.narrow(2, 0, 128), expected_grads.k.narrow(2, 0, 128)));
+  EXPECT_TRUE(same_bits(grads.v.narrow(2, 0, 128), expected_grads.v.narrow(2, 0, 128)));
+}
+
+const std::vector<base::Range> kPadded = {{0, 70}, {13, 70}, {5, 69}, {30, 31}, {70, 70}, {0, 0}};
+
+TEST(AttentionPadding, EqualsTheFormulaInFp64) {
+  const Threads threads(1);
+  const Case c = {6, 70, 6, 2, {0, 1, 1}};
+  for (const bool causal : {true, false}) {
+    for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(9)}) {
+      if (window && !causal) continue;
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(::testing::Message() << dtype << causal << window.value_or(0));
+        check_case(c, dtype,
+                   {.kv_of_head = c.kv_of_head, .causal = causal, .window = window, .valid = kPadded});
+      }
+    }
+  }
+}
+
+// Whatever the padding holds, the tokens are bit for bit those of the sequence alone, and padding is zero.
+TEST(AttentionPadding, IsNeverRead) {
+  const Case c = {6, 70, 6, 2, {0, 1, 1}};
+  const AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = 20, .valid = kPadded};
+  const Qkv in = inputs(c, at::kFloat);
+  const at::Tensor d_out = random_tensor({70, 6, 18}, 4, at::kFloat);
+  for (int64_t i = 0; i < 6; ++i) {
+    for (const auto& [begin, end] : {base::Range{0, kPadded[i].begin}, base::Range{kPadded[i].end, 70}}) {
+      for (const at::Tensor& t : {in.q, in.k, in.v}) t.select(0, i).narrow(1, begin, end - begin).fill_(NAN);
+      d_out.select(1, i).narrow(0, begin, end - begin).fill_(NAN);
+    }
+  }
+  const AttentionResult got = attention(in, options);
+  const Qkv grads = attention_backward(d_out, in, got, options);
+  for (const at::Tensor& t : {got.out, got.lse, grads.q, grads.k, grads.v})
+    EXPECT_FALSE(t.isnan().any().item<bool>());
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto [begin, end] = kPadded[i];
+    const int64_t size = end - begin;
+    const auto tokens = [&](const at::Tensor& t) { return t.narrow(0, i, 1).narrow(2, begin, size); };
+    const Qkv alone = {tokens(in.q), tokens(in.k), tokens(in.v)};
+    const AttentionOptions plain = {.kv_of_head = c.kv_of_head, .window = 20};
+    const AttentionResult expected = attention(alone, plain);
+    const at::Tensor d_tokens = d_out.narrow(1, i, 1).narrow(0, begin, size);
+    const Qkv expected_grads = attention_backward(d_tokens, alone, expected, plain);
+    EXPECT_TRUE(same_bits(got.out.narrow(1, i, 1).narrow(0, begin, size), expected.out));
+    EXPECT_TRUE(same_bits(tokens(grads.q), expected_grads.q));
+    EXPECT_TRUE(same_bits(tokens(grads.k), expected_grads.k));
+    EXPECT_TRUE(same_bits(tokens(grads.v), expected_grads.v));
+    for (const at::Tensor& t : {grads.q, grads.k, grads.v}) {
+      EXPECT_EQ(t.select(0, i).narrow(1, 0, begin).abs().sum().item<double>(), 0);
+      EXPECT_EQ(t.select(0, i).narrow(1, end, 70 - end).abs().sum().item<double>(), 0);
+    }
+    EXPECT_EQ(got.out.select(1, i).narrow(0, 0, begin).abs().sum().item<double>(), 0);
+    EXPECT_EQ(got.out.select(1, i).narrow(0, end, 70 - end).abs().sum().item<double>(), 0);
+  }
+}
+
+AttentionDropout dropout_of(double p, int64_t first_head, int64_t all_heads) {
+  return {p, RandomKey::of(7), first_head, all_heads};
+}
+
+TEST(AttentionDropped, EqualsTheFormulaInFp64WithTheMaskWrittenOut) {
+  const Threads threads(1);
+  for (const int64_t s : {1, 5, 33, 64, 130}) {
+    const Case c = {2, s, 6, 2, {0, 1, 1}};
+    for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(40)}) {
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(::testing::Message() << dtype << " s " << s << " window " << window.value_or(0));
+        AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = window};
+        options.dropout = dropout_of(0.3, 2, 9);
+        if (s > 1) check_case(c, dtype, options);
+        options.valid = {{s / 3, s}, {0, s / 2}};
+        if (s > 4) check_case(c, dtype, options);
+      }
+    }
+  }
+}
+
+TEST(AttentionDropped, WithoutACausalMask) {
+  const Case c = {2, 70, 6, 2, {0, 1, 1}};
+  check_case(c, at::kDouble, {.kv_of_head = c.kv_of_head, .causal = false, .dropout = dropout_of(0.5, 0, 3)});
+}
+
+// Heads dealt in two runs are those of the whole, masks and all; threads change nothing.
+TEST(AttentionDropped, TheMaskDoesNotDependOnHowHeadsAreDealt) {
+  const Case whole = {2, 130, 8, 3, {0, 0, 1, 1, 2, 2}};
+  const Qkv in = inputs(whole, at::kFloat);
+  const at::Tensor d_out = random_tensor({130, 2, 48}, 4, at::kFloat);
+  const auto run = [&](int64_t first, int64_t count, int64_t first_kv, int64_t kv_heads,
+                       std::vector<int64_t> kv_of_head) {
+    const AttentionOptions options = {.kv_of_head = std::move(kv_of_head),
+                                      .dropout = dropout_of(0.2, first, 6)};
+    const Qkv own = {in.q.narrow(1, first, count), in.k.narrow(1, first_kv, kv_heads),
+                     in.v.narrow(1, first_kv, kv_heads)};
+    const AttentionResult result = attention(own, options);
+    const Qkv grads = attention_backward(d_out.narrow(2, first * 8, count * 8), own, result, options);
+    return std::pair(result.out, grads.q);
+  };
+  const auto [out, dq] = run(0, 6, 0, 3, whole.kv_of_head);
+  const auto [out1, dq1] = run(0, 3, 0, 2, {0, 0, 1});
+  const auto [out2, dq2] = run(3, 3, 1, 2, {0, 1, 1});
+  EXPECT_TRUE(same_bits(at::cat({out1, out2}, 2), out));
+  EXPECT_TRUE(same_bits(at::cat({dq1, dq2}, 1), dq));
+  const Threads threads(3);
+  const auto [out3, dq3] = run(0, 6, 0, 3, whole.kv_of_head);
+  EXPECT_TRUE(same_bits(out3, out));
+  EXPECT_TRUE(same_bits(dq3, dq));
+}
+
+void expect_gradients_of_differences(const Case& c, const AttentionOptions& options) {
+  const Qkv in = inputs(c, at::kDouble);
+  const at::Tensor d_out = random_tensor({c.s, c.b, c.heads() * c.d}, 5);
+  const auto loss = [&](const Qkv& at) { return testing::dot(attention(at, options).out, d_out); };
+  const Qkv grads = attention_backward(d_out, in, attention(in, options), options);
+  expect_gradient([&](const at::Tensor& q) { return loss({q, in.k, in.v}); }, in.q, grads.q);
+  expect_gradient([&](const at::Tensor& k) { return loss({in.q, k, in.v}); }, in.k, grads.k);
+  expect_gradient([&](const at::Tensor& v) { return loss({in.q, in.k, v}); }, in.v, grads.v);
+}
+
 TEST(Attention, GradientsEqualDifferences) {
   const Case c = {2, 7, 4, 2, {0, 1, 1}};
-  const Qkv in = inputs(c, at::kDouble);
-  const at::Tensor d_out = random_tensor({7, 2, 12}, 5);
-  const auto loss = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    return testing::dot(attention(q, k, v, c.kv_of_head, /*causal=*/true).out, d_out);
-  };
-  const AttentionResult result = attention(in.q, in.k, in.v, c.kv_of_head, /*causal=*/true);
-  const Qkv grads = attention_backward(d_out, in, result.out, result.lse, c.kv_of_head, /*causal=*/true);
-  expect_gradient([&](const at::Tensor& q) { return loss(q, in.k, in.v); }, in.q, grads.q);
-  expect_gradient([&](const at::Tensor& k) { return loss(in.q, k, in.v); }, in.k, grads.k);
-  expect_gradient([&](const at::Tensor& v) { return loss(in.q, in.k, v); }, in.v, grads.v);
+  expect_gradients_of_differences(c, causal_of(c));
+  expect_gradients_of_differences(
+      c,
+      {.kv_of_head = c.kv_of_head, .window = 3, .valid = {{1, 7}, {0, 5}}, .dropout = dropout_of(0.4, 1, 4)});
 }
 
 TEST(Attention, AKvHeadWithoutQueriesGetsNoGradient) {
   const Case c = {1, 6, 2, 3, {0, 2}};
   const Qkv in = inputs(c, at::kFloat);
-  const AttentionResult result = attention(in.q, in.k, in.v, c.kv_of_head, /*causal=*/true);
-  const Qkv grads = attention_backward(result.out, in, result.out, result.lse, c.kv_of_head, /*causal=*/true);
+  const AttentionResult result = attention(in, causal_of(c));
+  const Qkv grads = attention_backward(result.out, in, result, causal_of(c));
   EXPECT_EQ(grads.k.select(1, 1).abs().sum().item<double>(), 0);
   EXPECT_EQ(grads.v.select(1, 1).abs().sum().item<double>(), 0);
 }
@@ -116,21 +324,37 @@ TEST(Attention, NoHeadsAndNoRows) {
   for (const auto& [heads, s] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
     const Qkv in = {at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4})};
     const std::vector<int64_t> kv_of_head = heads == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{0, 1};
-    const AttentionResult result = attention(in.q, in.k, in.v, kv_of_head, /*causal=*/true);
-    EXPECT_EQ(result.out.sizes(), at::IntArrayRef({s, 2, heads * 4}));
-    EXPECT_EQ(result.lse.sizes(), at::IntArrayRef({2, heads, s}));
-    const Qkv grads = attention_backward(result.out, in, result.out, result.lse, kv_of_head, /*causal=*/true);
-    EXPECT_EQ(grads.q.sizes(), in.q.sizes());
-    EXPECT_EQ(grads.v.sizes(), in.v.sizes());
+    for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
+      const AttentionOptions options = {
+          .kv_of_head = kv_of_head, .window = window, .dropout = dropout_of(0.1, 0, heads)};
+      const AttentionResult result = attention(in, options);
+      EXPECT_EQ(result.out.sizes(), at::IntArrayRef({s, 2, heads * 4}));
+      EXPECT_EQ(result.lse.sizes(), at::IntArrayRef({2, heads, s}));
+      const Qkv grads = attention_backward(result.out, in, result, options);
+      EXPECT_EQ(grads.q.sizes(), in.q.sizes());
+      EXPECT_EQ(grads.v.sizes(), in.v.sizes());
+    }
   }
 }
 
-TEST(Attention, AWrongHeadMapIsRefused) {
+TEST(Attention, WhatDoesNotFitIsRefused) {
   const at::Tensor q = at::zeros({1, 2, 3, 4}), k = at::zeros({1, 1, 3, 4});
-  EXPECT_THROW(attention(q, k, k, {0}, true), c10::ValueError);
-  EXPECT_THROW(attention(q, k, k, {0, 1}, true), c10::ValueError);
-  EXPECT_THROW(attention(q, q, q, {1, 0}, true), c10::ValueError);
-  EXPECT_THROW(attention(q, k, at::zeros({1, 1, 3, 5}), {0, 0}, true), c10::ValueError);
+  EXPECT_THROW(attention({q, k, k}, {.kv_of_head = {0}}), c10::ValueError);
+  EXPECT_THROW(attention({q, k, k}, {.kv_of_head = {0, 1}}), c10::ValueError);
+  EXPECT_THROW(attention({q, q, q}, {.kv_of_head = {1, 0}}), c10::ValueError);
+  EXPECT_THROW(attention({q, k, at::zeros({1, 1, 3, 5})}, {.kv_of_head = {0, 0}}), c10::ValueError);
+  const auto refuses = [&](AttentionOptions options) {
+    options.kv_of_head = {0, 0};
+    EXPECT_THROW(attention({q, k, k}, options), c10::ValueError);
+  };
+  refuses({.window = 0});
+  refuses({.causal = false, .window = 2});
+  refuses({.valid = {{0, 3}, {0, 3}}});
+  refuses({.valid = {{2, 1}}});
+  refuses({.valid = {{0, 4}}});
+  refuses({.dropout = dropout_of(1, 0, 2)});
+  refuses({.dropout = dropout_of(-0.1, 0, 2)});
+  refuses({.dropout = dropout_of(0.1, 1, 2)});
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <ATen/ops/cat.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -44,13 +46,18 @@ TEST(HeadLayout, GivesEachRankTheKvHeadsOfItsQueryHeads) {
   EXPECT_EQ(layout(4, 4, 2, 1).head_dim, kHeadDim);
 }
 
-CausalSelfAttention attention(const HeadLayout& heads) {
-  return {heads, std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})};
+CausalSelfAttention attention(const HeadLayout& heads, SelfAttentionOptions options = {}) {
+  return {heads, std::make_shared<Rotary>(std::vector<double>{1.0, 0.1}), std::move(options)};
 }
 
 struct Counts {
   int64_t query, kv;
 };
+const std::vector<Counts> kCounts = {{4, 4}, {4, 2}, {5, 1}, {6, 3}, {8, 4}};
+
+std::ostream& operator<<(std::ostream& out, const Counts& counts) {
+  return out << counts.query << " query heads, " << counts.kv << " KV heads";
+}
 
 // The features of q|k|v and of the result, cut by heads.
 ShardRule qkv_rule(const Counts& counts, int ranks) {
@@ -58,22 +65,53 @@ ShardRule qkv_rule(const Counts& counts, int ranks) {
   return {2, {{query, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}};
 }
 
-struct Result {
-  Tensor y, d_qkv;
+// What a test asks of attention besides its heads.
+struct Asked {
+  std::optional<int64_t> window = {};
+  bool has_norm = false;
+  std::vector<base::Range> valid = {};
+  double dropout = 0;
+  int64_t s = kSequenceLength;
+
+  Step step(const Group& group = {}) const {
+    Step step(group, s, kernels::RandomKey::of(3));
+    step.valid = valid;
+    step.attention_dropout = dropout;
+    return step;
+  }
 };
 
-Result run(const HeadLayout& heads, const Tensor& qkv, const Tensor& dy) {
+// Weights away from one, the same on every rank; gradients are counted from zero.
+QkNorm norm_for(const Group& group) {
+  const QkNorm norm = QkNorm::make("attn", kHeadDim, 1e-6, group, at::kDouble);
+  const at::NoGradGuard no_grad;
+  norm.q->value.copy_(random_tensor({kHeadDim}, 5) + 1);
+  norm.k->value.copy_(random_tensor({kHeadDim}, 6) + 1);
+  for (const auto& weight : {norm.q, norm.k}) parallel::zero_grad_(*weight);
+  return norm;
+}
+
+struct Result {
+  Tensor y, d_qkv;
+  std::vector<Tensor> d_norm;
+};
+
+Result run(const HeadLayout& heads, const Tensor& qkv, const Tensor& dy, const Asked& asked) {
   const Tensor leaf = qkv.clone().requires_grad_();
-  const Tensor y = attention(heads)(Placed<Sharded<kFeature>>(leaf), Step(Group(), kSequenceLength)).local();
+  SelfAttentionOptions options{.window = asked.window, .layer = 1};
+  if (asked.has_norm) options.norm = norm_for(Group());
+  const Tensor y = attention(heads, options)(Placed<Sharded<kFeature>>(leaf), asked.step()).local();
   y.backward(dy);
   EXPECT_TRUE(testing::same_bits(leaf.detach(), qkv)) << "the input was changed";
-  return {y.detach(), leaf.grad()};
+  Result result{y.detach(), leaf.grad(), {}};
+  if (asked.has_norm) result.d_norm = {options.norm->q->main_grad, options.norm->k->main_grad};
+  return result;
 }
 
 // Adds the ranks' gradients of q|k|v up: KV heads that several ranks hold get a term from each.
 Tensor summed(const std::vector<Tensor>& gradients, const Counts& counts) {
   const int ranks = static_cast<int>(gradients.size());
-  Tensor sum = random_tensor({kSequenceLength, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 0) * 0;
+  Tensor sum = random_tensor({gradients[0].size(0), 2, (counts.query + 2 * counts.kv) * kHeadDim}, 0) * 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const auto& piece : qkv_rule(counts, ranks).pieces(rank)) {
       sum.narrow(2, piece.global_begin, piece.size)
@@ -83,25 +121,48 @@ Tensor summed(const std::vector<Tensor>& gradients, const Counts& counts) {
   return sum;
 }
 
-TEST(CausalSelfAttention, OfEachRanksHeadsIsThatOfTheUnshardedOnes) {
-  for (const Counts& counts : {Counts{4, 4}, {4, 2}, {5, 1}, {6, 3}, {8, 4}}) {
-    const Tensor qkv = random_tensor({kSequenceLength, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
-    const Tensor dy = random_tensor({kSequenceLength, 2, counts.query * kHeadDim}, 2);
-    const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy);
-    for (const int ranks : {2, 3, 4}) {
-      std::vector<Tensor> outputs, gradients;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
-        const Result own = run(layout(counts.query, counts.kv, ranks, rank),
-                               slice_of(qkv, qkv_rule(counts, ranks), rank), slice_of(dy, features, 2, rank));
-        outputs.push_back(own.y);
-        gradients.push_back(own.d_qkv);
-      }
-      EXPECT_LE(relative_error(at::cat(outputs, 2), whole.y), 1e-14) << counts.query << "/" << counts.kv;
-      EXPECT_LE(relative_error(summed(gradients, counts), whole.d_qkv), 1e-14)
-          << counts.query << "/" << counts.kv;
-    }
+// The ranks' heads together are those of one rank that has them all, and so are their gradients.
+void check_over_ranks(const Counts& counts, int ranks, const Asked& asked) {
+  SCOPED_TRACE(::testing::Message() << counts << ", " << ranks << " ranks");
+  const Tensor qkv = random_tensor({asked.s, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
+  const Tensor dy = random_tensor({asked.s, 2, counts.query * kHeadDim}, 2);
+  const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
+  std::vector<Tensor> outputs, gradients, norm_sums(2);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
+    const Result own =
+        run(layout(counts.query, counts.kv, ranks, rank), slice_of(qkv, qkv_rule(counts, ranks), rank),
+            slice_of(dy, features, 2, rank), asked);
+    outputs.push_back(own.y);
+    gradients.push_back(own.d_qkv);
   }
+  EXPECT_LE(relative_error(at::cat(outputs, 2), whole.y), 1e-14);
+  EXPECT_LE(relative_error(summed(gradients, counts), whole.d_qkv), 1e-14);
+}
+
+void check_over_all_ranks(const Asked& asked) {
+  for (const Counts& counts : kCounts) {
+    for (const int ranks : {1, 2, 3, 4}) check_over_ranks(counts, ranks, asked);
+  }
+}
+
+TEST(CausalSelfAttention, OfEachRanksHeadsIsThatOfTheUnshardedOnes) {
+  check_over_all_ranks({});
+}
+
+TEST(CausalSelfAttention, WithAWindowIsThatOfTheUnshardedHeads) {
+  check_over_all_ranks({.window = 2});
+  check_over_all_ranks({.window = 70, .s = 150});
+}
+
+TEST(CausalSelfAttention, WithPaddingIsThatOfTheUnshardedHeads) {
+  check_over_all_ranks({.valid = {{2, 5}, {0, 4}}});
+  check_over_all_ranks({.valid = {{0, 0}, {1, 2}}});
+}
+
+TEST(CausalSelfAttention, WithDropoutIsThatOfTheUnshardedHeads) {
+  check_over_all_ranks({.dropout = 0.4});
+  check_over_all_ranks({.window = 70, .valid = {{3, 150}, {0, 131}}, .dropout = 0.1, .s = 150});
 }
 
 TEST(CausalSelfAttention, DoesNotLookAhead) {
@@ -136,6 +197,96 @@ TEST(CausalSelfAttention, WithoutGradientsMakesNoNode) {
   const Tensor y =
       attention(layout(4, 2, 1, 0))(Placed<Sharded<kFeature>>(qkv), Step(Group(), kSequenceLength)).local();
   EXPECT_FALSE(y.requires_grad());
+}
+
+// Norm, then rotation, from the definition; what follows is kernels/attention_test's.
+TEST(CausalSelfAttention, NormalisesHeadsBeforeItRotatesThem) {
+  const Counts counts = {4, 2};
+  const HeadLayout heads = layout(counts.query, counts.kv, 1, 0);
+  const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1);
+  const QkNorm norm = norm_for(Group());
+  const auto normed = [&](int64_t first, int64_t count, const Tensor& weight) {
+    const Tensor x = qkv.narrow(2, first * kHeadDim, count * kHeadDim).unflatten(2, {count, kHeadDim});
+    const Tensor y = x * (x.square().mean(-1, /*keepdim=*/true) + norm.eps).rsqrt() * weight;
+    return y.flatten(2, 3);
+  };
+  const at::NoGradGuard no_grad;
+  const Tensor by_hand = at::cat(
+      {normed(0, 4, norm.q->value), normed(4, 2, norm.k->value), qkv.narrow(2, 6 * kHeadDim, 2 * kHeadDim)},
+      2);
+  const Asked asked;
+  const Tensor expected = attention(heads)(Placed<Sharded<kFeature>>(by_hand), asked.step()).local();
+  const Tensor y = attention(heads, {.norm = norm})(Placed<Sharded<kFeature>>(qkv), asked.step()).local();
+  EXPECT_LE(relative_error(y, expected), 1e-14);
+}
+
+// Every rank has the weights and sees its own heads: summed over the ranks their gradients are the unsharded
+// model's, and the norm counts them once.
+TEST(CausalSelfAttention, QkNormGradientsAreTermsThatTheSyncSums) {
+  const Asked asked{.window = 3, .has_norm = true, .valid = {{0, 5}, {1, 4}}, .dropout = 0.2};
+  for (const Counts& counts : kCounts) {
+    const Tensor qkv = random_tensor({kSequenceLength, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
+    const Tensor dy = random_tensor({kSequenceLength, 2, counts.query * kHeadDim}, 2);
+    const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
+    const double norm = at::cat(whole.d_norm).norm().item<double>();
+    for (const int ranks : {1, 2, 3, 4}) {
+      check_over_ranks(counts, ranks, asked);
+      testing::on_ranks(ranks, [&](const Group& group) {
+        const SelfAttentionOptions options{.norm = norm_for(group), .window = asked.window, .layer = 1};
+        const auto own = attention(layout(counts.query, counts.kv, ranks, group.rank()), options);
+        const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
+        const Tensor x = slice_of(qkv, qkv_rule(counts, ranks), group.rank()).requires_grad_();
+        own(Placed<Sharded<kFeature>>(x), asked.step(group))
+            .local()
+            .backward(slice_of(dy, features, 2, group.rank()));
+        Roles roles;
+        own.append_roles(roles);
+        const parallel::ParamSpecs specs = specs_of<Invariant>(roles);
+        parallel::sync_gradients_(specs, group);
+        EXPECT_LE(relative_error(options.norm->q->main_grad, whole.d_norm[0]), 1e-13) << counts;
+        EXPECT_LE(relative_error(options.norm->k->main_grad, whole.d_norm[1]), 1e-13) << counts;
+        EXPECT_NEAR(parallel::gradient_norm(specs, parallel::Norm::two, group), norm, 1e-13 * norm);
+      });
+    }
+  }
+}
+
+TEST(CausalSelfAttention, QkNormTrainsAboveFrozenHeads) {
+  const QkNorm norm = norm_for(Group());
+  const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1);
+  const Tensor y =
+      attention(layout(4, 2, 1, 0), {.norm = norm})(Placed<Sharded<kFeature>>(qkv), Asked().step()).local();
+  y.sum().backward();
+  EXPECT_GT(norm.q->main_grad.norm().item<double>(), 0);
+  EXPECT_GT(norm.k->main_grad.norm().item<double>(), 0);
+}
+
+Tensor output(const SelfAttentionOptions& options, const Tensor& qkv, const Step& step) {
+  const at::NoGradGuard no_grad;
+  return attention(layout(4, 2, 1, 0), options)(Placed<Sharded<kFeature>>(qkv), step).local();
+}
+
+// Left padding moves a sequence, and nothing else: positions are counted from its first token.
+TEST(CausalSelfAttention, APaddedSequenceIsThatSequenceAlone) {
+  const Tensor qkv = random_tensor({9, 2, 8 * kHeadDim}, 1);
+  const Tensor y = output({}, qkv, Asked{.valid = {{4, 9}, {0, 7}}, .s = 9}.step());
+  const Tensor left = output({}, qkv.narrow(1, 0, 1).narrow(0, 4, 5), Asked{.s = 5}.step());
+  const Tensor right = output({}, qkv.narrow(1, 1, 1).narrow(0, 0, 7), Asked{.s = 7}.step());
+  EXPECT_TRUE(testing::same_bits(y.narrow(1, 0, 1).narrow(0, 4, 5), left));
+  EXPECT_TRUE(testing::same_bits(y.narrow(1, 1, 1).narrow(0, 0, 7), right));
+  EXPECT_EQ(y.narrow(1, 0, 1).narrow(0, 0, 4).abs().sum().item<double>(), 0);
+}
+
+TEST(CausalSelfAttention, DropoutDiffersBySeedStepAndLayer) {
+  const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1);
+  const Asked asked{.dropout = 0.5};
+  Step other = asked.step();
+  other.key = kernels::RandomKey::of(4);
+  const Tensor y = output({.layer = 1}, qkv, asked.step());
+  EXPECT_TRUE(testing::same_bits(output({.layer = 1}, qkv, asked.step()), y));
+  EXPECT_GT(relative_error(output({.layer = 2}, qkv, asked.step()), y), 0.1);
+  EXPECT_GT(relative_error(output({.layer = 1}, qkv, other), y), 0.1);
+  EXPECT_THROW(output({}, qkv, asked.step()), c10::ValueError) << "without a layer, layers would share masks";
 }
 
 }  // namespace
