@@ -44,6 +44,22 @@ std::string temporary_beside(const std::string& path) {
   return path + ".tmp" + std::to_string(getpid());
 }
 
+/// By a file without a name, which no kill can leave behind; else, where the file system knows none, by one
+/// with a name.
+void check_creatable(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (descriptor >= 0) {
+    ::close(descriptor);
+  } else if (errno == EOPNOTSUPP || errno == EISDIR) {
+    const std::string probe = temporary_beside(folder + "/.writable");
+    remove_all(probe);
+    const File file = File::create(probe);
+    ::unlink(probe.c_str());
+  } else {
+    throw FileError("create in", folder, errno);
+  }
+}
+
 }  // namespace
 
 FileError::FileError(const std::string& op, std::string path, const std::string& reason)
@@ -100,6 +116,17 @@ int64_t File::size() const {
   struct stat status {};
   check(::fstat(descriptor_, &status) == 0, "stat", path_);
   return status.st_size;
+}
+
+uint64_t File::fingerprint() const {
+  struct stat status {};
+  check(::fstat(descriptor_, &status) == 0, "stat", path_);
+  uint64_t hash = 0;
+  for (const int64_t number : {int64_t(status.st_ino), int64_t(status.st_size),
+                               int64_t(status.st_mtim.tv_sec), int64_t(status.st_mtim.tv_nsec)}) {
+    hash = combine(hash, static_cast<uint64_t>(number));
+  }
+  return hash;
 }
 
 void File::read(int64_t offset, int64_t length, void* dst) const {
@@ -160,6 +187,10 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
+uint64_t combine(uint64_t hash, uint64_t number) {
+  return (hash ^ number) * 0x9e3779b97f4a7c15ull + (hash >> 29);
+}
+
 bool exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
@@ -213,10 +244,7 @@ void flip_link(const std::string& link, const std::string& target) {
 void check_writable_folder(const std::string& folder) {
   try {
     make_folders(folder);
-    const std::string probe = temporary_beside(folder + "/.writable");
-    remove_all(probe);
-    const File file = File::create(probe);
-    ::unlink(probe.c_str());
+    check_creatable(folder);
   } catch (const FileError& error) {
     TORCH_CHECK_VALUE(false, "save folder ", folder, ": must be a folder that files can be created in; got: ",
                       error.what_without_backtrace());

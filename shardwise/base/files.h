@@ -43,6 +43,8 @@ class File {
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   int64_t size() const;
+  /// A hash of inode, size and time of last change: another one for a file that was replaced or written to.
+  uint64_t fingerprint() const;
 
   /// All `length` bytes at `offset`. Errors: c10::ValueError when the file ends before or cannot be read.
   void read(int64_t offset, int64_t length, void* dst) const;
@@ -65,6 +67,9 @@ class File {
 std::string read_text(const std::string& path, int64_t most_bytes = int64_t{1} << 30);
 /// Writes (or replaces) a file and syncs it: readers see the old text or the new one. Errors: FileError.
 void write_text(const std::string& path, const std::string& text);
+
+/// Of a hash so far and the next number, in order.
+uint64_t combine(uint64_t hash, uint64_t number);
 
 bool exists(const std::string& path);
 bool is_folder(const std::string& path);

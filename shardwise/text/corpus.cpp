@@ -1,14 +1,9 @@
 #include "shardwise/text/corpus.h"
 
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-
-#include "shardwise/base/files.h"
 
 namespace shardwise::text {
 namespace {
@@ -36,10 +31,6 @@ Corpus::Corpus(const std::vector<std::string>& paths) {
                     paths.size(), paths.size() == 1 ? " path" : " paths");
 }
 
-Corpus::~Corpus() {
-  while (!most_recent_.empty()) unmap_oldest();
-}
-
 void Corpus::add_path(const std::string& path) {
   if (base::is_folder(path)) {
     add_folder(path);
@@ -59,9 +50,11 @@ void Corpus::add_folder(const std::string& folder) {
 }
 
 void Corpus::add_file(const std::string& path) {
-  const int64_t bytes = base::File::open_to_read(path).size();
+  const base::File file = base::File::open_to_read(path);
+  const int64_t bytes = file.size();
   if (bytes == 0) return;
-  files_.push_back({path, size_, bytes, nullptr, {}});
+  fingerprint_ = base::combine(fingerprint_, file.fingerprint());
+  files_.push_back({path, size_, bytes, std::nullopt, {}});
   size_ += bytes;
 }
 
@@ -74,35 +67,28 @@ void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
   for (size_t i = after - files_.begin() - 1; length > 0; ++i) {
     const int64_t begin = offset - files_[i].begin;
     const int64_t bytes = std::min(length, files_[i].size - begin);
-    std::memcpy(dst, mapped(i) + begin, bytes);
+    opened(i).read(begin, bytes, dst);
     dst += bytes, offset += bytes, length -= bytes;
   }
 }
 
-const uint8_t* Corpus::mapped(size_t index) const {
+const base::File& Corpus::opened(size_t index) const {
   Source& source = files_[index];
-  if (source.map) {
+  if (source.open) {
     most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
-    return source.map;
+    return *source.open;
   }
-  if (most_recent_.size() >= kMostMaps) unmap_oldest();
-  const base::File file = base::File::open_to_read(source.path);
-  const int64_t bytes = file.size();
+  if (most_recent_.size() >= kMostOpen) {
+    files_[most_recent_.back()].open.reset();
+    most_recent_.pop_back();
+  }
+  source.open = base::File::open_to_read(source.path);
+  const int64_t bytes = source.open->size();
+  if (bytes != source.size) source.open.reset();
   TORCH_CHECK_VALUE(bytes == source.size, "text ", source.path, ": must not change during the run; got ",
                     bytes, " bytes after ", source.size);
-  void* map = ::mmap(nullptr, source.size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
-  TORCH_CHECK_VALUE(map != MAP_FAILED, "text ", source.path,
-                    ": must be mappable; got: ", std::strerror(errno));
-  source.map = static_cast<const uint8_t*>(map);
   source.recency = most_recent_.insert(most_recent_.begin(), index);
-  return source.map;
-}
-
-void Corpus::unmap_oldest() const {
-  Source& source = files_[most_recent_.back()];
-  ::munmap(const_cast<uint8_t*>(source.map), source.size);
-  source.map = nullptr;
-  most_recent_.pop_back();
+  return *source.open;
 }
 
 }  // namespace shardwise::text

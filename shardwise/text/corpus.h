@@ -1,24 +1,27 @@
-// Many files as one run of bytes, addressed by offset. Nothing is copied until it is read.
+// Many files as one run of bytes, addressed by offset. Nothing is kept in memory: what is read, is read from
+// the files (mapped, one that shrinks would end the process by SIGBUS).
 #pragma once
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "shardwise/base/files.h"
 
 namespace shardwise::text {
 
 /// The bytes of files in a fixed order: as given, a folder's own recursively and sorted by path.
-/// Files are mapped when first read, at most kMostMaps at a time (the least recently read goes), and their
-/// descriptors closed at once; hidden entries (.name) of a folder are left out. Any bytes are text.
+/// Files are opened when first read, at most kMostOpen at a time (the least recently read is closed); hidden
+/// entries (.name) of a folder are left out. Any bytes are text.
 class Corpus {
  public:
-  static constexpr size_t kMostMaps = 1024;
+  static constexpr size_t kMostOpen = 128;
 
   /// Errors: c10::ValueError when there is no path, one cannot be read, is neither file nor folder, or no
   /// byte is found in all of them.
   explicit Corpus(const std::vector<std::string>& paths);
-  ~Corpus();
   Corpus(const Corpus&) = delete;
   Corpus& operator=(const Corpus&) = delete;
 
@@ -26,27 +29,30 @@ class Corpus {
   int64_t size() const { return size_; }
   int64_t file_count() const { return static_cast<int64_t>(files_.size()); }
 
+  /// A hash of the files' sizes and times of last change: ranks that have scanned the same text agree on it.
+  uint64_t fingerprint() const { return fingerprint_; }
+
   /// Copies bytes [offset, offset + length), across files where need be. Safe from several threads.
-  /// Errors: c10::ValueError when a file has changed its size since; out-of-range is the caller's too.
+  /// Errors: c10::ValueError naming the file when it has become shorter; out-of-range is the caller's too.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
 
  private:
   struct Source {
     std::string path;
     int64_t begin, size;
-    const uint8_t* map = nullptr;
+    std::optional<base::File> open;
     std::list<size_t>::iterator recency;
   };
   void add_path(const std::string& path);
   void add_folder(const std::string& folder);
   void add_file(const std::string& path);
-  const uint8_t* mapped(size_t index) const;
-  void unmap_oldest() const;
+  const base::File& opened(size_t index) const;
 
   mutable std::mutex mutex_;
   mutable std::vector<Source> files_;      // empty ones left out
-  mutable std::list<size_t> most_recent_;  // indices of mapped files, latest first
+  mutable std::list<size_t> most_recent_;  // indices of open files, latest first
   int64_t size_ = 0;
+  uint64_t fingerprint_ = 0;
 };
 
 }  // namespace shardwise::text
