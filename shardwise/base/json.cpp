@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <utility>
@@ -11,6 +12,25 @@ namespace shardwise::base {
 
 using nlohmann::json;
 
+namespace {
+
+// Far beyond any file of ours; printing a value recurses once for every level.
+constexpr int kDeepest = 100;
+constexpr size_t kLongestWord = 40;
+
+bool is_word(const std::string& text) {
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
+  return text.size() <= kLongestWord && std::all_of(text.begin(), text.end(), is_plain);
+}
+
+/// What the parser says, without the text that it quotes when that is long.
+std::string reason(const json::exception& error) {
+  const std::string text = error.what();
+  return text.size() <= 200 ? text : text.substr(0, 197) + "...";
+}
+
+}  // namespace
+
 std::string shown(const json& value) {
   const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
@@ -18,7 +38,8 @@ std::string shown(const json& value) {
 
 json parse_json(const std::string& text, const std::string& where) {
   std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto on_event = [&](int, json::parse_event_t event, json& value) {
+  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
+    TORCH_CHECK_VALUE(depth <= kDeepest, where, ": must nest at most ", kDeepest, " levels; got more");
     if (event == json::parse_event_t::object_start) names.emplace_back();
     if (event == json::parse_event_t::object_end) names.pop_back();
     if (event == json::parse_event_t::key) {
@@ -30,7 +51,7 @@ json parse_json(const std::string& text, const std::string& where) {
   try {
     return json::parse(text, on_event);
   } catch (const json::exception& error) {
-    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + error.what());
+    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + reason(error));
   }
 }
 
@@ -58,6 +79,7 @@ double Fields::number(const char* name) const {
 std::string Fields::text(const char* name) const {
   const json& value = required(name);
   check(value.is_string(), name, "a string", value);
+  check(is_word(value.get<std::string>()), name, "a word of at most 40 printable characters", value);
   return value.get<std::string>();
 }
 

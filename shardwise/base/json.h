@@ -11,7 +11,7 @@ namespace shardwise::base {
 std::string shown(const nlohmann::json& value);
 
 /// The value of a JSON text in which no object names a field twice: which of two counts would be anybody's
-/// guess. Errors: c10::ValueError beginning with `where`.
+/// guess. Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
 nlohmann::json parse_json(const std::string& text, const std::string& where);
 
 /// One JSON object; every reading checks the type. null counts as left out, as in transformers.
@@ -29,6 +29,7 @@ class Fields {
   // These must be given.
   int64_t integer(const char* name) const;
   double number(const char* name) const;
+  /// A word that errors can show as it is: at most 40 printable ASCII characters.
   std::string text(const char* name) const;
 
   // These leave `value` as it is where the field is left out.

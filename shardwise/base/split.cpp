@@ -23,12 +23,13 @@ Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
 Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
   TORCH_CHECK_VALUE(size >= 0 && ranks >= 1 && granule >= 1, "split ", name,
                     ": size >= 0, ranks >= 1 and granule >= 1; got ", size, ", ", ranks, ", ", granule);
-  const int64_t units = (size + granule - 1) / granule;
+  const int64_t units = size / granule + (size % granule != 0);
   const int64_t share = units / ranks, remainder = units % ranks;
   std::vector<Range> ranges;
   int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t end = std::min(size, begin + (share + (rank < remainder)) * granule);
+    const int64_t dealt = share + (rank < remainder);  // the last unit may be a part of one
+    const int64_t end = dealt > (size - begin) / granule ? size : begin + dealt * granule;
     ranges.push_back({begin, end});
     begin = end;
   }

@@ -20,16 +20,18 @@ constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostJsonBytes = 100'000'000;  // the reference implementation's limit
 constexpr const char* kMetadataKey = "__metadata__";
 
-/// Bytes of a tensor. Errors: c10::ValueError for a negative dim, or a product beyond 63 bits even on the
-/// way.
+/// Bytes of a tensor. Errors: c10::ValueError for a negative dim, or sizes whose product is beyond 63 bits
+/// without those that are zero: parts of it are multiplied elsewhere.
 int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::string& where) {
   int64_t bytes = itemsize(dtype);
+  bool is_empty = false;
   for (const int64_t size : shape) {
     TORCH_CHECK_VALUE(size >= 0, where, ": shape must not be negative; got ", size);
-    TORCH_CHECK_VALUE(!__builtin_mul_overflow(bytes, size, &bytes), where,
+    is_empty |= size == 0;
+    TORCH_CHECK_VALUE(!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes), where,
                       ": shape must fit 63 bits of bytes; got ", shown(shape));
   }
-  return bytes;
+  return is_empty ? 0 : bytes;
 }
 
 int64_t parse_size(const json& value, const std::string& where) {

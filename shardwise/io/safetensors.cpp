@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "shardwise/base/json.h"
@@ -24,6 +26,12 @@ Layout read_layout(const base::File& file) {
   return parse_header(json, bytes, file.path());
 }
 
+/// A slash would lead out of the folder; errors show the name as it is.
+bool is_file_name(const std::string& name) {
+  const auto is_allowed = [](char c) { return c != '/' && (c < 0 || (c >= ' ' && c <= '~')); };
+  return !name.empty() && name.size() <= NAME_MAX && std::all_of(name.begin(), name.end(), is_allowed);
+}
+
 /// Tensor name -> file name.
 std::map<std::string, std::string> read_weight_map(const std::string& path) {
   const nlohmann::json parsed = base::parse_json(base::read_text(path, kMostIndexBytes), path);
@@ -32,11 +40,9 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
                     weight_map ? base::shown(*weight_map) : "none");
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : weight_map->items()) {
-    // A name with a slash would lead out of the folder.
-    const bool is_name = file.is_string() && !file.get<std::string>().empty() &&
-                         file.get<std::string>().find('/') == std::string::npos;
-    TORCH_CHECK_VALUE(is_name, path, ": weight_map must give file names; got ", base::shown(file), " for ",
-                      tensor);
+    TORCH_CHECK_VALUE(file.is_string() && is_file_name(file.get<std::string>()), path,
+                      ": weight_map must give file names; got ", base::shown(file), " for ",
+                      base::shown(tensor));
     files[tensor] = file.get<std::string>();
   }
   return files;
@@ -51,7 +57,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 
 const TensorInfo& SafetensorsFile::find(const std::string& name) const {
   const auto found = index_.find(name);
-  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must hold the tensor ", name,
+  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must hold the tensor ", base::shown(name),
                     "; got none of that name");
   return layout_.tensors[found->second];
 }
@@ -85,8 +91,8 @@ void SafetensorsFolder::open_indexed(const std::string& index_path) {
     for (const TensorInfo& tensor : file.tensors()) {
       const auto mapped = weight_map.find(tensor.name);
       TORCH_CHECK_VALUE(mapped != weight_map.end() && mapped->second == file_name, index_path,
-                        ": weight_map must name every tensor of its files; got ", tensor.name, " in ",
-                        file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
+                        ": weight_map must name every tensor of its files; got ", base::shown(tensor.name),
+                        " in ", file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
     }
   }
 }
@@ -99,7 +105,7 @@ std::vector<std::string> SafetensorsFolder::names() const {
 
 SafetensorsFolder::Place SafetensorsFolder::find(const std::string& name) const {
   const auto found = places_.find(name);
-  TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", name,
+  TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", base::shown(name),
                     "; got none of that name");
   return found->second;
 }

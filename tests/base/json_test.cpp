@@ -29,6 +29,17 @@ TEST(ParseJson, RefusesWhatIsNoJson) {
   }
 }
 
+TEST(ParseJson, RefusesWhatIsNestedWithoutEnd) {
+  const auto nested = [](size_t depth) { return std::string(depth, '[') + "1" + std::string(depth, ']'); };
+  EXPECT_EQ(parse_json(nested(100), "t").size(), 1u);
+  EXPECT_EQ(error_text([&] { parse_json(nested(101), "t"); }), "t: must nest at most 100 levels; got more");
+  error_text([&] { parse_json(nested(1'000'000), "t"); });  // was a stack overflow when shown
+}
+
+TEST(ParseJson, SaysInOneShortLineWhereALongTextIsWrong) {
+  EXPECT_LE(error_text([] { parse_json('"' + std::string(5000, 'x'), "t"); }).size(), 250u);
+}
+
 TEST(Fields, ReadsEachType) {
   const json object = json::parse(R"({"i": -3, "n": 2, "r": 0.5, "s": "x", "f": true})");
   const Fields fields(object, "t: ");
@@ -62,6 +73,10 @@ TEST(Fields, RefusesOtherTypes) {
   EXPECT_EQ(error_text([&] { fields.integer("big"); }), "t: big must be below 2^63; got 9223372036854775808");
   EXPECT_EQ(error_text([&] { fields.number("s"); }), "t: s must be a number; got \"12\"");
   EXPECT_EQ(error_text([&] { fields.text("r"); }), "t: r must be a string; got 2.0");
+  const json lines = {{"s", "a\nb"}}, longer = {{"s", std::string(41, 'x')}};
+  EXPECT_EQ(error_text([&] { Fields(lines, "t: ").text("s"); }),
+            "t: s must be a word of at most 40 printable characters; got \"a\\nb\"");
+  EXPECT_PRED2(contains, error_text([&] { Fields(longer, "t: ").text("s"); }), "a word");
   bool flag = false;
   EXPECT_EQ(error_text([&] { fields.or_flag("o", flag); }), "t: o must be true or false; got {}");
   EXPECT_EQ(error_text([&] { Fields(object["s"], "t:"); }), "t: must be a JSON object; got \"12\"");

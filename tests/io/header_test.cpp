@@ -4,7 +4,6 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "tests/support/error_text.h"
 
@@ -35,7 +34,7 @@ TEST(Dtype, NamesAndSizesGoTogether) {
     EXPECT_EQ(dtype_name(dtype_from_name(name, "t")), name);
     EXPECT_EQ(itemsize(dtype_from_name(name, "t")), bytes);
   }
-  EXPECT_PRED2(contains, error_text([] { dtype_from_name("f32", "t"); }), "got f32");
+  EXPECT_PRED2(contains, error_text([] { dtype_from_name("f32", "t"); }), "got \"f32\"");
 }
 
 TEST(ParseHeader, PutsTensorsInFileOrder) {
@@ -90,7 +89,8 @@ TEST(ParseHeader, RefusesShapesThatAreNotTheirBytes) {
 
 TEST(ParseHeader, RefusesSizesThatOverflow) {
   const std::string half = "[4294967296,4294967296,";
-  for (const std::string& shape : {half + "1]", half + "0]", std::string("[9223372036854775807]")}) {
+  for (const std::string& shape :
+       {half + "1]", half + "0]", "[0," + half.substr(1) + "1]", std::string("[9223372036854775807]")}) {
     EXPECT_PRED2(contains, refusal(R"({"a":)" + entry("F32", shape, "[0,0]") + "}", 0), "63 bits");
   }
   EXPECT_PRED2(contains, refusal(R"({"a":)" + entry("U8", "[9223372036854775808]", "[0,0]") + "}", 0),
@@ -178,70 +178,6 @@ TEST(PlanFile, RefusesWhatNoFileCanHold) {
   EXPECT_PRED2(contains, refused({{"a", Dtype::U8, {huge}}, {"b", Dtype::U8, {huge}}}), "63 bits");
   EXPECT_PRED2(contains, refused({{"\xff", Dtype::U8, {1}}}), "UTF-8");
   EXPECT_PRED2(contains, refused({}, {{"a", "\xff"}}), "UTF-8");
-}
-
-/// `header` with one to four random edits: a byte changed, a run left out, repeated, or a piece of JSON put
-/// in.
-std::string mutated(std::string header, std::mt19937& random) {
-  static const std::vector<std::string> pieces = {"-",     "0",    "9",      "99999999999999999999",
-                                                  "[",     "]",    "{",      "}",
-                                                  ",",     ":",    "\"",     "null",
-                                                  "1e400", "\\",   "\"a\":", "\xff",
-                                                  "1.5",   "[0,4]"};
-  const auto below = [&](size_t n) { return random() % n; };
-  for (size_t edits = 1 + below(4); edits > 0; --edits) {
-    const size_t at = below(header.size()), length = std::min<size_t>(1 + below(12), header.size() - at);
-    switch (below(4)) {
-      case 0:
-        header[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        header.size() > length ? header.erase(at, length) : header;
-        break;
-      case 2:
-        header.insert(below(header.size()), header.substr(at, length));
-        break;
-      case 3:
-        header.insert(at, pieces[below(pieces.size())]);
-        break;
-    }
-  }
-  return header;
-}
-
-/// What reading relies on, checked without the parser.
-void expect_sound(const Layout& layout) {
-  int64_t next = layout.header_bytes;
-  for (const TensorInfo& tensor : layout.tensors) {
-    EXPECT_EQ(tensor.begin, next);
-    int64_t bytes = itemsize(tensor.dtype);
-    for (const int64_t size : tensor.shape) bytes *= size;
-    EXPECT_EQ(tensor.bytes(), bytes);
-    next = tensor.end;
-  }
-  EXPECT_EQ(next, layout.total_bytes);
-}
-
-TEST(ParseHeader, MutationsLoadSoundlyOrAreRefused) {
-  const Layout valid = plan_file({{"a", Dtype::F32, {2, 3}}, {"b", Dtype::BF16, {4}}, {"c", Dtype::U8, {}}},
-                                 {{"format", "pt"}});
-  const std::string header = header_text(valid).substr(8);
-  const int64_t data_bytes = valid.total_bytes - valid.header_bytes;
-  std::mt19937 random(20240607);
-  int loaded = 0, refused = 0;
-  for (int i = 0; i < 2000; ++i) {
-    const std::string text = mutated(header, random);
-    try {
-      expect_sound(parse(text, data_bytes));
-      ++loaded;
-    } catch (const c10::ValueError& error) {
-      EXPECT_EQ(std::string(error.what_without_backtrace()).find('\n'), std::string::npos);
-      ++refused;
-    }
-  }
-  // Both happen: renaming a tensor is harmless, most else is not.
-  EXPECT_GT(loaded, 20);
-  EXPECT_GT(refused, 1000);
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ TEST(SafetensorsFile, AMissingTensorIsNamedWithTheFile) {
   const test::TemporaryFolder folder;
   const std::string path = folder.put("f", file_of({{"a", "abc"}}));
   const SafetensorsFile file(path);
-  EXPECT_EQ(error_text([&] { file.find("b"); }), path + ": must hold the tensor b; got none of that name");
+  EXPECT_EQ(error_text([&] { file.find("b"); }),
+            path + ": must hold the tensor \"b\"; got none of that name");
 }
 
 TEST(SafetensorsFile, EveryTruncationIsRefused) {
@@ -96,7 +97,7 @@ TEST(SafetensorsFolder, ReadsTheSingleFile) {
   EXPECT_EQ(read(*model.find("b").file, "b"), "2");
   EXPECT_EQ(model.find("b").tensor->name, "b");
   EXPECT_EQ(error_text([&] { model.find("c"); }),
-            folder.path() + ": must hold the tensor c; got none of that name");
+            folder.path() + ": must hold the tensor \"c\"; got none of that name");
 }
 
 TEST(SafetensorsFolder, ReadsTheFilesOfTheIndex) {
@@ -130,25 +131,26 @@ TEST_F(Index, MissingFilesAreNamed) {
 TEST_F(Index, TensorsThatTheFileLacksAreNamed) {
   EXPECT_PRED2(contains,
                refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"x", "2.safetensors"}})),
-               "2.safetensors: must hold the tensor x");
+               "2.safetensors: must hold the tensor \"x\"");
 }
 
 TEST_F(Index, TensorsThatTheIndexLacksAreNamed) {
-  EXPECT_PRED2(contains, refusal(index_of({{"a", "1.safetensors"}})), "got c in 1.safetensors only");
+  EXPECT_PRED2(contains, refusal(index_of({{"a", "1.safetensors"}})), "got \"c\" in 1.safetensors only");
 }
 
 TEST_F(Index, TensorsInTwoFilesAreRefused) {
   folder_.put("3.safetensors", file_of({{"a", "1"}, {"d", "4"}}));
   EXPECT_PRED2(contains,
                refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"d", "3.safetensors"}})),
-               "got a in 3.safetensors and 1.safetensors");
+               "got \"a\" in 3.safetensors and 1.safetensors");
 }
 
 TEST_F(Index, NamesLeadNowhereElse) {
-  for (const char* name : {"../1.safetensors", "/etc/passwd", "", "sub/1.safetensors"}) {
+  for (const char* name : {"../1.safetensors", "/etc/passwd", "", "sub/1.safetensors", "a\nb"}) {
     EXPECT_PRED2(contains, refusal(index_of({{"a", name}})), "must give file names");
   }
   EXPECT_PRED2(contains, refusal(index_of({{"a", 1}})), "must give file names");
+  EXPECT_LE(refusal(index_of({{"a", std::string(3000, 'x')}})).size(), 200u);
 }
 
 TEST_F(Index, MustBeJsonWithAWeightMap) {

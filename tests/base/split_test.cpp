@@ -1,0 +1,60 @@
+// How a dim is dealt to ranks: evenly, whole units, every element once, at any size.
+#include "shardwise/base/split.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace shardwise::base {
+namespace {
+
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+
+TEST(SplitEven, DealsWholeUnitsAndTheFirstRanksGetTheRemainder) {
+  const Split split = Split::even("x", 35, 3, /*granule=*/5);  // seven units: 3, 2, 2
+  EXPECT_EQ(split.range(0), (Range{0, 15}));
+  EXPECT_EQ(split.range(1), (Range{15, 25}));
+  EXPECT_EQ(split.range(2), (Range{25, 35}));
+  EXPECT_TRUE(split.is_partition());
+  EXPECT_FALSE(split.is_uniform());
+  EXPECT_EQ(split.largest(), 15);
+}
+
+TEST(SplitEven, TheLastUnitMayBeAPartAndRanksMayBeEmpty) {
+  const Split split = Split::even("x", 7, 4, /*granule=*/3);
+  EXPECT_EQ(split.range(0), (Range{0, 3}));
+  EXPECT_EQ(split.range(2), (Range{6, 7}));
+  EXPECT_TRUE(split.range(3).empty());
+  EXPECT_TRUE(Split::even("x", 0, 2).range(0).empty());
+}
+
+TEST(SplitEven, EverySizeIsDealtOnceAndWithinOneUnit) {
+  for (int64_t size = 0; size < 40; ++size) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const int64_t granule : {1, 2, 7}) {
+        const Split split = Split::even("x", size, ranks, granule);
+        int64_t next = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(split.range(rank).begin, next);
+          EXPECT_TRUE(split.range(rank).begin % granule == 0 || split.range(rank).empty());
+          EXPECT_GE(split.range(0).size() + granule, split.range(rank).size());
+          next = split.range(rank).end;
+        }
+        EXPECT_EQ(next, size);
+      }
+    }
+  }
+}
+
+TEST(SplitEven, DealsTheLargestSizesWithoutOverflow) {
+  for (const int64_t granule : {int64_t{1}, int64_t{5}, kLargest}) {
+    const Split split = Split::even("x", kLargest, 2, granule);
+    EXPECT_EQ(split.range(0).begin, 0);
+    EXPECT_EQ(split.range(0).end, split.range(1).begin);
+    EXPECT_EQ(split.range(1).end, kLargest);
+  }
+  EXPECT_EQ(Split::even("x", kLargest, 2).range(0).end, kLargest / 2 + 1);
+}
+
+}  // namespace
+}  // namespace shardwise::base
