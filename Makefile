@@ -9,7 +9,7 @@ CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests demo test bench format check-format check-tidy check-asan check-tsan clean
+.PHONY: help setup setup-test build build-tests demo test test-fuzz bench format check-format check-tidy check-asan check-tsan clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -52,6 +52,11 @@ check-asan: setup-test ## every test with the address and undefined behaviour sa
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS)
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
+
+test-fuzz: setup-test ## 100,000 changed inputs for each reader of foreign files, under the same sanitizers
+	@$(CMAKE) --preset asan >/dev/null
+	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
+	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
 check-tsan: setup-test ## the tests of base and comm with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null

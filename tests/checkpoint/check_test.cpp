@@ -76,7 +76,7 @@ class Check : public ::testing::Test {
 
 TEST_F(Check, MissingWeight) {
   const std::string text = said_after("model.safetensors", [&](File& file) { file.erase(kQ); });
-  EXPECT_EQ(text, folder_ + ": must hold the tensor " + kQ + "; got none of that name");
+  EXPECT_EQ(text, folder_ + ": must hold the tensor \"" + kQ + "\"; got none of that name");
   EXPECT_EQ(loaded_, text);
 }
 
@@ -156,7 +156,7 @@ TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
   for (const std::string what : {".master", ".exp_avg", ".exp_avg_sq"}) {
     const std::string name = kQ + what;
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
-              path + ": must hold the tensor " + name + "; got none of that name");
+              path + ": must hold the tensor \"" + name + "\"; got none of that name");
     EXPECT_PRED2(contains, loaded_, name);
     write(path, good);
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].shape = {288}; }),
@@ -175,7 +175,7 @@ TEST_F(Check, Progress) {
   const File good = read(path);
   for (const std::string name : {"progress.step", "progress.sequences"}) {
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
-              path + ": must hold the tensor " + name + "; got none of that name");
+              path + ": must hold the tensor \"" + name + "\"; got none of that name");
     write(path, good);
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].shape = {1}; }),
               path + ": " + name + " must have the shape []; got [1]");
