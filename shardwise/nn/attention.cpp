@@ -14,10 +14,6 @@ using parallel::variable_list;
 
 namespace {
 
-Tensor gradient_of(const Parameter& weight) {
-  return weight.value.requires_grad() ? weight.main_grad : Tensor();
-}
-
 /// From q|k|v features to heads and back.
 struct Core {
   HeadLayout layout;
@@ -72,14 +68,14 @@ struct Attention : torch::autograd::Function<Attention> {
     const Core& core = parallel::kept<Core>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor d_out = gradients[0].contiguous();
-    const kernels::Qkv heads =
-        core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]};
-    const kernels::Qkv d_heads =
-        kernels::attention_backward(d_out, heads, {saved[0], saved[1]}, core.options);
+    // Heads that are made again are dropped before d qkv is made: no more memory than without the norm.
+    const kernels::Qkv d_heads = kernels::attention_backward(
+        d_out, core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]},
+        {saved[0], saved[1]}, core.options);
     const kernels::HeadSplit split = core.head_split(d_out);
     const Tensor d_qkv = core.norm ? kernels::split_norm_rotary_backward(
                                          d_heads, saved[2], split, core.weights(),
-                                         {gradient_of(*core.norm->q), gradient_of(*core.norm->k)})
+                                         {core.norm->q->wanted_gradient(), core.norm->k->wanted_gradient()})
                                    : kernels::split_rotary_backward(d_heads, split);
     return {d_qkv, Tensor(), Tensor(), Tensor()};
   }

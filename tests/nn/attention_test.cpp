@@ -6,6 +6,7 @@
 
 #include <ostream>
 
+#include "shardwise/base/memory_counter.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -127,7 +128,7 @@ void check_over_ranks(const Counts& counts, int ranks, const Asked& asked) {
   const Tensor qkv = random_tensor({asked.s, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
   const Tensor dy = random_tensor({asked.s, 2, counts.query * kHeadDim}, 2);
   const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
-  std::vector<Tensor> outputs, gradients, norm_sums(2);
+  std::vector<Tensor> outputs, gradients;
   for (int rank = 0; rank < ranks; ++rank) {
     const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
     const Result own =
@@ -163,6 +164,37 @@ TEST(CausalSelfAttention, WithPaddingIsThatOfTheUnshardedHeads) {
 TEST(CausalSelfAttention, WithDropoutIsThatOfTheUnshardedHeads) {
   check_over_all_ranks({.dropout = 0.4});
   check_over_all_ranks({.window = 70, .valid = {{3, 150}, {0, 131}}, .dropout = 0.1, .s = 150});
+}
+
+// What is freed with the graph besides the output; its input is nobody else's.
+int64_t saved_bytes(const Asked& asked, at::ScalarType dtype) {
+  SelfAttentionOptions options{.window = asked.window, .layer = 0};
+  if (asked.has_norm) options.norm = QkNorm::make("attn", kHeadDim, 1e-6, Group(), dtype);
+  const CausalSelfAttention attend = attention(layout(6, 3, 1, 0), options);
+  const Tensor leaf = random_tensor({asked.s, 2, 12 * kHeadDim}, 1, dtype).requires_grad_();
+  Tensor y;
+  for (int i = 0; i < 2; ++i)  // the first fills the rotary tables
+    y = attend(Placed<Sharded<kFeature>>(leaf.clone()), asked.step()).local();
+  const int64_t before = base::live_bytes(), own = static_cast<int64_t>(y.nbytes());
+  y.reset();
+  return before - base::live_bytes() - own;
+}
+
+TEST(CausalSelfAttention, KeepsHeadsAndLogSumExpWhateverIsAsked) {
+  base::install_memory_counter();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const int64_t e = static_cast<int64_t>(c10::elementSize(dtype)), e4 = dtype == at::kDouble ? 8 : 4;
+    const int64_t tokens = kSequenceLength * 2, heads = 12 * kHeadDim * e, lse = 6 * e4;
+    for (const Asked& asked :
+         std::vector<Asked>{{},
+                            {.has_norm = true},
+                            {.window = 2},
+                            {.valid = {{1, 5}, {0, 2}}},
+                            {.dropout = 0.3},
+                            {.window = 2, .has_norm = true, .valid = {{0, 3}, {2, 5}}, .dropout = 0.3}}) {
+      EXPECT_EQ(saved_bytes(asked, dtype), tokens * (heads + lse)) << dtype;
+    }
+  }
 }
 
 TEST(CausalSelfAttention, DoesNotLookAhead) {
