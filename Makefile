@@ -9,7 +9,7 @@ CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests demo test test-fuzz bench format check-format check-tidy check-asan check-tsan clean
+.PHONY: help setup setup-test build build-tests demo test test-fuzz test-mutations bench format check-format check-tidy check-asan check-tsan clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -33,6 +33,9 @@ demo: build ## train on a real corpus with TP=2 and SP, generate, compare with T
 
 test: build-tests ## every test
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
+
+test-mutations: build-tests ## which test notices which deliberate fault (tests/mutation/faults.md)
+	@tests/mutation/run build/tests/mutation --whole
 
 bench: build-tests ## ours and PyTorch side by side
 	@.venv-test/bin/python benchmarks/run.py

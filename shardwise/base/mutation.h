@@ -57,6 +57,7 @@ namespace shardwise::base {
   FAULT(mask_of_every_step)        \
   FAULT(mask_of_every_micro_batch) \
   FAULT(mask_by_rank)              \
+  FAULT(mask_of_local_heads)       \
   FAULT(redraw_mask)               \
   FAULT(init_shards_alike)         \
   FAULT(decay_norms)               \
