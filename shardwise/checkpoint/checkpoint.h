@@ -44,8 +44,9 @@ void check(const std::filesystem::path& folder, bool needs_state);
 /// Errors: c10::ValueError naming the tensor and the rule.
 void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
 
-/// Reads the optimizer's state into `state` (tensors allocated by the caller); step and sequences are set.
-void load_state(const std::filesystem::path& folder, TrainState& state, const comm::Group& group);
+/// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); step and
+/// sequences are set.
+void load_state(const std::filesystem::path& folder, TrainState& state, const model::DecoderWeights& weights);
 
 /// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.

@@ -5,13 +5,18 @@
 namespace shardwise::checkpoint {
 namespace {
 
-void append_state(Entries& entries, const parallel::Parameter& parameter, const char* what,
-                  const at::Tensor& local) {
-  for (model::StoredTensor& stored : model::stored_tensors(parameter)) {
-    std::string name = stored.name + what;
-    entries.push_back({std::move(name), std::move(stored), local});
+/// What a checkpoint of one model keeps, tensor by tensor.
+struct Listing {
+  const model::Config& config;
+  Entries entries = {};
+
+  void append(const parallel::Parameter& parameter, const char* what, const at::Tensor& local) {
+    for (model::StoredTensor& stored : model::stored_tensors(parameter, config)) {
+      std::string name = stored.name + what;
+      entries.push_back({std::move(name), std::move(stored), local});
+    }
   }
-}
+};
 
 std::vector<io::TensorSpec> specs_of(const Entries& entries) {
   std::vector<io::TensorSpec> specs;
@@ -24,21 +29,21 @@ std::vector<io::TensorSpec> specs_of(const Entries& entries) {
 }  // namespace
 
 Entries weight_entries(const model::DecoderWeights& weights) {
-  Entries entries;
+  Listing listing{weights.config()};
   for (const nn::Role& role : weights.roles()) {
-    append_state(entries, *role.parameter, /*what=*/"", role.parameter->value.detach());
+    listing.append(*role.parameter, /*what=*/"", role.parameter->value.detach());
   }
-  return entries;
+  return std::move(listing.entries);
 }
 
-Entries state_entries(const std::vector<ParameterState>& parameters) {
-  Entries entries;
+Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config) {
+  Listing listing{config};
   for (const auto& [parameter, master, exp_avg, exp_avg_sq] : parameters) {
-    if (master.defined()) append_state(entries, *parameter, kMaster, master.detach());
-    append_state(entries, *parameter, kExpAvg, exp_avg);
-    append_state(entries, *parameter, kExpAvgSq, exp_avg_sq);
+    if (master.defined()) listing.append(*parameter, kMaster, master.detach());
+    listing.append(*parameter, kExpAvg, exp_avg);
+    listing.append(*parameter, kExpAvgSq, exp_avg_sq);
   }
-  return entries;
+  return std::move(listing.entries);
 }
 
 io::Layout plan_weights(const Entries& entries) {

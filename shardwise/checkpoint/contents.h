@@ -33,7 +33,7 @@ using Entries = std::vector<Entry>;
 
 Entries weight_entries(const model::DecoderWeights& weights);
 /// Without the two scalars of the progress.
-Entries state_entries(const std::vector<ParameterState>& parameters);
+Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config);
 
 /// The places of `entries` in a file, the same on every rank. Errors: c10::ValueError for a dtype that no
 /// checkpoint holds.

@@ -1,9 +1,11 @@
 // check, load_weights, load_state: what can be wrong is said once, by the headers; then each rank reads its
 // own bytes.
+#include <algorithm>
 #include <unordered_set>
 
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
+#include "shardwise/model/family.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -12,17 +14,20 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// Tensors that older exporters wrote beside the weights and that carry nothing of their own: the rotary
-/// frequencies, and a tied head's copy of the embedding.
+/// Tensors that older exporters wrote beside the weights and that carry nothing of their own: those that the
+/// family lists, and a tied head's copy of the embedding.
 bool is_redundant(const std::string& name, const model::Config& config) {
-  return ends_with(name, ".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
+  const auto& ends = model::family_of(config.model_type).redundant;
+  const bool is_listed =
+      std::any_of(ends.begin(), ends.end(), [&](const std::string& end) { return ends_with(name, end); });
+  return is_listed || (config.tie_word_embeddings && name == "lm_head.weight");
 }
 
 /// A weight that the config has no place for means another model than the one trained.
 void check_no_others(const io::SafetensorsFolder& files, const std::vector<model::WholeTensor>& expected,
                      const model::Config& config) {
   std::unordered_set<std::string> known;
-  for (const model::WholeTensor& weight : expected) known.insert(weight.name);
+  for (const model::WholeTensor& weight : expected) known.insert(name_in(files, weight.name, config));
   for (const std::string& name : files.names()) {
     TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).file->path(),
                       ": must hold only tensors that ", kConfigFile, " has a place for; got ", name);
@@ -32,7 +37,9 @@ void check_no_others(const io::SafetensorsFolder& files, const std::vector<model
 void check_weights(const std::filesystem::path& folder, const model::Config& config,
                    const std::vector<model::WholeTensor>& expected) {
   const io::SafetensorsFolder files(folder);
-  for (const model::WholeTensor& weight : expected) check_weight(files.find(weight.name), weight.shape);
+  for (const model::WholeTensor& weight : expected) {
+    check_weight(files.find(name_in(files, weight.name, config)), weight.shape);
+  }
   check_no_others(files, expected, config);
 }
 
@@ -51,8 +58,9 @@ void check_state(const std::filesystem::path& folder, const model::Config& confi
 }
 
 /// A run that has masters goes on with them; one that has none cannot: they are the better weights.
-void check_same_masters(const io::SafetensorsFile& file, const ParameterState& state) {
-  const std::string name = model::stored_tensors(*state.parameter).front().name + kMaster;
+void check_same_masters(const io::SafetensorsFile& file, const ParameterState& state,
+                        const model::Config& config) {
+  const std::string name = model::stored_tensors(*state.parameter, config).front().name + kMaster;
   TORCH_CHECK_VALUE(file.contains(name) == state.master.defined(), file.path(),
                     ": must be resumed in the dtype that it was saved in; got ",
                     state.parameter->value.scalar_type(), file.contains(name) ? " but" : " and no",
@@ -71,17 +79,19 @@ void check(const std::filesystem::path& folder, bool needs_state) {
 void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
   const io::SafetensorsFolder files(folder);
   for (const Entry& entry : weight_entries(weights)) {
-    const auto place = files.find(entry.name);
+    const auto place = files.find(name_in(files, entry.name, weights.config()));
     check_weight(place, entry.stored.shape);
     read_entry(entry, *place.file, *place.tensor, weights.group().rank());
   }
 }
 
-void load_state(const std::filesystem::path& folder, TrainState& state, const comm::Group& group) {
+void load_state(const std::filesystem::path& folder, TrainState& state,
+                const model::DecoderWeights& weights) {
   const io::SafetensorsFile file = open_state(folder);
-  if (!state.parameters.empty()) check_same_masters(file, state.parameters.front());
-  for (const Entry& entry : state_entries(state.parameters)) {
-    read_entry(entry, file, find_state(file, entry.name, entry.stored.shape), group.rank());
+  const model::Config& config = weights.config();
+  if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
+  for (const Entry& entry : state_entries(state.parameters, config)) {
+    read_entry(entry, file, find_state(file, entry.name, entry.stored.shape), weights.group().rank());
   }
   state.step = read_progress(file, kStep);
   state.sequences = read_progress(file, kSequences);

@@ -6,6 +6,7 @@
 
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/slices.h"
+#include "shardwise/model/family.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -17,6 +18,14 @@ void check_shape(const std::string& path, const io::TensorInfo& tensor, const st
 }
 
 }  // namespace
+
+std::string name_in(const io::SafetensorsFolder& files, const std::string& name,
+                    const model::Config& config) {
+  const std::string& prefix = model::family_of(config.model_type).optional_prefix;
+  if (prefix.empty() || name.rfind(prefix, 0) != 0 || files.contains(name)) return name;
+  const std::string shorter = name.substr(prefix.size());
+  return files.contains(shorter) ? shorter : name;
+}
 
 void check_weight(const io::SafetensorsFolder::Place& place, const std::vector<int64_t>& shape) {
   const auto& [file, tensor] = place;
@@ -55,12 +64,14 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
 void read_entry(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank) {
   const at::NoGradGuard no_grad;
   const model::StoredTensor& stored = entry.stored;
-  const auto [global_begin, local_begin, size] = stored.held(rank);
-  at::Tensor target = entry.local.narrow(stored.dim, local_begin, size);
-  at::Tensor read = at::empty(target.sizes(), tensor_dtype(tensor.dtype));
-  io::read_piece(file, tensor, stored.dim, {global_begin, /*local_begin=*/0, size}, size,
-                 read.mutable_data_ptr());
-  target.copy_(read);
+  const at::Tensor oriented = stored.oriented(entry.local);
+  for (const auto& [global_begin, local_begin, size] : stored.held(rank)) {
+    at::Tensor target = oriented.narrow(stored.dim, local_begin, size);
+    at::Tensor read = at::empty(target.sizes(), tensor_dtype(tensor.dtype));
+    io::read_piece(file, tensor, stored.dim, {global_begin, /*local_begin=*/0, size}, size,
+                   read.mutable_data_ptr());
+    target.copy_(read);
+  }
 }
 
 }  // namespace shardwise::checkpoint

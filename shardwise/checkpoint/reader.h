@@ -9,6 +9,10 @@
 
 namespace shardwise::checkpoint {
 
+/// What `files` call a weight: as stored_whole_tensors does, or without the prefix that some published files
+/// of the config's family leave out.
+std::string name_in(const io::SafetensorsFolder& files, const std::string& name, const model::Config& config);
+
 /// Errors: c10::ValueError naming file and tensor unless shape and type are a weight's of this `shape`.
 void check_weight(const io::SafetensorsFolder::Place& place, const std::vector<int64_t>& shape);
 

@@ -33,8 +33,8 @@ PlannedFile planned_weights(const model::DecoderWeights& weights) {
   return {kWeightsFile, std::move(entries), std::move(layout)};
 }
 
-PlannedFile planned_state(const TrainState& state) {
-  Entries entries = state_entries(state.parameters);
+PlannedFile planned_state(const TrainState& state, const model::Config& config) {
+  Entries entries = state_entries(state.parameters, config);
   io::Layout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
 }
@@ -56,11 +56,15 @@ void create_files(const fs::path& folder, const model::DecoderWeights& weights,
 
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
   const auto& [name, stored, local] = entry;
-  const auto shape = stored.rule.local_shape(stored.shape, rank);
-  TORCH_CHECK_VALUE(local.is_contiguous() && local.sizes() == at::IntArrayRef(shape), "save: ", name,
+  const at::Tensor oriented = stored.oriented(local).contiguous();
+  auto shape = stored.shape;
+  if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
+  TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,
                     " must be contiguous and have the parameter's local shape; got ", local.sizes());
-  io::write_piece(file, file.layout().find(name), stored.dim, stored.owned(rank), shape[stored.dim],
-                  local.const_data_ptr());
+  for (const auto& piece : stored.owned(rank)) {
+    io::write_piece(file, file.layout().find(name), stored.dim, piece, shape[stored.dim],
+                    oriented.const_data_ptr());
+  }
 }
 
 void write_own_slices(const fs::path& folder, const PlannedFile& planned, int rank) {
@@ -97,7 +101,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
 
   on_all_or_none(group, op, [&] {
     TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep);
-    files = {planned_weights(weights), planned_state(state)};
+    files = {planned_weights(weights), planned_state(state, weights.config())};
     if (!leads) return;
     base::make_folders(dir);
     remove_stale(dir);

@@ -2,65 +2,73 @@
 
 #include <utility>
 
+#include "shardwise/base/mutation.h"
+#include "shardwise/model/family.h"
+
 namespace shardwise::model {
 
 using base::ShardRule;
+using Pieces = std::vector<ShardRule::Piece>;
 
 namespace {
 
-/// A projection that we hold as one product and the file as several.
-struct Fused {
-  std::string layer;
-  std::vector<std::string> parts;  // one a segment, in their order
-};
-
-const std::vector<Fused>& fused_layers() {
-  static const std::vector<Fused> layers = {{"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
-                                            {"gate_up_proj", {"gate_proj", "up_proj"}}};
-  return layers;
+/// As many of the parameter's segments, from `first` on, as `name` holds.
+StoredTensor stored_tensor(const parallel::Parameter& parameter, const std::string& name, bool is_transposed,
+                           size_t first, size_t segments) {
+  const ShardRule& rule = parameter.rule;
+  std::vector<int64_t> shape = parameter.global_shape;
+  if (!rule.is_replicated()) {
+    shape.at(rule.dim) = 0;
+    for (size_t i = first; i < first + segments; ++i) shape[rule.dim] += rule.segments[i].size();
+  }
+  if (is_transposed) std::swap(shape.at(0), shape.at(1));
+  const int64_t dim = rule.is_replicated() ? 0 : is_transposed ? 1 - rule.dim : rule.dim;
+  return {name, std::move(shape), dim, is_transposed, rule, first, segments};
 }
 
-/// The name of one segment: `model.layers.0.mlp.gate_up_proj.weight`, 1 →
-/// `model.layers.0.mlp.up_proj.weight`.
-std::string segment_name(const parallel::Parameter& parameter, size_t segment) {
-  for (const auto& [layer, parts] : fused_layers()) {
-    const size_t place = parameter.name.find("." + layer + ".");
-    if (place == std::string::npos) continue;
-    TORCH_INTERNAL_ASSERT(parameter.rule.segments.size() == parts.size(), parameter.name, " has ",
-                          parameter.rule.segments.size(), " segments");
-    return std::string(parameter.name).replace(place + 1, layer.size(), parts[segment]);
-  }
-  TORCH_INTERNAL_ASSERT(parameter.rule.segments.size() == 1, parameter.name, " has ",
-                        parameter.rule.segments.size(), " segments and no names for them");
-  return parameter.name;
+/// Which of the file's names a segment has.
+size_t place_of(size_t segment, size_t segments) {
+  if (segments == 2 && base::mutated(base::Mutation::swap_gate_up)) return 1 - segment;
+  if (segments == 3 && segment > 0 && base::mutated(base::Mutation::swap_k_v)) return 3 - segment;
+  return segment;
 }
 
 }  // namespace
 
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter) {
-  const ShardRule& rule = parameter.rule;
-  if (rule.is_replicated()) return {{parameter.name, parameter.global_shape, /*dim=*/0, rule, /*segment=*/0}};
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config) {
+  const auto [names, is_transposed] = stored_names(family_of(config.model_type), parameter.name);
+  const size_t segments = parameter.rule.segments.size();
+  if (names.size() == 1) return {stored_tensor(parameter, names[0], is_transposed, /*first=*/0, segments)};
+  TORCH_INTERNAL_ASSERT(names.size() == segments, parameter.name, " has ", segments, " segments");
   std::vector<StoredTensor> tensors;
-  for (size_t segment = 0; segment < rule.segments.size(); ++segment) {
-    std::vector<int64_t> shape = parameter.global_shape;
-    shape.at(rule.dim) = rule.segments[segment].size();
-    tensors.push_back({segment_name(parameter, segment), std::move(shape), rule.dim, rule, segment});
+  for (size_t segment = 0; segment < segments; ++segment) {
+    tensors.push_back(
+        stored_tensor(parameter, names[place_of(segment, segments)], is_transposed, segment, /*segments=*/1));
   }
   return tensors;
 }
 
-ShardRule::Piece StoredTensor::held(int rank) const {
-  if (rule.is_replicated()) return {0, 0, shape.at(0)};
-  ShardRule::Piece piece = rule.pieces(rank)[segment];
-  piece.global_begin = rule.segments[segment].range(rank).begin;
-  return piece;
+at::Tensor StoredTensor::oriented(const at::Tensor& local) const {
+  return is_transposed ? local.t() : local;
 }
 
-ShardRule::Piece StoredTensor::owned(int rank) const {
-  if (rule.is_replicated()) return {0, 0, rank == 0 ? shape.at(0) : 0};
-  ShardRule::Piece piece = rule.owned_pieces(rank)[segment];
-  piece.global_begin = rule.segments[segment].owned(rank).begin;
-  return piece;
+/// A segment's place counts from where the first of this tensor's begins.
+Pieces StoredTensor::of_own_segments(Pieces pieces) const {
+  int64_t begin = 0;
+  for (size_t i = 0; i < first_segment; ++i) begin += rule.segments[i].size();
+  Pieces own(pieces.begin() + first_segment, pieces.begin() + first_segment + segments);
+  for (ShardRule::Piece& piece : own) piece.global_begin -= begin;
+  return own;
+}
+
+Pieces StoredTensor::held(int rank) const {
+  if (rule.is_replicated()) return {{0, 0, shape.at(0)}};
+  return of_own_segments(rule.pieces(rank));
+}
+
+Pieces StoredTensor::owned(int rank) const {
+  if (rule.is_replicated()) return {{0, 0, rank == 0 ? shape.at(0) : 0}};
+  return of_own_segments(rule.owned_pieces(rank));
 }
 
 }  // namespace shardwise::model

@@ -1,28 +1,37 @@
-// From a parameter to the tensors that a Hugging Face checkpoint keeps for it.
+// From a parameter to the tensors that a family's checkpoints keep for it.
 #pragma once
 #include <string>
 #include <vector>
 
+#include "shardwise/model/config.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::model {
 
-/// A whole tensor on disk: one segment of a fused parameter, or the parameter itself.
+/// A whole tensor on disk, and which of a parameter's segments lie in it: all of them or one.
 struct StoredTensor {
   std::string name;            // model.layers.0.self_attn.q_proj.weight
-  std::vector<int64_t> shape;  // of the whole
-  int64_t dim;                 // the one that is cut; 0 when nothing is
-  /// What one rank holds along `dim`: where in the stored tensor, and where in the parameter's local slice.
-  base::ShardRule::Piece held(int rank) const;
+  std::vector<int64_t> shape;  // of the whole, as it lies on disk
+  int64_t dim;                 // of `shape`: the one that is cut; 0 when nothing is
+  bool is_transposed;          // [in, out] on disk
+
+  /// The parameter's local slice, or a tensor of that shape, as it lies on disk: a view.
+  at::Tensor oriented(const at::Tensor& local) const;
+  /// What one rank holds along `dim`, one run a segment: where in the stored tensor, and where in the
+  /// oriented slice.
+  std::vector<base::ShardRule::Piece> held(int rank) const;
   /// The part of `held` that this rank writes: each element has one writer.
-  base::ShardRule::Piece owned(int rank) const;
+  std::vector<base::ShardRule::Piece> owned(int rank) const;
 
   base::ShardRule rule;  // of the parameter
-  size_t segment;        // which of its segments this is
+  size_t first_segment, segments;
+
+ private:
+  std::vector<base::ShardRule::Piece> of_own_segments(std::vector<base::ShardRule::Piece> pieces) const;
 };
 
-/// `model.layers.0.self_attn.qkv_proj.weight` → q_proj, k_proj, v_proj; gate_up_proj → gate_proj, up_proj;
-/// any other name → itself.
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter);
+/// The tensors that files of `config`'s family keep for `parameter`. With Llama
+/// `model.layers.0.self_attn.qkv_proj.weight` → q_proj, k_proj, v_proj.
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config);
 
 }  // namespace shardwise::model

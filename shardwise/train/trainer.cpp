@@ -75,7 +75,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
   check_same_start(job, group);
   if (!job.resumed()) return;
   checkpoint::TrainState stored = state();
-  checkpoint::load_state(*job.resumed(), stored, group_);
+  checkpoint::load_state(*job.resumed(), stored, *weights_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }

@@ -61,7 +61,7 @@ class Check : public ::testing::Test {
       loaded_ = error_text([&] { checkpoint::load_weights(folder_, rank.weights); });
     } else {
       EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/false));
-      loaded_ = error_text([&] { checkpoint::load_state(folder_, rank.state, comm::Group()); });
+      loaded_ = error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); });
     }
     return text;
   }
@@ -147,7 +147,7 @@ TEST_F(Check, NoOptimizerState) {
       folder_ + ": must hold optimizer.safetensors to be resumed; got none; --init takes the weights alone";
   EXPECT_EQ(error_text([&] { checkpoint::check(folder_, true); }), line);
   RankState rank(config_, comm::Group(), whole_);
-  EXPECT_EQ(error_text([&] { checkpoint::load_state(folder_, rank.state, comm::Group()); }), line);
+  EXPECT_EQ(error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }), line);
 }
 
 TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
@@ -193,14 +193,14 @@ TEST_F(Check, Progress) {
 TEST_F(Check, ResumedOnlyInTheDtypeItWasSavedIn) {
   RankState fp32(config_, comm::Group(), whole_state(config_, at::kFloat, 1));
   EXPECT_EQ(
-      error_text([&] { checkpoint::load_state(folder_, fp32.state, comm::Group()); }),
+      error_text([&] { checkpoint::load_state(folder_, fp32.state, fp32.weights); }),
       folder_ +
           "/optimizer.safetensors: must be resumed in the dtype that it was saved in; got Float but fp32 "
           "masters");
   save_whole(dir_.path(), config_, whole_state(config_, at::kFloat, 1), /*ranks=*/1, /*step=*/2);
   RankState bf16(config_, comm::Group(), whole_);
   EXPECT_EQ(
-      error_text([&] { checkpoint::load_state(dir_ / "step-2", bf16.state, comm::Group()); }),
+      error_text([&] { checkpoint::load_state(dir_ / "step-2", bf16.state, bf16.weights); }),
       dir_ /
           "step-2/optimizer.safetensors: must be resumed in the dtype that it was saved in; got BFloat16 and "
           "no fp32 masters");

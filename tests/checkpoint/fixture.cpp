@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "shardwise/model/config_tensors.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -29,24 +30,43 @@ void visit_state(const ParameterState& state, const StoredTensor& stored, const 
 /// Every slice that the rank holds, with the name of its whole.
 void for_each_slice(const RankState& rank, const Visit& visit) {
   for (const ParameterState& state : rank.state.parameters) {
-    for (const StoredTensor& stored : model::stored_tensors(*state.parameter))
+    for (const StoredTensor& stored : model::stored_tensors(*state.parameter, rank.weights.config()))
       visit_state(state, stored, visit);
   }
 }
 
-at::Tensor part_of(const at::Tensor& whole, const StoredTensor& stored, int rank) {
-  const auto piece = stored.held(rank);
-  return whole.narrow(stored.dim, piece.global_begin, piece.size);
+/// What the rank holds of a tensor: in the whole, and in its own memory.
+struct Part {
+  at::Tensor of_whole, own;
+};
+
+std::vector<Part> parts_of(const at::Tensor& whole, const at::Tensor& local, const StoredTensor& stored,
+                           int rank) {
+  std::vector<Part> parts;
+  for (const auto& piece : stored.held(rank)) {
+    parts.push_back({whole.narrow(stored.dim, piece.global_begin, piece.size),
+                     stored.oriented(local).narrow(stored.dim, piece.local_begin, piece.size)});
+  }
+  return parts;
 }
 
-at::Tensor slice_of(const at::Tensor& local, const StoredTensor& stored, int rank) {
-  const auto piece = stored.held(rank);
-  return local.narrow(stored.dim, piece.local_begin, piece.size);
+void to_phi3(model::Config& config) {
+  config.model_type = "phi3";
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = false;
+}
+
+void to_gpt2(model::Config& config) {
+  config.model_type = "gpt2";
+  config.norm = model::Norm::layer;
+  config.positions = model::Positions::learned;
+  config.activation = model::Activation::gelu_tanh;
+  config.hidden_size = 24;
+  config.num_key_value_heads = 6;
 }
 
 }  // namespace
 
-model::Config uneven_config(bool is_tied) {
+model::Config uneven_config(bool is_tied, const std::string& family) {
   model::Config config;
   config.vocab_size = 17;
   config.hidden_size = 12;
@@ -58,13 +78,15 @@ model::Config uneven_config(bool is_tied) {
   config.max_position_embeddings = 32;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = is_tied;
+  if (family == "phi3") to_phi3(config);
+  if (family == "gpt2") to_gpt2(config);
   return config;
 }
 
 WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
   WholeState whole{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [name, shape] : stored_shapes(config)) {
+  for (const auto& [name, shape, segments] : model::stored_whole_tensors(config)) {
     const at::Tensor master = random_tensor(shape, ++seed, main);
     whole.tensors[name] = master.to(dtype);
     whole.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
@@ -90,7 +112,7 @@ void fill_(RankState& rank, const WholeState& whole) {
   const at::NoGradGuard no_grad;
   const int r = rank.weights.group().rank();
   for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
-    slice_of(local, stored, r).copy_(part_of(whole.tensors.at(name), stored, r));
+    for (const Part& part : parts_of(whole.tensors.at(name), local, stored, r)) part.own.copy_(part.of_whole);
   });
 }
 
@@ -98,8 +120,9 @@ std::vector<std::string> differing(const RankState& rank, const WholeState& whol
   std::vector<std::string> names;
   const int r = rank.weights.group().rank();
   for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
-    if (!same_bits(slice_of(local, stored, r), part_of(whole.tensors.at(name), stored, r)))
-      names.push_back(name);
+    for (const Part& part : parts_of(whole.tensors.at(name), local, stored, r)) {
+      if (!same_bits(part.own, part.of_whole)) names.push_back(name);
+    }
   });
   return names;
 }

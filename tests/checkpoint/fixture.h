@@ -11,8 +11,9 @@ namespace shardwise::testing {
 
 using test::TemporaryFolder;
 
-/// 6 query and 3 KV heads (held twice on 2 and 4 ranks), vocabulary 17, ffn 101, biases.
-model::Config uneven_config(bool is_tied = false);
+/// 6 query and 3 KV heads (held twice on 2 and 4 ranks), vocabulary 17, ffn 101, biases where `family` has
+/// them: llama, phi3 (fused in the file) or gpt2 (transposed there, and 6 KV heads).
+model::Config uneven_config(bool is_tied = false, const std::string& family = "llama");
 
 /// The weights and, by `<name>.exp_avg` and so on, the optimizer's tensors, all whole.
 struct WholeState {

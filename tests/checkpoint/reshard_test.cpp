@@ -20,11 +20,12 @@ struct Case {
   const char* name;
   at::ScalarType dtype;
   bool is_tied;
+  const char* family = "llama";
 };
 
 class Reshard : public ::testing::TestWithParam<Case> {
  protected:
-  const model::Config config_ = uneven_config(GetParam().is_tied);
+  const model::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
   const WholeState whole_ = whole_state(config_, GetParam().dtype, /*seed=*/1);
   const TemporaryFolder dir_;
 
@@ -35,7 +36,7 @@ class Reshard : public ::testing::TestWithParam<Case> {
       RankState rank(config_, group, whole_);
       const std::string folder = dir_ / ("step-" + std::to_string(step));
       checkpoint::load_weights(folder, rank.weights);
-      checkpoint::load_state(folder, rank.state, group);
+      checkpoint::load_state(folder, rank.state, rank.weights);
       const std::lock_guard lock(mutex);
       EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{})
           << "saved at " << step << ", loaded at " << ranks;
@@ -92,7 +93,10 @@ TEST_P(Reshard, ChecksAndConfigReadBack) {
 INSTANTIATE_TEST_SUITE_P(Models, Reshard,
                          ::testing::Values(Case{"fp32", at::kFloat, false},
                                            Case{"bf16_tied", at::kBFloat16, true},
-                                           Case{"fp64", at::kDouble, false}),
+                                           Case{"fp64", at::kDouble, false},
+                                           Case{"phi3", at::kFloat, false, "phi3"},
+                                           Case{"gpt2", at::kBFloat16, true, "gpt2"},
+                                           Case{"gpt2_untied", at::kFloat, false, "gpt2"}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(LoadWeights, ConvertsToTheModelsDtype) {
@@ -106,7 +110,7 @@ TEST(LoadWeights, ConvertsToTheModelsDtype) {
         const model::DecoderWeights weights(config, group, wanted);
         checkpoint::load_weights(dir / "step-1", weights);
         for_each_stored(weights, [&](size_t i, const model::StoredTensor& tensor) {
-          const auto piece = tensor.held(group.rank());
+          const auto piece = tensor.held(group.rank()).at(0);
           const at::Tensor local = weights.roles()[i].parameter->value.detach();
           const at::Tensor expected = whole.tensors.at(tensor.name).to(wanted);
           EXPECT_TRUE(same_bits(local.narrow(tensor.dim, piece.local_begin, piece.size),

@@ -34,7 +34,7 @@ class Save : public ::testing::Test {
     checkpoint::check(folder, /*needs_state=*/true);
     RankState rank(config_, comm::Group(), whole_);
     checkpoint::load_weights(folder, rank.weights);
-    checkpoint::load_state(folder, rank.state, comm::Group());
+    checkpoint::load_state(folder, rank.state, rank.weights);
     return differing(rank, whole_).empty();
   }
   std::string latest() const { return std::filesystem::read_symlink(dir_ / "latest"); }

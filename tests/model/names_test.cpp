@@ -1,5 +1,6 @@
 #include "shardwise/model/names.h"
 
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "shardwise/model/decoder.h"
@@ -12,8 +13,10 @@ using base::ShardRule;
 using base::Split;
 using Piece = ShardRule::Piece;
 
-bool same(const Piece& a, const Piece& b) {
-  return a.global_begin == b.global_begin && a.local_begin == b.local_begin && a.size == b.size;
+bool same(const std::vector<Piece>& pieces, const Piece& b) {
+  const Piece& a = pieces.at(0);
+  return pieces.size() == 1 && a.global_begin == b.global_begin && a.local_begin == b.local_begin &&
+         a.size == b.size;
 }
 
 parallel::Parameter parameter(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule) {
@@ -24,7 +27,8 @@ TEST(StoredTensors, OfFusedQkvAreThreeWithOverlappingKvHeads) {
   // 6 query and 3 KV heads of 2 on 2 ranks: rank 1 holds KV heads 1 and 2, of which rank 0 owns the first.
   const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
   const auto stored = stored_tensors(
-      parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}));
+      parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
+      preset("tiny"));
   ASSERT_EQ(stored.size(), 3);
   EXPECT_EQ(stored[0].name, "model.layers.0.self_attn.q_proj.weight");
   EXPECT_EQ(stored[1].name, "model.layers.0.self_attn.k_proj.weight");
@@ -41,8 +45,8 @@ TEST(StoredTensors, OfFusedQkvAreThreeWithOverlappingKvHeads) {
 
 TEST(StoredTensors, OfGateAndUpAreTwo) {
   const Split ffn = Split::even("ffn", 5, 2);
-  const auto stored =
-      stored_tensors(parameter("model.layers.1.mlp.gate_up_proj.bias", {10}, {0, {{ffn}, {ffn}}}));
+  const auto stored = stored_tensors(
+      parameter("model.layers.1.mlp.gate_up_proj.bias", {10}, {0, {{ffn}, {ffn}}}), preset("tiny"));
   ASSERT_EQ(stored.size(), 2);
   EXPECT_EQ(stored[0].name, "model.layers.1.mlp.gate_proj.bias");
   EXPECT_EQ(stored[1].name, "model.layers.1.mlp.up_proj.bias");
@@ -51,12 +55,54 @@ TEST(StoredTensors, OfGateAndUpAreTwo) {
 }
 
 TEST(StoredTensors, OfAWholeParameterHaveOneWriter) {
-  const auto stored = stored_tensors(parameter("model.norm.weight", {7}, ShardRule::replicated()));
+  const auto stored =
+      stored_tensors(parameter("model.norm.weight", {7}, ShardRule::replicated()), preset("tiny"));
   ASSERT_EQ(stored.size(), 1);
   EXPECT_EQ(stored[0].name, "model.norm.weight");
   EXPECT_TRUE(same(stored[0].held(2), {0, 0, 7}));
-  EXPECT_EQ(stored[0].owned(0).size, 7);
-  EXPECT_EQ(stored[0].owned(2).size, 0);
+  EXPECT_EQ(stored[0].owned(0).at(0).size, 7);
+  EXPECT_EQ(stored[0].owned(2).at(0).size, 0);
+}
+
+TEST(StoredTensors, OfPhi3HoldAllSegments) {
+  // The same 6 query and 3 KV heads: in the file k begins at row 12, v at 18.
+  const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
+  const auto stored = stored_tensors(
+      parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
+      preset("phi-3-mini"));
+  ASSERT_EQ(stored.size(), 1);
+  EXPECT_EQ(stored[0].name, "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_EQ(stored[0].shape, (std::vector<int64_t>{24, 5}));
+  const auto held = stored[0].held(1), owned = stored[0].owned(1);
+  ASSERT_EQ(held.size(), 3);
+  EXPECT_TRUE(same({held[0]}, {6, 0, 6}));
+  EXPECT_TRUE(same({held[1]}, {14, 6, 4}));
+  EXPECT_TRUE(same({held[2]}, {20, 10, 4}));
+  EXPECT_TRUE(same({owned[1]}, {16, 8, 2}));
+}
+
+TEST(StoredTensors, OfGpt2AreTransposed) {
+  const Split heads = Split::even("heads", 3, 2), ffn = Split::even("ffn", 5, 2);
+  const auto qkv = stored_tensors(parameter("model.layers.7.self_attn.qkv_proj.weight", {18, 6},
+                                            {0, {{heads, 2}, {heads, 2}, {heads, 2}}}),
+                                  preset("gpt2"));
+  ASSERT_EQ(qkv.size(), 1);
+  EXPECT_EQ(qkv[0].name, "transformer.h.7.attn.c_attn.weight");
+  EXPECT_EQ(qkv[0].shape, (std::vector<int64_t>{6, 18}));
+  EXPECT_EQ(qkv[0].dim, 1);
+  EXPECT_TRUE(same({qkv[0].held(1)[1]}, {6 + 4, 2, 2}));
+  const auto down = stored_tensors(
+      parameter("model.layers.7.mlp.down_proj.weight", {6, 5}, ShardRule::cut(1, ffn)), preset("gpt2"));
+  EXPECT_EQ(down[0].name, "transformer.h.7.mlp.c_proj.weight");
+  EXPECT_EQ(down[0].shape, (std::vector<int64_t>{5, 6}));
+  EXPECT_EQ(down[0].dim, 0);
+  EXPECT_TRUE(same(down[0].held(1), {3, 0, 2}));
+  const at::Tensor local = at::empty({6, 2});
+  EXPECT_EQ(down[0].oriented(local).sizes(), (std::vector<int64_t>{2, 6}));
+  const auto bias = stored_tensors(parameter("model.layers.7.mlp.up_proj.bias", {5}, ShardRule::cut(0, ffn)),
+                                   preset("gpt2"));
+  EXPECT_EQ(bias[0].name, "transformer.h.7.mlp.c_fc.bias");
+  EXPECT_FALSE(bias[0].is_transposed);
 }
 
 TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
@@ -68,7 +114,8 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
     const DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::map<std::string, std::vector<int64_t>> shapes;
     for (const nn::Role& role : weights.roles()) {
-      for (const StoredTensor& stored : stored_tensors(*role.parameter)) shapes[stored.name] = stored.shape;
+      for (const StoredTensor& stored : stored_tensors(*role.parameter, config))
+        shapes[stored.name] = stored.shape;
     }
     EXPECT_EQ(shapes, testing::stored_shapes(config));
   }

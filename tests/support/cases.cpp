@@ -65,20 +65,22 @@ comm::Group on_path(const comm::Group& group, Path path) {
 void for_each_stored(const DecoderWeights& weights,
                      const std::function<void(size_t, const StoredTensor&)>& visit) {
   for (size_t i = 0; i < weights.roles().size(); ++i) {
-    for (const StoredTensor& stored : model::stored_tensors(*weights.roles()[i].parameter)) visit(i, stored);
+    for (const StoredTensor& stored : model::stored_tensors(*weights.roles()[i].parameter, weights.config()))
+      visit(i, stored);
   }
 }
 
 void load_slices_(const DecoderWeights& weights, const Tensors& whole) {
   const at::NoGradGuard no_grad;
   for_each_stored(weights, [&](size_t i, const StoredTensor& stored) {
-    const ShardRule::Piece piece = stored.held(weights.group().rank());
     const at::Tensor& from = whole.at(stored.name);
     TORCH_INTERNAL_ASSERT(from.sizes() == at::IntArrayRef(stored.shape), stored.name, " has shape ",
                           from.sizes());
-    weights.roles()[i]
-        .parameter->value.narrow(stored.dim, piece.local_begin, piece.size)
-        .copy_(from.narrow(stored.dim, piece.global_begin, piece.size));
+    const at::Tensor local = stored.oriented(weights.roles()[i].parameter->value);
+    for (const ShardRule::Piece& piece : stored.held(weights.group().rank())) {
+      local.narrow(stored.dim, piece.local_begin, piece.size)
+          .copy_(from.narrow(stored.dim, piece.global_begin, piece.size));
+    }
   });
 }
 
@@ -115,7 +117,7 @@ at::Tensor Board::slice(int rank, size_t parameter, What what, const StoredTenso
                         const ShardRule::Piece& piece) const {
   const parallel::Parameter& held = *parameters_[rank][parameter];
   const at::Tensor local = what == What::gradient ? held.main_grad : held.value.detach();
-  return local.narrow(stored.dim, piece.local_begin, piece.size);
+  return stored.oriented(local).narrow(stored.dim, piece.local_begin, piece.size);
 }
 
 at::Tensor Board::whole(size_t parameter, const StoredTensor& stored, What what) const {
@@ -124,11 +126,12 @@ at::Tensor Board::whole(size_t parameter, const StoredTensor& stored, What what)
   at::Tensor whole;
   int64_t written = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const ShardRule::Piece piece = stored.owned(rank);
-    const at::Tensor own = slice(rank, parameter, what, stored, piece);
-    if (!whole.defined()) whole = at::full(stored.shape, NAN, own.options());
-    whole.narrow(stored.dim, piece.global_begin, piece.size).copy_(own);
-    written += piece.size;
+    for (const ShardRule::Piece& piece : stored.owned(rank)) {
+      const at::Tensor own = slice(rank, parameter, what, stored, piece);
+      if (!whole.defined()) whole = at::full(stored.shape, NAN, own.options());
+      whole.narrow(stored.dim, piece.global_begin, piece.size).copy_(own);
+      written += piece.size;
+    }
   }
   TORCH_CHECK(written == stored.shape.at(stored.dim), stored.name, ": owners hold ", written, " of ",
               stored.shape.at(stored.dim));
@@ -138,9 +141,10 @@ at::Tensor Board::whole(size_t parameter, const StoredTensor& stored, What what)
 int Board::differing(const at::Tensor& whole, size_t parameter, const StoredTensor& stored, What what) const {
   int differing = 0;
   for (int rank = 0; rank < static_cast<int>(parameters_.size()); ++rank) {
-    const ShardRule::Piece piece = stored.held(rank);
-    const at::Tensor expected = whole.narrow(stored.dim, piece.global_begin, piece.size);
-    differing += !same_bits(slice(rank, parameter, what, stored, piece), expected);
+    for (const ShardRule::Piece& piece : stored.held(rank)) {
+      const at::Tensor expected = whole.narrow(stored.dim, piece.global_begin, piece.size);
+      differing += !same_bits(slice(rank, parameter, what, stored, piece), expected);
+    }
   }
   return differing;
 }
