@@ -41,15 +41,20 @@ void check_sizes(const Config& c, const Rules& rules) {
   rules.size("vocab_size", c.vocab_size);
   rules.size("hidden_size", c.hidden_size);
   rules.size("intermediate_size", c.intermediate_size);
-  rules.size("num_hidden_layers", c.num_hidden_layers);
+  rules.require(c.num_hidden_layers >= 1 && c.num_hidden_layers <= kMostLayers, "num_hidden_layers",
+                "from 1 to 10000", c.num_hidden_layers);
   rules.size("num_attention_heads", c.num_attention_heads);
   rules.size("num_key_value_heads", c.num_key_value_heads);
   rules.size("head_dim", c.head_dim);
   rules.size("max_position_embeddings", c.max_position_embeddings);
   rules.require(c.num_attention_heads % c.num_key_value_heads == 0, "num_key_value_heads",
                 "a divisor of num_attention_heads", c.num_key_value_heads, " for ", c.num_attention_heads);
-  rules.require(c.positions == Positions::learned || c.head_dim % 2 == 0, "head_dim",
-                "even, for rotary positions turn pairs", c.head_dim);
+  if (c.positions == Positions::learned) return;
+  rules.require(c.head_dim % 2 == 0, "head_dim", "even, for rotary positions turn pairs", c.head_dim);
+  rules.within("partial_rotary_factor", c.partial_rotary_factor, 0, 1, "above 0 and at most 1");
+  rules.require(c.rotary_dim() >= 2 && c.rotary_dim() % 2 == 0, "partial_rotary_factor",
+                "such that it turns an even number of elements, 2 or more", c.partial_rotary_factor, " of ",
+                c.head_dim);
 }
 
 void check_window(const Config& c, const Rules& rules) {
@@ -127,8 +132,10 @@ std::optional<int64_t> Config::window_of(int64_t layer) const {
 
 std::vector<double> inverse_frequencies(const Config& config) {
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < config.head_dim; i += 2) {
-    const double frequency = std::pow(config.rope_theta, -double(i) / double(config.head_dim));
+  if (config.positions == Positions::learned) return frequencies;
+  const int64_t turned = config.rotary_dim();
+  for (int64_t i = 0; i < turned; i += 2) {
+    const double frequency = std::pow(config.rope_theta, -double(i) / double(turned));
     frequencies.push_back(config.rope_scaling ? scaled(frequency, *config.rope_scaling) : frequency);
   }
   return frequencies;

@@ -26,6 +26,9 @@ enum class Positions { rotary, learned };  // turned queries and keys; a second 
 /// silu(gate)·up of two products; or of one product gelu, by its tanh formula or exactly.
 enum class Activation { silu_gated, gelu_tanh, gelu };
 
+/// Some families list their layers one by one: a file's number of them must not be one to count up to.
+inline constexpr int64_t kMostLayers = 10'000;
+
 /// A decoder-only Transformer. Sizes are 0 until given.
 struct Config {
   std::string model_type = "llama";  // the family, by which files are read and written; no layer looks at it
@@ -48,6 +51,7 @@ struct Config {
   bool qk_norm = false;  // an RMSNorm over each head of the queries and of the keys, before the rotation
   Positions positions = Positions::rotary;
   double rope_theta = 10000;
+  double partial_rotary_factor = 1;  // share of a head's elements, the first, that are turned
   std::optional<RopeScaling> rope_scaling;
   std::optional<int64_t> sliding_window;  // keys that a query sees, its own position's included; none: all
   std::vector<bool> slides;               // which layers have that window; empty: all
@@ -57,6 +61,9 @@ struct Config {
   bool operator==(const Config&) const = default;
 
   bool is_gated() const { return activation == Activation::silu_gated; }
+  /// How many elements of a head are turned: even, from 2 to head_dim, in a valid config with rotary
+  /// positions.
+  int64_t rotary_dim() const { return static_cast<int64_t>(head_dim * partial_rotary_factor); }
   /// The sliding window of one layer; none: its queries see all that came before.
   std::optional<int64_t> window_of(int64_t layer) const;
 };
@@ -84,7 +91,8 @@ std::vector<std::string> preset_names();
 /// Trained numbers of the whole model; a tied head counts once.
 int64_t parameter_count(const Config& config);
 
-/// The head_dim / 2 rotary frequencies in radians per position, Llama 3's scaling included.
+/// The rotary frequencies, one for two elements that are turned, in radians per position, Llama 3's scaling
+/// included; none where positions are learned.
 std::vector<double> inverse_frequencies(const Config& config);
 
 }  // namespace shardwise::model

@@ -22,6 +22,8 @@ void write_llama_fields(const Config& config, Written& out);
 void read_rope(const base::Fields& fields, Config& config);
 /// Both spellings: transformers before 5 reads the first, 5 the second.
 void write_rope(const Config& config, Written& out);
+/// Errors: c10::ValueError unless every element of a head is turned, as most families' models do.
+void check_all_turned(const base::Fields& fields, const Config& config);
 
 /// torch_dtype (older) and dtype (newer).
 void read_dtype(const base::Fields& fields, Config& config);

@@ -13,7 +13,7 @@ namespace {
 
 /// What one spelling says about rotary positions.
 struct Rope {
-  std::optional<double> theta;
+  std::optional<double> theta, turned;  // turned: partial_rotary_factor
   std::optional<RopeScaling> scaling;
 };
 
@@ -24,16 +24,12 @@ RopeScaling parse_llama3_scaling(const Fields& fields) {
           .original_max_position_embeddings = fields.integer("original_max_position_embeddings")};
 }
 
-void check_all_rotated(const Fields& fields) {
-  double share = 1;
-  fields.or_number("partial_rotary_factor", share);
-  TORCH_CHECK_VALUE(share == 1, fields.label("partial_rotary_factor"), " must be 1; got ", share);
+std::optional<double> number_if_given(const Fields& fields, const char* name) {
+  return fields.find(name) ? std::optional(fields.number(name)) : std::nullopt;
 }
 
 Rope parse_rope(const Fields& fields) {
-  check_all_rotated(fields);
-  Rope rope;
-  if (fields.find("rope_theta")) rope.theta = fields.number("rope_theta");
+  Rope rope{number_if_given(fields, "rope_theta"), number_if_given(fields, "partial_rotary_factor"), {}};
   std::string type = "default";
   fields.or_text("type", type);  // the oldest spelling
   fields.or_text("rope_type", type);
@@ -44,10 +40,10 @@ Rope parse_rope(const Fields& fields) {
 }
 
 /// `theirs` completes `ours`, or says the same.
-void merge_theta(std::optional<double>& ours, const std::optional<double>& theirs, const Fields& fields) {
+void merge(std::optional<double>& ours, const std::optional<double>& theirs, const std::string& label) {
   if (!theirs) return;
-  TORCH_CHECK_VALUE(!ours || *ours == *theirs, fields.label("rope_theta"),
-                    " must be the same wherever it is given; got ", *ours, " and ", *theirs);
+  TORCH_CHECK_VALUE(!ours || *ours == *theirs, label, " must be the same wherever it is given; got ", *ours,
+                    " and ", *theirs);
   ours = theirs;
 }
 
@@ -65,15 +61,15 @@ Written rope_parameters_json(const Config& config) {
   Written parameters = rope_scaling_json(config);
   if (parameters.is_null()) parameters = {{"rope_type", "default"}};
   parameters["rope_theta"] = config.rope_theta;
+  if (config.partial_rotary_factor != 1) parameters["partial_rotary_factor"] = config.partial_rotary_factor;
   return parameters;
 }
 
 }  // namespace
 
 void read_rope(const Fields& fields, Config& config) {
-  check_all_rotated(fields);
-  std::optional<double> theta;
-  if (fields.find("rope_theta")) theta = fields.number("rope_theta");
+  std::optional<double> theta = number_if_given(fields, "rope_theta");
+  std::optional<double> turned = number_if_given(fields, "partial_rotary_factor");
   std::optional<Rope> older, newer;
   if (const json* object = fields.find("rope_scaling"))
     older = parse_rope({*object, fields.label("rope_scaling.")});
@@ -85,14 +81,22 @@ void read_rope(const Fields& fields, Config& config) {
                     shown(*fields.find("rope_parameters")));
   for (const auto* rope : {&older, &newer}) {
     if (!*rope) continue;
-    merge_theta(theta, (*rope)->theta, fields);
+    merge(theta, (*rope)->theta, fields.label("rope_theta"));
+    merge(turned, (*rope)->turned, fields.label("partial_rotary_factor"));
     config.rope_scaling = (*rope)->scaling;
   }
   if (theta) config.rope_theta = *theta;
+  if (turned) config.partial_rotary_factor = *turned;
+}
+
+void check_all_turned(const Fields& fields, const Config& config) {
+  TORCH_CHECK_VALUE(config.partial_rotary_factor == 1, fields.label("partial_rotary_factor"),
+                    " must be 1 in ", config.model_type, "; got ", config.partial_rotary_factor);
 }
 
 void write_rope(const Config& config, Written& out) {
   out["rope_theta"] = config.rope_theta;
+  if (config.partial_rotary_factor != 1) out["partial_rotary_factor"] = config.partial_rotary_factor;
   out["rope_scaling"] = rope_scaling_json(config);
   out["rope_parameters"] = rope_parameters_json(config);
 }

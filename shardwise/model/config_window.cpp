@@ -33,7 +33,10 @@ std::vector<bool> read_layer_types(const Fields& fields, const json& types, int6
 /// The first `max_window_layers` see everything, those after them slide.
 std::vector<bool> from_first(int64_t max_window_layers, int64_t layers) {
   std::vector<bool> slides;
-  for (int64_t layer = 0; layer < layers; ++layer) slides.push_back(layer >= max_window_layers);
+  // More layers than that are refused by `validate`.
+  for (int64_t layer = 0; layer < std::min(layers, kMostLayers); ++layer) {
+    slides.push_back(layer >= max_window_layers);
+  }
   return slides;
 }
 

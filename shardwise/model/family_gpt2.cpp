@@ -5,6 +5,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "shardwise/model/config_fields.h"
 
 namespace shardwise::model {
@@ -60,7 +63,8 @@ Config read(const Fields& fields) {
   c.num_attention_heads = size_of(fields, "n_head", "num_attention_heads");
   c.num_key_value_heads = c.num_attention_heads;
   c.max_position_embeddings = size_of(fields, "n_positions", "max_position_embeddings");
-  c.intermediate_size = 4 * c.hidden_size;
+  // A size out of range is refused by `validate`; it must get that far.
+  c.intermediate_size = 4 * std::clamp<int64_t>(c.hidden_size, 0, std::numeric_limits<int32_t>::max());
   fields.or_integer("n_inner", c.intermediate_size);
   c.head_dim = head_dim_of(fields, c);
   fields.or_number("layer_norm_epsilon", c.norm_eps);

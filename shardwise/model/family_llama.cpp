@@ -12,6 +12,7 @@ Config read(const base::Fields& fields) {
   c.bos_token_id = 1;
   c.eos_token_id = {2};
   read_llama_fields(fields, c);
+  check_all_turned(fields, c);
   fields.or_flag("attention_bias", c.qkv_bias);
   c.attention_out_bias = c.qkv_bias;
   fields.or_flag("mlp_bias", c.mlp_bias);

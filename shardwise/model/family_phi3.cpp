@@ -1,5 +1,6 @@
-// Phi-3: Llama with a sliding window, whose files hold q|k|v and gate|up as we do, as one tensor.
-// Preset: the config.json of microsoft/Phi-3-mini-4k-instruct. Its longrope scaling is not built.
+// Phi-3: Llama with a sliding window and perhaps heads that are turned in part, whose files hold q|k|v and
+// gate|up as we do, as one tensor. Preset: the config.json of microsoft/Phi-3-mini-4k-instruct. Its longrope
+// scaling is not built.
 #include <c10/util/Exception.h>
 
 #include "shardwise/model/config_fields.h"
@@ -28,6 +29,7 @@ Config read(const base::Fields& fields) {
 void write(const Config& c, Written& out) {
   write_llama_fields(c, out);
   write_window(c, out);
+  out["pad_token_id"] = nullptr;  // transformers' default is an id that a small vocabulary does not have
 }
 
 Config phi_3_mini() {

@@ -17,6 +17,7 @@ Config defaults() {
 Config read(const base::Fields& fields) {
   Config c = defaults();
   read_llama_fields(fields, c);
+  check_all_turned(fields, c);
   read_layered_window(fields, c);
   return c;
 }

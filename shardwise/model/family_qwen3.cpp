@@ -18,6 +18,7 @@ Config defaults() {
 Config read(const base::Fields& fields) {
   Config c = defaults();
   read_llama_fields(fields, c);
+  check_all_turned(fields, c);
   fields.or_flag("attention_bias", c.qkv_bias);
   c.attention_out_bias = c.qkv_bias;
   read_layered_window(fields, c);

@@ -199,8 +199,8 @@ TEST(ParseConfig, WhatWeDoNotComputeIsRefused) {
   EXPECT_EQ(refusal({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
             "c: rope_parameters.rope_type must be default or llama3; got yarn");
   EXPECT_PRED2(contains, refusal({{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}),
-               "must be 1; got 0.5");
-  EXPECT_PRED2(contains, refusal({{"partial_rotary_factor", 0.5}}), "must be 1; got 0.5");
+               "must be 1 in llama; got 0.5");
+  EXPECT_PRED2(contains, refusal({{"partial_rotary_factor", 0.5}}), "must be 1 in llama; got 0.5");
   EXPECT_PRED2(contains, refusal({{"quantization_config", {{"bits", 4}}}}), "got {\"bits\":4}");
 }
 

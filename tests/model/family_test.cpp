@@ -86,6 +86,11 @@ TEST(Qwen2, HasBiasesOnQkvAlone) {
   EXPECT_TRUE(c.eos_token_id.empty());
 }
 
+TEST(Qwen, ALayerCountFromAFileIsNotCountedUpTo) {
+  EXPECT_EQ(refusal(llama_like("qwen2", {{"num_hidden_layers", int64_t{1} << 62}})),
+            "c: num_hidden_layers must be from 1 to 10000; got 4611686018427387904");
+}
+
 TEST(Qwen, OlderFilesSayFromWhichLayerOnTheWindowHolds) {
   for (const std::string family : {"qwen2", "qwen3"}) {
     const json used = llama_like(family, {{"use_sliding_window", true}, {"sliding_window", 5}});
@@ -135,6 +140,25 @@ TEST(Phi3, HasAWindowWhereItSaysSo) {
   EXPECT_EQ(parse(llama_like("phi3")).eos_token_id, std::vector<int64_t>{32000});
 }
 
+TEST(Phi3, MayTurnAPartOfEachHead) {
+  const Config newer = parse(llama_like(
+      "phi3",
+      {{"head_dim", 8}, {"rope_parameters", {{"rope_theta", 100.0}, {"partial_rotary_factor", 0.5}}}}));
+  EXPECT_EQ(newer.rotary_dim(), 4);
+  EXPECT_EQ(inverse_frequencies(newer), (std::vector<double>{1, 0.1}));
+  const json older = {{"head_dim", 8}, {"rope_theta", 100.0}, {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(parse(llama_like("phi3", older)), newer);
+  EXPECT_EQ(parse_config(to_json(newer), "c"), newer);
+  EXPECT_EQ(refusal(llama_like("phi3", {{"partial_rotary_factor", 1.5}})),
+            "c: partial_rotary_factor must be above 0 and at most 1; got 1.5");
+  EXPECT_EQ(
+      refusal(llama_like("phi3", {{"head_dim", 8}, {"partial_rotary_factor", 0.4}})),
+      "c: partial_rotary_factor must be such that it turns an even number of elements, 2 or more; got 0.4 "
+      "of 8");
+  EXPECT_EQ(refusal(llama_like("mistral", {{"partial_rotary_factor", 0.5}})),
+            "c: partial_rotary_factor must be 1 in mistral; got 0.5");
+}
+
 TEST(Phi3, LongropeIsRefused) {
   const json longrope = {{"type", "longrope"}, {"short_factor", {1, 1, 1}}, {"long_factor", {1, 1, 1}}};
   EXPECT_EQ(refusal(llama_like("phi3", {{"rope_scaling", longrope}})),
@@ -175,7 +199,9 @@ TEST(Gpt2, ReadsItsOwnNamesAndTransformersGeneralOnes) {
 TEST(Gpt2, ErrorsNameItsOwnFields) {
   EXPECT_EQ(refusal(gpt2({{"n_embd", nullptr}})), "c: n_embd must be given; got none");
   EXPECT_EQ(refusal(gpt2({{"n_embd", 0}})), "c: n_embd must be from 1 to 2147483647; got 0");
-  EXPECT_EQ(refusal(gpt2({{"n_layer", 0}})), "c: n_layer must be from 1 to 2147483647; got 0");
+  EXPECT_EQ(refusal(gpt2({{"n_embd", int64_t{6} << 60}})),  // four times that is beyond 63 bits
+            "c: n_embd must be from 1 to 2147483647; got 6917529027641081856");
+  EXPECT_EQ(refusal(gpt2({{"n_layer", 0}})), "c: n_layer must be from 1 to 10000; got 0");
   EXPECT_EQ(refusal(gpt2({{"n_inner", -1}})), "c: n_inner must be from 1 to 2147483647; got -1");
   EXPECT_EQ(refusal(gpt2({{"n_positions", 0}})), "c: n_positions must be from 1 to 2147483647; got 0");
   EXPECT_EQ(refusal(gpt2({{"n_head", 5}})),
