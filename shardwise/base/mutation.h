@@ -76,6 +76,7 @@ namespace shardwise::base {
   FAULT(wrong_layer)               \
   FAULT(swap_group)                \
   FAULT(reuse_at_once)             \
+  FAULT(round_every_term)          \
   FAULT(own_term_first)            \
   FAULT(gather_kept_again)
 

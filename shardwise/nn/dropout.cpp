@@ -8,7 +8,7 @@ namespace shardwise::nn {
 
 kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place) {
   return step_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : place.layer)
-      .fold(base::mutated(base::Mutation::mask_of_every_site) ? 0 : place.site);
+      .fold(base::mutated(base::Mutation::mask_of_every_site) ? Place::embedding : place.site);
 }
 
 namespace detail {

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::train {
 namespace {
 
@@ -15,7 +17,9 @@ Batch assemble(const text::Windows& windows, ReadWindow read, int64_t first, int
     (windows.*read)(first + i, {row, static_cast<size_t>(length + 1)});
   }
   return {tokens.narrow(/*dim=*/1, 0, length).t().contiguous(),
-          tokens.narrow(/*dim=*/1, 1, length).t().contiguous()};
+          tokens.narrow(/*dim=*/1, base::mutated(base::Mutation::labels_unshifted) ? 0 : 1, length)
+              .t()
+              .contiguous()};
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::comm::shm {
 namespace {
 
@@ -35,7 +37,8 @@ void Heap::free(std::byte* block, int64_t bytes) {
 }
 
 void Heap::release_passed() {
-  const uint64_t passed = progress_->passed.load();
+  const uint64_t passed =
+      base::mutated(base::Mutation::reuse_at_once) ? UINT64_MAX : progress_->passed.load();
   while (!quarantine_.empty() && quarantine_.front().started < passed) {
     insert_free(quarantine_.front().offset, quarantine_.front().bytes);
     quarantine_.pop_front();
