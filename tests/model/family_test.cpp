@@ -223,6 +223,37 @@ TEST(Gpt2, VariantsThatAreNotBuiltAreRefused) {
   EXPECT_EQ(parse(gpt2({{"activation_function", "gelu_pytorch_tanh"}})).activation, Activation::gelu_tanh);
 }
 
+// The files as published, fields that concern others included.
+TEST(PublishedConfigs, AreThePresets) {
+  EXPECT_EQ(parse_config(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+      "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
+      "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
+      "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+      "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+      "summary_type": "cls_index", "summary_use_proj": true,
+      "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+      "vocab_size": 50257})",
+                         "gpt2"),
+            preset("gpt2"));
+  EXPECT_EQ(parse_config(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+      "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+      "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})",
+                         "mistral"),
+            preset("mistral-7b"));
+  EXPECT_EQ(parse_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 896,
+      "initializer_range": 0.02, "intermediate_size": 4864, "max_position_embeddings": 32768,
+      "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+      "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
+      "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+      "use_cache": true, "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936})",
+                         "qwen2.5"),
+            preset("qwen2.5-0.5b"));
+}
+
 TEST(ToJson, RefusesWhatTheFamilyCannotSay) {
   const auto refused = [](const std::string& preset_name, void (*change)(Config&)) {
     Config config = preset(preset_name);

@@ -1,4 +1,4 @@
-"""What the comparisons with transformers share: random Llamas, our programs, and files between the two."""
+"""What the comparisons with transformers share: random models, our programs, and files between the two."""
 import json
 import math
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -18,26 +18,46 @@ PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 TOOL = os.environ["PARITY_TOOL"]
 
 
-def run(*command):
+def run_bytes(*command):
     """What a program of ours prints; its own error line when it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=300)
     if done.returncode != 0:
-        raise AssertionError(f"{command[:2]} exited with {done.returncode}: {done.stderr.strip()}")
+        raise AssertionError(f"{command[:2]} exited with {done.returncode}: {done.stderr.decode().strip()}")
     return done.stdout
 
 
-def random_llama(seed, **fields):
-    """A Llama in fp32 whose activations are of order one, and whose norms and biases are not their defaults."""
+def run(*command):
+    return run_bytes(*command).decode()
+
+
+# Uneven over 2 and 3 ranks wherever the family allows it.
+SIZES = dict(vocab_size=127, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, max_position_embeddings=512,
+             bos_token_id=None, eos_token_id=None)
+GROUPED = SIZES | dict(num_key_value_heads=3, head_dim=8, intermediate_size=101)
+FAMILIES = {
+    "llama": GROUPED,
+    "gpt2": SIZES | dict(n_inner=101),
+    "mistral": GROUPED | dict(sliding_window=7),
+    "qwen2": GROUPED | dict(use_sliding_window=True, max_window_layers=1, sliding_window=9),
+    "qwen3": GROUPED | dict(head_dim=10),
+    "phi3": GROUPED | dict(sliding_window=7, pad_token_id=None),
+}
+
+
+def random_model(family, seed, **fields):
+    """A model in fp32 whose activations are of order one, and whose norms and biases are not their defaults."""
     torch.manual_seed(seed)
-    sizes = dict(vocab_size=127, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3,
-                 head_dim=8, intermediate_size=101, max_position_embeddings=512, bos_token_id=None, eos_token_id=None)
-    model = LlamaForCausalLM(LlamaConfig(**(sizes | fields))).eval()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(FAMILIES[family] | fields))).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             is_matrix = parameter.dim() == 2
             mean = 0.0 if is_matrix or parameter.mean() == 0 else 1.0
             parameter.normal_(mean, 1 / math.sqrt(parameter.shape[-1]) if is_matrix else 0.2)
     return model
+
+
+def random_llama(seed, **fields):
+    return random_model("llama", seed, **fields)
 
 
 class ParityTest(unittest.TestCase):

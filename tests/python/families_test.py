@@ -1,0 +1,103 @@
+"""Every family but Llama, which logits_test and training_test have: logits, curves and files like transformers'."""
+import json
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from curves import STEPS, TOLERANCE, CurveTest, reference_curve
+from parity import FAMILIES, PROGRAM, ParityTest, random_model, run_bytes
+
+OTHERS = [family for family in FAMILIES if family != "llama"]
+
+
+class FamiliesTest(ParityTest):
+    def compare(self, model):
+        ids = torch.randint(model.config.vocab_size, (2, 61))
+        with torch.no_grad():
+            expected = model(input_ids=ids).logits
+        for name, logits in self.our_logits(self.folder / "model", ids).items():
+            error = (logits - expected).abs().max() / expected.abs().max()
+            self.assertLess(error.item(), TOLERANCE, name)
+
+    def check(self, family, seed, **fields):
+        with self.subTest(family=family, **fields):
+            model = random_model(family, seed, **fields)
+            model.save_pretrained(self.folder / "model")
+            self.compare(model)
+
+    def test_logits(self):
+        for seed, family in enumerate(OTHERS):
+            self.check(family, seed)
+
+    def test_logits_of_variants(self):
+        self.check("gpt2", 10, activation_function="gelu", tie_word_embeddings=False)
+        self.check("gpt2", 11, n_inner=None, num_hidden_layers=3)
+        self.check("mistral", 12, sliding_window=None, num_key_value_heads=1)
+        self.check("qwen2", 13, use_sliding_window=False, tie_word_embeddings=True)
+        self.check("qwen2", 14, num_hidden_layers=3,
+                   layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+        self.check("qwen3", 15, attention_bias=True, tie_word_embeddings=True, num_key_value_heads=6)
+        self.check("qwen3", 16, use_sliding_window=True, sliding_window=1, max_window_layers=0)
+        self.check("phi3", 17, sliding_window=None, num_key_value_heads=6, tie_word_embeddings=True)
+        self.check("phi3", 18, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.75))
+
+    def rewrite_config(self, change):
+        path = self.folder / "model/config.json"
+        config = json.loads(path.read_text())
+        change(config)
+        path.write_text(json.dumps(config))
+
+    def test_older_spellings(self):
+        def older(config):
+            rope = config.pop("rope_parameters", None)
+            if rope:
+                config |= {name: value for name, value in rope.items() if name != "rope_type"}
+            config["torch_dtype"] = config.pop("dtype")
+            config.pop("layer_types", None)
+
+        for family in OTHERS:
+            with self.subTest(family=family):
+                model = random_model(family, 20)
+                model.save_pretrained(self.folder / "model")
+                self.rewrite_config(older)
+                self.compare(model)
+
+    def test_gpt2_as_openai_published_it(self):
+        """No prefix before the names, and the causal masks beside the weights."""
+        model = random_model("gpt2", 21)
+        model.save_pretrained(self.folder / "model")
+        path = self.folder / "model/model.safetensors"
+        published = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
+        published |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8) for layer in range(2)}
+        save_file(published, path, metadata={"format": "pt"})
+        self.rewrite_config(lambda config: config.update(n_ctx=config["n_positions"]))
+        self.compare(model)
+
+    def test_greedy_texts(self):
+        for family in OTHERS:
+            with self.subTest(family=family):
+                model = random_model(family, 22, vocab_size=256)
+                model.save_pretrained(self.folder / "model")
+                prompt = "tensor parallel"
+                ids = torch.tensor([list(prompt.encode())])
+                expected = model.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)[0, ids.shape[1]:]
+                said = run_bytes(PROGRAM, "generate", "--model", self.folder / "model", "--prompt", prompt,
+                                 "--max-new-tokens", 20, "--tp", 2)
+                self.assertEqual(said.removeprefix(prompt.encode()), bytes(expected.tolist()) + b"\n")
+
+
+class FamiliesTrainingTest(CurveTest):
+    def test_curves(self):
+        """At 1, 2 and 3 ranks; the weights that transformers wrote are where they begin."""
+        for family in OTHERS:
+            model = self.initial_model(family)
+            theirs = reference_curve(model, self.all_windows, STEPS)
+            for flags in (["--tp", 1], ["--tp", 2], ["--tp", 3], ["--tp", 3, "--no-sequence-parallel"]):
+                with self.subTest(family=family, flags=flags):
+                    self.check_curve(theirs, *flags)
+
+    def test_our_checkpoints_resume_and_have_the_same_loss_there(self):
+        for family in OTHERS:
+            with self.subTest(family=family):
+                self.initial_model(family)
+                self.check_checkpoint(self.folder / family)
