@@ -231,25 +231,32 @@ TEST(CausalSelfAttention, WithoutGradientsMakesNoNode) {
   EXPECT_FALSE(y.requires_grad());
 }
 
-// Norm, then rotation, from the definition; what follows is kernels/attention_test's.
+// x·rstd·weight over each of `count` heads from `first` on, by ATen's operators.
+Tensor normalised(const Tensor& qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
+  const Tensor x = qkv.narrow(2, first * kHeadDim, count * kHeadDim).unflatten(2, {count, kHeadDim});
+  return (x * (x.square().mean(-1, /*keepdim=*/true) + eps).rsqrt() * weight).flatten(2, 3);
+}
+
+// The norm, then attention without one, whose gradients others check.
 TEST(CausalSelfAttention, NormalisesHeadsBeforeItRotatesThem) {
-  const Counts counts = {4, 2};
-  const HeadLayout heads = layout(counts.query, counts.kv, 1, 0);
-  const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1);
+  const Asked asked{.has_norm = true};
   const QkNorm norm = norm_for(Group());
-  const auto normed = [&](int64_t first, int64_t count, const Tensor& weight) {
-    const Tensor x = qkv.narrow(2, first * kHeadDim, count * kHeadDim).unflatten(2, {count, kHeadDim});
-    const Tensor y = x * (x.square().mean(-1, /*keepdim=*/true) + norm.eps).rsqrt() * weight;
-    return y.flatten(2, 3);
-  };
-  const at::NoGradGuard no_grad;
-  const Tensor by_hand = at::cat(
-      {normed(0, 4, norm.q->value), normed(4, 2, norm.k->value), qkv.narrow(2, 6 * kHeadDim, 2 * kHeadDim)},
-      2);
-  const Asked asked;
-  const Tensor expected = attention(heads)(Placed<Sharded<kFeature>>(by_hand), asked.step()).local();
-  const Tensor y = attention(heads, {.norm = norm})(Placed<Sharded<kFeature>>(qkv), asked.step()).local();
-  EXPECT_LE(relative_error(y, expected), 1e-14);
+  const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1).requires_grad_();
+  const Tensor q_weight = norm.q->value.detach().clone().requires_grad_();
+  const Tensor k_weight = norm.k->value.detach().clone().requires_grad_();
+  const Tensor by_hand =
+      at::cat({normalised(qkv, 0, 4, q_weight, norm.eps), normalised(qkv, 4, 2, k_weight, norm.eps),
+               qkv.narrow(2, 6 * kHeadDim, 2 * kHeadDim)},
+              2);
+  const HeadLayout heads = layout(4, 2, 1, 0);
+  const Tensor expected = attention(heads)(Placed<Sharded<kFeature>>(by_hand), Asked().step()).local();
+  const Tensor dy = random_tensor({kSequenceLength, 2, 4 * kHeadDim}, 2);
+  expected.backward(dy);
+  const Result got = run(heads, qkv.detach(), dy, asked);
+  EXPECT_LE(relative_error(got.y, expected), 1e-14);
+  EXPECT_LE(relative_error(got.d_qkv, qkv.grad()), 1e-13);
+  EXPECT_LE(relative_error(got.d_norm.at(0), q_weight.grad()), 1e-13);
+  EXPECT_LE(relative_error(got.d_norm.at(1), k_weight.grad()), 1e-13);
 }
 
 // Every rank has the weights and sees its own heads: summed over the ranks their gradients are the unsharded
