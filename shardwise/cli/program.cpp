@@ -19,7 +19,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", train_command, "train a Llama-style Transformer on text"},
+    {"train", train_command, "train a decoder-only Transformer on text"},
     {"generate", generate_command, "continue a prompt from a checkpoint"},
 };
 

@@ -1,4 +1,6 @@
 // `shardwise train`: flags to train::Options, ranks, and what rank 0 shows of them.
+#include <fmt/ranges.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -31,8 +33,9 @@ void add_model_flags(Flags& flags, Options& o) {
   flags.group("Model");
   flags.alternatives({"preset", "model-config"});
   flags.alternatives({"resume", "init"});
-  flags.value("--preset NAME", o.preset, "tiny, small, llama-2-7b, llama-3.2-1b or llama-3-8b [tiny]");
-  flags.value("--model-config FILE", o.model_config, "config.json of a Llama, as Hugging Face writes it");
+  flags.value("--preset NAME", o.preset, fmt::format("{} [tiny]", fmt::join(model::preset_names(), ", ")));
+  flags.value("--model-config FILE", o.model_config,
+              "config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2, as Hugging Face writes it");
   flags.value("--init DIR", o.init, "begin with the weights of this Hugging Face folder, at step 0");
   flags.value("--dtype NAME", o.dtype, "fp32, or bf16 with fp32 master weights and gradients [fp32]");
   flags.value("--dropout X", o.dropout, "probability on residuals and embedding [0]");
@@ -127,7 +130,8 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
 int train_command(const Call& call) {
   Options options;
   bool json = false;
-  Flags flags("train", "Trains a Llama-style Transformer on text, over tensor- and sequence-parallel ranks.");
+  Flags flags("train",
+              "Trains a decoder-only Transformer on text, over tensor- and sequence-parallel ranks.");
   add_text_flags(flags, options);
   add_model_flags(flags, options);
   add_step_flags(flags, options);

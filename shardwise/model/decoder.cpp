@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::model {
 
 using base::ShardRule;
@@ -40,65 +42,90 @@ struct Parts {
     return {name, options, rule, group, dtype};
   }
 
-  nn::RMSNorm norm(const std::string& name) const {
-    return {name, config.hidden_size, config.norm_eps, group, dtype};
+  nn::Norm norm(const std::string& name) const {
+    if (config.norm == Norm::layer)
+      return nn::LayerNorm(name, config.hidden_size, config.norm_eps, group, dtype);
+    return nn::RMSNorm(name, config.hidden_size, config.norm_eps, group, dtype);
+  }
+
+  nn::Mlp mlp(const std::string& name) const {
+    RowParallelLinear down = row(name + "down_proj", config.mlp_bias, ShardRule::cut(/*dim=*/1, layout.ffn));
+    if (config.is_gated()) {
+      const ShardRule gate_up{/*dim=*/0, {{layout.ffn}, {layout.ffn}}};
+      return nn::GatedMlp(column(name + "gate_up_proj", config.mlp_bias, gate_up), std::move(down));
+    }
+    return nn::GeluMlp(column(name + "up_proj", config.mlp_bias, ShardRule::cut(/*dim=*/0, layout.ffn)),
+                       std::move(down),
+                       config.activation == Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
+  }
+
+  nn::CausalSelfAttention attention(const std::string& name, int64_t layer) const {
+    nn::SelfAttentionOptions options{.window = config.window_of(layer), .layer = layer};
+    if (config.qk_norm) options.norm = nn::QkNorm::make(name, config.head_dim, config.norm_eps, group, dtype);
+    return {nn::HeadLayout::of(layout.heads, layout.kv_heads, config.head_dim, group.rank()), rotary,
+            options};
   }
 };
 
 BlockLayers make_block(const Parts& parts, int64_t layer) {
   const auto& [config, layout, group, dtype, rotary] = parts;
-  const std::string name = "model.layers." + std::to_string(layer) + ".";
+  const std::string name = "model.layers." + std::to_string(layer) + ".", attention = name + "self_attn";
   const int64_t d = config.head_dim;
   const ShardRule qkv{/*dim=*/0, {{layout.heads, d}, {layout.kv_heads, d}, {layout.kv_heads, d}}};
-  const ShardRule gate_up{/*dim=*/0, {{layout.ffn}, {layout.ffn}}};
-  const auto heads = nn::HeadLayout::of(layout.heads, layout.kv_heads, d, group.rank());
-  return {layer,
-          parts.norm(name + "input_layernorm"),
-          parts.column(name + "self_attn.qkv_proj", config.qkv_bias, qkv),
-          nn::CausalSelfAttention(heads, rotary),
-          parts.row(name + "self_attn.o_proj", config.attention_out_bias,
-                    ShardRule::cut(/*dim=*/1, layout.heads, d)),
-          parts.norm(name + "post_attention_layernorm"),
-          {parts.column(name + "mlp.gate_up_proj", config.mlp_bias, gate_up),
-           parts.row(name + "mlp.down_proj", config.mlp_bias, ShardRule::cut(/*dim=*/1, layout.ffn))}};
+  return {
+      layer,
+      parts.norm(name + "input_layernorm"),
+      parts.column(attention + ".qkv_proj", config.qkv_bias, qkv),
+      parts.attention(attention, layer),
+      parts.row(attention + ".o_proj", config.attention_out_bias, ShardRule::cut(/*dim=*/1, layout.heads, d)),
+      parts.norm(name + "post_attention_layernorm"),
+      parts.mlp(name + "mlp.")};
 }
 
 std::vector<BlockLayers> make_blocks(const Parts& parts) {
   std::vector<BlockLayers> blocks;
   for (int64_t layer = 0; layer < parts.config.num_hidden_layers; ++layer)
-    blocks.push_back(make_block(parts, layer));
+    blocks.push_back(make_block(parts, base::mutated(base::Mutation::wrong_layer)
+                                           ? (layer + 1) % parts.config.num_hidden_layers
+                                           : layer));
   return blocks;
 }
 
 /// A tied head multiplies by the embedding's own parameter: their two gradients add up in one main_grad.
 ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedding& embedding) {
-  if (parts.config.tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
+  if (parts.config.tie_word_embeddings) {
+    parallel::ParameterPtr weight = embedding.weight();
+    if (base::mutated(base::Mutation::freeze_tied_head)) {
+      weight = std::make_shared<parallel::Parameter>(*weight);
+      weight->value = weight->value.detach();
+    }
+    return ColumnParallelLinear::tied_to(weight);
+  }
   return parts.column("lm_head", /*has_bias=*/false, ShardRule::cut(/*dim=*/0, parts.layout.vocab));
 }
 
-/// Until their layers are here, other models are refused rather than built wrong.
-const Config& built(const Config& config) {
-  const bool is_built = config.norm == Norm::rms && config.positions == Positions::rotary &&
-                        config.is_gated() && !config.qk_norm && !config.sliding_window;
-  TORCH_CHECK_VALUE(is_built,
-                    "decoder: must be of RMSNorm, rotary positions and gated silu, without q/k norm or a ",
-                    "sliding window; got another, of model_type ", config.model_type);
-  return config;
+std::optional<nn::LearnedPositions> make_positions(const Parts& parts) {
+  const Config& config = parts.config;
+  if (config.positions != Positions::learned) return std::nullopt;
+  return nn::LearnedPositions("model.embed_positions", config.max_position_embeddings, config.hidden_size,
+                              Init::normal(config.initializer_range), parts.group, parts.dtype);
 }
 
 }  // namespace
 
 DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
-    : config_(built(config)),
+    : config_(config),
       group_(group),
       layout_(make_layout(config, group.size())),
       embedding_("model.embed_tokens", config.hidden_size, layout_.vocab,
                  Init::normal(config.initializer_range), group, dtype),
+      positions_(make_positions({config_, layout_, group_, dtype, nullptr})),
       blocks_(make_blocks(
           {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
-      norm_("model.norm", config.hidden_size, config.norm_eps, group, dtype),
+      norm_(Parts{config_, layout_, group_, dtype, nullptr}.norm("model.norm")),
       head_(make_head({config_, layout_, group_, dtype, nullptr}, embedding_)) {
   embedding_.append_roles(roles_);
+  if (positions_) positions_->append_roles(roles_);
   for (const BlockLayers& block : blocks_) block.append_roles(roles_);
   norm_.append_roles(roles_);
   if (!config.tie_word_embeddings) head_.append_roles(roles_);
@@ -113,16 +140,17 @@ template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
-  auto x =
-      nn::dropout(w.embedding_.template to<Stream>(ids, step), step, {/*layer=*/-1, nn::Place::embedding});
+  auto x = w.embedding_.template to<Stream>(ids, step);
+  if (w.positions_) x = (*w.positions_)(x, step);
+  x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
   for (const BlockLayers& layers : w.blocks_) x = nn::Block<Stream>(layers)(x, step);
   return w.head_(w.norm_(x, step), step);
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Invariant> Decoder<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
-                                                double valid_tokens, const nn::Step& step) const {
-  return nn::cross_entropy(logits(ids, step), labels, weights_.layout_.vocab, valid_tokens, step);
+                                                const nn::LossOptions& options, const nn::Step& step) const {
+  return nn::cross_entropy(logits(ids, step), labels, weights_.layout_.vocab, options, step);
 }
 
 template class Decoder<nn::Invariant>;

@@ -7,6 +7,7 @@
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/loss.h"
+#include "shardwise/nn/positions.h"
 
 namespace shardwise::model {
 
@@ -39,8 +40,9 @@ class DecoderWeights {
   comm::Group group_;
   Layout layout_;
   nn::VocabParallelEmbedding embedding_;
+  std::optional<nn::LearnedPositions> positions_;
   std::vector<nn::BlockLayers> blocks_;
-  nn::RMSNorm norm_;
+  nn::Norm norm_;
   nn::ColumnParallelLinear head_;
   nn::Roles roles_;
 };
@@ -54,9 +56,9 @@ class Decoder {
   /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
 
-  /// Cross-entropy of `labels` [s, b] (already shifted) over `valid_tokens`; see nn/loss.h. Scalar, I.
-  nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
-                                 const nn::Step& step) const;
+  /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I.
+  nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
+                                 const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
   const DecoderWeights& weights_;
