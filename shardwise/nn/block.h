@@ -6,20 +6,23 @@
 #include "shardwise/nn/linear.h"
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
+#include "shardwise/parallel/recompute.h"
 
 namespace shardwise::nn {
 
-/// A block's weights; they serve both streams.
+/// A block's weights; they serve both streams. Which norm, which MLP and which biases is the model's affair.
 struct BlockLayers {
   int64_t layer;
-  RMSNorm norm1;
+  Norm norm1;
   ColumnParallelLinear qkv;
   CausalSelfAttention attend;
   RowParallelLinear out;
-  RMSNorm norm2;
-  GatedMlp mlp;
+  Norm norm2;
+  Mlp mlp;
 
   void append_roles(Roles& roles) const;
+  /// Whether any of its parameters is.
+  bool is_trained() const;
 };
 
 /// Cost per forward and backward: docs/algorithms.md. Saved for backward: plan/memory.h.
@@ -29,14 +32,21 @@ class Block {
   explicit Block(const BlockLayers& layers) : layers_(layers) {}
 
   /// `x` [s, b, h], or its sequence shard → the same.
-  Placed<Stream> operator()(Placed<Stream> x, const Step& step) const {
-    const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
-    x = x + dropout(out.to<Stream>(attend(qkv(norm1(x, step), step), step), step), step,
-                    {layer, Place::attention_output});
-    return x + dropout(mlp(norm2(x, step), step), step, {layer, Place::mlp_output});
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
+    if (step.recompute != base::Recompute::full) return forward(x, step, Value::needed);
+    return parallel::recomputed(
+        x, layers_.is_trained(),
+        [*this, step](const Placed<Stream>& again, Value value) { return forward(again, step, value); });
   }
 
  private:
+  Placed<Stream> forward(Placed<Stream> x, const Step& step, Value value) const {
+    const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
+    x = x + dropout(out.to<Stream>(attend(qkv(norm1(x, step), step), step), step), step,
+                    {layer, Place::attention_output});
+    return x + dropout(mlp(norm2(x, step), step, value), step, {layer, Place::mlp_output});
+  }
+
   const BlockLayers& layers_;
 };
 

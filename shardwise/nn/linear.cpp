@@ -45,6 +45,14 @@ base::Split ColumnParallelLinear::output_split() const {
   return only_split(parameters_.weight);
 }
 
+Placed<Sharded<kFeature>> ColumnParallelLinear::of_features(const Placed<Sharded<kFeature>>& x,
+                                                            const base::Split& features,
+                                                            const Step& step) const {
+  TORCH_CHECK_VALUE(features.size() == weight()->value.size(1), weight()->name, ": must take ",
+                    weight()->value.size(1), " features; got a split of ", features.size());
+  return (*this)(parallel::gather_to_replicated(x, features, step.group), step);
+}
+
 void ColumnParallelLinear::append_roles(Roles& roles) const {
   roles.push_back({parameters_.weight, WorksOn::own_slice});
   if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::own_slice});

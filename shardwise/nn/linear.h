@@ -34,22 +34,27 @@ class ColumnParallelLinear {
 
   /// `x` [s, b, in] I, [s/t, b, in] S<0> or [s, b, in] R → [s, b, out/t] S<−1>. Cost: see
   /// parallel/column_product.h.
-  template <class In>
+  template <parallel::ColumnInput In>
   Placed<Sharded<kFeature>> operator()(const Placed<In>& x, const Step& step) const {
     return parallel::column_product(x, parameters_, step);
   }
 
-  /// The same without the bias (skip_bias_add): a fused kernel that follows adds `bias()`.
-  template <class In>
+  /// An input that is cut by features already, as `features` says: [s, b, in/t] S<−1>. Forward: all_gather.
+  /// Backward: reduce_scatter. Saved: the gathered input. Errors: c10::ValueError when `features` are not
+  /// `in`.
+  Placed<Sharded<kFeature>> of_features(const Placed<Sharded<kFeature>>& x, const base::Split& features,
+                                        const Step& step) const;
+
+  /// The same as the first without the bias (skip_bias_add): a fused kernel that follows adds `bias()`.
+  template <parallel::ColumnInput In>
   Placed<Sharded<kFeature>> without_bias(const Placed<In>& x, const Step& step) const {
     return parallel::column_product(x, {parameters_.weight, nullptr}, step);
   }
 
   /// gather_output: the whole features on every rank, for the same work everywhere (To = Invariant; backward
   /// slices) or different work (To = Replicated; backward reduce_scatter). Only for a rule of one segment.
-  template <class To, class In>
+  template <parallel::Whole To, parallel::ColumnInput In>
   Placed<To> gathered(const Placed<In>& x, const Step& step) const {
-    static_assert(std::is_same_v<To, Invariant> || std::is_same_v<To, Replicated>);
     const auto y = (*this)(x, step);
     if constexpr (std::is_same_v<To, Invariant>) {
       return parallel::gather_to_invariant(y, output_split(), step.group);
@@ -78,8 +83,9 @@ class RowParallelLinear {
   /// `x` [s, b, in/t] S<−1> → the stream, [s, b, out] I or [s/t, b, out] S<0>. Cost: see
   /// parallel/row_product.h.
   template <ResidualStream Stream>
-  Placed<Stream> to(const Placed<Sharded<kFeature>>& x, const Step& step) const {
-    return parallel::row_product<Stream>(x, parameters_, step);
+  Placed<Stream> to(const Placed<Sharded<kFeature>>& x, const Step& step,
+                    const parallel::RowOptions& options = {}) const {
+    return parallel::row_product<Stream>(x, parameters_, step, options);
   }
 
   /// A whole input, used for different work on each rank: every rank takes its features of it. Backward: a

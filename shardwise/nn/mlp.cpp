@@ -1,23 +1,49 @@
 #include "shardwise/nn/mlp.h"
 
+#include "shardwise/kernels/gelu.h"
 #include "shardwise/kernels/swiglu.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
 
 using at::Tensor;
+using parallel::AutogradContext;
+using parallel::variable_list;
 
 namespace {
 
 struct SwiGlu : torch::autograd::Function<SwiGlu> {
-  static Tensor forward(parallel::AutogradContext* context, const Tensor& gate_up) {
+  static Tensor forward(AutogradContext* context, const Tensor& gate_up) {
     context->save_for_backward({gate_up});
     return kernels::swiglu(gate_up);
   }
 
-  static parallel::variable_list backward(parallel::AutogradContext* context,
-                                          parallel::variable_list gradients) {
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
     return {kernels::swiglu_backward(gradients[0].contiguous(), context->get_saved_variables()[0])};
+  }
+};
+
+struct BiasGelu : torch::autograd::Function<BiasGelu> {
+  struct Kept {
+    ParameterPtr bias;  // may be null
+    kernels::Gelu form;
+
+    Tensor value() const { return bias ? bias->value.detach() : Tensor(); }
+  };
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>&, Kept kept) {
+    context->save_for_backward({x});
+    Tensor y = kernels::gelu(x, kept.value(), kept.form);
+    parallel::keep(context, std::move(kept));
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const Kept& kept = parallel::kept<Kept>(context);
+    const Tensor bias_gradient = kept.bias ? kept.bias->wanted_gradient() : Tensor();
+    const Tensor dx = kernels::gelu_backward(gradients[0].contiguous(), context->get_saved_variables()[0],
+                                             kept.value(), kept.form, bias_gradient);
+    return {dx, Tensor(), Tensor()};
   }
 };
 
@@ -26,6 +52,21 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up) {
   const Tensor x = gate_up.local().contiguous();
   return Placed<Sharded<kFeature>>(parallel::needs_gradient(x) ? SwiGlu::apply(x) : kernels::swiglu(x));
+}
+
+Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const ParameterPtr& bias,
+                               kernels::Gelu form) {
+  const Tensor input = x.local().contiguous();
+  const std::optional<Tensor> leaf = bias ? std::optional(bias->value) : std::nullopt;
+  if (!parallel::needs_gradient(input, leaf.value_or(Tensor())))
+    return Placed<Sharded<kFeature>>(kernels::gelu(input, leaf.value_or(Tensor()), form));
+  return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Kept{bias, form}));
+}
+
+parallel::Remake remake(const Placed<Sharded<kFeature>>& x, std::function<Tensor(const Tensor&)> activate,
+                        const Step& step) {
+  if (step.recompute != base::Recompute::selective || !x.local().requires_grad()) return {};
+  return {x.local(), std::move(activate)};
 }
 
 }  // namespace shardwise::nn

@@ -1,13 +1,29 @@
-// Gated MLP: gate|up is one product and one crossing in, down one crossing out. Source: Shazeer 2020
-// (SwiGLU).
+// The two-layer perceptrons of a block: one crossing in, something elementwise on each rank's own columns,
+// one crossing out.
 #pragma once
+#include "shardwise/kernels/gelu.h"
+#include "shardwise/kernels/swiglu.h"
 #include "shardwise/nn/linear.h"
+#include "shardwise/nn/one_of.h"
 
 namespace shardwise::nn {
+
+using parallel::Value;
 
 /// silu(gate)·up of each rank's own columns. `gate_up` [s, b, 2f/t] → [s, b, f/t]. Saved: gate_up.
 Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up);
 
+/// gelu(x + bias) of each rank's own columns; `bias` is what a column-parallel layer left out, or null.
+/// `x` [s, b, f/t] → the same. Backward adds the bias's gradient too. Saved: x.
+Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const ParameterPtr& bias,
+                               kernels::Gelu form);
+
+/// Under selective recomputation, how `down` gets its input back: activate(x), of a tensor that the
+/// activation keeps in any case (when x needs no gradient it keeps none, and the input stays).
+parallel::Remake remake(const Placed<Sharded<kFeature>>& x,
+                        std::function<at::Tensor(const at::Tensor&)> activate, const Step& step);
+
+/// down(silu(gate x) · up x), gate|up one product. Source: Shazeer 2020 (SwiGLU).
 class GatedMlp {
  public:
   GatedMlp(ColumnParallelLinear gate_up, RowParallelLinear down)
@@ -15,8 +31,9 @@ class GatedMlp {
 
   /// The stream in, the stream out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
-  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return down_.to<Stream>(swiglu(gate_up_(x, step)), step);
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+    const auto gate_up = gate_up_(x, step);
+    return down_.to<Stream>(swiglu(gate_up), step, {value, remake(gate_up, kernels::swiglu, step)});
   }
 
   void append_roles(Roles& roles) const {
@@ -28,5 +45,34 @@ class GatedMlp {
   ColumnParallelLinear gate_up_;
   RowParallelLinear down_;
 };
+
+/// down(gelu(up x)), up's bias added by the activation. Source: Radford et al. 2018 (GPT).
+class GeluMlp {
+ public:
+  GeluMlp(ColumnParallelLinear up, RowParallelLinear down, kernels::Gelu form)
+      : up_(std::move(up)), down_(std::move(down)), form_(form) {}
+
+  /// The stream in, the stream out: [s, b, h] → the same shape and placement.
+  template <ResidualStream Stream>
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+    const auto inner = up_.without_bias(x, step);
+    const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
+      return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
+    };
+    return down_.to<Stream>(gelu(inner, up_.bias(), form_), step, {value, remake(inner, activate, step)});
+  }
+
+  void append_roles(Roles& roles) const {
+    up_.append_roles(roles);
+    down_.append_roles(roles);
+  }
+
+ private:
+  ColumnParallelLinear up_;
+  RowParallelLinear down_;
+  kernels::Gelu form_;
+};
+
+using Mlp = OneOf<GatedMlp, GeluMlp>;
 
 }  // namespace shardwise::nn

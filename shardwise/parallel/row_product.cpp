@@ -24,6 +24,9 @@ struct Row {
   LinearParameters w;
   Step step;
   Crossing crossing;
+  RowOptions options;
+
+  bool remakes_input() const { return static_cast<bool>(options.input.make); }
 };
 
 /// x Wᵀ, [s, b, h], a Partial; where peers can read it.
@@ -42,6 +45,7 @@ Tensor cross(Tensor y, const Row& row) {
   if (row.crossing == Crossing::f_star) {
     if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
     if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
+    if (base::mutated(Mutation::average_f_star)) y.div_(step.group.size());
     return y;
   }
   Tensor y_shard = at::empty({step.own_sequence().size(), y.size(1), y.size(2)}, y.options());
@@ -49,17 +53,31 @@ Tensor cross(Tensor y, const Row& row) {
   return y_shard;
 }
 
+Tensor unused_value(const Tensor& x, const Row& row) {
+  const int64_t rows = row.crossing == Crossing::g_star ? row.step.own_sequence().size() : x.size(0);
+  return at::empty({rows, x.size(1), row.w.weight->value.size(0)}, x.options());
+}
+
 Tensor forward_product(const Tensor& x, const Row& row) {
+  if (row.options.value == Value::unused) return unused_value(x, row);
   Tensor y = cross(partial_product(x, row), row);
   const bool adds_bias = row.w.bias && row.crossing != Crossing::none;
   if (adds_bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
   return y;
 }
 
-/// dX = dY W row block by row block, and dW with the same blocks; `rows` holds all of dY.
-Tensor backward_rows(const Rows& rows, const Tensor& x, const Row& row, bool needs_dx) {
-  Parameter& weight = *row.w.weight;
-  Tensor dx = needs_dx ? at::empty(x.sizes(), x.options()) : Tensor();
+Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
+  return at::empty({row.step.sequence.size(), dy_like.size(1), row.w.weight->value.size(1)},
+                   dy_like.options());
+}
+
+/// dX = dY W row block by row block, and dW with the same blocks; `rows` holds all of dY. `x` is undefined
+/// when W is frozen.
+Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
+  const Rows rows = Rows::gather(dy_shard, row.step);
+  const Parameter& weight = *row.w.weight;
+  Tensor gradient = weight.wanted_gradient();
+  Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
   for (int i = 0; i < rows.ranks(); ++i) {
     const int rank = rows.nth(i);
     const Tensor dy = rows.matrix(rank);
@@ -67,27 +85,44 @@ Tensor backward_rows(const Rows& rows, const Tensor& x, const Row& row, bool nee
       Tensor dx_rows = rows.matrix_of(dx, rank);
       kernels::product_out(dx_rows, dy, weight.value.detach());
     }
-    if (weight.value.requires_grad())
-      kernels::add_weight_grad_(weight.main_grad, dy, rows.matrix_of(x, rank));
+    if (gradient.defined()) kernels::add_weight_grad_(gradient, dy, rows.matrix_of(x, rank));
   }
   return dx;
 }
 
 Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool needs_dx) {
-  Parameter& weight = *row.w.weight;
-  if (weight.value.requires_grad()) kernels::add_weight_grad_(weight.main_grad, as_matrix(dy), as_matrix(x));
+  const Parameter& weight = *row.w.weight;
+  Tensor gradient = weight.wanted_gradient();
+  if (gradient.defined()) kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
   if (!needs_dx) return {};
-  Tensor dx = at::empty(x.sizes(), x.options());
+  Tensor dx = empty_input_gradient(dy, row);
   Tensor dx_matrix = as_matrix(dx);
   kernels::product_out(dx_matrix, as_matrix(dy), weight.value.detach());
   return dx;
 }
 
+/// Under g* the own rows' term. Without a reduction the bias was not added.
+void add_bias_gradient(const Tensor& dy, const Row& row) {
+  Tensor gradient = row.w.bias ? row.w.bias->wanted_gradient() : Tensor();
+  if (gradient.defined() && row.crossing != Crossing::none) kernels::add_bias_grad_(gradient, as_matrix(dy));
+}
+
+/// Frozen W and x of a frozen model below: dY of the other rows is needed for nothing, on any rank.
+bool needs_rows(const Row& row, bool needs_dx) {
+  return needs_dx || !row.w.weight->is_frozen();
+}
+
+Tensor input_of(const Tensor& saved, const Row& row) {
+  return saved.defined() && row.remakes_input() ? row.options.input.make(saved) : saved;
+}
+
 struct RowProduct : torch::autograd::Function<RowProduct> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, Row row) {
-    context->save_for_backward({x});
+    const Tensor& input = row.remakes_input() ? row.options.input.from : x;
+    context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);
+    row.options.input.from.reset();  // saved above, where autograd frees it
     keep(context, std::move(row));
     return y;
   }
@@ -95,28 +130,24 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& row = kept<Row>(context);
     const Tensor dy = gradients[0].contiguous();
-    const Tensor x = context->get_saved_variables()[0];
     const bool needs_dx = context->needs_input_grad(0);
-    if (row.w.bias && row.w.bias->value.requires_grad() && row.crossing != Crossing::none) {
-      kernels::add_bias_grad_(row.w.bias->main_grad, as_matrix(dy));  // under g*: the own rows' term
-    }
-    Tensor dx;
-    if (row.crossing == Crossing::g_star && row.step.group.size() > 1) {
-      dx = backward_rows(Rows::gather(dy, row.step), x, row, needs_dx);
-    } else {
-      if (row.crossing == Crossing::f_star)
-        verify_equal(dy, "a row-parallel layer's output gradient", row.step);
-      dx = backward_whole(dy, x, row, needs_dx);
-    }
+    add_bias_gradient(dy, row);
+    if (row.crossing == Crossing::f_star)
+      verify_equal(dy, "a row-parallel layer's output gradient", row.step);
+    if (!needs_rows(row, needs_dx)) return {Tensor(), Tensor(), Tensor(), Tensor()};
+    const Tensor x = input_of(context->get_saved_variables()[0], row);
+    const bool is_cut = row.crossing == Crossing::g_star && row.step.group.size() > 1;
+    const Tensor dx = is_cut ? backward_rows(dy, x, row, needs_dx) : backward_whole(dy, x, row, needs_dx);
     return {dx, Tensor(), Tensor(), Tensor()};
   }
 };
 
-Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing) {
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
+               const RowOptions& options) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->value.size(1),
                     w.weight->name, ": input must be [", step.sequence.size(), ", b, ",
                     w.weight->value.size(1), "]; got ", x.sizes());
-  Row row{w, step, crossing};
+  Row row{w, step, crossing, options};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = w.bias ? std::optional(w.bias->value) : std::nullopt;
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
@@ -127,20 +158,21 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Cro
 
 template <>
 Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                                         const Step& step) {
-  return Placed<Invariant>(product(x.local(), w, step, Crossing::f_star));
+                                         const Step& step, const RowOptions& options) {
+  return Placed<Invariant>(product(x.local(), w, step, Crossing::f_star, options));
 }
 
 template <>
 Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
-                                                           const LinearParameters& w, const Step& step) {
-  return Placed<Sharded<kSequence>>(product(x.local(), w, step, Crossing::g_star));
+                                                           const LinearParameters& w, const Step& step,
+                                                           const RowOptions& options) {
+  return Placed<Sharded<kSequence>>(product(x.local(), w, step, Crossing::g_star, options));
 }
 
 template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                                     const Step& step) {
-  return Placed<Partial>(product(x.local(), w, step, Crossing::none));
+                                     const Step& step, const RowOptions& options) {
+  return Placed<Partial>(product(x.local(), w, step, Crossing::none, options));
 }
 
 }  // namespace shardwise::parallel

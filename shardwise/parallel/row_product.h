@@ -1,23 +1,44 @@
 // Row-parallel product with its crossing: sharded features come in, the residual stream goes out.
 #pragma once
+#include <functional>
+
 #include "shardwise/parallel/column_product.h"
 
 namespace shardwise::parallel {
+
+/// Whether a forward's value is wanted, or its backward alone, as when it runs again in backward.
+enum class Value { needed, unused };
+
+/// Lets backward make a product's input again, by make(from), the same bits, so that it need not be kept.
+/// `from` is kept instead: a tensor that backward needs anyway.
+struct Remake {
+  at::Tensor from;
+  std::function<at::Tensor(const at::Tensor& from)> make;
+};
+
+/// What recomputation asks of a row-parallel product; nothing, by default.
+struct RowOptions {
+  Value value = Value::needed;  // unused: nothing is multiplied or sent, the result is uninitialised
+  Remake input = {};            // empty: the input is kept
+};
 
 /// y = Σ_ranks x Wᵀ, + b once, after the reduction. W [h, f/t], b [h].
 /// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>.
 /// Forward: to I: all_reduce; to S: reduce_scatter; to P: nothing, and no bias. Backward of x: I, P: nothing;
 /// S: all_gather, read in place on shared memory. The bias gradient under S holds the own rows' terms
-/// (partial). Saved: x.
+/// (partial). Saved: x, or what it is made from, unless W is frozen.
 template <Placement To>
-Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step);
+Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
+                       const RowOptions& options = {});
 template <>
 Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
-                                         const Step&);
+                                         const Step&, const RowOptions&);
 template <>
 Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&,
-                                                           const LinearParameters&, const Step&);
+                                                           const LinearParameters&, const Step&,
+                                                           const RowOptions&);
 template <>
-Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&);
+Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&,
+                                     const RowOptions&);
 
 }  // namespace shardwise::parallel

@@ -3,11 +3,19 @@
 #include "shardwise/nn/block.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "tests/support/cases.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
 
 namespace shardwise::nn {
 namespace {
@@ -19,6 +27,7 @@ using comm::Group;
 using comm::Op;
 using testing::Path;
 using testing::random_tensor;
+using testing::relative_error;
 using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 7, kBatch = 2, kHidden = 6, kHeadDim = 4, kFfn = 9;
@@ -28,14 +37,14 @@ BlockLayers make_layers(const Group& group) {
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule qkv{0, {{heads, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}}, gate_up{0, {{ffn}, {ffn}}};
   BlockLayers layers{0,
-                     {"norm1", kHidden, 1e-5, group, at::kDouble},
+                     RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
                      {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
                      {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
                       std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
                      {"out", {4 * kHeadDim, kHidden}, ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
-                     {"norm2", kHidden, 1e-5, group, at::kDouble},
-                     {{"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
-                      {"down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble}}};
+                     RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
+                     GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
+                              {"down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble})};
   Roles roles;
   layers.append_roles(roles);
   for (const Role& role : roles) {
@@ -43,6 +52,97 @@ BlockLayers make_layers(const Group& group) {
     parallel::zero_grad_(*role.parameter);
   }
   return layers;
+}
+
+LinearOptions with_bias(int64_t in, int64_t out) {
+  LinearOptions options(in, out);
+  options.has_bias = true;
+  return options;
+}
+
+// GPT-2's form: LayerNorm, biases, GeLU; without positions of its own.
+BlockLayers make_gelu_layers(const Group& group) {
+  const Split heads = Split::even("heads", 4, group.size()), ffn = Split::even("ffn", kFfn, group.size());
+  const int64_t width = 4 * kHeadDim;
+  const ShardRule qkv{0, {{heads, kHeadDim}, {heads, kHeadDim}, {heads, kHeadDim}}};
+  return {
+      0,
+      LayerNorm("norm1", kHidden, 1e-5, group, at::kDouble),
+      {"qkv", with_bias(kHidden, 3 * width), qkv, group, at::kDouble},
+      {HeadLayout::of(heads, heads, kHeadDim, group.rank()), std::make_shared<Rotary>(std::vector<double>{})},
+      {"out", with_bias(width, kHidden), ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
+      LayerNorm("norm2", kHidden, 1e-5, group, at::kDouble),
+      GeluMlp({"up", with_bias(kHidden, kFfn), ShardRule::cut(0, ffn), group, at::kDouble},
+              {"down", with_bias(kFfn, kHidden), ShardRule::cut(1, ffn), group, at::kDouble},
+              kernels::Gelu::tanh)};
+}
+
+Tensor causal_attention(const Tensor& qkv) {
+  const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {4, kHeadDim}).permute({1, 2, 0, 3}); };
+  const auto parts = qkv.chunk(3, -1);
+  const Tensor scores = heads(parts[0]).matmul(heads(parts[1]).transpose(-1, -2)) / std::sqrt(1.0 * kHeadDim);
+  const Tensor future = at::ones({kSequenceLength, kSequenceLength}, at::kBool).triu(1);
+  const Tensor weights = at::softmax(scores.masked_fill(future, -INFINITY), -1);
+  return weights.matmul(heads(parts[2])).permute({2, 0, 1, 3}).flatten(2);
+}
+
+// The parameters in the order of their roles.
+Tensor gelu_block(const Tensor& input, const std::vector<Tensor>& p) {
+  const auto norm = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    return at::layer_norm(x, {kHidden}, weight, bias, 1e-5);
+  };
+  const Tensor qkv = at::linear(norm(input, p[0], p[1]), p[2], p[3]);
+  const Tensor x = input + at::linear(causal_attention(qkv), p[4], p[5]);
+  const Tensor inner = at::gelu(at::linear(norm(x, p[6], p[7]), p[8], p[9]), "tanh");
+  return x + at::linear(inner, p[10], p[11]);
+}
+
+template <ResidualStream Stream>
+void check_gelu_block(const Group& group, Path path) {
+  const BlockLayers layers = make_gelu_layers(group);
+  Roles roles;
+  layers.append_roles(roles);
+  std::vector<Tensor> leaves;
+  for (const Role& role : roles) {
+    const at::NoGradGuard no_grad;
+    parallel::Parameter& parameter = *role.parameter;
+    leaves.push_back(random_tensor(parameter.global_shape, leaves.size()) / 2);
+    parameter.value.copy_(slice_of(leaves.back(), parameter.rule, group.rank()));
+    parallel::zero_grad_(parameter);
+    leaves.back().requires_grad_();
+  }
+  const Step step =
+      testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0);
+  const auto own = [&](const Tensor& x) {
+    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
+                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
+  };
+  const std::vector<int64_t> shape = {kSequenceLength, kBatch, kHidden};
+  const Tensor whole_x = random_tensor(shape, 21).requires_grad_(), dy = random_tensor(shape, 22);
+  const Tensor expected = gelu_block(whole_x, leaves), x = own(whole_x).requires_grad_();
+  expected.backward(dy);
+  const Tensor y = Block<Stream>(layers)(Placed<Stream>(x), step).local();
+  y.backward(own(dy));
+  parallel::sync_gradients_(specs_of<Stream>(roles), group);
+  EXPECT_LE(relative_error(y, own(expected)), 1e-12);
+  EXPECT_LE(relative_error(x.grad(), own(whole_x.grad())), 1e-12);
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const parallel::Parameter& parameter = *roles[i].parameter;
+    EXPECT_LE(relative_error(parameter.main_grad, slice_of(leaves[i].grad(), parameter.rule, group.rank())),
+              1e-12)
+        << parameter.name;
+  }
+}
+
+TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [](const Group& group) {
+      for (const Path path : {Path::symmetric, Path::keep, Path::again}) {
+        check_gelu_block<Invariant>(group, path);
+        check_gelu_block<Sharded<kSequence>>(group, path);
+      }
+    });
+  }
 }
 
 struct Used {

@@ -118,6 +118,39 @@ TEST(ColumnParallelLinear, GathersForDifferentWorkOnEachRank) {
   });
 }
 
+TEST(ColumnParallelLinear, GathersAnInputThatIsCutByFeatures) {
+  for_each_group([](const Group& group) {
+    const ColumnParallelLinear linear = column(group);
+    const Step step(group, kSequenceLength);
+    const Split features = Split::even("in", kIn, group.size());
+    const Tensor x = slice_of(whole_x(), features, -1, group.rank()).requires_grad_();
+    const Tensor dy = random_tensor(kOutputShape, 4);
+    const Split outputs = linear.weight()->rule.segments[0].split;
+    const comm::Counters before = group.counters();
+    const Tensor y = linear.of_features(Placed<Sharded<kFeature>>(x), features, step).local();
+    const comm::Counters forward = group.counters() - before;
+    y.backward(slice_of(dy, outputs, -1, group.rank()));
+    const comm::Counters both = group.counters() - before;
+    const Tensor expected = at::linear(whole_x(), whole_weight(), whole_bias());
+    EXPECT_LE(relative_error(y, slice_of(expected, outputs, -1, group.rank())), kBound);
+    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), features, -1, group.rank())),
+              kBound);
+    check_column_gradients(linear, dy, group.rank());
+    const int64_t once = group.size() > 1;
+    EXPECT_EQ(forward[comm::Op::all_gather].calls, once);
+    EXPECT_EQ(forward.total().calls, once);
+    EXPECT_EQ(both[comm::Op::reduce_scatter].calls, once);
+    EXPECT_EQ(both.total().calls, 2 * once);
+  });
+}
+
+TEST(ColumnParallelLinear, RefusesASplitOfOtherFeatures) {
+  const ColumnParallelLinear linear = column(Group());
+  const Placed<Sharded<kFeature>> x(whole_x());
+  EXPECT_THROW(linear.of_features(x, Split::even("in", kIn + 1, 1), Step(Group(), kSequenceLength)),
+               c10::ValueError);
+}
+
 TEST(ColumnParallelLinear, LeavesTheBiasOutWhenAsked) {
   for_each_group([](const Group& group) {
     const ColumnParallelLinear linear = column(group);

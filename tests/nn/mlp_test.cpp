@@ -2,6 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +88,112 @@ TEST(GatedMlp, EqualsItsFormulaOnBothStreams) {
       }
     });
   }
+}
+
+// down(gelu(up x + b)) + c of whole weights that want gradients.
+struct GeluFormula {
+  kernels::Gelu form;
+  Tensor up = random_tensor({kFfn, kHidden}, 1).requires_grad_();
+  Tensor up_bias = random_tensor({kFfn}, 5).requires_grad_();
+  Tensor down = random_tensor({kHidden, kFfn}, 2).requires_grad_();
+  Tensor down_bias = random_tensor({kHidden}, 6).requires_grad_();
+  Tensor x = random_tensor({kSequenceLength, 2, kHidden}, 3).requires_grad_();
+  Tensor dy = random_tensor({kSequenceLength, 2, kHidden}, 4);
+
+  Tensor operator()() const {
+    const Tensor z = at::linear(x, up, up_bias);
+    return at::linear(at::gelu(z, form == kernels::Gelu::erf ? "none" : "tanh"), down, down_bias);
+  }
+};
+
+struct GeluSlices {
+  ColumnParallelLinear up;
+  RowParallelLinear down;
+
+  GeluSlices(const Group& group, const GeluFormula& whole)
+      : up("up", with_bias(kHidden, kFfn), ShardRule::cut(0, Slices::ffn(group)), group, at::kDouble),
+        down("down", with_bias(kFfn, kHidden), ShardRule::cut(1, Slices::ffn(group)), group, at::kDouble) {
+    Slices::fill_(up.weight(), whole.up, group.rank());
+    Slices::fill_(up.bias(), whole.up_bias, group.rank());
+    Slices::fill_(down.weight(), whole.down, group.rank());
+    Slices::fill_(down.bias(), whole.down_bias, group.rank());
+  }
+  static LinearOptions with_bias(int64_t in, int64_t out) {
+    LinearOptions options(in, out);
+    options.has_bias = true;
+    return options;
+  }
+};
+
+template <ResidualStream Stream>
+void check_gelu(const Group& group, kernels::Gelu form) {
+  const GeluFormula whole{form};
+  const Tensor expected = whole();
+  expected.backward(whole.dy);
+  const Step step(group, kSequenceLength);
+  const auto own_rows = [&](const Tensor& x) {
+    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
+                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
+  };
+  const GeluSlices own(group, whole);
+  const Tensor x = own_rows(whole.x).requires_grad_();
+  const Tensor y = Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step).local();
+  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
+  y.backward(own_rows(whole.dy));
+  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
+  for (const auto& [parameter, gradient] : {std::pair(own.up.weight(), whole.up.grad()),
+                                            {own.up.bias(), whole.up_bias.grad()},
+                                            {own.down.weight(), whole.down.grad()}}) {
+    EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14)
+        << parameter->name;
+  }
+  const Tensor own_term = own_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
+  EXPECT_LE(relative_error(own.down.bias()->main_grad, own_term), 1e-14);
+}
+
+TEST(GeluMlp, EqualsItsFormulaOnBothStreams) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [](const Group& ranks_group) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+        for (const kernels::Gelu form : {kernels::Gelu::erf, kernels::Gelu::tanh}) {
+          check_gelu<Invariant>(group, form);
+          check_gelu<Sharded<kSequence>>(group, form);
+        }
+      }
+    });
+  }
+}
+
+Tensor gelu_of(const Tensor& x, const ParameterPtr& bias) {
+  return gelu(Placed<Sharded<kFeature>>(x), bias, kernels::Gelu::erf).local();
+}
+
+TEST(BiasGelu, WithoutABiasAndWithAFrozenOne) {
+  const Tensor x = random_tensor({3, 2, 8}, 1).requires_grad_(), dy = random_tensor({3, 2, 8}, 2);
+  gelu_of(x, nullptr).backward(dy);
+  const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
+                                             parallel::Init::constant(0), Group(), at::kDouble);
+  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::freeze_(*bias);
+  const Tensor same = x.detach().clone().requires_grad_();
+  gelu_of(same, bias).backward(dy);
+  EXPECT_TRUE(testing::same_bits(same.grad(), x.grad()));
+  EXPECT_FALSE(bias->main_grad.defined());
+}
+
+// A frozen model below a bias that is trained alone.
+TEST(BiasGelu, TrainsABiasUnderAnInputThatWantsNoGradient) {
+  const Tensor x = random_tensor({3, 2, 8}, 1), dy = random_tensor({3, 2, 8}, 2);
+  const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
+                                             parallel::Init::constant(1), Group(), at::kDouble);
+  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::zero_grad_(*bias);
+  gelu_of(x, bias).backward(dy);
+  const Tensor leaf = at::ones({8}, at::kDouble).requires_grad_();
+  at::gelu(x + leaf).backward(dy);
+  EXPECT_LE(relative_error(bias->main_grad, leaf.grad()), 1e-14);
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(gelu_of(x, bias).requires_grad());
 }
 
 TEST(SwiGlu, IsItsFormula) {

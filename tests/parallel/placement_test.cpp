@@ -6,6 +6,7 @@
 
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
+#include "shardwise/nn/positions.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/row_product.h"
 
@@ -40,12 +41,41 @@ concept Normalises = requires(const nn::RMSNorm& norm, const Placed<P>& x, const
   norm(x, step);
 };
 template <class P>
+concept CentresAndScales = requires(const nn::Norm& norm, const Placed<P>& x, const nn::Step& step) {
+  norm(x, step);
+};
+template <class P>
+concept AddsPositions = requires(const nn::LearnedPositions& add, const Placed<P>& x, const nn::Step& step) {
+  add(x, step);
+};
+template <class P>
+concept ColumnTakes = requires(const nn::ColumnParallelLinear& linear, const Placed<P>& x,
+                               const nn::Step& step) {
+  linear(x, step);
+  linear.without_bias(x, step);
+};
+template <class P>
+concept ColumnGathers = requires(const nn::ColumnParallelLinear& linear, const Placed<P>& x,
+                                 const base::Split& features, const nn::Step& step) {
+  linear.of_features(x, features, step);
+};
+template <class P, class To>
+concept ColumnGives = requires(const nn::ColumnParallelLinear& linear, const Placed<P>& x,
+                               const nn::Step& step) {
+  linear.gathered<To>(x, step);
+};
+template <class P, class To>
+concept RowTakes = requires(const nn::RowParallelLinear& linear, const Placed<P>& x, const nn::Step& step) {
+  linear.to<To>(x, step);
+};
+template <class P>
 concept DropsOut = requires(const Placed<P>& x, const nn::Step& step) {
   nn::dropout(x, step, nn::Place{0, nn::Place::embedding});
 };
 template <class P>
 concept Activates = requires(const Placed<P>& x) {
   nn::swiglu(x);
+  nn::gelu(x, nullptr, kernels::Gelu::erf);
 };
 template <class P>
 concept Attends = requires(const nn::CausalSelfAttention& attend, const Placed<P>& x, const nn::Step& step) {
@@ -108,8 +138,31 @@ static_assert(EntersRow<FeatureShard, Partial>);
 static_assert(!EntersRow<Replicated, Invariant> && !EntersRow<Invariant, Invariant>);
 static_assert(!EntersRow<SequenceShard, SequenceShard>);
 
+// Whole where sharded is usual and the reverse: each crossing has its own name, and its type picks the
+// backward.
+static_assert(ColumnTakes<Invariant> && ColumnTakes<SequenceShard> && ColumnTakes<Replicated>);
+static_assert(!ColumnTakes<FeatureShard> && !ColumnTakes<Partial> && !ColumnTakes<Sharded<1>>);
+static_assert(ColumnGathers<FeatureShard>);
+static_assert(!ColumnGathers<Invariant> && !ColumnGathers<Replicated> && !ColumnGathers<SequenceShard>);
+static_assert(!ColumnGathers<Partial>);
+static_assert(ColumnGives<Invariant, Invariant> && ColumnGives<Invariant, Replicated>);
+static_assert(ColumnGives<SequenceShard, Invariant> && ColumnGives<Replicated, Replicated>);
+static_assert(!ColumnGives<Invariant, Partial> && !ColumnGives<Invariant, FeatureShard>);
+static_assert(!ColumnGives<Partial, Invariant> && !ColumnGives<FeatureShard, Invariant>);
+static_assert(RowTakes<FeatureShard, Invariant> && RowTakes<FeatureShard, SequenceShard>);
+static_assert(RowTakes<Replicated, Invariant> && RowTakes<Invariant, SequenceShard>);
+static_assert(!RowTakes<Partial, Invariant> && !RowTakes<SequenceShard, SequenceShard>);
+static_assert(!RowTakes<FeatureShard, Replicated> && !RowTakes<FeatureShard, FeatureShard>);
+// What was gathered for different work is no stream, nor the reverse: neither fits the other's consumers.
+static_assert(!Adds<Replicated, Invariant> && !Enters<Replicated> && !Normalises<Replicated>);
+
 static_assert(Normalises<Invariant> && Normalises<SequenceShard>);
 static_assert(!Normalises<Replicated> && !Normalises<FeatureShard>);
+static_assert(CentresAndScales<Invariant> && CentresAndScales<SequenceShard>);
+static_assert(!CentresAndScales<Partial> && !CentresAndScales<Replicated> && !CentresAndScales<FeatureShard>);
+// Positions added to a Partial would be added once a rank.
+static_assert(AddsPositions<Invariant> && AddsPositions<SequenceShard>);
+static_assert(!AddsPositions<Partial> && !AddsPositions<Replicated> && !AddsPositions<FeatureShard>);
 static_assert(DropsOut<Invariant> && DropsOut<SequenceShard> && !DropsOut<Replicated> &&
               !DropsOut<FeatureShard>);
 static_assert(Activates<FeatureShard> && !Activates<Invariant> && !Activates<SequenceShard>);

@@ -1,0 +1,119 @@
+// What each layer keeps from forward to backward is what its header says, byte for byte. Whole models are
+// plan/saved_bytes_test's.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/nn/mlp.h"
+#include "shardwise/nn/norm.h"
+#include "shardwise/nn/positions.h"
+#include "tests/support/tensors.h"
+
+namespace shardwise::nn {
+namespace {
+
+using at::Tensor;
+using base::ShardRule;
+using base::Split;
+using comm::Group;
+
+constexpr int64_t s = 5, b = 3, h = 7, f = 11;
+
+class SavedByLayer : public ::testing::TestWithParam<at::ScalarType> {
+ public:
+  static void SetUpTestSuite() { base::install_memory_counter(); }
+
+  int64_t e() const { return static_cast<int64_t>(c10::elementSize(GetParam())); }
+  int64_t e4() const { return GetParam() == at::kDouble ? 8 : 4; }
+  Step step() const { return Step(Group(), s); }
+};
+
+/// What is freed with the graph of `layer` besides its output; its input is nobody else's.
+int64_t saved(const std::function<Tensor(const Tensor&)>& layer, int64_t width, at::ScalarType dtype) {
+  const Tensor leaf = testing::random_tensor({s, b, width}, 1, dtype).requires_grad_();
+  Tensor y = layer(leaf.clone());
+  const int64_t before = base::live_bytes(), own = static_cast<int64_t>(y.nbytes());
+  y.reset();
+  return before - base::live_bytes() - own;
+}
+
+template <class Layer>
+Layer ready(Layer layer) {
+  Roles roles;
+  layer.append_roles(roles);
+  for (const Role& role : roles) {
+    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), Group());
+    parallel::zero_grad_(*role.parameter);
+  }
+  return layer;
+}
+
+template <class Layer>
+int64_t saved_on_stream(const Layer& layer, at::ScalarType dtype) {
+  return saved([&](const Tensor& x) { return layer(Placed<Invariant>(x), Step(Group(), s)).local(); }, h,
+               dtype);
+}
+
+TEST_P(SavedByLayer, NormsKeepTheirInputAndItsStatistics) {
+  EXPECT_EQ(saved_on_stream(ready(RMSNorm("n", h, 1e-5, Group(), GetParam())), GetParam()),
+            s * b * h * e() + s * b * e4());
+  EXPECT_EQ(saved_on_stream(ready(LayerNorm("n", h, 1e-5, Group(), GetParam())), GetParam()),
+            s * b * h * e() + 2 * s * b * e4());
+}
+
+TEST_P(SavedByLayer, LearnedPositionsKeepNothing) {
+  const LearnedPositions positions("p", s, h, parallel::Init::normal(1), Group(), GetParam());
+  EXPECT_EQ(saved_on_stream(ready(positions), GetParam()), 0);
+}
+
+TEST_P(SavedByLayer, ActivationsKeepTheirInput) {
+  const auto features = [](const Tensor& x) { return Placed<Sharded<kFeature>>(x); };
+  EXPECT_EQ(saved([&](const Tensor& x) { return swiglu(features(x)).local(); }, 2 * f, GetParam()),
+            s * b * 2 * f * e());
+  EXPECT_EQ(saved([&](const Tensor& x) { return gelu(features(x), nullptr, kernels::Gelu::erf).local(); }, f,
+                  GetParam()),
+            s * b * f * e());
+}
+
+struct Linears {
+  ColumnParallelLinear up;
+  RowParallelLinear down;
+
+  explicit Linears(at::ScalarType dtype)
+      : up(ready(ColumnParallelLinear("up", biased(h, f), ShardRule::cut(0, Split::whole("ffn", f)), Group(),
+                                      dtype))),
+        down(ready(RowParallelLinear("down", biased(f, h), ShardRule::cut(1, Split::whole("ffn", f)), Group(),
+                                     dtype))) {}
+  static LinearOptions biased(int64_t in, int64_t out) {
+    LinearOptions options(in, out);
+    options.has_bias = true;
+    return options;
+  }
+};
+
+// The product without its bias, and its activation: both products' inputs and the activation's.
+TEST_P(SavedByLayer, GeluMlpKeepsThreeTensors) {
+  const Linears linears(GetParam());
+  const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
+  EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * (h + 2 * f) * e());
+}
+
+TEST_P(SavedByLayer, FrozenWeightsKeepNoInput) {
+  const Linears linears(GetParam());
+  const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
+  parallel::freeze_(*linears.up.weight());
+  EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * 2 * f * e());
+  parallel::freeze_(*linears.down.weight());
+  EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * f * e());
+  parallel::freeze_(*linears.up.bias());
+  parallel::freeze_(*linears.down.bias());
+  EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * f * e())
+      << "the input's gradient still passes the gelu";
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, SavedByLayer, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+}  // namespace
+}  // namespace shardwise::nn

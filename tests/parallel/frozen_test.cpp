@@ -1,0 +1,210 @@
+// Frozen parameters of the two products: the same outputs and the same other gradients, bit for bit, and
+// nothing sent or read for a gradient that nobody wants.
+#include <gtest/gtest.h>
+
+#include "shardwise/parallel/gradient_sync.h"
+#include "shardwise/parallel/row_product.h"
+#include "tests/parallel/linear_case.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::parallel {
+namespace {
+
+using at::Tensor;
+using base::ShardRule;
+using base::Split;
+using comm::Group;
+using comm::Op;
+using testing::Path;
+using testing::slice_of;
+
+using SequenceShard = Sharded<kSequence>;
+using FeatureShard = Sharded<kFeature>;
+
+struct Frozen {
+  bool weight, bias, input;
+};
+
+/// A product on one path: where its input and its output's gradient are cut, and how it is called.
+struct Product {
+  const char* name;
+  Tensor (*apply)(const Tensor& x, const LinearParameters& w, const Step& step);
+  bool is_column;
+  int64_t x_dim, dy_dim;  // 2: whole
+};
+
+template <class P>
+Tensor column(const Tensor& x, const LinearParameters& w, const Step& step) {
+  return column_product(Placed<P>(x), w, step).local();
+}
+template <class P>
+Tensor row(const Tensor& x, const LinearParameters& w, const Step& step) {
+  return row_product<P>(Placed<FeatureShard>(x), w, step).local();
+}
+
+constexpr int64_t kWhole = 2;
+constexpr Product kProducts[] = {
+    {"column of I", column<Invariant>, true, kWhole, kFeature},
+    {"column of S<0>", column<SequenceShard>, true, kSequence, kFeature},
+    {"column of R", column<Replicated>, true, kWhole, kFeature},
+    {"row to I", row<Invariant>, false, kFeature, kWhole},
+    {"row to S<0>", row<SequenceShard>, false, kFeature, kSequence},
+    {"row to P", row<Partial>, false, kFeature, kWhole},
+};
+
+struct Results {
+  Tensor y, dx;
+  LinearParameters w;
+  comm::Counters backward;
+};
+
+struct FrozenRun {
+  const Product& product;
+  const LinearCase& linear;
+  Step step;
+  Group group;
+  Split features;
+
+  FrozenRun(const Product& each, const LinearCase& of, Path path, const Group& ranks)
+      : product(each),
+        linear(of),
+        step(step_on(ranks, path, of.sequence)),
+        group(ranks),
+        features(Split::even("features", each.is_column ? of.out : of.in, ranks.size())) {}
+
+  Tensor own(const Tensor& whole, int64_t dim) const {
+    if (dim == kWhole) return whole.clone();
+    return slice_of(whole, dim == kSequence ? step.sequence : features, dim, group.rank());
+  }
+  LinearParameters parameters(const Frozen& frozen) const {
+    const ShardRule rule = ShardRule::cut(product.is_column ? 0 : 1, features);
+    const ShardRule bias = product.is_column ? rule : ShardRule::replicated();
+    LinearParameters w = linear.parameters(rule, bias, group);
+    if (frozen.weight) freeze_(*w.weight);
+    if (frozen.bias && w.bias) freeze_(*w.bias);
+    return w;
+  }
+  Results operator()(const Frozen& frozen) const {
+    Results results{{}, {}, parameters(frozen), {}};
+    const Tensor x = own(linear.x(), product.x_dim).requires_grad_(!frozen.input);
+    results.y = product.apply(x, results.w, step);
+    const comm::Counters before = group.counters();
+    if (results.y.requires_grad()) results.y.backward(own(linear.dy(), product.dy_dim));
+    results.backward = group.counters() - before;
+    results.dx = x.grad();
+    return results;
+  }
+};
+
+void expect_same(const Tensor& got, const Tensor& expected, bool is_frozen, const std::string& what) {
+  EXPECT_EQ(got.defined(), !is_frozen) << what;
+  if (got.defined()) {
+    EXPECT_TRUE(testing::same_bits(got, expected)) << what;
+  }
+}
+
+void for_each_product(const std::function<void(const FrozenRun&)>& check) {
+  for_each_case(column_cases(), [&](const LinearCase& linear, Path path, const Group& group) {
+    for (const Product& product : kProducts) check(FrozenRun(product, linear, path, group));
+  });
+}
+
+TEST(FrozenProduct, ChangesNoOtherResult) {
+  for_each_product([](const FrozenRun& run) {
+    const Results all = run({false, false, false});
+    for (const Frozen& frozen : {Frozen{true, false, false},
+                                 {false, true, false},
+                                 {true, true, false},
+                                 {false, false, true},
+                                 {true, false, true},
+                                 {false, true, true}}) {
+      const Results got = run(frozen);
+      EXPECT_TRUE(testing::same_bits(got.y, all.y)) << run.product.name;
+      expect_same(got.dx, all.dx, frozen.input, std::string("dx of ") + run.product.name);
+      expect_same(got.w.weight->main_grad, all.w.weight->main_grad, frozen.weight, run.product.name);
+      if (got.w.bias)
+        expect_same(got.w.bias->main_grad, all.w.bias->main_grad, frozen.bias, run.product.name);
+    }
+  });
+}
+
+TEST(FrozenProduct, WithNothingToTrainMakesNoNode) {
+  for_each_product([](const FrozenRun& run) { EXPECT_FALSE(run({true, true, true}).y.requires_grad()); });
+}
+
+// Of the weight's gradient alone: the second reading of a column's gathered input. What dX needs stays.
+TEST(FrozenProduct, CommunicatesForTheInputGradientAlone) {
+  for_each_product([](const FrozenRun& run) {
+    const auto calls = [&](const Frozen& frozen, Op op) { return run(frozen).backward[op].calls; };
+    const int64_t once = run.group.size() > 1;
+    const bool cuts_sequence = run.product.x_dim == kSequence || run.product.dy_dim == kSequence;
+    EXPECT_EQ(calls({true, false, false}, Op::all_gather),
+              cuts_sequence && !run.product.is_column ? once : 0);
+    EXPECT_EQ(calls({true, false, false}, Op::reduce_scatter),
+              cuts_sequence && run.product.is_column ? once : 0);
+    EXPECT_EQ(run({true, false, true}).backward.total().calls, 0) << run.product.name;
+  });
+}
+
+// Nothing of the input is kept for a frozen weight: it is freed as soon as the caller lets go of it.
+TEST(FrozenProduct, KeepsNoInput) {
+  for_each_product([](const FrozenRun& run) {
+    for (const bool is_frozen : {true, false}) {
+      const LinearParameters w = run.parameters({is_frozen, false, false});
+      Tensor x = run.own(run.linear.x(), run.product.x_dim).requires_grad_().clone();
+      const c10::weak_intrusive_ptr<c10::StorageImpl> memory(x.storage().getWeakStorageImpl());
+      const Tensor y = run.product.apply(x, w, run.step);
+      x.reset();
+      const bool keeps_gathered = run.step.gathered == Gathered::keep && run.product.x_dim == kSequence &&
+                                  run.group.size() > 1;  // a copy; alone, the gathered input is the input
+      EXPECT_EQ(memory.expired(), is_frozen || keeps_gathered) << run.product.name;
+    }
+  });
+}
+
+TEST(FrozenParameter, HasNoGradientToZero) {
+  const LinearCase linear{3, 4, 5};
+  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
+                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  EXPECT_FALSE(w.weight->is_frozen());
+  freeze_(*w.weight);
+  EXPECT_TRUE(w.weight->is_frozen());
+  zero_grad_(*w.weight);
+  EXPECT_FALSE(w.weight->main_grad.defined());
+  EXPECT_FALSE(w.weight->wanted_gradient().defined());
+}
+
+TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
+  const LinearCase linear{3, 4, 5};
+  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
+                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  w.weight->main_grad.reset();
+  EXPECT_THROW(w.weight->wanted_gradient(), c10::ValueError);
+}
+
+// Of what is trained: a frozen parameter is neither sent nor counted.
+TEST(FrozenParameter, IsNotSynchronisedNorCounted) {
+  testing::on_ranks(2, [](const Group& group) {
+    const auto make = [&](const char* name) {
+      const ParameterPtr p =
+          make_parameter(name, {3}, ShardRule::replicated(), Init::constant(1), group, at::kDouble);
+      zero_grad_(*p);
+      p->main_grad.fill_(2);
+      return p;
+    };
+    const ParameterPtr trained = make("trained"), frozen = make("frozen");
+    freeze_(*frozen);
+    const ParamSpecs specs = {ParamSpec::over_tp(trained, GradientKind::partial),
+                              ParamSpec::over_tp(frozen, GradientKind::partial)};
+    const comm::Counters before = group.counters();
+    sync_gradients_(specs, group);
+    EXPECT_EQ((group.counters() - before)[Op::all_reduce].bytes, Bytes({group, 3, 8}).all_reduce());
+    EXPECT_EQ(gradient_norm(specs, Norm::one, group), 3 * 4.0);
+    EXPECT_EQ(gradient_norm(specs, Norm::inf, group), 4.0);
+    clip_gradients_(specs, 12, 6);
+    EXPECT_NEAR(trained->main_grad[0].item<double>(), 2, 1e-5);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::parallel
