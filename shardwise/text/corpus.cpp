@@ -54,7 +54,7 @@ void Corpus::add_file(const std::string& path) {
   const int64_t bytes = file.size();
   if (bytes == 0) return;
   fingerprint_ = base::combine(fingerprint_, file.fingerprint());
-  files_.push_back({path, size_, bytes, std::nullopt, {}});
+  files_.push_back({path, size_, bytes, nullptr, {}});
   size_ += bytes;
 }
 
@@ -72,7 +72,7 @@ void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
   }
 }
 
-const base::File& Corpus::opened(size_t index) const {
+const MappedFile& Corpus::opened(size_t index) const {
   Source& source = files_[index];
   if (source.open) {
     most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
@@ -82,7 +82,7 @@ const base::File& Corpus::opened(size_t index) const {
     files_[most_recent_.back()].open.reset();
     most_recent_.pop_back();
   }
-  source.open = base::File::open_to_read(source.path);
+  source.open = std::make_unique<MappedFile>(source.path);
   const int64_t bytes = source.open->size();
   if (bytes != source.size) source.open.reset();
   TORCH_CHECK_VALUE(bytes == source.size, "text ", source.path, ": must not change during the run; got ",

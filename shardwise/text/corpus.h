@@ -1,19 +1,18 @@
-// Many files as one run of bytes, addressed by offset. Nothing is kept in memory: what is read, is read from
-// the files (mapped, one that shrinks would end the process by SIGBUS).
+// Many files as one run of bytes, addressed by offset. Nothing is copied until it is read.
 #pragma once
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "shardwise/base/files.h"
+#include "shardwise/text/mapped_file.h"
 
 namespace shardwise::text {
 
 /// The bytes of files in a fixed order: as given, a folder's own recursively and sorted by path.
-/// Files are opened when first read, at most kMostOpen at a time (the least recently read is closed); hidden
+/// Files are mapped when first read, at most kMostOpen at a time (the least recently read is closed); hidden
 /// entries (.name) of a folder are left out. Any bytes are text.
 class Corpus {
  public:
@@ -40,13 +39,13 @@ class Corpus {
   struct Source {
     std::string path;
     int64_t begin, size;
-    std::optional<base::File> open;
+    std::unique_ptr<MappedFile> open;
     std::list<size_t>::iterator recency;
   };
   void add_path(const std::string& path);
   void add_folder(const std::string& folder);
   void add_file(const std::string& path);
-  const base::File& opened(size_t index) const;
+  const MappedFile& opened(size_t index) const;
 
   mutable std::mutex mutex_;
   mutable std::vector<Source> files_;      // empty ones left out

@@ -202,7 +202,7 @@ TEST(Corpus, AFileThatChangedIsNamed) {
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
-// Where the file is mapped, this ends the process by SIGBUS.
+// Copied from the map alone, this would end the process by SIGBUS.
 TEST(Corpus, AFileThatShrinksWhileItIsReadIsNamed) {
   const test::TemporaryFolder folder;
   const std::string path = folder.put("a", std::string(100'000, 'a'));

@@ -1,0 +1,28 @@
+#include "shardwise/text/mapped_file.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace shardwise::text {
+
+MappedFile::MappedFile(const std::string& path) : file_(base::File::open_to_read(path)), size_(file_.size()) {
+  if (size_ == 0) return;
+  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file_.descriptor(), 0);
+  TORCH_CHECK_VALUE(map != MAP_FAILED, "text ", path, ": must be mappable; got: ", std::strerror(errno));
+  map_ = static_cast<const uint8_t*>(map);
+}
+
+MappedFile::~MappedFile() {
+  if (map_) ::munmap(const_cast<uint8_t*>(map_), size_);
+}
+
+void MappedFile::read(int64_t offset, int64_t length, uint8_t* dst) const {
+  // Behind the end of a file the map ends the process, and reading says what happened.
+  if (offset + length > file_.size()) return file_.read(offset, length, dst);
+  std::memcpy(dst, map_ + offset, length);
+}
+
+}  // namespace shardwise::text
