@@ -1,5 +1,7 @@
 #include "shardwise/kernels/head_parts.h"
 
+#include <ATen/ops/empty.h>
+
 namespace shardwise::kernels {
 namespace {
 
@@ -16,6 +18,10 @@ void check_positions(const char* op, const HeadSplit& split, int64_t s, at::Scal
 }
 
 }  // namespace
+
+at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim) {
+  return at::empty({qkv.size(1), heads, qkv.size(0), head_dim}, qkv.options());
+}
 
 PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {
   for (const base::Range& rows : split.valid) begins_.push_back(rows.begin);

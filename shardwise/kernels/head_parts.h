@@ -1,8 +1,6 @@
 // What the ways to split q|k|v features into heads share: where the parts lie, and what fits. For kernels'
 // own sources.
 #pragma once
-#include <ATen/ops/empty.h>
-
 #include <vector>
 
 #include "shardwise/kernels/rotary.h"
@@ -46,9 +44,8 @@ inline Qkv with_contiguous_heads(const Qkv& qkv) {
   return {with_contiguous_heads(qkv.q), with_contiguous_heads(qkv.k), with_contiguous_heads(qkv.v)};
 }
 
-inline at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim) {
-  return at::empty({qkv.size(1), heads, qkv.size(0), head_dim}, qkv.options());
-}
+/// [b, heads, s, d] for features `qkv` [s, b, features], uninitialised.
+at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim);
 
 /// Elements of one row of q, k and v.
 inline int64_t work_per_row(const Qkv& qkv) {
