@@ -7,6 +7,8 @@
 
 #include <numeric>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::train {
 
 using at::Tensor;
@@ -62,23 +64,29 @@ void update_(const Lists& lists, double learning_rate, double weight_decay, cons
 }  // namespace
 
 AdamW::AdamW(const nn::Roles& roles, const AdamWOptions& options) : options_(options) {
-  for (const nn::Role& role : roles) state_.push_back(fresh_state(role.parameter));
+  for (const nn::Role& role : roles) {
+    if (!role.parameter->is_frozen()) state_.push_back(fresh_state(role.parameter));
+  }
 }
 
 void AdamW::step_(int64_t step, double learning_rate) {
   const at::NoGradGuard no_grad;
   // The kernel reads the number of steps from fp32, which holds every one up to 2^24.
-  const Tensor step_tensor = at::full({}, static_cast<double>(step), at::kFloat);
+  const Tensor step_tensor = at::full(
+      {}, static_cast<double>(step + base::mutated(base::Mutation::adam_step_off_by_one)), at::kFloat);
   Lists decayed, undecayed;
   for (const ParameterState& state : state_) {
     if (state.parameter->value.numel() == 0) continue;  // more ranks than units: nothing here
-    Lists& lists = state.parameter->global_shape.size() >= 2 ? decayed : undecayed;
+    const bool decays =
+        state.parameter->global_shape.size() >= 2 || base::mutated(base::Mutation::decay_norms);
+    Lists& lists = decays ? decayed : undecayed;
     lists.append(state, step_tensor);
   }
   update_(decayed, learning_rate, options_.weight_decay, options_);
   update_(undecayed, learning_rate, /*weight_decay=*/0, options_);
   for (const ParameterState& state : state_) {
-    if (state.master.defined()) state.parameter->value.detach().copy_(state.master);
+    if (state.master.defined() && !base::mutated(base::Mutation::keep_rounded_weights))
+      state.parameter->value.detach().copy_(state.master);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/error_text.h"
 #include "tests/support/placed.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
@@ -147,8 +148,9 @@ TEST(ColumnParallelLinear, GathersAnInputThatIsCutByFeatures) {
 TEST(ColumnParallelLinear, RefusesASplitOfOtherFeatures) {
   const ColumnParallelLinear linear = column(Group());
   const Placed<Sharded<kFeature>> x(whole_x());
-  EXPECT_THROW(linear.of_features(x, Split::even("in", kIn + 1, 1), Step(Group(), kSequenceLength)),
-               c10::ValueError);
+  const Step step(Group(), kSequenceLength);
+  EXPECT_EQ(test::error_text([&] { linear.of_features(x, Split::even("in", kIn + 1, 1), step); }),
+            "column.weight: must take 7 features; got a split of 8");
 }
 
 TEST(ColumnParallelLinear, LeavesTheBiasOutWhenAsked) {

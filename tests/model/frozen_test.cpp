@@ -1,0 +1,176 @@
+// Frozen parameters of a whole model: nothing is made for them, and everything else is as if they were
+// trained.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "shardwise/train/optimizer.h"
+#include "tests/support/cases.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+namespace {
+
+using at::Tensor;
+using comm::Group;
+using IsFrozen = std::function<bool(const std::string& name)>;
+
+constexpr int64_t kSequence = 5, kBatchSize = 2;
+
+bool has(const std::string& name, const char* part) {
+  return name.find(part) != std::string::npos;
+}
+
+struct Subset {
+  const char* what;
+  IsFrozen is_frozen;
+};
+
+const std::vector<Subset>& subsets() {
+  static const std::vector<Subset> all = {
+      {"embedding, also a tied head", [](const std::string& n) { return has(n, "embed_tokens"); }},
+      {"head", [](const std::string& n) { return has(n, "lm_head"); }},
+      {"norms", [](const std::string& n) { return has(n, "norm"); }},
+      {"all but norms and biases", [](const std::string& n) { return !has(n, "norm") && !has(n, "bias"); }},
+      {"biases", [](const std::string& n) { return has(n, "bias"); }},
+      {"attention", [](const std::string& n) { return has(n, "self_attn"); }},
+      {"the lower layer and the embedding",
+       [](const std::string& n) { return has(n, "layers.0.") || has(n, "embed_tokens"); }},
+      {"the upper layer", [](const std::string& n) { return has(n, "layers.1."); }},
+      {"all but one norm in the middle",
+       [](const std::string& n) { return !has(n, "layers.1.input_layernorm"); }},
+      {"all but one down projection",
+       [](const std::string& n) { return !has(n, "layers.0.mlp.down_proj.weight"); }},
+      {"all but the last norm", [](const std::string& n) { return !has(n, "model.norm"); }},
+  };
+  return all;
+}
+
+// 6 query and 3 KV heads: on 2 ranks both hold KV head 1.
+model::Config config_of(bool is_tied) {
+  model::Config config;
+  config.vocab_size = 17;
+  config.hidden_size = 10;
+  config.intermediate_size = 13;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 4;
+  config.max_position_embeddings = 16;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = is_tied;
+  return config;
+}
+
+struct Way {
+  Stream stream;
+  Path path;
+};
+const std::vector<Way> kWays = {{Stream::tp, Path::symmetric},
+                                {Stream::tp_sp, Path::symmetric},
+                                {Stream::tp_sp, Path::keep},
+                                {Stream::tp_sp, Path::again}};
+
+/// A model after one forward and backward, its gradients synchronised.
+struct Trained {
+  model::DecoderWeights weights;
+  parallel::ParamSpecs specs;
+  double loss, norm;
+
+  Trained(const Group& group, const model::Config& config, const Way& way, const IsFrozen& is_frozen)
+      : weights(config, group, at::kDouble), specs(specs_of(weights, way.stream)) {
+    load_slices_(weights, random_weights(config, 1, at::kDouble));
+    for (const nn::Role& role : weights.roles()) {
+      if (is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
+    }
+    zero_gradients_(weights);
+    const Batch batch = random_batch(config, kSequence, kBatchSize, 2);
+    const nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
+    const Tensor value = way.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
+                                                  : loss_of<nn::Sharded<nn::kSequence>>(batch, step);
+    value.backward();
+    parallel::sync_gradients_(specs, group);
+    loss = value.item<double>();
+    norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
+  }
+
+ private:
+  template <nn::ResidualStream S>
+  Tensor loss_of(const Batch& batch, const nn::Step& step) const {
+    return model::Decoder<S>(weights).loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  }
+};
+
+bool none(const std::string&) {
+  return false;
+}
+
+void for_each_case(const std::function<void(const Group&, const model::Config&, const Way&)>& check) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    on_ranks(ranks, [&](const Group& group) {
+      for (const bool is_tied : {false, true}) {
+        for (const Way& way : kWays) check(group, config_of(is_tied), way);
+      }
+    });
+  }
+}
+
+TEST(Frozen, ChangeNoOtherGradient) {
+  for_each_case([](const Group& group, const model::Config& config, const Way& way) {
+    const Trained all(group, config, way, none);
+    for (const auto& [what, is_frozen] : subsets()) {
+      SCOPED_TRACE(what);
+      const Trained some(group, config, way, is_frozen);
+      EXPECT_EQ(some.loss, all.loss);
+      for (size_t i = 0; i < some.specs.size(); ++i) {
+        const parallel::Parameter &got = *some.specs[i].parameter, &expected = *all.specs[i].parameter;
+        if (is_frozen(got.name)) {
+          EXPECT_FALSE(got.main_grad.defined()) << got.name;
+        } else {
+          EXPECT_TRUE(same_bits(got.main_grad, expected.main_grad)) << got.name;
+        }
+      }
+    }
+  });
+}
+
+// What one rank, which holds all, adds up; fp64 sums of at most some thousand terms.
+TEST(Frozen, AreNotCountedInTheNorm) {
+  for_each_case([](const Group& group, const model::Config& config, const Way& way) {
+    for (const auto& [what, is_frozen] : subsets()) {
+      const Trained alone(Group(), config, {way.stream, Path::symmetric}, is_frozen);
+      double squares = 0;
+      for (const parallel::ParamSpec& spec : alone.specs) {
+        if (spec.parameter->is_frozen()) continue;
+        squares += spec.parameter->main_grad.square().sum().item<double>();
+      }
+      EXPECT_NEAR(Trained(group, config, way, is_frozen).norm, std::sqrt(squares), 1e-12 * std::sqrt(squares))
+          << what;
+    }
+  });
+}
+
+TEST(Frozen, HaveNoOptimizerStateAndStayAsTheyAre) {
+  on_ranks(2, [](const Group& group) {
+    for (const auto& [what, is_frozen] : subsets()) {
+      SCOPED_TRACE(what);
+      const Trained trained(group, config_of(/*is_tied=*/false), kWays[1], is_frozen);
+      std::vector<Tensor> before;
+      for (const nn::Role& role : trained.weights.roles())
+        before.push_back(role.parameter->value.detach().clone());
+      train::AdamW optimizer(trained.weights.roles(), {});
+      for (const checkpoint::ParameterState& state : optimizer.state())
+        EXPECT_FALSE(state.parameter->is_frozen());
+      optimizer.step_(/*step=*/1, /*learning_rate=*/0.1);
+      for (size_t i = 0; i < before.size(); ++i) {
+        const parallel::Parameter& parameter = *trained.weights.roles()[i].parameter;
+        if (before[i].numel() == 0) continue;
+        EXPECT_EQ(same_bits(parameter.value, before[i]), parameter.is_frozen()) << parameter.name;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::testing
