@@ -47,7 +47,7 @@ Activation read_activation(const Fields& fields) {
   return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
 }
 
-/// Variants of the attention that few models were trained with.
+/// Variants of the attention that few models were trained with. (reorder_and_upcast_attn only rounds less.)
 void check_flag(const Fields& fields, const char* name, bool wanted) {
   bool value = wanted;
   fields.or_flag(name, value);
