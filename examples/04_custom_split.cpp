@@ -1,0 +1,79 @@
+// A layer of one's own: features compete in groups of five, by a softmax over each group. A group must not be
+// cut, so the split deals whole groups; weights, their initial numbers and their gradients follow from it.
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "shardwise/comm/shm/shm.h"
+#include "shardwise/nn/linear.h"
+
+using at::Tensor;
+using shardwise::base::ShardRule, shardwise::base::Split;
+using namespace shardwise::nn;
+namespace comm = shardwise::comm;
+
+constexpr int kRanks = 3;
+constexpr int64_t s = 7, b = 2, h = 16, f = 35, kGroup = 5;  // seven groups on three ranks: 3, 2 and 2
+
+struct CompetingMlp {
+  Split features;
+  ColumnParallelLinear up;
+  RowParallelLinear down;
+
+  explicit CompetingMlp(const comm::Group& group)
+      : features(Split::even("competing features", f, group.size(), /*granule=*/kGroup)),
+        up("up", {h, f}, ShardRule::cut(/*dim=*/0, features), group, at::kFloat),
+        down("down", {f, h}, ShardRule::cut(/*dim=*/1, features), group, at::kFloat) {
+    for (const auto& parameter : {up.weight(), down.weight()}) {  // each gets its slice of the same numbers
+      initialise_(*parameter, shardwise::kernels::RandomKey::of(1), group);
+      zero_grad_(*parameter);
+    }
+  }
+
+  template <ResidualStream Stream>  // TP or TP+SP
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
+    const Tensor grouped = up(x, step).local().unflatten(-1, {-1, kGroup});
+    const Placed<Sharded<kFeature>> winners(at::softmax(grouped, -1).flatten(-2));
+    return x + down.to<Stream>(winners, step);
+  }
+};
+
+/// A rank's parts of y and of the two gradients.
+std::vector<Tensor> forward_backward(const CompetingMlp& mlp, const Tensor& x, const comm::Group& group) {
+  const auto y = mlp(Placed<Invariant>(x.detach().requires_grad_()), Step(group, s));
+  y.local().square().sum().backward();
+  return {y.local().detach(), mlp.up.weight()->main_grad, mlp.down.weight()->main_grad};
+}
+
+/// The largest error of a rank's parts, against one rank's results.
+double error(const std::vector<Tensor>& own, const std::vector<Tensor>& whole, const auto& columns) {
+  const auto distance = [](Tensor a, Tensor b) { return ((a - b).norm() / b.norm()).item<double>(); };
+  return std::max({distance(own[0], whole[0]),
+                   distance(own[1], whole[1].slice(0, columns.begin, columns.end)),
+                   distance(own[2], whole[2].slice(1, columns.begin, columns.end))});
+}
+
+int main() {
+  const Tensor x = at::randn({s, b, h});
+  const std::vector<Tensor> whole = forward_backward(CompetingMlp(comm::Group()), x, comm::Group());
+  const std::string job = "custom-split-" + std::to_string(getpid());
+  double errors[kRanks] = {};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const comm::Group group = comm::shm::connect({job, rank, kRanks});
+      const CompetingMlp mlp(group);
+      const auto columns = mlp.features.range(rank);
+      errors[rank] = error(forward_backward(mlp, x, group), whole, columns);
+      std::printf("rank %d: features %2ld to %2ld, %ld groups; largest error against one rank %.0e\n", rank,
+                  columns.begin, columns.end - 1, columns.size() / kGroup, errors[rank]);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return *std::max_element(errors, errors + kRanks) < 1e-5 ? 0 : 1;
+}
