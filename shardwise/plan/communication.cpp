@@ -1,5 +1,7 @@
 #include "shardwise/plan/communication.h"
 
+#include "shardwise/plan/parameters.h"
+
 namespace shardwise::plan {
 namespace {
 
@@ -81,15 +83,20 @@ Passes embedding_communication(const Workload& workload, int rank) {
 
 Passes block_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
-  return 2 * (costs.column() + costs.row());
+  Passes passes = 2 * (costs.column() + costs.row());
+  // The forward runs again in backward, but for the sum that ends it.
+  if (workload.recompute == Recompute::full)
+    passes.backward = 2 * costs.column().forward + costs.row().forward + passes.backward;
+  return passes;
 }
 
 Passes head_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
   const int64_t rows = share_of(workload, rank).rows;
+  const int64_t sums = workload.smooths_labels ? 3 : 2;  // Σ exp, the target's logit, Σ logits
   Passes passes = costs.column();
   passes.forward = passes.forward + costs.all_reduce(rows, workload.accumulator_bytes())  // maximum
-                   + costs.all_reduce(2 * rows, workload.accumulator_bytes());  // Σ exp, target's logit
+                   + costs.all_reduce(sums * rows, workload.accumulator_bytes());
   return passes;
 }
 
@@ -99,26 +106,11 @@ Passes micro_batch_communication(const Workload& workload, int rank) {
          head_communication(workload, rank);
 }
 
-namespace {
-
-/// KV heads that several ranks hold.
-int64_t heads_held_by_several(const base::Split& kv_heads) {
-  int64_t count = 0;
-  for (int64_t head = 0; head < kv_heads.size(); ++head) count += kv_heads.holders(head).size() > 1;
-  return count;
-}
-
-}  // namespace
-
 int64_t synchronised_elements(const Workload& workload) {
-  const model::Config& config = workload.config;
-  if (workload.tp == 1) return 0;
-  const int64_t inputs = config.hidden_size + (config.qkv_bias ? 1 : 0);
-  const int64_t kv = 2 * heads_held_by_several(workload.kv_heads()) * config.head_dim * inputs;
-  const int64_t row_biases = (config.attention_out_bias ? 1 : 0) + (config.mlp_bias ? 1 : 0);
-  const int64_t stream_vectors = workload.stream == Stream::tp ? 0 : 2 + row_biases;  // per block
-  const int64_t final_norm = workload.stream == Stream::tp ? 0 : config.hidden_size;
-  return config.num_hidden_layers * (kv + stream_vectors * config.hidden_size) + final_norm;
+  int64_t elements = 0;
+  for (const HeldParameter& parameter : held_parameters(workload, /*rank=*/0))
+    elements += parameter.synchronised;
+  return elements;
 }
 
 Collectives optimizer_communication(const Workload& workload, int rank) {

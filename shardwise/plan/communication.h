@@ -29,15 +29,16 @@ struct Passes {
 };
 
 Passes embedding_communication(const Workload& workload, int rank);
-/// One decoder block: two crossings in, two out.
+/// One decoder block: two crossings in, two out; under full recomputation its backward also crosses in twice
+/// and out once, as its forward did.
 Passes block_communication(const Workload& workload, int rank);
 /// Final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);
 /// A whole micro-batch: embedding, every block, head.
 Passes micro_batch_communication(const Workload& workload, int rank);
 
-/// Once per optimizer step: the gradients that are terms (norm weights and row biases under TP+SP, the KV
-/// heads where ranks hold any of them twice) in one all_reduce, and one element for the norm.
+/// Once per optimizer step: the gradients that are terms (parameters.h) in one all_reduce, and one element
+/// for the norm.
 Collectives optimizer_communication(const Workload& workload, int rank);
 
 /// Elements in that all_reduce.

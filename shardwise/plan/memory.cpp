@@ -1,5 +1,7 @@
 #include "shardwise/plan/memory.h"
 
+#include "shardwise/plan/parameters.h"
+
 namespace shardwise::plan {
 namespace {
 
@@ -8,22 +10,17 @@ int64_t column_input_rows(const Workload& workload, const Share& share) {
   return workload.gathered == Gathered::keep ? share.rows : share.stream_rows;
 }
 
-struct Parameters {
-  int64_t block, embedding, head, norm;
-};
+/// A norm keeps its input and one number per row, LayerNorm two.
+void append_norm(Entries& entries, const std::string& name, const Workload& workload, const Share& share) {
+  const int64_t statistic = share.stream_rows * workload.accumulator_bytes();
+  entries.push_back(
+      {name + " input", share.stream_rows * workload.config.hidden_size * workload.element_bytes});
+  entries.push_back({name + " rstd", statistic});
+  if (workload.config.norm == model::Norm::layer) entries.push_back({name + " mean", statistic});
+}
 
-Parameters parameters_of(const Workload& workload, int rank) {
-  const model::Config& config = workload.config;
-  const Share share = share_of(workload, rank);
-  const int64_t h = config.hidden_size;
-  const int64_t qkv = (share.heads + 2 * share.kv_heads) * config.head_dim;
-  const int64_t matrices = h * (qkv + share.heads * config.head_dim + 3 * share.ffn);
-  const int64_t attention_bias = (config.qkv_bias ? qkv : 0) + (config.attention_out_bias ? h : 0);
-  const int64_t mlp_bias = config.mlp_bias ? 2 * share.ffn + h : 0;
-  return {.block = matrices + attention_bias + mlp_bias + 2 * h,
-          .embedding = share.vocab * h,
-          .head = config.tie_word_embeddings ? 0 : share.vocab * h,
-          .norm = h};
+void append(Entries& entries, const Entries& more) {
+  entries.insert(entries.end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -40,46 +37,48 @@ int64_t total(const Entries& entries, Pool pool) {
   return bytes;
 }
 
-Entries saved_by_block(const Workload& workload, int rank) {
+Entries read_by_block(const Workload& workload, int rank) {
   const Share share = share_of(workload, rank);
-  const int64_t e = workload.element_bytes, accumulator = workload.accumulator_bytes();
-  const int64_t stream = share.stream_rows * workload.config.hidden_size * e;
+  const int64_t e = workload.element_bytes;
   const int64_t column_input = column_input_rows(workload, share) * workload.config.hidden_size * e;
-  const int64_t head = share.rows * workload.config.head_dim * e;
-  const int64_t ffn = share.rows * share.ffn * e;
-  return {
-      {"norm1 input", stream},
-      {"norm1 rstd", share.stream_rows * accumulator},
-      {"qkv input", column_input, workload.column_input_pool()},
-      {"q", share.heads * head},
-      {"k", share.kv_heads * head},
-      {"v", share.kv_heads * head},
-      {"attention output", share.heads * head},  // also the output projection's input
-      {"attention lse", share.heads * share.rows * accumulator},
-      {"norm2 input", stream},
-      {"norm2 rstd", share.stream_rows * accumulator},
-      {"gate_up input", column_input, workload.column_input_pool()},
-      {"gate and up", 2 * ffn},
-      {"down input", ffn},
-  };
+  const int64_t head = share.rows * workload.config.head_dim * e, ffn = share.rows * share.ffn * e;
+  Entries entries;
+  append_norm(entries, "norm1", workload, share);
+  append(entries, {{"qkv input", column_input, workload.column_input_pool()},
+                   {"q", share.heads * head},  // with q/k norm as they are before it
+                   {"k", share.kv_heads * head},
+                   {"v", share.kv_heads * head},
+                   {"attention output", share.heads * head},  // also the output projection's input
+                   {"attention lse", share.heads * share.rows * workload.accumulator_bytes()}});
+  append_norm(entries, "norm2", workload, share);
+  append(entries, {{"mlp input", column_input, workload.column_input_pool()},
+                   {workload.config.is_gated() ? "gate and up" : "up", workload.mlp_inputs() * ffn},
+                   {"down input", ffn}});
+  return entries;
+}
+
+Entries saved_by_block(const Workload& workload, int rank) {
+  Entries entries = read_by_block(workload, rank);
+  if (workload.recompute == Recompute::full) return {entries.front()};
+  if (workload.recompute == Recompute::selective) entries.pop_back();
+  return entries;
 }
 
 Entries saved_by_head(const Workload& workload, int rank) {
   const Share share = share_of(workload, rank);
   const int64_t row = workload.config.hidden_size * workload.element_bytes;
-  return {
-      {"norm input", share.stream_rows * row},
-      {"norm rstd", share.stream_rows * workload.accumulator_bytes()},
-      {"head input", column_input_rows(workload, share) * row, workload.column_input_pool()},
-      {"logits", share.rows * share.vocab * workload.element_bytes},
-      {"loss lse", share.rows * workload.accumulator_bytes()},
-  };
+  Entries entries;
+  append_norm(entries, "norm", workload, share);
+  append(entries, {{"head input", column_input_rows(workload, share) * row, workload.column_input_pool()},
+                   {"logits", share.rows * share.vocab * workload.element_bytes},
+                   {"loss lse", share.rows * workload.accumulator_bytes()}});
+  return entries;
 }
 
 int64_t parameters_held(const Workload& workload, int rank) {
-  const Parameters parameters = parameters_of(workload, rank);
-  return workload.config.num_hidden_layers * parameters.block + parameters.embedding + parameters.head +
-         parameters.norm;
+  int64_t elements = 0;
+  for (const HeldParameter& parameter : held_parameters(workload, rank)) elements += parameter.elements;
+  return elements;
 }
 
 Entries model_states(const Workload& workload, int rank) {

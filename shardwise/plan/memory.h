@@ -20,8 +20,13 @@ using Entries = std::vector<Entry>;
 int64_t total(const Entries& entries);
 int64_t total(const Entries& entries, Pool pool);
 
-/// What one decoder block keeps from forward to backward: its input, not its output (the next one's input).
-/// bf16 at t = 1: s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout keeps nothing, its masks are drawn again.
+/// What a decoder block's backward reads of its forward: the block's input, not its output (the next one's
+/// input). bf16 Llama at t = 1: s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout needs nothing, its masks are
+/// drawn again.
+Entries read_by_block(const Workload& workload, int rank);
+
+/// What of it is kept from forward to backward, as `workload.recompute` says: all; all but the down
+/// projection's input; the block's input alone.
 Entries saved_by_block(const Workload& workload, int rank);
 
 /// The same for the final norm, the head and the loss, the logits included. The embedding keeps nothing: ids

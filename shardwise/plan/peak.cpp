@@ -51,25 +51,23 @@ class Passing {
   int64_t h_;
 };
 
-/// What every block has saved, the last one only `in_last`, and what is alive besides.
-Moment in_backward(const std::string& name, const Entries& block, int64_t other_blocks,
+Entries both(Entries entries, const Entries& more) {
+  entries.insert(entries.end(), more.begin(), more.end());
+  return entries;
+}
+
+/// What every other block has saved, what is left of the last one, and what is alive besides.
+Moment in_backward(const std::string& name, const Entries& saved, int64_t other_blocks,
                    const Entries& in_last, const Entries& alive) {
   Moment moment{name, {}};
-  for (const Entry& entry : block)
+  for (const Entry& entry : saved)
     moment.entries.push_back({entry.name, other_blocks * entry.bytes, entry.pool});
-  for (const Entries& more : {in_last, alive}) {
-    moment.entries.insert(moment.entries.end(), more.begin(), more.end());
-  }
+  moment.entries = both(both(std::move(moment.entries), in_last), alive);
   return moment;
 }
 
 Entries without(Entries entries, std::initializer_list<const char*> freed) {
   std::erase_if(entries, [&](const Entry& entry) { return std::ranges::count(freed, entry.name) > 0; });
-  return entries;
-}
-
-Entries both(Entries entries, const Entries& more) {
-  entries.insert(entries.end(), more.begin(), more.end());
   return entries;
 }
 
@@ -94,27 +92,32 @@ std::vector<Moment> fullest_moments(const Workload& workload, int rank) {
   const Share share = share_of(workload, rank);
   const Passing passing(workload, rank);
   const int64_t layers = workload.config.num_hidden_layers, d = workload.config.head_dim;
-  const int64_t qkv = (share.heads + 2 * share.kv_heads) * d;
-  const Entries block = saved_by_block(workload, rank), head = saved_by_head(workload, rank);
-  const Entries in_swiglu = without(block, {"down input"});
-  const Entries in_gate_up = without(in_swiglu, {"gate and up"});
-  const Entries in_attention = without(in_gate_up, {"gate_up input", "norm2 input", "norm2 rstd"});
+  const int64_t qkv = (share.heads + 2 * share.kv_heads) * d, inner = workload.mlp_inputs() * share.ffn;
+  const Entries saved = saved_by_block(workload, rank), head = saved_by_head(workload, rank);
+  const Entries in_down = read_by_block(workload, rank);  // what was not kept has been made again
+  const Entries in_activation = without(in_down, {"down input"});
+  const Entries in_mlp = without(in_activation, {"gate and up", "up"});
+  const Entries in_attention = without(in_mlp, {"mlp input", "norm2 input", "norm2 rstd", "norm2 mean"});
   const Entries in_qkv = without(in_attention, {"q", "k", "v", "attention output", "attention lse"});
   const Entries stream = {{"stream's gradient", passing.stream()}};
+  // Recomputing in full, backward holds the gradient that it was called with until the block is done.
+  const Entries streams =
+      workload.recompute == Recompute::full ? both(stream, {{"block's gradient", passing.stream()}}) : stream;
   const auto backward_of = [&](const char* name, const Entries& in_last, const Entries& alive) {
-    return in_backward(name, block, layers - 1, in_last, alive);
+    return in_backward(name, saved, layers - 1, in_last, alive);
   };
   return {
       in_embedding(workload, passing),
-      backward_of("loss", both(block, head), {{"gradient of logits", passing.features(share.vocab)}}),
-      backward_of("head", both(block, without(head, {"logits", "loss lse"})), passing.column(share.vocab)),
-      backward_of("down", block, passing.row(share.ffn)),
-      backward_of("SwiGLU", in_swiglu,
-                  both(stream, {{"gradients of SwiGLU", passing.features(3 * share.ffn)}})),
-      backward_of("gate and up", in_gate_up, both(stream, passing.column(2 * share.ffn))),
+      backward_of("loss", both(saved, head), {{"gradient of logits", passing.features(share.vocab)}}),
+      backward_of("head", both(saved, without(head, {"logits", "loss lse"})), passing.column(share.vocab)),
+      backward_of("down", in_down, passing.row(share.ffn)),
+      backward_of("activation", in_activation,
+                  both(stream, {{"gradients of the activation", passing.features(inner + share.ffn)}})),
+      backward_of("mlp", in_mlp, both(stream, passing.column(inner))),
       backward_of("attention", in_attention,
-                  both(stream, {{"gradients of attention", passing.features(share.heads * d + 2 * qkv)}})),
-      backward_of("qkv", in_qkv, both(stream, passing.column(qkv))),
+                  both(streams, {{"gradients of attention",
+                                  passing.features(share.heads * d + 2 * qkv)}})),
+      backward_of("qkv", in_qkv, both(streams, passing.column(qkv))),
       in_optimizer(workload),
   };
 }

@@ -5,10 +5,13 @@
 #pragma once
 #include <cstdint>
 
+#include "shardwise/base/recompute.h"
 #include "shardwise/base/split.h"
 #include "shardwise/model/config.h"
 
 namespace shardwise::plan {
+
+using base::Recompute;
 
 /// The residual stream: whole on every rank (TP), or cut along the sequence (TP+SP).
 enum class Stream { tp, tp_sp };
@@ -29,6 +32,8 @@ struct Workload {
   int64_t batch_size = 0;     // sequences of one micro-batch
   int64_t element_bytes = 4;  // of weights and activations: 8, 4 or 2
   Gathered gathered = Gathered::in_place;
+  Recompute recompute = Recompute::none;
+  bool smooths_labels = false;  // one more number per token in the loss
   /// Per element of the two 16-bit factors of a weight gradient while they are multiplied: 4 widened to fp32,
   /// 2 packed for a processor that multiplies bf16 (kernels/bf16_product.h). Wider models copy nothing.
   int64_t factor_bytes = 4;
@@ -42,6 +47,9 @@ struct Workload {
   /// Errors: c10::ValueError when a size is not positive, tp is above the query heads, or element_bytes is
   /// none of the three. The config is taken as valid.
   void validate() const;
+
+  /// Columns of the MLP's first product for each of its second's: gate and up, or up alone.
+  int64_t mlp_inputs() const { return config.is_gated() ? 2 : 1; }
 
   base::Split heads() const;
   base::Split kv_heads() const;

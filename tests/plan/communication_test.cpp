@@ -58,6 +58,23 @@ TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
   EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::in_place)), 35 * gib);
 }
 
+/// The forward's two crossings in and the first one out happen again, the sum that ends it does not: three
+/// units more, where gathered inputs are kept eleven, as the kept ones live for one block only.
+TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
+  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  const int64_t unit = kStream * 7 / 8;
+  const auto sent = [&] { return block_communication(workload, 0).both().total(); };
+  EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
+  workload.recompute = Recompute::selective;
+  EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
+  workload.recompute = Recompute::full;
+  EXPECT_EQ(sent(), (Traffic{13, 13 * unit}));
+  workload.gathered = Gathered::keep;
+  EXPECT_EQ(sent(), (Traffic{11, 11 * unit}));
+  workload.stream = Stream::tp;  // an all_reduce is two units
+  EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
+}
+
 TEST(PlanCommunication, UnevenShardsSendWhatTheyHold) {
   Workload workload = llama_3_8b(4, Stream::tp_sp);
   workload.sequence_length = 6;  // 2, 2, 1, 1 positions
@@ -79,6 +96,12 @@ TEST(PlanCommunication, LossSendsThreeNumbersPerToken) {
   const Passes head = head_communication(llama_3_8b(8, Stream::tp), 0);
   EXPECT_EQ(head.forward.all_reduce, (Traffic{2, 2 * 3 * 8192 * 4 * 7 / 8}));
   EXPECT_EQ(head.backward.all_reduce, (Traffic{1, 2 * kStream * 7 / 8}));
+}
+
+TEST(PlanCommunication, SmoothedLabelsSendAFourth) {
+  Workload workload = llama_3_8b(8, Stream::tp);
+  workload.smooths_labels = true;
+  EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, 2 * 4 * 8192 * 4 * 7 / 8}));
 }
 
 // Three tokens over two ranks: the even slices of 3 and 6 numbers are 2, 1 and 3, 3.
@@ -111,6 +134,21 @@ TEST(PlanCommunication, RowBiasesAreSummedLikeNormWeights) {
   Workload workload = llama_3_8b(2, Stream::tp_sp);
   workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
   EXPECT_EQ(synchronised_elements(workload), (4 * 32 + 1) * 4096);
+}
+
+// GPT-2: two norms of weight and bias and two row biases a layer, the last norm, 1024 learned positions.
+TEST(PlanCommunication, LearnedPositionsAreSummedWhereRanksSeeOtherRows) {
+  Workload workload = llama_3_8b(2, Stream::tp_sp);
+  workload.config = model::preset("gpt2");
+  EXPECT_EQ(synchronised_elements(workload), (12 * 6 + 2 + 1024) * 768);
+  workload.stream = Stream::tp;
+  EXPECT_EQ(synchronised_elements(workload), 0);
+}
+
+TEST(PlanCommunication, QkNormWeightsAreTermsOnEveryStream) {
+  Workload workload = llama_3_8b(2, Stream::tp);
+  workload.config.qk_norm = true;
+  EXPECT_EQ(synchronised_elements(workload), 32 * 2 * 128);
 }
 
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {

@@ -63,6 +63,28 @@ TEST(PlanMemory, KeptGatheredInputsAreWhole) {
   EXPECT_EQ(total(saved_by_block(workload, 0)), shard);
 }
 
+/// Selective drops 2f of bf16's bytes per token, full keeps the input: 2h, cut under TP+SP.
+TEST(PlanMemory, RecomputationKeepsLess) {
+  const int64_t tokens = 128 * 3, h = 4096, f = 14336;
+  Workload workload = llama("llama-3-8b", 8);
+  const int64_t none = total(saved_by_block(workload, 0));
+  workload.recompute = Recompute::selective;
+  EXPECT_EQ(none - total(saved_by_block(workload, 0)), tokens * 2 * f / 8);
+  workload.recompute = Recompute::full;
+  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h / 8);
+  EXPECT_EQ(total(read_by_block(workload, 0)), none);
+  workload.gathered = Gathered::keep;  // within the one block that runs again
+  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h / 8);
+  workload.stream = Stream::tp;
+  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h);
+}
+
+/// LayerNorm keeps a mean besides, the GeLU MLP one product of width f instead of two.
+TEST(PlanMemory, Gpt2BlockSavesItsOwnFormula) {
+  const int64_t tokens = 128 * 3, h = 768, a = 12, f = 4 * h;
+  EXPECT_EQ(total(saved_by_block(llama("gpt2"), 0)), tokens * (2 * (4 * h + 4 * h + 2 * f) + 4 * a + 16));
+}
+
 TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {
   const auto at_8 = by_name(saved_by_block(llama("llama-3-8b", 8), 0));
   const auto at_32 = by_name(saved_by_block(llama("llama-3-8b", 32), 0));
@@ -120,6 +142,13 @@ TEST(PlanMemory, BiasesAreCounted) {
   workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
   const int64_t qkv = (3 + 2 + 2) * 5, gate_up = 2 * 50, into_stream = 2 * 30;
   EXPECT_EQ(parameters_held(workload, 1) - without, 6 * (qkv + gate_up + into_stream));
+}
+
+TEST(PlanMemory, EveryFamilyHoldsItsParameters) {
+  for (const std::string& name : model::preset_names()) {
+    const Workload workload = llama(name);
+    EXPECT_EQ(parameters_held(workload, 0), model::parameter_count(workload.config)) << name;
+  }
 }
 
 TEST(PlanMemory, StatesTake16BytesPerParameterInFp32And18InBf16) {

@@ -30,7 +30,13 @@ struct Case {
   Stream stream;
   int64_t element_bytes;
   int64_t sequence_length, batch_size;
+  Recompute recompute = Recompute::none;
+  const char* dropout = "0";
 };
+
+const char* flag_of(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : recompute == Recompute::full ? "full" : "selective";
+}
 
 class PlanPeak : public ::testing::TestWithParam<Case> {};
 
@@ -45,12 +51,14 @@ TEST_P(PlanPeak, IsWhatEveryRankHeldAtMost) {
   workload.element_bytes = c.element_bytes;
   workload.sequence_length = c.sequence_length;
   workload.batch_size = c.batch_size;
+  workload.recompute = c.recompute;
   workload.factor_bytes = kernels::has_bf16_products() ? 2 : 4;
   const std::string output = output_of(
       std::string("train --preset tiny --steps 2 --json --text " SHARDWISE_SOURCE_DIR "/shardwise") +
       " --tp " + std::to_string(c.tp) + (c.stream == Stream::tp ? " --no-sequence-parallel" : "") +
       " --dtype " + (c.element_bytes == 2 ? "bf16" : "fp32") + " --seq-len " +
-      std::to_string(c.sequence_length) + " --batch-size " + std::to_string(c.batch_size));
+      std::to_string(c.sequence_length) + " --batch-size " + std::to_string(c.batch_size) + " --recompute " +
+      flag_of(c.recompute) + " --dropout " + c.dropout);
   const auto ranks = nlohmann::json::parse(output)["ranks"];
   ASSERT_EQ(ranks.size(), static_cast<size_t>(c.tp));
   for (int rank = 0; rank < c.tp; ++rank) {
@@ -59,12 +67,15 @@ TEST_P(PlanPeak, IsWhatEveryRankHeldAtMost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, PlanPeak,
-                         ::testing::Values(Case{"One", 1, Stream::tp, 4, 128, 4},
-                                           Case{"Tp", 2, Stream::tp, 4, 128, 4},
-                                           Case{"TpSp", 2, Stream::tp_sp, 4, 128, 4},
-                                           Case{"TpSpUnevenBf16", 3, Stream::tp_sp, 2, 101, 5}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Runs, PlanPeak,
+    ::testing::Values(Case{"One", 1, Stream::tp, 4, 128, 4}, Case{"Tp", 2, Stream::tp, 4, 128, 4},
+                      Case{"TpSp", 2, Stream::tp_sp, 4, 128, 4},
+                      Case{"TpSpUnevenBf16", 3, Stream::tp_sp, 2, 101, 5},
+                      Case{"TpSpSelective", 2, Stream::tp_sp, 4, 128, 4, Recompute::selective},
+                      Case{"TpFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1"},
+                      Case{"TpSpFullUnevenBf16", 3, Stream::tp_sp, 2, 101, 5, Recompute::full}),
+    [](const auto& info) { return info.param.name; });
 
 /// Shards of every column-parallel input, and one term of [s, b, h] at a time.
 TEST(PlanPeakFormulas, SharedMemoryHoldsColumnInputsAndOneTerm) {
@@ -111,7 +122,7 @@ TEST(PlanPeakFormulas, NamesTheFullestMoment) {
   workload.batch_size = 1;
   EXPECT_EQ(training_peak(workload, 0).own.name, "loss");
   workload.config.vocab_size = 256;
-  EXPECT_EQ(training_peak(workload, 0).own.name, "SwiGLU");
+  EXPECT_EQ(training_peak(workload, 0).own.name, "activation");
 }
 
 }  // namespace

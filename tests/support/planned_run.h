@@ -10,6 +10,7 @@ namespace shardwise::plan {
 
 /// How a workload runs: its element type, and whether dropout is on.
 struct PlannedRun {
+  std::string kind;  // of model, in words
   Workload workload;
   double dropout = 0;
 
@@ -19,8 +20,9 @@ struct PlannedRun {
   std::string name() const;
 };
 
-/// TP, TP+SP × in place, kept, gathered again × MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads × fp32
-/// with dropout, bf16, fp64 with a sequence shorter than the ranks. Sequence, ffn and vocabulary are primes.
+/// TP, TP+SP × in place, kept, gathered again × no, selective and full recomputation × MHA, GQA, q/k norm,
+/// MQA, 6 query and 3 KV heads, a GPT-2 × fp32 with dropout and smoothed labels, bf16, fp64 with a sequence
+/// shorter than the ranks. Sequence, ffn and vocabulary are primes.
 std::vector<PlannedRun> runs(int ranks);
 
 /// The model of a run, with weights drawn and gradients zeroed.
