@@ -1,0 +1,150 @@
+// Recomputation changes memory and communication, never a bit: a training step in every mode, over streams,
+// paths, dtypes and ranks.
+#include "shardwise/base/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/cases.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+namespace {
+
+using base::Recompute;
+
+struct Kind {
+  const char* name;
+  void (*set)(model::Config&);
+};
+
+const Kind kKinds[] = {
+    {"gated",
+     [](model::Config& config) {
+       config.num_key_value_heads = 3;  // on two ranks one KV head is held twice
+       config.qkv_bias = true;
+     }},
+    {"q/k norm", [](model::Config& config) { config.qk_norm = true; }},
+    {"GPT-2",
+     [](model::Config& config) {
+       config.norm = model::Norm::layer;
+       config.activation = model::Activation::gelu_tanh;
+       config.positions = model::Positions::learned;
+       config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
+     }},
+};
+
+model::Config config_of(const Kind& kind) {
+  model::Config config;
+  config.vocab_size = 17;
+  config.hidden_size = 10;
+  config.intermediate_size = 13;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = config.num_key_value_heads = 6;
+  config.head_dim = 6;
+  config.max_position_embeddings = 16;
+  kind.set(config);
+  return config;
+}
+
+struct Run {
+  model::Config config;
+  at::ScalarType dtype;
+  Stream stream;
+  Path path;
+  int64_t sequence;
+  double dropout;
+  bool (*is_frozen)(const std::string& parameter);
+};
+
+bool nothing(const std::string&) {
+  return false;
+}
+/// The first block's input then needs no gradient.
+bool embeddings(const std::string& name) {
+  return name.find("embed") != std::string::npos;
+}
+/// Two blocks of which nothing is trained, one above and one below the only one that is.
+bool all_but_block_1(const std::string& name) {
+  return name.find("layers.1.") == std::string::npos;
+}
+
+/// The loss, and every gradient that this rank holds.
+std::vector<at::Tensor> results(const Run& run, Recompute recompute, const comm::Group& group) {
+  model::DecoderWeights weights(run.config, group, run.dtype);
+  for (const nn::Role& role : weights.roles()) {
+    if (run.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
+  }
+  weights.initialise_(1);
+  zero_gradients_(weights);
+  const Batch batch = random_batch(run.config, run.sequence, /*batch=*/2, 1);
+  nn::Step step = make_step(group, run.path, run.sequence, kernels::RandomKey::of(1), run.dropout);
+  step.recompute = recompute;
+  step.attention_dropout = run.dropout;
+  const auto loss = [&](const auto& model) {
+    return model.loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  };
+  const at::Tensor value = run.stream == Stream::tp
+                               ? loss(model::Decoder<nn::Invariant>(weights))
+                               : loss(model::Decoder<nn::Sharded<nn::kSequence>>(weights));
+  std::vector<at::Tensor> results = {value.detach()};
+  value.backward();
+  for (const nn::Role& role : weights.roles()) {
+    if (!role.parameter->is_frozen()) results.push_back(role.parameter->main_grad);
+  }
+  return results;
+}
+
+void expect_same_bits(const Run& run, const comm::Group& group) {
+  const auto expected = results(run, Recompute::none, group);
+  for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+    const auto actual = results(run, recompute, group);
+    ASSERT_EQ(actual.size(), expected.size());
+    double gradients = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_TRUE(same_bits(actual[i], expected[i]))
+          << "mode " << static_cast<int>(recompute) << ", result " << i;
+      if (i > 0) gradients += actual[i].abs().sum().item<double>();
+    }
+    EXPECT_TRUE(std::isfinite(gradients) && gradients > 0);  // else nothing was compared
+  }
+}
+
+class RecomputedStep : public ::testing::TestWithParam<int> {};
+
+TEST_P(RecomputedStep, HasTheSameBitsInEveryMode) {
+  on_ranks(GetParam(), [](const comm::Group& group) {
+    for (const Kind& kind : kKinds) {
+      for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
+        for (const Path path : {Path::symmetric, Path::keep, Path::again}) {
+          for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+            for (const int64_t sequence : {7, 2}) {  // 2: empty shards from three ranks on
+              SCOPED_TRACE(std::string(kind.name) + ", " + c10::toString(dtype));
+              expect_same_bits({config_of(kind), dtype, stream, path, sequence, 0.1, nothing}, group);
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_P(RecomputedStep, HasTheSameBitsWhereParametersAreFrozen) {
+  on_ranks(GetParam(), [](const comm::Group& group) {
+    for (const Kind& kind : kKinds) {
+      for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
+        for (const auto is_frozen : {embeddings, all_but_block_1}) {
+          SCOPED_TRACE(kind.name);
+          expect_same_bits({config_of(kind), at::kFloat, stream, Path::symmetric, 7, 0.1, is_frozen}, group);
+        }
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RecomputedStep, ::testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace shardwise::testing
