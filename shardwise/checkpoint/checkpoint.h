@@ -11,6 +11,8 @@
 // `latest` flips by rename. A crash at any moment leaves the last good one.
 #pragma once
 #include <filesystem>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "shardwise/model/decoder.h"
@@ -36,9 +38,9 @@ struct TrainState {
 std::filesystem::path resolve(const std::filesystem::path& path);
 
 /// All that can be wrong with the files' headers, before any rank starts: missing, extra-shaped or mis-typed
-/// tensors for this config; with `needs_state`, the optimizer's too. Errors: c10::ValueError naming file and
-/// tensor.
-void check(const std::filesystem::path& folder, bool needs_state);
+/// tensors for this config; with `needs_state`, the optimizer's too, but for the `frozen` tensors. Errors:
+/// c10::ValueError naming file and tensor.
+void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen = {});
 
 /// Reads this rank's slices, converting fp32, bf16 and fp16 to the parameters' dtype.
 /// Errors: c10::ValueError naming the tensor and the rule.

@@ -45,10 +45,11 @@ void check_weights(const std::filesystem::path& folder, const model::Config& con
 
 /// Masters are there for all weights or for none, which reads as the model's dtype.
 void check_state(const std::filesystem::path& folder, const model::Config& config,
-                 const std::vector<model::WholeTensor>& expected) {
+                 const std::vector<model::WholeTensor>& expected, const std::set<std::string>& frozen) {
   const io::SafetensorsFile file = open_state(folder);
   const bool has_masters = config.dtype != "float32";
   for (const model::WholeTensor& weight : expected) {
+    if (frozen.contains(weight.name)) continue;
     if (has_masters) find_state(file, weight.name + kMaster, weight.shape);
     find_state(file, weight.name + kExpAvg, weight.shape);
     find_state(file, weight.name + kExpAvgSq, weight.shape);
@@ -69,11 +70,11 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 
 }  // namespace
 
-void check(const std::filesystem::path& folder, bool needs_state) {
+void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen) {
   const model::Config config = model::load_config(folder);
   const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
   check_weights(folder, config, expected);
-  if (needs_state) check_state(folder, config, expected);
+  if (needs_state) check_state(folder, config, expected, frozen);
 }
 
 void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {

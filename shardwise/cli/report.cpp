@@ -42,24 +42,31 @@ double megabytes(int64_t bytes) {
 constexpr const char* kTableHead =
     "\nrank  peak memory   by formula  sent per step   by formula  copied per step  communicating";
 
+std::string megabytes(std::optional<int64_t> bytes, int digits) {
+  return bytes ? fmt::format("{:.{}f} MB", megabytes(*bytes), digits) : "-";
+}
+
 std::string table_row(size_t rank, const RankReport& of_rank, double step_ms) {
-  const train::Usage& usage = of_rank.measured;
-  return fmt::format(
-      "\n{:>4}{:>10.2f} MB{:>10.2f} MB{:>12.3f} MB{:>10.3f} MB{:>14.3f} MB{:>10.1f} of {:.1f} ms", rank,
-      megabytes(usage.peak_memory_bytes), megabytes(of_rank.expected_peak_memory_bytes),
-      megabytes(usage.comm_bytes), megabytes(of_rank.expected_comm_bytes), megabytes(usage.copied_bytes),
-      static_cast<double>(usage.comm_ns) / 1e6, step_ms);
+  const auto& [usage, expected] = of_rank;
+  std::optional<int64_t> expected_peak, expected_sent;
+  if (expected) expected_sent = expected->comm_bytes, expected_peak = expected->peak_memory_bytes;
+  return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
+                     megabytes(usage.peak_memory_bytes, 2), megabytes(expected_peak, 2),
+                     megabytes(usage.comm_bytes, 3), megabytes(expected_sent, 3),
+                     megabytes(usage.copied_bytes, 3), static_cast<double>(usage.comm_ns) / 1e6, step_ms);
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
-  const train::Usage& usage = of_rank.measured;
-  return {{"rank", rank},
-          {"peak_memory_bytes", usage.peak_memory_bytes},
-          {"expected_peak_memory_bytes", of_rank.expected_peak_memory_bytes},
-          {"comm_bytes", usage.comm_bytes},
-          {"expected_comm_bytes", of_rank.expected_comm_bytes},
-          {"copied_bytes", usage.copied_bytes},
-          {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
+  const auto& [usage, expected] = of_rank;
+  nlohmann::ordered_json json{{"rank", rank},
+                              {"peak_memory_bytes", usage.peak_memory_bytes},
+                              {"comm_bytes", usage.comm_bytes},
+                              {"copied_bytes", usage.copied_bytes},
+                              {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
+  if (!expected) return json;
+  json["expected_peak_memory_bytes"] = expected->peak_memory_bytes;
+  json["expected_comm_bytes"] = expected->comm_bytes;
+  return json;
 }
 
 }  // namespace
@@ -79,9 +86,10 @@ TrainReport make_report(const train::Job& job, Summary summary) {
   const plan::Workload workload = workload_of(job);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
-    report.ranks.push_back({report.summary.last.usage[rank],
-                            step_bytes(workload, job.options().grad_accum, rank),
-                            plan::training_peak(workload, rank).bytes()});
+    report.ranks.push_back({report.summary.last.usage[rank], std::nullopt});
+    if (!job.frozen().parameters.empty()) continue;
+    report.ranks.back().expected = {step_bytes(workload, job.options().grad_accum, rank),
+                                    plan::training_peak(workload, rank).bytes()};
   }
   return report;
 }

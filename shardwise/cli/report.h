@@ -1,5 +1,6 @@
 // What a training run has come to, beside what the formulas of plan/ say it should cost.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,11 +8,14 @@
 
 namespace shardwise::cli {
 
-/// One rank's last step: measured, and by formula.
+/// One rank's last step: measured, and by formula. The formulas are those of a model whose every parameter is
+/// trained: a run that freezes some has none.
 struct RankReport {
+  struct Expected {
+    int64_t comm_bytes, peak_memory_bytes;
+  };
   train::Usage measured;
-  int64_t expected_comm_bytes = 0;
-  int64_t expected_peak_memory_bytes = 0;
+  std::optional<Expected> expected;
 };
 
 struct TrainReport {

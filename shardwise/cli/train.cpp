@@ -38,6 +38,10 @@ void add_model_flags(Flags& flags, Options& o) {
               "config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2, as Hugging Face writes it");
   flags.value("--init DIR", o.init, "begin with the weights of this Hugging Face folder, at step 0");
   flags.value("--dtype NAME", o.dtype, "fp32, or bf16 with fp32 master weights and gradients [fp32]");
+  flags.values(
+      "--freeze GLOB", o.freeze,
+      "leave tensors of these Hugging Face names as they are, such as 'model.layers.0.*'; no gradient, "
+      "no optimizer state");
   flags.value("--dropout X", o.dropout, "probability on residuals and embedding [0]");
 }
 

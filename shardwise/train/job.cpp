@@ -21,11 +21,18 @@ Options validated(const Options& options) {
   return options;
 }
 
-std::optional<path> resolved(const std::optional<std::string>& folder, bool needs_state) {
+std::optional<path> resolved(const std::optional<std::string>& folder) {
   if (!folder) return std::nullopt;
   const path found = checkpoint::resolve(*folder);
-  checkpoint::check(found, needs_state);
+  checkpoint::check(found, /*needs_state=*/false);
   return found;
+}
+
+/// What is trained goes on with its state; what is frozen has none.
+int64_t checked_progress(const std::optional<path>& resumed, const Frozen& frozen) {
+  if (!resumed) return 0;
+  checkpoint::check(*resumed, /*needs_state=*/true, frozen.tensors);
+  return checkpoint::read_progress(checkpoint::open_state(*resumed), checkpoint::kStep);
 }
 
 std::string dtype_name(const std::string& flag) {
@@ -73,10 +80,6 @@ void check_fits(const Options& options, const Config& config) {
   TORCH_CHECK_VALUE(options.seq_len <= config.max_position_embeddings,
                     "train: --seq-len must be at most max_position_embeddings, ",
                     config.max_position_embeddings, "; got ", options.seq_len);
-}
-
-int64_t steps_done(const std::optional<path>& resumed) {
-  return resumed ? checkpoint::read_progress(checkpoint::open_state(*resumed), checkpoint::kStep) : 0;
 }
 
 void check_horizon(const Options& options, int64_t first_step) {
@@ -142,10 +145,11 @@ text::WindowOptions window_options(const Options& options) {
 
 Job::Job(const Options& options)
     : options_(validated(options)),
-      resumed_(resolved(options.resume, /*needs_state=*/true)),
-      initial_(resolved(options.init, /*needs_state=*/false)),
+      resumed_(resolved(options.resume)),
+      initial_(resolved(options.init)),
       config_(choose_config(options, resumed_, initial_)),
-      first_step_(steps_done(resumed_)),
+      frozen_(frozen_by(options_.freeze, config_)),
+      first_step_(checked_progress(resumed_, frozen_)),
       corpus_(options.text),
       windows_(corpus_, window_options(options)) {
   check_fits(options_, config_);

@@ -7,6 +7,7 @@
 
 #include "shardwise/model/config.h"
 #include "shardwise/text/windows.h"
+#include "shardwise/train/freeze.h"
 #include "shardwise/train/options.h"
 
 namespace shardwise::train {
@@ -25,6 +26,8 @@ class Job {
   /// The step-N folder to continue from, or the folder whose weights to begin with.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
+  /// What is not trained.
+  const Frozen& frozen() const { return frozen_; }
   /// Optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
 
@@ -32,6 +35,7 @@ class Job {
   Options options_;
   std::optional<std::filesystem::path> resumed_, initial_;
   model::Config config_;
+  Frozen frozen_;
   int64_t first_step_;
   text::Corpus corpus_;
   text::Windows windows_;

@@ -21,6 +21,7 @@ struct Options {
   std::optional<std::string> model_config;
   std::optional<std::string> dtype;  // fp32 or bf16; none: the resumed checkpoint's, else fp32
   double dropout = 0;
+  std::vector<std::string> freeze;  // globs over the names of tensors that are left as they are
 
   // Steps.
   int64_t seq_len = 256;

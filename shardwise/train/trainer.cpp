@@ -39,6 +39,9 @@ Usage usage_since(const comm::Counters& before, const comm::Group& group) {
 std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
   auto weights =
       std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
+  for (const nn::Role& role : weights->roles()) {
+    if (job.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  }
   const auto& folder = job.resumed() ? job.resumed() : job.initial();
   if (folder) {
     checkpoint::load_weights(*folder, *weights);

@@ -1,6 +1,7 @@
 // The real program, run to its end: what it writes, and how it gets its ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -96,6 +97,26 @@ TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
       }
     }
   }
+}
+
+// The formulas are those of a model that is trained as a whole.
+TEST_F(TrainProgram, FreezesByNameAndThenStatesNoFormulas) {
+  Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", "*norm*", "--json"}), kOneThread);
+  expect_success(program);
+  for (const json& rank : json::parse(program.output())["ranks"]) {
+    EXPECT_GT(rank["comm_bytes"], 0);
+    EXPECT_FALSE(rank.contains("expected_comm_bytes"));
+    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
+  }
+}
+
+TEST_F(TrainProgram, RefusesToFreezeWhatIsNotThere) {
+  Program program(argv({"--tp", "2", "--freeze", "transformer.*"}), kOneThread);
+  const int status = program.wait(60);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+  const std::string errors = program.errors();
+  EXPECT_PRED2(contains, errors, "--freeze must match tensors of the model");
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
 }
 
 TEST_F(TrainProgram, FlagsOverrideTheFileAndAllNamesOfTpAreOne) {
