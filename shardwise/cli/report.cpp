@@ -25,6 +25,8 @@ plan::Workload workload_of(const train::Job& job) {
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
           .gathered = plan::Gathered::in_place,
+          .recompute = train::recompute_of(o.recompute),
+          .smooths_labels = o.label_smoothing > 0,
           .factor_bytes = kernels::has_bf16_products() ? 2 : 4};
 }
 

@@ -43,6 +43,9 @@ void add_model_flags(Flags& flags, Options& o) {
       "leave tensors of these Hugging Face names as they are, such as 'model.layers.0.*'; no gradient, "
       "no optimizer state");
   flags.value("--dropout X", o.dropout, "probability on residuals and embedding [0]");
+  flags.value("--label-smoothing X", o.label_smoothing,
+              "share of the target that all tokens of the vocabulary share [0]");
+  flags.value("--z-loss X", o.z_loss, "coefficient of the squared log-sum-exp, added to the loss [0]");
 }
 
 void add_step_flags(Flags& flags, Options& o) {
@@ -73,6 +76,8 @@ void add_rank_flags(Flags& flags, Options& o) {
               "tensor-parallel ranks, started by this program [1]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "cut activations between the layers along the sequence, or not [on]");
+  flags.value("--recompute MODE", o.recompute,
+              "none; selective: the MLP's activation again in backward; full: every block again [none]");
   flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");
 }
 

@@ -34,6 +34,8 @@ void check_model(const Options& o) {
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
                     "train: --dtype must be fp32 or bf16; got ", *o.dtype);
   in_unit_interval("--dropout", o.dropout);
+  in_unit_interval("--label-smoothing", o.label_smoothing);
+  not_negative("--z-loss", o.z_loss);
 }
 
 void check_steps(const Options& o) {
@@ -42,6 +44,7 @@ void check_steps(const Options& o) {
   at_least("--grad-accum", o.grad_accum, 1);
   at_least("--steps", o.steps, 1);
   at_least("--tp", o.tp, 1);
+  recompute_of(o.recompute);
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);
   TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",
@@ -80,6 +83,14 @@ void check_results(const Options& o) {
 
 int64_t Options::warmup_steps() const {
   return warmup.value_or(std::min<int64_t>(100, steps / 10));
+}
+
+base::Recompute recompute_of(const std::string& mode) {
+  TORCH_CHECK_VALUE(mode == "none" || mode == "selective" || mode == "full",
+                    "train: --recompute must be none, selective or full; got ", mode);
+  return mode == "none"   ? base::Recompute::none
+         : mode == "full" ? base::Recompute::full
+                          : base::Recompute::selective;
 }
 
 void validate(const Options& options) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/recompute.h"
+
 namespace shardwise::train {
 
 struct Options {
@@ -21,6 +23,8 @@ struct Options {
   std::optional<std::string> model_config;
   std::optional<std::string> dtype;  // fp32 or bf16; none: the resumed checkpoint's, else fp32
   double dropout = 0;
+  double label_smoothing = 0;
+  double z_loss = 0;                // coefficient
   std::vector<std::string> freeze;  // globs over the names of tensors that are left as they are
 
   // Steps.
@@ -44,7 +48,8 @@ struct Options {
   // Ranks.
   int64_t tp = 1;
   bool sequence_parallel = true;
-  bool verify = false;  // compare over the ranks what should be equal
+  std::string recompute = "none";  // or selective, or full
+  bool verify = false;             // compare over the ranks what should be equal
 
   // Results.
   int64_t eval_every = 0;    // 0: only after the last step
@@ -61,6 +66,9 @@ struct Options {
   /// The last step that this run does.
   int64_t last_step() const { return stop_after.value_or(steps); }
 };
+
+/// Errors: c10::ValueError for another word than none, selective and full.
+base::Recompute recompute_of(const std::string& mode);
 
 /// Errors: c10::ValueError naming the first flag that is out of range, or at odds with another.
 void validate(const Options& options);

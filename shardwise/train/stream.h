@@ -9,7 +9,7 @@ namespace shardwise::train {
 /// A model assembled over one residual stream: its loss, and what its parameters' gradients are.
 struct StreamedModel {
   std::function<nn::Placed<nn::Invariant>(const at::Tensor& ids, const at::Tensor& labels,
-                                          double valid_tokens, const nn::Step& step)>
+                                          const nn::LossOptions& options, const nn::Step& step)>
       loss;
   parallel::ParamSpecs specs;
 };
@@ -18,8 +18,8 @@ struct StreamedModel {
 template <nn::ResidualStream Stream>
 StreamedModel assemble_over(const model::DecoderWeights& weights) {
   const model::Decoder<Stream> model(weights);
-  return {[model](const at::Tensor& ids, const at::Tensor& labels, double valid_tokens,
-                  const nn::Step& step) { return model.loss(ids, labels, valid_tokens, step); },
+  return {[model](const at::Tensor& ids, const at::Tensor& labels, const nn::LossOptions& options,
+                  const nn::Step& step) { return model.loss(ids, labels, options, step); },
           weights.specs<Stream>()};
 }
 

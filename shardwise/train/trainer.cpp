@@ -99,7 +99,11 @@ double Trainer::micro_batch(int64_t index) {
   nn::Step step(group_, o.seq_len, key);
   step.dropout = o.dropout;
   step.verify = o.verify ? parallel::Verify::on : parallel::Verify::off;
-  const auto loss = model_.loss(batch.ids, batch.labels, static_cast<double>(tokens_per_step()), step);
+  step.recompute = recompute_of(o.recompute);
+  nn::LossOptions options(static_cast<double>(tokens_per_step()));
+  options.label_smoothing = o.label_smoothing;
+  options.z_loss = o.z_loss;
+  const auto loss = model_.loss(batch.ids, batch.labels, options, step);
   loss.local().backward();
   sequences_ += o.batch_size;
   return loss.local().item<double>();
