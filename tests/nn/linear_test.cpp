@@ -212,6 +212,54 @@ TEST(RowParallelLinear, TakesAWholeInputOfTheSameWork) {
   });
 }
 
+struct Used {
+  comm::Counters forward, backward;
+};
+
+Used used(const Group& group, const std::function<Tensor()>& act) {
+  const comm::Counters before = group.counters();
+  const Tensor y = act();
+  const comm::Counters between = group.counters();
+  y.backward(y.detach());
+  return {between - before, group.counters() - between};
+}
+
+void expect(const comm::Counters& counters, comm::Op op, int64_t bytes) {
+  EXPECT_EQ(counters[op].calls, bytes > 0);
+  EXPECT_EQ(counters[op].bytes, bytes);
+}
+
+// docs/algorithms.md §3, besides the crossing of the stream itself, an all_reduce.
+TEST(LinearLayers, OfWholeValuesCommunicateAsTheDocumentSays) {
+  testing::on_ranks(3, [](const Group& group) {
+    const ColumnParallelLinear up = column(group);
+    const RowParallelLinear down = row(group);
+    const Step step(group, kSequenceLength);
+    const int64_t row_bytes = kSequenceLength * kBatch * 8, others = group.size() - 1;
+    const auto own = [&](const ParameterPtr& weight) {
+      return weight->rule.segments[0].range(group.rank()).size() * row_bytes;
+    };
+    const auto x = [&] { return whole_x().requires_grad_(); };
+    const Used same =
+        used(group, [&] { return up.gathered<Invariant>(Placed<Invariant>(x()), step).local(); });
+    expect(same.forward, comm::Op::all_gather, own(up.weight()) * others);
+    EXPECT_EQ(same.backward.total().calls, 1) << "f alone";
+    const Used different =
+        used(group, [&] { return up.gathered<Replicated>(Placed<Invariant>(x()), step).local(); });
+    expect(different.forward, comm::Op::all_gather, own(up.weight()) * others);
+    expect(different.backward, comm::Op::reduce_scatter, kOut * row_bytes - own(up.weight()));
+    EXPECT_EQ(different.backward.total().calls, 2);
+
+    const Used whole = used(group, [&] { return down.to<Invariant>(Placed<Invariant>(x()), step).local(); });
+    EXPECT_EQ(whole.forward.total().calls, 1) << "f* alone";
+    expect(whole.backward, comm::Op::all_gather, own(down.weight()) * others);
+    EXPECT_EQ(whole.backward.total().calls, 1);
+    const Used terms = used(group, [&] { return down.to<Invariant>(Placed<Replicated>(x()), step).local(); });
+    EXPECT_EQ(terms.forward.total().calls, 1);
+    EXPECT_EQ(terms.backward.total().calls, 0);
+  });
+}
+
 TEST(RowParallelLinear, BiasGradientIsATermUnderSequenceParallelismOnly) {
   for_each_group([](const Group& group) {
     const RowParallelLinear linear = row(group);
