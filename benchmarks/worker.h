@@ -11,18 +11,16 @@
 #include <functional>
 #include <string>
 
-#include "shardwise/comm/affinity.h"
-#include "shardwise/comm/environment.h"
-#include "shardwise/comm/shm/shm.h"
+#include "shardwise/comm/join.h"
 
 namespace shardwise::bench {
 
 /// Joins the job that the environment describes, with one thread a rank unless SHARDWISE_THREADS says
 /// otherwise.
 inline comm::Group join(const comm::Place& place) {
-  comm::bind_to_cores(place);
-  at::set_num_threads(comm::threads_per_rank(place.local_size));
-  return comm::shm::connect({place.job, place.rank, place.world_size});
+  comm::Group group = comm::connect_all(place);
+  at::set_num_threads(comm::take_core_share(group, place));
+  return group;
 }
 
 /// Serves turns until standard input ends: runs the steps, then prints `extra()` and the seconds they took.

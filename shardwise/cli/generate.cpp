@@ -31,7 +31,7 @@ struct Request {
   infer::Sampling sampling;
 };
 
-void add_flags(Flags& flags, GenerateOptions& o) {
+void add_flags(Flags& flags, GenerateOptions& o, RankOptions& ranks) {
   flags.value("--model DIR", o.model, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
   flags.value("--prompt TEXT", o.prompt, "text to continue");
   flags.value("--max-new-tokens N", o.max_new_tokens, "bytes to add at most [100]");
@@ -39,6 +39,7 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.value("--seed N", o.seed, "of the choices above temperature 0 [0]");
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
               "tensor-parallel ranks, started by this program [1]");
+  add_timeout_flag(flags, ranks);
   flags.on_off("--json", o.json, "one JSON object with prompt and text instead of the text as it comes");
 }
 
@@ -120,11 +121,13 @@ void generate_rank(const Request& request, const GenerateOptions& o, const comm:
 
 int generate_command(const Call& call) {
   GenerateOptions options;
+  RankOptions ranks;
   Flags flags("generate", "Continues a prompt from a checkpoint, one whole forward for each byte.");
-  add_flags(flags, options);
+  add_flags(flags, options, ranks);
   if (!flags.parse(call.arguments)) return 0;
+  validate("generate", ranks);
   const Request request = make_request(options);
-  return run_on_ranks(place_for(options.tp), options.tp, call.argv,
+  return run_on_ranks({place_for(options.tp), options.tp, ranks, call.argv},
                       [&](const comm::Group& group) { generate_rank(request, options, group); });
 }
 

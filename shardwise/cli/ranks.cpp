@@ -2,28 +2,32 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
+
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/comm/affinity.h"
+#include "shardwise/comm/join.h"
 #include "shardwise/comm/launch.h"
-#include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::cli {
 namespace {
 
-/// Before anything is computed: threads and their cores are fixed from then on.
-void prepare_rank(const comm::Place& place) {
-  end_cleanly_on_signals(place.by == comm::Place::By::self);
-  base::keep_freed_memory();
-  comm::bind_to_cores(place);
-  at::set_num_threads(comm::threads_per_rank(place.local_size));
-  base::install_memory_counter();
+constexpr double kLongestTimeout = 1e6;  // seconds, eleven days: beyond, milliseconds leave an int
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-comm::Group connect(const comm::Place& place) {
-  if (place.world_size == 1) return comm::Group();
-  return comm::shm::connect({place.job, place.rank, place.world_size});
+/// Before anything is computed: threads and their cores are fixed from then on.
+comm::Group join(const RankJob& job) {
+  end_cleanly_on_signals(job.place.by == comm::Place::By::self);
+  base::keep_freed_memory();
+  comm::Group group = comm::connect_all(job.place, milliseconds(job.options.timeout_s));
+  at::set_num_threads(comm::take_core_share(group, job.place));
+  base::install_memory_counter();
+  return group;
 }
 
 /// What fails at run time names a rank; most errors say themselves whose they are.
@@ -36,23 +40,34 @@ comm::Group connect(const comm::Place& place) {
 
 }  // namespace
 
+void add_timeout_flag(Flags& flags, RankOptions& options) {
+  flags.value("--timeout SECONDS", options.timeout_s,
+              "longest wait for another rank, which then counts as lost [300]");
+}
+
+void validate(const std::string& command, const RankOptions& options) {
+  TORCH_CHECK_VALUE(options.timeout_s >= 1e-3 && options.timeout_s <= kLongestTimeout, command,
+                    ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s);
+}
+
 comm::Place place_for(int64_t tp) {
   const comm::Place place = comm::place_from_environment();
   if (place.by != comm::Place::By::self) comm::check_world_size(place, tp);
-  comm::threads_per_rank(place.local_size);  // refuses what is no number
+  comm::check_one_host(place, tp);
+  comm::check_thread_variables();
   return place;
 }
 
-int run_on_ranks(const comm::Place& place, int64_t tp, const std::vector<std::string>& argv,
-                 const std::function<void(const comm::Group&)>& body) {
-  if (place.by == comm::Place::By::self && tp > 1) return comm::launch(static_cast<int>(tp), argv);
-  prepare_rank(place);
-  const comm::Group group = connect(place);
+int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
+  if (job.place.by == comm::Place::By::self && job.tp > 1) {
+    return comm::launch(static_cast<int>(job.tp), job.argv);
+  }
+  const comm::Group group = join(job);
   try {
     body(group);
   } catch (const std::exception& error) {  // what the caller can get wrong was refused before
     group.abort(base::one_line(error));
-    throw_naming_rank(error, place.rank);
+    throw_naming_rank(error, job.place.rank);
   }
   return 0;
 }

@@ -1,24 +1,41 @@
-// How a command that needs ranks gets them: its own process, ranks that it starts, or those that torchrun has
-// started.
+// How a command that needs ranks gets them: its own process, ranks that it starts, or those that torchrun,
+// mpirun or srun has started.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "shardwise/cli/flags.h"
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
 
 namespace shardwise::cli {
 
+/// What a command is told about its ranks beside their number.
+struct RankOptions {
+  double timeout_s = 300;  // of every wait for another rank
+};
+
+/// --timeout.
+void add_timeout_flag(Flags& flags, RankOptions& options);
+/// Errors: c10::ValueError naming `command`, the flag and the rule.
+void validate(const std::string& command, const RankOptions& options);
+
 /// Where this process stands; errors: c10::ValueError when somebody else has started another number of ranks
-/// than `tp`.
+/// than `tp`, or they are on several hosts.
 comm::Place place_for(int64_t tp);
 
-/// Runs `body(group)` on every rank of a job of `tp` ranks and returns the job's exit code. A process that
-/// was started by hand becomes the launcher of `argv` when tp is above 1. Errors: those of `body`, after
-/// telling the other ranks.
-int run_on_ranks(const comm::Place& place, int64_t tp, const std::vector<std::string>& argv,
-                 const std::function<void(const comm::Group&)>& body);
+/// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.
+struct RankJob {
+  comm::Place place;
+  int64_t tp;
+  RankOptions options;
+  std::vector<std::string> argv;
+};
+
+/// Runs `body(group)` on every rank of the job and returns the job's exit code. A process that was started by
+/// hand becomes the launcher when tp is above 1. Errors: those of `body`, after telling the other ranks.
+int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
 
 }  // namespace shardwise::cli

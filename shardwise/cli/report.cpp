@@ -7,7 +7,6 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
-#include "shardwise/plan/peak.h"
 
 namespace shardwise::cli {
 
@@ -51,7 +50,7 @@ std::string megabytes(std::optional<int64_t> bytes, int digits) {
 std::string table_row(size_t rank, const RankReport& of_rank, double step_ms) {
   const auto& [usage, expected] = of_rank;
   std::optional<int64_t> expected_peak, expected_sent;
-  if (expected) expected_sent = expected->comm_bytes, expected_peak = expected->peak_memory_bytes;
+  if (expected) expected_sent = expected->comm_bytes, expected_peak = expected->peak.bytes();
   return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
                      megabytes(usage.peak_memory_bytes, 2), megabytes(expected_peak, 2),
                      megabytes(usage.comm_bytes, 3), megabytes(expected_sent, 3),
@@ -66,7 +65,7 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
                               {"copied_bytes", usage.copied_bytes},
                               {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
   if (!expected) return json;
-  json["expected_peak_memory_bytes"] = expected->peak_memory_bytes;
+  json["expected_peak_memory_bytes"] = expected->peak.bytes();
   json["expected_comm_bytes"] = expected->comm_bytes;
   return json;
 }
@@ -91,13 +90,13 @@ TrainReport make_report(const train::Job& job, Summary summary) {
     report.ranks.push_back({report.summary.last.usage[rank], std::nullopt});
     if (!job.frozen().parameters.empty()) continue;
     report.ranks.back().expected = {step_bytes(workload, job.options().grad_accum, rank),
-                                    plan::training_peak(workload, rank).bytes()};
+                                    plan::training_peak(workload, rank)};
   }
   return report;
 }
 
 std::string to_text(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory] = report.summary;
   std::string text =
       fmt::format("{} steps in {}: loss {:.4f}", steps, base::format_duration(seconds), last.loss);
   if (last.val_loss) text += fmt::format(", validation {:.4f}", *last.val_loss);
@@ -110,7 +109,7 @@ std::string to_text(const TrainReport& report) {
 }
 
 std::string to_json(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory] = report.summary;
   nlohmann::ordered_json json{{"step", last.step},
                               {"steps", steps},
                               {"tokens", last.tokens},

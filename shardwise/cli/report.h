@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/plan/peak.h"
 #include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
@@ -12,7 +13,8 @@ namespace shardwise::cli {
 /// trained: a run that freezes some has none.
 struct RankReport {
   struct Expected {
-    int64_t comm_bytes, peak_memory_bytes;
+    int64_t comm_bytes;
+    plan::Peak peak;
   };
   train::Usage measured;
   std::optional<Expected> expected;

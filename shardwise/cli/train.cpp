@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <fstream>
 
+#include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 #include "shardwise/base/progress.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/report.h"
+#include "shardwise/cli/run_figures.h"
 #include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
@@ -43,6 +45,7 @@ void add_model_flags(Flags& flags, Options& o) {
       "leave tensors of these Hugging Face names as they are, such as 'model.layers.0.*'; no gradient, "
       "no optimizer state");
   flags.value("--dropout X", o.dropout, "probability on residuals and embedding [0]");
+  flags.value("--attention-dropout X", o.attention_dropout, "probability on attention's weights [0]");
   flags.value("--label-smoothing X", o.label_smoothing,
               "share of the target that all tokens of the vocabulary share [0]");
   flags.value("--z-loss X", o.z_loss, "coefficient of the squared log-sum-exp, added to the loss [0]");
@@ -70,7 +73,7 @@ void add_optimizer_flags(Flags& flags, Options& o) {
   flags.value("--clip-grad X", o.clip_grad, "largest 2-norm of the whole gradient; 0: any [1]");
 }
 
-void add_rank_flags(Flags& flags, Options& o) {
+void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.group("Ranks");
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
               "tensor-parallel ranks, started by this program [1]");
@@ -79,6 +82,7 @@ void add_rank_flags(Flags& flags, Options& o) {
   flags.value("--recompute MODE", o.recompute,
               "none; selective: the MLP's activation again in backward; full: every block again [none]");
   flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");
+  add_timeout_flag(flags, ranks);
 }
 
 void add_result_flags(Flags& flags, Options& o, bool& json) {
@@ -86,17 +90,21 @@ void add_result_flags(Flags& flags, Options& o, bool& json) {
   flags.value("--save DIR", o.save, "folder for checkpoints, as DIR/step-N, and DIR/latest");
   flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
   flags.value("--keep N", o.keep, "newest checkpoints that stay; 0: all [3]");
-  flags.value("--resume DIR", o.resume,
-              "continue from DIR/latest or DIR/step-N, at any --tp; as if never stopped "
-              "with the same text, --seed, --seq-len, --batch-size, --grad-accum and --dropout");
+  flags.value(
+      "--resume DIR", o.resume,
+      "continue from DIR/latest or DIR/step-N, at any --tp, with its --seed and --seq-len; as if never "
+      "stopped with the same text, --batch-size, --grad-accum, --dropout and --attention-dropout");
   flags.value("--log FILE", o.log, "file for one JSON line per step; appended to when resuming");
+  flags.value("--report FILE", o.report,
+              "file for all figures of the run as one JSON document; tools/report makes a page of it");
   flags.on_off("--json", json, "one JSON summary on standard output at the end");
 }
 
-/// What rank 0 shows while it trains: the live line, and the log file.
+/// What rank 0 shows while it trains: the live line, and the log file; and what it remembers for the report.
 class Display {
  public:
-  explicit Display(const train::Job& job) : progress_(job.first_step(), job.options().last_step()) {
+  explicit Display(const train::Job& job)
+      : progress_(job.first_step(), job.options().last_step()), reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
     log_.open(path_, job.resumed() ? std::ios::app : std::ios::trunc);
@@ -105,10 +113,14 @@ class Display {
 
   void show(const train::StepRecord& record) {
     progress_.update(record.step, record.loss, record.tokens_per_s);
+    if (reports_) records_.push_back(record);
     if (path_.empty()) return;
     log_ << train::to_json(record) << std::endl;  // whole lines only, whatever happens next
     check();
   }
+
+  /// Every step's, in a run with --report.
+  const std::vector<train::StepRecord>& records() const { return records_; }
 
  private:
   void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written"); }
@@ -116,11 +128,17 @@ class Display {
   base::Progress progress_;
   std::string path_;
   std::ofstream log_;
+  bool reports_;
+  std::vector<train::StepRecord> records_;
 };
 
-train::Summary train_and_show(const train::Job& job, const comm::Group& group) {
+TrainReport train_and_show(const train::Job& job, const comm::Group& group) {
   Display display(job);
-  return train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
+  TrainReport report = make_report(
+      job, train::run(job, group, [&](const train::StepRecord& record) { display.show(record); }));
+  const auto& file = job.options().report;
+  if (file) base::write_text(*file, figures_json(job, display.records(), report) + "\n");
+  return report;
 }
 
 void train_rank(const train::Job& job, const comm::Group& group, bool json) {
@@ -129,7 +147,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     return;
   }
   base::log_info(describe(job));
-  const TrainReport report = make_report(job, train_and_show(job, group));
+  const TrainReport report = train_and_show(job, group);
   base::log_info(to_text(report));
   if (json) std::puts(to_json(report).c_str());
 }
@@ -138,6 +156,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
 
 int train_command(const Call& call) {
   Options options;
+  RankOptions ranks;
   bool json = false;
   Flags flags("train",
               "Trains a decoder-only Transformer on text, over tensor- and sequence-parallel ranks.");
@@ -145,12 +164,13 @@ int train_command(const Call& call) {
   add_model_flags(flags, options);
   add_step_flags(flags, options);
   add_optimizer_flags(flags, options);
-  add_rank_flags(flags, options);
+  add_rank_flags(flags, options, ranks);
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
+  validate("train", ranks);
   const comm::Place place = place_for(options.tp);
   const train::Job job(options);  // before any rank starts; last, as it makes the folder to save to
-  return run_on_ranks(place, options.tp, call.argv,
+  return run_on_ranks({place, options.tp, ranks, call.argv},
                       [&](const comm::Group& group) { train_rank(job, group, json); });
 }
 

@@ -4,6 +4,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/affinity_quota.h"
+#include "shardwise/comm/environment.h"
 
 namespace shardwise::comm {
 namespace {
@@ -45,6 +47,18 @@ class Cores {
 
   int count() const { return static_cast<int>(cores_.size()); }
 
+  cpu_set_t processors() const {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const Bitmap& core : cores_) {
+      for (int i = hwloc_bitmap_first(core.get()); i >= 0 && i < CPU_SETSIZE;
+           i = hwloc_bitmap_next(core.get(), i)) {
+        CPU_SET(i, &set);
+      }
+    }
+    return set;
+  }
+
   void bind(base::Range run) const {
     const Bitmap threads(hwloc_bitmap_alloc(), &hwloc_bitmap_free);
     for (int64_t i = run.begin; i < run.end; ++i)
@@ -59,6 +73,17 @@ class Cores {
   std::vector<Bitmap> cores_;
 };
 
+int ranks_with(const std::vector<Allowance>& allowances, const cpu_set_t& processors) {
+  return static_cast<int>(std::count_if(allowances.begin(), allowances.end(), [&](const Allowance& other) {
+    return CPU_EQUAL(&other.processors, &processors);
+  }));
+}
+
+int threads_from_environment(int fallback) {
+  if (std::getenv("SHARDWISE_THREADS")) return count_from_environment("SHARDWISE_THREADS", 1, 1);
+  return count_from_environment("OMP_NUM_THREADS", 1, fallback);
+}
+
 // Read once: after binding, the process would see its own share only.
 const Cores& cores() {
   static const Cores all;
@@ -67,20 +92,35 @@ const Cores& cores() {
 
 }  // namespace
 
-int usable_cores() {
-  static const int count = std::max(1, std::min(cores().count(), static_cast<int>(std::ceil(cpu_quota()))));
-  return count;
+const Allowance& own_allowance() {
+  static const Allowance own{cores().processors(), std::max(1, cores().count()),
+                             static_cast<int>(std::ceil(std::min(cpu_quota(), 1e6)))};
+  return own;
 }
 
-int threads_per_rank(int local_size) {
-  if (std::getenv("SHARDWISE_THREADS")) return count_from_environment("SHARDWISE_THREADS", 1, 1);
-  return count_from_environment("OMP_NUM_THREADS", 1, std::max(1, usable_cores() / local_size));
+CoreShare share_out(const std::vector<Allowance>& allowances, int rank) {
+  const int ranks = static_cast<int>(allowances.size());
+  CoreShare share{0, 0, INT_MAX};
+  for (int peer = 0; peer < ranks; ++peer) {
+    const int sharers = ranks_with(allowances, allowances[peer].processors);
+    share.threads =
+        std::min({share.threads, allowances[peer].cores / sharers, allowances[peer].quota / ranks});
+    if (!CPU_EQUAL(&allowances[peer].processors, &allowances[rank].processors)) continue;
+    share.index += peer < rank;
+    share.count += 1;
+  }
+  share.threads = threads_from_environment(std::max(1, share.threads));
+  return share;
 }
 
-bool bind_to_cores(const Place& place) {
-  if (place.local_size == 1 || place.local_size > usable_cores()) return false;
-  cores().bind(base::Split::even("cores", cores().count(), place.local_size).range(place.local_rank));
+bool bind_to(const CoreShare& share) {
+  if (share.count == 1 || share.count > std::min(own_allowance().cores, own_allowance().quota)) return false;
+  cores().bind(base::Split::even("cores", cores().count(), share.count).range(share.index));
   return true;
+}
+
+void check_thread_variables() {
+  threads_from_environment(1);
 }
 
 }  // namespace shardwise::comm

@@ -3,9 +3,9 @@
 namespace shardwise::comm {
 
 std::string_view name(Op op) {
-  static constexpr std::array<std::string_view, kOps> names = {"broadcast",      "all_gather", "all_reduce",
-                                                               "reduce_scatter", "scatter",    "gather",
-                                                               "all_to_all",     "barrier"};
+  static constexpr std::array<std::string_view, kCountedOps + 1> names = {
+      "broadcast", "all_gather", "all_reduce", "reduce_scatter", "scatter",
+      "gather",    "all_to_all", "barrier",    "expose"};
   return names[static_cast<int>(op)];
 }
 
@@ -21,12 +21,13 @@ OpCount Counters::total() const {
 
 Counters operator-(const Counters& after, const Counters& before) {
   Counters difference = after;
-  for (int i = 0; i < kOps; ++i) {
+  for (int i = 0; i < kCountedOps; ++i) {
     difference.ops[i].calls -= before.ops[i].calls;
     difference.ops[i].bytes -= before.ops[i].bytes;
     difference.ops[i].copied_bytes -= before.ops[i].copied_bytes;
   }
   difference.busy_ns -= before.busy_ns;
+  difference.waiting_ns -= before.waiting_ns;
   return difference;
 }
 

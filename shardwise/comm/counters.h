@@ -1,4 +1,4 @@
-// What a group's collectives have cost this rank so far: calls, bytes, time.
+// The collectives of a group, and what they have cost this rank so far: calls, bytes, time.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,9 +14,10 @@ enum class Op : uint8_t {
   scatter,
   gather,
   all_to_all,
-  barrier
+  barrier,
+  expose  // counted as the all_gather that it stands for
 };
-inline constexpr int kOps = 8;
+inline constexpr int kCountedOps = 8;
 std::string_view name(Op op);
 
 /// `bytes` are those a rank sends in the collective whatever the algorithm (docs/algorithms.md).
@@ -37,8 +38,9 @@ struct OpCount {
 };
 
 struct Counters {
-  std::array<OpCount, kOps> ops{};
-  int64_t busy_ns = 0;  // inside collectives, waiting included
+  std::array<OpCount, kCountedOps> ops{};
+  int64_t busy_ns = 0;     // inside collectives, waiting included
+  int64_t waiting_ns = 0;  // of that, for a peer to come or to finish; 0 where the group shares no memory
 
   const OpCount& operator[](Op op) const { return ops[static_cast<int>(op)]; }
   OpCount& operator[](Op op) { return ops[static_cast<int>(op)]; }

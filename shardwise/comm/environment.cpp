@@ -7,8 +7,33 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shardwise/base/split.h"
+#include "shardwise/comm/siblings.h"
+
 namespace shardwise::comm {
 namespace {
+
+/// One way of starting ranks: the variables that tell a process its place.
+struct Starter {
+  Place::By by;
+  const char* name;
+  const char *rank, *world_size, *local_rank, *local_size;
+};
+
+constexpr Starter kTorchrun{Place::By::torchrun, "torchrun",   "RANK",
+                            "WORLD_SIZE",        "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Starter kOpenMpi{Place::By::mpirun,
+                           "mpirun",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Starter kHydra{Place::By::mpirun, "mpirun",          "PMI_RANK",
+                         "PMI_SIZE",        "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+bool is_set(const char* variable) {
+  return std::getenv(variable) != nullptr;
+}
 
 std::string text_of(const char* variable, const char* starter) {
   const char* value = std::getenv(variable);
@@ -26,6 +51,25 @@ void check_rank(const char* rank_variable, int rank, const char* size_variable, 
                     " and ", size);
 }
 
+void check_one_host(const Place& place, const char* starter) {
+  TORCH_CHECK_VALUE(place.local_size == place.world_size,
+                    "environment: shared memory serves the ranks of one host; got ", place.world_size,
+                    " ranks, ", place.local_size, " of them here; let ", starter, " use one host");
+}
+
+Place place_by(const Starter& starter) {
+  Place place;
+  place.by = starter.by;
+  place.rank = count_of(starter.rank, 0, starter.name);
+  place.world_size = count_of(starter.world_size, 1, starter.name);
+  place.local_rank = count_of(starter.local_rank, 0, starter.name);
+  place.local_size = count_of(starter.local_size, 1, starter.name);
+  check_rank(starter.rank, place.rank, starter.world_size, place.world_size);
+  check_rank(starter.local_rank, place.local_rank, starter.local_size, place.local_size);
+  check_one_host(place, starter.name);
+  return place;
+}
+
 Place from_launcher() {
   constexpr const char* kStarter = "the launcher";
   Place place;
@@ -39,31 +83,96 @@ Place from_launcher() {
 
 // After a restart the agent keeps run id and address, while ranks of the last try may still be ending: the
 // count keeps both apart.
-std::string torchrun_job() {
-  constexpr const char* kStarter = "torchrun";
-  return fmt::format("torchrun/{}/{}:{}/{}", text_of("TORCHELASTIC_RUN_ID", kStarter),
-                     text_of("MASTER_ADDR", kStarter), text_of("MASTER_PORT", kStarter),
-                     count_of("TORCHELASTIC_RESTART_COUNT", 0, kStarter));
-}
-
 Place from_torchrun() {
-  constexpr const char* kStarter = "torchrun";
-  Place place;
-  place.by = Place::By::torchrun;
-  place.rank = count_of("RANK", 0, kStarter);
-  place.world_size = count_of("WORLD_SIZE", 1, kStarter);
-  place.local_rank = count_of("LOCAL_RANK", 0, kStarter);
-  place.local_size = count_of("LOCAL_WORLD_SIZE", 1, kStarter);
-  check_rank("RANK", place.rank, "WORLD_SIZE", place.world_size);
-  check_rank("LOCAL_RANK", place.local_rank, "LOCAL_WORLD_SIZE", place.local_size);
-  TORCH_CHECK_VALUE(place.local_size == place.world_size,
-                    "environment: shared memory serves the ranks of one host; got ", place.world_size,
-                    " ranks, ", place.local_size, " of them here; run torchrun with --nnodes 1");
-  place.job = torchrun_job();
+  Place place = place_by(kTorchrun);
+  place.job = fmt::format("torchrun/{}/{}:{}/{}", text_of("TORCHELASTIC_RUN_ID", kTorchrun.name),
+                          text_of("MASTER_ADDR", kTorchrun.name), text_of("MASTER_PORT", kTorchrun.name),
+                          count_of("TORCHELASTIC_RESTART_COUNT", 0, kTorchrun.name));
   return place;
 }
 
+// Open MPI names each job. Hydra does not, but one process of it starts all ranks of a host.
+Place from_mpirun(const Starter& starter) {
+  Place place = place_by(starter);
+  const char* own_name = std::getenv("SHARDWISE_JOB");
+  const char* job = std::getenv("PMIX_NAMESPACE");
+  place.job = own_name      ? fmt::format("named/{}", own_name)
+              : job && *job ? fmt::format("mpirun/{}", job)
+                            : fmt::format("mpirun/{}", parent_process());
+  return place;
+}
+
+// A batch script and an interactive shell have these variables too, in a step of one task: that is a job of
+// one, which may launch ranks.
+Place from_srun() {
+  constexpr const char* kStarter = "srun";
+  Place place;
+  place.world_size = count_of("SLURM_STEP_NUM_TASKS", 1, kStarter);
+  if (place.world_size == 1) return place;
+  place.by = Place::By::srun;
+  place.rank = place.local_rank = count_of("SLURM_PROCID", 0, kStarter);
+  check_rank("SLURM_PROCID", place.rank, "SLURM_STEP_NUM_TASKS", place.world_size);
+  const int hosts = count_of("SLURM_STEP_NUM_NODES", 1, kStarter);
+  TORCH_CHECK_VALUE(hosts == 1, "environment: shared memory serves the ranks of one host; got ",
+                    place.world_size, " ranks on ", hosts, "; let srun use one host");
+  place.local_size = place.world_size;
+  place.job =
+      fmt::format("srun/{}.{}", text_of("SLURM_JOB_ID", kStarter), text_of("SLURM_STEP_ID", kStarter));
+  return place;
+}
+
+// Inner starters come first: srun starts Hydra's helpers, mpirun may start our launcher.
+Place place_in_world() {
+  if (is_set("SHARDWISE_RANK")) return from_launcher();
+  if (is_set("RANK") || is_set("TORCHELASTIC_RUN_ID")) return from_torchrun();
+  if (is_set(kOpenMpi.rank)) return from_mpirun(kOpenMpi);
+  if (is_set(kHydra.local_rank)) return from_mpirun(kHydra);
+  if (is_set("SLURM_STEP_NUM_TASKS")) return from_srun();
+  return {};
+}
+
+base::Split deal(int ranks, int hosts) {
+  return base::Split::even("hosts", ranks, hosts);
+}
+
+/// `place.hosts` machines played by this one.
+void pretend_hosts(Place& place) {
+  place.hosts = count_from_environment("SHARDWISE_HOSTS", 1, 1);
+  if (place.by == Place::By::self) return;  // its ranks will be dealt
+  TORCH_CHECK_VALUE(place.hosts <= place.world_size,
+                    "environment: SHARDWISE_HOSTS is at most the number of ranks; got ", place.hosts, " for ",
+                    place.world_size);
+  place.host = place.host_of(place.rank);
+  const base::Range here = deal(place.world_size, place.hosts).range(place.host);
+  place.local_rank = place.rank - static_cast<int>(here.begin);
+  place.local_size = static_cast<int>(here.size());
+}
+
+struct Told {
+  std::string starter, hint;
+};
+
+Told told_by(Place::By by, int64_t ranks) {
+  switch (by) {
+    case Place::By::self:
+      return {"no launcher", ""};
+    case Place::By::launcher:
+      return {"the launcher", ""};
+    case Place::By::torchrun:
+      return {"torchrun", fmt::format("; run torchrun with --nproc-per-node {}", ranks)};
+    case Place::By::mpirun:
+      return {"mpirun", fmt::format("; run mpirun with -n {}", ranks)};
+    case Place::By::srun:
+      return {"srun", fmt::format("; run srun with --ntasks {}", ranks)};
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
+
 }  // namespace
+
+int Place::host_of(int rank_in_job) const {
+  return deal(world_size, hosts).holders(rank_in_job).front();
+}
 
 int count_from_environment(const char* variable, int least, int fallback) {
   const char* text = std::getenv(variable);
@@ -77,21 +186,17 @@ int count_from_environment(const char* variable, int least, int fallback) {
 }
 
 Place place_from_environment() {
-  if (std::getenv("SHARDWISE_RANK")) return from_launcher();
-  if (std::getenv("RANK") || std::getenv("TORCHELASTIC_RUN_ID")) return from_torchrun();
-  return {};
+  Place place = place_in_world();
+  pretend_hosts(place);
+  return place;
 }
 
 void check_world_size(const Place& place, int64_t product_of_degrees) {
-  const char* starter = place.by == Place::By::torchrun   ? "torchrun"
-                        : place.by == Place::By::launcher ? "the launcher"
-                                                          : "no launcher";
+  const Told told = told_by(place.by, product_of_degrees);
   TORCH_CHECK_VALUE(place.world_size == product_of_degrees,
                     "launch: the number of ranks equals the product of the degrees of parallelism; got ",
-                    place.world_size, " from ", starter, " for degrees of ", product_of_degrees,
-                    place.by == Place::By::torchrun
-                        ? fmt::format("; run torchrun with --nproc-per-node {}", product_of_degrees)
-                        : "");
+                    place.world_size, " from ", told.starter, " for degrees of ", product_of_degrees,
+                    told.hint);
 }
 
 }  // namespace shardwise::comm

@@ -1,6 +1,7 @@
 // Where this process stands in its job, as told by whoever started it through environment variables.
 //
-// Reads and checks only: starting ranks is launch.h, joining them is shm/.
+// Reads and checks only: starting ranks is launch.h, joining them is connect.h. The ranks of a host meet at a
+// name that all of them, and no other job, find in their environment (docs/adr/0009).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,18 +14,25 @@ struct Place {
     self,      // started by hand: a job of one, or the process that is to launch the ranks
     launcher,  // launch() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE and SHARDWISE_JOB
     torchrun,  // its agent set RANK, WORLD_SIZE and the others
+    mpirun,    // Open MPI's or Hydra's (MPICH, Intel MPI)
+    srun,      // Slurm's, in a step of several tasks
   };
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_size = 1;
+  int host = 0;   // of `hosts`: ranks fill them in order, as evenly as possible
+  int hosts = 1;  // above 1 where SHARDWISE_HOSTS makes one machine play several
   std::string job;
   By by = By::self;
+
+  /// The host that a rank of the job is on.
+  int host_of(int rank_in_job) const;
 };
 
-/// Our launcher's variables where set, else torchrun's, else a job of one.
+/// Our launcher's variables where set, else torchrun's, mpirun's or srun's, else a job of one.
 /// Errors: c10::ValueError when one is missing, no number or contradicts another, or the ranks span several
-/// hosts.
+/// real hosts.
 Place place_from_environment();
 
 /// Errors: c10::ValueError unless `place` has as many ranks as the degrees of parallelism multiply to.

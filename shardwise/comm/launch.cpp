@@ -160,6 +160,7 @@ void Launcher::on_interrupt(const signalfd_siginfo& signal) {
 void Launcher::on_failure(const Rank& rank) {
   failed_ = rank.number;
   for (Rank& other : ranks_) other.lines.allow_one_more();
+  send(SIGCONT);  // a stopped rank finds out and ends as the others do
   if (next_signal_) return;
   deadline_ = Clock::now() + kTimeToReport;
   next_signal_ = SIGTERM;

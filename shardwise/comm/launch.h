@@ -15,9 +15,9 @@ namespace shardwise::comm {
 /// Rank 0 has this process's standard streams. The others read nothing, what they write to standard output is
 /// dropped, and their lines on standard error come out as `[rank 1] line`.
 /// The first rank that fails ends the job: the others have a second to say what they waited in (one line
-/// each), then SIGTERM, then SIGKILL, all in under 2 s; a last line on standard error names the rank and how
-/// it ended. Ranks die with this process, however it ends: call it from the main thread, which is the one
-/// that they are tied to.
+/// each; a stopped one is continued for that), then SIGTERM, then SIGKILL, all in under 2 s; a last line on
+/// standard error names the rank and how it ended. Ranks die with this process, however it ends: call it from
+/// the main thread, which is the one that they are tied to.
 ///
 /// Errors: c10::ValueError when `ranks` is below 1; c10::Error when the system starts no more processes.
 int launch(int ranks, const std::vector<std::string>& argv);

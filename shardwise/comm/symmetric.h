@@ -56,6 +56,8 @@ class Symmetric {
   virtual void reset_peak() = 0;
   /// What this rank has copied so far in collectives (counters.h), those through c10d included.
   virtual int64_t copied_bytes() const = 0;
+  /// How long it has waited for peers so far in collectives and readings, likewise.
+  virtual int64_t waited_ns() const = 0;
 };
 
 }  // namespace shardwise::comm

@@ -162,7 +162,7 @@ TEST(Fault, WhatGoesWrongInARankIsARunTimeFailureOfThatRank) {
     TORCH_CHECK_VALUE(false, "text: must not change during the run");
   };
   try {
-    run_on_ranks(comm::Place{}, /*tp=*/1, {}, body);
+    run_on_ranks({comm::Place{}, /*tp=*/1, RankOptions{}, {}}, body);
     ADD_FAILURE() << "nothing thrown";
   } catch (const c10::ValueError& error) {
     ADD_FAILURE() << "would exit 2: " << error.what();

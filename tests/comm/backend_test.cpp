@@ -2,8 +2,10 @@
 #include "shardwise/comm/shm/backend.h"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include "shardwise/base/error.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 
@@ -148,9 +150,75 @@ TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
     for (int peer = 0; rank == 1 && peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(4, 10 + peer)));
     }
-    if (rank == 1) {
-      pieces[0][0] = at::empty({5});
-      EXPECT_THROW(backend.scatter(own, pieces, {.rootRank = 1}), c10::ValueError);
+  });
+}
+
+// The others wait for the root already when it finds out.
+TEST(Backend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
+  const auto scatter = [](Backend& backend, std::vector<Tensors> pieces) {
+    Tensors own = {at::empty({4})};
+    backend.scatter(own, pieces, {.rootRank = 1});
+  };
+  const auto gather = [](Backend& backend, std::vector<Tensors> pieces) {
+    Tensors own = {at::empty({4})};
+    backend.gather(pieces, own, {.rootRank = 1});
+  };
+  const Tensors uneven = {at::empty({5}), at::empty({4}), at::empty({3})};
+  struct Case {
+    std::function<void(Backend&, std::vector<Tensors>)> call;
+    std::vector<Tensors> lists;  // the root's
+    const char* said;
+  };
+  const Case cases[] = {
+      {scatter, {uneven}, "scatter: pieces must be even; got 5 and 4 elements"},
+      {gather, {uneven}, "gather: pieces must be even; got 5 and 4 elements"},
+      {scatter, {{uneven[1]}}, "scatter: takes one CPU tensor per rank, all of one dtype; got 1 for 3 ranks"},
+      {gather, {}, "gather: takes one list of outputs at the root, none elsewhere; got 0"},
+  };
+  for (const Case& c : cases) {
+    on_backends([&](Backend& backend, int rank) {
+      try {
+        c.call(backend, rank == 1 ? c.lists : std::vector<Tensors>());
+        ADD_FAILURE() << "no error on rank " << rank << ": " << c.said;
+      } catch (const c10::ValueError& error) {
+        EXPECT_EQ(rank, 1);
+        EXPECT_EQ(base::one_line(error), c.said);
+      } catch (const base::CommError& error) {
+        EXPECT_EQ(error.where().peer, 1);
+        EXPECT_NE(base::one_line(error).find(std::string("rank 1 aborted: ") + c.said), std::string::npos)
+            << base::one_line(error);
+      }
+    });
+  }
+}
+
+// Ranks shut down when they are through, and not all at the same time.
+TEST(Backend, ShutdownLeavesThePeersTheirLastCollective) {
+  for (int round = 0; round < 50; ++round) {
+    on_backends([](Backend& backend, int rank) {
+      Tensors x = {backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat))};
+      x[0].copy_(of(9000, rank));
+      backend.allreduce(x, {});
+      backend.shutdown();
+      EXPECT_TRUE(equals(x[0], sum(9000)));
+    });
+  }
+}
+
+TEST(Backend, AfterShutdownThereIsNoCollective) {
+  on_backends([](Backend& backend, int rank) {
+    backend.barrier({});
+    if (rank == 1) backend.shutdown();
+    try {
+      backend.barrier({});
+      ADD_FAILURE() << "no error on rank " << rank;
+    } catch (const c10::ValueError& error) {
+      EXPECT_EQ(rank, 1);
+      EXPECT_EQ(base::one_line(error),
+                "barrier: the group takes collectives until it is shut down; got one afterwards");
+    } catch (const base::CommError& error) {
+      EXPECT_EQ(error.where().peer, 1);
+      EXPECT_NE(base::one_line(error).find(") left"), std::string::npos) << base::one_line(error);
     }
   });
 }

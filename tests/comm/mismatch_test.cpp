@@ -53,6 +53,9 @@ Call scatter(int64_t numel, int root) {
 Call gather(int64_t numel, int root) {
   return [=](const Group& group) { group.gather(some(numel), root); };
 }
+Call gather_bf16(int64_t numel, int root) {
+  return [=](const Group& group) { group.gather(some(numel, at::kBFloat16), root); };
+}
 Call all_to_all(int64_t numel) {
   return [=](const Group& group) { group.all_to_all(some(numel)); };
 }
@@ -119,6 +122,58 @@ TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
       EXPECT_NE(error.find(pair.their_words), std::string::npos) << pair.name << ": " << error;
       EXPECT_NE(error.find("rank 1 runs"), std::string::npos) << pair.name << ": " << error;
       EXPECT_EQ(error.find('\n'), std::string::npos);
+    }
+  }
+}
+
+/// A collective and how an error calls it.
+struct Named {
+  Call call;
+  std::string words;
+};
+
+/// Every op, in variants that differ in dtype, size, reduction, root, dim or split; no two of them alike.
+std::vector<Named> all_calls() {
+  return {{broadcast(12, 0), "broadcast float32 [12] root 0"},
+          {broadcast(12, 1), "broadcast float32 [12] root 1"},
+          {broadcast(24, 0), "broadcast float32 [24] root 0"},
+          {all_gather(12), "all_gather float32 [144] split"},
+          {all_gather(24), "all_gather float32 [576] split"},
+          {all_gather(24, 5), "all_gather float32 [576] split"},
+          {all_gather(24, 1, 1), "all_gather float32 [576] dim 1"},
+          {all_reduce(12), "all_reduce sum float32 [12]"},
+          {all_reduce(5000), "all_reduce sum float32 [5000]"},
+          {all_reduce(12, at::kBFloat16), "all_reduce sum bfloat16 [12]"},
+          {all_reduce(12, at::kFloat, Reduce::max), "all_reduce max float32 [12]"},
+          {reduce_scatter(12), "reduce_scatter sum float32 [12] split"},
+          {reduce_scatter(24), "reduce_scatter sum float32 [24] split"},
+          {reduce_scatter(24, 5), "reduce_scatter sum float32 [24] split"},
+          {scatter(12, 0), "scatter float32 [12] root 0"},
+          {scatter(12, 1), "scatter float32 [12] root 1"},
+          {scatter(24, 0), "scatter float32 [24] root 0"},
+          {gather(4, 0), "gather float32 ["},
+          {gather(4, 1), "gather float32 ["},
+          {gather(5, 0), "gather float32 ["},
+          {gather_bf16(4, 0), "gather bfloat16 ["},
+          {all_to_all(12), "all_to_all float32 [12]"},
+          {all_to_all(24), "all_to_all float32 [24]"},
+          {expose(12), "expose float32 [12] split"},
+          {expose(24), "expose float32 [24] split"},
+          {barrier(), "barrier"}};
+}
+
+// Order counts: rank 1's side is where the others' is expected, and the other way round.
+TEST(EveryMismatch, IsAnErrorNamingBothSidesOnAllRanks) {
+  const std::vector<Named> calls = all_calls();
+  for (size_t ours = 0; ours < calls.size(); ++ours) {
+    for (size_t theirs = 0; theirs < calls.size(); ++theirs) {
+      if (ours == theirs) continue;
+      for (const std::string& error : run(2, calls[ours].call, calls[theirs].call)) {
+        EXPECT_NE(error.find("rank 0 runs " + calls[ours].words), std::string::npos)
+            << theirs << ": " << error;
+        EXPECT_NE(error.find("rank 1 runs " + calls[theirs].words), std::string::npos)
+            << ours << ": " << error;
+      }
     }
   }
 }

@@ -126,6 +126,47 @@ TEST(Affinity, variables_set_the_threads) {
             std::string::npos);
 }
 
+cpu_set_t processors(const std::vector<int>& numbers) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int number : numbers) CPU_SET(number, &set);
+  return set;
+}
+
+// Allowed processors, one core each, of every rank; and how each shares them.
+struct Sharing {
+  std::vector<std::vector<int>> allowed;
+  int quota;
+  std::vector<std::pair<int, int>> shares;  // index of count
+  int threads;
+};
+
+// What a starter has bound is not divided again.
+TEST(CoreShare, is_of_those_who_may_use_the_same) {
+  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7}, low{0, 1, 2, 3}, high{4, 5, 6, 7};
+  const Sharing cases[] = {
+      {{all}, 99, {{0, 1}}, 8},                                           // one rank has the machine
+      {{all, all}, 99, {{0, 2}, {1, 2}}, 4},                              // bound by nobody
+      {{low, high}, 99, {{0, 1}, {0, 1}}, 4},                             // bound by its starter, each rank
+      {{low, high, low, high}, 99, {{0, 2}, {0, 2}, {1, 2}, {1, 2}}, 2},  // two ranks to a socket
+      {{low, {4}}, 99, {{0, 1}, {0, 1}}, 1},                              // as many threads on every rank
+      {{all, all}, 2, {{0, 2}, {1, 2}}, 1},                               // a container's quota
+      {{{0}, {0}, {0}}, 99, {{0, 3}, {1, 3}, {2, 3}}, 1},                 // more ranks than cores
+  };
+  for (const char* variable : {"SHARDWISE_THREADS", "OMP_NUM_THREADS"}) unsetenv(variable);
+  for (const Sharing& c : cases) {
+    std::vector<comm::Allowance> allowances;
+    for (const auto& numbers : c.allowed) {
+      allowances.push_back({processors(numbers), static_cast<int>(numbers.size()), c.quota});
+    }
+    for (size_t rank = 0; rank < allowances.size(); ++rank) {
+      const comm::CoreShare share = comm::share_out(allowances, static_cast<int>(rank));
+      EXPECT_EQ(std::pair(share.index, share.count), c.shares[rank]) << &c - cases << " rank " << rank;
+      EXPECT_EQ(share.threads, c.threads) << &c - cases << " rank " << rank;
+    }
+  }
+}
+
 class Quota : public ::testing::Test {
  protected:
   const fs::path root_ = fs::temp_directory_path() / ("shardwise-quota-" + std::to_string(getpid()));

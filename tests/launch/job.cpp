@@ -75,9 +75,11 @@ int count_input(const comm::Place& place) {
 
 // Prints the cores it is bound to: "rank 0 bound 1 threads 1 on 0".
 int bind(const comm::Place& place) {
-  const bool is_bound = comm::bind_to_cores(place);
+  const std::vector<comm::Allowance> alike(place.local_size, comm::own_allowance());
+  const comm::CoreShare share = comm::share_out(alike, place.local_rank);
+  const bool is_bound = comm::bind_to(share);
   std::string line = "rank " + std::to_string(place.rank) + " bound " + std::to_string(is_bound) +
-                     " threads " + std::to_string(comm::threads_per_rank(place.local_size)) + " on";
+                     " threads " + std::to_string(share.threads) + " on";
   cpu_set_t cores;
   sched_getaffinity(0, sizeof cores, &cores);
   for (int i = 0; i < CPU_SETSIZE; ++i) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/error.h"
 #include "shardwise/comm/shm/work.h"
 
 namespace shardwise::comm::shm {
@@ -55,6 +56,10 @@ void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name
                     outputs.size(), " and ", inputs.size());
 }
 
+void check_lists(size_t lists, bool is_root, const char* rule) {
+  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root, none elsewhere; got ", lists);
+}
+
 Backend::WorkPtr done(int rank, OpType op, Tensors results) {
   return c10::make_intrusive<DoneWork>(rank, op, std::move(results));
 }
@@ -65,6 +70,16 @@ c10::intrusive_ptr<c10::ivalue::Future> DoneWork::getFuture() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(results_));
   return future;
+}
+
+template <class Check>
+void Backend::check_or_abort(const Check& check) const {
+  try {
+    check();
+  } catch (const c10::ValueError& error) {
+    transport_->abort(base::one_line(error));
+    throw;
+  }
 }
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
@@ -158,9 +173,8 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
                                   const c10d::ScatterOptions& options) {
   at::Tensor& output = single(outputs, "scatter");
   const bool is_root = options.rootRank == rank_;
-  TORCH_CHECK_VALUE(inputs.size() == (is_root ? 1u : 0u),
-                    "scatter: takes one list of inputs at the root, none elsewhere; got ", inputs.size());
-  if (is_root) check_even(inputs[0], output, size_, "scatter");
+  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: takes one list of inputs"); });
+  if (is_root) check_or_abort([&] { check_even(inputs[0], output, size_, "scatter"); });
   transport_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank));
   return done(rank_, OpType::SCATTER, outputs);
 }
@@ -169,11 +183,10 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
   const at::Tensor& input = single(inputs, "gather");
   const bool is_root = options.rootRank == rank_;
-  TORCH_CHECK_VALUE(outputs.size() == (is_root ? 1u : 0u),
-                    "gather: takes one list of outputs at the root, none elsewhere; got ", outputs.size());
+  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: takes one list of outputs"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
-  if (is_root) check_even(pieces, input, size_, "gather");
+  if (is_root) check_or_abort([&] { check_even(pieces, input, size_, "gather"); });
   transport_->gather(pieces, input, int(options.rootRank));
   return done(rank_, OpType::GATHER, pieces);
 }

@@ -12,7 +12,8 @@ namespace shardwise::comm::shm {
 
 /// CPU tensors of any strides. Reductions: SUM and MAX. scatter, gather and all-to-all take even pieces only,
 /// allgather and reduce_scatter in their list forms any sizes.
-/// Errors: c10::ValueError for arguments, base::CommError for peers.
+/// Errors: c10::ValueError for arguments, base::CommError for peers. What only the root of scatter or gather
+/// can see wrong is a ValueError there and breaks the group, as the others wait for it already.
 class Backend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -49,11 +50,15 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
   uint64_t getSequenceNumberForGroup() override { return transport_->sequence(); }
   void abort() override { transport_->abort("c10d abort"); }
-  void shutdown() override { transport_->abort("c10d shutdown"); }
+  void shutdown() override { transport_->leave(); }
 
  private:
   void gather_base(at::Tensor& output, const at::Tensor& input);
   void scatter_base(at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
+
+  /// For what the others cannot see.
+  template <class Check>
+  void check_or_abort(const Check& check) const;
 
   std::shared_ptr<Transport> transport_;
 };

@@ -25,9 +25,9 @@ Channel::Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout)
   }
 }
 
-Channel::~Channel() {
+void Channel::leave() {
   Control& own = *controls_[size_t(rank_)];
-  own.left.store(1);
+  if (own.left.exchange(1) != 0) return;
   for (Slot& slot : own.slots) wake_sleepers(slot.flag);
   wake_sleepers(own.closed);
 }
@@ -61,6 +61,8 @@ void Channel::complete_pending() {
 }
 
 void Channel::announce(const Descriptor& descriptor) {
+  TORCH_CHECK_VALUE(controls_[size_t(rank_)]->left.load() == 0, name(descriptor.op),
+                    ": the group takes collectives until it is shut down; got one afterwards");
   complete_pending();
   const uint64_t next = sequence() + 1;
   mine_ = descriptor;

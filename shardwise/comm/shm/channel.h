@@ -22,12 +22,11 @@ struct Opening {
   std::vector<uint8_t> seen;
 };
 
-/// Collectives come from one thread at a time; `abort` from any.
+/// Collectives and `leave` come from one thread at a time; `abort` from any.
 class Channel {
  public:
   Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout);
-  /// Leaves: a peer that still waits for this rank is told so.
-  ~Channel();
+  ~Channel() { leave(); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -54,9 +53,14 @@ class Channel {
   void close();
   /// Waits until all peers have closed the current collective.
   void await_closed();
+  /// Time spent in waits that did not end at once.
+  int64_t waited_ns() const { return waited_.count(); }
 
   /// Breaks the group, for `reason`, unless it is broken already.
   void abort(const std::string& reason);
+  /// Ends this rank's use of the group in good order: peers finish what this rank has done its part of, and
+  /// are told when they wait for more. This rank's own later collectives are c10::ValueError.
+  void leave();
 
  private:
   enum class Phase { opening, closing };
@@ -67,6 +71,7 @@ class Channel {
   Flag& flag(Phase phase, int peer) const;
   bool reached(Phase phase, int peer) const;
   void await(Phase phase, int peer);
+  void wait_for(const Wait& wait);
 
   void check_failures(const Wait& wait);
   void check_alive(const Wait& wait, int peer);
@@ -88,6 +93,7 @@ class Channel {
   int rank_;
   std::chrono::milliseconds timeout_;
   WaitPolicy policy_;
+  std::chrono::nanoseconds waited_{0};
   Descriptor mine_;                   // of the current collective
   Opening opening_;                   // reused by collectives that wait for all
   std::shared_ptr<Opening> pending_;  // of a lazy collective; completed before the next post

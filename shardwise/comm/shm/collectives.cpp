@@ -6,13 +6,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
-Descriptor descriptor_of(Wire op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0) {
+Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0) {
   Descriptor descriptor;
   descriptor.op = op;
   descriptor.dtype = static_cast<int8_t>(x.scalar_type());
@@ -33,11 +34,20 @@ int64_t total_numel(const std::vector<at::Tensor>& pieces) {
   return numel;
 }
 
+/// A deliberate fault: rounds to the dtype after every term.
+void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& terms, void* sum, int64_t count) {
+  kernel(terms.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
+  for (size_t i = 1; i < terms.size(); ++i) {
+    const void* pair[] = {sum, terms[i]};
+    kernel(pair, /*ranks=*/2, &sum, /*copies=*/1, count);
+  }
+}
+
 }  // namespace
 
 void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), reduce);
-  Descriptor descriptor = descriptor_of(Wire::all_reduce, x, x.numel());
+  Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
   descriptor.reduce = reduce;
   if (x.nbytes() <= kInlineBytes) {
     one_shot(x, descriptor, kernel);
@@ -72,17 +82,24 @@ void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   kernel(sources_.data(), size(), targets_.data(), size(), count);
   copied_bytes_ += count * x.element_size() * (size() - 1);
   finish(Closing::yes);
+  if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
   if (!staged.in_place) copy_out(x, staged.data);
 }
 
 void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel) {
   channel_.await_all(opening);
   for (int peer = 0; peer < size(); ++peer) {
-    sources_[size_t(peer)] = input_of(opening, peer) + rows.begin * out.element_size();
+    const int place =
+        base::mutated(base::Mutation::own_term_first) ? (peer + size() - rank()) % size() : peer;
+    sources_[size_t(place)] = input_of(opening, peer) + rows.begin * out.element_size();
   }
   at::Tensor dense = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   void* target = dense.mutable_data_ptr();
-  kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
+  if (base::mutated(base::Mutation::round_every_term)) {
+    add_one_by_one(kernel, sources_, target, rows.count);
+  } else {
+    kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
+  }
   if (!out.is_contiguous()) out.copy_(dense);
 }
 
@@ -101,21 +118,21 @@ void Transport::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const b
   at::Tensor out_rows_first = out.movedim(dim, 0);
   const base::Range range = split.range(rank());
   const int64_t row = split.size() == 0 ? 0 : x.numel() / split.size();
-  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, x, x.numel(), dim);
+  Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel(), dim);
   descriptor.split = split.hash();
   const Closing closing = then == InputThen::may_be_written ? Closing::yes : Closing::no;
   reduce_scatter(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor, closing);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
-  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, x, x.numel());
+  Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel());
   descriptor.reduce = reduce;
   reduce_scatter(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
 }
 
 void Transport::reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce) {
   const ReduceKernel kernel = reduce_kernel(out.scalar_type(), reduce);
-  Descriptor descriptor = descriptor_of(Wire::reduce_scatter, out, total_numel(pieces));
+  Descriptor descriptor = descriptor_of(Op::reduce_scatter, out, total_numel(pieces));
   descriptor.reduce = reduce;
   descriptor.split = hash_sizes(pieces);
   int64_t begin = 0;
@@ -138,7 +155,7 @@ void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const b
 // Starts with the own piece and goes round, so that the ranks do not all read the same memory at the same
 // time.
 void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim) {
-  Descriptor descriptor = descriptor_of(Wire::all_gather, shard, total_numel(pieces), dim);
+  Descriptor descriptor = descriptor_of(Op::all_gather, shard, total_numel(pieces), dim);
   descriptor.split = hash_sizes(pieces);
   const Staged staged = stage(shard);
   Opening& opening = post(descriptor, staged);
@@ -152,7 +169,7 @@ void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Ten
 
 void Transport::broadcast_(at::Tensor& x, int root) {
   const Staged staged = rank() == root ? stage(x) : Staged();
-  Opening& opening = post(descriptor_of(Wire::broadcast, x, x.numel(), root), staged);
+  Opening& opening = post(descriptor_of(Op::broadcast, x, x.numel(), root), staged);
   if (rank() != root) copy_out(x, input_of(opening, root));
   channel_.await_all(opening);
   finish(staged.in_place ? Closing::yes : Closing::no);
@@ -160,7 +177,7 @@ void Transport::broadcast_(at::Tensor& x, int root) {
 
 void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root) {
   const Staged staged = rank() == root ? stage_all(pieces) : Staged();
-  Opening& opening = post(descriptor_of(Wire::scatter, out, out.numel() * size(), root), staged);
+  Opening& opening = post(descriptor_of(Op::scatter, out, out.numel() * size(), root), staged);
   copy_out(out, input_of(opening, root) + size_t(rank()) * out.nbytes());
   channel_.await_all(opening);
   finish(Closing::no);
@@ -168,7 +185,7 @@ void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, 
 
 void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
   const Staged staged = stage(shard);
-  Opening& opening = post(descriptor_of(Wire::gather, shard, shard.numel() * size(), root), staged);
+  Opening& opening = post(descriptor_of(Op::gather, shard, shard.numel() * size(), root), staged);
   for (int peer = 0; rank() == root && peer < size(); ++peer)
     copy_out(pieces[size_t(peer)], input_of(opening, peer));
   channel_.await_all(opening);
@@ -177,7 +194,7 @@ void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard,
 
 void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
   const Staged staged = stage_all(pieces);
-  Opening& opening = post(descriptor_of(Wire::all_to_all, pieces[0], total_numel(pieces)), staged);
+  Opening& opening = post(descriptor_of(Op::all_to_all, pieces[0], total_numel(pieces)), staged);
   for (int peer = 0; peer < size(); ++peer) {
     at::Tensor& out = outs[size_t(peer)];
     copy_out(out, input_of(opening, peer) + size_t(rank()) * out.nbytes());
@@ -188,7 +205,7 @@ void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::
 
 void Transport::all_to_all_even(at::Tensor& out, const at::Tensor& x) {
   const Staged staged = stage(x);
-  Opening& opening = post(descriptor_of(Wire::all_to_all, x, x.numel()), staged);
+  Opening& opening = post(descriptor_of(Op::all_to_all, x, x.numel()), staged);
   const int64_t rows = out.size(0) / size();
   for (int peer = 0; peer < size(); ++peer) {
     at::Tensor block = out.narrow(0, peer * rows, rows);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shardwise/comm/counters.h"
 #include "shardwise/comm/symmetric.h"
 
 namespace shardwise::comm::shm {
@@ -18,22 +19,9 @@ struct Flag {
   std::atomic<uint32_t> sleepers;
 };
 
-/// What travels: the collectives of counters.h, and expose, which every rank must run as such.
-enum class Wire : uint8_t {
-  broadcast,
-  all_gather,
-  all_reduce,
-  reduce_scatter,
-  scatter,
-  gather,
-  all_to_all,
-  barrier,
-  expose
-};
-
 /// One rank's side of one collective. All but `offset` must be equal on all ranks.
 struct Descriptor {
-  Wire op = Wire::barrier;
+  Op op = Op::barrier;
   int8_t dtype = 0;
   Reduce reduce = Reduce::sum;
   int32_t root_or_dim = 0;

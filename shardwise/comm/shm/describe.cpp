@@ -3,8 +3,6 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-#include <array>
-
 namespace shardwise::comm::shm {
 namespace {
 
@@ -31,18 +29,11 @@ std::string dtype_name(int8_t dtype) {
 
 }  // namespace
 
-std::string_view name(Wire op) {
-  static constexpr std::array<std::string_view, 9> names = {"broadcast",      "all_gather", "all_reduce",
-                                                            "reduce_scatter", "scatter",    "gather",
-                                                            "all_to_all",     "barrier",    "expose"};
-  return names[static_cast<size_t>(op)];
-}
-
 std::string describe(const Descriptor& descriptor) {
-  const Wire op = descriptor.op;
-  if (op == Wire::barrier) return "barrier";
-  const bool reduces = op == Wire::all_reduce || op == Wire::reduce_scatter;
-  const bool has_root = op == Wire::broadcast || op == Wire::scatter || op == Wire::gather;
+  const Op op = descriptor.op;
+  if (op == Op::barrier) return "barrier";
+  const bool reduces = op == Op::all_reduce || op == Op::reduce_scatter;
+  const bool has_root = op == Op::broadcast || op == Op::scatter || op == Op::gather;
   std::string text = fmt::format("{} {}{} [{}]", name(op),
                                  !reduces                           ? ""
                                  : descriptor.reduce == Reduce::sum ? "sum "

@@ -37,8 +37,13 @@ bool Channel::reached(Phase phase, int peer) const {
 void Channel::await(Phase phase, int peer) {
   if (reached(phase, peer)) return;
   const Wait wait{phase, peer};
-  if (wait_awake(policy_, [&] { return reached(phase, peer); })) return;
-  Flag& awaited = flag(phase, peer);
+  wait_for(wait);
+  waited_ += Clock::now() - wait.start;
+}
+
+void Channel::wait_for(const Wait& wait) {
+  if (wait_awake(policy_, [&] { return reached(wait.phase, wait.peer); })) return;
+  Flag& awaited = flag(wait.phase, wait.peer);
   while (true) {
     const uint64_t seen = awaited.sequence.load();
     if (seen >= sequence()) return;

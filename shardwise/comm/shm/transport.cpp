@@ -31,7 +31,7 @@ bool Transport::contains(const at::Tensor& x) const {
 std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split) {
   TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
   Descriptor descriptor;
-  descriptor.op = Wire::expose;
+  descriptor.op = Op::expose;
   descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
   descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
   descriptor.split = split.hash();

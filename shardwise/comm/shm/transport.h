@@ -38,10 +38,12 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                           InputThen then) override;
   void abort(const std::string& reason) override { channel_.abort(reason); }
+  void leave() { channel_.leave(); }
   int64_t live_bytes() const override { return heap_->live_bytes(); }
   int64_t peak_bytes() const override { return heap_->peak_bytes(); }
   void reset_peak() override { heap_->reset_peak(); }
   int64_t copied_bytes() const override { return copied_bytes_; }
+  int64_t waited_ns() const override { return channel_.waited_ns(); }
 
   // c10d's forms. `pieces[r]` belongs to rank r; lists are read at the root only where there is one.
   void broadcast_(at::Tensor& x, int root);

@@ -1,0 +1,88 @@
+#include "shardwise/cli/run_figures.h"
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/plan/peak.h"
+
+namespace shardwise::cli {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+double milliseconds(int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
+
+Json run_json(const train::Job& job) {
+  const train::Options& o = job.options();
+  return {{"description", describe(job)},
+          {"parameters", model::parameter_count(job.config())},
+          {"dtype", job.config().dtype},
+          {"tp", o.tp},
+          {"sequence_parallel", o.tp > 1 && o.sequence_parallel},
+          {"layers", job.config().num_hidden_layers},
+          {"tokens_per_step", o.seq_len * o.batch_size * o.grad_accum}};
+}
+
+Json step_json(const train::StepRecord& record) {
+  Json step{{"step", record.step}, {"loss", record.loss}};
+  if (record.val_loss) step["val_loss"] = *record.val_loss;
+  for (const train::Usage& usage : record.usage) {
+    step["step_ms"].push_back(milliseconds(usage.step_ns));
+    step["comm_ms"].push_back(milliseconds(usage.comm_ns));
+    step["wait_ms"].push_back(milliseconds(usage.wait_ns));
+  }
+  return step;
+}
+
+Json measured_json(const train::Holdings& held) {
+  return {{"weights", held.weights},
+          {"main gradients", held.main_gradients},
+          {"optimizer", held.optimizer},
+          {"activations", held.peak_own - held.weights - held.main_gradients - held.optimizer},
+          {"shared memory", held.peak_shared}};
+}
+
+Json formula_json(const plan::Peak& peak) {
+  Json classes{{"weights", 0}, {"main gradients", 0}, {"optimizer", 0}};
+  for (const plan::Entry& entry : peak.states) {
+    const std::string name = classes.contains(entry.name) ? entry.name : "optimizer";
+    classes[name] = classes[name].get<int64_t>() + entry.bytes;
+  }
+  classes["activations"] = total(peak.own.entries, plan::Pool::own);
+  classes["shared memory"] = peak.shared_bytes();
+  return classes;
+}
+
+Json rank_json(const train::Holdings& held, const RankReport& of_rank) {
+  Json json{{"comm_bytes", of_rank.measured.comm_bytes},
+            {"copied_bytes", of_rank.measured.copied_bytes},
+            {"memory", measured_json(held)}};
+  if (!of_rank.expected) return json;
+  json["expected_comm_bytes"] = of_rank.expected->comm_bytes;
+  json["expected_memory"] = formula_json(of_rank.expected->peak);
+  return json;
+}
+
+Json parameter_json(const train::Slices& parameter) {
+  return {{"name", parameter.name}, {"shape", parameter.shape}, {"slices", parameter.by_rank}};
+}
+
+}  // namespace
+
+std::string figures_json(const train::Job& job, const std::vector<train::StepRecord>& steps,
+                         const TrainReport& report) {
+  Json json{{"run", run_json(job)}};
+  for (const train::StepRecord& record : steps) json["steps"].push_back(step_json(record));
+  const train::Inventory& inventory = report.summary.inventory;
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    json["ranks"].push_back(rank_json(inventory.ranks[rank], report.ranks[rank]));
+  }
+  for (const train::Slices& parameter : inventory.parameters) {
+    json["parameters"].push_back(parameter_json(parameter));
+  }
+  return json.dump();
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,185 @@
+// Group's collectives: arguments checked, calls counted, then the shared memory or c10d's forms.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include "shardwise/comm/checks.h"
+#include "shardwise/comm/counted.h"
+#include "shardwise/comm/group_state.h"
+
+namespace shardwise::comm {
+namespace {
+
+std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> pieces;
+  for (int rank = 0; rank < split.ranks(); ++rank) {
+    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
+  }
+  return pieces;
+}
+
+std::vector<at::Tensor> even_pieces(const at::Tensor& x, int size) {
+  std::vector<at::Tensor> pieces;
+  const int64_t rows = x.size(0) / size;
+  for (int rank = 0; rank < size; ++rank) pieces.push_back(x.narrow(0, rank * rows, rows));
+  return pieces;
+}
+
+at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
+  at::DimVector sizes(x.sizes());
+  sizes[size_t(dim)] = size;
+  return at::empty(sizes, x.options());
+}
+
+c10d::ReduceOp c10d_op(Reduce reduce) {
+  return reduce == Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+}
+
+int64_t bytes_of(const at::Tensor& x) {
+  return int64_t(x.nbytes());
+}
+
+}  // namespace
+
+void Group::broadcast_(at::Tensor& x, int root) const {
+  check_root("broadcast", root, size());
+  if (size() == 1) return;
+  const Counted counted(*state_->counters, state_->shared.get(), Op::broadcast,
+                        rank() == root ? bytes_of(x) * (size() - 1) : 0);
+  std::vector<at::Tensor> tensors = {x};
+  state_->backend->broadcast(tensors, {.rootRank = root})->wait();
+}
+
+at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim) const {
+  dim = check_shard("all_gather", shard, split, dim, rank(), size());
+  if (size() == 1) return shard;
+  const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
+                        bytes_of(shard) * (size() - 1));
+  at::Tensor whole = empty_with_size(shard, dim, split.size());
+  if (Symmetric* symmetric = state_->symmetric()) {
+    symmetric->all_gather_out(whole, shard, split, dim);
+    return whole;
+  }
+  std::vector<at::Tensor> inputs = {shard.contiguous()};
+  if (dim == 0 && split.is_uniform()) {
+    state_->backend->_allgather_base(whole, inputs[0])->wait();
+    return whole;
+  }
+  // Backends write contiguous pieces only; those of another dim are put in place afterwards.
+  std::vector<std::vector<at::Tensor>> pieces(1);
+  for (int peer = 0; peer < size(); ++peer) {
+    pieces[0].push_back(dim == 0 ? whole.narrow(0, split.range(peer).begin, split.range(peer).size())
+                                 : empty_with_size(shard, dim, split.range(peer).size()));
+  }
+  state_->backend->allgather(pieces, inputs)->wait();
+  return dim == 0 ? whole : at::cat_out(whole, pieces[0], dim);
+}
+
+at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
+  if (size() == 1) return x;
+  at::Tensor result = x.is_cpu() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
+  const c10::NoGradGuard no_grad;
+  result.copy_(x);
+  all_reduce_(result, reduce);
+  return result;
+}
+
+void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
+  if (size() == 1) return;
+  const int64_t own =
+      x.numel() / size() + (rank() < x.numel() % size());  // of Split::even over the flat message
+  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
+                        (own * (size() - 1) + x.numel() - own) * x.element_size());
+  if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
+  std::vector<at::Tensor> tensors = {x.contiguous()};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(reduce);
+  state_->backend->allreduce(tensors, options)->wait();
+  if (!x.is_contiguous()) x.copy_(tensors[0]);
+}
+
+at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
+  dim = check_whole("reduce_scatter", x, split, dim, size());
+  if (size() == 1) return x;
+  at::Tensor out = empty_with_size(x, dim, split.range(rank()).size());
+  scatter_sum(out, x, split, dim, InputThen::may_be_written);
+  return out;
+}
+
+void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const {
+  check_whole("reduce_scatter", x, split, /*dim=*/0, size());
+  check_shard("reduce_scatter", out, split, /*dim=*/0, rank(), size());
+  check_alike("reduce_scatter", out, x);
+  if (size() == 1) {
+    out.copy_(x);
+  } else {
+    scatter_sum(out, x, split, /*dim=*/0, InputThen::is_only_dropped);
+  }
+}
+
+void Group::scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                        InputThen then) const {
+  const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
+                        bytes_of(x) - bytes_of(out));
+  if (Symmetric* symmetric = state_->symmetric())
+    return symmetric->reduce_scatter_out(out, x, split, dim, then);
+  std::vector<at::Tensor> outputs = {out.is_contiguous() ? out : at::empty(out.sizes(), out.options())};
+  if (dim == 0 && split.is_uniform()) {
+    at::Tensor input = x.contiguous();
+    state_->backend->_reduce_scatter_base(outputs[0], input)->wait();
+  } else {
+    std::vector<std::vector<at::Tensor>> inputs = {pieces_of(x, split, dim)};
+    for (at::Tensor& piece : inputs[0]) piece = piece.contiguous();
+    state_->backend->reduce_scatter(outputs, inputs)->wait();
+  }
+  if (!out.is_contiguous()) out.copy_(outputs[0]);
+}
+
+at::Tensor Group::scatter(const at::Tensor& x, int root) const {
+  check_root("scatter", root, size());
+  check_divides("scatter", x, size());
+  if (size() == 1) return x;
+  const int64_t own = bytes_of(x) / size();
+  const Counted counted(*state_->counters, state_->shared.get(), Op::scatter,
+                        rank() == root ? bytes_of(x) - own : 0);
+  std::vector<at::Tensor> outputs = {empty_with_size(x, 0, x.size(0) / size())};
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank() == root) inputs.push_back(even_pieces(x.contiguous(), size()));
+  state_->backend->scatter(outputs, inputs, {.rootRank = root})->wait();
+  return outputs[0];
+}
+
+at::Tensor Group::gather(const at::Tensor& shard, int root) const {
+  check_root("gather", root, size());
+  TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar");
+  if (size() == 1) return shard;
+  const Counted counted(*state_->counters, state_->shared.get(), Op::gather,
+                        rank() == root ? 0 : bytes_of(shard));
+  std::vector<at::Tensor> inputs = {shard.contiguous()};
+  std::vector<std::vector<at::Tensor>> outputs;
+  at::Tensor whole;
+  if (rank() == root) {
+    whole = empty_with_size(shard, 0, shard.size(0) * size());
+    outputs.push_back(even_pieces(whole, size()));
+  }
+  state_->backend->gather(outputs, inputs, {.rootRank = root})->wait();
+  return whole;
+}
+
+at::Tensor Group::all_to_all(const at::Tensor& x) const {
+  check_divides("all_to_all", x, size());
+  if (size() == 1) return x;
+  const Counted counted(*state_->counters, state_->shared.get(), Op::all_to_all,
+                        bytes_of(x) - bytes_of(x) / size());
+  at::Tensor input = x.contiguous(), output = at::empty(x.sizes(), x.options());
+  std::vector<int64_t> even;
+  state_->backend->alltoall_base(output, input, even, even)->wait();
+  return output;
+}
+
+void Group::barrier() const {
+  if (size() == 1) return;
+  const Counted counted(*state_->counters, state_->shared.get(), Op::barrier, 0);
+  state_->backend->barrier()->wait();
+}
+
+}  // namespace shardwise::comm

@@ -1,0 +1,18 @@
+// What the copies of a Group share. For group*.cpp only.
+#pragma once
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "shardwise/comm/group.h"
+
+namespace shardwise::comm {
+
+struct Group::State {
+  c10::intrusive_ptr<c10d::Backend> backend;  // null for a group of one
+  std::shared_ptr<Symmetric> shared;          // null where the backend has none
+  bool use_shared = false;
+  std::shared_ptr<Counters> counters = std::make_shared<Counters>();
+
+  Symmetric* symmetric() const { return use_shared ? shared.get() : nullptr; }
+};
+
+}  // namespace shardwise::comm
