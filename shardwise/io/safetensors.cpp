@@ -99,6 +99,7 @@ void SafetensorsFolder::open_indexed(const std::string& index_path) {
 
 std::vector<std::string> SafetensorsFolder::names() const {
   std::vector<std::string> names;
+  names.reserve(places_.size());
   for (const auto& [name, place] : places_) names.push_back(name);
   return names;
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "shardwise/base/files.h"
+#include "shardwise/checkpoint/folders.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/text/tokenizer.h"
 
@@ -82,6 +83,18 @@ void check_fits(const Options& options, const Config& config) {
                     config.max_position_embeddings, "; got ", options.seq_len);
 }
 
+/// Seed and sequence length say which windows were consumed: with others the run would go on elsewhere.
+void check_same_windows(const Options& options, const std::optional<path>& resumed) {
+  if (!resumed) return;
+  const io::SafetensorsFile state = checkpoint::open_state(*resumed);
+  const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
+  TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be that of the resumed checkpoint, ", seed,
+                    "; got ", options.seed, "; --init takes the weights alone");
+  const int64_t seq_len = checkpoint::read_progress(state, checkpoint::kSeqLen);
+  TORCH_CHECK_VALUE(options.seq_len == seq_len, "train: --seq-len must be that of the resumed checkpoint, ",
+                    seq_len, "; got ", options.seq_len, "; --init takes the weights alone");
+}
+
 void check_horizon(const Options& options, int64_t first_step) {
   TORCH_CHECK_VALUE(first_step < options.last_step(), "train: the last step to do, ", options.last_step(),
                     ", must come after those that the resumed checkpoint has done; got ", first_step);
@@ -108,30 +121,31 @@ void check_nothing_later(const path& save, int64_t first_step) {
   }
 }
 
-void check_log_folder(const path& folder, const path& save) {
+void check_folder_of(const char* flag, const path& folder, const path& save) {
   if (folder.empty() || folder.lexically_normal() == save.lexically_normal())
     return;  // the latter is made by then
-  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK | X_OK) == 0 && base::is_folder(folder),
-                    "train: --log must lie in a folder that files can be created in; got ", folder.string());
+  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK | X_OK) == 0 && base::is_folder(folder), "train: ", flag,
+                    " must lie in a folder that files can be created in; got ", folder.string());
 }
 
-void check_log_file(const std::string& log) {
-  if (!base::exists(log)) return;
-  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  TORCH_CHECK_VALUE(fd >= 0, "train: --log must be a file that can be written; got ", log);
+void check_file(const char* flag, const std::string& file) {
+  if (!base::exists(file)) return;
+  TORCH_CHECK_VALUE(!base::is_folder(file), "train: ", flag, " must name a file; got the folder ", file);
+  const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  TORCH_CHECK_VALUE(fd >= 0, "train: ", flag, " must be a file that can be written; got ", file);
   ::close(fd);
 }
 
 void check_outputs(const Options& options, int64_t first_step) {
-  if (options.log) {
-    TORCH_CHECK_VALUE(!base::is_folder(*options.log), "train: --log must name a file; got the folder ",
-                      *options.log);
-    check_log_folder(path(*options.log).parent_path(), options.save.value_or(""));
-    check_log_file(*options.log);
+  for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
+    if (!file) continue;
+    check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    check_file(flag, *file);
   }
   if (!options.save) return;
   check_nothing_later(*options.save, first_step);
   base::check_writable_folder(*options.save);
+  checkpoint::remove_stale(*options.save);
 }
 
 text::WindowOptions window_options(const Options& options) {
@@ -151,10 +165,20 @@ Job::Job(const Options& options)
       frozen_(frozen_by(options_.freeze, config_)),
       first_step_(checked_progress(resumed_, frozen_)),
       corpus_(options.text),
-      windows_(corpus_, window_options(options)) {
+      windows_(corpus_, window_options(options)),
+      fingerprint_(fingerprint_now()) {
   check_fits(options_, config_);
+  check_same_windows(options_, resumed_);
   check_horizon(options_, first_step_);
   check_outputs(options_, first_step_);  // last: it makes the folder to save to
+}
+
+uint64_t Job::fingerprint_now() const {
+  const auto& folder = resumed_ ? resumed_ : initial_;
+  uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), corpus_.fingerprint());
+  if (!folder) return hash;
+  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
+  return base::combine(hash, checkpoint::fingerprint(*folder));
 }
 
 }  // namespace shardwise::train

@@ -30,6 +30,10 @@ class Job {
   const Frozen& frozen() const { return frozen_; }
   /// Optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
+  /// A hash of what the run begins from, checkpoint and text, as it was when this was made; and as it is now.
+  /// Ranks that find the same agree on it.
+  uint64_t fingerprint() const { return fingerprint_; }
+  uint64_t fingerprint_now() const;
 
  private:
   Options options_;
@@ -39,6 +43,7 @@ class Job {
   int64_t first_step_;
   text::Corpus corpus_;
   text::Windows windows_;
+  uint64_t fingerprint_;
 };
 
 }  // namespace shardwise::train

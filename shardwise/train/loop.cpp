@@ -35,6 +35,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   }
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
+  summary.inventory = take_inventory(trainer.weights().roles(), trainer.optimizer().state(), group);
   return summary;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 
+#include "shardwise/train/inventory.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/record.h"
 
@@ -16,6 +17,7 @@ struct Summary {
   int64_t steps = 0;                           // done in this run
   double seconds = 0;                          // in steps, evaluations and saves
   std::optional<std::filesystem::path> saved;  // the last checkpoint
+  Inventory inventory;                         // at the end
 };
 
 /// Collective. Errors: those of Trainer; what was saved before stands.

@@ -34,6 +34,7 @@ void check_model(const Options& o) {
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
                     "train: --dtype must be fp32 or bf16; got ", *o.dtype);
   in_unit_interval("--dropout", o.dropout);
+  in_unit_interval("--attention-dropout", o.attention_dropout);
   in_unit_interval("--label-smoothing", o.label_smoothing);
   not_negative("--z-loss", o.z_loss);
 }

@@ -23,6 +23,7 @@ struct Options {
   std::optional<std::string> model_config;
   std::optional<std::string> dtype;  // fp32 or bf16; none: the resumed checkpoint's, else fp32
   double dropout = 0;
+  double attention_dropout = 0;
   double label_smoothing = 0;
   double z_loss = 0;                // coefficient
   std::vector<std::string> freeze;  // globs over the names of tensors that are left as they are
@@ -60,6 +61,7 @@ struct Options {
   std::optional<std::string> resume;
   std::optional<std::string> init;
   std::optional<std::string> log;
+  std::optional<std::string> report;
 
   double final_lr() const { return min_lr.value_or(lr / 10); }
   int64_t warmup_steps() const;

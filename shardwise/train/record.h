@@ -11,7 +11,9 @@ namespace shardwise::train {
 
 /// What one step cost one rank.
 struct Usage {
+  int64_t step_ns = 0;            // by the rank's own clock
   int64_t comm_ns = 0;            // inside collectives, waiting included
+  int64_t wait_ns = 0;            // of that, waiting for peers
   int64_t comm_bytes = 0;         // sent (docs/algorithms.md)
   int64_t copied_bytes = 0;       // really copied to or from shared memory
   int64_t peak_memory_bytes = 0;  // most tensor bytes held at once since the rank began, private and shared
@@ -33,11 +35,11 @@ struct StepRecord {
 };
 
 /// One line of JSON without its end: step, tokens, loss, grad_norm, lr, tokens_per_s, step_ms, comm_ms,
-/// comm_bytes, copied_bytes, peak_memory_bytes (the last four the largest over ranks), and val_loss where the
-/// step was evaluated.
+/// wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five the largest over ranks), and val_loss
+/// where the step was evaluated.
 std::string to_json(const StepRecord& record);
 
-/// Collective: every rank's figures, by rank. Cost: one all_gather of four numbers.
+/// Collective: every rank's figures, by rank. Cost: one all_gather of six numbers.
 std::vector<Usage> gather_usage(const Usage& own, const comm::Group& group);
 
 }  // namespace shardwise::train

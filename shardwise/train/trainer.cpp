@@ -7,6 +7,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/base/mutation.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
 
@@ -29,11 +30,16 @@ int64_t peak_memory_bytes(const comm::Group& group) {
   return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
 }
 
-/// What the collectives between two readings of the counters cost.
-Usage usage_since(const comm::Counters& before, const comm::Group& group) {
+/// What a step cost since the counters were `before`.
+Usage usage_since(const comm::Counters& before, double step_ms, const comm::Group& group) {
   const comm::Counters spent = group.counters() - before;
   const comm::OpCount total = spent.total();
-  return {spent.busy_ns, total.bytes, total.copied_bytes, peak_memory_bytes(group)};
+  return {static_cast<int64_t>(step_ms * 1e6),
+          spent.busy_ns,
+          spent.waiting_ns,
+          total.bytes,
+          total.copied_bytes,
+          peak_memory_bytes(group)};
 }
 
 std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
@@ -52,17 +58,14 @@ std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::
 }
 
 /// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
-/// meanwhile would leave them with different weights or batches of equal shapes.
+/// meanwhile would leave them with different weights or batches of equal shapes. After all has been read.
 void check_same_start(const Job& job, const comm::Group& group) {
-  const auto& folder = job.resumed() ? job.resumed() : job.initial();
-  const std::string name = folder ? std::filesystem::absolute(*folder).string() : "";
-  at::Tensor own = at::empty({1, 3}, at::kLong);
-  own[0][0] = job.first_step();
-  own[0][1] = job.corpus().size();
-  own[0][2] = static_cast<int64_t>(std::hash<std::string>()(name) >> 1);
+  at::Tensor own = at::empty({1, 2}, at::kLong);
+  own[0][0] = static_cast<int64_t>(job.fingerprint());
+  own[0][1] = static_cast<int64_t>(job.fingerprint_now());
   const at::Tensor all = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
   TORCH_CHECK_VALUE(
-      all.eq(all[0]).all().item<bool>(),
+      all.eq(all[0][0]).all().item<bool>(),
       "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
 }
 
@@ -75,10 +78,13 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       model_(assemble(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->roles(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())) {
+  if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
-  if (!job.resumed()) return;
+}
+
+void Trainer::read_state(const std::filesystem::path& folder) {
   checkpoint::TrainState stored = state();
-  checkpoint::load_state(*job.resumed(), stored, *weights_);
+  checkpoint::load_state(folder, stored, *weights_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }
@@ -89,15 +95,26 @@ int64_t Trainer::tokens_per_step() const {
 }
 
 checkpoint::TrainState Trainer::state() const {
-  return {.parameters = optimizer_.state(), .step = steps_done_, .sequences = sequences_};
+  return {.parameters = optimizer_.state(),
+          .step = steps_done_,
+          .sequences = sequences_,
+          .seed = static_cast<int64_t>(job_.options().seed),
+          .seq_len = job_.options().seq_len};
 }
 
 double Trainer::micro_batch(int64_t index) {
   const Options& o = job_.options();
-  const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
-  const auto key = kernels::RandomKey::of(o.seed).fold(kDropoutStream).fold(steps_done_).fold(index);
+  int64_t first = sequences_;
+  if (base::mutated(base::Mutation::rank_reads_own_windows)) first += group_.rank();
+  if (base::mutated(base::Mutation::repeat_windows)) first -= index * o.batch_size;
+  const Batch batch = training_batch(job_.windows(), first, o.batch_size);
+  const auto key = kernels::RandomKey::of(o.seed)
+                       .fold(kDropoutStream)
+                       .fold(base::mutated(base::Mutation::mask_of_every_step) ? 0 : steps_done_)
+                       .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : index);
   nn::Step step(group_, o.seq_len, key);
   step.dropout = o.dropout;
+  step.attention_dropout = o.attention_dropout;
   step.verify = o.verify ? parallel::Verify::on : parallel::Verify::off;
   step.recompute = recompute_of(o.recompute);
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
@@ -110,8 +127,9 @@ double Trainer::micro_batch(int64_t index) {
 }
 
 double Trainer::update_(double loss, double learning_rate) {
-  parallel::sync_gradients_(model_.specs, group_);
+  if (!base::mutated(base::Mutation::norm_before_sync)) parallel::sync_gradients_(model_.specs, group_);
   const double norm = parallel::gradient_norm(model_.specs, parallel::Norm::two, group_);
+  if (base::mutated(base::Mutation::norm_before_sync)) parallel::sync_gradients_(model_.specs, group_);
   check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
   const double max_norm = job_.options().clip_grad;
   if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);
@@ -125,13 +143,13 @@ StepRecord Trainer::step() {
   for (const nn::Role& role : weights_->roles()) parallel::zero_grad_(*role.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
-  record.lr = schedule_.learning_rate(steps_done_ + 1);
+  record.lr = schedule_.learning_rate(steps_done_ + !base::mutated(base::Mutation::schedule_off_by_one));
   record.grad_norm = update_(record.loss, record.lr);
   record.step = ++steps_done_;
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
-  record.usage = gather_usage(usage_since(before, group_), group_);
+  record.usage = gather_usage(usage_since(before, record.step_ms, group_), group_);
   return record;
 }
 

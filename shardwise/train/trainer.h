@@ -36,6 +36,7 @@ class Trainer {
   /// Sync, norm, clip, AdamW; returns the norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
+  void read_state(const std::filesystem::path& folder);
   checkpoint::TrainState state() const;
 
   const Job& job_;

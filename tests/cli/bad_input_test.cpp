@@ -123,12 +123,15 @@ TEST_F(BadInput, NumbersOutOfRange) {
   for (const char* flag : {"--eval-every", "--save-every", "--keep", "--warmup"}) {
     expect_refused({{flag, "-1"}}, {flag, "at least 0", "got -1"});
   }
-  for (const char* flag : {"--dropout", "--val-fraction", "--beta1", "--beta2"}) {
+  for (const char* flag : {"--dropout", "--attention-dropout", "--label-smoothing", "--val-fraction", "--beta1",
+                           "--beta2"}) {
     expect_refused({{flag, "1"}}, {flag, "[0, 1)", "got 1"});
     expect_refused({{flag, "-0.5"}}, {flag, "[0, 1)", "got -0.5"});
   }
+  for (const char* seconds : {"0", "-1", "1e7"})
+    expect_refused({{"--timeout", seconds}}, {"--timeout", "seconds"});
   for (const char* flag : {"--lr", "--eps"}) expect_refused({{flag, "0"}}, {flag, "above 0", "got 0"});
-  for (const char* flag : {"--weight-decay", "--clip-grad", "--min-lr"}) {
+  for (const char* flag : {"--weight-decay", "--clip-grad", "--min-lr", "--z-loss"}) {
     expect_refused({{flag, "-1"}}, {flag, "0 or more", "got -1"});
   }
 }
@@ -152,6 +155,7 @@ TEST_F(BadInput, UnknownNames) {
   arguments.erase("--model-config");
   expect_refused("train", arguments, {"huge", "tiny", "llama-3-8b"});
   expect_refused({{"--tokenizer", "words"}}, {"--tokenizer", "words", "bytes"});
+  expect_refused({{"--recompute", "some"}}, {"--recompute", "none, selective or full", "some"});
   expect_refused({{"--dtype", "fp16"}}, {"--dtype", "fp16", "bf16"});
   EXPECT_PRED2(contains, complaint({"shardwise", "tain"}), "got tain");
   EXPECT_PRED2(contains, complaint({"shardwise"}), "got none");
@@ -191,6 +195,7 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
   expect_refused({{"--save", "/proc/shardwise"}}, {"save folder", "/proc/shardwise"});
   expect_refused({{"--log", scratch_.path()}}, {"--log", scratch_.path()});
   expect_refused({{"--log", scratch_ / "nowhere/log"}}, {"--log", "nowhere"});
+  expect_refused({{"--report", scratch_ / "nowhere/report"}}, {"--report", "nowhere"});
 }
 
 TEST_F(BadInput, ConfigFile) {
@@ -224,6 +229,9 @@ TEST_F(BadInput, Environment) {
   setenv("SHARDWISE_JOB", "job", /*overwrite=*/1);
   expect_refused({{"--save", scratch_ / "new/folder"}}, {"got 1", "degrees of 2"});
   for (const char* name : {"SHARDWISE_RANK", "SHARDWISE_WORLD_SIZE", "SHARDWISE_JOB"}) unsetenv(name);
+  setenv("SHARDWISE_HOSTS", "2", /*overwrite=*/1);
+  expect_refused({}, {"one host", "got 2 ranks", "2 hosts"});
+  unsetenv("SHARDWISE_HOSTS");
 }
 
 TEST_F(BadInput, CheckpointToResume) {
@@ -232,6 +240,10 @@ TEST_F(BadInput, CheckpointToResume) {
   expect_refused({{"--resume", good}}, {"last step", "got 2"});
   expect_refused({{"--save", good}}, {"step-2", "--resume"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--dtype", "bf16"}}, {"--dtype", "float32", "bf16"});
+  expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seed", "1"}},
+                 {"--seed must be that of the resumed checkpoint, 0; got 1"});
+  expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seq-len", "12"}},
+                 {"--seq-len must be that of the resumed checkpoint, 11; got 12"});
   auto config = testing::small_config();
   config.intermediate_size = 38;
   const std::string other = scratch_.put("other.json", model::to_json(config));

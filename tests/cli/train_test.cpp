@@ -84,6 +84,38 @@ TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
   EXPECT_PRED2(contains, program.errors(), "step 4/4");
 }
 
+TEST_F(TrainProgram, ReportsEveryFigureInOneDocumentAndAPage) {
+  const std::string file = scratch_ / "report.json";
+  Program program(argv({"--tp", "2", "--report", file, "--val-fraction", "0.2"}), kOneThread);
+  expect_success(program);
+  const json figures = json::parse(test::contents(file));
+  ASSERT_EQ(figures["steps"].size(), 4u);
+  for (const json& step : figures["steps"]) {
+    for (const int rank : {0, 1}) {
+      EXPECT_GE(step["wait_ms"][rank], 0);
+      EXPECT_GE(step["comm_ms"][rank], step["wait_ms"][rank]);
+      EXPECT_GE(step["step_ms"][rank], step["comm_ms"][rank]);
+    }
+  }
+  for (const json& rank : figures["ranks"]) {
+    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    for (const char* exact : {"weights", "main gradients", "optimizer"}) {
+      EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
+    }
+    EXPECT_GT(rank["memory"]["activations"], 0);
+    EXPECT_GT(rank["memory"]["shared memory"], 0);
+  }
+  const json& embedding = figures["parameters"][0];
+  EXPECT_EQ(embedding["shape"], (json{259, 24}));
+  EXPECT_EQ(embedding["slices"], (json{{130, 24}, {129, 24}}));
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
+  expect_success(page);
+  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
+    EXPECT_PRED2(contains, page.output(), part);
+  }
+  EXPECT_FALSE(contains(page.output(), "://")) << "the page must need no network";
+}
+
 TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
   for (const char* stream : {"--sequence-parallel", "--no-sequence-parallel"}) {
     for (const char* tp : {"1", "3"}) {
@@ -138,10 +170,10 @@ TEST_F(TrainProgram, FlagsOverrideTheFileAndAllNamesOfTpAreOne) {
 }
 
 TEST_F(TrainProgram, ResumingAppendsToTheLog) {
-  Program whole(argv({"--tp", "2", "--log", scratch_ / "whole", "--dropout", "0.1"}), kOneThread);
+  Program whole(argv({"--tp", "2", "--log", scratch_ / "whole", "--attention-dropout", "0.1"}), kOneThread);
   expect_success(whole);
   const std::vector<std::string> common{
-      "--log", scratch_ / "parts", "--save", scratch_ / "saved", "--dropout", "0.1"};
+      "--log", scratch_ / "parts", "--save", scratch_ / "saved", "--attention-dropout", "0.1"};
   std::vector<std::string> first = argv(common), second = argv(common);
   first.insert(first.end(), {"--stop-after", "2", "--tp", "1"});
   second.insert(second.end(), {"--resume", scratch_ / "saved", "--tp", "3"});

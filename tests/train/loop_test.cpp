@@ -27,7 +27,7 @@ Options with(Options options, int64_t tp, bool sequence_parallel) {
 TEST(Loop, LossesAreThoseOfOneRankAtEveryTpSizeWithDropoutAndClipping) {
   const Scratch scratch;
   Options options = small_options(scratch);
-  options.dropout = 0.1;
+  options.dropout = options.attention_dropout = 0.1;
   options.clip_grad = 0.5;
   const TestRun reference = run_job(options);
   EXPECT_GT(reference.records[0].grad_norm, 0.5) << "clipping was not tried";
@@ -48,9 +48,11 @@ TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
   Options options = small_options(scratch);
   const std::vector<double> plain = run_job(options).losses();
   EXPECT_EQ(run_job(options).losses(), plain) << "the same job twice";
-  options.dropout = 0.2;
-  EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
-  options.dropout = 0;
+  for (double* dropout : {&options.dropout, &options.attention_dropout}) {
+    *dropout = 0.2;
+    EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
+    *dropout = 0;
+  }
   options.seed = 1;
   EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
 }
@@ -60,14 +62,17 @@ TEST(Loop, EveryStepAndMicroBatchHasMasksOfItsOwn) {
   Options options = small_options(scratch);
   options.text = {scratch.put("same", std::string(1000, 'a'))};  // every window is the same
   options.lr = 1e-30;                                            // and the weights stay
-  options.batch_size = 1, options.grad_accum = 1;
-  const std::vector<double> plain = run_job(options).losses();
-  EXPECT_EQ(plain.front(), plain.back());
-  options.dropout = 0.3;
-  const std::vector<double> dropped = run_job(options).losses();
-  EXPECT_EQ(std::set<double>(dropped.begin(), dropped.end()).size(), dropped.size());
-  options.grad_accum = 2;
-  EXPECT_NE(run_job(options).losses()[0], dropped[0]) << "two micro-batches with one mask";
+  for (double* dropout : {&options.dropout, &options.attention_dropout}) {
+    options.batch_size = 1, options.grad_accum = 1;
+    const std::vector<double> plain = run_job(options).losses();
+    EXPECT_EQ(plain.front(), plain.back());
+    *dropout = 0.3;
+    const std::vector<double> dropped = run_job(options).losses();
+    EXPECT_EQ(std::set<double>(dropped.begin(), dropped.end()).size(), dropped.size());
+    options.grad_accum = 2;
+    EXPECT_NE(run_job(options).losses()[0], dropped[0]) << "two micro-batches with one mask";
+    *dropout = 0;
+  }
 }
 
 TEST(Loop, ClipsLargeGradientsOnly) {
@@ -99,7 +104,7 @@ TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
   for (const std::string dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
     Options options = small_options(scratch);
-    options.dropout = 0.1;
+    options.dropout = options.attention_dropout = 0.1;
     options.dtype = dtype;
     const std::vector<double> whole = run_job(options).losses();
     options.save = scratch / dtype;
@@ -126,7 +131,7 @@ TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
 TEST(Loop, ResumedAtTheSameTpSizeIsTheSameToTheBit) {
   const Scratch scratch;
   Options options = small_options(scratch);
-  options.dropout = 0.1;
+  options.dropout = options.attention_dropout = 0.1;
   options.tp = 2;
   const std::vector<double> whole = run_job(options).losses();
   options.save = scratch / "saved";
@@ -160,7 +165,7 @@ TEST(Loop, EvaluatesAndSavesWhenDue) {
   options.save = scratch / "saved";
   options.save_every = 2;
   options.keep = 2;
-  options.dropout = 0.5;  // evaluation has none
+  options.dropout = options.attention_dropout = 0.5;  // evaluation has none
   options.tp = 2;
   const TestRun result = run_job(options);
   for (const StepRecord& record : result.records) {
@@ -211,6 +216,7 @@ TEST(Loop, CountsWhatEveryRankSends) {
   for (const Usage& usage : result.records[1].usage) {
     EXPECT_GT(usage.comm_bytes, 0);
     EXPECT_GT(usage.comm_ns, 0);
+    EXPECT_TRUE(usage.wait_ns >= 0 && usage.wait_ns <= usage.comm_ns && usage.comm_ns <= usage.step_ns);
   }
 }
 
@@ -218,11 +224,11 @@ TEST(Record, LineHoldsTheNamedFieldsAndTheLargestOverRanks) {
   StepRecord record;
   record.step = 3, record.tokens = 66, record.loss = 1.5, record.grad_norm = 2.5, record.lr = 0.25;
   record.tokens_per_s = 100, record.step_ms = 220;
-  record.usage = {{2000000, 10, 3, 50}, {1000000, 12, 2, 60}};
+  record.usage = {{9, 2000000, 500000, 10, 3, 50}, {8, 1000000, 750000, 12, 2, 60}};
   EXPECT_EQ(
       to_json(record),
       R"({"step":3,"tokens":66,"loss":1.5,"grad_norm":2.5,"lr":0.25,"tokens_per_s":100.0,"step_ms":220.0,)"
-      R"("comm_ms":2.0,"comm_bytes":12,"copied_bytes":3,"peak_memory_bytes":60})");
+      R"("comm_ms":2.0,"wait_ms":0.75,"comm_bytes":12,"copied_bytes":3,"peak_memory_bytes":60})");
   record.val_loss = 1.25;
   EXPECT_EQ(nlohmann::json::parse(to_json(record))["val_loss"], 1.25);
 }

@@ -1,0 +1,59 @@
+#include "shardwise/train/inventory.h"
+
+#include <ATen/ops/tensor.h>
+
+#include "shardwise/base/memory_counter.h"
+
+namespace shardwise::train {
+namespace {
+
+int64_t bytes_of(const at::Tensor& x) {
+  return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
+}
+
+Holdings own_holdings(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
+                      const comm::Group& group) {
+  Holdings own;
+  for (const nn::Role& role : roles) {
+    own.weights += bytes_of(role.parameter->value);
+    own.main_gradients += bytes_of(role.parameter->main_grad);
+  }
+  for (const auto& of_parameter : state) {
+    own.optimizer +=
+        bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
+  }
+  own.peak_own = base::peak_bytes();
+  own.peak_shared = group.symmetric() ? group.symmetric()->peak_bytes() : 0;
+  return own;
+}
+
+std::vector<Holdings> gather(const Holdings& own, const comm::Group& group) {
+  const at::Tensor row =
+      at::tensor({own.weights, own.main_gradients, own.optimizer, own.peak_own, own.peak_shared}, at::kLong);
+  const at::Tensor rows =
+      group.all_gather(row.unsqueeze(0), base::Split::even("ranks", group.size(), group.size()));
+  std::vector<Holdings> ranks;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto* of_rank = rows.const_data_ptr<int64_t>() + 5 * rank;
+    ranks.push_back({of_rank[0], of_rank[1], of_rank[2], of_rank[3], of_rank[4]});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Inventory take_inventory(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
+                         const comm::Group& group) {
+  Inventory inventory{{}, gather(own_holdings(roles, state, group), group)};
+  for (const nn::Role& role : roles) {
+    const parallel::Parameter& p = *role.parameter;
+    Slices slices{p.name, p.global_shape, {}};
+    for (int rank = 0; rank < group.size(); ++rank) {
+      slices.by_rank.push_back(p.rule.local_shape(p.global_shape, rank));
+    }
+    inventory.parameters.push_back(std::move(slices));
+  }
+  return inventory;
+}
+
+}  // namespace shardwise::train

@@ -1,0 +1,101 @@
+"""Charts as SVG text: lines, stacked bars and a legend. Data in, markup out; colours are the page's CSS classes."""
+import math
+from html import escape
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 14, 40
+
+
+def ticks(low, high, count=5):
+    """About `count` round numbers within [low, high]."""
+    step = 10 ** math.floor(math.log10((high - low) / count or 1))
+    step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= count)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(x):
+    if x == 0:
+        return "0"
+    if not 1e-3 <= abs(x) < 1e6:
+        return f"{x:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{x:,.10g}"
+
+
+def svg(body, label, height=HEIGHT):
+    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{"".join(body)}</svg>')
+
+
+def text(x, y, words, anchor="middle", css=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{css}">{escape(words)}</text>'
+
+
+class Axes:
+    """Maps data to pixels and draws the grid."""
+
+    def __init__(self, xs, ys):
+        self.x0, self.x1 = min(xs), max(max(xs), min(xs) + 1)
+        pad = 0.05 * (max(ys) - min(ys)) or 0.5
+        self.y0, self.y1 = min(ys) - pad, max(ys) + pad
+
+    def x(self, value):
+        return LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value):
+        return HEIGHT - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (HEIGHT - TOP - BOTTOM)
+
+    def grid(self, x_label, y_label):
+        body = []
+        for value in ticks(self.y0, self.y1):
+            y = self.y(value)
+            body += [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>',
+                     text(LEFT - 8, y + 4, short(value), "end", "tick")]
+        for value in ticks(self.x0, self.x1, 6):
+            body.append(text(self.x(value), HEIGHT - BOTTOM + 18, short(value), css="tick"))
+        body += [text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, css="axis"),
+                 f'<text transform="translate(14 {(HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle" '
+                 f'class="axis">{escape(y_label)}</text>']
+        return body
+
+
+def line(axes, points, css):
+    path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
+    return f'<polyline points="{path}" class="line {css}"/>'
+
+
+def dots(axes, points, css):
+    return [f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3.5" class="dot {css}"/>' for x, y in points]
+
+
+def curves(series, x_label, y_label):
+    """`series`: (css, points, which of "line" and "dots" to draw) each."""
+    points = [point for _, some, _ in series for point in some]
+    axes = Axes([x for x, _ in points], [y for _, y in points])
+    body = axes.grid(x_label, y_label)
+    for css, some, drawn in series:
+        body += [line(axes, some, css)] if "line" in drawn else []
+        body += dots(axes, some, css) if "dots" in drawn else []
+    return svg(body, y_label)
+
+
+def bars(rows, unit):
+    """Horizontal stacked bars. `rows`: (name, [(css, value)]) each; values of a row add up to its length."""
+    pitch, left = 34, 118
+    longest = max(sum(value for _, value in parts) for _, parts in rows)
+    scale = (WIDTH - left - 96) / (longest or 1)
+    body = []
+    for i, (name, parts) in enumerate(rows):
+        y, x = 6 + i * pitch, left
+        body.append(text(left - 10, y + 17, name, "end", "tick"))
+        for css, value in parts:
+            body.append(f'<rect x="{x:.1f}" y="{y}" width="{value * scale:.2f}" height="24" class="bar {css}"/>')
+            if value * scale > 44:
+                body.append(text(x + value * scale / 2, y + 16.5, f"{value:.1f}", css="inside"))
+            x += value * scale
+        body.append(text(x + 8, y + 17, f"{sum(value for _, value in parts):.1f} {unit}", "start", "total"))
+    return svg(body, unit, height=12 + pitch * len(rows))
+
+
+def legend(entries):
+    return '<p class="legend">' + "".join(
+        f'<span><i class="swatch {css}"></i>{escape(name)}</span>' for css, name in entries) + "</p>"
