@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 
 namespace shardwise::base {
@@ -36,8 +37,9 @@ void* aligned_block(size_t bytes) {
   void* start = std::malloc(bytes + sizeof(Prefix) + c10::gAlignment);
   TORCH_CHECK_WITH(OutOfMemoryError, start != nullptr, "allocate: out of memory; asked for ", bytes,
                    " bytes");
-  const auto first = reinterpret_cast<uintptr_t>(start) + sizeof(Prefix) + c10::gAlignment - 1;
-  void* data = reinterpret_cast<void*>(first / c10::gAlignment * c10::gAlignment);
+  void* data = static_cast<char*>(start) + sizeof(Prefix);
+  size_t room = bytes + c10::gAlignment;
+  std::align(c10::gAlignment, bytes, data, room);
   static_cast<Prefix*>(data)[-1] = {start, static_cast<int64_t>(bytes)};
   return data;
 }
@@ -70,7 +72,8 @@ void install_memory_counter() {
   static std::once_flag installed;
   std::call_once(installed, [] {
     // Never deleted: tensors in statics are freed through it after main.
-    c10::SetCPUAllocator(new CountingAllocator, /*priority=*/100);
+    static auto* const counting = new CountingAllocator;
+    c10::SetCPUAllocator(counting, /*priority=*/100);
   });
 }
 
