@@ -78,7 +78,8 @@ struct Trained {
   parallel::ParamSpecs specs;
   double loss, norm;
 
-  Trained(const Group& group, const model::Config& config, const Way& way, const IsFrozen& is_frozen)
+  Trained(const Group& group, const model::Config& config, const Way& way, const IsFrozen& is_frozen,
+          base::Recompute recompute = base::Recompute::none)
       : weights(config, group, at::kDouble), specs(specs_of(weights, way.stream)) {
     load_slices_(weights, random_weights(config, 1, at::kDouble));
     for (const nn::Role& role : weights.roles()) {
@@ -86,7 +87,8 @@ struct Trained {
     }
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, kBatchSize, 2);
-    const nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
+    nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
+    step.recompute = recompute;
     const Tensor value = way.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
                                                   : loss_of<nn::Sharded<nn::kSequence>>(batch, step);
     value.backward();
@@ -116,21 +118,25 @@ void for_each_case(const std::function<void(const Group&, const model::Config&, 
   }
 }
 
+void expect_the_rest(const Trained& some, const Trained& all, const IsFrozen& is_frozen) {
+  EXPECT_EQ(some.loss, all.loss);
+  for (size_t i = 0; i < some.specs.size(); ++i) {
+    const parallel::Parameter &got = *some.specs[i].parameter, &expected = *all.specs[i].parameter;
+    if (is_frozen(got.name)) {
+      EXPECT_FALSE(got.main_grad.defined()) << got.name;
+    } else {
+      EXPECT_TRUE(same_bits(got.main_grad, expected.main_grad)) << got.name;
+    }
+  }
+}
+
 TEST(Frozen, ChangeNoOtherGradient) {
   for_each_case([](const Group& group, const model::Config& config, const Way& way) {
     const Trained all(group, config, way, none);
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
-      const Trained some(group, config, way, is_frozen);
-      EXPECT_EQ(some.loss, all.loss);
-      for (size_t i = 0; i < some.specs.size(); ++i) {
-        const parallel::Parameter &got = *some.specs[i].parameter, &expected = *all.specs[i].parameter;
-        if (is_frozen(got.name)) {
-          EXPECT_FALSE(got.main_grad.defined()) << got.name;
-        } else {
-          EXPECT_TRUE(same_bits(got.main_grad, expected.main_grad)) << got.name;
-        }
-      }
+      for (const auto mode : {base::Recompute::none, base::Recompute::selective, base::Recompute::full})
+        expect_the_rest(Trained(group, config, way, is_frozen, mode), all, is_frozen);
     }
   });
 }
