@@ -4,7 +4,7 @@
 //   DIR/step-N/config.json, model.safetensors        standard names, in the model's dtype
 //   DIR/step-N/optimizer.safetensors                 <name>.master (bf16 models), <name>.exp_avg,
 //   <name>.exp_avg_sq,
-//                                                    progress.step, progress.sequences: fp32 (fp64) and int64
+//                                                    progress.step and others: fp32 (fp64) and int64
 //   DIR/latest -> step-N
 //
 // A folder is written under a temporary name, every rank its own slices, synced, agreed upon, then renamed;
@@ -31,6 +31,8 @@ struct TrainState {
   std::vector<ParameterState> parameters;
   int64_t step = 0;       // optimizer steps done
   int64_t sequences = 0;  // training windows consumed
+  int64_t seed = 0;       // the bits of --seed; with seq_len it says which windows those are
+  int64_t seq_len = 0;
 };
 
 /// `path` itself when it is a checkpoint folder, else the one its `latest` names.
@@ -46,9 +48,13 @@ void check(const std::filesystem::path& folder, bool needs_state, const std::set
 /// Errors: c10::ValueError naming the tensor and the rule.
 void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
 
-/// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); step and
-/// sequences are set.
+/// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); its numbers are
+/// set.
 void load_state(const std::filesystem::path& folder, TrainState& state, const model::DecoderWeights& weights);
+
+/// A hash of inode, size and time of each file that a run reads from `folder`: another one once a checkpoint
+/// has been replaced or written to. Errors: c10::ValueError.
+uint64_t fingerprint(const std::filesystem::path& folder);
 
 /// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.

@@ -52,8 +52,7 @@ io::Layout plan_weights(const Entries& entries) {
 
 io::Layout plan_state(const Entries& entries) {
   std::vector<io::TensorSpec> specs = specs_of(entries);
-  specs.push_back({kStep, io::Dtype::I64, {}});
-  specs.push_back({kSequences, io::Dtype::I64, {}});
+  for (const ProgressNumber& number : kProgress) specs.push_back({number.name, io::Dtype::I64, {}});
   return io::plan_file(specs);
 }
 

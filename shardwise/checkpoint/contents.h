@@ -1,8 +1,7 @@
 // Which tensors the two files of a checkpoint hold: one list for writing, reading and checking them.
 //
 //   model.safetensors      the weights by their Hugging Face names; a tied head is not in it
-//   optimizer.safetensors  <name>.master, <name>.exp_avg, <name>.exp_avg_sq; progress.step,
-//   progress.sequences
+//   optimizer.safetensors  <name>.master, <name>.exp_avg, <name>.exp_avg_sq; progress.*
 #pragma once
 #include <string>
 #include <vector>
@@ -22,6 +21,18 @@ inline constexpr const char* kExpAvg = ".exp_avg";
 inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 inline constexpr const char* kStep = "progress.step";
 inline constexpr const char* kSequences = "progress.sequences";
+inline constexpr const char* kSeed = "progress.seed";
+inline constexpr const char* kSeqLen = "progress.seq_len";
+
+/// The numbers of the state's file, each a scalar.
+struct ProgressNumber {
+  const char* name;
+  int64_t TrainState::*value;
+};
+inline constexpr ProgressNumber kProgress[] = {{kStep, &TrainState::step},
+                                               {kSequences, &TrainState::sequences},
+                                               {kSeed, &TrainState::seed},
+                                               {kSeqLen, &TrainState::seq_len}};
 
 /// One tensor of a file and the memory that holds this rank's slice of its parameter.
 struct Entry {
@@ -32,7 +43,7 @@ struct Entry {
 using Entries = std::vector<Entry>;
 
 Entries weight_entries(const model::DecoderWeights& weights);
-/// Without the two scalars of the progress.
+/// Without the scalars of the progress.
 Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config);
 
 /// The places of `entries` in a file, the same on every rank. Errors: c10::ValueError for a dtype that no

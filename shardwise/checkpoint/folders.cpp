@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +17,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/checkpoint/contents.h"
 
 namespace shardwise::checkpoint {
 
@@ -22,10 +25,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Locks a folder until the descriptor is closed, by this process or by its death. −1 when another holds it.
-int lock_folder(const fs::path& path) {
+enum class IfLocked { give_up = LOCK_NB, wait = 0 };
+
+/// Locks a folder until the descriptor is closed, by this process or by its death. −1 when another holds it,
+/// or the file system has no locks.
+int lock_folder(const fs::path& path, IfLocked then = IfLocked::give_up) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | static_cast<int>(then)) == 0) return descriptor;
   ::close(descriptor);
   return -1;
 }
@@ -40,12 +46,12 @@ void exchange(const fs::path& from, const fs::path& target) {
   throw base::FileError("exchange with", target, error_number);
 }
 
-std::vector<fs::path> entries_of(const fs::path& dir, const std::regex& pattern) {
+std::vector<fs::path> entries_of(const fs::path& dir, fs::file_type type, const std::regex& pattern) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
-    const bool is_folder = entry->symlink_status().type() == fs::file_type::directory;
-    if (is_folder && std::regex_match(entry->path().filename().string(), pattern))
+    const bool is_wanted = entry->symlink_status().type() == type;
+    if (is_wanted && std::regex_match(entry->path().filename().string(), pattern))
       found.push_back(entry->path());
   }
   if (error) throw base::FileError("list", dir, error.value());
@@ -54,7 +60,7 @@ std::vector<fs::path> entries_of(const fs::path& dir, const std::regex& pattern)
 
 std::vector<int64_t> steps_in(const fs::path& dir) {
   std::vector<int64_t> steps;
-  for (const fs::path& folder : entries_of(dir, std::regex("step-[0-9]{1,18}"))) {
+  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
     steps.push_back(std::stoll(folder.filename().string().substr(5)));
   }
   return steps;
@@ -65,6 +71,14 @@ void remove_step(const fs::path& dir, int64_t step) {
   const fs::path condemned = temporary_path(dir, step, getpid());
   base::rename(dir / step_name(step), condemned);
   base::remove_all(condemned);
+}
+
+void remove_stale_links(const fs::path& dir) {
+  const int lock = lock_folder(dir);
+  if (lock < 0) return;  // somebody is making one
+  const auto unlock = c10::make_scope_exit([&] { ::close(lock); });
+  const std::regex link(std::string(kLatest) + "\\.tmp[0-9]+");
+  for (const fs::path& stale : entries_of(dir, fs::file_type::symlink, link)) base::remove_all(stale);
 }
 
 }  // namespace
@@ -98,8 +112,20 @@ void TemporaryFolder::publish(const fs::path& target) {
   base::sync_folder(target.parent_path());
 }
 
+// Under the lock of DIR: who cleans up takes no link away that is being made.
+void point_latest(const fs::path& dir, int64_t step) {
+  const int lock = lock_folder(dir, IfLocked::wait);
+  const auto unlock = c10::make_scope_exit([&] {
+    if (lock >= 0) ::close(lock);
+  });
+  base::flip_link(dir / kLatest, step_name(step));
+}
+
 void remove_stale(const fs::path& dir) {
-  for (const fs::path& folder : entries_of(dir, std::regex("\\.step-[0-9]+\\.tmp-[0-9]+"))) {
+  if (!base::is_folder(dir)) return;
+  remove_stale_links(dir);
+  const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
+  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, half_written)) {
     const int descriptor = lock_folder(folder);
     if (descriptor < 0) continue;  // somebody is writing it
     base::remove_all(folder);

@@ -35,7 +35,10 @@ class TemporaryFolder {
   int descriptor_ = -1;
 };
 
-/// Removes what dead processes left half-written in `dir`. Errors: base::FileError.
+/// Makes DIR/latest name the step's folder, in one step. Errors: base::FileError; then nothing has changed.
+void point_latest(const std::filesystem::path& dir, int64_t step);
+
+/// Removes what dead processes left half-written in `dir`, if that is there. Errors: base::FileError.
 void remove_stale(const std::filesystem::path& dir);
 
 /// Removes all but `keep` step folders (0 removes none): `current` and the highest ones below it stay, those

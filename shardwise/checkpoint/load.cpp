@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
 #include "shardwise/model/family.h"
@@ -54,8 +55,7 @@ void check_state(const std::filesystem::path& folder, const model::Config& confi
     find_state(file, weight.name + kExpAvg, weight.shape);
     find_state(file, weight.name + kExpAvgSq, weight.shape);
   }
-  read_progress(file, kStep);
-  read_progress(file, kSequences);
+  for (const ProgressNumber& number : kProgress) read_progress(file, number.name);
 }
 
 /// A run that has masters goes on with them; one that has none cannot: they are the better weights.
@@ -92,10 +92,11 @@ void load_state(const std::filesystem::path& folder, TrainState& state,
   const model::Config& config = weights.config();
   if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
   for (const Entry& entry : state_entries(state.parameters, config)) {
+    if (base::mutated(base::Mutation::forget_moments)) break;
     read_entry(entry, file, find_state(file, entry.name, entry.stored.shape), weights.group().rank());
   }
-  state.step = read_progress(file, kStep);
-  state.sequences = read_progress(file, kSequences);
+  for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);
+  state.sequences += base::mutated(base::Mutation::resume_off_by_one);
 }
 
 }  // namespace shardwise::checkpoint

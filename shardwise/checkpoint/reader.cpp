@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/slices.h"
 #include "shardwise/model/family.h"
@@ -57,7 +58,8 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
                     io::dtype_name(tensor.dtype));
   int64_t value = 0;
   file.read_whole(tensor, &value);
-  TORCH_CHECK_VALUE(value >= 0, file.path(), ": ", name, " must not be negative; got ", value);
+  TORCH_CHECK_VALUE(value >= 0 || name == kSeed, file.path(), ": ", name, " must not be negative; got ",
+                    value);
   return value;
 }
 
@@ -68,8 +70,8 @@ void read_entry(const Entry& entry, const io::SafetensorsFile& file, const io::T
   for (const auto& [global_begin, local_begin, size] : stored.held(rank)) {
     at::Tensor target = oriented.narrow(stored.dim, local_begin, size);
     at::Tensor read = at::empty(target.sizes(), tensor_dtype(tensor.dtype));
-    io::read_piece(file, tensor, stored.dim, {global_begin, /*local_begin=*/0, size}, size,
-                   read.mutable_data_ptr());
+    const int64_t begin = base::mutated(base::Mutation::load_first_slice) ? 0 : global_begin;
+    io::read_piece(file, tensor, stored.dim, {begin, /*local_begin=*/0, size}, size, read.mutable_data_ptr());
     target.copy_(read);
   }
 }

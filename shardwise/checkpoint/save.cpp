@@ -8,6 +8,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/dtype.h"
@@ -61,7 +62,9 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
   TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,
                     " must be contiguous and have the parameter's local shape; got ", local.sizes());
-  for (const auto& piece : stored.owned(rank)) {
+  for (auto piece : stored.owned(rank)) {
+    if (base::mutated(base::Mutation::save_slices_swapped))
+      piece.global_begin = stored.shape[stored.dim] - piece.global_begin - piece.size;
     io::write_piece(file, file.layout().find(name), stored.dim, piece, shape[stored.dim],
                     oriented.const_data_ptr());
   }
@@ -75,8 +78,7 @@ void write_own_slices(const fs::path& folder, const PlannedFile& planned, int ra
 
 void write_progress(const fs::path& folder, const PlannedFile& planned, const TrainState& state) {
   const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
-  file.write_whole(file.layout().find(kStep), &state.step);
-  file.write_whole(file.layout().find(kSequences), &state.sequences);
+  for (const auto& [name, value] : kProgress) file.write_whole(file.layout().find(name), &(state.*value));
   file.sync();
 }
 
@@ -115,7 +117,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   on_all_or_none(group, op, [&] {
     if (!leads) return;
     folder->publish(dir / step_name(state.step));
-    base::flip_link(dir / kLatest, step_name(state.step));
+    point_latest(dir, state.step);
     prune_or_warn(dir, state.step, keep);
   });
 }

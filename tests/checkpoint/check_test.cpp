@@ -173,7 +173,7 @@ TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
 TEST_F(Check, Progress) {
   const std::string path = folder_ + "/optimizer.safetensors";
   const File good = read(path);
-  for (const std::string name : {"progress.step", "progress.sequences"}) {
+  for (const std::string name : {"progress.step", "progress.sequences", "progress.seq_len"}) {
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
               path + ": must hold the tensor \"" + name + "\"; got none of that name");
     write(path, good);

@@ -94,11 +94,13 @@ TEST_F(Save, RemovesWhatADeadRunLeftAndNothingElse) {
   dir_.put(".step-7.tmp-4711/model.safetensors", "half");
   dir_.put(".step-8.tmp-4712/model.safetensors", "being written");
   dir_.put(".step-9.tmp/mine", "");
+  dir_.put("latest.tmp8", "a file of the user's");
+  std::filesystem::create_symlink("step-7", dir_ / "latest.tmp4711");
   const int live = ::open((dir_ / ".step-8.tmp-4712").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(live, LOCK_EX | LOCK_NB), 0);
   save(4);
   ::close(live);
-  EXPECT_EQ(names_in(dir_.path()), (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "step-4"}));
+  EXPECT_EQ(names_in(dir_.path()), (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
 }
 
 TEST_F(Save, FailureOfOneRankIsEveryRanksAndTheOldStands) {

@@ -123,8 +123,8 @@ TEST_F(BadInput, NumbersOutOfRange) {
   for (const char* flag : {"--eval-every", "--save-every", "--keep", "--warmup"}) {
     expect_refused({{flag, "-1"}}, {flag, "at least 0", "got -1"});
   }
-  for (const char* flag : {"--dropout", "--attention-dropout", "--label-smoothing", "--val-fraction", "--beta1",
-                           "--beta2"}) {
+  for (const char* flag :
+       {"--dropout", "--attention-dropout", "--label-smoothing", "--val-fraction", "--beta1", "--beta2"}) {
     expect_refused({{flag, "1"}}, {flag, "[0, 1)", "got 1"});
     expect_refused({{flag, "-0.5"}}, {flag, "[0, 1)", "got -0.5"});
   }

@@ -1,0 +1,60 @@
+// Ranks that come upon different things to begin from, though their names and sizes are the same.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "shardwise/train/trainer.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using train::Job;
+
+/// What both ranks say whose jobs were made before and after `change`.
+void expect_change_is_seen(const train::Options& options, const std::function<void()>& change) {
+  const Job before(options);
+  change();
+  const Job after(options);
+  on_ranks(2, [&](const comm::Group& group) {
+    const Job& job = group.rank() == 0 ? before : after;
+    const std::string text = test::error_text([&] { train::Trainer(job, group); });
+    EXPECT_PRED2(test::contains, text, "must begin from the same checkpoint and text");
+  });
+  on_ranks(2, [&](const comm::Group& group) { EXPECT_NO_THROW(train::Trainer(after, group)); });
+}
+
+TEST(Start, ACheckpointThatWasReplacedMeanwhile) {
+  const Scratch scratch;
+  train::Options options = small_options(scratch);
+  options.save = scratch / "first";
+  run_job(options);
+  options.save = scratch / "second";
+  options.lr /= 2;
+  run_job(options);
+  options.save.reset();
+  options.steps = 20;
+  options.tp = 2;
+  options.resume = scratch / "first";
+  expect_change_is_seen(options, [&] {
+    fs::remove_all(scratch / "first/step-6");
+    fs::rename(scratch / "second/step-6", scratch / "first/step-6");
+  });
+}
+
+TEST(Start, ATextThatWasWrittenToMeanwhile) {
+  const Scratch scratch;
+  train::Options options = small_options(scratch);
+  options.tp = 2;
+  expect_change_is_seen(options, [&] {
+    std::string text = sample_text();
+    text[7] = '!';
+    scratch.put("text", text);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::testing
