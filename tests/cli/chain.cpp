@@ -1,0 +1,151 @@
+#include "tests/cli/chain.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace shardwise::testing {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kStartLimit = 60;  // seconds, on a busy machine
+
+bool names_a_socket_of(pid_t launcher) {
+  const std::string sockets = test::contents("/proc/net/unix");
+  return sockets.find("/launch/" + std::to_string(launcher) + "/") != std::string::npos;
+}
+
+size_t lines_in(const std::string& file) {
+  const std::string text = test::contents(file);
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+}  // namespace
+
+Chain::Chain(int tp, int save_every, std::vector<std::string> flags)
+    : tp_(tp),
+      save_every_(save_every),
+      flags_(std::move(flags)),
+      mark_("SHARDWISE_TEST_MARK=" + scratch_.path()) {
+  small_options(scratch_);
+}
+
+std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const {
+  std::vector<std::string> argv{SHARDWISE_PROGRAM,
+                                "train",
+                                "--text",
+                                scratch_ / "text",
+                                "--model-config",
+                                scratch_ / "config.json",
+                                "--seq-len",
+                                "11",
+                                "--batch-size",
+                                "2",
+                                "--steps",
+                                "1000000",
+                                "--warmup",
+                                "10",
+                                "--tp",
+                                std::to_string(tp_)};
+  argv.insert(argv.end(), flags_.begin(), flags_.end());
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+bool Chain::has_checkpoint() const {
+  return fs::exists(scratch_ / "saved/latest");
+}
+
+void Chain::start() {
+  ++starts_;
+  std::vector<std::string> more{"--save", scratch_ / "saved", "--save-every", std::to_string(save_every_),
+                                "--log",  log(starts_)};
+  if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
+  program_ =
+      std::make_unique<Program>(argv(more), Program::Options{.environment = {mark_, "SHARDWISE_THREADS=1"}});
+}
+
+void Chain::wait_for_steps(size_t steps) const {
+  const base::Stopwatch watch;
+  while (lines_in(log(starts_)) < steps && watch.seconds() < kStartLimit) usleep(1000);
+  ASSERT_GE(lines_in(log(starts_)), steps) << "start " << starts_ << ": " << program_->errors();
+}
+
+pid_t Chain::pid_of_rank(int rank) const {
+  const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
+  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(1000)) {
+    for (const pid_t pid : processes_with(mark_)) {
+      std::string environment = test::contents("/proc/" + std::to_string(pid) + "/environ");
+      if (environment.find(variable + '\0') != std::string::npos) return pid;
+    }
+  }
+  ADD_FAILURE() << "no rank " << rank << ": " << program_->errors();
+  return -1;
+}
+
+std::set<std::string> Chain::half_written() const {
+  std::set<std::string> names;
+  std::error_code not_there_yet;
+  for (const auto& entry : fs::directory_iterator(scratch_ / "saved", not_there_yet)) {
+    const std::string name = entry.path().filename();
+    if (name != "latest" && !name.starts_with("step-")) names.insert(name);
+  }
+  return names;
+}
+
+Ending Chain::end(double limit_s) {
+  const base::Stopwatch since_fault;
+  Ending ending;
+  ending.status = program_->wait(limit_s);
+  while (!processes_with(mark_).empty() && since_fault.seconds() < limit_s) usleep(2000);
+  ending.seconds = since_fault.seconds();
+  ending.said = program_->errors();
+  ending.stale = half_written();
+  EXPECT_LT(ending.seconds, limit_s) << ending.said;
+  EXPECT_TRUE(processes_with(mark_).empty()) << ending.said;
+  EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.said;
+  return ending;
+}
+
+std::map<int64_t, double> Chain::losses_of(const std::string& log) const {
+  std::map<int64_t, double> losses;
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    losses[record["step"]] = record["loss"];
+  }
+  return losses;
+}
+
+void Chain::run_to_step(int64_t last, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = argv({"--stop-after", std::to_string(last)});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  Program program(arguments, {.environment = {mark_, "SHARDWISE_THREADS=1"}});
+  EXPECT_EQ(program.wait(/*limit_s=*/600), 0) << program.errors();
+}
+
+size_t Chain::expect_undisturbed_curve() {
+  int64_t last = 0;
+  for (int start = 1; start <= starts_; ++start) {
+    for (const auto& [step, loss] : losses_of(log(start))) last = std::max(last, step);
+  }
+  ++last;
+  ++starts_;
+  std::vector<std::string> more{"--save", scratch_ / "saved", "--log", log(starts_)};
+  if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
+  run_to_step(last, more);
+  EXPECT_EQ(half_written(), std::set<std::string>());
+  run_to_step(last, {"--log", scratch_ / "undisturbed"});
+  const auto expected = losses_of(scratch_ / "undisturbed");
+  size_t compared = 0;
+  for (int start = 1; start <= starts_; ++start) {
+    for (const auto& [step, loss] : losses_of(log(start))) {
+      EXPECT_EQ(loss, expected.at(step)) << "start " << start << ", step " << step;
+      ++compared;
+    }
+  }
+  return compared;
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,220 @@
+// Disks that fill up, folders that turn read-only or vanish while a job saves: a clear error, a checkpoint
+// that loads, nothing half-named.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+#include <sstream>
+
+#include "shardwise/base/clock.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/support/extent.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains;
+using Words = std::vector<std::string>;
+
+std::string joined(const Words& words) {
+  std::string line;
+  for (const std::string& word : words) line += "'" + word + "' ";
+  return line;
+}
+
+int exit_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class Disk : public ::testing::Test {
+ protected:
+  Disk() { small_options(scratch_); }
+
+  Words train(const std::string& save, const Words& more) const {
+    Words argv{SHARDWISE_PROGRAM,
+               "train",
+               "--text",
+               scratch_ / "text",
+               "--model-config",
+               scratch_ / "config.json",
+               "--seq-len",
+               "11",
+               "--batch-size",
+               "2",
+               "--steps",
+               "1000000",
+               "--warmup",
+               "2",
+               "--tp",
+               "2",
+               "--save",
+               save};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  static std::string latest(const std::string& folder) {
+    std::error_code none;
+    return fs::read_symlink(folder + "/latest", none);
+  }
+
+  /// Goes on for one step from the folder's last checkpoint; afterwards it holds nothing but checkpoints.
+  void expect_goes_on(const std::string& folder) const {
+    const std::string step = latest(folder);
+    ASSERT_TRUE(step.starts_with("step-")) << folder << " has " << step;
+    const std::string next = std::to_string(std::stoll(step.substr(5)) + 1);
+    Program program(train(folder, {"--resume", folder, "--stop-after", next}), kOneThread);
+    EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors();
+    EXPECT_EQ(latest(folder), "step-" + next);
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      EXPECT_TRUE(name == "latest" || name.starts_with("step-")) << name;
+    }
+  }
+
+  static void wait_for_checkpoint(const std::string& folder, const Program& program) {
+    for (const base::Stopwatch watch; latest(folder).empty() && watch.seconds() < 60;) usleep(1000);
+    ASSERT_NE(latest(folder), "") << program.errors();
+  }
+
+  static bool has_ended(const Program& program) {
+    siginfo_t ended{};
+    return waitid(P_PID, program.pid(), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
+  }
+
+  static void wait_for_end_or_checkpoint(const Program& program, const std::string& folder) {
+    const base::Stopwatch watch;
+    while (!has_ended(program) && latest(folder).empty() && watch.seconds() < 60) usleep(1000);
+  }
+
+  const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+  Scratch scratch_;
+};
+
+/// Whether this process may mount a file system that only its children see.
+bool may_mount(const Words& unshare) {
+  Words argv = unshare;
+  argv.insert(argv.end(), {"/bin/mount", "-t", "tmpfs", "none", "/mnt"});
+  Program program(argv);
+  return program.wait() == 0;
+}
+
+/// One save into what was left free, and what the folder looks like afterwards.
+struct Attempt {
+  int free_kib, code;
+  std::string latest, names, said;
+};
+
+Attempt parsed(const std::string& line) {
+  Attempt attempt;
+  std::istringstream words(line);
+  std::string names;
+  words >> attempt.free_kib >> attempt.code >> attempt.latest;
+  std::getline(words, names, '|');
+  std::getline(words, attempt.said);
+  attempt.names = names;
+  return attempt;
+}
+
+void expect_refused(const Attempt& attempt, const std::string& reason) {
+  const std::string shown = fmt::format("{} KiB free: {}", attempt.free_kib, attempt.said);
+  EXPECT_EQ(attempt.code, 1) << shown;
+  EXPECT_EQ(attempt.latest, "step-2") << shown;
+  EXPECT_EQ(attempt.names, " latest step-2 ") << shown;
+  EXPECT_PRED2(contains, attempt.said, reason) << shown;
+  EXPECT_PRED2(contains, attempt.said, "rank 0") << shown;
+}
+
+// A small tmpfs in a mount namespace of its own, filled up to so many KiB; where that is not allowed, files
+// that may not grow beyond them. A save takes about 270 KiB.
+TEST_F(Disk, FullWhileSaving) {
+  const Words unshare = geteuid() == 0 ? Words{"/usr/bin/unshare", "-m"} : Words{"/usr/bin/unshare", "-Urm"};
+  const bool mounts = may_mount(unshare);
+  fs::create_directory(scratch_ / "disk");
+  const std::string save = scratch_ / "disk/saved", disk = scratch_ / "disk";
+  const std::string first = joined(train(save, {"--stop-after", "2"}));
+  const std::string second = joined(train(save, {"--resume", save, "--stop-after", "3"}));
+  const std::string fill = "rm -f " + disk + "/filler; avail=$(df -k --output=avail " + disk +
+                           " | tail -1); head -c $((1024 * (avail - free))) /dev/zero > " + disk + "/filler";
+  const std::string limit = "trap '' XFSZ; ulimit -S -f $((free > 0 ? free : 1))";
+  const std::string script =
+      "export SHARDWISE_THREADS=1\n" +
+      (mounts ? "mount -t tmpfs -o size=1500k none " + disk + " || exit 9\n" : "") + first +
+      " 2>/dev/null || exit 8\n" + "for free in $(seq 0 " + (is_full() ? "4" : "72") + " 220); do (\n" +
+      (mounts ? fill : limit) + "\n" + second + " 2>" + scratch_ / "said" + "; code=$?\n" +
+      "echo $free $code $(readlink " + save + "/latest) $(ls -A " + save + ") '|' $(tr '\\n' ' ' <" +
+      scratch_ / "said" + ")\n); done\nrm -f " + disk + "/filler\n" + second + " 2>/dev/null; echo $? end\n";
+  Words argv = mounts ? unshare : Words{};
+  argv.insert(argv.end(), {"/bin/bash", "-c", script});
+  Program program(argv);
+  ASSERT_EQ(program.wait(/*limit_s=*/600), 0) << program.errors();
+  std::istringstream lines(program.output());
+  int attempts = 0;
+  for (std::string line; std::getline(lines, line); ++attempts) {
+    if (line == "0 end") break;
+    expect_refused(parsed(line), mounts ? "no room left on the disk" : "File too large");
+  }
+  EXPECT_EQ(attempts, is_full() ? 56 : 4) << program.output();
+  EXPECT_PRED2(contains, program.output(), "0 end");
+  fmt::print("full disk: {} saves refused, by {}\n", attempts, mounts ? "a full tmpfs" : "a limit on files");
+}
+
+// Root may write anywhere: it gives that right up first.
+TEST_F(Disk, FolderTurnsReadOnly) {
+  std::mt19937 random(7);
+  const std::string save = scratch_ / "saved";
+  Words argv = geteuid() == 0 ? Words{"/usr/bin/setpriv", "--bounding-set", "-dac_override,-dac_read_search"}
+                              : Words{};
+  const Words training = train(save, {"--save-every", "1"});
+  argv.insert(argv.end(), training.begin(), training.end());
+  for (int i = 0; i < (is_full() ? 20 : 2); ++i) {
+    fs::remove_all(save);
+    Program program(argv, kOneThread);
+    wait_for_checkpoint(save, program);
+    usleep(random() % 200'000);
+    fs::permissions(save, fs::perms(0555));
+    EXPECT_EQ(exit_code(program.wait()), 1) << program.errors();
+    fs::permissions(save, fs::perms(0755));
+    EXPECT_PRED2(contains, program.errors(), "Permission denied");
+    EXPECT_PRED2(contains, program.errors(), save + "/");
+    EXPECT_PRED2(contains, program.errors(), "rank 0");
+    expect_goes_on(save);
+  }
+}
+
+// It is moved away in one step, in the middle of a save or between two: then the next save makes it again.
+TEST_F(Disk, FolderVanishes) {
+  std::mt19937 random(8);
+  const std::string save = scratch_ / "saved", gone = scratch_ / "gone";
+  int failed = 0;
+  for (int i = 0; i < (is_full() ? 40 : 3); ++i) {
+    fs::remove_all(save);
+    fs::remove_all(gone);
+    Program program(train(save, {"--save-every", "1"}), kOneThread);
+    wait_for_checkpoint(save, program);
+    usleep(random() % 200'000);
+    fs::rename(save, gone);
+    wait_for_end_or_checkpoint(program, save);
+    program.send(SIGTERM);
+    const int code = exit_code(program.wait());
+    if (code == 1) {
+      ++failed;
+      EXPECT_PRED2(contains, program.errors(), save + "/");
+      EXPECT_PRED2(contains, program.errors(), "No such file or directory");
+    } else {
+      EXPECT_EQ(code, 128 + SIGTERM) << program.errors();
+      expect_goes_on(save);
+    }
+    expect_goes_on(gone);
+  }
+  fmt::print("vanished folder: {} in the middle of a save\n", failed);
+}
+
+}  // namespace
+}  // namespace shardwise::testing
