@@ -22,8 +22,8 @@ void on_all_or_none(const comm::Group& group, const std::string& op, const std::
   } catch (...) {
     try {
       failed_rank(group, true);
+      // NOLINTNEXTLINE(bugprone-empty-catch): a peer is gone too, and our own error tells more.
     } catch (const std::exception&) {
-      // NOLINT(bugprone-empty-catch): a peer is gone too, and our own error tells more.
     }
     throw;
   }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
@@ -83,7 +84,7 @@ CLI::Option* Flags::added(CLI::Option* option) {
 
 void Flags::add_value(const std::string& names, const std::string& help, Read read) {
   const Names parts(names);
-  const auto set = [read, flag = command_ + ": " + parts.first()](const std::string& text) {
+  const auto set = [read = std::move(read), flag = command_ + ": " + parts.first()](const std::string& text) {
     read(flag, text);
   };
   added(app_->add_option_function<std::string>(parts.names, set, help))->type_name(parts.value);
