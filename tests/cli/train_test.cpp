@@ -131,6 +131,39 @@ TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
   }
 }
 
+// What is kept and what is computed again changes no loss, and the formulas know of it.
+TEST_F(TrainProgram, RecomputesToTheSameLosses) {
+  std::vector<double> expected;
+  for (const char* mode : {"none", "selective", "full"}) {
+    SCOPED_TRACE(mode);
+    Program program(argv({"--tp", "2", "--json", "--recompute", mode, "--dropout", "0.1", "--log",
+                          scratch_ / mode, "--label-smoothing", "0.1", "--z-loss", "1e-4"}),
+                    kOneThread);
+    expect_success(program);
+    for (const json& rank : json::parse(program.output())["ranks"])
+      EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    if (expected.empty()) expected = losses_in(scratch_ / mode);
+    EXPECT_EQ(losses_in(scratch_ / mode), expected);
+  }
+  EXPECT_EQ(expected.size(), 4u);
+}
+
+// With a learning rate that changes nothing, validation is the same whatever training adds to its loss.
+TEST_F(TrainProgram, ValidatesWithThePlainLoss) {
+  const auto run = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> flags{"--json", "--lr", "1e-12", "--weight-decay", "0", "--val-fraction", "0.2"};
+    flags.insert(flags.end(), options.begin(), options.end());
+    Program program(argv(flags), kOneThread);
+    expect_success(program);
+    return json::parse(program.output());
+  };
+  const json plain = run({}), smoothed = run({"--label-smoothing", "0.5"}), squared = run({"--z-loss", "1"});
+  EXPECT_NE(smoothed["loss"], plain["loss"]);
+  EXPECT_GT(squared["loss"], plain["loss"].get<double>() + 1);  // the square of about log v
+  for (const json& other : {smoothed, squared})
+    EXPECT_NEAR(other["val_loss"].get<double>(), plain["val_loss"].get<double>(), 1e-6);
+}
+
 // The formulas are those of a model that is trained as a whole.
 TEST_F(TrainProgram, FreezesByNameAndThenStatesNoFormulas) {
   Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", "*norm*", "--json"}), kOneThread);
