@@ -80,7 +80,7 @@ void kill_ranks(Campaign& campaign, Chain& chain, int tp) {
   if (!while_starting) chain.wait_for_steps(1);
   const pid_t pid = chain.pid_of_rank(rank);
   campaign.sleep_up_to_ms(while_starting ? 1000 : 300);
-  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(send_to(pid, SIGKILL));
   const Ending ending = chain.end(kDeadline);
   campaign.count(ending);
   expect_names_killed_rank(ending, rank, pid);
@@ -114,7 +114,7 @@ TEST(StoppedRanks, AreLateAtTheTimeout) {
     const int rank = campaign.below(2);
     const pid_t pid = chain.pid_of_rank(rank);
     campaign.sleep_up_to_ms(300);
-    ASSERT_EQ(kill(pid, SIGSTOP), 0);
+    ASSERT_TRUE(send_to(pid, SIGSTOP));
     const Ending ending = chain.end(kTimeout + kDeadline);
     campaign.count(ending);
     EXPECT_GE(ending.seconds, kTimeout - 0.1) << ending.said;
@@ -131,7 +131,7 @@ TEST(KilledLauncher, LeavesNothing) {
     chain.start();
     if (i == 0 || campaign.below(2) == 0) chain.wait_for_steps(1);
     campaign.sleep_up_to_ms(400);
-    ASSERT_EQ(kill(chain.pid(), SIGKILL), 0);
+    ASSERT_TRUE(send_to(chain.pid(), SIGKILL));
     const Ending ending = chain.end(kDeadline);
     campaign.count(ending);
     EXPECT_TRUE(WIFSIGNALED(ending.status)) << ending.status;

@@ -94,7 +94,7 @@ class LongJob {
 TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   LongJob job("3");
   job.wait_for_checkpoint();
-  ASSERT_EQ(kill(job.pid_of_rank(1), SIGKILL), 0);
+  ASSERT_TRUE(testing::send_to(job.pid_of_rank(1), SIGKILL));
   EXPECT_EQ(job.wait(2), 1);
   const std::string said = job.program().errors();
   EXPECT_PRED2(contains, said, "rank 1");

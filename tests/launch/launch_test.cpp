@@ -74,7 +74,7 @@ TEST_F(Launch, a_killed_rank_ends_the_job) {
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
   EXPECT_EQ(processes_with(mark_).size(), 4u);  // else finding none below would say nothing
   const base::Stopwatch since;
-  kill(pid_in(line[0]), SIGKILL);
+  ASSERT_TRUE(send_to(pid_in(line[0]), SIGKILL));
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
   expect_nothing_left(since);
   const std::string expected = "shardwise: rank 1 (pid " + std::to_string(pid_in(line[0])) +
@@ -87,7 +87,7 @@ TEST_F(Launch, ranks_that_ignore_signals_are_ended_too) {
   program.wait_for_lines("ready", 2);
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
   const base::Stopwatch since;
-  kill(pid_in(line[0]), SIGABRT);
+  ASSERT_TRUE(send_to(pid_in(line[0]), SIGABRT));
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
   expect_nothing_left(since);
   EXPECT_NE(program.errors().find("signal 6 (Aborted)"), std::string::npos) << program.errors();

@@ -117,6 +117,10 @@ std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t
   return found;
 }
 
+bool send_to(pid_t pid, int signal) {
+  return pid > 1 && kill(pid, signal) == 0;
+}
+
 std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> found;
   std::error_code ignored;

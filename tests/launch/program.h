@@ -22,7 +22,9 @@ class Program {
   Program(const Program&) = delete;
 
   pid_t pid() const { return pid_; }
-  void send(int signal) const { kill(pid_, signal); }
+  void send(int signal) const {
+    if (pid_ > 0) kill(pid_, signal);
+  }
   void press(char key) const;
   /// waitpid's status; fails the test and kills the program after `limit_s`.
   int wait(double limit_s = 20);
@@ -37,6 +39,9 @@ class Program {
   pid_t pid_;
   bool is_running_ = true;
 };
+
+/// kill(2) for a process that was found; false for any other number, which would mean a group or everybody.
+bool send_to(pid_t pid, int signal);
 
 /// The processes that were started with "NAME=value" in their environment; zombies do not count.
 std::vector<pid_t> processes_with(const std::string& variable);
