@@ -34,7 +34,7 @@ std::vector<Holdings> gather(const Holdings& own, const comm::Group& group) {
       group.all_gather(row.unsqueeze(0), base::Split::even("ranks", group.size(), group.size()));
   std::vector<Holdings> ranks;
   for (int rank = 0; rank < group.size(); ++rank) {
-    const auto* of_rank = rows.const_data_ptr<int64_t>() + 5 * rank;
+    const auto* of_rank = rows.const_data_ptr<int64_t>() + int64_t{5} * rank;
     ranks.push_back({of_rank[0], of_rank[1], of_rank[2], of_rank[3], of_rank[4]});
   }
   return ranks;

@@ -46,7 +46,7 @@ std::vector<Usage> gather_usage(const Usage& own, const comm::Group& group) {
   const at::Tensor rows = group.all_gather(row, base::Split::even("ranks", group.size(), group.size()));
   std::vector<Usage> usage;
   for (int rank = 0; rank < group.size(); ++rank) {
-    const int64_t* of_rank = rows.const_data_ptr<int64_t>() + 6 * rank;
+    const int64_t* of_rank = rows.const_data_ptr<int64_t>() + int64_t{6} * rank;
     usage.push_back({of_rank[0], of_rank[1], of_rank[2], of_rank[3], of_rank[4], of_rank[5]});
   }
   return usage;
