@@ -7,6 +7,8 @@ JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | get
 SOURCES = $(shell find shardwise tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
+# How many combinations and runs the tests went through.
+SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test build build-tests demo test test-fuzz test-mutations bench format check-format check-tidy check-asan check-tsan clean
@@ -31,11 +33,22 @@ build-tests: setup-test
 demo: build ## train on a real corpus with TP=2 and SP, generate, compare with TP=1
 	@tools/demo
 
-test: build-tests ## every test
+test: build-tests ## every test, with coverings of the large spaces and samples of the long runs
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
+	@$(SAY_COVERED)
 
-test-mutations: build-tests ## which test notices which deliberate fault (tests/mutation/faults.md)
-	@tests/mutation/run build/tests/mutation --whole
+test-full: build-tests ## the same with whole spaces and whole runs: hours
+	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
+	@$(SAY_COVERED)
+
+curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
+	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
+	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
+
+test-mutations: setup-test ## which test notices which deliberate fault (tests/mutation/faults.md); part of make test
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
+	@tests/mutation/run build/tests/mutation
 
 bench: build-tests ## ours and PyTorch side by side
 	@.venv-test/bin/python benchmarks/run.py
