@@ -115,8 +115,7 @@ std::vector<Moment> fullest_moments(const Workload& workload, int rank) {
                   both(stream, {{"gradients of the activation", passing.features(inner + share.ffn)}})),
       backward_of("mlp", in_mlp, both(stream, passing.column(inner))),
       backward_of("attention", in_attention,
-                  both(streams, {{"gradients of attention",
-                                  passing.features(share.heads * d + 2 * qkv)}})),
+                  both(streams, {{"gradients of attention", passing.features(share.heads * d + 2 * qkv)}})),
       backward_of("qkv", in_qkv, both(streams, passing.column(qkv))),
       in_optimizer(workload),
   };
