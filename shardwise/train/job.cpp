@@ -111,6 +111,13 @@ int64_t step_of(const path& folder) {
   return error == std::errc() && stopped == end ? step : -1;
 }
 
+/// Whether the run goes on from where the folder's link is. What is later there was published by a save that
+/// was killed before it moved the link, and will be done again.
+bool continues(const path& save, const std::optional<path>& resumed) {
+  std::error_code not_there;
+  return resumed && std::filesystem::equivalent(*resumed, save / checkpoint::kLatest, not_there);
+}
+
 /// Saving keeps the newest step folders, so those of another, longer run would make it drop its own at once.
 void check_nothing_later(const path& save, int64_t first_step) {
   std::error_code ignored;  // not there yet
@@ -136,14 +143,14 @@ void check_file(const char* flag, const std::string& file) {
   ::close(fd);
 }
 
-void check_outputs(const Options& options, int64_t first_step) {
+void check_outputs(const Options& options, const std::optional<path>& resumed, int64_t first_step) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
     check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
     check_file(flag, *file);
   }
   if (!options.save) return;
-  check_nothing_later(*options.save, first_step);
+  if (!continues(*options.save, resumed)) check_nothing_later(*options.save, first_step);
   base::check_writable_folder(*options.save);
   checkpoint::remove_stale(*options.save);
 }
@@ -170,7 +177,7 @@ Job::Job(const Options& options)
   check_fits(options_, config_);
   check_same_windows(options_, resumed_);
   check_horizon(options_, first_step_);
-  check_outputs(options_, first_step_);  // last: it makes the folder to save to
+  check_outputs(options_, resumed_, first_step_);  // last: it makes the folder to save to
 }
 
 uint64_t Job::fingerprint_now() const {
