@@ -1,10 +1,14 @@
-// The covering grid: one training step of a small model, split in every way, against the unsharded reference.
+// The covering proof: one training step, split in every way, against the unsharded reference. `make test`
+// runs coverings of the whole space, `make test-full` every combination of each family
+// (tests/support/decoder_space).
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <mutex>
 
+#include "tests/support/decoder_space.h"
+#include "tests/support/extent.h"
 #include "tests/support/grid.h"
 #include "tests/support/ranks.h"
 
@@ -18,70 +22,71 @@ struct Largest {
 
   void add(const Distance& distance, const std::string& place) {
     if (distance.bound == 0) return;  // replicas: equal or not
-    if (distance.error > error) error = distance.error, where = distance.what + ", " + place;
+    if (distance.error > error) error = distance.error, where = distance.what + "; " + place;
     const double share = distance.error / distance.bound;
-    if (share > of_bound) of_bound = share, nearest = distance.what + ", " + place;
+    if (share > of_bound) of_bound = share, nearest = distance.what + "; " + place;
   }
 };
 
-// Runs every way to split each problem on `ranks` ranks and says how many combinations ran and how exactly.
-size_t run_grid(int ranks, const std::vector<Prepared>& prepared) {
-  Board board(ranks);
+void check(const Case& c, at::ScalarType dtype, Largest& largest) {
+  const Prepared prepared = prepare(c.problem, dtype);
+  Board board(c.ranks);
   std::mutex mutex;
-  size_t combinations = 0;
-  Largest largest;
-  on_ranks(ranks, [&](const comm::Group& group) {
-    for (const Prepared& each : prepared) {
-      for (const Way& way : ways()) {
-        const std::string place = way.name() + "; " + each.problem.name();
-        const std::vector<Distance> all = distances(each, way, group, board);
-        const std::lock_guard lock(mutex);
-        for (const Distance& distance : all) {
-          EXPECT_LE(distance.error, distance.bound)
-              << distance.what << " on rank " << group.rank() << " of " << ranks << "; " << place;
-          EXPECT_LT(distance.bound, 1)
-              << "a gradient of zeros would pass: " << distance.what << "; " << place;
-          largest.add(distance, place);
-        }
-        combinations += group.rank() == 0;
-      }
+  on_ranks(c.ranks, [&](const comm::Group& group) {
+    const std::vector<Distance> all = distances(prepared, c.way, group, board);
+    const std::lock_guard lock(mutex);
+    for (const Distance& distance : all) {
+      EXPECT_LE(distance.error, distance.bound)
+          << distance.what << " on rank " << group.rank() << "; " << c.name;
+      EXPECT_LT(distance.bound, 1) << "a gradient of zeros would pass: " << distance.what << "; " << c.name;
+      largest.add(distance, c.name);
     }
   });
-  std::printf(
-      "%zu combinations on %d ranks; largest error %.1e (%s); nearest to its bound, %.2f of it (%s)\n",
-      combinations, ranks, largest.error, largest.where.c_str(), largest.of_bound, largest.nearest.c_str());
-  return combinations;
 }
 
-// Every `nth` problem; the ranks' threads share the work.
-std::vector<Prepared> prepare_every(size_t nth, int ranks, at::ScalarType dtype) {
+// Says how many combinations ran and how exactly.
+void run(const std::vector<Combination>& combinations, const Space& space, at::ScalarType dtype,
+         const std::string& what) {
+  ASSERT_FALSE(combinations.empty());
   at::set_num_threads(1);  // for tensors this small threads cost more than they bring
-  const std::vector<Problem> all = problems(ranks);
-  std::vector<Prepared> prepared((all.size() + nth - 1) / nth);
-  on_ranks(2, [&](const comm::Group& group) {
-    for (size_t i = group.rank(); i < prepared.size(); i += 2) prepared[i] = prepare(all[i * nth], dtype);
-  });
-  return prepared;
+  Largest largest;
+  for (const Combination& combination : combinations) {
+    const Case c = case_of(combination, space);
+    EXPECT_NO_THROW(check(c, dtype, largest)) << c.name;
+  }
+  std::printf(
+      "covered: %zu combinations of %s in %s; largest error %.1e (%s); nearest to its bound, %.2f of it "
+      "(%s)\n",
+      combinations.size(), what.c_str(), c10::toString(dtype), largest.error, largest.where.c_str(),
+      largest.of_bound, largest.nearest.c_str());
 }
 
-class Grid : public ::testing::TestWithParam<int> {};
-
-TEST_P(Grid, Fp64EqualsTheReference) {
-  const size_t combinations = run_grid(GetParam(), prepare_every(1, GetParam(), at::kDouble));
-  EXPECT_EQ(combinations, problems(GetParam()).size() * ways().size());
+// Large tables with the first family alone.
+void run_families() {
+  Tables tables = Tables::all;
+  for (const FamilyChoices& family : family_choices()) {
+    const Space space = decoder_space(std::exchange(tables, Tables::small));
+    run(whole_of(family, space), space, at::kDouble, family.name);
+  }
 }
 
-// Every seventh: seven is prime to every factor of the grid, so that each value of each dimension occurs.
-TEST_P(Grid, Fp32StaysWithinItsBound) {
-  run_grid(GetParam(), prepare_every(7, GetParam(), at::kFloat));
+// fp64, whose bound is 10⁻¹⁰, shows every meeting of three values, and of four but for large tables.
+TEST(Grid, Fp64EqualsTheReference) {
+  const Space all = decoder_space(Tables::all), small = decoder_space(Tables::small);
+  run(covering(all, 3, /*seed=*/1), all, at::kDouble, "a covering of strength 3");
+  run(covering(small, 4, /*seed=*/2), small, at::kDouble, "a covering of strength 4");
+  if (is_full()) run_families();
 }
 
-TEST_P(Grid, Bf16StaysWithinItsBound) {
-  run_grid(GetParam(), prepare_every(7, GetParam(), at::kBFloat16));
+TEST(Grid, Fp32StaysWithinItsBound) {
+  const Space space = decoder_space(Tables::small);
+  run(covering(space, 2, /*seed=*/3), space, at::kFloat, "a covering of strength 2");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Grid, ::testing::Values(1, 2, 3, 4),
-                         [](const auto& info) { return std::to_string(info.param); });
+TEST(Grid, Bf16StaysWithinItsBound) {
+  const Space space = decoder_space(Tables::small);
+  run(covering(space, 2, /*seed=*/4), space, at::kBFloat16, "a covering of strength 2");
+}
 
 }  // namespace
 }  // namespace shardwise::testing

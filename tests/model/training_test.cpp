@@ -48,7 +48,7 @@ History reference_run(const model::Config& config) {
   History history{{}, {}, random_weights(config, 1, at::kDouble)};
   ReferenceAdamW optimizer({0.9, 0.95, 1e-8, 0.1});
   for (int64_t step = 1; step <= kSteps; ++step) {
-    const Masks masks = dropout_masks(config, kSequence, kBatchSize, kDropout, key_of(step), at::kDouble);
+    const Masks masks = dropout_masks(config, batch_of(config, step), {kDropout}, key_of(step), at::kDouble);
     ReferenceResult result = reference_step(config, history.weights, batch_of(config, step), masks);
     history.losses.push_back(result.loss);
     history.norms.push_back(reference_norm(result.gradients, 2));

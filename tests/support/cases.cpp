@@ -47,11 +47,13 @@ torch::autograd::Node* find_node(torch::autograd::Node* from, const std::string&
 template <nn::ResidualStream S>
 StepResult run(const DecoderWeights& weights, const Batch& batch, const nn::Step& step) {
   const model::Decoder<S> model(weights);
-  const at::Tensor loss = model.loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  nn::LossOptions options(batch.valid_tokens);
+  options.label_smoothing = batch.label_smoothing;
+  options.z_loss = batch.z_loss;
+  const at::Tensor loss = model.loss(batch.ids, batch.labels, options, step).local();
   StepResult result{loss.item<double>(), {}};
   torch::autograd::Node* lookup = find_node(loss.grad_fn().get(), "::Lookup");  // nn/embedding's
-  TORCH_INTERNAL_ASSERT(lookup, "the loss does not lead back to an embedding");
-  lookup->add_pre_hook(std::make_unique<Capture>(result.input_gradient));
+  if (lookup) lookup->add_pre_hook(std::make_unique<Capture>(result.input_gradient));
   loss.backward();
   return result;
 }

@@ -29,7 +29,7 @@ nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernel
 
 struct StepResult {
   double loss;
-  at::Tensor input_gradient;  // of the embedding's output, [s, b, h] on every rank
+  at::Tensor input_gradient;  // of the embedding's output, [s, b, h] on every rank; undefined when frozen
 };
 
 /// Forward and backward, adding to main_grad; gradients are not yet synchronised.

@@ -23,11 +23,14 @@ class Space {
   };
 
   void add(std::string dimension, std::vector<std::string> values);
-  /// No combination holds both. Errors: std::out_of_range when there is no such choice.
+  /// No combination holds both; a value that excludes itself is in none. Errors: std::out_of_range when there
+  /// is no such choice.
   void exclude(const Choice& a, const Choice& b);
 
   size_t dimensions() const { return dimensions_.size(); }
   int values(size_t dimension) const { return static_cast<int>(dimensions_[dimension].values.size()); }
+  /// What is given, the rest unset. Errors: as exclude.
+  Combination partial(const std::vector<Choice>& choices) const;
   /// "ranks 4, heads MQA".
   std::string name(const Combination& combination) const;
 
@@ -35,8 +38,9 @@ class Space {
   bool allows(const Combination& combination) const;
   /// An allowed combination that holds what is set in `partial`; none when there is none.
   std::optional<Combination> completed(Combination partial) const;
-  /// Every allowed combination, in the order of their values.
-  std::vector<Combination> all() const;
+  /// Every allowed combination that holds what is set in `partial`, in the order of their values.
+  std::vector<Combination> all(const Combination& partial) const;
+  std::vector<Combination> all() const { return all(partial({})); }
 
  private:
   struct Dimension {

@@ -89,6 +89,19 @@ TEST(Covering, OfASpaceWithoutCombinationsIsEmpty) {
   EXPECT_TRUE(covering(space, 2, 1).empty());
 }
 
+TEST(Space, LeavesOutAValueThatExcludesItselfAndKeepsWhatIsSet) {
+  Space space = sample_space();
+  space.exclude({"f", "4"}, {"f", "4"});
+  EXPECT_EQ(space.all().size(), 10u * 7 * 48);
+  const Combination partial = space.partial({{"a", "3"}, {"b", "2"}});
+  for (const Combination& combination : space.all(partial)) {
+    EXPECT_EQ(combination[0], 3);
+    EXPECT_EQ(combination[1], 2);
+  }
+  EXPECT_EQ(space.all(partial).size(), 3u /* of c */ * 48);
+  EXPECT_EQ(space.name(partial), "a 3, b 2");
+}
+
 TEST(Covering, RefusesWhatIsNotThere) {
   Space space = sample_space();
   EXPECT_THROW(space.exclude({"a", "4"}, {"b", "0"}), std::out_of_range);

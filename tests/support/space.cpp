@@ -55,19 +55,29 @@ std::optional<Combination> Space::completed(Combination partial) const {
   return partial;
 }
 
-std::vector<Combination> Space::all() const {
-  std::vector<Combination> partial = {Combination(dimensions_.size(), kUnset)};
+Combination Space::partial(const std::vector<Choice>& choices) const {
+  Combination partial(dimensions_.size(), kUnset);
+  for (const Choice& choice : choices) {
+    const Index found = index(choice);
+    partial[found.dimension] = found.value;
+  }
+  return partial;
+}
+
+std::vector<Combination> Space::all(const Combination& partial) const {
+  std::vector<Combination> found = {partial};
   for (size_t d = 0; d < dimensions_.size(); ++d) {
     std::vector<Combination> longer;
-    for (Combination& combination : partial) {
+    for (Combination& combination : found) {
       for (int value = 0; value < values(d); ++value) {
+        if (partial[d] != kUnset && partial[d] != value) continue;
         combination[d] = value;
         if (allows(combination)) longer.push_back(combination);
       }
     }
-    partial = std::move(longer);
+    found = std::move(longer);
   }
-  return partial;
+  return found;
 }
 
 }  // namespace shardwise::testing
