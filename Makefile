@@ -7,7 +7,7 @@ JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | get
 SOURCES = $(shell find shardwise tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
-# How many combinations and runs the tests went through.
+# How many combinations the tests went through.
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
@@ -33,17 +33,13 @@ build-tests: setup-test
 demo: build ## train on a real corpus with TP=2 and SP, generate, compare with TP=1
 	@tools/demo
 
-test: build-tests ## every test, with coverings of the large spaces and samples of the long runs
+test: build-tests ## every test, with coverings of the large spaces
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## the same with whole spaces and whole runs: hours
+test-full: build-tests ## the same with every combination of what decides a split
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
-
-curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
-	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
-	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 
 test-mutations: setup-test ## which test notices which deliberate fault (tests/mutation/faults.md); part of make test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
