@@ -115,7 +115,7 @@ class Display {
     progress_.update(record.step, record.loss, record.tokens_per_s);
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
-    log_ << train::to_json(record) << std::endl;  // whole lines only, whatever happens next
+    log_ << train::to_json(record) << '\n' << std::flush;  // whole lines only, whatever happens next
     check();
   }
 
