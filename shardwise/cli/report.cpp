@@ -10,7 +10,6 @@
 
 namespace shardwise::cli {
 
-using train::StepRecord;
 using train::Summary;
 
 namespace {
