@@ -45,6 +45,27 @@ TEST(Start, ACheckpointThatWasReplacedMeanwhile) {
   });
 }
 
+// The instant between the two renames at the end of a save.
+TEST(Start, ASaveThatWasKilledBeforeItMovedTheLinkIsDoneAgain) {
+  const Scratch scratch;
+  train::Options options = small_options(scratch);
+  const std::vector<double> whole = run_job(options).losses();
+  options.save = scratch / "saved";
+  options.save_every = 2;
+  options.stop_after = 4;
+  run_job(options);
+  fs::remove(scratch / "saved/latest");
+  fs::create_directory_symlink("step-2", scratch / "saved/latest");
+  options.resume = scratch / "saved";
+  options.stop_after.reset();
+  EXPECT_EQ(run_job(options).losses(), std::vector<double>(whole.begin() + 2, whole.end()));
+  EXPECT_EQ(fs::read_symlink(scratch / "saved/latest"), "step-6");
+  options.resume = scratch / "saved/step-4";
+  options.stop_after = 5;
+  EXPECT_PRED2(test::contains, test::error_text([&] { Job job(options); }),
+               "holds step-6, later than step 4");
+}
+
 TEST(Start, ATextThatWasWrittenToMeanwhile) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
