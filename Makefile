@@ -41,6 +41,10 @@ test-full: build-tests ## the same with every combination of what decides a spli
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
 
+curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
+	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
+	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
+
 test-mutations: setup-test ## which test notices which deliberate fault (tests/mutation/faults.md); part of make test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
