@@ -1,0 +1,52 @@
+// The same run twice is the same to the bit, whatever the ranks' timing was.
+#include "tests/support/extent.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::testing {
+namespace {
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::string weights, moments;  // of the checkpoint, byte for byte
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome outcome_of(train::Options options, const Scratch& scratch) {
+  options.save = scratch / "saved";
+  const TestRun run = run_job(options);
+  Outcome outcome{run.losses(),
+                  {},
+                  test::contents(*run.summary.saved / "model.safetensors"),
+                  test::contents(*run.summary.saved / "optimizer.safetensors")};
+  EXPECT_FALSE(outcome.weights.empty() || outcome.moments.empty());
+  for (const train::StepRecord& record : run.records) outcome.norms.push_back(record.grad_norm);
+  return outcome;
+}
+
+TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
+  const int64_t steps = is_full() ? 1000 : 20;
+  for (const char* dtype : {"fp32", "bf16"}) {
+    for (const int64_t tp : {1, 2, 3, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        const Scratch first, second, third;
+        train::Options options = small_options(first);
+        options.steps = steps;
+        options.dropout = 0.1;
+        options.dtype = dtype;
+        options.tp = tp;
+        options.sequence_parallel = sequence_parallel;
+        const Outcome once = outcome_of(options, first), again = outcome_of(options, second);
+        ASSERT_EQ(once.losses.size(), static_cast<size_t>(steps));
+        EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learnt";
+        EXPECT_TRUE(once == again) << dtype << " on " << tp << (sequence_parallel ? " with" : " without")
+                                   << " sequence parallelism";
+        options.seed = 1;
+        EXPECT_FALSE(once == outcome_of(options, third)) << "the seed changes nothing";
+      }
+    }
+  }
+  std::printf("covered: 16 runs of %ld steps, each twice\n", static_cast<long>(steps));
+}
+
+}  // namespace
+}  // namespace shardwise::testing
