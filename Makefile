@@ -11,7 +11,8 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests demo test test-fuzz test-mutations bench format check-format check-tidy check-asan check-tsan clean
+.PHONY: help setup setup-test build build-tests demo test test-full test-mutations test-fuzz bench curves format check-format check-tidy \
+	check-asan check-tsan clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22

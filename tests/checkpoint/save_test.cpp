@@ -100,7 +100,8 @@ TEST_F(Save, RemovesWhatADeadRunLeftAndNothingElse) {
   ASSERT_EQ(::flock(live, LOCK_EX | LOCK_NB), 0);
   save(4);
   ::close(live);
-  EXPECT_EQ(names_in(dir_.path()), (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
+  EXPECT_EQ(names_in(dir_.path()),
+            (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
 }
 
 TEST_F(Save, FailureOfOneRankIsEveryRanksAndTheOldStands) {

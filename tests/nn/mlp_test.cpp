@@ -147,7 +147,8 @@ void check_gelu(const Group& group, kernels::Gelu form) {
     EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14)
         << parameter->name;
   }
-  const Tensor own_term = own_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
+  const Tensor own_term =
+      own_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
   EXPECT_LE(relative_error(own.down.bias()->main_grad, own_term), 1e-14);
 }
 
