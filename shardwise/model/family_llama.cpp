@@ -84,27 +84,28 @@ Config llama_3_2_1b() {
 
 }  // namespace
 
-Family llama_like(const std::string& model_type, const std::string& architecture) {
+Family llama_like(const std::string& model_type, const std::string& architecture, decltype(Family::read) read,
+                  decltype(Family::write) write, decltype(Family::presets) presets) {
   const std::string layer = "model.layers.*.", attention = layer + "self_attn.", mlp = layer + "mlp.";
   return {.model_type = model_type,
           .architecture = architecture,
+          .read = read,
+          .write = write,
           .spellings = {{"norm_eps", "rms_norm_eps"}},
           .modules = {{attention + "qkv_proj",
                        {attention + "q_proj", attention + "k_proj", attention + "v_proj"}},
                       {mlp + "gate_up_proj", {mlp + "gate_proj", mlp + "up_proj"}}},
-          .redundant = {".rotary_emb.inv_freq"}};
+          .redundant = {".rotary_emb.inv_freq"},
+          .presets = std::move(presets)};
 }
 
 Family llama_family() {
-  Family family = llama_like("llama", "LlamaForCausalLM");
-  family.read = read;
-  family.write = write;
-  family.presets = {{"tiny", over_bytes(256, 688, /*layers=*/6, /*positions=*/1024)},
-                    {"small", over_bytes(512, 1376, /*layers=*/8, /*positions=*/2048)},
-                    {"llama-2-7b", llama_2_7b()},
-                    {"llama-3.2-1b", llama_3_2_1b()},
-                    {"llama-3-8b", llama_3_8b()}};
-  return family;
+  return llama_like("llama", "LlamaForCausalLM", read, write,
+                    {{"tiny", over_bytes(256, 688, /*layers=*/6, /*positions=*/1024)},
+                     {"small", over_bytes(512, 1376, /*layers=*/8, /*positions=*/2048)},
+                     {"llama-2-7b", llama_2_7b()},
+                     {"llama-3.2-1b", llama_3_2_1b()},
+                     {"llama-3-8b", llama_3_8b()}});
 }
 
 }  // namespace shardwise::model

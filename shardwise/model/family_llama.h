@@ -4,7 +4,8 @@
 
 namespace shardwise::model {
 
-/// Llama's names: q, k and v, gate and up are tensors of their own. Without reading, writing and presets.
-Family llama_like(const std::string& model_type, const std::string& architecture);
+/// A family with Llama's names: q, k and v, gate and up are tensors of their own.
+Family llama_like(const std::string& model_type, const std::string& architecture, decltype(Family::read) read,
+                  decltype(Family::write) write, decltype(Family::presets) presets);
 
 }  // namespace shardwise::model

@@ -45,11 +45,7 @@ Config mistral_7b() {
 }  // namespace
 
 Family mistral_family() {
-  Family family = llama_like("mistral", "MistralForCausalLM");
-  family.read = read;
-  family.write = write;
-  family.presets = {{"mistral-7b", mistral_7b()}};
-  return family;
+  return llama_like("mistral", "MistralForCausalLM", read, write, {{"mistral-7b", mistral_7b()}});
 }
 
 }  // namespace shardwise::model

@@ -50,11 +50,8 @@ Config phi_3_mini() {
 }  // namespace
 
 Family phi3_family() {
-  Family family = llama_like("phi3", "Phi3ForCausalLM");
-  family.read = read;
-  family.write = write;
-  family.modules = {};
-  family.presets = {{"phi-3-mini", phi_3_mini()}};
+  Family family = llama_like("phi3", "Phi3ForCausalLM", read, write, {{"phi-3-mini", phi_3_mini()}});
+  family.modules = {};  // its names are ours
   return family;
 }
 

@@ -62,11 +62,8 @@ Config qwen2_5_7b() {
 }  // namespace
 
 Family qwen2_family() {
-  Family family = llama_like("qwen2", "Qwen2ForCausalLM");
-  family.read = read;
-  family.write = write;
-  family.presets = {{"qwen2.5-0.5b", qwen2_5_0_5b()}, {"qwen2.5-7b", qwen2_5_7b()}};
-  return family;
+  return llama_like("qwen2", "Qwen2ForCausalLM", read, write,
+                    {{"qwen2.5-0.5b", qwen2_5_0_5b()}, {"qwen2.5-7b", qwen2_5_7b()}});
 }
 
 }  // namespace shardwise::model

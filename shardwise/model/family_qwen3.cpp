@@ -61,11 +61,8 @@ Config qwen3_32b() {
 }  // namespace
 
 Family qwen3_family() {
-  Family family = llama_like("qwen3", "Qwen3ForCausalLM");
-  family.read = read;
-  family.write = write;
-  family.presets = {{"qwen3-0.6b", qwen3_0_6b()}, {"qwen3-32b", qwen3_32b()}};
-  return family;
+  return llama_like("qwen3", "Qwen3ForCausalLM", read, write,
+                    {{"qwen3-0.6b", qwen3_0_6b()}, {"qwen3-32b", qwen3_32b()}});
 }
 
 }  // namespace shardwise::model

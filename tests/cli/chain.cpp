@@ -32,25 +32,10 @@ Chain::Chain(int tp, int save_every, std::vector<std::string> flags)
 }
 
 std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const {
-  std::vector<std::string> argv{SHARDWISE_PROGRAM,
-                                "train",
-                                "--text",
-                                scratch_ / "text",
-                                "--model-config",
-                                scratch_ / "config.json",
-                                "--seq-len",
-                                "11",
-                                "--batch-size",
-                                "2",
-                                "--steps",
-                                "1000000",
-                                "--warmup",
-                                "10",
-                                "--tp",
-                                std::to_string(tp_)};
-  argv.insert(argv.end(), flags_.begin(), flags_.end());
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
+  std::vector<std::string> own = {"--warmup", "10", "--tp", std::to_string(tp_)};
+  own.insert(own.end(), flags_.begin(), flags_.end());
+  own.insert(own.end(), more.begin(), more.end());
+  return endless_training(scratch_, own);
 }
 
 bool Chain::has_checkpoint() const {

@@ -37,26 +37,9 @@ class Disk : public ::testing::Test {
   Disk() { small_options(scratch_); }
 
   Words train(const std::string& save, const Words& more) const {
-    Words argv{SHARDWISE_PROGRAM,
-               "train",
-               "--text",
-               scratch_ / "text",
-               "--model-config",
-               scratch_ / "config.json",
-               "--seq-len",
-               "11",
-               "--batch-size",
-               "2",
-               "--steps",
-               "1000000",
-               "--warmup",
-               "2",
-               "--tp",
-               "2",
-               "--save",
-               save};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
+    Words own = {"--warmup", "2", "--tp", "2", "--save", save};
+    own.insert(own.end(), more.begin(), more.end());
+    return endless_training(scratch_, own);
   }
 
   static std::string latest(const std::string& folder) {

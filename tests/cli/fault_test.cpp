@@ -66,24 +66,8 @@ class LongJob {
  private:
   std::vector<std::string> argv(const std::string& tp) const {
     testing::small_options(scratch_);
-    return {SHARDWISE_PROGRAM,
-            "train",
-            "--text",
-            scratch_ / "text",
-            "--model-config",
-            scratch_ / "config.json",
-            "--seq-len",
-            "11",
-            "--batch-size",
-            "2",
-            "--steps",
-            "1000000",
-            "--tp",
-            tp,
-            "--save",
-            scratch_ / "saved",
-            "--save-every",
-            "20"};
+    return testing::endless_training(scratch_,
+                                     {"--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
   }
 
   Scratch scratch_;

@@ -11,6 +11,7 @@
 
 #include "shardwise/base/error.h"
 #include "tests/fuzz/target.h"
+#include "tests/support/temporary.h"
 
 namespace shardwise::fuzz {
 namespace {
@@ -18,11 +19,6 @@ namespace {
 using std::filesystem::path;
 
 constexpr size_t kLongestMessage = 1000;
-
-std::string contents(const path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 struct Corpus {
   std::vector<std::string> valid;   // what may be changed
@@ -38,9 +34,9 @@ Corpus load(const path& seeds, const Target& target, const path& scratch) {
   for (const path& file : files) {
     const std::string name = file.filename();
     if (name.starts_with("broken-")) {
-      corpus.broken.push_back(contents(file));
+      corpus.broken.push_back(test::contents(file));
     } else if (file.extension() == path(target.file).extension()) {
-      corpus.valid.push_back(contents(file));
+      corpus.valid.push_back(test::contents(file));
     } else {
       std::filesystem::copy_file(file, scratch / name);
     }
@@ -85,20 +81,20 @@ void run(const Target& target, const path& seeds, const path& scratch, uint64_t 
 
 /// Every target in a folder of its own; the first failure's folder stays.
 bool run_all(const path& seeds, uint64_t inputs, uint64_t first) {
-  std::string pattern = std::filesystem::temp_directory_path() / "shardwise-fuzz-XXXXXX";
-  const path scratch = mkdtemp(pattern.data());
-  std::printf("fuzz: inputs lie in %s\n", scratch.c_str());
+  test::TemporaryFolder scratch;
+  std::printf("fuzz: inputs lie in %s\n", scratch.path().c_str());
   for (const Target& target : targets()) {
-    std::filesystem::create_directories(scratch / target.name);
+    const path folder = scratch / target.name;
+    std::filesystem::create_directories(folder);
     try {
-      run(target, seeds, scratch / target.name, inputs, first);
+      run(target, seeds, folder, inputs, first);
     } catch (const std::exception& error) {
+      scratch.keep();
       std::printf("%s: %s\nthe input is %s\n", target.name.c_str(), error.what(),
-                  (scratch / target.name / target.file).c_str());
+                  (folder / target.file).c_str());
       return false;
     }
   }
-  std::filesystem::remove_all(scratch);
   return true;
 }
 

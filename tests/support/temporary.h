@@ -17,13 +17,16 @@ class TemporaryFolder {
   }
   ~TemporaryFolder() {
     std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    if (!is_kept_) std::filesystem::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  /// Leaves the folder behind.
+  void keep() { is_kept_ = true; }
 
   /// Writes a file (and the folders above it) and returns its path.
   std::string put(const std::string& name, const std::string& text) const {
@@ -35,6 +38,7 @@ class TemporaryFolder {
 
  private:
   std::string path_;
+  bool is_kept_ = false;
 };
 
 /// The whole of a file, read without our own code.

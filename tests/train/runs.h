@@ -50,6 +50,20 @@ inline train::Options small_options(const Scratch& scratch) {
   return options;
 }
 
+/// The command that trains the small model of `scratch` (small_options put it there) for ever; `more` comes
+/// last.
+inline std::vector<std::string> endless_training(const Scratch& scratch,
+                                                 const std::vector<std::string>& more) {
+  std::vector<std::string> argv = {SHARDWISE_PROGRAM, "train",
+                                   "--text",          scratch / "text",
+                                   "--model-config",  scratch / "config.json",
+                                   "--seq-len",       "11",
+                                   "--batch-size",    "2",
+                                   "--steps",         "1000000"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
 struct TestRun {
   std::vector<train::StepRecord> records;  // rank 0's
   train::Summary summary;
