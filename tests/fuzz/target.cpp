@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include "shardwise/io/slices.h"
@@ -27,13 +28,37 @@ void read_config(const std::string& path) {
   }
 }
 
+int64_t bytes_of(const io::TensorInfo& tensor) {
+  int64_t bytes = io::itemsize(tensor.dtype);
+  for (const int64_t size : tensor.shape) bytes *= size;
+  return bytes;
+}
+
+/// Where the data begins, read without the reader's help.
+int64_t end_of_header(const std::string& path) {
+  uint64_t length = 0;
+  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&length), sizeof(length));
+  return static_cast<int64_t>(sizeof(length) + length);
+}
+
+/// One tensor after the other, each as long as its shape says, from the header to the file's end.
+void check_places(const io::SafetensorsFile& file) {
+  int64_t end = end_of_header(file.path());
+  for (const io::TensorInfo& tensor : file.tensors()) {
+    hold(tensor.begin == end, "a tensor begins where the one before it ends");
+    hold(tensor.bytes() == bytes_of(tensor), "a tensor has the bytes of its shape and dtype");
+    end = tensor.end;
+  }
+  hold(end == static_cast<int64_t>(std::filesystem::file_size(file.path())),
+       "the last tensor ends with the file");
+}
+
 /// Every tensor is read whole, and again in the two halves of its first dim.
 void read_tensors(const io::SafetensorsFile& file) {
-  int64_t bytes = 0;
+  check_places(file);
   for (const io::TensorInfo& tensor : file.tensors()) {
     std::string whole(tensor.bytes(), '\0');
     file.read_whole(tensor, whole.data());
-    bytes += tensor.bytes();
     hold(file.find(tensor.name) == tensor, "a tensor is found by its name");
     if (tensor.shape.empty()) continue;
     const auto halves = base::ShardRule::cut(0, base::Split::even("rows", tensor.shape[0], 2));
@@ -46,7 +71,6 @@ void read_tensors(const io::SafetensorsFile& file) {
     }
     hold(joined == whole, "its halves are the whole");
   }
-  hold(bytes <= static_cast<int64_t>(std::filesystem::file_size(file.path())), "its tensors lie in the file");
 }
 
 void read_folder(const std::string& path) {
