@@ -1,4 +1,5 @@
-// The fault that $SHARDWISE_MUTATION names is on, in this process and in those that it starts.
+// The fault that $SHARDWISE_MUTATION names is on, in this process. Its ranks are threads: `shardwise` itself,
+// which some tests start, has no faults.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
