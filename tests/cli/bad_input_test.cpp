@@ -295,8 +295,7 @@ TEST_F(BadInput, TheProgramItselfSaysTheSame) {
   argv[0] = SHARDWISE_PROGRAM;
   const auto before = listing(scratch_);
   testing::Program program(argv);
-  const int status = program.wait();
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+  EXPECT_EQ(testing::exit_code(program.wait()), 2);
   EXPECT_EQ(program.errors(), "shardwise: train: --tp must be at most the 6 query heads; got 7\n");
   EXPECT_EQ(program.output(), "");
   EXPECT_EQ(listing(scratch_), before);

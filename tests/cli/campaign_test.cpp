@@ -53,7 +53,7 @@ class Campaign {
 };
 
 void expect_names_killed_rank(const Ending& ending, int rank, pid_t pid) {
-  EXPECT_TRUE(WIFEXITED(ending.status) && WEXITSTATUS(ending.status) == 1) << ending.status;
+  EXPECT_EQ(exit_code(ending.status), 1);
   const std::string victim = fmt::format("rank {} (pid {})", rank, pid);
   EXPECT_PRED2(contains, ending.said,
                "shardwise: " + victim + " was killed by signal 9 (Killed); the job is ended");
@@ -118,7 +118,7 @@ TEST(StoppedRanks, AreLateAtTheTimeout) {
     const Ending ending = chain.end(kTimeout + kDeadline);
     campaign.count(ending);
     EXPECT_GE(ending.seconds, kTimeout - 0.1) << ending.said;
-    EXPECT_TRUE(WIFEXITED(ending.status) && WEXITSTATUS(ending.status) == 1) << ending.status;
+    EXPECT_EQ(exit_code(ending.status), 1);
     expect_operation(ending, rank, pid, "did not come");
   }
   campaign.compared(chain.expect_undisturbed_curve());

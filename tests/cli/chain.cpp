@@ -23,6 +23,22 @@ size_t lines_in(const std::string& file) {
 
 }  // namespace
 
+void wait_for_checkpoint(const std::string& folder, const Program& program) {
+  const std::string config = folder + "/latest/config.json";
+  for (const base::Stopwatch watch; !fs::exists(config) && watch.seconds() < kStartLimit;) usleep(1000);
+  ASSERT_TRUE(fs::exists(config)) << program.errors();
+}
+
+std::set<std::string> half_written(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code not_there_yet;
+  for (const auto& entry : fs::directory_iterator(folder, not_there_yet)) {
+    const std::string name = entry.path().filename();
+    if (name != "latest" && !name.starts_with("step-")) names.insert(name);
+  }
+  return names;
+}
+
 Chain::Chain(int tp, int save_every, std::vector<std::string> flags)
     : tp_(tp),
       save_every_(save_every),
@@ -57,28 +73,6 @@ void Chain::wait_for_steps(size_t steps) const {
   ASSERT_GE(lines_in(log(starts_)), steps) << "start " << starts_ << ": " << program_->errors();
 }
 
-pid_t Chain::pid_of_rank(int rank) const {
-  const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
-  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(1000)) {
-    for (const pid_t pid : processes_with(mark_)) {
-      std::string environment = test::contents("/proc/" + std::to_string(pid) + "/environ");
-      if (environment.find(variable + '\0') != std::string::npos) return pid;
-    }
-  }
-  ADD_FAILURE() << "no rank " << rank << ": " << program_->errors();
-  return -1;
-}
-
-std::set<std::string> Chain::half_written() const {
-  std::set<std::string> names;
-  std::error_code not_there_yet;
-  for (const auto& entry : fs::directory_iterator(scratch_ / "saved", not_there_yet)) {
-    const std::string name = entry.path().filename();
-    if (name != "latest" && !name.starts_with("step-")) names.insert(name);
-  }
-  return names;
-}
-
 Ending Chain::end(double limit_s) {
   const base::Stopwatch since_fault;
   Ending ending;
@@ -86,7 +80,7 @@ Ending Chain::end(double limit_s) {
   while (!processes_with(mark_).empty() && since_fault.seconds() < limit_s) usleep(2000);
   ending.seconds = since_fault.seconds();
   ending.said = program_->errors();
-  ending.stale = half_written();
+  ending.stale = half_written(scratch_ / "saved");
   EXPECT_LT(ending.seconds, limit_s) << ending.said;
   EXPECT_TRUE(processes_with(mark_).empty()) << ending.said;
   EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.said;
@@ -120,7 +114,7 @@ size_t Chain::expect_undisturbed_curve() {
   std::vector<std::string> more{"--save", scratch_ / "saved", "--log", log(starts_)};
   if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
   run_to_step(last, more);
-  EXPECT_EQ(half_written(), std::set<std::string>());
+  EXPECT_EQ(half_written(scratch_ / "saved"), std::set<std::string>());
   run_to_step(last, {"--log", scratch_ / "undisturbed"});
   const auto expected = losses_of(scratch_ / "undisturbed");
   size_t compared = 0;

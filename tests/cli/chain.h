@@ -1,4 +1,5 @@
-// One training run that is hurt again and again, and goes on each time from its last checkpoint.
+// One training run that is hurt again and again, and goes on each time from its last checkpoint; and what is
+// asked of the save folder of any job that is hurt.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -12,6 +13,11 @@
 #include "tests/train/runs.h"
 
 namespace shardwise::testing {
+
+/// Waits until a checkpoint stands in the save folder of `program`, and fails the test when none comes.
+void wait_for_checkpoint(const std::string& folder, const Program& program);
+/// Names in a save folder that are neither a checkpoint's nor the link to the last one.
+std::set<std::string> half_written(const std::string& folder);
 
 /// What is to be seen of a fault from outside.
 struct Ending {
@@ -31,7 +37,7 @@ class Chain {
   /// Waits until the started program has logged `steps` steps.
   void wait_for_steps(size_t steps) const;
   /// Waits for the rank to be there.
-  pid_t pid_of_rank(int rank) const;
+  pid_t pid_of_rank(int rank) const { return testing::pid_of_rank(rank, mark_); }
   pid_t pid() const { return program_->pid(); }
 
   /// To be called right after the fault. Waits for the end, and fails the test where something is left.
@@ -43,13 +49,11 @@ class Chain {
   size_t expect_undisturbed_curve();
 
   int starts() const { return starts_; }
-  const std::string& folder() const { return scratch_.path(); }
 
  private:
   std::vector<std::string> argv(const std::vector<std::string>& more) const;
   std::string log(int start) const { return scratch_ / ("log-" + std::to_string(start)); }
   std::map<int64_t, double> losses_of(const std::string& log) const;
-  std::set<std::string> half_written() const;
   bool has_checkpoint() const;
   void run_to_step(int64_t last, const std::vector<std::string>& more);
 

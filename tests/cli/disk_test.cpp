@@ -10,10 +10,9 @@
 #include <sstream>
 
 #include "shardwise/base/clock.h"
-#include "tests/launch/program.h"
+#include "tests/cli/chain.h"
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
-#include "tests/train/runs.h"
 
 namespace shardwise::testing {
 namespace {
@@ -26,10 +25,6 @@ std::string joined(const Words& words) {
   std::string line;
   for (const std::string& word : words) line += "'" + word + "' ";
   return line;
-}
-
-int exit_code(int status) {
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 class Disk : public ::testing::Test {
@@ -55,15 +50,7 @@ class Disk : public ::testing::Test {
     Program program(train(folder, {"--resume", folder, "--stop-after", next}), kOneThread);
     EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors();
     EXPECT_EQ(latest(folder), "step-" + next);
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const std::string name = entry.path().filename();
-      EXPECT_TRUE(name == "latest" || name.starts_with("step-")) << name;
-    }
-  }
-
-  static void wait_for_checkpoint(const std::string& folder, const Program& program) {
-    for (const base::Stopwatch watch; latest(folder).empty() && watch.seconds() < 60;) usleep(1000);
-    ASSERT_NE(latest(folder), "") << program.errors();
+    EXPECT_EQ(half_written(folder), std::set<std::string>());
   }
 
   static bool has_ended(const Program& program) {

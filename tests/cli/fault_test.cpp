@@ -8,7 +8,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/cli/ranks.h"
-#include "tests/launch/program.h"
+#include "tests/cli/chain.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
@@ -27,30 +27,16 @@ class LongJob {
       : mark_("SHARDWISE_TEST_MARK=" + scratch_.path()),
         program_(argv(tp), {.environment = {mark_, "SHARDWISE_THREADS=1"}}) {}
 
-  /// Waits until some checkpoint stands.
-  void wait_for_checkpoint() const {
-    const base::Stopwatch watch;
-    while (!std::filesystem::exists(scratch_ / "saved/latest/config.json") && watch.seconds() < 30)
-      usleep(10000);
-    ASSERT_TRUE(std::filesystem::exists(scratch_ / "saved/latest/config.json")) << program_.errors();
-  }
+  void wait_for_checkpoint() const { testing::wait_for_checkpoint(scratch_ / "saved", program_); }
 
-  pid_t pid_of_rank(int rank) const {
-    for (const pid_t pid : processes_with("SHARDWISE_RANK=" + std::to_string(rank))) {
-      const auto marked = processes_with(mark_);
-      if (std::find(marked.begin(), marked.end(), pid) != marked.end()) return pid;
-    }
-    ADD_FAILURE() << "no rank " << rank;
-    return -1;
-  }
+  pid_t pid_of_rank(int rank) const { return testing::pid_of_rank(rank, mark_); }
 
-  /// The exit code, and how long it took from now.
+  /// The exit code, which must come within `limit_s`.
   int wait(double limit_s) {
     const base::Stopwatch watch;
-    const int status = program_.wait();
+    const int code = testing::exit_code(program_.wait());
     EXPECT_LT(watch.seconds(), limit_s);
-    EXPECT_TRUE(WIFEXITED(status)) << status;
-    return WEXITSTATUS(status);
+    return code;
   }
 
   void expect_nothing_left() const { EXPECT_TRUE(processes_with(mark_).empty()); }
@@ -178,8 +164,7 @@ TEST(Fault, LossThatIsNoNumberIsARunTimeFailure) {
                    scratch / "saved",
                    "--save-every",
                    "1"});
-  const int status = program.wait();
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_EQ(testing::exit_code(program.wait()), 1);
   EXPECT_PRED2(contains, program.errors(), "must be finite");
   EXPECT_PRED2(contains, program.errors(), "in step 2");
   EXPECT_PRED2(contains, program.errors(), "rank 0");

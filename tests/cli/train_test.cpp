@@ -45,8 +45,7 @@ class TrainProgram : public ::testing::Test {
   }
 
   void expect_success(Program& program) {
-    const int status = program.wait(60);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << program.errors();
+    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
   }
 
   std::vector<double> losses_in(const std::string& log) const {
@@ -177,8 +176,7 @@ TEST_F(TrainProgram, FreezesByNameAndThenStatesNoFormulas) {
 
 TEST_F(TrainProgram, RefusesToFreezeWhatIsNotThere) {
   Program program(argv({"--tp", "2", "--freeze", "transformer.*"}), kOneThread);
-  const int status = program.wait(60);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+  EXPECT_EQ(testing::exit_code(program.wait(60)), 2);
   const std::string errors = program.errors();
   EXPECT_PRED2(contains, errors, "--freeze must match tensors of the model");
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
@@ -236,8 +234,7 @@ TEST_F(TrainProgram, TakesItsPlaceFromTorchrun) {
   EXPECT_EQ(json::parse(rank0.output())["ranks"].size(), 2u);
   EXPECT_EQ(rank1.output(), "");
   Program alone(command, {.environment = environment("0", "1")});
-  const int status = alone.wait();
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+  EXPECT_EQ(testing::exit_code(alone.wait()), 2);
   EXPECT_PRED2(contains, alone.errors(), "product of the degrees");
 }
 

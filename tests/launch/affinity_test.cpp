@@ -121,7 +121,7 @@ TEST(Affinity, variables_set_the_threads) {
   EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3"})[0].threads, 3);
   EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3", "SHARDWISE_THREADS=5"})[0].threads, 5);
   Program program({LAUNCH_JOB, "1", "bind"}, {.environment = {"SHARDWISE_THREADS=0"}});
-  EXPECT_EQ(WEXITSTATUS(program.wait()), 2);
+  EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_NE(program.errors().find("SHARDWISE_THREADS is a whole number, at least 1; got '0'"),
             std::string::npos);
 }

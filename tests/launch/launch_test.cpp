@@ -29,8 +29,6 @@ class Launch : public ::testing::Test {
     return argv;
   }
 
-  static int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
-
   static pid_t pid_in(const std::string& ready_line) {
     return std::stoi(ready_line.substr(ready_line.find("ready ") + 6));
   }

@@ -19,6 +19,7 @@ namespace shardwise::testing {
 namespace {
 
 constexpr useconds_t kTick = 5000;  // between two looks
+constexpr double kStartLimit = 60;  // seconds, on a busy machine
 
 std::string contents(int fd) {
   std::string text(lseek(fd, 0, SEEK_END), '\0');
@@ -52,6 +53,13 @@ int open_own_terminal(int terminal) {
   pointers.push_back(nullptr);
   execv(pointers[0], pointers.data());
   _exit(127);
+}
+
+// "NAME=value" among what the process of that folder of /proc was started with.
+bool has_variable(const std::filesystem::path& process, const std::string& variable) {
+  std::ifstream file(process / "environ");
+  const std::string environment{std::istreambuf_iterator<char>(file), {}};
+  return environment.find(variable + '\0') != std::string::npos;
 }
 
 }  // namespace
@@ -117,6 +125,10 @@ std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t
   return found;
 }
 
+int exit_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 bool send_to(pid_t pid, int signal) {
   return pid > 1 && kill(pid, signal) == 0;
 }
@@ -127,11 +139,20 @@ std::vector<pid_t> processes_with(const std::string& variable) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "environ");
-    const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find(variable + '\0') != std::string::npos) found.push_back(std::stoi(name));
+    if (has_variable(entry.path(), variable)) found.push_back(std::stoi(name));
   }
   return found;
+}
+
+pid_t pid_of_rank(int rank, const std::string& mark) {
+  const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
+  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(kTick)) {
+    for (const pid_t pid : processes_with(mark)) {
+      if (has_variable("/proc/" + std::to_string(pid), variable)) return pid;
+    }
+  }
+  ADD_FAILURE() << "no rank " << rank << " after " << kStartLimit << " s";
+  return -1;
 }
 
 }  // namespace shardwise::testing

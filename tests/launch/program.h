@@ -40,10 +40,17 @@ class Program {
   bool is_running_ = true;
 };
 
+/// Of waitpid's status; -1 where a signal ended the program.
+int exit_code(int status);
+
 /// kill(2) for a process that was found; false for any other number, which would mean a group or everybody.
 bool send_to(pid_t pid, int signal);
 
 /// The processes that were started with "NAME=value" in their environment; zombies do not count.
 std::vector<pid_t> processes_with(const std::string& variable);
+
+/// Waits for that rank among the processes with `mark` in their environment; fails the test, and gives -1,
+/// when it does not come.
+pid_t pid_of_rank(int rank, const std::string& mark);
 
 }  // namespace shardwise::testing
