@@ -47,10 +47,8 @@ std::string temporary_beside(const std::string& path) {
 /// By a file without a name, which no kill can leave behind; else, where the file system knows none, by one
 /// with a name.
 void check_creatable(const std::string& folder) {
-  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  } else if (errno == EOPNOTSUPP || errno == EISDIR) {
+  if (const Fd nameless(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); nameless) return;
+  if (errno == EOPNOTSUPP || errno == EISDIR) {
     const std::string probe = temporary_beside(folder + "/.writable");
     remove_all(probe);
     const File file = File::create(probe);
@@ -75,52 +73,38 @@ FileError::FileError(const std::string& op, std::string path, int error_number)
 
 File File::open_to_read(const std::string& path) {
   // O_NONBLOCK: a FIFO without a writer must not stop us before we can refuse it.
-  const int descriptor =
-      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-  TORCH_CHECK_VALUE(descriptor >= 0, "read ", path, ": must be a readable file; got: ", std::strerror(errno));
-  File file(path, descriptor);
+  Fd descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
+  TORCH_CHECK_VALUE(descriptor, "read ", path, ": must be a readable file; got: ", std::strerror(errno));
+  File file(path, std::move(descriptor));
   struct stat status {};
-  const bool is_regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const bool is_regular = ::fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode);
   TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
                     S_ISDIR(status.st_mode) ? "a folder" : "something else");
   return file;
 }
 
 File File::create(const std::string& path) {
-  const int descriptor =
-      uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
-  check(descriptor >= 0, "create", path);
-  return {path, descriptor};
+  Fd descriptor(
+      uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644); }));
+  check(bool(descriptor), "create", path);
+  return {path, std::move(descriptor)};
 }
 
 File File::open_to_write(const std::string& path) {
-  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
-  check(descriptor >= 0, "open", path);
-  return {path, descriptor};
-}
-
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-File& File::operator=(File&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  Fd descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));
+  check(bool(descriptor), "open", path);
+  return {path, std::move(descriptor)};
 }
 
 int64_t File::size() const {
   struct stat status {};
-  check(::fstat(descriptor_, &status) == 0, "stat", path_);
+  check(::fstat(descriptor(), &status) == 0, "stat", path_);
   return status.st_size;
 }
 
 uint64_t File::fingerprint() const {
   struct stat status {};
-  check(::fstat(descriptor_, &status) == 0, "stat", path_);
+  check(::fstat(descriptor(), &status) == 0, "stat", path_);
   uint64_t hash = 0;
   for (const int64_t number : {int64_t(status.st_ino), int64_t(status.st_size),
                                int64_t(status.st_mtim.tv_sec), int64_t(status.st_mtim.tv_nsec)}) {
@@ -133,7 +117,7 @@ void File::read(int64_t offset, int64_t length, void* dst) const {
   auto* to = static_cast<char*>(dst);
   while (length > 0) {
     const ssize_t got =
-        uninterrupted([&] { return ::pread(descriptor_, to, std::min(length, kMostBytesAtOnce), offset); });
+        uninterrupted([&] { return ::pread(descriptor(), to, std::min(length, kMostBytesAtOnce), offset); });
     TORCH_CHECK_VALUE(got >= 0, "read ", path_, ": must be readable; got: ", std::strerror(errno));
     TORCH_CHECK_VALUE(got > 0, "read ", path_, ": must hold ", length, " bytes at ", offset,
                       "; got a file of ", size(), "; it is truncated");
@@ -145,22 +129,22 @@ void File::write(int64_t offset, int64_t length, const void* src) const {
   auto* from = static_cast<const char*>(src);
   while (length > 0) {
     const ssize_t done = uninterrupted(
-        [&] { return ::pwrite(descriptor_, from, std::min(length, kMostBytesAtOnce), offset); });
+        [&] { return ::pwrite(descriptor(), from, std::min(length, kMostBytesAtOnce), offset); });
     check(done >= 0, "write", path_);
     from += done, offset += done, length -= done;
   }
 }
 
 void File::allocate(int64_t bytes) const {
-  check(uninterrupted([&] { return ::ftruncate(descriptor_, bytes); }) == 0, "resize", path_);
+  check(uninterrupted([&] { return ::ftruncate(descriptor(), bytes); }) == 0, "resize", path_);
   if (bytes == 0) return;
   int error_number = EINTR;  // posix_fallocate returns the error and leaves errno alone
-  while (error_number == EINTR) error_number = ::posix_fallocate(descriptor_, 0, bytes);
+  while (error_number == EINTR) error_number = ::posix_fallocate(descriptor(), 0, bytes);
   if (error_number != 0) throw FileError("allocate", path_, error_number);
 }
 
 void File::sync() const {
-  check(uninterrupted([&] { return ::fsync(descriptor_); }) == 0, "sync", path_);
+  check(uninterrupted([&] { return ::fsync(descriptor()); }) == 0, "sync", path_);
 }
 
 std::string read_text(const std::string& path, int64_t most_bytes) {
@@ -214,14 +198,11 @@ void remove_all(const std::string& path) {
 }
 
 void sync_folder(const std::string& path) {
-  const int descriptor =
-      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  check(descriptor >= 0, "open folder", path);
-  const bool is_synced = uninterrupted([&] { return ::fsync(descriptor); }) == 0;
-  const int error_number = errno;
-  ::close(descriptor);
+  const Fd folder(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  check(bool(folder), "open folder", path);
+  const bool is_synced = uninterrupted([&] { return ::fsync(folder.get()); }) == 0;
   // Some file systems have nothing to sync for folders and say so.
-  if (!is_synced && error_number != EINVAL) throw FileError("sync folder", path, error_number);
+  check(is_synced || errno == EINVAL, "sync folder", path);
 }
 
 void rename(const std::string& from, const std::string& to) {

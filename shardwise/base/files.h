@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "shardwise/base/fd.h"
+
 namespace shardwise::base {
 
 /// The system refused an operation on a file that we write.
@@ -36,14 +38,11 @@ class File {
   /// Opens an existing file without changing it. Errors: FileError.
   static File open_to_write(const std::string& path);
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
-
   const std::string& path() const { return path_; }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   int64_t size() const;
   /// A hash of inode, size and time of last change: another one for a file that was replaced or written to.
+  /// Errors: FileError.
   uint64_t fingerprint() const;
 
   /// All `length` bytes at `offset`. Errors: c10::ValueError when the file ends before or cannot be read.
@@ -57,10 +56,10 @@ class File {
   void sync() const;
 
  private:
-  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  File(std::string path, Fd descriptor) : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
 
   std::string path_;
-  int descriptor_;
+  Fd descriptor_;
 };
 
 /// The whole of a file. Errors: c10::ValueError when it cannot be read or is longer than `most_bytes`.

@@ -19,7 +19,7 @@ void RankLines::pass_on() {
   while (source_) {
     const ssize_t n = read(source_.get(), chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0) source_ = shm::Fd();
+    if (n == 0) source_ = base::Fd();
     if (n <= 0) break;
     pending_.append(chunk, n);
   }
@@ -34,7 +34,7 @@ void RankLines::finish() {
   pass_on();
   if (!pending_.empty()) print(pending_);
   pending_.clear();
-  source_ = shm::Fd();
+  source_ = base::Fd();
 }
 
 void RankLines::print(std::string_view line) {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "shardwise/comm/shm/fd.h"
+#include "shardwise/base/fd.h"
 
 namespace shardwise::comm {
 
@@ -13,7 +13,7 @@ void print_line(const std::string& text);
 class RankLines {
  public:
   /// `source` is non-blocking; none (rank 0, which writes by itself) has no lines.
-  RankLines(int rank, shm::Fd source) : rank_(rank), source_(std::move(source)) {}
+  RankLines(int rank, base::Fd source) : rank_(rank), source_(std::move(source)) {}
 
   /// For poll; -1 when there is nothing more to come.
   int descriptor() const { return source_.get(); }
@@ -28,7 +28,7 @@ class RankLines {
   void print(std::string_view line);
 
   int rank_;
-  shm::Fd source_;
+  base::Fd source_;
   std::string pending_;  // a line whose end has not come yet
   int lines_left_ = -1;  // -1: any number
 };

@@ -53,12 +53,12 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }  // namespace
 
 RankProcess start_rank(const Job& job, int rank) {
-  shm::Fd read_end, write_end;
+  base::Fd read_end, write_end;
   if (rank > 0) {
     int ends[2];
     TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, "; ", std::strerror(errno));
-    read_end = shm::Fd(ends[0]);
-    write_end = shm::Fd(ends[1]);
+    read_end = base::Fd(ends[0]);
+    write_end = base::Fd(ends[1]);
     fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the reading end only: the rank's own writes may wait
   }
   const auto environment = environment_of(job, rank);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/shm/fd.h"
+#include "shardwise/base/fd.h"
 
 namespace shardwise::comm {
 
@@ -21,7 +21,7 @@ struct Job {
 struct RankProcess {
   int rank;
   pid_t pid;
-  shm::Fd standard_error;  // non-blocking; none for rank 0, which has the launcher's own
+  base::Fd standard_error;  // non-blocking; none for rank 0, which has the launcher's own
 };
 
 /// Executes this program again as `rank`, tied to the life of the calling thread.

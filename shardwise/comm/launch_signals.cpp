@@ -22,7 +22,7 @@ LaunchSignals::LaunchSignals() {
   for (int request : {SIGINT, SIGTERM, SIGHUP}) {
     if (!is_ignored(request)) sigaddset(&mask, request);
   }
-  fd_ = shm::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  fd_ = base::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   TORCH_CHECK(fd_, "launch: the system gives no descriptor for signals");
   pthread_sigmask(SIG_BLOCK, &mask, &mask_before_);
 }

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "shardwise/comm/shm/fd.h"
+#include "shardwise/base/fd.h"
 
 namespace shardwise::comm {
 
@@ -25,7 +25,7 @@ class LaunchSignals {
 
  private:
   sigset_t mask_before_;
-  shm::Fd fd_;
+  base::Fd fd_;
 };
 
 }  // namespace shardwise::comm

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shardwise/base/fd.h"
 #include "shardwise/comm/shm/control.h"
-#include "shardwise/comm/shm/fd.h"
 
 namespace shardwise::comm::shm {
+
+using base::Fd;
 
 class Region {
  public:

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace shardwise::comm::shm {
+namespace shardwise::base {
 
 class Fd {
  public:
@@ -25,4 +25,4 @@ class Fd {
   int fd_ = -1;
 };
 
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::base
