@@ -53,8 +53,9 @@ void Corpus::add_file(const std::string& path) {
   const base::File file = base::File::open_to_read(path);
   const int64_t bytes = file.size();
   if (bytes == 0) return;
-  fingerprint_ = base::combine(fingerprint_, file.fingerprint());
-  files_.push_back({path, size_, bytes, nullptr, {}});
+  const uint64_t fingerprint = file.fingerprint();
+  fingerprint_ = base::combine(fingerprint_, fingerprint);
+  files_.push_back({path, size_, bytes, fingerprint, nullptr, {}});
   size_ += bytes;
 }
 
@@ -82,11 +83,11 @@ const MappedFile& Corpus::opened(size_t index) const {
     files_[most_recent_.back()].open.reset();
     most_recent_.pop_back();
   }
-  source.open = std::make_unique<MappedFile>(source.path);
-  const int64_t bytes = source.open->size();
-  if (bytes != source.size) source.open.reset();
-  TORCH_CHECK_VALUE(bytes == source.size, "text ", source.path, ": must not change during the run; got ",
-                    bytes, " bytes after ", source.size);
+  auto file = std::make_unique<MappedFile>(source.path);
+  TORCH_CHECK_VALUE(file->fingerprint() == source.fingerprint, "text ", source.path,
+                    ": must not change during the run; got another file or another time, ", file->size(),
+                    " bytes after ", source.size);
+  source.open = std::move(file);
   source.recency = most_recent_.insert(most_recent_.begin(), index);
   return *source.open;
 }

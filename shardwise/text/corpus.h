@@ -28,17 +28,20 @@ class Corpus {
   int64_t size() const { return size_; }
   int64_t file_count() const { return static_cast<int64_t>(files_.size()); }
 
-  /// A hash of the files' sizes and times of last change: ranks that have scanned the same text agree on it.
+  /// A hash of the files' inodes, sizes and times of last change as they were scanned: ranks that have
+  /// scanned the same text agree on it.
   uint64_t fingerprint() const { return fingerprint_; }
 
   /// Copies bytes [offset, offset + length), across files where need be. Safe from several threads.
-  /// Errors: c10::ValueError naming the file when it has become shorter; out-of-range is the caller's too.
+  /// Errors: c10::ValueError naming the file when it has become shorter, or is opened (again) and no longer
+  /// what was scanned; out-of-range is the caller's too.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
 
  private:
   struct Source {
     std::string path;
     int64_t begin, size;
+    uint64_t fingerprint;
     std::unique_ptr<MappedFile> open;
     std::list<size_t>::iterator recency;
   };

@@ -15,9 +15,10 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   int64_t size() const { return size_; }
+  uint64_t fingerprint() const { return file_.fingerprint(); }
 
-  /// Copies bytes [offset, offset + length). Errors: c10::ValueError naming the file when it has been cut
-  /// short; only a cut in the very moment of copying is left to SIGBUS.
+  /// Copies bytes [offset, offset + length). Errors: c10::ValueError naming the file when it ends before, as
+  /// it has been cut short; only a cut in the very moment of copying is left to SIGBUS.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
 
  private:

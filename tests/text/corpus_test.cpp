@@ -202,6 +202,14 @@ TEST(Corpus, AFileThatChangedIsNamed) {
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
+TEST(Corpus, AFileThatWasReplacedByOneAsLongIsNamed) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.put("a", "abc");
+  const Corpus corpus({path});
+  fs::rename(folder.put("b", "xyz"), path);
+  EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
+}
+
 // Copied from the map alone, this would end the process by SIGBUS.
 TEST(Corpus, AFileThatShrinksWhileItIsReadIsNamed) {
   const test::TemporaryFolder folder;
