@@ -51,10 +51,10 @@ void check_rank(const char* rank_variable, int rank, const char* size_variable, 
                     " and ", size);
 }
 
-void check_one_host(const Place& place, const char* starter) {
-  TORCH_CHECK_VALUE(place.local_size == place.world_size,
-                    "environment: shared memory serves the ranks of one host; got ", place.world_size,
-                    " ranks, ", place.local_size, " of them here; let ", starter, " use one host");
+/// `spread` says where the ranks are.
+void check_one_host(bool is_one, int ranks, const std::string& spread, const char* starter) {
+  TORCH_CHECK_VALUE(is_one, "environment: shared memory serves the ranks of one host; got ", ranks, " ranks",
+                    spread, "; let ", starter, " use one host");
 }
 
 Place place_by(const Starter& starter) {
@@ -66,7 +66,8 @@ Place place_by(const Starter& starter) {
   place.local_size = count_of(starter.local_size, 1, starter.name);
   check_rank(starter.rank, place.rank, starter.world_size, place.world_size);
   check_rank(starter.local_rank, place.local_rank, starter.local_size, place.local_size);
-  check_one_host(place, starter.name);
+  check_one_host(place.local_size == place.world_size, place.world_size,
+                 fmt::format(", {} of them here", place.local_size), starter.name);
   return place;
 }
 
@@ -113,15 +114,14 @@ Place from_srun() {
   place.rank = place.local_rank = count_of("SLURM_PROCID", 0, kStarter);
   check_rank("SLURM_PROCID", place.rank, "SLURM_STEP_NUM_TASKS", place.world_size);
   const int hosts = count_of("SLURM_STEP_NUM_NODES", 1, kStarter);
-  TORCH_CHECK_VALUE(hosts == 1, "environment: shared memory serves the ranks of one host; got ",
-                    place.world_size, " ranks on ", hosts, "; let srun use one host");
+  check_one_host(hosts == 1, place.world_size, fmt::format(" on {}", hosts), kStarter);
   place.local_size = place.world_size;
   place.job =
       fmt::format("srun/{}.{}", text_of("SLURM_JOB_ID", kStarter), text_of("SLURM_STEP_ID", kStarter));
   return place;
 }
 
-// Inner starters come first: srun starts Hydra's helpers, mpirun may start our launcher.
+// Inner starters come first: srun starts Hydra's helpers, and in a step of one task our launcher.
 Place place_in_world() {
   if (is_set("SHARDWISE_RANK")) return from_launcher();
   if (is_set("RANK") || is_set("TORCHELASTIC_RUN_ID")) return from_torchrun();
