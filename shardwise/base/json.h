@@ -1,5 +1,4 @@
-// Reading a JSON object field by field, with errors that name the field. For the sources of model/config
-// only.
+// Reading a JSON object field by field, with errors that name the field.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -26,7 +26,6 @@ class Windows {
   Windows(const Corpus& corpus, const WindowOptions& options);
 
   int64_t seq_len() const { return options_.seq_len; }
-  int64_t training_bytes() const { return training_bytes_; }
 
   /// First byte of training window `number`: drawn from (seed, number), uniform over all that fit.
   int64_t training_offset(int64_t number) const;
