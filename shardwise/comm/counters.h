@@ -15,7 +15,7 @@ enum class Op : uint8_t {
   gather,
   all_to_all,
   barrier,
-  expose  // counted as the all_gather that it stands for
+  expose  // has the counter of the all_gather that it stands for
 };
 inline constexpr int kCountedOps = 8;
 std::string_view name(Op op);
@@ -25,6 +25,7 @@ std::string_view name(Op op);
 /// outputs gathered from peers (the own shard's part included), sums written into peers' buffers. Not
 /// counted: reading in place, and a reduction's result in the rank's own memory. Zero where the group's ranks
 /// share no memory. In shared memory, with n bytes in the message and `own` of them this rank's, that is
+///   all_reduce      n, and what all_reduce_ copies in place
 ///   all_reduce_     n up to 4032 bytes (inline); else own·(t−1), and 2n more when x is foreign
 ///   reduce_scatter  0, or n when x is foreign
 ///   all_gather      n, and own more when the shard is foreign
@@ -42,9 +43,12 @@ struct Counters {
   int64_t busy_ns = 0;     // inside collectives, waiting included
   int64_t waiting_ns = 0;  // of that, for a peer to come or to finish; 0 where the group shares no memory
 
-  const OpCount& operator[](Op op) const { return ops[static_cast<int>(op)]; }
-  OpCount& operator[](Op op) { return ops[static_cast<int>(op)]; }
+  const OpCount& operator[](Op op) const { return ops[place(op)]; }
+  OpCount& operator[](Op op) { return ops[place(op)]; }
   OpCount total() const;
+
+ private:
+  static size_t place(Op op) { return static_cast<size_t>(op == Op::expose ? Op::all_gather : op); }
 };
 Counters operator-(const Counters& after, const Counters& before);
 

@@ -77,8 +77,12 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
   at::Tensor result = x.is_cpu() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
-  const c10::NoGradGuard no_grad;
-  result.copy_(x);
+  {
+    const Timed timed(*state_->counters, state_->shared.get());
+    const c10::NoGradGuard no_grad;
+    result.copy_(x);
+    if (state_->symmetric()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
+  }
   all_reduce_(result, reduce);
   return result;
 }

@@ -92,6 +92,7 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(in_arena); }), slice * (t() - 1));
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(foreign); }),
               slice * (t() - 1) + 2 * large * kItem);
+    EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce(in_arena); }), slice * (t() - 1) + large * kItem);
     at::Tensor few = group.empty({small}, at::kFloat).fill_(1);
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(few); }), small * kItem);
 
@@ -104,6 +105,13 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
               large * kItem + int64_t(shard.nbytes()));
     EXPECT_EQ(copied(Op::broadcast, [&] { group.broadcast_(foreign, 0); }), large * kItem);
   });
+}
+
+TEST(Counters, AnExposureHasThatOfAllGather) {
+  Counters counters;
+  counters[Op::expose].calls = 2;
+  EXPECT_EQ(counters[Op::all_gather].calls, 2);
+  EXPECT_EQ(counters[Op::barrier].calls, 0);
 }
 
 TEST_P(CountersOf, NewCountersStartFromZeroOnTheSameGroup) {
