@@ -8,7 +8,7 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention_isa.h"
-#include "shardwise/kernels/dropout.h"
+#include "shardwise/kernels/dropout_mask.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"

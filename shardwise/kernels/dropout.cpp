@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "shardwise/kernels/dropout_isa.h"
+#include "shardwise/kernels/dropout_mask.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 

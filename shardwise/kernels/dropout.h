@@ -7,9 +7,6 @@
 
 namespace shardwise::kernels {
 
-/// The draws that keep an element with probability 1 − p; see dropout_isa.h.
-struct DropoutMask mask_of(double p, RandomKey key);
-
 /// y = x · mask / (1 − p); element i of `x` is element `first_element` + i of the whole tensor. Applied to
 /// the gradient it is the backward. p = 0 returns x itself, p = 1 zeros. Errors: c10::ValueError for p
 /// outside [0, 1].
