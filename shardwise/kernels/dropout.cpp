@@ -12,21 +12,15 @@
 namespace shardwise::kernels {
 namespace {
 
-void check_probability(const char* op, double p) {
-  TORCH_CHECK_VALUE(p >= 0 && p <= 1, op, ": p must be in [0, 1]; got ", p);
-}
-
-at::Tensor apply(const at::Tensor* residual, const at::Tensor& x, double p, RandomKey key,
-                 int64_t first_element) {
+at::Tensor apply(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
   const at::Tensor y = at::empty_like(x);
   const DropoutMask mask = mask_of(p, key);
   with_element_type("dropout", x.scalar_type(), [&]<class T>(T) {
     const auto loops = dropout_loops<T>();
     const auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
     for_ranges(x.numel(), 1, [&](int64_t begin, int64_t end) {
-      loops.apply(elements_<T>(y) + begin, residual ? elements<T>(*residual) + begin : nullptr,
-                  elements<T>(x) + begin, end - begin, static_cast<uint64_t>(first_element + begin), mask,
-                  scale);
+      loops.apply(elements_<T>(y) + begin, elements<T>(x) + begin, end - begin,
+                  static_cast<uint64_t>(first_element + begin), mask, scale);
     });
   });
   return y;
@@ -41,20 +35,10 @@ DropoutMask mask_of(double p, RandomKey key) {
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
-  check_probability("dropout", p);
+  TORCH_CHECK_VALUE(p >= 0 && p <= 1, "dropout: p must be in [0, 1]; got ", p);
   if (p == 0) return x;
   if (p == 1) return at::zeros_like(x);
-  return apply(/*residual=*/nullptr, x.contiguous(), p, key, first_element);
-}
-
-at::Tensor dropout_add(const at::Tensor& residual_any, const at::Tensor& x, double p, RandomKey key,
-                       int64_t first_element) {
-  check_probability("dropout_add", p);
-  if (p == 0) return residual_any + x;
-  if (p == 1) return residual_any.clone();
-  const at::Tensor residual = residual_any.contiguous();
-  check_tensor("dropout_add", "residual", residual, x.sizes(), x.scalar_type());
-  return apply(&residual, x.contiguous(), p, key, first_element);
+  return apply(x.contiguous(), p, key, first_element);
 }
 
 }  // namespace shardwise::kernels

@@ -12,8 +12,4 @@ namespace shardwise::kernels {
 /// outside [0, 1].
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element);
 
-/// residual + dropout(x), rounded once.
-at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, double p, RandomKey key,
-                       int64_t first_element);
-
 }  // namespace shardwise::kernels

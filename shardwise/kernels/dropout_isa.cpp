@@ -8,28 +8,16 @@ namespace {
 
 // The product is taken either way, so that the mask is a select and not a branch.
 template <class T>
-Accumulator<T> kept(const T* x, uint32_t word, uint32_t threshold, Accumulator<T> scale) {
-  const Accumulator<T> scaled = widen(*x) * scale;
-  return word >= threshold ? scaled : 0;
-}
-
-template <class T>
 void apply_words(T* __restrict y, const T* __restrict x, const uint32_t* __restrict words, int64_t count,
                  uint32_t threshold, Accumulator<T> scale) {
-  for (int64_t i = 0; i < count; ++i) y[i] = narrow<T>(kept(x + i, words[i], threshold, scale));
-}
-
-template <class T>
-void add_words(T* __restrict y, const T* __restrict residual, const T* __restrict x,
-               const uint32_t* __restrict words, int64_t count, uint32_t threshold, Accumulator<T> scale) {
   for (int64_t i = 0; i < count; ++i) {
-    y[i] = narrow<T>(widen(residual[i]) + kept(x + i, words[i], threshold, scale));
+    const Accumulator<T> scaled = widen(x[i]) * scale;
+    y[i] = narrow<T>(words[i] >= threshold ? scaled : 0);
   }
 }
 
 template <class T>
-void apply(T* y, const T* residual, const T* x, int64_t count, uint64_t first, DropoutMask mask,
-           Accumulator<T> scale) {
+void apply(T* y, const T* x, int64_t count, uint64_t first, DropoutMask mask, Accumulator<T> scale) {
   alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
   for (int64_t i = 0; i < count;) {
     const int64_t skipped = static_cast<int64_t>((first + i) % kDropoutGroup);
@@ -38,11 +26,7 @@ void apply(T* y, const T* residual, const T* x, int64_t count, uint64_t first, D
         wanted < kDrawnGroups * kDropoutGroup ? (wanted + kDropoutGroup - 1) / kDropoutGroup : kDrawnGroups;
     const int64_t size = (groups * kDropoutGroup < wanted ? groups * kDropoutGroup : wanted) - skipped;
     draw_words(words, mask.key, (first + i) / kDropoutGroup, groups);
-    if (residual) {
-      add_words(y + i, residual + i, x + i, words + skipped, size, mask.threshold, scale);
-    } else {
-      apply_words(y + i, x + i, words + skipped, size, mask.threshold, scale);
-    }
+    apply_words(y + i, x + i, words + skipped, size, mask.threshold, scale);
     i += size;
   }
 }

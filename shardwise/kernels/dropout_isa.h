@@ -16,10 +16,8 @@ inline constexpr int64_t kDropoutGroup = 32;
 
 template <class T>
 struct DropoutLoops {
-  /// y[i] = residual[i] + (kept ? x[i] · scale : 0) for elements `first` + i of the stream; `residual` may be
-  /// null.
-  void (*apply)(T* y, const T* residual, const T* x, int64_t count, uint64_t first, DropoutMask mask,
-                Accumulator<T> scale);
+  /// y[i] = kept ? x[i] · scale : 0, for elements `first` + i of the stream.
+  void (*apply)(T* y, const T* x, int64_t count, uint64_t first, DropoutMask mask, Accumulator<T> scale);
 };
 SHARDWISE_PER_ISA(DropoutLoops, dropout_loops)
 

@@ -36,7 +36,7 @@ std::vector<Isa> builds() {
 template <class T>
 std::vector<T> scaled(const std::vector<T>& x, float scale, Isa isa) {
   std::vector<T> y(x.size());
-  dropout_loops<T>(isa).apply(y.data(), nullptr, x.data(), static_cast<int64_t>(x.size()), 0, {0, 0}, scale);
+  dropout_loops<T>(isa).apply(y.data(), x.data(), static_cast<int64_t>(x.size()), 0, {0, 0}, scale);
   return y;
 }
 
