@@ -1,6 +1,6 @@
 #include "shardwise/kernels/rotary_isa.h"
 
-#include "shardwise/kernels/loops.h"
+#include "shardwise/kernels/rms_row.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
@@ -67,42 +67,15 @@ void copy(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides
 // ---- with RMSNorm before
 
 template <class T>
-Accumulator<T> inverse_rms(const T* x, double eps, int64_t d) {
-  using A = Accumulator<T>;
-  const A squares = sum_of<A>(d, [x](int64_t i) { return widen(x[i]) * widen(x[i]); });
-  return 1 / sqrt_of(squares / static_cast<A>(d) + static_cast<A>(eps));
-}
-
-template <class T>
-void normalise_head(Accumulator<T>* __restrict to, const T* __restrict x, const T* __restrict weight,
-                    Accumulator<T> rstd, int64_t d) {
-  for (int64_t i = 0; i < d; ++i) to[i] = widen(x[i]) * rstd * widen(weight[i]);
-}
-
-template <class T>
 void norm_rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
                  RotaryAngles<Accumulator<T>> angles, HeadNorm<T> norm, Accumulator<T>* scratch) {
   using A = Accumulator<T>;
   const int64_t d = extent.head_dim;
   for_heads(to, to_strides, from, from_strides, extent,
             [=](T* to_head, const T* x, int64_t row, int64_t batch) {
-              normalise_head(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
+              normalise_row(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
               rotate_head(to_head, static_cast<const A*>(scratch), d, angle_of(angles, row, batch), A{1});
             });
-}
-
-// As in rms_norm_isa.cpp: with u = dy · weight and m = mean(u · x), dx = rstd · (u − x · rstd² · m).
-template <class T>
-void norm_head_backward(T* __restrict dx, Accumulator<T>* __restrict weight_grad,
-                        const Accumulator<T>* __restrict dy, const T* __restrict x,
-                        const T* __restrict weight, Accumulator<T> rstd, int64_t d) {
-  using A = Accumulator<T>;
-  const A dot = sum_of<A>(d, [=](int64_t i) { return dy[i] * widen(weight[i]) * widen(x[i]); });
-  const A along_x = rstd * rstd * dot / static_cast<A>(d);
-  for (int64_t i = 0; i < d; ++i) {
-    dx[i] = narrow<T>(rstd * (dy[i] * widen(weight[i]) - widen(x[i]) * along_x));
-  }
-  for (int64_t i = 0; weight_grad && i < d; ++i) weight_grad[i] += dy[i] * (widen(x[i]) * rstd);
 }
 
 template <class T>
@@ -115,8 +88,8 @@ void norm_rotate_backward(T* dx, const T* x, HeadStrides x_strides, const T* dy,
             [=](T* dx_head, const T* dy_head, int64_t row, int64_t batch) {
               const T* x_head = x + (dx_head - dx);
               rotate_head(scratch, dy_head, d, angle_of(angles, row, batch), A{-1});
-              norm_head_backward(dx_head, weight_grad, scratch, x_head, norm.weight,
-                                 inverse_rms(x_head, norm.eps, d), d);
+              rms_row_backward(dx_head, weight_grad, scratch, x_head, norm.weight,
+                               inverse_rms(x_head, norm.eps, d), d);
             });
 }
 
