@@ -7,8 +7,8 @@
 
 namespace shardwise::kernels {
 
-BlockSums::BlockSums(at::Tensor sum, int64_t rows) : sum_(std::move(sum)) {
-  if (sum_.defined()) blocks_ = at::zeros({blocks_of(rows), sum_.size(0)}, sum_.options());
+BlockSums::BlockSums(at::Tensor sum, int64_t blocks) : sum_(std::move(sum)) {
+  if (sum_.defined()) blocks_ = at::zeros({blocks, sum_.size(0)}, sum_.options());
 }
 
 void BlockSums::add_up_() const {

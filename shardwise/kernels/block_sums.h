@@ -1,5 +1,5 @@
 // Sums over rows that threads share: each block of rows has a sum of its own, and these are added up at the
-// end. The blocks are fixed, so that the number of threads does not change a bit.
+// end. The blocks depend on the shape alone, so that the number of threads does not change a bit.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,14 +9,14 @@ namespace shardwise::kernels {
 
 inline constexpr int64_t kBlockRows = 64;
 
-inline int64_t blocks_of(int64_t rows) {
-  return (rows + kBlockRows - 1) / kBlockRows;
+inline int64_t blocks_of(int64_t rows, int64_t block_rows = kBlockRows) {
+  return (rows + block_rows - 1) / block_rows;
 }
 
 class BlockSums {
  public:
   /// To be added to `sum` [width], an accumulator; an undefined one wants no sums.
-  BlockSums(at::Tensor sum, int64_t rows);
+  BlockSums(at::Tensor sum, int64_t blocks);
 
   /// Where a block adds its rows, zero at first; null when no sums are wanted.
   template <class A>

@@ -76,11 +76,12 @@ at::Tensor layer_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any
   check_gradient("weight gradient", gradients_.weight, x);
   check_gradient("bias gradient", gradients_.bias, x);
   const at::Tensor dx = at::empty_like(x);
-  const BlockSums weight_sums(gradients_.weight, rows), bias_sums(gradients_.bias, rows);
+  const int64_t blocks = blocks_of(rows);
+  const BlockSums weight_sums(gradients_.weight, blocks), bias_sums(gradients_.bias, blocks);
   with_element_type("layer_norm_backward", x.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = layer_norm_loops<T>();
-    for_ranges(blocks_of(rows), kBlockRows * h, [&](int64_t begin, int64_t end) {
+    for_ranges(blocks, kBlockRows * h, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t row = block * kBlockRows;
         loops.backward(elements_<T>(dx) + row * h, {weight_sums.block<A>(block), bias_sums.block<A>(block)},

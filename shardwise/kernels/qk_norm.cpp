@@ -83,18 +83,20 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
   check_norm("split_norm_rotary_backward", norm, split, qkv.scalar_type());
   check_weight_grads("split_norm_rotary_backward", weight_grads_, split, qkv.scalar_type());
   const Qkv grads = with_contiguous_heads(grads_any);
-  const int64_t s = qkv.size(0), d = split.head_dim;
+  const int64_t s = qkv.size(0), b = qkv.size(1), d = split.head_dim;
+  const int64_t block_positions = std::max<int64_t>(1, kBlockRows / std::max<int64_t>(1, b));  // of b rows
+  const int64_t blocks = blocks_of(s, block_positions);
   const at::Tensor d_qkv = at::empty_like(qkv);
   const PositionAngles angles(split);
   const std::vector<HeadPart> parts = parts_of(grads);
-  const BlockSums q_sums(weight_grads_.q, s), k_sums(weight_grads_.k, s);
+  const BlockSums q_sums(weight_grads_.q, blocks), k_sums(weight_grads_.k, blocks);
   with_element_type("split_norm_rotary_backward", qkv.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const HeadStrides x_strides = token_strides(qkv, d);
-    for_ranges(blocks_of(s), kBlockRows * work_per_row(grads), [&](int64_t begin, int64_t end) {
+    for_ranges(blocks, block_positions * work_per_row(grads), [&](int64_t begin, int64_t end) {
       const at::Tensor scratch = at::empty({d}, accumulating(qkv));
       for (int64_t block = begin; block < end; ++block) {
-        const int64_t row = block * kBlockRows, rows = std::min(kBlockRows, s - row);
+        const int64_t row = block * block_positions, rows = std::min(block_positions, s - row);
         const auto normalise_back = [&](const HeadPart& part, const at::Tensor& weight, A* weight_grad) {
           const int64_t x = row * x_strides.row + part.first_feature;
           rotary_loops<T>().norm_rotate_backward(elements_<T>(d_qkv) + x, elements<T>(qkv) + x, x_strides,

@@ -58,7 +58,7 @@ at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, 
     check_output("rms_norm_backward", "weight_grad", weight_grad_, weight.sizes(), accumulator);
   const int64_t h = x.size(-1), rows = rows_of(x);
   const at::Tensor dx = at::empty_like(x);
-  const BlockSums weight_sums(weight_grad_, rows);
+  const BlockSums weight_sums(weight_grad_, blocks_of(rows));
   with_element_type("rms_norm_backward", x.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = rms_norm_loops<T>();
