@@ -31,7 +31,7 @@ std::vector<HeadGroup> groups_of(const std::vector<int64_t>& kv_of_head) {
   return groups;
 }
 
-void check_qkv(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_of_head) {
+void check_heads(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_of_head) {
   const auto& [q, k, v] = qkv;
   TORCH_CHECK_VALUE(q.dim() == 4 && k.dim() == 4, op, ": q and k must be [b, heads, s, d]; got ", q.sizes(),
                     " and ", k.sizes());
@@ -53,7 +53,7 @@ void check_dropout(const char* op, const AttentionDropout& dropout, int64_t head
 }
 
 void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
-  check_qkv(op, qkv, options.kv_of_head);
+  check_heads(op, qkv, options.kv_of_head);
   const auto& window = options.window;
   TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
                     ": a window must be causal and at least 1; got ", *window);
@@ -72,15 +72,17 @@ struct Start {
   int64_t batch, head, row;
 };
 
+int64_t offset_of(Start at, const at::Tensor& heads) {
+  return at.batch * heads.stride(0) + at.head * heads.stride(1) + at.row * heads.stride(2);
+}
+
 template <class T>
 HeadRows<const T> rows_from(const at::Tensor& heads, Start at) {
-  const int64_t offset = at.batch * heads.stride(0) + at.head * heads.stride(1) + at.row * heads.stride(2);
-  return {elements<T>(heads) + offset, heads.stride(1), heads.stride(2)};
+  return {elements<T>(heads) + offset_of(at, heads), heads.stride(1), heads.stride(2)};
 }
 template <class T>
 HeadRows<T> rows_from_(const at::Tensor& heads, Start at) {
-  const int64_t offset = at.batch * heads.stride(0) + at.head * heads.stride(1) + at.row * heads.stride(2);
-  return {elements_<T>(heads) + offset, heads.stride(1), heads.stride(2)};
+  return {elements_<T>(heads) + offset_of(at, heads), heads.stride(1), heads.stride(2)};
 }
 
 // What the loops are told of each part of a call.
