@@ -135,9 +135,9 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   const at::Tensor out = by_head(result.out, a, d);
   with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const auto loops = attention_loops<T>();
+    const auto loops = attention_forward_loops<T>();
     for_ranges(b * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
-      const at::Tensor scratch = at::empty({loops.forward_scratch(extents.largest())}, wide);
+      const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t batch = i / a, row = extents.valid(batch).begin;
         const Start at = {batch, i % a, row}, kv = {batch, options.kv_of_head[i % a], row};
@@ -170,9 +170,9 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
                      uninitialised_or_zeros(all_kv, v.sizes(), v.options())};
   with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const auto loops = attention_loops<T>();
+    const auto loops = attention_backward_loops<T>();
     for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {
-      const at::Tensor scratch = at::empty({loops.backward_scratch(extents.largest())}, wide);
+      const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {
         const auto [head, end_head, kv_head] = groups[i % count];
         const int64_t batch = i / count, row = extents.valid(batch).begin;

@@ -35,15 +35,24 @@ struct AttentionExtent {
   ProbabilityMask mask;
 };
 
+/// In attention_forward_isa.cpp.
 template <class T>
-struct AttentionLoops {
+struct AttentionForwardLoops {
   using A = Accumulator<T>;
-  /// Elements of scratch that each needs.
-  int64_t (*forward_scratch)(AttentionExtent extent);
-  int64_t (*backward_scratch)(AttentionExtent extent);
+  /// Elements of scratch that `forward` needs.
+  int64_t (*scratch)(AttentionExtent extent);
   /// `lse` [heads, s]; k and v have one head.
   void (*forward)(HeadRows<T> out, A* lse, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
                   A* scratch, AttentionExtent extent);
+};
+SHARDWISE_PER_ISA(AttentionForwardLoops, attention_forward_loops)
+
+/// In attention_backward_isa.cpp.
+template <class T>
+struct AttentionBackwardLoops {
+  using A = Accumulator<T>;
+  /// Elements of scratch that `backward` needs.
+  int64_t (*scratch)(AttentionExtent extent);
   struct Saved {
     HeadRows<const T> q, k, v, out;
     const A* lse;
@@ -54,6 +63,6 @@ struct AttentionLoops {
   void (*backward)(Gradients gradients, HeadRows<const T> d_out, Saved saved, A* scratch,
                    AttentionExtent extent);
 };
-SHARDWISE_PER_ISA(AttentionLoops, attention_loops)
+SHARDWISE_PER_ISA(AttentionBackwardLoops, attention_backward_loops)
 
 }  // namespace shardwise::kernels

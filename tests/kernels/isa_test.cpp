@@ -201,19 +201,20 @@ TEST(Isa, BuildsOfSwigluAgree) {
 }
 
 std::vector<float> attention_gradients(const AttentionExtent& extent, Isa isa) {
-  const auto loops = attention_loops<float>(isa);
+  const auto forward = attention_forward_loops<float>(isa);
+  const auto backward = attention_backward_loops<float>(isa);
   const int64_t s = extent.s, d = extent.d, head = s * d;
   const auto q = numbers(2 * head, 1), k = numbers(head, 2), v = numbers(head, 3),
              d_out = numbers(2 * head, 4);
   const auto heads = [&](const float* data) { return HeadRows<const float>{data, head, d}; };
   std::vector<float> out(2 * head), lse(2 * s), gradients(4 * head);
-  std::vector<float> scratch(std::max(loops.forward_scratch(extent), loops.backward_scratch(extent)));
-  loops.forward({out.data(), head, d}, lse.data(), heads(q.data()), heads(k.data()), heads(v.data()),
-                scratch.data(), extent);
+  std::vector<float> scratch(std::max(forward.scratch(extent), backward.scratch(extent)));
+  forward.forward({out.data(), head, d}, lse.data(), heads(q.data()), heads(k.data()), heads(v.data()),
+                  scratch.data(), extent);
   float *dq = gradients.data(), *dk = dq + 2 * head, *dv = dk + head;
-  loops.backward({{dq, head, d}, {dk, head, d}, {dv, head, d}}, heads(d_out.data()),
-                 {heads(q.data()), heads(k.data()), heads(v.data()), heads(out.data()), lse.data()},
-                 scratch.data(), extent);
+  backward.backward({{dq, head, d}, {dk, head, d}, {dv, head, d}}, heads(d_out.data()),
+                    {heads(q.data()), heads(k.data()), heads(v.data()), heads(out.data()), lse.data()},
+                    scratch.data(), extent);
   return gradients;
 }
 

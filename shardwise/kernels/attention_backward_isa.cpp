@@ -1,177 +1,9 @@
+#include "shardwise/kernels/attention_blocks.h"
 #include "shardwise/kernels/attention_isa.h"
-
 #include "shardwise/kernels/dropout_words.h"
-#include "shardwise/kernels/small_product.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
-
-constexpr int64_t kBlock = 64;
-
-// Hands out padded matrices from one piece of memory, or only counts when there is none. Strides are an odd
-// number of cache lines, so that the rows of a column do not fall on the same few lines of the cache.
-template <class A>
-class Scratch {
- public:
-  explicit Scratch(A* memory) : memory_(memory) {}
-  Matrix<A> matrix(int64_t rows, int64_t columns) {
-    const int64_t lines = padded<A>(columns) / kColumnUnit<A> | 1;
-    const Matrix<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
-    used_ += rows * result.stride;
-    return result;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  A* memory_;
-  int64_t used_ = 0;
-};
-
-template <class A>
-Matrix<const A> read(Matrix<A> matrix) {
-  return {matrix.data, matrix.stride};
-}
-
-// to [rows, padded(d)], zero beyond d.
-template <class T, class A>
-void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
-  for (int64_t i = 0; i < rows; ++i) {
-    A* __restrict to_row = to.row(i);
-    const T* __restrict from_row = from + i * from_stride;
-    for (int64_t j = 0; j < d; ++j) to_row[j] = widen(from_row[j]);
-    for (int64_t j = d; j < padded<A>(d); ++j) to_row[j] = 0;
-  }
-}
-
-// to [d, padded(rows)], zero beyond rows. A cache line of `to` at a time.
-template <class T, class A>
-void transpose_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
-  constexpr int64_t unit = kColumnUnit<A>;
-  for (int64_t i = 0; i < rows; i += unit) {
-    const int64_t count = rows - i < unit ? rows - i : unit;
-    for (int64_t j = 0; j < d; ++j) {
-      A* __restrict line = to.row(j) + i;
-      const T* __restrict column = from + i * from_stride + j;
-      if (count == unit) {
-        for (int64_t l = 0; l < unit; ++l) line[l] = widen(column[l * from_stride]);
-      } else {
-        for (int64_t l = 0; l < unit; ++l) line[l] = l < count ? widen(column[l * from_stride]) : 0;
-      }
-    }
-  }
-}
-
-template <class T, class A>
-void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) {
-  for (int64_t j = 0; j < d; ++j) to[j] = narrow<T>(from[j] * scale);
-}
-
-// Half open.
-struct Span {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
-
-int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-int64_t larger(int64_t a, int64_t b) {
-  return a < b ? b : a;
-}
-
-Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
-  if (!extent.causal) return {0, extent.s};
-  return {larger(0, query + 1 - extent.window), query + 1};
-}
-
-// ---- forward
-
-template <class A>
-struct RowSums {
-  A sum, lse;
-};
-
-// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
-// vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
-template <class A>
-RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
-  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
-  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
-  const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
-  for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
-  const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
-  return {sum, largest + log_of(sum)};
-}
-
-// Drops of a query's probabilities, the first of which is that of `first_key`, what the mask does not keep.
-template <class A>
-void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
-  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
-  for (int64_t j = 0; j < keys; j += kDrawnGroups * kDropoutGroup) {
-    const int64_t count = smaller(padded<A>(keys) - j, kDrawnGroups * kDropoutGroup);
-    const uint64_t group = row * mask.row_groups + (first_key + j) / kDropoutGroup;
-    draw_words(words, mask.draws.key, group, (count + kDropoutGroup - 1) / kDropoutGroup);
-    for (int64_t l = 0; l < count; ++l) p[j + l] = words[l] >= mask.draws.threshold ? p[j + l] : 0;
-  }
-}
-
-template <class A>
-struct ForwardScratch {
-  Scratch<A> scratch;
-  Matrix<A> k_transposed, v, q, scores, out;
-  ForwardScratch(A* memory, AttentionExtent extent)
-      : scratch(memory),
-        k_transposed(scratch.matrix(extent.d, extent.s)),
-        v(scratch.matrix(extent.s, extent.d)),
-        q(scratch.matrix(kBlock, extent.d)),
-        scores(scratch.matrix(kBlock, extent.s)),
-        out(scratch.matrix(kBlock, extent.d)) {}
-};
-
-// A block of queries against the keys from the first that any of them sees: from the beginning of a group of
-// draws.
-template <class T, class A>
-void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, A* lse, uint64_t row,
-                   const AttentionExtent& extent) {
-  const int64_t rows = queries.size(), d = extent.d;
-  const int64_t first_key = keys_seen_by(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
-  const int64_t keys = keys_seen_by(queries.end - 1, extent).end - first_key;
-  const bool drops = extent.mask.draws.threshold > 0;
-  multiply</*adds=*/false>(use.scores, read(use.q), read(use.k_transposed.from(0, first_key)), rows,
-                           padded<A>(keys), d);
-  A inverse[kBlock];
-  for (int64_t i = 0; i < rows; ++i) {
-    const Span seen = keys_seen_by(queries.begin + i, extent);
-    const RowSums<A> sums = exp_row(use.scores.row(i), {seen.begin - first_key, seen.end - first_key}, keys,
-                                    static_cast<A>(extent.scale));
-    if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
-    inverse[i] = (drops ? static_cast<A>(extent.mask.scale) : A{1}) / sums.sum;
-    lse[i] = sums.lse;
-  }
-  multiply</*adds=*/false>(use.out, read(use.scores), read(use.v.from(first_key)), rows, padded<A>(d), keys);
-  for (int64_t i = 0; i < rows; ++i) narrow_row(out.data + i * out.row, use.out.row(i), inverse[i], d);
-}
-
-template <class T>
-void forward(HeadRows<T> out, Accumulator<T>* lse, HeadRows<const T> q, HeadRows<const T> k,
-             HeadRows<const T> v, Accumulator<T>* memory, AttentionExtent extent) {
-  const int64_t s = extent.s, d = extent.d;
-  const ForwardScratch<Accumulator<T>> use(memory, extent);
-  transpose_rows(use.k_transposed, k.data, k.row, s, d);
-  widen_rows(use.v, v.data, v.row, s, d);
-  for (int64_t head = 0; head < extent.heads; ++head) {
-    for (int64_t first = 0; first < s; first += kBlock) {
-      const Span queries = {first, smaller(first + kBlock, s)};
-      const int64_t row = head * extent.head_rows + first;
-      widen_rows(use.q, q.data + head * q.head + first * q.row, q.row, queries.size(), d);
-      forward_block(use, queries,
-                    HeadRows<T>{out.data + head * out.head + first * out.row, out.head, out.row}, lse + row,
-                    extent.mask.first_row + row, extent);
-    }
-  }
-}
-
-// ---- backward
 
 template <class A>
 struct BackwardScratch {
@@ -304,7 +136,7 @@ void backward_block(const BackwardScratch<A>& use, Span keys, uint64_t row, cons
 
 template <class T, class A>
 void load_head(const BackwardScratch<A>& use, HeadRows<const T> d_out,
-               const typename AttentionLoops<T>::Saved& saved, int64_t head, AttentionExtent extent) {
+               const typename AttentionBackwardLoops<T>::Saved& saved, int64_t head, AttentionExtent extent) {
   const T* q = saved.q.data + head * saved.q.head;
   const T* d_rows = d_out.data + head * d_out.head;
   const T* out = saved.out.data + head * saved.out.head;
@@ -331,8 +163,9 @@ void store_transposed(HeadRows<T> to, int64_t head, Matrix<A> from, int64_t s, i
 }
 
 template <class T>
-void backward(typename AttentionLoops<T>::Gradients gradients, HeadRows<const T> d_out,
-              typename AttentionLoops<T>::Saved saved, Accumulator<T>* memory, AttentionExtent extent) {
+void backward(typename AttentionBackwardLoops<T>::Gradients gradients, HeadRows<const T> d_out,
+              typename AttentionBackwardLoops<T>::Saved saved, Accumulator<T>* memory,
+              AttentionExtent extent) {
   using A = Accumulator<T>;
   const int64_t s = extent.s, d = extent.d;
   const BackwardScratch<A> use(memory, extent);
@@ -355,20 +188,16 @@ void backward(typename AttentionLoops<T>::Gradients gradients, HeadRows<const T>
 }
 
 template <class T>
-int64_t forward_scratch(AttentionExtent extent) {
-  return ForwardScratch<Accumulator<T>>(nullptr, extent).scratch.used();
-}
-template <class T>
-int64_t backward_scratch(AttentionExtent extent) {
+int64_t scratch_of(AttentionExtent extent) {
   return BackwardScratch<Accumulator<T>>(nullptr, extent).scratch.used();
 }
 
 }  // namespace
 
 template <class T>
-AttentionLoops<T> attention_loops() {
-  return {forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>};
+AttentionBackwardLoops<T> attention_backward_loops() {
+  return {scratch_of<T>, backward<T>};
 }
-SHARDWISE_INSTANTIATE(AttentionLoops, attention_loops)
+SHARDWISE_INSTANTIATE(AttentionBackwardLoops, attention_backward_loops)
 
 }  // namespace shardwise::kernels::SHARDWISE_ISA

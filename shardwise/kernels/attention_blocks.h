@@ -1,0 +1,81 @@
+// What attention's two passes are made of: rows of heads as padded matrices in the accumulator's type, a
+// block at a time. For `*_isa.cpp` only, as loops.h.
+#pragma once
+#include "shardwise/kernels/small_product.h"
+
+namespace shardwise::kernels::SHARDWISE_ISA {
+
+constexpr int64_t kBlock = 64;
+
+// Hands out padded matrices from one piece of memory, or only counts when there is none. Strides are an odd
+// number of cache lines, so that the rows of a column do not fall on the same few lines of the cache.
+template <class A>
+class Scratch {
+ public:
+  explicit Scratch(A* memory) : memory_(memory) {}
+  Matrix<A> matrix(int64_t rows, int64_t columns) {
+    const int64_t lines = padded<A>(columns) / kColumnUnit<A> | 1;
+    const Matrix<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
+    used_ += rows * result.stride;
+    return result;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  A* memory_;
+  int64_t used_ = 0;
+};
+
+template <class A>
+Matrix<const A> read(Matrix<A> matrix) {
+  return {matrix.data, matrix.stride};
+}
+
+// to [rows, padded(d)], zero beyond d.
+template <class T, class A>
+void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+  for (int64_t i = 0; i < rows; ++i) {
+    A* __restrict to_row = to.row(i);
+    const T* __restrict from_row = from + i * from_stride;
+    for (int64_t j = 0; j < d; ++j) to_row[j] = widen(from_row[j]);
+    for (int64_t j = d; j < padded<A>(d); ++j) to_row[j] = 0;
+  }
+}
+
+// to [d, padded(rows)], zero beyond rows. A cache line of `to` at a time.
+template <class T, class A>
+void transpose_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+  constexpr int64_t unit = kColumnUnit<A>;
+  for (int64_t i = 0; i < rows; i += unit) {
+    const int64_t count = rows - i < unit ? rows - i : unit;
+    for (int64_t j = 0; j < d; ++j) {
+      A* __restrict line = to.row(j) + i;
+      const T* __restrict column = from + i * from_stride + j;
+      if (count == unit) {
+        for (int64_t l = 0; l < unit; ++l) line[l] = widen(column[l * from_stride]);
+      } else {
+        for (int64_t l = 0; l < unit; ++l) line[l] = l < count ? widen(column[l * from_stride]) : 0;
+      }
+    }
+  }
+}
+
+template <class T, class A>
+void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) {
+  for (int64_t j = 0; j < d; ++j) to[j] = narrow<T>(from[j] * scale);
+}
+
+// Half open.
+struct Span {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+inline int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+inline int64_t larger(int64_t a, int64_t b) {
+  return a < b ? b : a;
+}
+
+}  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -1,0 +1,111 @@
+#include "shardwise/kernels/attention_blocks.h"
+#include "shardwise/kernels/attention_isa.h"
+#include "shardwise/kernels/dropout_words.h"
+
+namespace shardwise::kernels::SHARDWISE_ISA {
+namespace {
+
+Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
+  if (!extent.causal) return {0, extent.s};
+  return {larger(0, query + 1 - extent.window), query + 1};
+}
+
+template <class A>
+struct RowSums {
+  A sum, lse;
+};
+
+// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
+// vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
+template <class A>
+RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
+  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
+  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
+  const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
+  for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
+  const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
+  return {sum, largest + log_of(sum)};
+}
+
+// Drops of a query's probabilities, the first of which is that of `first_key`, what the mask does not keep.
+template <class A>
+void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
+  for (int64_t j = 0; j < keys; j += kDrawnGroups * kDropoutGroup) {
+    const int64_t count = smaller(padded<A>(keys) - j, kDrawnGroups * kDropoutGroup);
+    const uint64_t group = row * mask.row_groups + (first_key + j) / kDropoutGroup;
+    draw_words(words, mask.draws.key, group, (count + kDropoutGroup - 1) / kDropoutGroup);
+    for (int64_t l = 0; l < count; ++l) p[j + l] = words[l] >= mask.draws.threshold ? p[j + l] : 0;
+  }
+}
+
+template <class A>
+struct ForwardScratch {
+  Scratch<A> scratch;
+  Matrix<A> k_transposed, v, q, scores, out;
+  ForwardScratch(A* memory, AttentionExtent extent)
+      : scratch(memory),
+        k_transposed(scratch.matrix(extent.d, extent.s)),
+        v(scratch.matrix(extent.s, extent.d)),
+        q(scratch.matrix(kBlock, extent.d)),
+        scores(scratch.matrix(kBlock, extent.s)),
+        out(scratch.matrix(kBlock, extent.d)) {}
+};
+
+// A block of queries against the keys from the first that any of them sees: from the beginning of a group of
+// draws.
+template <class T, class A>
+void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, A* lse, uint64_t row,
+                   const AttentionExtent& extent) {
+  const int64_t rows = queries.size(), d = extent.d;
+  const int64_t first_key = keys_seen_by(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
+  const int64_t keys = keys_seen_by(queries.end - 1, extent).end - first_key;
+  const bool drops = extent.mask.draws.threshold > 0;
+  multiply</*adds=*/false>(use.scores, read(use.q), read(use.k_transposed.from(0, first_key)), rows,
+                           padded<A>(keys), d);
+  A inverse[kBlock];
+  for (int64_t i = 0; i < rows; ++i) {
+    const Span seen = keys_seen_by(queries.begin + i, extent);
+    const RowSums<A> sums = exp_row(use.scores.row(i), {seen.begin - first_key, seen.end - first_key}, keys,
+                                    static_cast<A>(extent.scale));
+    if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
+    inverse[i] = (drops ? static_cast<A>(extent.mask.scale) : A{1}) / sums.sum;
+    lse[i] = sums.lse;
+  }
+  multiply</*adds=*/false>(use.out, read(use.scores), read(use.v.from(first_key)), rows, padded<A>(d), keys);
+  for (int64_t i = 0; i < rows; ++i) narrow_row(out.data + i * out.row, use.out.row(i), inverse[i], d);
+}
+
+template <class T>
+void forward(HeadRows<T> out, Accumulator<T>* lse, HeadRows<const T> q, HeadRows<const T> k,
+             HeadRows<const T> v, Accumulator<T>* memory, AttentionExtent extent) {
+  const int64_t s = extent.s, d = extent.d;
+  const ForwardScratch<Accumulator<T>> use(memory, extent);
+  transpose_rows(use.k_transposed, k.data, k.row, s, d);
+  widen_rows(use.v, v.data, v.row, s, d);
+  for (int64_t head = 0; head < extent.heads; ++head) {
+    for (int64_t first = 0; first < s; first += kBlock) {
+      const Span queries = {first, smaller(first + kBlock, s)};
+      const int64_t row = head * extent.head_rows + first;
+      widen_rows(use.q, q.data + head * q.head + first * q.row, q.row, queries.size(), d);
+      forward_block(use, queries,
+                    HeadRows<T>{out.data + head * out.head + first * out.row, out.head, out.row}, lse + row,
+                    extent.mask.first_row + row, extent);
+    }
+  }
+}
+
+template <class T>
+int64_t scratch_of(AttentionExtent extent) {
+  return ForwardScratch<Accumulator<T>>(nullptr, extent).scratch.used();
+}
+
+}  // namespace
+
+template <class T>
+AttentionForwardLoops<T> attention_forward_loops() {
+  return {scratch_of<T>, forward<T>};
+}
+SHARDWISE_INSTANTIATE(AttentionForwardLoops, attention_forward_loops)
+
+}  // namespace shardwise::kernels::SHARDWISE_ISA
