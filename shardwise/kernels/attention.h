@@ -12,9 +12,11 @@
 namespace shardwise::kernels {
 
 /// Drops probabilities after the softmax. What is drawn for a probability depends on the key and its place in
-/// the whole model's [b, heads, s, s] alone, so that a mask is the same however the heads are dealt.
+/// the whole model's [b, heads, s, ⌈s⌉₃₂] alone, rows of keys being rounded up to 32, so that a mask is the
+/// same however the heads are dealt. Queries and keys are counted from their sequence's first token: padding
+/// before it moves no mask, but s, padding included, sets where the next row begins.
 struct AttentionDropout {
-  double p = 0;
+  double p = 0;  // in [0, 1)
   RandomKey key = {};
   int64_t first_head = 0;  // of these in the whole model,
   int64_t all_heads = 0;   // which has so many
@@ -37,13 +39,15 @@ struct AttentionResult {
   at::Tensor lse;  // [b, a, s] log-sum-exp of each row's scores, fp32 (fp64 for fp64); 0 without a token
 };
 
-/// `q` [b, a, s, d], `k` and `v` [b, k, s, d], of any strides. With a window the cost is that of s·window
-/// scores, not s². Errors: c10::ValueError when shapes, dtypes or options do not fit. Source: Dao et al.
-/// 2022.
+/// `q` [b, a, s, d], `k` and `v` [b, k, s, d], of any strides. Cost: s² scores per head, with a window
+/// s·window; threads share the b·a heads. Errors: c10::ValueError when shapes, dtypes or options do not fit.
+/// Source: Dao et al. 2022.
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options);
 
 /// Gradients shaped like q, k and v; those of a KV head are summed over its query heads.
-/// `d_out` [s, b, a·d]; `forward` and the options are the forward's. Dropout's mask is drawn again.
+/// `d_out` [s, b, a·d]; `forward` and the options are the forward's. Dropout's mask is drawn again. Cost:
+/// threads share b·k pieces, one per KV head in use and sequence, so that with few of them cores are idle.
+/// Errors: as the forward's.
 Qkv attention_backward(const at::Tensor& d_out, const Qkv& qkv, const AttentionResult& forward,
                        const AttentionOptions& options);
 
