@@ -10,10 +10,6 @@
 namespace shardwise::kernels {
 namespace {
 
-at::IntArrayRef row_shape(const at::Tensor& x) {
-  return x.sizes().slice(0, x.dim() - 1);
-}
-
 void check_input(const char* op, const at::Tensor& x) {
   TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes());
 }

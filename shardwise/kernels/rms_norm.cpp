@@ -11,10 +11,6 @@
 namespace shardwise::kernels {
 namespace {
 
-at::IntArrayRef row_shape(const at::Tensor& x) {
-  return x.sizes().slice(0, x.dim() - 1);
-}
-
 void check_weight(const char* op, const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes());
   check_tensor(op, "weight", weight, {x.size(-1)}, x.scalar_type());

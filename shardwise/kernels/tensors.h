@@ -45,7 +45,10 @@ void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at
 void check_output(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 
-/// All dims but the last as one: the number of rows of [..., width].
+/// Of [..., width]: all dims but the last, and as one, the number of rows.
+inline at::IntArrayRef row_shape(const at::Tensor& tensor) {
+  return tensor.sizes().slice(0, tensor.dim() - 1);
+}
 int64_t rows_of(const at::Tensor& tensor);
 
 }  // namespace shardwise::kernels

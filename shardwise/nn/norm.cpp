@@ -4,6 +4,7 @@
 
 #include "shardwise/kernels/layer_norm.h"
 #include "shardwise/kernels/rms_norm.h"
+#include "shardwise/kernels/tensors.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -22,8 +23,7 @@ ParameterPtr stream_parameter(const std::string& name, int64_t hidden_size, doub
 
 /// One number per row of x, fp32 or fp64.
 Tensor empty_statistic(const Tensor& x) {
-  const at::ScalarType dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::empty(x.sizes().slice(0, x.dim() - 1), at::TensorOptions(dtype));
+  return at::empty(kernels::row_shape(x), x.options().dtype(kernels::accumulator_type(x.scalar_type())));
 }
 
 struct Normalised {

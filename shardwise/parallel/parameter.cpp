@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/kernels/tensors.h"
 
 namespace shardwise::parallel {
 
@@ -97,7 +98,7 @@ void zero_grad_(Parameter& parameter) {
     if (!base::mutated(base::Mutation::keep_main_grad)) parameter.main_grad.zero_();
     return;
   }
-  const at::ScalarType dtype = parameter.value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType dtype = kernels::accumulator_type(parameter.value.scalar_type());
   parameter.main_grad = at::zeros(parameter.value.sizes(), at::TensorOptions(dtype));
 }
 
