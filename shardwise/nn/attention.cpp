@@ -116,9 +116,9 @@ Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<k
   const auto& norm = options_.norm;
   const Core core{layout_, rotary_, norm, attention_options(layout_, options_, step),
                   step.own_sequence().begin};
-  const std::optional<Tensor> q_weight = norm ? norm->q->value : Tensor(),
-                              k_weight = norm ? norm->k->value : Tensor();
-  if (parallel::needs_gradient(qkv.local(), *q_weight, *k_weight))
+  const std::optional<Tensor> q_weight = parallel::leaf_of(norm ? norm->q : nullptr),
+                              k_weight = parallel::leaf_of(norm ? norm->k : nullptr);
+  if (parallel::needs_gradient(qkv.local(), q_weight.value_or(Tensor()), k_weight.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
   return Placed<Sharded<kFeature>>(kernels::attention(core.heads_of(qkv.local()), core.options).out);
 }

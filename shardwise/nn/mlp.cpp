@@ -57,7 +57,7 @@ Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up) {
 Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const ParameterPtr& bias,
                                kernels::Gelu form) {
   const Tensor input = x.local().contiguous();
-  const std::optional<Tensor> leaf = bias ? std::optional(bias->value) : std::nullopt;
+  const std::optional<Tensor> leaf = parallel::leaf_of(bias);
   if (!parallel::needs_gradient(input, leaf.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(kernels::gelu(input, leaf.value_or(Tensor()), form));
   return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Kept{bias, form}));

@@ -28,10 +28,6 @@ struct Column {
   std::optional<Rows> rows;  // g on shared memory, or with the gathered input kept
 };
 
-Tensor bias_of(const LinearParameters& w) {
-  return w.bias ? w.bias->value : Tensor();
-}
-
 void add_bias_(Tensor& y, const LinearParameters& w) {
   if (w.bias) y.add_(w.bias->value.detach());
 }
@@ -144,7 +140,7 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
                     ": input must be [s, b, ", w.weight->value.size(1), "]; got ", x.sizes());
   Column column{w, step, crossing, std::nullopt};
   const Tensor input = x.contiguous();
-  const std::optional<Tensor> bias = bias_of(w);
+  const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }

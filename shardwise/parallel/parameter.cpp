@@ -68,6 +68,10 @@ Tensor Parameter::wanted_gradient() const {
   return main_grad;
 }
 
+std::optional<Tensor> leaf_of(const ParameterPtr& parameter) {
+  return parameter ? std::optional(parameter->value) : std::nullopt;
+}
+
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule, Init init,
                             const comm::Group& group, at::ScalarType dtype) {
   const auto shape = rule.local_shape(global_shape, group.rank());

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct Parameter {
   at::Tensor wanted_gradient() const;
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
+
+/// What an autograd node takes of a parameter that a layer may lack: its value, or nothing.
+std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 
 /// Allocates the local slice, uninitialised.
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,

@@ -149,7 +149,7 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Cro
                     w.weight->value.size(1), "]; got ", x.sizes());
   Row row{w, step, crossing, options};
   const Tensor input = x.contiguous();
-  const std::optional<Tensor> bias = w.bias ? std::optional(w.bias->value) : std::nullopt;
+  const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
