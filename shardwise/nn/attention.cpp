@@ -20,13 +20,14 @@ struct Core {
   std::shared_ptr<Rotary> rotary;
   std::optional<QkNorm> norm;
   kernels::AttentionOptions options;
-  int64_t shard_begin;  // of this rank's part of the sequence: read by a deliberate fault alone
 
   kernels::HeadSplit head_split(const Tensor& tokens) const {
     const kernels::RotaryTables& tables = rotary->tables(tokens.size(0), tokens.scalar_type());
     kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, 0, options.valid};
-    if (base::mutated(base::Mutation::rotary_local_position))
-      split.tables = {tables.cos.roll(shard_begin, 0), tables.sin.roll(shard_begin, 0)};
+    if (base::mutated(base::Mutation::rotary_local_position)) {  // where an even split puts this rank's shard
+      const int64_t begin = tokens.size(0) * layout.first_head / layout.all_heads;
+      split.tables = {tables.cos.roll(begin, 0), tables.sin.roll(begin, 0)};
+    }
     return split;
   }
 
@@ -114,8 +115,7 @@ void CausalSelfAttention::append_roles(Roles& roles) const {
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,
                                                           const Step& step) const {
   const auto& norm = options_.norm;
-  const Core core{layout_, rotary_, norm, attention_options(layout_, options_, step),
-                  step.own_sequence().begin};
+  const Core core{layout_, rotary_, norm, attention_options(layout_, options_, step)};
   const std::optional<Tensor> q_weight = parallel::leaf_of(norm ? norm->q : nullptr),
                               k_weight = parallel::leaf_of(norm ? norm->k : nullptr);
   if (parallel::needs_gradient(qkv.local(), q_weight.value_or(Tensor()), k_weight.value_or(Tensor())))
