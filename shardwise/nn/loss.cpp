@@ -51,6 +51,12 @@ void check_options(const LossOptions& options) {
   TORCH_CHECK_VALUE(z_loss >= 0, "cross_entropy: z_loss must be 0 or more; got ", z_loss);
 }
 
+void check_shape(const Tensor& labels, const Tensor& logits) {
+  TORCH_CHECK_VALUE(logits.dim() == 3 && labels.sizes() == logits.sizes().slice(0, 2),
+                    "cross_entropy: labels must be [s, b] for logits [s, b, v/t]; got ", labels.sizes(),
+                    " for ", logits.sizes());
+}
+
 void check_labels(const Tensor& labels, int64_t vocab_size) {
   const Tensor is_bad = labels.ne(kIgnoreIndex).logical_and(labels.lt(0).logical_or(labels.ge(vocab_size)));
   TORCH_CHECK_VALUE(!is_bad.any().item<bool>(), "cross_entropy: labels must lie in [0, ", vocab_size,
@@ -97,6 +103,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const Tensor& all_labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step) {
   check_options(options);
+  check_shape(all_labels, logits.local());
   const Tensor labels = without_padding(all_labels, step);
   check_labels(labels, vocab.size());
   double valid_tokens = options.valid_tokens;

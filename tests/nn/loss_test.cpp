@@ -171,6 +171,14 @@ TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
   }
 }
 
+TEST(CrossEntropy, RefusesLabelsOfAnotherShape) {
+  const Split vocab = Split::whole("vocab", 17);
+  const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
+  for (const Tensor& bad : {label.t(), label.flatten(), label.narrow(0, 0, 4)}) {
+    EXPECT_THROW(loss(logits, bad, vocab, Group()), c10::ValueError) << bad.sizes();
+  }
+}
+
 TEST(CrossEntropy, RefusesOptionsThatAreNoLoss) {
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1);
   for (const LossOptions& bad : {options(-0.1, 0), options(1.1, 0), options(NAN, 0), options(0, -1e-4)}) {
