@@ -27,16 +27,6 @@ PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {
   for (const base::Range& rows : split.valid) begins_.push_back(rows.begin);
 }
 
-void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
-  if (valid.empty()) return;
-  TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
-                    ": valid rows must be given for each of the ", b, " sequences; got ", valid.size());
-  for (const base::Range& rows : valid) {
-    TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
-                      ": valid rows must lie in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
-  }
-}
-
 void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split) {
   TORCH_CHECK_VALUE(qkv.dim() == 3 && qkv.size(2) == (split.heads + 2 * split.kv_heads) * split.head_dim, op,
                     ": qkv must be [s, b, (", split.heads, " + 2·", split.kv_heads, ")·", split.head_dim,

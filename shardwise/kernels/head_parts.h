@@ -68,7 +68,6 @@ class PositionAngles {
 };
 
 /// Errors: c10::ValueError when features, positions or valid rows do not fit.
-void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b);
 void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split);
 void check_grads(const char* op, const Qkv& grads, const HeadSplit& split);
 

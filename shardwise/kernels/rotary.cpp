@@ -41,6 +41,16 @@ RotaryTables rotary_tables(const std::vector<double>& inverse_frequencies, int64
   return tables;
 }
 
+void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
+  if (valid.empty()) return;
+  TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
+                    ": valid rows must be given for each of the ", b, " sequences; got ", valid.size());
+  for (const base::Range& rows : valid) {
+    TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
+                      ": valid rows must lie in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
+  }
+}
+
 Qkv split_rotary(const at::Tensor& qkv_any, const HeadSplit& split) {
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_rotary", qkv, split);

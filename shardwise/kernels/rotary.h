@@ -36,9 +36,12 @@ struct HeadSplit {
   std::vector<base::Range> valid = {};
 };
 
+/// Errors: c10::ValueError unless `valid` is empty or names a part of [0, s) for each of b sequences.
+void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b);
+
 /// `qkv` [s, b, (a + 2k)·d] → q [b, a, s, d], k and v [b, k, s, d], each in memory of its own; q and k
-/// rotated by their position. Errors: c10::ValueError when the features do not fit the heads or the positions
-/// exceed the tables. Source: Su et al. 2021, eq. 34.
+/// rotated by their position. Errors: c10::ValueError when the features do not fit the heads, the positions
+/// exceed the tables, or `valid` does not fit. Source: Su et al. 2021, eq. 34.
 Qkv split_rotary(const at::Tensor& qkv, const HeadSplit& split);
 
 /// The gradients of q, k, v (of any strides) → d qkv [s, b, (a + 2k)·d].

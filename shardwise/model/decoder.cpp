@@ -140,6 +140,7 @@ template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
+  nn::check_step(step, ids.size(-1));
   auto x = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) x = (*w.positions_)(x, step);
   x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});

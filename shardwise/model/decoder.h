@@ -53,10 +53,12 @@ class Decoder {
   /// `weights` outlives this.
   explicit Decoder(const DecoderWeights& weights) : weights_(weights) {}
 
-  /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>.
+  /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>. Errors: c10::ValueError, before
+  /// anything communicates, for a step that does not fit (nn::check_step) and an id outside [0, v); for a
+  /// sequence longer than a table of learned positions.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
 
-  /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I.
+  /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I. Errors: those of both.
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 

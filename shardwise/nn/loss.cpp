@@ -67,9 +67,6 @@ void check_labels(const Tensor& labels, int64_t vocab_size) {
 Tensor without_padding(const Tensor& labels, const Step& step) {
   if (step.valid.empty()) return labels;
   const int64_t s = labels.size(0);
-  TORCH_CHECK_VALUE(static_cast<int64_t>(step.valid.size()) == labels.size(1),
-                    "cross_entropy: step.valid must name each of ", labels.size(1), " sequences; got ",
-                    step.valid.size());
   Tensor result = labels.clone();
   for (size_t i = 0; i < step.valid.size(); ++i) {
     const Tensor sequence = result.select(/*dim=*/1, static_cast<int64_t>(i));
@@ -104,6 +101,7 @@ Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const T
                                 const base::Split& vocab, const LossOptions& options, const Step& step) {
   check_options(options);
   check_shape(all_labels, logits.local());
+  check_step(step, all_labels.size(1));
   const Tensor labels = without_padding(all_labels, step);
   check_labels(labels, vocab.size());
   double valid_tokens = options.valid_tokens;

@@ -62,8 +62,6 @@ Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step&
   TORCH_CHECK_VALUE(step.sequence.size() <= weight_->value.size(0), weight_->name,
                     ": must have a row for each of ", step.sequence.size(), " positions; got ",
                     weight_->value.size(0));
-  TORCH_CHECK_VALUE(step.valid.empty() || static_cast<int64_t>(step.valid.size()) == x.size(1), weight_->name,
-                    ": step.valid must name each of ", x.size(1), " sequences; got ", step.valid.size());
   const base::Range from_zero{0, positions.size()};
   const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions,
                   step.valid};

@@ -6,13 +6,17 @@
 namespace shardwise::nn {
 
 struct Step : parallel::Step {
-  double dropout = 0;            // probability of dropping, on the stream; 0 outside training
-  double attention_dropout = 0;  // the same, of attention's probabilities
+  double dropout = 0;            // probability of dropping, on the stream, in [0, 1]; 0 outside training
+  double attention_dropout = 0;  // the same, of attention's probabilities; in [0, 1)
   /// Per sequence of the batch, the positions that hold tokens, the same on every rank; the others, on either
   /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;
   using parallel::Step::Step;
 };
+
+/// Before anything communicates: whether `step` fits a batch of b sequences. Errors: c10::ValueError unless
+/// `valid` is empty or names a part of the sequence for each of them, and the probabilities are in range.
+void check_step(const Step& step, int64_t b);
 
 }  // namespace shardwise::nn

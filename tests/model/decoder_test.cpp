@@ -211,6 +211,38 @@ TEST(Decoder, MicroBatchesAccumulate) {
   }
 }
 
+template <nn::ResidualStream Stream>
+void check_refused(const model::DecoderWeights& weights, const Prepared& prepared, const nn::Step& step) {
+  const comm::Counters before = step.group.counters();
+  EXPECT_THROW(model::Decoder<Stream>(weights).logits(prepared.batch.ids, step), c10::ValueError);
+  EXPECT_EQ((step.group.counters() - before).total().calls, 0);
+}
+
+TEST(Decoder, RefusesAStepThatDoesNotFitBeforeAnythingIsSent) {
+  const Prepared prepared = prepare(kProblem, at::kDouble);
+  const std::vector<void (*)(nn::Step&)> spoils = {
+      [](nn::Step& step) {
+        step.valid = {{0, 5}};
+      },
+      [](nn::Step& step) {
+        step.valid = {{0, 5}, {0, 6}};
+      },
+      [](nn::Step& step) { step.dropout = 1.5; },
+      [](nn::Step& step) { step.attention_dropout = 1; },
+      [](nn::Step& step) { step.attention_dropout = std::nan(""); },
+  };
+  on_ranks(2, [&](const comm::Group& group) {
+    model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
+    load_slices_(weights, prepared.weights);
+    for (const auto spoil_ : spoils) {
+      nn::Step step(group, kProblem.sequence);
+      spoil_(step);
+      check_refused<Invariant>(weights, prepared, step);
+      check_refused<Sharded<kSequence>>(weights, prepared, step);
+    }
+  });
+}
+
 TEST(Decoder, VerifyFindsARankWithOtherWeights) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   on_ranks(2, [&](const comm::Group& group) {

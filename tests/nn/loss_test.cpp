@@ -179,6 +179,16 @@ TEST(CrossEntropy, RefusesLabelsOfAnotherShape) {
   }
 }
 
+TEST(CrossEntropy, RefusesPaddingThatDoesNotFit) {
+  const Placed<Sharded<kFeature>> logits(random_tensor({kSequenceLength, 2, 17}, 1));
+  Step step(Group(), kSequenceLength);
+  for (const std::vector<base::Range>& bad :
+       {std::vector<base::Range>{{0, 5}}, {{0, 5}, {0, 6}}, {{0, 5}, {3, 2}}, {{-1, 5}, {0, 5}}}) {
+    step.valid = bad;
+    EXPECT_THROW(cross_entropy(logits, labels(17), Split::whole("vocab", 17), 1, step), c10::ValueError);
+  }
+}
+
 TEST(CrossEntropy, RefusesOptionsThatAreNoLoss) {
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1);
   for (const LossOptions& bad : {options(-0.1, 0), options(1.1, 0), options(NAN, 0), options(0, -1e-4)}) {
