@@ -100,7 +100,8 @@ void check_total(const Config& c, const std::string& where) {
   const double h = c.hidden_size, heads = double(c.num_attention_heads) * c.head_dim;
   const double layer =
       h * (4 * heads + 3.0 * c.intermediate_size + 8) + 4 * heads + 4.0 * c.intermediate_size;
-  const double most = 2 * h * c.vocab_size + layer * c.num_hidden_layers;
+  const double positions = c.positions == Positions::learned ? h * c.max_position_embeddings : 0;
+  const double most = 2 * h * c.vocab_size + positions + layer * c.num_hidden_layers;
   TORCH_CHECK_VALUE(most < 1e18, where, ": must describe fewer than 1e18 parameters; got about ", most);
 }
 

@@ -220,6 +220,14 @@ TEST(ParseConfig, FieldsThatContradictEachOtherAreRefused) {
                "1e18 parameters");
 }
 
+TEST(Validate, CountsTheTableOfLearnedPositions) {
+  Config config = preset("gpt2");
+  config.hidden_size = config.max_position_embeddings = 2000000000;
+  EXPECT_PRED2(contains, error_text([&] { validate(config, "c"); }), "1e18 parameters");
+  config.positions = Positions::rotary;
+  EXPECT_NO_THROW(validate(config, "c"));
+}
+
 TEST(ParseConfig, OtherTypesAreRefused) {
   EXPECT_EQ(refusal({{"model_type", 3}}), "c: model_type must be a string; got 3");
   EXPECT_EQ(refusal({{"hidden_act", {{"a", 1}}}}), "c: hidden_act must be a string; got {\"a\":1}");
