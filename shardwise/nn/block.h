@@ -29,14 +29,16 @@ struct BlockLayers {
 template <ResidualStream Stream>
 class Block {
  public:
+  /// `layers` outlives this.
   explicit Block(const BlockLayers& layers) : layers_(layers) {}
 
   /// `x` [s, b, h], or its sequence shard → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     if (step.recompute != base::Recompute::full) return forward(x, step, Value::needed);
-    return parallel::recomputed(
-        x, layers_.is_trained(),
-        [*this, step](const Placed<Stream>& again, Value value) { return forward(again, step, value); });
+    return parallel::recomputed(x, layers_.is_trained(),
+                                [layers = layers_, step](const Placed<Stream>& again, Value value) {
+                                  return Block(layers).forward(again, step, value);
+                                });
   }
 
  private:

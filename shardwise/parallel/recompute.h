@@ -19,7 +19,7 @@ at::Tensor recomputed(const at::Tensor& x, bool is_trained, Forward forward);
 /// y = forward(x, Value::needed). Backward: forward(x, Value::unused), then its backward; a product that ends
 /// the stretch and is told that its value is unused neither multiplies nor communicates in it.
 /// `is_trained`: whether any parameter in `forward` is. Saved: x. `forward` is kept until the loss is
-/// dropped. Source: Chen et al. 2016; Korthikanti et al. 2022 §5.
+/// dropped, and so is what it captures: by value. Source: Chen et al. 2016; Korthikanti et al. 2022 §5.
 template <ResidualStream Stream, class Layers>
 Placed<Stream> recomputed(const Placed<Stream>& x, bool is_trained, Layers forward) {
   return Placed<Stream>(

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 
 #include "tests/support/cases.h"
 #include "tests/support/ranks.h"
@@ -148,6 +149,21 @@ TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
 struct Used {
   comm::Counters forward, backward;
 };
+
+// What full recomputation runs again is the graph's own.
+TEST(Block, ItsLayersMayBeGoneBeforeBackward) {
+  const auto gradient = [](bool drops_layers) {
+    auto layers = std::make_unique<BlockLayers>(make_layers(Group()));
+    Step step(Group(), kSequenceLength);
+    step.recompute = base::Recompute::full;
+    const Tensor x = random_tensor({kSequenceLength, kBatch, kHidden}, 1).requires_grad_();
+    const Tensor y = Block<Invariant>(*layers)(Placed<Invariant>(x), step).local();
+    if (drops_layers) layers.reset();
+    y.backward(random_tensor({kSequenceLength, kBatch, kHidden}, 2));
+    return x.grad();
+  };
+  EXPECT_TRUE(testing::same_bits(gradient(true), gradient(false)));
+}
 
 template <ResidualStream Stream>
 Used run(const Group& ranks, Path path) {
