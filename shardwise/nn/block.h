@@ -25,7 +25,8 @@ struct BlockLayers {
   bool is_trained() const;
 };
 
-/// Cost per forward and backward: docs/algorithms.md. Saved for backward: plan/memory.h.
+/// Cost per forward and backward: docs/algorithms.md. Saved for backward: plan/memory.h; a graph holds the
+/// parameters that it needs by itself.
 template <ResidualStream Stream>
 class Block {
  public:
@@ -46,7 +47,7 @@ class Block {
     const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
     x = x + dropout(out.to<Stream>(attend(qkv(norm1(x, step), step), step), step), step,
                     {layer, Place::attention_output});
-    return x + dropout(mlp(norm2(x, step), step, value), step, {layer, Place::mlp_output});
+    return x + dropout(mlp(norm2(x, step), step, value), step, {layer, Place::mlp_output}, value);
   }
 
   const BlockLayers& layers_;

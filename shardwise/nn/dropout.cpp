@@ -13,7 +13,7 @@ kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& pla
 
 namespace detail {
 
-at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element) {
+at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value) {
   if (step.dropout == 0) return x;
   auto key = mask_key(step.key, place);
   if (base::mutated(base::Mutation::mask_by_rank)) key = key.fold(step.group.rank());
@@ -24,7 +24,9 @@ at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t f
     };
   };
   const bool redraws = base::mutated(base::Mutation::redraw_mask);
-  return parallel::conjugate(x, masked_by(key), masked_by(redraws ? key.fold(1) : key));
+  const parallel::LinearMap forward =
+      value == Value::unused ? parallel::LinearMap(parallel::identity) : masked_by(key);
+  return parallel::conjugate(x, forward, masked_by(redraws ? key.fold(1) : key));
 }
 
 }  // namespace detail

@@ -3,8 +3,11 @@
 #pragma once
 #include "shardwise/nn/module.h"
 #include "shardwise/nn/step.h"
+#include "shardwise/parallel/row_product.h"
 
 namespace shardwise::nn {
+
+using parallel::Value;
 
 /// Where in the model a mask is drawn; no two places share one.
 struct Place {
@@ -16,12 +19,13 @@ struct Place {
 kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place);
 
 namespace detail {
-at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element);
+at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value);
 }
 
-/// `x` [s, b, h]. p = step.dropout; at 0 it is x itself. Saved: nothing, the mask is drawn again.
+/// `x` [s, b, h]. p = step.dropout; at 0 it is x itself, and so it is under Value::unused, whose backward
+/// alone masks. Saved: nothing, the mask is drawn again. Errors: c10::ValueError for p outside [0, 1].
 template <ResidualStream Stream>
-Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place) {
+Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place, Value value = Value::needed) {
   const int64_t row = x.local().size(1) * x.local().size(2);
   const bool is_whole = std::is_same_v<Stream, Invariant>;
   return Placed<Stream>(

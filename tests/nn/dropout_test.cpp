@@ -66,6 +66,16 @@ TEST(Dropout, OfProbabilityZeroIsTheInputItself) {
   EXPECT_TRUE(dropped(x, step(Group(), 0)).is_same(x));
 }
 
+TEST(Dropout, OfAnUnusedValueMasksTheGradientAlone) {
+  const Tensor x = whole().requires_grad_(), same = whole().requires_grad_(),
+               dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
+  const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kPlace, Value::unused).local();
+  EXPECT_EQ(y.const_data_ptr(), x.const_data_ptr());
+  y.backward(dy);
+  dropped(same, step(Group(), 0.25)).backward(dy);
+  EXPECT_TRUE(same_bits(x.grad(), same.grad()));
+}
+
 TEST(Dropout, DropsTheShareThatItSays) {
   const Tensor y = dropped(at::ones({100, 20, 50}, at::kDouble), step(Group(), 0.1, 100));
   EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.1, 5 * std::sqrt(0.1 * 0.9 / y.numel()));
