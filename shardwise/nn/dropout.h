@@ -15,7 +15,8 @@ struct Place {
   enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities } site;
 };
 
-/// The key of a place's mask: element i of the whole [s, b, h] is drawn from (key, i).
+/// The key of a place's mask: element i of the whole [s, b, h] is drawn from (key, i); of attention's
+/// probabilities, of the whole [b, a, s, ⌈s⌉₃₂] (kernels/attention.h).
 kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place);
 
 namespace detail {
@@ -29,7 +30,7 @@ Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place, V
   const int64_t row = x.local().size(1) * x.local().size(2);
   const bool is_whole = std::is_same_v<Stream, Invariant>;
   return Placed<Stream>(
-      detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row));
+      detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row, value));
 }
 
 }  // namespace shardwise::nn

@@ -86,6 +86,7 @@ std::vector<Place> places(int64_t layers) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     places.push_back({layer, Place::attention_output});
     places.push_back({layer, Place::mlp_output});
+    places.push_back({layer, Place::attention_probabilities});
   }
   return places;
 }
