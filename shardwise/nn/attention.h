@@ -51,8 +51,9 @@ class CausalSelfAttention {
   /// result is 0, and positions are counted from a sequence's first token. step.attention_dropout drops
   /// probabilities: the mask is the unsharded model's, whatever the tp size and stream.
   /// Saved: q, k and v, and nothing of qkv itself; with q/k norm qkv, as many bytes, from which backward
-  /// makes them again; the output; one fp32 per row and head. Masks are made again. Source: Su et al. 2021
-  /// (rotary), Dao et al. 2022 (the core).
+  /// makes them again; the output; one fp32 per row and head. Masks are made again. Errors:
+  /// c10::ValueError when the features do not fit the heads, step.valid not the batch, attention_dropout does
+  /// not lie in [0, 1) or comes without a layer. Source: Su et al. 2021 (rotary), Dao et al. 2022 (the core).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
   void append_roles(Roles& roles) const;

@@ -26,7 +26,9 @@ struct RowOptions {
 /// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>.
 /// Forward: to I: all_reduce; to S: reduce_scatter; to P: nothing, and no bias. Backward of x: I, P: nothing;
 /// S: all_gather, read in place on shared memory. The bias gradient under S holds the own rows' terms
-/// (partial). Saved: x, or what it is made from, unless W is frozen.
+/// (partial). Saved: x, or what it is made from, unless W is frozen. Errors: c10::ValueError when x is not
+/// [s, ·, f/t] with s the step's whole sequence; in backward when a parameter that is trained has no
+/// main_grad (zero_grad_).
 template <Placement To>
 Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
                        const RowOptions& options = {});
