@@ -2,6 +2,8 @@
 // nothing sent or read for a gradient that nobody wants.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "shardwise/parallel/gradient_sync.h"
 #include "shardwise/parallel/row_product.h"
 #include "tests/parallel/linear_case.h"
@@ -25,12 +27,14 @@ struct Frozen {
   bool weight, bias, input;
 };
 
-/// A product on one path: where its input and its output's gradient are cut, and how it is called.
+/// A product on one path: where its input and its output's gradient are cut, how it is called, and the one
+/// collective that its input's gradient takes.
 struct Product {
   const char* name;
   Tensor (*apply)(const Tensor& x, const LinearParameters& w, const Step& step);
   bool is_column;
   int64_t x_dim, dy_dim;  // 2: whole
+  std::optional<Op> backward = {};
 };
 
 template <class P>
@@ -44,11 +48,11 @@ Tensor row(const Tensor& x, const LinearParameters& w, const Step& step) {
 
 constexpr int64_t kWhole = 2;
 constexpr Product kProducts[] = {
-    {"column of I", column<Invariant>, true, kWhole, kFeature},
-    {"column of S<0>", column<SequenceShard>, true, kSequence, kFeature},
+    {"column of I", column<Invariant>, true, kWhole, kFeature, Op::all_reduce},
+    {"column of S<0>", column<SequenceShard>, true, kSequence, kFeature, Op::reduce_scatter},
     {"column of R", column<Replicated>, true, kWhole, kFeature},
     {"row to I", row<Invariant>, false, kFeature, kWhole},
-    {"row to S<0>", row<SequenceShard>, false, kFeature, kSequence},
+    {"row to S<0>", row<SequenceShard>, false, kFeature, kSequence, Op::all_gather},
     {"row to P", row<Partial>, false, kFeature, kWhole},
 };
 
@@ -135,13 +139,12 @@ TEST(FrozenProduct, WithNothingToTrainMakesNoNode) {
 // Of the weight's gradient alone: the second reading of a column's gathered input. What dX needs stays.
 TEST(FrozenProduct, CommunicatesForTheInputGradientAlone) {
   for_each_product([](const FrozenRun& run) {
-    const auto calls = [&](const Frozen& frozen, Op op) { return run(frozen).backward[op].calls; };
-    const int64_t once = run.group.size() > 1;
-    const bool cuts_sequence = run.product.x_dim == kSequence || run.product.dy_dim == kSequence;
-    EXPECT_EQ(calls({true, false, false}, Op::all_gather),
-              cuts_sequence && !run.product.is_column ? once : 0);
-    EXPECT_EQ(calls({true, false, false}, Op::reduce_scatter),
-              cuts_sequence && run.product.is_column ? once : 0);
+    const comm::Counters used = run({true, false, false}).backward;
+    const std::optional<Op> crossing = run.product.backward;
+    for (const Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter})
+      EXPECT_EQ(used[op].calls, crossing == op && run.group.size() > 1)
+          << run.product.name << ": " << name(op);
+    EXPECT_EQ(used.total().calls, crossing && run.group.size() > 1) << run.product.name;
     EXPECT_EQ(run({true, false, true}).backward.total().calls, 0) << run.product.name;
   });
 }
