@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/error_text.h"
+#include "tests/support/layers.h"
 #include "tests/support/placed.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
@@ -23,6 +24,8 @@ using testing::Made;
 using testing::random_tensor;
 using testing::relative_error;
 using testing::slice_of;
+using testing::Used;
+using testing::used;
 
 constexpr double kBound = 1e-14;
 constexpr int64_t kSequenceLength = 5, kBatch = 2, kIn = 7, kOut = 10;
@@ -47,9 +50,7 @@ void fill_(const ParameterPtr& parameter, const Tensor& whole, int rank) {
 }
 
 LinearOptions options() {
-  LinearOptions options(kIn, kOut);
-  options.has_bias = true;
-  return options;
+  return testing::with_bias(kIn, kOut);
 }
 
 ColumnParallelLinear column(const Group& group) {
@@ -210,18 +211,6 @@ TEST(RowParallelLinear, TakesAWholeInputOfTheSameWork) {
     y.backward(dy);
     EXPECT_LE(relative_error(x.grad(), random_tensor(kOutputShape, 4).matmul(whole_weight())), kBound);
   });
-}
-
-struct Used {
-  comm::Counters forward, backward;
-};
-
-Used used(const Group& group, const std::function<Tensor()>& act) {
-  const comm::Counters before = group.counters();
-  const Tensor y = act();
-  const comm::Counters between = group.counters();
-  y.backward(y.detach());
-  return {between - before, group.counters() - between};
 }
 
 void expect(const comm::Counters& counters, comm::Op op, int64_t bytes) {

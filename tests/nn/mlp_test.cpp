@@ -8,8 +8,8 @@
 #include <ATen/ops/sigmoid.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/layers.h"
 #include "tests/support/ranks.h"
-#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::nn {
@@ -22,6 +22,7 @@ using comm::Group;
 using testing::random_tensor;
 using testing::relative_error;
 using testing::slice_of;
+using testing::with_bias;
 
 constexpr int64_t kSequenceLength = 5, kHidden = 6, kFfn = 7;
 
@@ -63,10 +64,7 @@ void check(const Group& group) {
   const Tensor expected = whole();
   expected.backward(whole.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) {
-    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
-                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
-  };
+  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const Slices own(group, whole);
   const Tensor x = own_rows(whole.x).requires_grad_();
   const Tensor y = GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step).local();
@@ -118,11 +116,6 @@ struct GeluSlices {
     Slices::fill_(down.weight(), whole.down, group.rank());
     Slices::fill_(down.bias(), whole.down_bias, group.rank());
   }
-  static LinearOptions with_bias(int64_t in, int64_t out) {
-    LinearOptions options(in, out);
-    options.has_bias = true;
-    return options;
-  }
 };
 
 template <ResidualStream Stream>
@@ -131,10 +124,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
   const Tensor expected = whole();
   expected.backward(whole.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) {
-    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
-                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
-  };
+  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const GeluSlices own(group, whole);
   const Tensor x = own_rows(whole.x).requires_grad_();
   const Tensor y = Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step).local();

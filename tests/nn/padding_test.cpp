@@ -6,8 +6,8 @@
 
 #include "shardwise/nn/loss.h"
 #include "shardwise/nn/positions.h"
+#include "tests/support/layers.h"
 #include "tests/support/ranks.h"
-#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::nn {
@@ -70,9 +70,7 @@ void check_positions(const Group& group) {
     table.value.copy_(random_tensor({kLength, 4}, 1));
   }
   parallel::zero_grad_(*roles.at(0).parameter);
-  const auto own = [&](const Tensor& x) {
-    return std::is_same_v<Stream, Invariant> ? x : slice_of(x, step.sequence, 0, group.rank());
-  };
+  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const Tensor x = random_tensor({kLength, kBatch, 4}, 2), dy = random_tensor({kLength, kBatch, 4}, 3);
   Tensor expected = x.clone(), d_table = at::zeros({kLength, 4}, at::kDouble);
   for (int64_t row = 0; row < kLength; ++row) {
@@ -82,9 +80,9 @@ void check_positions(const Group& group) {
       d_table[position] += dy[row][sequence];
     }
   }
-  const Tensor y = add(Placed<Stream>(own(x).clone().requires_grad_()), step).local();
+  const Tensor y = add(Placed<Stream>(own(x).requires_grad_()), step).local();
   y.backward(own(dy));
-  EXPECT_TRUE(testing::same_bits(y.detach(), own(expected).contiguous()));
+  EXPECT_TRUE(testing::same_bits(y.detach(), own(expected)));
   parallel::sync_gradients_(specs_of<Stream>(roles), group);
   EXPECT_LE(testing::relative_error(table.main_grad, d_table), 1e-15);
 }

@@ -3,8 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/layers.h"
 #include "tests/support/ranks.h"
-#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::nn {
@@ -14,7 +14,6 @@ using at::Tensor;
 using comm::Group;
 using testing::random_tensor;
 using testing::same_bits;
-using testing::slice_of;
 
 constexpr int64_t kPositions = 9, kBatch = 2, kHidden = 6;
 
@@ -42,11 +41,9 @@ void check(const Group& group, int64_t sequence_length) {
   const Table table(group);
   const Step step(group, sequence_length);
   const std::vector<int64_t> shape = {sequence_length, kBatch, kHidden};
-  const auto own = [&](const Tensor& x) {
-    return std::is_same_v<Stream, Invariant> ? x : slice_of(x, step.sequence, 0, group.rank());
-  };
+  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const Tensor whole_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
-  const Tensor x = own(whole_x).clone().requires_grad_();
+  const Tensor x = own(whole_x).requires_grad_();
   const comm::Counters before = group.counters();
   const Tensor y = table.add(Placed<Stream>(x), step).local();
   y.backward(own(whole_dy));

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/nn/linear.h"
+#include "tests/support/layers.h"
 #include "tests/support/ranks.h"
 #include "tests/theory/matrix.h"
 
@@ -126,19 +126,13 @@ void fill_(const nn::ParameterPtr& parameter, const Matrix& slice) {
   parallel::zero_grad_(*parameter);
 }
 
-nn::LinearOptions options(int64_t in, int64_t out) {
-  nn::LinearOptions options(in, out);
-  options.has_bias = true;
-  return options;
-}
-
 struct Layers {
   nn::ColumnParallelLinear column;
   nn::RowParallelLinear row;
 
   explicit Layers(const comm::Group& group)
-      : column("column", options(kD, kE), base::ShardRule::cut(0, split(group)), group, at::kDouble),
-        row("row", options(kE, kD), base::ShardRule::cut(1, split(group)), group, at::kDouble) {
+      : column("column", with_bias(kD, kE), base::ShardRule::cut(0, split(group)), group, at::kDouble),
+        row("row", with_bias(kE, kD), base::ShardRule::cut(1, split(group)), group, at::kDouble) {
     const Rank own(split(group).range(group.rank()));
     fill_(column.weight(), transposed(own.w0));
     fill_(column.bias(), own.b0);
