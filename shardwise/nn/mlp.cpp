@@ -63,9 +63,9 @@ Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const Paramet
   return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Kept{bias, form}));
 }
 
-parallel::Remake remake(const Placed<Sharded<kFeature>>& x, std::function<Tensor(const Tensor&)> activate,
-                        const Step& step) {
-  if (step.recompute != base::Recompute::selective || !x.local().requires_grad()) return {};
+parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
+                        std::function<Tensor(const Tensor&)> activate, const Step& step) {
+  if (step.recompute != base::Recompute::selective || !y.local().requires_grad()) return {};
   return {x.local(), std::move(activate)};
 }
 

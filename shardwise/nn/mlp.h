@@ -18,9 +18,9 @@ Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up);
 Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const ParameterPtr& bias,
                                kernels::Gelu form);
 
-/// Under selective recomputation, how `down` gets its input back: activate(x), of a tensor that the
-/// activation keeps in any case (when x needs no gradient it keeps none, and the input stays).
-parallel::Remake remake(const Placed<Sharded<kFeature>>& x,
+/// Under selective recomputation, how `down` gets its input `y` back: activate(x), of a tensor that the
+/// activation keeps in any case (when y needs no gradient it keeps none, and the input stays).
+parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
                         std::function<at::Tensor(const at::Tensor&)> activate, const Step& step);
 
 /// down(silu(gate x) · up x), gate|up one product. Source: Shazeer 2020 (SwiGLU).
@@ -33,7 +33,8 @@ class GatedMlp {
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
     const auto gate_up = gate_up_(x, step);
-    return down_.to<Stream>(swiglu(gate_up), step, {value, remake(gate_up, kernels::swiglu, step)});
+    const auto inner = swiglu(gate_up);
+    return down_.to<Stream>(inner, step, {value, remake(inner, gate_up, kernels::swiglu, step)});
   }
 
   void append_roles(Roles& roles) const {
@@ -55,11 +56,12 @@ class GeluMlp {
   /// The stream in, the stream out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
-    const auto inner = up_.without_bias(x, step);
+    const auto up = up_.without_bias(x, step);
     const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
       return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
     };
-    return down_.to<Stream>(gelu(inner, up_.bias(), form_), step, {value, remake(inner, activate, step)});
+    const auto inner = gelu(up, up_.bias(), form_);
+    return down_.to<Stream>(inner, step, {value, remake(inner, up, activate, step)});
   }
 
   void append_roles(Roles& roles) const {

@@ -30,8 +30,9 @@ class SavedByLayer : public ::testing::TestWithParam<at::ScalarType> {
 };
 
 /// What is freed with the graph of `layer` besides its output; its input is nobody else's.
-int64_t saved(const std::function<Tensor(const Tensor&)>& layer, int64_t width, at::ScalarType dtype) {
-  const Tensor leaf = testing::random_tensor({s, b, width}, 1, dtype).requires_grad_();
+int64_t saved(const std::function<Tensor(const Tensor&)>& layer, int64_t width, at::ScalarType dtype,
+              bool needs_dx = true) {
+  const Tensor leaf = testing::random_tensor({s, b, width}, 1, dtype).requires_grad_(needs_dx);
   Tensor y = layer(leaf.clone());
   const int64_t before = base::live_bytes(), own = static_cast<int64_t>(y.nbytes());
   y.reset();
@@ -110,6 +111,19 @@ TEST_P(SavedByLayer, FrozenWeightsKeepNoInput) {
   parallel::freeze_(*linears.down.bias());
   EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * f * e())
       << "the input's gradient still passes the gelu";
+}
+
+// The gelu keeps its input for its bias's sake.
+TEST_P(SavedByLayer, SelectiveRecomputationMakesDownsInputAgainWhereABiasAloneIsTrained) {
+  const Linears linears(GetParam());
+  const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
+  parallel::freeze_(*linears.up.weight());
+  Step selective = step();
+  selective.recompute = base::Recompute::selective;
+  const auto run = [&](const Tensor& x) { return mlp(Placed<Invariant>(x), selective).local(); };
+  EXPECT_EQ(saved(run, h, GetParam(), /*needs_dx=*/false), s * b * f * e());
+  parallel::freeze_(*linears.up.bias());
+  EXPECT_EQ(saved(run, h, GetParam(), /*needs_dx=*/false), s * b * f * e()) << "down's input itself";
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, SavedByLayer, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
