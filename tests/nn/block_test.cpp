@@ -14,8 +14,8 @@
 #include <memory>
 
 #include "tests/support/cases.h"
+#include "tests/support/layers.h"
 #include "tests/support/ranks.h"
-#include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::nn {
@@ -26,10 +26,13 @@ using base::ShardRule;
 using base::Split;
 using comm::Group;
 using comm::Op;
+using testing::own_rows;
 using testing::Path;
 using testing::random_tensor;
 using testing::relative_error;
 using testing::slice_of;
+using testing::Used;
+using testing::with_bias;
 
 constexpr int64_t kSequenceLength = 7, kBatch = 2, kHidden = 6, kHeadDim = 4, kFfn = 9;
 
@@ -53,12 +56,6 @@ BlockLayers make_layers(const Group& group) {
     parallel::zero_grad_(*role.parameter);
   }
   return layers;
-}
-
-LinearOptions with_bias(int64_t in, int64_t out) {
-  LinearOptions options(in, out);
-  options.has_bias = true;
-  return options;
 }
 
 // GPT-2's form: LayerNorm, biases, GeLU; without positions of its own.
@@ -114,10 +111,7 @@ void check_gelu_block(const Group& group, Path path) {
   }
   const Step step =
       testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0);
-  const auto own = [&](const Tensor& x) {
-    return std::is_same_v<Stream, Invariant> ? x.detach().clone()
-                                             : slice_of(x.detach(), step.sequence, 0, group.rank());
-  };
+  const auto own = [&](const Tensor& x) { return own_rows<Stream>(x, step); };
   const std::vector<int64_t> shape = {kSequenceLength, kBatch, kHidden};
   const Tensor whole_x = random_tensor(shape, 21).requires_grad_(), dy = random_tensor(shape, 22);
   const Tensor expected = gelu_block(whole_x, leaves), x = own(whole_x).requires_grad_();
@@ -146,10 +140,6 @@ TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
   }
 }
 
-struct Used {
-  comm::Counters forward, backward;
-};
-
 // What full recomputation runs again is the graph's own.
 TEST(Block, ItsLayersMayBeGoneBeforeBackward) {
   const auto gradient = [](bool drops_layers) {
@@ -171,13 +161,8 @@ Used run(const Group& ranks, Path path) {
   const BlockLayers layers = make_layers(group);
   Step step = testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0.1);
   const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
-  const bool is_whole = std::is_same_v<Stream, Invariant>;
-  const Tensor x = (is_whole ? whole : slice_of(whole, step.sequence, 0, group.rank())).requires_grad_();
-  const comm::Counters before = step.group.counters();
-  const Tensor y = Block<Stream>(layers)(Placed<Stream>(x), step).local();
-  const comm::Counters between = step.group.counters();
-  y.backward(y.detach());
-  return {between - before, step.group.counters() - between};
+  const Tensor x = own_rows<Stream>(whole, step).requires_grad_();
+  return testing::used(step.group, [&] { return Block<Stream>(layers)(Placed<Stream>(x), step).local(); });
 }
 
 // Bytes of [s, b, h] over the ranks by docs/algorithms.md.

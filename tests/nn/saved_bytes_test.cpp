@@ -8,7 +8,7 @@
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
 #include "shardwise/nn/positions.h"
-#include "tests/support/tensors.h"
+#include "tests/support/layers.h"
 
 namespace shardwise::nn {
 namespace {
@@ -82,15 +82,10 @@ struct Linears {
   RowParallelLinear down;
 
   explicit Linears(at::ScalarType dtype)
-      : up(ready(ColumnParallelLinear("up", biased(h, f), ShardRule::cut(0, Split::whole("ffn", f)), Group(),
-                                      dtype))),
-        down(ready(RowParallelLinear("down", biased(f, h), ShardRule::cut(1, Split::whole("ffn", f)), Group(),
-                                     dtype))) {}
-  static LinearOptions biased(int64_t in, int64_t out) {
-    LinearOptions options(in, out);
-    options.has_bias = true;
-    return options;
-  }
+      : up(ready(ColumnParallelLinear("up", testing::with_bias(h, f),
+                                      ShardRule::cut(0, Split::whole("ffn", f)), Group(), dtype))),
+        down(ready(RowParallelLinear("down", testing::with_bias(f, h),
+                                     ShardRule::cut(1, Split::whole("ffn", f)), Group(), dtype))) {}
 };
 
 // The product without its bias, and its activation: both products' inputs and the activation's.
