@@ -1,27 +1,17 @@
 #include "shardwise/comm/join.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "shardwise/comm/affinity.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm {
 namespace {
-
-std::vector<Allowance> gather_allowances(const Group& group) {
-  at::Tensor own = at::empty({1, int64_t(sizeof(Allowance))}, at::kByte);
-  std::memcpy(own.mutable_data_ptr(), &own_allowance(), sizeof(Allowance));
-  const at::Tensor all = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
-  std::vector<Allowance> allowances(size_t(group.size()));
-  std::memcpy(allowances.data(), all.const_data_ptr(), sizeof(Allowance) * allowances.size());
-  return allowances;
-}
 
 [[noreturn]] void refuse_hosts(const std::string& name, size_t ranks, int hosts) {
   TORCH_CHECK_VALUE(false, "launch: the ranks of group ", name,
@@ -55,7 +45,7 @@ void check_one_host(const Place& place, int64_t ranks) {
 }
 
 int take_core_share(const Group& group, const Place& place) {
-  CoreShare share = share_out(gather_allowances(group), group.rank());
+  CoreShare share = share_out(gather_values(own_allowance(), group), group.rank());
   share.index += place.host * share.count;  // each pretended host has its part of the machine
   share.count *= place.hosts;
   bind_to(share);

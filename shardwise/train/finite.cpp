@@ -1,9 +1,11 @@
 #include "shardwise/train/finite.h"
 
-#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "shardwise/comm/gather_values.h"
 
 namespace shardwise::train {
 namespace {
@@ -33,12 +35,11 @@ std::string describe_place(const parallel::ParamSpecs& specs, int64_t place, int
 
 void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, const comm::Group& group) {
   if (std::isfinite(health.loss) && std::isfinite(health.grad_norm)) return;
-  const at::Tensor own = at::full({1}, first_bad_place(specs), at::kLong);
-  const at::Tensor places = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
-  const int64_t rank = places.argmin().item<int64_t>();
+  const std::vector<int64_t> places = comm::gather_values(first_bad_place(specs), group);
+  const auto first = std::min_element(places.begin(), places.end());
   TORCH_CHECK(false, "train: loss and gradient must be finite; got loss ", health.loss, " and gradient norm ",
               health.grad_norm, " in step ", health.step, ", first ",
-              describe_place(specs, places[rank].item<int64_t>(), rank),
+              describe_place(specs, *first, first - places.begin()),
               "; the last checkpoint stands; a lower --lr or a longer --warmup may help");
 }
 

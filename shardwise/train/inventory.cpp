@@ -1,8 +1,7 @@
 #include "shardwise/train/inventory.h"
 
-#include <ATen/ops/tensor.h>
-
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/comm/gather_values.h"
 
 namespace shardwise::train {
 namespace {
@@ -27,24 +26,11 @@ Holdings own_holdings(const nn::Roles& roles, const std::vector<checkpoint::Para
   return own;
 }
 
-std::vector<Holdings> gather(const Holdings& own, const comm::Group& group) {
-  const at::Tensor row =
-      at::tensor({own.weights, own.main_gradients, own.optimizer, own.peak_own, own.peak_shared}, at::kLong);
-  const at::Tensor rows =
-      group.all_gather(row.unsqueeze(0), base::Split::even("ranks", group.size(), group.size()));
-  std::vector<Holdings> ranks;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const auto* of_rank = rows.const_data_ptr<int64_t>() + int64_t{5} * rank;
-    ranks.push_back({of_rank[0], of_rank[1], of_rank[2], of_rank[3], of_rank[4]});
-  }
-  return ranks;
-}
-
 }  // namespace
 
 Inventory take_inventory(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
                          const comm::Group& group) {
-  Inventory inventory{{}, gather(own_holdings(roles, state, group), group)};
+  Inventory inventory{{}, comm::gather_values(own_holdings(roles, state, group), group)};
   for (const nn::Role& role : roles) {
     const parallel::Parameter& p = *role.parameter;
     Slices slices{p.name, p.global_shape, {}};

@@ -1,7 +1,5 @@
 #include "shardwise/train/record.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -36,20 +34,6 @@ std::string to_json(const StepRecord& record) {
                               {"peak_memory_bytes", usage.peak_memory_bytes}};
   if (record.val_loss) line["val_loss"] = *record.val_loss;
   return line.dump();
-}
-
-std::vector<Usage> gather_usage(const Usage& own, const comm::Group& group) {
-  const at::Tensor row = at::empty({1, 6}, at::kLong);
-  int64_t* figures = row.mutable_data_ptr<int64_t>();
-  figures[0] = own.step_ns, figures[1] = own.comm_ns, figures[2] = own.wait_ns;
-  figures[3] = own.comm_bytes, figures[4] = own.copied_bytes, figures[5] = own.peak_memory_bytes;
-  const at::Tensor rows = group.all_gather(row, base::Split::even("ranks", group.size(), group.size()));
-  std::vector<Usage> usage;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const int64_t* of_rank = rows.const_data_ptr<int64_t>() + int64_t{6} * rank;
-    usage.push_back({of_rank[0], of_rank[1], of_rank[2], of_rank[3], of_rank[4], of_rank[5]});
-  }
-  return usage;
 }
 
 }  // namespace shardwise::train

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/group.h"
-
 namespace shardwise::train {
 
 /// What one step cost one rank.
@@ -38,8 +36,5 @@ struct StepRecord {
 /// wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five the largest over ranks), and val_loss
 /// where the step was evaluated.
 std::string to_json(const StepRecord& record);
-
-/// Collective: every rank's figures, by rank. Cost: one all_gather of six numbers.
-std::vector<Usage> gather_usage(const Usage& own, const comm::Group& group);
 
 }  // namespace shardwise::train

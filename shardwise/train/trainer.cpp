@@ -1,13 +1,14 @@
 #include "shardwise/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
-#include <functional>
+#include <algorithm>
+#include <array>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/base/mutation.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
 
@@ -60,12 +61,11 @@ std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::
 /// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
 /// meanwhile would leave them with different weights or batches of equal shapes. After all has been read.
 void check_same_start(const Job& job, const comm::Group& group) {
-  at::Tensor own = at::empty({1, 2}, at::kLong);
-  own[0][0] = static_cast<int64_t>(job.fingerprint());
-  own[0][1] = static_cast<int64_t>(job.fingerprint_now());
-  const at::Tensor all = group.all_gather(own, base::Split::even("ranks", group.size(), group.size()));
+  const std::array<uint64_t, 2> own = {job.fingerprint(), job.fingerprint_now()};
+  const auto all = comm::gather_values(own, group);
+  const std::array<uint64_t, 2> same = {all[0][0], all[0][0]};
   TORCH_CHECK_VALUE(
-      all.eq(all[0][0]).all().item<bool>(),
+      std::count(all.begin(), all.end(), same) == group.size(),
       "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
 }
 
@@ -149,7 +149,7 @@ StepRecord Trainer::step() {
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
-  record.usage = gather_usage(usage_since(before, record.step_ms, group_), group_);
+  record.usage = comm::gather_values(usage_since(before, record.step_ms, group_), group_);
   return record;
 }
 
