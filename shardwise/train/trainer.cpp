@@ -43,6 +43,14 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Grou
           peak_memory_bytes(group)};
 }
 
+/// What training and evaluation have in common: no dropout yet.
+nn::Step make_step(const Options& options, const comm::Group& group,
+                   kernels::RandomKey key = kernels::RandomKey::of(0)) {
+  nn::Step step(group, options.seq_len, key);
+  step.verify = options.verify ? parallel::Verify::on : parallel::Verify::off;
+  return step;
+}
+
 std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
   auto weights =
       std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
@@ -112,10 +120,9 @@ double Trainer::micro_batch(int64_t index) {
                        .fold(kDropoutStream)
                        .fold(base::mutated(base::Mutation::mask_of_every_step) ? 0 : steps_done_)
                        .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : index);
-  nn::Step step(group_, o.seq_len, key);
+  nn::Step step = make_step(o, group_, key);
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
-  step.verify = o.verify ? parallel::Verify::on : parallel::Verify::off;
   step.recompute = recompute_of(o.recompute);
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
@@ -160,7 +167,7 @@ double Trainer::evaluate() {
   double loss = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {
     const Batch batch = validation_batch(job_.windows(), first, std::min(o.batch_size, windows - first));
-    const nn::Step step(group_, o.seq_len);
+    const nn::Step step = make_step(o, group_);
     loss += model_.loss(batch.ids, batch.labels, static_cast<double>(windows * o.seq_len), step)
                 .local()
                 .item<double>();

@@ -20,7 +20,8 @@ class Trainer {
   /// Errors: c10::Error when loss or gradient are not finite (the weights are left as they were).
   StepRecord step();
 
-  /// Collective: mean loss over the first validation windows, without dropout.
+  /// Collective: mean loss over the first validation windows, without dropout, label smoothing
+  /// and z-loss.
   double evaluate();
 
   /// Collective: writes DIR/step-N. Errors: those of checkpoint::save.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shardwise/train/trainer.h"
 #include "tests/train/runs.h"
 
 namespace shardwise::train {
@@ -218,6 +219,27 @@ TEST(Loop, CountsWhatEveryRankSends) {
     EXPECT_GT(usage.comm_ns, 0);
     EXPECT_TRUE(usage.wait_ns >= 0 && usage.wait_ns <= usage.comm_ns && usage.comm_ns <= usage.step_ns);
   }
+}
+
+TEST(Trainer, VerifiesInEvaluationToo) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.val_fraction = 0.2;
+  options.tp = 2;
+  options.sequence_parallel = false;  // whose layers take the same input on every rank
+  const auto all_reduces = [&](bool verify) {
+    options.verify = verify;
+    const Job job(options);
+    int64_t calls = 0;
+    testing::on_ranks(2, [&](comm::Group group) {
+      Trainer trainer(job, group);
+      const comm::Counters before = group.counters();
+      trainer.evaluate();
+      if (group.rank() == 0) calls = (group.counters() - before)[comm::Op::all_reduce].calls;
+    });
+    return calls;
+  };
+  EXPECT_GT(all_reduces(true), all_reduces(false));
 }
 
 TEST(Record, LineHoldsTheNamedFieldsAndTheLargestOverRanks) {
