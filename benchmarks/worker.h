@@ -19,7 +19,7 @@ namespace shardwise::bench {
 /// otherwise.
 inline comm::Group join(const comm::Place& place) {
   comm::Group group = comm::connect_all(place);
-  at::set_num_threads(comm::take_core_share(group, place));
+  at::set_num_threads(comm::take_core_share(group));
   return group;
 }
 

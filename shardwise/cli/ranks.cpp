@@ -25,7 +25,7 @@ comm::Group join(const RankJob& job) {
   end_cleanly_on_signals(job.place.by == comm::Place::By::self);
   base::keep_freed_memory();
   comm::Group group = comm::connect_all(job.place, milliseconds(job.options.timeout_s));
-  at::set_num_threads(comm::take_core_share(group, job.place));
+  at::set_num_threads(comm::take_core_share(group));
   base::install_memory_counter();
   return group;
 }

@@ -113,10 +113,9 @@ CoreShare share_out(const std::vector<Allowance>& allowances, int rank) {
   return share;
 }
 
-bool bind_to(const CoreShare& share) {
-  if (share.count == 1 || share.count > std::min(own_allowance().cores, own_allowance().quota)) return false;
+void bind_to(const CoreShare& share) {
+  if (share.count == 1 || share.count > std::min(own_allowance().cores, own_allowance().quota)) return;
   cores().bind(base::Split::even("cores", cores().count(), share.count).range(share.index));
-  return true;
 }
 
 void check_thread_variables() {

@@ -18,6 +18,7 @@ struct Allowance {
 };
 
 /// This process's, as it was given at the first call: binding does not change it.
+/// Errors: c10::Error when hwloc cannot read the machine.
 const Allowance& own_allowance();
 
 /// Part `index` of `count` of the cores that `count` ranks may use alike.
@@ -34,8 +35,9 @@ struct CoreShare {
 CoreShare share_out(const std::vector<Allowance>& allowances, int rank);
 
 /// Binds this process, and the threads it will start, to its share: neighbouring cores, disjoint from those
-/// of the other shares. Returns false and binds nothing when the shares outnumber the cores, or are one.
-bool bind_to(const CoreShare& share);
+/// of the other shares. Binds nothing when the shares outnumber the cores, or are one.
+/// Errors: c10::Error when the system refuses, and those of own_allowance.
+void bind_to(const CoreShare& share);
 
 /// Errors: c10::ValueError when a variable that sets the threads is no number above 0.
 void check_thread_variables();

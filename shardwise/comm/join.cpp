@@ -44,10 +44,8 @@ void check_one_host(const Place& place, int64_t ranks) {
   if (place.hosts > 1) refuse_hosts("world", size_t(ranks), place.hosts);
 }
 
-int take_core_share(const Group& group, const Place& place) {
-  CoreShare share = share_out(gather_values(own_allowance(), group), group.rank());
-  share.index += place.host * share.count;  // each pretended host has its part of the machine
-  share.count *= place.hosts;
+int take_core_share(const Group& group) {
+  const CoreShare share = share_out(gather_values(own_allowance(), group), group.rank());
   bind_to(share);
   return share.threads;
 }

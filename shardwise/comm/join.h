@@ -22,10 +22,12 @@ Group connect(const Place& place, const std::string& name, const std::vector<int
 Group connect_all(const Place& place, std::chrono::milliseconds timeout = kTimeout);
 
 /// What connect_all would refuse, before any rank starts: `ranks` of them, as `place` is told.
+/// Errors: c10::ValueError when `place` is of several hosts.
 void check_one_host(const Place& place, int64_t ranks);
 
 /// Collective over the ranks of this host, before the process computes anything: binds it to its share of the
 /// cores (affinity.h) and returns the number of threads to compute with.
-int take_core_share(const Group& group, const Place& place);
+/// Errors: those of share_out and bind_to.
+int take_core_share(const Group& group);
 
 }  // namespace shardwise::comm

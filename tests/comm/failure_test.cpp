@@ -1,6 +1,7 @@
 // Ranks that die, stop, leave or give up: what the others are told, and how soon.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "shardwise/base/error.h"
+#include "shardwise/comm/join.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
@@ -34,6 +36,16 @@ void run_collective(const comm::Group& group, const std::string& name) {
 comm::Group meet_workers(const std::string& job, int rank, int size, int timeout_ms) {
   comm::shm::connect(options(job + "-start", rank, size));
   return comm::shm::connect(options(job, rank, size, timeout_ms));
+}
+
+void take_share(const comm::Group& group) {
+  std::cout << "took " << comm::take_core_share(group) << " threads on";
+  cpu_set_t processors;
+  sched_getaffinity(0, sizeof(processors), &processors);
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &processors)) std::cout << " " << i;
+  }
+  std::cout << std::endl;
 }
 
 }  // namespace
@@ -87,7 +99,8 @@ TEST(Worker, DISABLED_Run) {
     const comm::Group group = meet_workers(job, rank, size, timeout_ms);
     if (scenario == "exit" || scenario == "leave") group.barrier();
     if (scenario == "exit") _exit(0);
-    while (scenario != "leave") run_collective(group, scenario);
+    if (scenario == "share") take_share(group);
+    while (scenario != "leave" && scenario != "share") run_collective(group, scenario);
   } catch (const base::CommError& error) {
     std::cout << base::one_line(error) << std::endl;
   }

@@ -4,9 +4,14 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <sstream>
+
 #include "shardwise/base/error.h"
+#include "shardwise/comm/affinity.h"
 #include "shardwise/comm/mesh.h"
 #include "tests/comm/threads.h"
+#include "tests/comm/workers.h"
 
 namespace shardwise::comm {
 namespace {
@@ -76,6 +81,33 @@ TEST(Join, TheTimeoutIsThatOfTheWaits) {
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().limit_s, 0.05);
   }
+}
+
+/// What a worker in the scenario "share" says: the threads it took, and its processors.
+std::pair<int, std::set<int>> share_of(Worker& worker) {
+  const std::string output = worker.output();
+  std::istringstream words(output.substr(std::min(output.find("took "), output.size())));
+  std::string word;
+  int threads = 0;
+  words >> word >> threads >> word >> word;
+  std::set<int> processors;
+  for (int processor; words >> processor;) processors.insert(processor);
+  return {threads, processors};
+}
+
+TEST(Join, TheRanksOfAHostShareOutItsCores) {
+  const std::string job = new_job();
+  Worker first("share", job, 0, 2, 20'000), second("share", job, 1, 2, 20'000);
+  const auto [threads, low] = share_of(first);
+  const auto [same_threads, high] = share_of(second);
+  const Allowance& all = own_allowance();
+  EXPECT_EQ(threads, share_out({all, all}, 0).threads);
+  EXPECT_EQ(same_threads, threads);
+  const bool can_share = std::min(all.cores, all.quota) >= 2;
+  std::set<int> both = low;
+  both.insert(high.begin(), high.end());
+  EXPECT_EQ(int(both.size()), CPU_COUNT(&all.processors));
+  EXPECT_EQ(low.size() + high.size(), both.size() * (can_share ? 1 : 2));
 }
 
 }  // namespace

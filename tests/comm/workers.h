@@ -10,6 +10,7 @@
 namespace shardwise::testing {
 
 /// "all_reduce", "expose": that collective again and again until an error, which is printed.
+/// "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
 /// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit.
 class Worker {
  public:

@@ -73,13 +73,13 @@ int count_input(const comm::Place& place) {
   return 0;
 }
 
-// Prints the cores it is bound to: "rank 0 bound 1 threads 1 on 0".
+// Prints the cores it may use: "rank 0 bound, threads 1 on 0".
 int bind(const comm::Place& place) {
   const std::vector<comm::Allowance> alike(place.local_size, comm::own_allowance());
   const comm::CoreShare share = comm::share_out(alike, place.local_rank);
-  const bool is_bound = comm::bind_to(share);
-  std::string line = "rank " + std::to_string(place.rank) + " bound " + std::to_string(is_bound) +
-                     " threads " + std::to_string(share.threads) + " on";
+  comm::bind_to(share);
+  std::string line =
+      "rank " + std::to_string(place.rank) + " bound, threads " + std::to_string(share.threads) + " on";
   cpu_set_t cores;
   sched_getaffinity(0, sizeof cores, &cores);
   for (int i = 0; i < CPU_SETSIZE; ++i) {
