@@ -1,6 +1,7 @@
 #include "shardwise/cli/ranks.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <chrono>
 
@@ -41,8 +42,9 @@ comm::Group join(const RankJob& job) {
 }  // namespace
 
 void add_timeout_flag(Flags& flags, RankOptions& options) {
-  flags.value("--timeout SECONDS", options.timeout_s,
-              "longest wait for another rank, which then counts as lost [300]");
+  flags.value(
+      "--timeout SECONDS", options.timeout_s,
+      fmt::format("longest wait for another rank, which then counts as lost [{}]", options.timeout_s));
 }
 
 void validate(const std::string& command, const RankOptions& options) {

@@ -9,12 +9,14 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
+#include "shardwise/comm/timeout.h"
 
 namespace shardwise::cli {
 
 /// What a command is told about its ranks beside their number.
 struct RankOptions {
-  double timeout_s = 300;  // of every wait for another rank
+  // Of every wait for another rank.
+  double timeout_s = std::chrono::duration<double>(comm::kTimeout).count();
 };
 
 /// --timeout.

@@ -1,15 +1,13 @@
 // How a started process becomes a rank: it meets the others and takes its share of the cores.
 #pragma once
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
+#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm {
-
-inline constexpr std::chrono::milliseconds kTimeout{300'000};  // of every wait for another rank
 
 /// Collective over `ranks` (of the job, ascending, this one among them): their group, which `name` tells from
 /// the job's others. What Mesh makes its axes' groups of. One rank: a group of one, at once.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shardwise/comm/group.h"
+#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::shm {
 
@@ -15,7 +16,7 @@ struct Options {
   std::string job;  // the ranks that give the same job meet
   int rank;
   int size;
-  std::chrono::milliseconds timeout{300'000};  // of every wait, the first meeting included
+  std::chrono::milliseconds timeout = kTimeout;  // of every wait, the first meeting included
   Options(std::string job_name, int rank_in_job, int job_size)
       : job(std::move(job_name)), rank(rank_in_job), size(job_size) {}
 };

@@ -1,0 +1,9 @@
+// How long a rank waits for another, unless told otherwise.
+#pragma once
+#include <chrono>
+
+namespace shardwise::comm {
+
+inline constexpr std::chrono::milliseconds kTimeout{300'000};
+
+}  // namespace shardwise::comm
