@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <c10/util/ScopeExit.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -25,15 +23,25 @@ namespace fs = std::filesystem;
 
 namespace {
 
-enum class IfLocked { give_up = LOCK_NB, wait = 0 };
+// DIR's lock comes before that of a folder in it. Both last until the descriptor is closed, by this process
+// or by its death. Where a file system has no locks, nobody gets one, and nothing is cleaned up.
 
-/// Locks a folder until the descriptor is closed, by this process or by its death. −1 when another holds it,
-/// or the file system has no locks.
-int lock_folder(const fs::path& path, IfLocked then = IfLocked::give_up) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | static_cast<int>(then)) == 0) return descriptor;
-  ::close(descriptor);
-  return -1;
+base::Fd open_folder(const fs::path& path) {
+  return base::Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/// None when another holds the lock, or the folder is gone.
+base::Fd try_lock(const fs::path& path) {
+  base::Fd folder = open_folder(path);
+  return folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(folder) : base::Fd();
+}
+
+/// Waits for the lock. Errors: base::FileError when the folder cannot be opened.
+base::Fd lock(const fs::path& path) {
+  base::Fd folder = open_folder(path);
+  if (!folder) throw base::FileError("open folder", path, errno);
+  ::flock(folder.get(), LOCK_EX);
+  return folder;
 }
 
 /// Two renames would leave an instant, and after a crash a folder, without `target`.
@@ -58,14 +66,6 @@ std::vector<fs::path> entries_of(const fs::path& dir, fs::file_type type, const 
   return found;
 }
 
-std::vector<int64_t> steps_in(const fs::path& dir) {
-  std::vector<int64_t> steps;
-  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
-    steps.push_back(std::stoll(folder.filename().string().substr(5)));
-  }
-  return steps;
-}
-
 /// Under a name that the next save removes, should this process die half-way.
 void remove_step(const fs::path& dir, int64_t step) {
   const fs::path condemned = temporary_path(dir, step, getpid());
@@ -74,9 +74,6 @@ void remove_step(const fs::path& dir, int64_t step) {
 }
 
 void remove_stale_links(const fs::path& dir) {
-  const int lock = lock_folder(dir);
-  if (lock < 0) return;  // somebody is making one
-  const auto unlock = c10::make_scope_exit([&] { ::close(lock); });
   const std::regex link(std::string(kLatest) + "\\.tmp[0-9]+");
   for (const fs::path& stale : entries_of(dir, fs::file_type::symlink, link)) base::remove_all(stale);
 }
@@ -87,13 +84,22 @@ std::string step_name(int64_t step) {
   return fmt::format("step-{}", step);
 }
 
+std::vector<int64_t> steps_in(const fs::path& dir) {
+  std::vector<int64_t> steps;
+  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
+    steps.push_back(std::stoll(folder.filename().string().substr(step_name(0).size() - 1)));
+  }
+  return steps;
+}
+
 fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
   return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
 }
 
 TemporaryFolder::TemporaryFolder(fs::path path) : path_(std::move(path)) {
+  const base::Fd dir = lock(path_.parent_path());  // who cleans up must not find it before it is locked
   if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make folder", path_, errno);
-  descriptor_ = lock_folder(path_);
+  lock_ = lock(path_);
 }
 
 TemporaryFolder::~TemporaryFolder() {
@@ -102,7 +108,6 @@ TemporaryFolder::~TemporaryFolder() {
   } catch (const std::exception& error) {
     base::log_warning(base::one_line(error));
   }
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void TemporaryFolder::publish(const fs::path& target) {
@@ -114,22 +119,18 @@ void TemporaryFolder::publish(const fs::path& target) {
 
 // Under the lock of DIR: who cleans up takes no link away that is being made.
 void point_latest(const fs::path& dir, int64_t step) {
-  const int lock = lock_folder(dir, IfLocked::wait);
-  const auto unlock = c10::make_scope_exit([&] {
-    if (lock >= 0) ::close(lock);
-  });
+  const base::Fd of_dir = lock(dir);
   base::flip_link(dir / kLatest, step_name(step));
 }
 
 void remove_stale(const fs::path& dir) {
   if (!base::is_folder(dir)) return;
+  const base::Fd of_dir = try_lock(dir);
+  if (!of_dir) return;  // somebody is making a folder or a link
   remove_stale_links(dir);
   const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
   for (const fs::path& folder : entries_of(dir, fs::file_type::directory, half_written)) {
-    const int descriptor = lock_folder(folder);
-    if (descriptor < 0) continue;  // somebody is writing it
-    base::remove_all(folder);
-    ::close(descriptor);
+    if (const base::Fd abandoned = try_lock(folder)) base::remove_all(folder);  // else it is being written
   }
 }
 

@@ -4,11 +4,16 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "shardwise/base/fd.h"
 
 namespace shardwise::checkpoint {
 
 /// `step-100`.
 std::string step_name(int64_t step);
+/// The steps of all folders of such a name in `dir`, in no order. Errors: base::FileError.
+std::vector<int64_t> steps_in(const std::filesystem::path& dir);
 
 /// Where every rank writes before the folder gets its name: `DIR/.step-100.tmp-4711`.
 /// `writer` tells apart the processes that may be saving at once (a process id).
@@ -24,18 +29,18 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-
   /// Syncs the folder and gives it the name `target`. What has that name already changes places with it in
-  /// the same instant and is removed afterwards. Errors: base::FileError; then nothing has changed.
+  /// the same instant and is removed with this. Errors: base::FileError, c10::Error where `target` exists on
+  /// a file system that cannot exchange two folders; but for one in syncing the new name, nothing has
+  /// changed.
   void publish(const std::filesystem::path& target);
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  base::Fd lock_;
 };
 
-/// Makes DIR/latest name the step's folder, in one step. Errors: base::FileError; then nothing has changed.
+/// Makes DIR/latest name the step's folder, in one step. Errors: base::FileError.
 void point_latest(const std::filesystem::path& dir, int64_t step);
 
 /// Removes what dead processes left half-written in `dir`, if that is there. Errors: base::FileError.

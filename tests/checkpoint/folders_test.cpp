@@ -48,13 +48,32 @@ TEST(TemporaryFolder, IsNotTakenFromAnother) {
 TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterwards) {
   const test::TemporaryFolder dir;
   {
-    const TemporaryFolder folder(temporary_path(dir.path(), 1, 42));
+    const fs::path path = temporary_path(dir.path(), 1, 42);
+    const TemporaryFolder folder(path);
     remove_stale(dir.path());
-    EXPECT_TRUE(fs::exists(folder.path()));
-    fs::copy(folder.path(), temporary_path(dir.path(), 1, 43));
+    EXPECT_TRUE(fs::exists(path));
+    fs::copy(path, temporary_path(dir.path(), 1, 43));
   }
   remove_stale(dir.path());
   EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+// There is an instant between making a folder and locking it.
+TEST(TemporaryFolder, IsNeverTakenForAbandonedWhileItIsMade) {
+  const test::TemporaryFolder dir;
+  std::atomic<bool> is_over = false;
+  std::thread cleaner([&] {
+    while (!is_over) remove_stale(dir.path());
+  });
+  int missing = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const fs::path path = temporary_path(dir.path(), 1, i);
+    const TemporaryFolder folder(path);
+    missing += !fs::exists(path);
+  }
+  is_over = true;
+  cleaner.join();
+  EXPECT_EQ(missing, 0);
 }
 
 TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
@@ -70,8 +89,9 @@ TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
     }
   });
   for (int i = 1; i <= 100 || looks < 1000; ++i) {
-    TemporaryFolder folder(temporary_path(dir.path(), 1, i));
-    put(folder.path() / "file", std::to_string(i));
+    const fs::path path = temporary_path(dir.path(), 1, i);
+    TemporaryFolder folder(path);
+    put(path / "file", std::to_string(i));
     folder.publish(target);
     EXPECT_EQ(test::contents(target / "file"), std::to_string(i));
   }
