@@ -49,12 +49,12 @@ void check(const std::filesystem::path& folder, bool needs_state, const std::set
 void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
 
 /// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); its numbers are
-/// set.
+/// set. Errors: c10::ValueError naming the tensor or number and the rule.
 void load_state(const std::filesystem::path& folder, TrainState& state, const model::DecoderWeights& weights);
 
-/// A hash of inode, size and time of each file that a run reads from `folder`: another one once a checkpoint
-/// has been replaced or written to. Errors: c10::ValueError.
-uint64_t fingerprint(const std::filesystem::path& folder);
+/// A hash of inode, size and time of each file that a run reads from `folder`, with `needs_state` the
+/// optimizer's too: another one once a checkpoint has been replaced or written to. Errors: c10::ValueError.
+uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state);
 
 /// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.

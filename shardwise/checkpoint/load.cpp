@@ -11,16 +11,12 @@
 namespace shardwise::checkpoint {
 namespace {
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 /// Tensors that older exporters wrote beside the weights and that carry nothing of their own: those that the
 /// family lists, and a tied head's copy of the embedding.
 bool is_redundant(const std::string& name, const model::Config& config) {
   const auto& ends = model::family_of(config.model_type).redundant;
   const bool is_listed =
-      std::any_of(ends.begin(), ends.end(), [&](const std::string& end) { return ends_with(name, end); });
+      std::any_of(ends.begin(), ends.end(), [&](const std::string& end) { return name.ends_with(end); });
   return is_listed || (config.tie_word_embeddings && name == "lm_head.weight");
 }
 

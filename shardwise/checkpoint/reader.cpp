@@ -23,7 +23,7 @@ void check_shape(const std::string& path, const io::TensorInfo& tensor, const st
 std::string name_in(const io::SafetensorsFolder& files, const std::string& name,
                     const model::Config& config) {
   const std::string& prefix = model::family_of(config.model_type).optional_prefix;
-  if (prefix.empty() || name.rfind(prefix, 0) != 0 || files.contains(name)) return name;
+  if (prefix.empty() || !name.starts_with(prefix) || files.contains(name)) return name;
   const std::string shorter = name.substr(prefix.size());
   return files.contains(shorter) ? shorter : name;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <set>
 #include <utility>
 
 #include "shardwise/base/json.h"
@@ -48,7 +49,23 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
   return files;
 }
 
+bool is_indexed(const std::string& folder) {
+  const bool has_index = base::exists(folder + "/" + kIndexFile);
+  const bool has_single = base::exists(folder + "/" + kSingleFile);
+  TORCH_CHECK_VALUE(has_single || has_index, folder, ": must hold ", kSingleFile, " or ", kIndexFile,
+                    "; got neither");
+  return !has_single;
+}
+
 }  // namespace
+
+std::vector<std::string> files_of(const std::string& folder) {
+  if (!is_indexed(folder)) return {folder + "/" + kSingleFile};
+  std::set<std::string> files = {folder + "/" + kIndexFile};
+  for (const auto& [tensor, file] : read_weight_map(folder + "/" + kIndexFile))
+    files.insert(folder + "/" + file);
+  return {files.begin(), files.end()};
+}
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : file_(base::File::open_to_read(path)), layout_(read_layout(file_)) {
@@ -69,14 +86,11 @@ void SafetensorsFile::read(const TensorInfo& tensor, int64_t offset, int64_t len
 }
 
 SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
-  const std::string single = folder + "/" + kSingleFile, index = folder + "/" + kIndexFile;
-  if (!base::exists(single) && base::exists(index)) {
-    open_indexed(index);
+  if (is_indexed(folder)) {
+    open_indexed(folder + "/" + kIndexFile);
     return;
   }
-  TORCH_CHECK_VALUE(base::exists(single), folder, ": must hold ", kSingleFile, " or ", kIndexFile,
-                    "; got neither");
-  const SafetensorsFile& file = files_.emplace(kSingleFile, single).first->second;
+  const SafetensorsFile& file = files_.emplace(kSingleFile, folder + "/" + kSingleFile).first->second;
   for (const TensorInfo& tensor : file.tensors()) places_[tensor.name] = {&file, &tensor};
 }
 

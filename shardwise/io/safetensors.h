@@ -38,6 +38,10 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> index_;
 };
 
+/// The files that SafetensorsFolder(folder) reads, the index among them, without looking into the tensors'.
+/// Errors: c10::ValueError when neither is there, or the index is damaged.
+std::vector<std::string> files_of(const std::string& folder);
+
 /// A model folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
 class SafetensorsFolder {
  public:
@@ -51,7 +55,6 @@ class SafetensorsFolder {
   /// disagree about a tensor.
   explicit SafetensorsFolder(const std::string& folder);
 
-  const std::string& folder() const { return folder_; }
   /// All names, sorted.
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const { return places_.count(name) != 0; }

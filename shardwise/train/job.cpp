@@ -185,7 +185,7 @@ uint64_t Job::fingerprint_now() const {
   uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), corpus_.fingerprint());
   if (!folder) return hash;
   hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
-  return base::combine(hash, checkpoint::fingerprint(*folder));
+  return base::combine(hash, checkpoint::fingerprint(*folder, /*needs_state=*/resumed_.has_value()));
 }
 
 }  // namespace shardwise::train

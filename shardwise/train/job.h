@@ -30,8 +30,8 @@ class Job {
   const Frozen& frozen() const { return frozen_; }
   /// Optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
-  /// A hash of what the run begins from, checkpoint and text, as it was when this was made; and as it is now.
-  /// Ranks that find the same agree on it.
+  /// A hash of what the run begins from, checkpoint and text, as it was when this was made; and with the
+  /// checkpoint as it is now (the text is told by Corpus::read). Ranks that find the same agree on it.
   uint64_t fingerprint() const { return fingerprint_; }
   uint64_t fingerprint_now() const;
 

@@ -113,6 +113,19 @@ TEST(SafetensorsFolder, ReadsTheFilesOfTheIndex) {
   }
 }
 
+TEST(FilesOf, AreThoseThatTheFolderIsReadFrom) {
+  const test::TemporaryFolder folder;
+  EXPECT_PRED2(contains, error_text([&] { files_of(folder.path()); }), "got neither");
+  folder.put("other.safetensors", "none");
+  const std::string index =
+      folder.put("model.safetensors.index.json",
+                 index_of({{"a", "2.safetensors"}, {"b", "1.safetensors"}, {"c", "2.safetensors"}}));
+  EXPECT_EQ(files_of(folder.path()),
+            (std::vector<std::string>{folder / "1.safetensors", folder / "2.safetensors", index}));
+  const std::string single = folder.put("model.safetensors", file_of({{"a", "1"}}));
+  EXPECT_EQ(files_of(folder.path()), std::vector<std::string>{single});
+}
+
 class Index : public testing::Test {
  protected:
   std::string refusal(const std::string& index) {

@@ -66,6 +66,25 @@ TEST(Start, ASaveThatWasKilledBeforeItMovedTheLinkIsDoneAgain) {
                "holds step-6, later than step 4");
 }
 
+TEST(Start, WhatNoRunReadsFromACheckpointIsNoPartOfIt) {
+  const Scratch scratch;
+  train::Options options = small_options(scratch);
+  options.save = scratch / "saved";
+  run_job(options);
+  options.save.reset();
+  options.steps = 20;
+  fs::create_symlink("nowhere", scratch / "saved/step-6/notes.json");
+  for (auto* begins_from : {&options.resume, &options.init}) {
+    *begins_from = scratch / "saved";
+    const Job job(options);
+    scratch.put("saved/step-6/tokenizer.json", "later");
+    EXPECT_EQ(job.fingerprint_now(), job.fingerprint());
+    scratch.put("saved/step-6/config.json", model::to_json(job.config()));
+    EXPECT_NE(job.fingerprint_now(), job.fingerprint());
+    begins_from->reset();
+  }
+}
+
 TEST(Start, ATextThatWasWrittenToMeanwhile) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
