@@ -138,21 +138,56 @@ void check_folder_of(const char* flag, const path& folder, const path& save) {
 void check_file(const char* flag, const std::string& file) {
   if (!base::exists(file)) return;
   TORCH_CHECK_VALUE(!base::is_folder(file), "train: ", flag, " must name a file; got the folder ", file);
-  const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  TORCH_CHECK_VALUE(fd >= 0, "train: ", flag, " must be a file that can be written; got ", file);
-  ::close(fd);
+  const base::Fd opened(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
+  TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a file that can be written; got ", file);
 }
 
-void check_outputs(const Options& options, const std::optional<path>& resumed, int64_t first_step) {
+std::filesystem::file_type type_of(const path& file) {  // of a link itself
+  std::error_code not_there;
+  return std::filesystem::symlink_status(file, not_there).type();
+}
+
+/// A terminal or a device takes lines as a file does; a pipe's name waits for a reader.
+void check_log(const std::string& file) {
+  TORCH_CHECK_VALUE(type_of(file) != std::filesystem::file_type::fifo,
+                    "train: --log must be a file or a device; got the pipe ", file);
+  check_file("--log", file);
+}
+
+/// It appears whole, by a rename, which would put a file in the place of a device or a link.
+void check_report(const std::string& file) {
+  check_file("--report", file);
+  const auto type = type_of(file);
+  TORCH_CHECK_VALUE(
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found,
+      "train: --report must be a regular file, or a new one; got ", file);
+}
+
+void check_two_files(const path& log, const path& report) {
+  std::error_code not_there;
+  const bool is_same = std::filesystem::equivalent(log, report, not_there) ||
+                       std::filesystem::weakly_canonical(std::filesystem::absolute(log)) ==
+                           std::filesystem::weakly_canonical(std::filesystem::absolute(report));
+  TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be two files; got ", log.string(), " and ",
+                    report.string());
+}
+
+void check_files(const Options& options) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
-    if (!file) continue;
-    check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
-    check_file(flag, *file);
+    if (file) check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
   }
-  if (!options.save) return;
-  if (!continues(*options.save, resumed)) check_nothing_later(*options.save, first_step);
-  base::check_writable_folder(*options.save);
-  checkpoint::remove_stale(*options.save);
+  if (options.log) check_log(*options.log);
+  if (options.report) check_report(*options.report);
+  if (options.log && options.report) check_two_files(*options.log, *options.report);
+}
+
+void check_save_folder(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
+  if (base::is_folder(save) && !continues(save, resumed)) check_nothing_later(save, first_step);
+  base::check_writable_folder(save);
+  checkpoint::remove_stale(save);
+} catch (const base::FileError& error) {
+  TORCH_CHECK_VALUE(false, "train: --save must be a folder that can be listed and cleaned up; got: ",
+                    error.what_without_backtrace());
 }
 
 text::WindowOptions window_options(const Options& options) {
@@ -177,7 +212,8 @@ Job::Job(const Options& options)
   check_fits(options_, config_);
   check_same_windows(options_, resumed_);
   check_horizon(options_, first_step_);
-  check_outputs(options_, resumed_, first_step_);  // last: it makes the folder to save to
+  check_files(options_);
+  if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
 }
 
 uint64_t Job::fingerprint_now() const {

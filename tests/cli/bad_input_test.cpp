@@ -1,5 +1,6 @@
 // What bad input gets: exit code 2, one line that names the value and the rule, and nothing written.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <map>
@@ -196,6 +197,25 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
   expect_refused({{"--log", scratch_.path()}}, {"--log", scratch_.path()});
   expect_refused({{"--log", scratch_ / "nowhere/log"}}, {"--log", "nowhere"});
   expect_refused({{"--report", scratch_ / "nowhere/report"}}, {"--report", "nowhere"});
+}
+
+TEST_F(BadInput, PlacesThatAreNoFiles) {
+  ASSERT_EQ(::mkfifo((scratch_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/null", scratch_ / "null");  // a link, lest an error costs the machine its own
+  expect_refused({{"--log", scratch_ / "pipe"}}, {"--log", "got the pipe", scratch_ / "pipe"});
+  for (const char* name : {"pipe", "null"})
+    expect_refused({{"--report", scratch_ / name}}, {"--report", scratch_ / name});
+  fs::create_symlink("pipe", scratch_ / "to_pipe");
+  expect_refused({{"--log", scratch_ / "to_pipe"}}, {"--log", "can be written", scratch_ / "to_pipe"});
+}
+
+TEST_F(BadInput, OneFileForTwoThings) {
+  const std::string file = scratch_ / "figures", same = scratch_ / "./figures";
+  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "two files", file, same});
+  scratch_.put("figures", "");
+  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "two files"});
+  fs::create_hard_link(file, scratch_ / "other");
+  expect_refused({{"--log", file}, {"--report", scratch_ / "other"}}, {"--log and --report", "two files"});
 }
 
 TEST_F(BadInput, ConfigFile) {
