@@ -9,6 +9,7 @@
 #include "shardwise/cli/ranks.h"
 #include "shardwise/infer/generate.h"
 #include "shardwise/text/tokenizer.h"
+#include "shardwise/train/job.h"
 
 namespace shardwise::cli {
 namespace {
@@ -52,13 +53,8 @@ void check_values(const GenerateOptions& o) {
   TORCH_CHECK_VALUE(o.tp >= 1, "generate: --tp must be at least 1; got ", o.tp);
 }
 
-void check_fits(const GenerateOptions& o, const Request& request) {
+void check_length(const GenerateOptions& o, const Request& request) {
   const model::Config& config = request.config;
-  TORCH_CHECK_VALUE(o.tp <= config.num_attention_heads, "generate: --tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", o.tp);
-  TORCH_CHECK_VALUE(config.vocab_size >= text::BytesTokenizer::kVocabSize,
-                    "generate: tokenizer bytes needs a vocab_size of at least ",
-                    text::BytesTokenizer::kVocabSize, "; got ", config.vocab_size);
   const int64_t room = config.max_position_embeddings - static_cast<int64_t>(request.prompt.size());
   TORCH_CHECK_VALUE(
       o.max_new_tokens <= room, "generate: prompt and new tokens must fit in max_position_embeddings, ",
@@ -74,7 +70,8 @@ Request make_request(const GenerateOptions& o) {
                   .sampling = {.temperature = o.temperature, .seed = o.seed}};
   checkpoint::check(request.folder, /*needs_state=*/false);
   request.config = model::load_config(request.folder);
-  check_fits(o, request);
+  train::check_fits("generate", request.config, o.tp);
+  check_length(o, request);
   return request;
 }
 

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <charconv>
-
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/folders.h"
 #include "shardwise/checkpoint/reader.h"
@@ -24,16 +22,7 @@ Options validated(const Options& options) {
 
 std::optional<path> resolved(const std::optional<std::string>& folder) {
   if (!folder) return std::nullopt;
-  const path found = checkpoint::resolve(*folder);
-  checkpoint::check(found, /*needs_state=*/false);
-  return found;
-}
-
-/// What is trained goes on with its state; what is frozen has none.
-int64_t checked_progress(const std::optional<path>& resumed, const Frozen& frozen) {
-  if (!resumed) return 0;
-  checkpoint::check(*resumed, /*needs_state=*/true, frozen.tensors);
-  return checkpoint::read_progress(checkpoint::open_state(*resumed), checkpoint::kStep);
+  return checkpoint::resolve(*folder);
 }
 
 std::string dtype_name(const std::string& flag) {
@@ -72,21 +61,14 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
   return config;
 }
 
-void check_fits(const Options& options, const Config& config) {
-  TORCH_CHECK_VALUE(options.tp <= config.num_attention_heads, "train: --tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", options.tp);
-  TORCH_CHECK_VALUE(config.vocab_size >= text::BytesTokenizer::kVocabSize,
-                    "train: tokenizer bytes needs a vocab_size of at least ",
-                    text::BytesTokenizer::kVocabSize, "; got ", config.vocab_size);
+void check_length(const Options& options, const Config& config) {
   TORCH_CHECK_VALUE(options.seq_len <= config.max_position_embeddings,
                     "train: --seq-len must be at most max_position_embeddings, ",
                     config.max_position_embeddings, "; got ", options.seq_len);
 }
 
 /// Seed and sequence length say which windows were consumed: with others the run would go on elsewhere.
-void check_same_windows(const Options& options, const std::optional<path>& resumed) {
-  if (!resumed) return;
-  const io::SafetensorsFile state = checkpoint::open_state(*resumed);
+void check_same_windows(const Options& options, const io::SafetensorsFile& state) {
   const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
   TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be that of the resumed checkpoint, ", seed,
                     "; got ", options.seed, "; --init takes the weights alone");
@@ -95,20 +77,25 @@ void check_same_windows(const Options& options, const std::optional<path>& resum
                     seq_len, "; got ", options.seq_len, "; --init takes the weights alone");
 }
 
+/// The steps that were done. What is trained goes on with its state; what is frozen has none.
+int64_t checked_progress(const Options& options, const path& resumed, const Frozen& frozen) {
+  checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
+  const io::SafetensorsFile state = checkpoint::open_state(resumed);
+  check_same_windows(options, state);
+  return checkpoint::read_progress(state, checkpoint::kStep);
+}
+
+/// The steps done before this run, of a checkpoint that can be begun from.
+int64_t checked_start(const Options& options, const std::optional<path>& resumed,
+                      const std::optional<path>& initial, const Frozen& frozen) {
+  if (resumed) return checked_progress(options, *resumed, frozen);
+  if (initial) checkpoint::check(*initial, /*needs_state=*/false);
+  return 0;
+}
+
 void check_horizon(const Options& options, int64_t first_step) {
   TORCH_CHECK_VALUE(first_step < options.last_step(), "train: the last step to do, ", options.last_step(),
                     ", must come after those that the resumed checkpoint has done; got ", first_step);
-}
-
-/// N of a folder named step-N; −1 for any other name.
-int64_t step_of(const path& folder) {
-  const std::string name = folder.filename();
-  const std::string prefix = "step-";
-  int64_t step = -1;
-  if (!name.starts_with(prefix)) return -1;
-  const char* end = name.data() + name.size();
-  const auto [stopped, error] = std::from_chars(name.data() + prefix.size(), end, step);
-  return error == std::errc() && stopped == end ? step : -1;
 }
 
 /// Whether the run goes on from where the folder's link is. What is later there was published by a save that
@@ -120,10 +107,9 @@ bool continues(const path& save, const std::optional<path>& resumed) {
 
 /// Saving keeps the newest step folders, so those of another, longer run would make it drop its own at once.
 void check_nothing_later(const path& save, int64_t first_step) {
-  std::error_code ignored;  // not there yet
-  for (const auto& entry : std::filesystem::directory_iterator(save, ignored)) {
-    TORCH_CHECK_VALUE(step_of(entry.path()) <= first_step, "train: --save ", save.string(), " holds ",
-                      entry.path().filename().string(), ", later than step ", first_step,
+  for (const int64_t step : checkpoint::steps_in(save)) {
+    TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " holds ",
+                      checkpoint::step_name(step), ", later than step ", first_step,
                       " where this run begins; continue with --resume, or choose another folder");
   }
 }
@@ -163,11 +149,17 @@ void check_report(const std::string& file) {
       "train: --report must be a regular file, or a new one; got ", file);
 }
 
+/// Also of a file that is not there yet.
+path true_path(const path& file) {
+  std::error_code unknown;
+  const path found = std::filesystem::weakly_canonical(std::filesystem::absolute(file), unknown);
+  return unknown ? file : found;
+}
+
 void check_two_files(const path& log, const path& report) {
   std::error_code not_there;
-  const bool is_same = std::filesystem::equivalent(log, report, not_there) ||
-                       std::filesystem::weakly_canonical(std::filesystem::absolute(log)) ==
-                           std::filesystem::weakly_canonical(std::filesystem::absolute(report));
+  const bool is_same =
+      std::filesystem::equivalent(log, report, not_there) || true_path(log) == true_path(report);
   TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be two files; got ", log.string(), " and ",
                     report.string());
 }
@@ -205,12 +197,12 @@ Job::Job(const Options& options)
       initial_(resolved(options.init)),
       config_(choose_config(options, resumed_, initial_)),
       frozen_(frozen_by(options_.freeze, config_)),
-      first_step_(checked_progress(resumed_, frozen_)),
+      first_step_(checked_start(options_, resumed_, initial_, frozen_)),
       corpus_(options.text),
       windows_(corpus_, window_options(options)),
       fingerprint_(fingerprint_now()) {
-  check_fits(options_, config_);
-  check_same_windows(options_, resumed_);
+  check_fits("train", config_, options_.tp);
+  check_length(options_, config_);
   check_horizon(options_, first_step_);
   check_files(options_);
   if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
@@ -222,6 +214,14 @@ uint64_t Job::fingerprint_now() const {
   if (!folder) return hash;
   hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
   return base::combine(hash, checkpoint::fingerprint(*folder, /*needs_state=*/resumed_.has_value()));
+}
+
+void check_fits(const std::string& command, const Config& config, int64_t tp) {
+  TORCH_CHECK_VALUE(tp <= config.num_attention_heads, command, ": --tp must be at most the ",
+                    config.num_attention_heads, " query heads; got ", tp);
+  TORCH_CHECK_VALUE(config.vocab_size >= text::BytesTokenizer::kVocabSize, command,
+                    ": tokenizer bytes needs a vocab_size of at least ", text::BytesTokenizer::kVocabSize,
+                    "; got ", config.vocab_size);
 }
 
 }  // namespace shardwise::train

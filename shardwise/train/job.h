@@ -14,6 +14,7 @@ namespace shardwise::train {
 
 class Job {
  public:
+  /// Makes the folder to save to, and removes what dead processes left in it.
   /// Errors: c10::ValueError naming the flag or file and the rule it breaks.
   explicit Job(const Options& options);
   Job(const Job&) = delete;
@@ -45,5 +46,9 @@ class Job {
   text::Windows windows_;
   uint64_t fingerprint_;
 };
+
+/// What train and generate ask of a model. Errors: c10::ValueError, beginning with `command`, unless each of
+/// `tp` ranks gets a query head and the tokenizer's ids are in the vocabulary.
+void check_fits(const std::string& command, const model::Config& config, int64_t tp);
 
 }  // namespace shardwise::train

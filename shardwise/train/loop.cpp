@@ -1,6 +1,7 @@
 #include "shardwise/train/loop.h"
 
 #include "shardwise/base/clock.h"
+#include "shardwise/checkpoint/folders.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
@@ -29,7 +30,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
     on_step(record);
     if (options.save && is_due(record.step, options.save_every, options.last_step())) {
       trainer.save(*options.save, options.keep.value_or(kKeep));
-      summary.saved = std::filesystem::path(*options.save) / ("step-" + std::to_string(record.step));
+      summary.saved = std::filesystem::path(*options.save) / checkpoint::step_name(record.step);
     }
     summary.last = std::move(record);
   }
