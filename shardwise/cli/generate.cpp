@@ -1,11 +1,11 @@
 // `shardwise generate`: continues a prompt from a checkpoint, byte by byte, in the simplest form.
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/infer/generate.h"
 #include "shardwise/text/tokenizer.h"
@@ -79,11 +79,6 @@ std::string byte_of(int64_t id) {
   TORCH_CHECK(id < text::BytesTokenizer::kVocabSize, "generate: the model chose token ", id,
               ", which is no byte: it was trained with another tokenizer");
   return text::BytesTokenizer().decode({id});
-}
-
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
 }
 
 /// The continuation; `on_byte` sees it as it comes.

@@ -8,6 +8,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/cli/output.h"
 
 namespace shardwise::cli {
 namespace {
@@ -55,7 +56,9 @@ int run_program(const std::vector<std::string>& argv) {
   Call call{argv, {}};
   if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
   try {
-    return run(call);
+    const int exit_code = run(call);
+    if (exit_code == 0) check_output();
+    return exit_code;
   } catch (const c10::ValueError& error) {
     return fail(error, 2);
   } catch (const std::exception& error) {

@@ -132,13 +132,13 @@ class Display {
   std::vector<train::StepRecord> records_;
 };
 
-TrainReport train_and_show(const train::Job& job, const comm::Group& group) {
+/// What the run has come to, and its steps, if asked for.
+std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const train::Job& job,
+                                                                      const comm::Group& group) {
   Display display(job);
   TrainReport report = make_report(
       job, train::run(job, group, [&](const train::StepRecord& record) { display.show(record); }));
-  const auto& file = job.options().report;
-  if (file) base::write_text(*file, figures_json(job, display.records(), report) + "\n");
-  return report;
+  return {std::move(report), display.records()};
 }
 
 void train_rank(const train::Job& job, const comm::Group& group, bool json) {
@@ -147,9 +147,11 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     return;
   }
   base::log_info(describe(job));
-  const TrainReport report = train_and_show(job, group);
+  const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));
   if (json) std::puts(to_json(report).c_str());
+  const auto& file = job.options().report;  // last: failing hides nothing of the above
+  if (file) base::write_text(*file, figures_json(job, steps, report) + "\n");
 }
 
 }  // namespace

@@ -115,6 +115,34 @@ TEST_F(TrainProgram, ReportsEveryFigureInOneDocumentAndAPage) {
   EXPECT_FALSE(contains(page.output(), "://")) << "the page must need no network";
 }
 
+// By then a folder has the report's name, so that its last rename is refused.
+TEST_F(TrainProgram, AReportThatCannotBeWrittenHidesNothing) {
+  Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
+                  kOneThread);
+  const int status = program.wait(60);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << program.errors();
+  EXPECT_PRED2(contains, program.errors(), "rename to " + (scratch_ / "saved/step-4"));
+  EXPECT_PRED2(contains, program.errors(), "4 steps in");
+  EXPECT_EQ(json::parse(program.output())["step"], 4);
+}
+
+TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
+  const auto run = [](const std::vector<std::string>& command) {
+    std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh"};
+    argv.insert(argv.end(), command.begin(), command.end());
+    Program program(argv, kOneThread);
+    const int status = program.wait(60);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << command[1];
+    const std::string errors = program.errors();
+    EXPECT_PRED2(contains, errors, "standard output: must take all that is printed") << command[1];
+    return errors;
+  };
+  EXPECT_PRED2(contains, run(argv({"--json", "--tp", "2", "--save", scratch_ / "saved"})), "4 steps in");
+  run({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line", "--max-new-tokens", "4"});
+  const std::string errors = run({SHARDWISE_PROGRAM, "train", "--help"});
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+}
+
 TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
   for (const char* stream : {"--sequence-parallel", "--no-sequence-parallel"}) {
     for (const char* tp : {"1", "3"}) {

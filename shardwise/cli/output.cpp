@@ -1,0 +1,20 @@
+#include "shardwise/cli/output.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+
+namespace shardwise::cli {
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  check_output();
+}
+
+void check_output() {
+  const bool is_out = std::fflush(stdout) == 0 && !std::ferror(stdout);
+  TORCH_CHECK(is_out,
+              "standard output: must take all that is printed; got an error; it is closed, or its disk full");
+}
+
+}  // namespace shardwise::cli
