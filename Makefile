@@ -43,6 +43,7 @@ test-full: build-tests ## the same with every combination of what decides a spli
 	@$(SAY_COVERED)
 
 curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
+	@rm -f build/curves.json
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
 	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 

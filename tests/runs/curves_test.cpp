@@ -78,7 +78,12 @@ Losses spread_of(const std::vector<Losses>& moved, const Losses& base) {
 
 // What docs/curves.svg is drawn from, where SHARDWISE_CURVES names a file.
 void write(const nlohmann::ordered_json& curves) {
-  if (const char* path = std::getenv("SHARDWISE_CURVES")) std::ofstream(path) << curves;
+  const char* path = std::getenv("SHARDWISE_CURVES");
+  if (path == nullptr) return;
+  std::ofstream file(path);
+  file << curves;
+  file.close();
+  EXPECT_TRUE(file) << path << " cannot be written";
 }
 
 TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
