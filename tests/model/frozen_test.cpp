@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "shardwise/train/optimizer.h"
-#include "tests/support/cases.h"
+#include "tests/support/problem.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
@@ -16,7 +16,7 @@ using at::Tensor;
 using comm::Group;
 using IsFrozen = std::function<bool(const std::string& name)>;
 
-constexpr int64_t kSequence = 5, kBatchSize = 2;
+constexpr int64_t kSequence = 5;
 
 bool has(const std::string& name, const char* part) {
   return name.find(part) != std::string::npos;
@@ -63,15 +63,6 @@ model::Config config_of(bool is_tied) {
   return config;
 }
 
-struct Way {
-  Stream stream;
-  Path path;
-};
-const std::vector<Way> kWays = {{Stream::tp, Path::symmetric},
-                                {Stream::tp_sp, Path::symmetric},
-                                {Stream::tp_sp, Path::keep},
-                                {Stream::tp_sp, Path::again}};
-
 /// A model after one forward and backward, its gradients synchronised.
 struct Trained {
   model::DecoderWeights weights;
@@ -86,7 +77,7 @@ struct Trained {
       if (is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
     }
     zero_gradients_(weights);
-    const Batch batch = random_batch(config, kSequence, kBatchSize, 2);
+    const Batch batch = random_batch(config, kSequence, kBatch, 2);
     nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
     step.recompute = recompute;
     const Tensor value = way.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
@@ -112,7 +103,7 @@ void for_each_case(const std::function<void(const Group&, const model::Config&, 
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const Group& group) {
       for (const bool is_tied : {false, true}) {
-        for (const Way& way : kWays) check(group, config_of(is_tied), way);
+        for (const Way& way : ways()) check(group, config_of(is_tied), way);
       }
     });
   }
@@ -161,7 +152,7 @@ TEST(Frozen, HaveNoOptimizerStateAndStayAsTheyAre) {
   on_ranks(2, [](const Group& group) {
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
-      const Trained trained(group, config_of(/*is_tied=*/false), kWays[1], is_frozen);
+      const Trained trained(group, config_of(/*is_tied=*/false), {Stream::tp_sp, Path::symmetric}, is_frozen);
       std::vector<Tensor> before;
       for (const nn::Role& role : trained.weights.roles())
         before.push_back(role.parameter->value.detach().clone());
