@@ -1,4 +1,7 @@
 // The same run twice is the same to the bit, whatever the ranks' timing was.
+#include <random>
+#include <thread>
+
 #include "tests/support/extent.h"
 #include "tests/train/runs.h"
 
@@ -11,9 +14,9 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome outcome_of(train::Options options, const Scratch& scratch) {
+Outcome outcome_of(train::Options options, const Scratch& scratch, const AfterStep& after_step = {}) {
   options.save = scratch / "saved";
-  const TestRun run = run_job(options);
+  const TestRun run = run_job(options, after_step);
   Outcome outcome{run.losses(),
                   {},
                   test::contents(*run.summary.saved / "model.safetensors"),
@@ -22,6 +25,21 @@ Outcome outcome_of(train::Options options, const Scratch& scratch) {
   for (const train::StepRecord& record : run.records) outcome.norms.push_back(record.grad_norm);
   return outcome;
 }
+
+// Each rank is late by itself, after half of its steps.
+class Delays {
+ public:
+  explicit Delays(int64_t ranks) {
+    for (int64_t rank = 0; rank < ranks; ++rank) random_.emplace_back(rank);
+  }
+  void operator()(int rank) {
+    const auto drawn = random_[static_cast<size_t>(rank)]();
+    if (drawn % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn % 2000));
+  }
+
+ private:
+  std::vector<std::mt19937> random_;
+};
 
 TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
   const int64_t steps = is_full() ? 1000 : 20;
@@ -35,7 +53,7 @@ TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
         options.dtype = dtype;
         options.tp = tp;
         options.sequence_parallel = sequence_parallel;
-        const Outcome once = outcome_of(options, first), again = outcome_of(options, second);
+        const Outcome once = outcome_of(options, first), again = outcome_of(options, second, Delays(tp));
         ASSERT_EQ(once.losses.size(), static_cast<size_t>(steps));
         EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learnt";
         EXPECT_TRUE(once == again) << dtype << " on " << tp << (sequence_parallel ? " with" : " without")

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -74,9 +75,13 @@ struct TestRun {
   }
 };
 
-inline TestRun run_job(const train::Options& options) {
+/// What a rank does after each of its steps.
+using AfterStep = std::function<void(int rank)>;
+
+inline TestRun run_job(const train::Options& options, const AfterStep& after_step = {}) {
   const train::Job job(options);
   TestRun result;
+      if (after_step) after_step(group.rank());
   on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
     const bool keeps = group.rank() == 0;
     const auto summary = train::run(job, group, [&](const train::StepRecord& record) {
