@@ -8,6 +8,7 @@
 
 #include "shardwise/model/config_tensors.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
@@ -67,15 +68,9 @@ void to_gpt2(model::Config& config) {
 }  // namespace
 
 model::Config uneven_config(bool is_tied, const std::string& family) {
-  model::Config config;
-  config.vocab_size = 17;
+  model::Config config = small_config();
   config.hidden_size = 12;
   config.intermediate_size = 101;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 6;
-  config.num_key_value_heads = 3;
-  config.head_dim = 4;
-  config.max_position_embeddings = 32;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = is_tied;
   if (family == "phi3") to_phi3(config);

@@ -85,7 +85,7 @@ class BadInput : public ::testing::Test {
 
   /// The small model's config.json with some fields changed; null removes one.
   void expect_config_refused(const nlohmann::json& changes, const std::vector<std::string>& named) {
-    auto config = nlohmann::json::parse(model::to_json(testing::small_config()));
+    auto config = nlohmann::json::parse(model::to_json(testing::small_byte_config()));
     config.merge_patch(changes);
     expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
   }
@@ -264,7 +264,7 @@ TEST_F(BadInput, CheckpointToResume) {
                  {"--seed must be that of the resumed checkpoint, 0; got 1"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seq-len", "12"}},
                  {"--seq-len must be that of the resumed checkpoint, 11; got 12"});
-  auto config = testing::small_config();
+  auto config = testing::small_byte_config();
   config.intermediate_size = 38;
   const std::string other = scratch_.put("other.json", model::to_json(config));
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--model-config", other}},

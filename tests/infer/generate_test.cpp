@@ -12,24 +12,12 @@
 #include "tests/support/cases.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 
 namespace shardwise::testing {
 namespace {
 
 using Ids = std::vector<int64_t>;
-
-model::Config small_config() {
-  model::Config config;
-  config.vocab_size = 17;
-  config.hidden_size = 12;
-  config.intermediate_size = 21;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 6;
-  config.num_key_value_heads = 3;
-  config.head_dim = 4;
-  config.max_position_embeddings = 16;
-  return config;
-}
 
 /// The reference's logits of the token after `text`.
 at::Tensor reference_logits(const model::Config& config, const Tensors& weights, const Ids& text) {

@@ -7,6 +7,7 @@
 #include "shardwise/train/optimizer.h"
 #include "tests/support/problem.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
@@ -47,17 +48,8 @@ const std::vector<Subset>& subsets() {
   return all;
 }
 
-// 6 query and 3 KV heads: on 2 ranks both hold KV head 1.
 model::Config config_of(bool is_tied) {
-  model::Config config;
-  config.vocab_size = 17;
-  config.hidden_size = 10;
-  config.intermediate_size = 13;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 6;
-  config.num_key_value_heads = 3;
-  config.head_dim = 4;
-  config.max_position_embeddings = 16;
+  model::Config config = small_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = is_tied;
   return config;

@@ -4,6 +4,7 @@
 
 #include "tests/support/cases.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
@@ -13,15 +14,7 @@ constexpr int64_t kLength = 9;
 const std::vector<base::Range> kValid = {{0, 9}, {4, 9}, {0, 2}, {3, 8}, {5, 5}};
 
 model::Config config_of(bool has_learned_positions) {
-  model::Config config;
-  config.vocab_size = 17;
-  config.hidden_size = 10;
-  config.intermediate_size = 13;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 6;
-  config.num_key_value_heads = 3;
-  config.head_dim = 6;
-  config.max_position_embeddings = kLength;
+  model::Config config = small_config();
   if (has_learned_positions) {
     config.positions = model::Positions::learned;
     config.norm = model::Norm::layer;

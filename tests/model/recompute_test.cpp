@@ -8,6 +8,7 @@
 
 #include "tests/support/cases.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
@@ -21,14 +22,11 @@ struct Kind {
 };
 
 const Kind kKinds[] = {
-    {"gated",
-     [](model::Config& config) {
-       config.num_key_value_heads = 3;  // on two ranks one KV head is held twice
-       config.qkv_bias = true;
-     }},
+    {"gated", [](model::Config& config) { config.qkv_bias = true; }},
     {"q/k norm", [](model::Config& config) { config.qk_norm = true; }},
     {"GPT-2",
      [](model::Config& config) {
+       config.num_key_value_heads = 6;
        config.norm = model::Norm::layer;
        config.activation = model::Activation::gelu_tanh;
        config.positions = model::Positions::learned;
@@ -37,14 +35,8 @@ const Kind kKinds[] = {
 };
 
 model::Config config_of(const Kind& kind) {
-  model::Config config;
-  config.vocab_size = 17;
-  config.hidden_size = 10;
-  config.intermediate_size = 13;
+  model::Config config = small_config();
   config.num_hidden_layers = 3;
-  config.num_attention_heads = config.num_key_value_heads = 6;
-  config.head_dim = 6;
-  config.max_position_embeddings = 16;
   kind.set(config);
   return config;
 }

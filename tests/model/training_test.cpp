@@ -8,6 +8,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/ranks.h"
 #include "tests/support/reference_optimizer.h"
+#include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
@@ -19,15 +20,12 @@ constexpr double kLearningRate = 1e-2, kMaxNorm = 1, kDropout = 0.1;
 // Odd sizes, so that the replicas of a KV head lie at different places of a vector register on different
 // ranks.
 model::Config config(int64_t heads, int64_t kv_heads) {
-  model::Config config;
-  config.vocab_size = 17;
+  model::Config config = small_config();
   config.hidden_size = 21;
   config.intermediate_size = 33;
-  config.num_hidden_layers = 2;
   config.num_attention_heads = heads;
   config.num_key_value_heads = kv_heads;
   config.head_dim = 6;
-  config.max_position_embeddings = 16;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   return config;
 }

@@ -43,7 +43,7 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
 // 6 over 3 on 2 and 4 ranks, and row biases.
 train::Options options_of(const Scratch& scratch, const char* dtype, int64_t tp, bool sequence_parallel) {
   train::Options options = small_options(scratch);
-  model::Config config = small_config();
+  model::Config config = small_byte_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   options.model_config = scratch.put("config.json", model::to_json(config));
   options.steps = is_full() ? 1000 : 10;

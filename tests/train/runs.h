@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config.h"
 #include "shardwise/train/loop.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::testing {
@@ -23,16 +23,12 @@ inline std::string sample_text(size_t bytes = 4000) {
   return text.substr(0, bytes);
 }
 
-/// 6 query and 3 KV heads: on 2 ranks the holders of KV head 1 overlap.
-inline model::Config small_config() {
-  model::Config config;
+/// One that reads bytes.
+inline model::Config small_byte_config() {
+  model::Config config = small_config();
   config.vocab_size = 259;
   config.hidden_size = 24;
   config.intermediate_size = 37;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 6;
-  config.num_key_value_heads = 3;
-  config.head_dim = 4;
   config.max_position_embeddings = 64;
   return config;
 }
@@ -41,7 +37,7 @@ inline model::Config small_config() {
 inline train::Options small_options(const Scratch& scratch) {
   train::Options options;
   options.text = {scratch.put("text", sample_text())};
-  options.model_config = scratch.put("config.json", model::to_json(small_config()));
+  options.model_config = scratch.put("config.json", model::to_json(small_byte_config()));
   options.seq_len = 11;  // no multiple of 2 or 3 ranks
   options.batch_size = 2;
   options.grad_accum = 2;

@@ -1,0 +1,21 @@
+// The small model that tests begin with; what one of them needs otherwise it changes on top.
+#pragma once
+#include "shardwise/model/config.h"
+
+namespace shardwise::testing {
+
+/// Two Llama layers of odd sizes. 6 query and 3 KV heads: on 2 ranks the holders of KV head 1 overlap.
+inline model::Config small_config() {
+  model::Config config;
+  config.vocab_size = 17;
+  config.hidden_size = 10;
+  config.intermediate_size = 13;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 4;
+  config.max_position_embeddings = 16;
+  return config;
+}
+
+}  // namespace shardwise::testing
