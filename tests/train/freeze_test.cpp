@@ -11,7 +11,6 @@ using testing::run_job;
 using testing::Scratch;
 using testing::small_byte_config;
 using testing::small_options;
-using testing::TestRun;
 using Names = std::set<std::string>;
 
 TEST(Freeze, GlobsAreOverTheNamesInTheFiles) {
