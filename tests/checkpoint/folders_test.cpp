@@ -1,9 +1,13 @@
 #include "shardwise/checkpoint/folders.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "shardwise/base/files.h"
@@ -58,22 +62,24 @@ TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterwards) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-// There is an instant between making a folder and locking it.
-TEST(TemporaryFolder, IsNeverTakenForAbandonedWhileItIsMade) {
+// Between making a folder and locking it nobody must take it for abandoned.
+TEST(TemporaryFolder, IsMadeAndLookedForUnderTheLockOfItsFolder) {
   const test::TemporaryFolder dir;
-  std::atomic<bool> is_over = false;
-  std::thread cleaner([&] {
-    while (!is_over) remove_stale(dir.path());
-  });
-  int missing = 0;
-  for (int i = 0; i < 3000; ++i) {
-    const fs::path path = temporary_path(dir.path(), 1, i);
-    const TemporaryFolder folder(path);
-    missing += !fs::exists(path);
-  }
-  is_over = true;
-  cleaner.join();
-  EXPECT_EQ(missing, 0);
+  dir.put(".step-1.tmp-7/file", "abandoned");
+  base::Fd lock(::open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  remove_stale(dir.path());
+  EXPECT_TRUE(fs::exists(dir / ".step-1.tmp-7"));
+  const fs::path path = temporary_path(dir.path(), 1, 42);
+  std::optional<TemporaryFolder> folder;
+  std::thread maker([&] { folder.emplace(path); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // enough for one that does not wait
+  EXPECT_FALSE(fs::exists(path));
+  lock = base::Fd();
+  maker.join();
+  remove_stale(dir.path());
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(dir / ".step-1.tmp-7"));
 }
 
 TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
