@@ -11,13 +11,11 @@ namespace shardwise::train {
 namespace {
 
 using testing::expect_close;
+using testing::kRounding;
 using testing::run_job;
 using testing::Scratch;
 using testing::small_options;
 using testing::TestRun;
-
-// fp32 sums in another order, amplified over a few steps of a model that is not yet stable.
-constexpr double kRounding = 2e-5;
 
 Options with(Options options, int64_t tp, bool sequence_parallel) {
   options.tp = tp;
@@ -37,9 +35,10 @@ TEST(Loop, LossesAreThoseOfOneRankAtEveryTpSizeWithDropoutAndClipping) {
     for (const bool sequence_parallel : {true, false}) {
       SCOPED_TRACE("tp " + std::to_string(tp) + (sequence_parallel ? " with" : " without") + " sp");
       const TestRun other = run_job(with(options, tp, sequence_parallel));
-      expect_close(other.losses(), reference.losses(), kRounding);
+      expect_close(other.losses(), reference.losses());
+      // The same moves change the norm of the gradient four times as much.
       EXPECT_NEAR(other.records[3].grad_norm, reference.records[3].grad_norm,
-                  1e-3 * reference.records[3].grad_norm);
+                  4 * kRounding * reference.records[3].grad_norm);
     }
   }
 }
@@ -95,7 +94,7 @@ TEST(Loop, MicroBatchesAddUpToOneLargeBatch) {
   const TestRun whole = run_job(options);
   options.batch_size = 1, options.grad_accum = 4;
   const TestRun split = run_job(options);
-  expect_close(split.losses(), whole.losses(), kRounding);
+  expect_close(split.losses(), whole.losses());
   EXPECT_EQ(whole.records[1].tokens, 2 * 4 * 11);
   EXPECT_EQ(split.records[1].tokens, 2 * 4 * 11);
 }
@@ -116,8 +115,8 @@ TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
     options.resume = options.save;
     options.model_config.reset();
     options.dtype.reset();
-    // bf16 rounds the partial sums of another TP size: 2^-9 each, averaged over many.
-    const double tolerance = dtype == "fp32" ? 1e-5 : 2e-3;
+    // bf16 rounds the partial sums of another TP size: measured 1e-4 over six steps, and ten times that.
+    const double tolerance = dtype == "fp32" ? kRounding : 1e-3;
     for (const int64_t tp : {1, 2, 3}) {
       SCOPED_TRACE("tp " + std::to_string(tp));
       options.save.reset();
