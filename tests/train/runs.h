@@ -77,11 +77,11 @@ using AfterStep = std::function<void(int rank)>;
 inline TestRun run_job(const train::Options& options, const AfterStep& after_step = {}) {
   const train::Job job(options);
   TestRun result;
-      if (after_step) after_step(group.rank());
   on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
     const bool keeps = group.rank() == 0;
     const auto summary = train::run(job, group, [&](const train::StepRecord& record) {
       if (keeps) result.records.push_back(record);
+      if (after_step) after_step(group.rank());
     });
     if (keeps) result.summary = summary;
   });
