@@ -59,23 +59,4 @@ void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_
   });
 }
 
-void read_shard(const SafetensorsFile& file, const TensorInfo& tensor, const base::ShardRule& rule, int rank,
-                void* dst) {
-  if (rule.is_replicated()) return file.read_whole(tensor, dst);
-  for (const Piece& piece : rule.pieces(rank)) {
-    read_piece(file, tensor, rule.dim, piece, rule.local_size(rank), dst);
-  }
-}
-
-void write_shard(const SafetensorsWriter& file, const TensorInfo& tensor, const base::ShardRule& rule,
-                 int rank, const void* src) {
-  if (rule.is_replicated()) {
-    if (rank == 0) file.write_whole(tensor, src);
-    return;
-  }
-  for (const Piece& piece : rule.owned_pieces(rank)) {
-    write_piece(file, tensor, rule.dim, piece, rule.local_size(rank), src);
-  }
-}
-
 }  // namespace shardwise::io

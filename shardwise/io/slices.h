@@ -34,14 +34,4 @@ void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t d
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim,
                  const base::ShardRule::Piece& piece, int64_t local_size, const void* src);
 
-/// All that `rank` holds of a tensor cut by `rule`; `dst` has the tensor's shape with rule.local_size(rank)
-/// along rule.dim (the whole shape for a replicated rule).
-void read_shard(const SafetensorsFile& file, const TensorInfo& tensor, const base::ShardRule& rule, int rank,
-                void* dst);
-
-/// The part of `src` (laid out as in read_shard) that `rank` owns: over the ranks every byte is written once.
-/// A replicated tensor is rank 0's.
-void write_shard(const SafetensorsWriter& file, const TensorInfo& tensor, const base::ShardRule& rule,
-                 int rank, const void* src);
-
 }  // namespace shardwise::io

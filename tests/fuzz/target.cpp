@@ -61,12 +61,13 @@ void read_tensors(const io::SafetensorsFile& file) {
     file.read_whole(tensor, whole.data());
     hold(file.find(tensor.name) == tensor, "a tensor is found by its name");
     if (tensor.shape.empty()) continue;
-    const auto halves = base::ShardRule::cut(0, base::Split::even("rows", tensor.shape[0], 2));
+    const base::Split halves = base::Split::even("rows", tensor.shape[0], 2);
     std::string joined;
     for (const int rank : {0, 1}) {
-      const int64_t rows = halves.local_size(rank);
-      std::string half(tensor.shape[0] == 0 ? 0 : tensor.bytes() / tensor.shape[0] * rows, '\0');
-      io::read_shard(file, tensor, halves, rank, half.data());
+      const base::Range rows = halves.range(rank);
+      std::string half(tensor.shape[0] == 0 ? 0 : tensor.bytes() / tensor.shape[0] * rows.size(), '\0');
+      io::read_piece(file, tensor, /*dim=*/0, {rows.begin, /*local_begin=*/0, rows.size()}, rows.size(),
+                     half.data());
       joined += half;
     }
     hold(joined == whole, "its halves are the whole");
