@@ -138,7 +138,8 @@ TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
     return errors;
   };
   EXPECT_PRED2(contains, run(argv({"--json", "--tp", "2", "--save", scratch_ / "saved"})), "4 steps in");
-  run({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line", "--max-new-tokens", "4"});
+  run({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line", "--max-new-tokens",
+       "4"});
   const std::string errors = run({SHARDWISE_PROGRAM, "train", "--help"});
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
 }
