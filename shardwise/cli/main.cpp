@@ -5,7 +5,8 @@
 
 #include "shardwise/cli/program.h"
 
-extern "C" void __lsan_do_leak_check() __attribute__((weak));  // there in a build with that sanitizer
+// There in a build with that sanitizer.
+extern "C" void __lsan_do_leak_check() __attribute__((weak));  // NOLINT(bugprone-reserved-identifier)
 
 int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);  // writing beyond `ulimit -f` is an error like any other, that names its file
