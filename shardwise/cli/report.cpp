@@ -25,6 +25,8 @@ plan::Workload workload_of(const train::Job& job) {
           .gathered = plan::Gathered::in_place,
           .recompute = train::recompute_of(o.recompute),
           .smooths_labels = o.label_smoothing > 0,
+          .has_dropout = o.dropout > 0,
+          .frozen = job.frozen().parameters,
           .factor_bytes = kernels::has_bf16_products() ? 2 : 4};
 }
 
@@ -42,31 +44,27 @@ double megabytes(int64_t bytes) {
 constexpr const char* kTableHead =
     "\nrank  peak memory   by formula  sent per step   by formula  copied per step  communicating";
 
-std::string megabytes(std::optional<int64_t> bytes, int digits) {
-  return bytes ? fmt::format("{:.{}f} MB", megabytes(*bytes), digits) : "-";
+std::string megabytes(int64_t bytes, int digits) {
+  return fmt::format("{:.{}f} MB", megabytes(bytes), digits);
 }
 
 std::string table_row(size_t rank, const RankReport& of_rank, double step_ms) {
   const auto& [usage, expected] = of_rank;
-  std::optional<int64_t> expected_peak, expected_sent;
-  if (expected) expected_sent = expected->comm_bytes, expected_peak = expected->peak.bytes();
   return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
-                     megabytes(usage.peak_memory_bytes, 2), megabytes(expected_peak, 2),
-                     megabytes(usage.comm_bytes, 3), megabytes(expected_sent, 3),
+                     megabytes(usage.peak_memory_bytes, 2), megabytes(expected.peak.bytes(), 2),
+                     megabytes(usage.comm_bytes, 3), megabytes(expected.comm_bytes, 3),
                      megabytes(usage.copied_bytes, 3), static_cast<double>(usage.comm_ns) / 1e6, step_ms);
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  nlohmann::ordered_json json{{"rank", rank},
-                              {"peak_memory_bytes", usage.peak_memory_bytes},
-                              {"comm_bytes", usage.comm_bytes},
-                              {"copied_bytes", usage.copied_bytes},
-                              {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
-  if (!expected) return json;
-  json["expected_peak_memory_bytes"] = expected->peak.bytes();
-  json["expected_comm_bytes"] = expected->comm_bytes;
-  return json;
+  return {{"rank", rank},
+          {"peak_memory_bytes", usage.peak_memory_bytes},
+          {"comm_bytes", usage.comm_bytes},
+          {"copied_bytes", usage.copied_bytes},
+          {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6},
+          {"expected_peak_memory_bytes", expected.peak.bytes()},
+          {"expected_comm_bytes", expected.comm_bytes}};
 }
 
 }  // namespace
@@ -86,10 +84,9 @@ TrainReport make_report(const train::Job& job, Summary summary) {
   const plan::Workload workload = workload_of(job);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
-    report.ranks.push_back({report.summary.last.usage[rank], std::nullopt});
-    if (!job.frozen().parameters.empty()) continue;
-    report.ranks.back().expected = {step_bytes(workload, job.options().grad_accum, rank),
-                                    plan::training_peak(workload, rank)};
+    report.ranks.push_back(
+        {report.summary.last.usage[rank],
+         {step_bytes(workload, job.options().grad_accum, rank), plan::training_peak(workload, rank)}});
   }
   return report;
 }

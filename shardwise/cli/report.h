@@ -1,6 +1,5 @@
 // What a training run has come to, beside what the formulas of plan/ say it should cost.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,15 +8,14 @@
 
 namespace shardwise::cli {
 
-/// One rank's last step: measured, and by formula. The formulas are those of a model whose every parameter is
-/// trained: a run that freezes some has none.
+/// One rank's last step: measured, and by formula.
 struct RankReport {
   struct Expected {
     int64_t comm_bytes;
     plan::Peak peak;
   };
   train::Usage measured;
-  std::optional<Expected> expected;
+  Expected expected;
 };
 
 struct TrainReport {

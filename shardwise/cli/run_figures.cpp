@@ -56,13 +56,11 @@ Json formula_json(const plan::Peak& peak) {
 }
 
 Json rank_json(const train::Holdings& held, const RankReport& of_rank) {
-  Json json{{"comm_bytes", of_rank.measured.comm_bytes},
-            {"copied_bytes", of_rank.measured.copied_bytes},
-            {"memory", measured_json(held)}};
-  if (!of_rank.expected) return json;
-  json["expected_comm_bytes"] = of_rank.expected->comm_bytes;
-  json["expected_memory"] = formula_json(of_rank.expected->peak);
-  return json;
+  return {{"comm_bytes", of_rank.measured.comm_bytes},
+          {"copied_bytes", of_rank.measured.copied_bytes},
+          {"memory", measured_json(held)},
+          {"expected_comm_bytes", of_rank.expected.comm_bytes},
+          {"expected_memory", formula_json(of_rank.expected.peak)}};
 }
 
 Json parameter_json(const train::Slices& parameter) {

@@ -1,6 +1,7 @@
 #include "shardwise/plan/communication.h"
 
 #include "shardwise/plan/parameters.h"
+#include "shardwise/plan/wanted.h"
 
 namespace shardwise::plan {
 namespace {
@@ -23,18 +24,19 @@ class Costs {
     return once(&Collectives::reduce_scatter, (share_.rows - share_.stream_rows) * row_bytes());
   }
 
-  Passes column() const {
-    if (is_tp()) return {{}, all_reduce_stream()};
-    const int64_t gathers = workload_.gathered == Gathered::keep ? 0 : 1;  // for the weight gradient
-    return {all_gather(), gathers * all_gather() + reduce_scatter()};
+  Passes column(const Wanted& wanted) const {
+    if (is_tp()) return {{}, when(wanted.input, all_reduce_stream())};
+    const bool gathers = wanted.weight && workload_.gathered != Gathered::keep;
+    return {all_gather(), when(gathers, all_gather()) + when(wanted.input, reduce_scatter())};
   }
-  Passes row() const {
+  Passes row(const Wanted& wanted) const {
     if (is_tp()) return {all_reduce_stream(), {}};
-    return {reduce_scatter(), all_gather()};
+    return {reduce_scatter(), when(wanted.input || wanted.weight, all_gather())};
   }
 
  private:
   bool is_tp() const { return workload_.stream == Stream::tp; }
+  static Collectives when(bool happens, const Collectives& one) { return happens ? one : Collectives{}; }
   Collectives once(Traffic Collectives::*kind, int64_t bytes) const {
     Collectives one;
     if (workload_.tp > 1) one.*kind = {1, bytes};
@@ -59,9 +61,6 @@ Traffic operator*(int64_t times, const Traffic& one) {
 Passes operator+(const Passes& a, const Passes& b) {
   return {a.forward + b.forward, a.backward + b.backward};
 }
-Passes operator*(int64_t times, const Passes& one) {
-  return {times * one.forward, times * one.backward};
-}
 
 }  // namespace
 
@@ -78,15 +77,17 @@ Collectives operator*(int64_t times, const Collectives& one) {
 }
 
 Passes embedding_communication(const Workload& workload, int rank) {
-  return Costs(workload, rank).row();
+  return Costs(workload, rank).row(wanted_by_embedding(workload));
 }
 
-Passes block_communication(const Workload& workload, int rank) {
+Passes block_communication(const Workload& workload, int rank, int64_t layer) {
   const Costs costs(workload, rank);
-  Passes passes = 2 * (costs.column() + costs.row());
+  const WantedByBlock wanted = wanted_by_block(workload, layer);
+  const Passes but_down = costs.column(wanted.qkv) + costs.row(wanted.out) + costs.column(wanted.mlp);
+  Passes passes = but_down + costs.row(wanted.down);
   // The forward runs again in backward, but for the sum that ends it.
-  if (workload.recompute == Recompute::full)
-    passes.backward = 2 * costs.column().forward + costs.row().forward + passes.backward;
+  if (workload.recompute == Recompute::full && wanted.any())
+    passes.backward = but_down.forward + passes.backward;
   return passes;
 }
 
@@ -94,16 +95,17 @@ Passes head_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
   const int64_t rows = share_of(workload, rank).rows;
   const int64_t sums = workload.smooths_labels ? 3 : 2;  // Σ exp, the target's logit, Σ logits
-  Passes passes = costs.column();
+  Passes passes = costs.column(wanted_by_head(workload).head);
   passes.forward = passes.forward + costs.all_reduce(rows, workload.accumulator_bytes())  // maximum
                    + costs.all_reduce(sums * rows, workload.accumulator_bytes());
   return passes;
 }
 
 Passes micro_batch_communication(const Workload& workload, int rank) {
-  return embedding_communication(workload, rank) +
-         workload.config.num_hidden_layers * block_communication(workload, rank) +
-         head_communication(workload, rank);
+  Passes passes = embedding_communication(workload, rank) + head_communication(workload, rank);
+  for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer)
+    passes = passes + block_communication(workload, rank, layer);
+  return passes;
 }
 
 int64_t synchronised_elements(const Workload& workload) {

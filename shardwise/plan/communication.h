@@ -1,7 +1,8 @@
 // What a rank sends in training: calls and bytes of every collective, counted as comm/counters.h counts them.
 //
-// Bytes are those sent per rank whatever the algorithm (docs/algorithms.md). A group of one sends nothing.
-// Tests compare with the counters of real runs, at 0 %.
+// Bytes are those sent per rank whatever the algorithm (docs/algorithms.md). A group of one sends nothing,
+// and backward nothing for gradients that nobody wants (wanted.h). Tests compare with the counters of real
+// runs, at 0 %.
 #pragma once
 #include "shardwise/plan/workload.h"
 
@@ -29,9 +30,9 @@ struct Passes {
 };
 
 Passes embedding_communication(const Workload& workload, int rank);
-/// One decoder block: two crossings in, two out; under full recomputation its backward also crosses in twice
-/// and out once, as its forward did.
-Passes block_communication(const Workload& workload, int rank);
+/// One decoder block: two crossings in, two out; under full recomputation its backward, where it has one,
+/// also crosses in twice and out once, as its forward did. Blocks differ in what of them is frozen.
+Passes block_communication(const Workload& workload, int rank, int64_t layer);
 /// Final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);
 /// A whole micro-batch: embedding, every block, head.

@@ -23,24 +23,32 @@ class Cuts {
         shared_kv_(heads_held_by_several(workload.kv_heads())) {}
 
   HeldParameter held(const WholeTensor& tensor) const {
+    const bool is_trained = !workload_.frozen.contains(tensor.name);
+    const auto [elements, terms] = slice_of(tensor);
+    return {tensor.name, elements, is_trained ? terms : 0, is_trained};
+  }
+
+ private:
+  struct Slice {
+    int64_t elements, terms;
+  };
+
+  Slice slice_of(const WholeTensor& tensor) const {
     const int64_t numel = tensor.numel(), rows = tensor.shape[0], per_row = numel / rows;
     const auto is = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
     const bool is_weight = tensor.name.ends_with(".weight");
     const int64_t d = workload_.config.head_dim;
-    if (is("embed_tokens") || is("lm_head")) return cut(tensor, share_.vocab * per_row);
+    if (is("embed_tokens") || is("lm_head")) return {share_.vocab * per_row, 0};
     if (is(".qkv_proj"))
-      return {tensor.name, (share_.heads + 2 * share_.kv_heads) * d * per_row, 2 * shared_kv_ * d * per_row};
-    if (is(".gate_up_proj")) return cut(tensor, 2 * share_.ffn * per_row);
-    if (is(".up_proj")) return cut(tensor, share_.ffn * per_row);
-    if (is(".o_proj") && is_weight) return cut(tensor, rows * share_.heads * d);
-    if (is(".down_proj") && is_weight) return cut(tensor, rows * share_.ffn);
+      return {(share_.heads + 2 * share_.kv_heads) * d * per_row, 2 * shared_kv_ * d * per_row};
+    if (is(".gate_up_proj")) return {2 * share_.ffn * per_row, 0};
+    if (is(".up_proj")) return {share_.ffn * per_row, 0};
+    if (is(".o_proj") && is_weight) return {rows * share_.heads * d, 0};
+    if (is(".down_proj") && is_weight) return {rows * share_.ffn, 0};
     const bool is_on_own_heads = is(".q_norm") || is(".k_norm");
     const bool is_term = workload_.tp > 1 && (is_on_own_heads || workload_.stream == Stream::tp_sp);
-    return {tensor.name, numel, is_term ? numel : 0};
+    return {numel, is_term ? numel : 0};
   }
-
- private:
-  static HeldParameter cut(const WholeTensor& tensor, int64_t elements) { return {tensor.name, elements, 0}; }
 
   const Workload& workload_;
   Share share_;

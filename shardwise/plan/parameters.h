@@ -10,7 +10,8 @@ namespace shardwise::plan {
 struct HeldParameter {
   std::string name;
   int64_t elements;      // that this rank holds
-  int64_t synchronised;  // in the optimizer's all_reduce; the same on every rank
+  int64_t synchronised;  // in the optimizer's all_reduce; the same on every rank; none when frozen
+  bool is_trained;
 };
 
 /// Every parameter once; a tied head is the embedding.

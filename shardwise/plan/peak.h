@@ -1,24 +1,17 @@
 // The most memory that a rank needs at once in a training step: model states, what is saved for backward, and
 // what lives only for a moment.
 //
-// Memory is fullest in backward, at the loss or in the last block, before anything much has been freed; each
-// such moment is written down with the tensors that are alive in it. Buffers that a vendor's product makes
-// for itself, rotary tables and the like are left out: tests hold the result to 1 % of what allocators count.
-// Under TP without dropout the first block's input stays in shared memory, where its sum was made; it is
-// counted as own memory, and so are the bytes of one stream too many.
+// A model that is trained as a whole is fullest in backward, at the loss or in the last block, before
+// anything much has been freed; one that is mostly frozen in the last block's forward, or in the backward of
+// the lowest blocks that differ. Buffers that a vendor's product makes for itself, rotary tables and the like
+// are left out: tests hold the result to 1 % of what allocators count.
 #pragma once
-#include "shardwise/plan/memory.h"
+#include "shardwise/plan/moments.h"
 
 namespace shardwise::plan {
 
-/// What a rank holds besides the model's states.
-struct Moment {
-  std::string name;
-  Entries entries;
-};
-
 /// The moments of one step that may be its fullest, in the order in which they come.
-std::vector<Moment> fullest_moments(const Workload& workload, int rank);
+Moments fullest_moments(const Workload& workload, int rank);
 
 struct Peak {
   Entries states;

@@ -2,9 +2,25 @@
 
 #include <c10/util/Exception.h>
 
+#include "shardwise/model/config_tensors.h"
+
 namespace shardwise::plan {
 
 using base::Split;
+
+namespace {
+
+void check_frozen(const Workload& workload) {
+  if (workload.frozen.empty()) return;
+  std::set<std::string> names;
+  for (const model::WholeTensor& tensor : model::whole_tensors(workload.config)) names.insert(tensor.name);
+  for (const std::string& name : workload.frozen)
+    TORCH_CHECK_VALUE(names.contains(name), "plan: frozen parameters must be the model's; got ", name);
+  TORCH_CHECK_VALUE(workload.frozen.size() < names.size(), "plan: something must be trained; got all ",
+                    names.size(), " parameters frozen");
+}
+
+}  // namespace
 
 Split Workload::heads() const {
   return Split::even("heads", config.num_attention_heads, tp);
@@ -22,6 +38,11 @@ Split Workload::sequence() const {
   return Split::even("sequence", sequence_length, tp);
 }
 
+Pool Workload::block_input_pool(int64_t layer) const {
+  const bool is_made_anew = has_dropout || config.positions == model::Positions::learned;
+  return layer == 0 && stream == Stream::tp && !is_made_anew ? term_pool() : Pool::own;
+}
+
 void Workload::validate() const {
   TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "plan: tp must be in [1, query heads]; got ",
                     tp, " with ", config.num_attention_heads, " heads");
@@ -30,6 +51,7 @@ void Workload::validate() const {
                     batch_size);
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
+  check_frozen(*this);
 }
 
 Share share_of(const Workload& workload, int rank) {

@@ -4,6 +4,8 @@
 // dealt.
 #pragma once
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "shardwise/base/recompute.h"
 #include "shardwise/base/split.h"
@@ -34,6 +36,9 @@ struct Workload {
   Gathered gathered = Gathered::in_place;
   Recompute recompute = Recompute::none;
   bool smooths_labels = false;  // one more number per token in the loss
+  bool has_dropout = false;     // on the stream; attention's needs nothing
+  /// Parameters that are not trained, by our names (model/config_tensors.h).
+  std::set<std::string> frozen = {};
   /// Per element of the two 16-bit factors of a weight gradient while they are multiplied: 4 widened to fp32,
   /// 2 packed for a processor that multiplies bf16 (kernels/bf16_product.h). Wider models copy nothing.
   int64_t factor_bytes = 4;
@@ -44,8 +49,12 @@ struct Workload {
   Pool term_pool() const { return tp > 1 && gathered == Gathered::in_place ? Pool::shared : Pool::own; }
   /// Where column-parallel inputs lie: peers read those of TP+SP.
   Pool column_input_pool() const { return stream == Stream::tp_sp ? term_pool() : Pool::own; }
-  /// Errors: c10::ValueError when a size is not positive, tp is above the query heads, or element_bytes is
-  /// none of the three. The config is taken as valid.
+  /// Where a block's input lies: the first one's, under TP, where the embedding's sum was made, unless
+  /// dropout or learned positions make it anew.
+  Pool block_input_pool(int64_t layer) const;
+  /// Errors: c10::ValueError when a size is not positive, tp is above the query heads, element_bytes is none
+  /// of the three, or `frozen` names what the model does not have or leaves nothing to train. The config is
+  /// taken as valid.
   void validate() const;
 
   /// Columns of the MLP's first product for each of its second's: gate and up, or up alone.

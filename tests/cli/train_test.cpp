@@ -192,14 +192,19 @@ TEST_F(TrainProgram, ValidatesWithThePlainLoss) {
     EXPECT_NEAR(other["val_loss"].get<double>(), plain["val_loss"].get<double>(), 1e-6);
 }
 
-// The formulas are those of a model that is trained as a whole.
-TEST_F(TrainProgram, FreezesByNameAndThenStatesNoFormulas) {
-  Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", "*norm*", "--json"}), kOneThread);
-  expect_success(program);
-  for (const json& rank : json::parse(program.output())["ranks"]) {
-    EXPECT_GT(rank["comm_bytes"], 0);
-    EXPECT_FALSE(rank.contains("expected_comm_bytes"));
-    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
+TEST_F(TrainProgram, FreezesByNameAsTheFormulasDo) {
+  for (const char* block : {"model.layers.0.*", "model.layers.*"}) {
+    SCOPED_TRACE(block);
+    const std::string file = scratch_ / "report.json";
+    Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", block, "--report", file}),
+                    kOneThread);
+    expect_success(program);
+    for (const json& rank : json::parse(test::contents(file))["ranks"]) {
+      EXPECT_GT(rank["comm_bytes"], 0);
+      EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+      for (const char* exact : {"weights", "main gradients", "optimizer"})
+        EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
+    }
   }
 }
 

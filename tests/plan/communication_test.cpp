@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/plan/frozen.h"
 #include "tests/plan/print.h"
 
 namespace shardwise::plan {
@@ -30,14 +31,14 @@ TEST(PlanCommunication, OneRankSendsNothing) {
 }
 
 TEST(PlanCommunication, TensorParallelBlockReducesTwiceEachWay) {
-  const Passes block = block_communication(llama_3_8b(8, Stream::tp), 3);
+  const Passes block = block_communication(llama_3_8b(8, Stream::tp), 3, /*layer=*/0);
   EXPECT_EQ(block.forward.all_reduce, (Traffic{2, 2 * 2 * kStream * 7 / 8}));
   EXPECT_EQ(block.backward, block.forward);
   EXPECT_EQ(block.forward.total(), block.forward.all_reduce);
 }
 
 TEST(PlanCommunication, SequenceParallelBlockGathersAndScatters) {
-  const Passes block = block_communication(llama_3_8b(8, Stream::tp_sp), 3);
+  const Passes block = block_communication(llama_3_8b(8, Stream::tp_sp), 3, /*layer=*/0);
   EXPECT_EQ(block.forward.all_gather, (Traffic{2, 2 * kStream * 7 / 8}));
   EXPECT_EQ(block.forward.reduce_scatter, block.forward.all_gather);
   EXPECT_EQ(block.backward.all_gather, (Traffic{4, 4 * kStream * 7 / 8}));
@@ -50,7 +51,7 @@ TEST(PlanCommunication, SequenceParallelBlockGathersAndScatters) {
 TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
   const int64_t gib = int64_t{1} << 30;
   const auto layers = [](const Workload& workload) {
-    return 32 * block_communication(workload, 0).both().total().bytes;
+    return 32 * block_communication(workload, 0, /*layer=*/0).both().total().bytes;
   };
   EXPECT_EQ(layers(llama_3_8b(8, Stream::tp)), 14 * gib);
   EXPECT_EQ(layers(llama_3_8b(8, Stream::tp_sp, Gathered::keep)), 14 * gib);
@@ -63,7 +64,7 @@ TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
 TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
   Workload workload = llama_3_8b(8, Stream::tp_sp);
   const int64_t unit = kStream * 7 / 8;
-  const auto sent = [&] { return block_communication(workload, 0).both().total(); };
+  const auto sent = [&] { return block_communication(workload, 0, /*layer=*/0).both().total(); };
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
   workload.recompute = Recompute::selective;
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
@@ -73,6 +74,55 @@ TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
   EXPECT_EQ(sent(), (Traffic{11, 11 * unit}));
   workload.stream = Stream::tp;  // an all_reduce is two units
   EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
+}
+
+/// Backward gathers for the two row-parallel layers alone.
+TEST(PlanCommunication, NothingIsGatheredForFrozenColumnWeights) {
+  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  workload.frozen = {"model.layers.4.self_attn.qkv_proj.weight", "model.layers.4.mlp.gate_up_proj.weight"};
+  const int64_t unit = kStream * 7 / 8;
+  const Passes block = block_communication(workload, 0, /*layer=*/4);
+  EXPECT_EQ(block.backward.all_gather, (Traffic{2, 2 * unit}));
+  EXPECT_EQ(block.backward.reduce_scatter, (Traffic{2, 2 * unit}));
+  EXPECT_EQ(block.forward, block_communication(workload, 0, /*layer=*/3).forward);
+}
+
+TEST(PlanCommunication, NothingIsSentBelowWhatIsTrained) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    Workload workload = llama_3_8b(8, Stream::tp_sp);
+    workload.recompute = recompute;
+    workload.frozen = all_but(workload.config, {"lm_head"});
+    const int64_t unit = kStream * 7 / 8;
+    const Passes passes = micro_batch_communication(workload, 2);
+    EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * unit}));
+    EXPECT_EQ(passes.backward.total(), (Traffic{1, unit}));  // for the head's weight
+    workload.stream = Stream::tp;
+    EXPECT_EQ(micro_batch_communication(workload, 2).backward, Collectives{});
+  }
+}
+
+/// A bias takes its own rows' gradient, which is there; the MLP above sends it, and gathers for no weight.
+TEST(PlanCommunication, RowBiasAloneGathersNothing) {
+  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  workload.config.attention_out_bias = true;
+  workload.frozen = all_but(workload.config, {".31.self_attn.o_proj.bias"});
+  const int64_t unit = kStream * 7 / 8;
+  const Collectives backward = block_communication(workload, 0, /*layer=*/31).backward;
+  EXPECT_EQ(backward.all_gather, (Traffic{1, unit}));
+  EXPECT_EQ(backward.reduce_scatter, (Traffic{1, unit}));
+}
+
+TEST(PlanCommunication, FullRecomputationSkipsBlocksWithoutABackward) {
+  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  workload.recompute = Recompute::full;
+  workload.frozen = all_but(workload.config, {".5.mlp.down_proj", "norm.weight"});
+  for (int layer = 0; layer < 5; ++layer)  // block 5's norms are trained as well as those below
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+      workload.frozen.insert("model.layers." + std::to_string(layer) + "." + norm + ".weight");
+  const int64_t unit = kStream * 7 / 8;
+  EXPECT_EQ(block_communication(workload, 0, /*layer=*/4).backward, Collectives{});
+  // Again: two gathers and a sum. Back: two sums, and two gathers of the row-parallel layers' gradients.
+  EXPECT_EQ(block_communication(workload, 0, /*layer=*/5).backward.total(), (Traffic{7, 7 * unit}));
 }
 
 TEST(PlanCommunication, UnevenShardsSendWhatTheyHold) {
@@ -149,6 +199,14 @@ TEST(PlanCommunication, QkNormWeightsAreTermsOnEveryStream) {
   Workload workload = llama_3_8b(2, Stream::tp);
   workload.config.qk_norm = true;
   EXPECT_EQ(synchronised_elements(workload), 32 * 2 * 128);
+}
+
+TEST(PlanCommunication, FrozenParametersAreNotSynchronised) {
+  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  workload.frozen = {"model.norm.weight", "model.layers.0.input_layernorm.weight"};
+  EXPECT_EQ(synchronised_elements(workload), (2 * 32 - 1) * 4096);
+  workload.frozen = all_but(workload.config, {"_proj.weight"});
+  EXPECT_EQ(optimizer_communication(workload, 1).all_reduce, (Traffic{1, 8}));
 }
 
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {

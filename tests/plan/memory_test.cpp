@@ -7,6 +7,8 @@
 
 #include <map>
 
+#include "tests/plan/frozen.h"
+
 namespace shardwise::plan {
 namespace {
 
@@ -44,57 +46,114 @@ std::map<std::string, int64_t> by_name(const Entries& entries) {
 TEST(PlanMemory, BlockOfOneRankSavesTheFormulasBytesPerToken) {
   const int64_t tokens = 128 * 3;
   // 12h + 4(k/a)h + 6f + 4a + 8, written out: planning figures for 8B and Llama-2-7B plus two fp32 per token.
-  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b"), 0)), tokens * (139'392 + 8));
-  EXPECT_EQ(total(saved_by_block(llama("llama-2-7b"), 0)), tokens * (131'712 + 8));
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b"), 0, /*layer=*/0)), tokens * (139'392 + 8));
+  EXPECT_EQ(total(saved_by_block(llama("llama-2-7b"), 0, /*layer=*/0)), tokens * (131'712 + 8));
 }
 
 TEST(PlanMemory, TensorParallelBlockDividesAllButTheStream) {
   const int64_t tokens = 128 * 3, h = 4096, rest = 139'392 - 8 * h;
-  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp), 5)), tokens * (8 * h + 8 + rest / 8));
-  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp_sp), 5)), tokens * (139'392 + 8) / 8);
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp), 5, /*layer=*/0)),
+            tokens * (8 * h + 8 + rest / 8));
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp_sp), 5, /*layer=*/0)),
+            tokens * (139'392 + 8) / 8);
 }
 
 TEST(PlanMemory, KeptGatheredInputsAreWhole) {
   Workload workload = llama("llama-3-8b", 8);
-  const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0));
+  const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0, /*layer=*/0));
   workload.gathered = Gathered::keep;
-  EXPECT_EQ(total(saved_by_block(workload, 0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
   workload.gathered = Gathered::again;
-  EXPECT_EQ(total(saved_by_block(workload, 0)), shard);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), shard);
 }
 
 /// Selective drops 2f of bf16's bytes per token, full keeps the input: 2h, cut under TP+SP.
 TEST(PlanMemory, RecomputationKeepsLess) {
   const int64_t tokens = 128 * 3, h = 4096, f = 14336;
   Workload workload = llama("llama-3-8b", 8);
-  const int64_t none = total(saved_by_block(workload, 0));
+  const int64_t none = total(saved_by_block(workload, 0, /*layer=*/0));
   workload.recompute = Recompute::selective;
-  EXPECT_EQ(none - total(saved_by_block(workload, 0)), tokens * 2 * f / 8);
+  EXPECT_EQ(none - total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * f / 8);
   workload.recompute = Recompute::full;
-  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h / 8);
-  EXPECT_EQ(total(read_by_block(workload, 0)), none);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
+  EXPECT_EQ(total(read_by_block(workload, 0, /*layer=*/0)), none);
   workload.gathered = Gathered::keep;  // within the one block that runs again
-  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h / 8);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   workload.stream = Stream::tp;
-  EXPECT_EQ(total(saved_by_block(workload, 0)), tokens * 2 * h);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h);
 }
 
 /// LayerNorm keeps a mean besides, the GeLU MLP one product of width f instead of two.
 TEST(PlanMemory, Gpt2BlockSavesItsOwnFormula) {
   const int64_t tokens = 128 * 3, h = 768, a = 12, f = 4 * h;
-  EXPECT_EQ(total(saved_by_block(llama("gpt2"), 0)), tokens * (2 * (4 * h + 4 * h + 2 * f) + 4 * a + 16));
+  EXPECT_EQ(total(saved_by_block(llama("gpt2"), 0, /*layer=*/0)),
+            tokens * (2 * (4 * h + 4 * h + 2 * f) + 4 * a + 16));
+}
+
+TEST(PlanMemory, FrozenWeightsKeepNoInput) {
+  const int64_t tokens = 128 * 3, h = 4096, f = 14336;
+  Workload workload = llama("llama-3-8b");
+  workload.frozen = {"model.layers.7.self_attn.qkv_proj.weight", "model.layers.7.mlp.gate_up_proj.weight",
+                     "model.layers.7.self_attn.o_proj.weight", "model.layers.7.mlp.down_proj.weight"};
+  const int64_t all = 139'392 + 8;
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/6)), tokens * all);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/7)), tokens * (all - 2 * 2 * h - 2 * f));
+}
+
+/// Neither norm1, whose weight is frozen in the first block that is trained, nor anything below it.
+TEST(PlanMemory, NothingIsKeptBelowWhatIsTrained) {
+  const int64_t tokens = 128 * 3, h = 4096;
+  Workload workload = llama("llama-3-8b");
+  workload.frozen = all_but(workload.config, {".31.self_attn", ".31.mlp", "lm_head"});
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/30)), 0);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/31)), tokens * (139'392 + 8 - (2 * h + 4)));
+  workload.recompute = Recompute::full;
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/30)), 0);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/31)), tokens * 2 * h);
+  workload.frozen = all_but(workload.config, {"lm_head"});
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/31)), 0);
+  EXPECT_EQ(total(saved_by_head(workload, 0)), tokens * (2 * h + 2 * 128256 + 4));
+}
+
+/// An output projection keeps its input, with which attention has nothing to do.
+TEST(PlanMemory, ProductsKeepTheirInputsWithoutTheLayersBeforeThem) {
+  const int64_t tokens = 128 * 3, h = 4096, all = 139'392 + 8;
+  Workload workload = llama("llama-3-8b");
+  workload.frozen = all_but(workload.config, {".0.self_attn.o_proj"});
+  const auto kept = by_name(saved_by_block(workload, 0, /*layer=*/0));
+  EXPECT_EQ(kept.at("attention output"), tokens * 2 * h);
+  EXPECT_FALSE(kept.contains("q") || kept.contains("norm1 input") || kept.contains("attention lse"));
+  EXPECT_EQ(kept.at("norm2 input"), tokens * 2 * h);  // whose gradient goes to o_proj
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/1)), tokens * (all - 2 * 2 * h - 2 * 14336));
+}
+
+/// It is made again from what the activation keeps, if the activation has a backward. GPT-2's has one for its
+/// bias, too, and then the product before it may have none.
+TEST(PlanMemory, SelectiveKeepsTheDownInputWhereTheActivationKeepsNothing) {
+  const int64_t tokens = 128 * 3, h = 768, f = 4 * h;
+  Workload workload = llama("gpt2");
+  workload.recompute = Recompute::selective;
+  const auto kept = [&] { return by_name(saved_by_block(workload, 0, /*layer=*/11)); };
+  using Kept = std::map<std::string, int64_t>;
+  workload.frozen = all_but(workload.config, {".11.mlp.down_proj.weight"});
+  EXPECT_EQ(kept(), (Kept{{"down input", tokens * 2 * f}}));
+  workload.frozen.erase("model.layers.11.mlp.up_proj.bias");
+  EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}}));
+  workload.frozen.erase("model.layers.11.mlp.up_proj.weight");
+  EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
 }
 
 TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {
-  const auto at_8 = by_name(saved_by_block(llama("llama-3-8b", 8), 0));
-  const auto at_32 = by_name(saved_by_block(llama("llama-3-8b", 32), 0));
+  const auto at_8 = by_name(saved_by_block(llama("llama-3-8b", 8), 0, /*layer=*/0));
+  const auto at_32 = by_name(saved_by_block(llama("llama-3-8b", 32), 0, /*layer=*/0));
   EXPECT_EQ(at_32.at("k"), at_8.at("k"));
   EXPECT_EQ(at_32.at("q") * 4, at_8.at("q"));
 }
 
 TEST(PlanMemory, OddSizesAreCountedPerRank) {
   const Workload workload = odd(/*tp=*/2, Stream::tp_sp);
-  const auto first = by_name(saved_by_block(workload, 0)), second = by_name(saved_by_block(workload, 1));
+  const auto first = by_name(saved_by_block(workload, 0, /*layer=*/0)),
+             second = by_name(saved_by_block(workload, 1, /*layer=*/0));
   EXPECT_EQ(first.at("norm1 input"), 4 * 3 * 30 * 4);  // 4 of 7 positions
   EXPECT_EQ(second.at("norm1 input"), 3 * 3 * 30 * 4);
   EXPECT_EQ(first.at("k"), 2 * 5 * 21 * 4);   // KV heads 0, 1
@@ -108,16 +167,16 @@ TEST(PlanMemory, OddSizesAreCountedPerRank) {
 TEST(PlanMemory, RankWithoutPositionsSavesNoStream) {
   Workload workload = odd(/*tp=*/4, Stream::tp_sp);
   workload.sequence_length = 3;
-  const auto last = by_name(saved_by_block(workload, 3));
+  const auto last = by_name(saved_by_block(workload, 3, /*layer=*/0));
   EXPECT_EQ(last.at("norm1 input") + last.at("qkv input") + last.at("norm2 rstd"), 0);
   EXPECT_GT(last.at("q"), 0);
 }
 
 TEST(PlanMemory, StatisticsAreFp64InFp64Models) {
   Workload workload = odd(1, Stream::tp);
-  const int64_t fp32 = total(saved_by_block(workload, 0));
+  const int64_t fp32 = total(saved_by_block(workload, 0, /*layer=*/0));
   workload.element_bytes = 8;
-  EXPECT_EQ(total(saved_by_block(workload, 0)), 2 * fp32);
+  EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), 2 * fp32);
 }
 
 TEST(PlanMemory, OneRankHoldsThePublishedNumberOfParameters) {
@@ -158,15 +217,28 @@ TEST(PlanMemory, StatesTake16BytesPerParameterInFp32And18InBf16) {
   EXPECT_EQ(total(model_states(workload, 0)), int64_t{16} * 1'235'814'400);
 }
 
+TEST(PlanMemory, FrozenParametersTakeTheirWeightsAlone) {
+  Workload workload = llama("llama-3.2-1b", /*tp=*/2);
+  const int64_t all = total(model_states(workload, 0)), held = parameters_held(workload, 0);
+  workload.frozen = {"model.embed_tokens.weight"};
+  EXPECT_EQ(all - total(model_states(workload, 0)), int64_t{16} * 128256 / 2 * 2048);
+  EXPECT_EQ(parameters_held(workload, 0), held);
+}
+
 TEST(PlanMemory, ImpossibleWorkloadsAreErrors) {
-  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/9), 0), c10::ValueError);
-  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/2), 2), c10::ValueError);
+  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/9), 0, /*layer=*/0), c10::ValueError);
+  EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/2), 2, /*layer=*/0), c10::ValueError);
   Workload workload = llama("tiny");
   workload.element_bytes = 3;
   EXPECT_THROW(model_states(workload, 0), c10::ValueError);
   workload = llama("tiny");
   workload.batch_size = 0;
   EXPECT_THROW(saved_by_head(workload, 0), c10::ValueError);
+  workload = llama("tiny");
+  workload.frozen = {"model.layers.6.mlp.down_proj.weight"};  // of six layers
+  EXPECT_THROW(saved_by_head(workload, 0), c10::ValueError);
+  workload.frozen = all_but(workload.config, {});
+  EXPECT_THROW(model_states(workload, 0), c10::ValueError);
 }
 
 }  // namespace

@@ -9,13 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/kernels/bf16_product.h"
+#include "shardwise/train/freeze.h"
+#include "tests/plan/frozen.h"
 
 namespace shardwise::plan {
 namespace {
 
-/// Standard output of the program.
+/// Standard output of the program. One thread a rank: each takes scratch of its own, above all in products.
 std::string output_of(const std::string& arguments) {
-  const std::string command = std::string(SHARDWISE_PROGRAM) + " " + arguments + " 2>/dev/null";
+  const std::string command =
+      "SHARDWISE_THREADS=1 " + std::string(SHARDWISE_PROGRAM) + " " + arguments + " 2>/dev/null";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   char buffer[4096];
@@ -32,10 +35,27 @@ struct Case {
   int64_t sequence_length, batch_size;
   Recompute recompute = Recompute::none;
   const char* dropout = "0";
+  std::vector<std::string> freeze = {};
 };
+
+const std::vector<std::string> kAllButHead = {"model.*"};
+const std::vector<std::string> kLowerHalf = {"model.embed_tokens.*", "model.layers.[0-2].*"};
+const std::vector<std::string> kUpperHalf = {"model.layers.[3-5].*", "model.norm.*", "lm_head.*"};
+const std::vector<std::string> kAllButNorms = {"*_proj.*", "*embed*", "lm_head.*"};
+const std::vector<std::string> kAllButLastDown = {"model.embed_tokens.*", "model.layers.[0-4].*",
+                                                  "model.layers.5.*norm.*", "model.layers.5.self_attn.*",
+                                                  "model.layers.5.mlp.[gu]*"};
 
 const char* flag_of(Recompute recompute) {
   return recompute == Recompute::none ? "none" : recompute == Recompute::full ? "full" : "selective";
+}
+
+/// `options` after it, each quoted for the shell.
+std::string flag_with(const char* flag, const std::vector<std::string>& options) {
+  if (options.empty()) return "";
+  std::string text = std::string(" ") + flag;
+  for (const std::string& option : options) text += " '" + option + "'";
+  return text;
 }
 
 class PlanPeak : public ::testing::TestWithParam<Case> {};
@@ -53,12 +73,14 @@ TEST_P(PlanPeak, IsWhatEveryRankHeldAtMost) {
   workload.batch_size = c.batch_size;
   workload.recompute = c.recompute;
   workload.factor_bytes = kernels::has_bf16_products() ? 2 : 4;
+  workload.has_dropout = std::string(c.dropout) != "0";
+  workload.frozen = train::frozen_by(c.freeze, workload.config).parameters;
   const std::string output = output_of(
       std::string("train --preset tiny --steps 2 --json --text " SHARDWISE_SOURCE_DIR "/shardwise") +
       " --tp " + std::to_string(c.tp) + (c.stream == Stream::tp ? " --no-sequence-parallel" : "") +
       " --dtype " + (c.element_bytes == 2 ? "bf16" : "fp32") + " --seq-len " +
       std::to_string(c.sequence_length) + " --batch-size " + std::to_string(c.batch_size) + " --recompute " +
-      flag_of(c.recompute) + " --dropout " + c.dropout);
+      flag_of(c.recompute) + " --dropout " + c.dropout + flag_with("--freeze", c.freeze));
   const auto ranks = nlohmann::json::parse(output)["ranks"];
   ASSERT_EQ(ranks.size(), static_cast<size_t>(c.tp));
   for (int rank = 0; rank < c.tp; ++rank) {
@@ -73,8 +95,27 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"TpSp", 2, Stream::tp_sp, 4, 128, 4},
                       Case{"TpSpUnevenBf16", 3, Stream::tp_sp, 2, 101, 5},
                       Case{"TpSpSelective", 2, Stream::tp_sp, 4, 128, 4, Recompute::selective},
-                      Case{"TpFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1"},
+                      Case{"TpFull", 2, Stream::tp, 4, 128, 4, Recompute::full},
+                      Case{"TpFullDropout", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1"},
+                      Case{"TpDropout", 2, Stream::tp, 4, 128, 4, Recompute::none, "0.1"},
+                      Case{"OneBf16", 1, Stream::tp, 2, 128, 4},
                       Case{"TpSpFullUnevenBf16", 3, Stream::tp_sp, 2, 101, 5, Recompute::full}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Frozen, PlanPeak,
+    ::testing::Values(
+        Case{"OneAllButHead", 1, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpAllButHead", 2, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpSpAllButHead", 2, Stream::tp_sp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpSpAllButHeadBf16", 3, Stream::tp_sp, 2, 101, 5, Recompute::none, "0.1", kAllButHead},
+        Case{"TpSpLowerHalf", 2, Stream::tp_sp, 4, 128, 4, Recompute::none, "0", kLowerHalf},
+        Case{"TpLowerHalfFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0", kLowerHalf},
+        Case{"TpSpUpperHalfBf16", 2, Stream::tp_sp, 2, 128, 4, Recompute::none, "0", kUpperHalf},
+        Case{"TpUpperHalfSelective", 2, Stream::tp, 4, 128, 4, Recompute::selective, "0", kUpperHalf},
+        Case{"TpAllButNorms", 2, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButNorms},
+        Case{"TpSpAllButNormsFull", 2, Stream::tp_sp, 4, 128, 4, Recompute::full, "0", kAllButNorms},
+        Case{"TpAllButLastDownFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1", kAllButLastDown}),
     [](const auto& info) { return info.param.name; });
 
 /// Shards of every column-parallel input, and one term of [s, b, h] at a time.
@@ -89,6 +130,43 @@ TEST(PlanPeakFormulas, SharedMemoryHoldsColumnInputsAndOneTerm) {
   EXPECT_EQ(training_peak(workload, 0).shared_bytes(), (2 * 32 + 1) * whole / 8 + whole);
   workload.gathered = Gathered::again;
   EXPECT_EQ(training_peak(workload, 0).shared_bytes(), 0);
+}
+
+/// Under TP the sum over the ranks that is the first block's input stays where it was made; dropout makes it
+/// anew in ordinary memory. At the loss both models hold it, and no mask.
+TEST(PlanPeakFormulas, FirstInputStaysInSharedMemoryUnderTp) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.tp = 8;
+  workload.stream = Stream::tp;
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  const int64_t whole = 8192 * 4096 * 4;
+  const auto at_loss = [&](Pool pool) {
+    for (const Moment& moment : fullest_moments(workload, 0)) {
+      if (moment.name == "loss") return total(moment.entries, pool);
+    }
+    return int64_t{0};
+  };
+  const int64_t own = at_loss(Pool::own);
+  EXPECT_EQ(at_loss(Pool::shared), whole);
+  workload.has_dropout = true;
+  EXPECT_EQ(at_loss(Pool::own) - own, whole);
+  EXPECT_EQ(at_loss(Pool::shared), 0);
+}
+
+/// Everything but the head of a model without a backward but the head's: what the last block's MLP holds
+/// before its sum, norm2's output among it, and nothing of the other blocks.
+TEST(PlanPeakFormulas, FrozenModelIsFullestInForward) {
+  Workload workload;
+  workload.config = model::preset("llama-3-8b");
+  workload.config.vocab_size = 256;
+  workload.sequence_length = 8192;
+  workload.batch_size = 1;
+  workload.frozen = all_but(workload.config, {"lm_head"});
+  const Peak peak = training_peak(workload, 0);
+  EXPECT_EQ(peak.own.name, "down, forward");
+  EXPECT_EQ(total(peak.own.entries), 8192 * (4 * 4096 + 3 * 14336) * 4);
 }
 
 /// Without shared memory two buffers of [s, b, h] live in a column-parallel backward when it gathers again;

@@ -1,8 +1,16 @@
 #include "tests/support/planned_run.h"
 
+#include <algorithm>
+
+#include "shardwise/model/config_tensors.h"
+#include "tests/support/covering.h"
+#include "tests/support/extent.h"
+
 namespace shardwise::plan {
 
+using testing::Combination;
 using testing::Path;
+using testing::Space;
 
 namespace {
 
@@ -34,8 +42,70 @@ const Kind kKinds[] = {
 };
 
 struct Micro {
-  int64_t sequence, element_bytes;
+  const char* name;
+  int64_t sequence, element_bytes;  // a sequence of 0: one position less than ranks
   double dropout;
+};
+const Micro kMicros[] = {{"fp32", 7, 4, 0.1}, {"bf16", 7, 2, 0}, {"fp64, short", 0, 8, 0}};
+
+struct NamedStream {
+  const char* name;
+  Stream value;
+};
+const NamedStream kStreams[] = {{"TP", Stream::tp}, {"TP+SP", Stream::tp_sp}};
+
+struct NamedGathered {
+  const char* name;
+  Gathered value;
+};
+const NamedGathered kGathered[] = {
+    {"in place", Gathered::in_place}, {"kept", Gathered::keep}, {"gathered again", Gathered::again}};
+
+struct NamedRecompute {
+  const char* name;
+  Recompute value;
+};
+const NamedRecompute kRecompute[] = {
+    {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
+
+bool has(const std::string& name, const std::string& part) {
+  return name.find(part) != std::string::npos;
+}
+bool is_in_layer(const std::string& name, int64_t layer) {
+  return has(name, ".layers." + std::to_string(layer) + ".");
+}
+
+using Name = const std::string&;
+using Config = const model::Config&;
+
+const FrozenSubset kSubsets[] = {
+    {"embedding and block 0", [](Name name, Config) { return has(name, "embed") || is_in_layer(name, 0); }},
+    {"all but the norms", [](Name name, Config) { return !has(name, "norm"); }},
+    {"all but the biases", [](Name name, Config) { return !name.ends_with(".bias"); }},
+    {"all but the row biases",
+     [](Name name, Config) { return !has(name, "o_proj.bias") && !has(name, "down_proj.bias"); }},
+    {"all but the first MLP biases", [](Name name, Config) { return !has(name, "up_proj.bias"); }},
+    {"all but the first MLP biases and the down projections",
+     [](Name name, Config) { return !has(name, "up_proj.bias") && !has(name, "down_proj.weight"); }},
+    {"all but the row weights",
+     [](Name name, Config) { return !has(name, "o_proj.weight") && !has(name, "down_proj.weight"); }},
+    {"all but the head", [](Name name, Config) { return !has(name, "lm_head"); }},
+    {"all but the last norm", [](Name name, Config) { return !name.starts_with("model.norm."); }},
+    {"all but the last block",
+     [](Name name, Config config) { return !is_in_layer(name, config.num_hidden_layers - 1); }},
+    {"all but the last down projection",
+     [](Name name, Config config) {
+       return !has(name, "down_proj") || !is_in_layer(name, config.num_hidden_layers - 1);
+     }},
+    {"all but the embedding", [](Name name, Config) { return !has(name, "embed_tokens"); }},
+    {"all but the positions", [](Name name, Config) { return !has(name, "embed_positions"); }},
+    {"all but q/k norm", [](Name name, Config) { return !has(name, ".q_norm.") && !has(name, ".k_norm."); }},
+    {"qkv and down below, the rest above",
+     [](Name name, Config) {
+       const bool is_outer = has(name, "qkv_proj") || has(name, "down_proj");
+       const bool is_inner = has(name, "o_proj") || has(name, "up_proj");
+       return is_in_layer(name, 0) ? is_outer : is_inner;
+     }},
 };
 
 model::Config config_of(const Kind& kind) {
@@ -52,28 +122,74 @@ model::Config config_of(const Kind& kind) {
   return config;
 }
 
-PlannedRun run_of(int ranks, const Kind& kind, Stream stream, Gathered gathered) {
-  PlannedRun run;
-  run.kind = kind.name;
-  run.workload.config = config_of(kind);
-  run.workload.tp = ranks;
-  run.workload.stream = stream;
-  run.workload.gathered = gathered;
-  run.workload.batch_size = 2;
-  return run;
+/// Whether anything is left to train of a model of one layer, too.
+bool leaves_something(const FrozenSubset& subset, model::Config config) {
+  config.num_hidden_layers = 1;
+  const auto tensors = model::whole_tensors(config);
+  return std::ranges::any_of(tensors, [&](const auto& tensor) { return !subset.has(tensor.name, config); });
 }
 
-void append_micro_batches(std::vector<PlannedRun>& runs, PlannedRun run, int ranks) {
-  for (const Micro& micro : {Micro{7, 4, 0.1}, {7, 2, 0}, {std::max(1, ranks - 1), 8, 0}}) {
-    run.workload.sequence_length = micro.sequence;
-    run.workload.element_bytes = micro.element_bytes;
-    run.dropout = micro.dropout;
-    run.workload.smooths_labels = micro.dropout > 0;
-    runs.push_back(run);
+constexpr const char* kNothing = "nothing";
+
+template <class Named>
+std::vector<std::string> names_of(const Named& named) {
+  std::vector<std::string> names;
+  for (const auto& one : named) names.emplace_back(one.name);
+  return names;
+}
+
+/// The dimensions in the order in which `run_of` reads them.
+Space run_space() {
+  std::vector<std::string> subsets = names_of(kSubsets);
+  subsets.insert(subsets.begin(), kNothing);
+  Space space;
+  space.add("model", names_of(kKinds));
+  space.add("stream", names_of(kStreams));
+  space.add("gathered", names_of(kGathered));
+  space.add("recompute", names_of(kRecompute));
+  space.add("micro-batch", names_of(kMicros));
+  space.add("frozen", subsets);
+  for (const Kind& kind : kKinds) {
+    for (const FrozenSubset& subset : kSubsets) {
+      if (!leaves_something(subset, config_of(kind)))
+        space.exclude({"model", kind.name}, {"frozen", subset.name});
+    }
   }
+  return space;
+}
+
+PlannedRun run_of(int ranks, const Combination& combination) {
+  const Kind& kind = kKinds[combination[0]];
+  const Micro& micro = kMicros[combination[4]];
+  PlannedRun run;
+  run.kind = kind.name;
+  run.dropout = micro.dropout;
+  if (combination[5] > 0) run.frozen = &kSubsets[combination[5] - 1];
+  run.workload = {.config = config_of(kind),
+                  .tp = ranks,
+                  .stream = kStreams[combination[1]].value,
+                  .sequence_length = micro.sequence > 0 ? micro.sequence : std::max(1, ranks - 1),
+                  .batch_size = 2,
+                  .element_bytes = micro.element_bytes,
+                  .gathered = kGathered[combination[2]].value,
+                  .recompute = kRecompute[combination[3]].value,
+                  .smooths_labels = micro.dropout > 0,
+                  .has_dropout = micro.dropout > 0};
+  return run.of_layers(run.workload.config.num_hidden_layers);
 }
 
 }  // namespace
+
+PlannedRun PlannedRun::of_layers(int64_t layers) const {
+  PlannedRun run = *this;
+  model::Config& config = run.workload.config;
+  config.num_hidden_layers = layers;
+  run.workload.frozen.clear();
+  for (const model::WholeTensor& tensor : model::whole_tensors(config)) {
+    if (frozen && frozen->has(tensor.name, config)) run.workload.frozen.insert(tensor.name);
+  }
+  return run;
+}
 
 at::ScalarType PlannedRun::dtype() const {
   return workload.element_bytes == 8 ? at::kDouble : workload.element_bytes == 4 ? at::kFloat : at::kBFloat16;
@@ -95,22 +211,19 @@ std::string PlannedRun::name() const {
   return (workload.stream == Stream::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
          paths[static_cast<int>(workload.gathered)] + modes[static_cast<int>(workload.recompute)] + ", " +
          kind + ", sequence " + std::to_string(workload.sequence_length) + ", " + c10::toString(dtype()) +
-         (dropout > 0 ? ", dropout" : "");
+         (dropout > 0 ? ", dropout" : "") + (frozen ? std::string(", frozen: ") + frozen->name : "");
 }
 
 std::vector<PlannedRun> runs(int ranks) {
+  const Space space = run_space();
+  Space frozen = space;
+  frozen.exclude({"frozen", kNothing}, {"frozen", kNothing});
+  std::vector<Combination> combinations = space.all(space.partial({{"frozen", kNothing}}));
+  const std::vector<Combination> more =
+      testing::is_full() ? frozen.all() : testing::covering(frozen, /*strength=*/3, /*seed=*/1);
+  combinations.insert(combinations.end(), more.begin(), more.end());
   std::vector<PlannedRun> runs;
-  for (const Kind& kind : kKinds) {
-    for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
-      for (const Gathered gathered : {Gathered::in_place, Gathered::keep, Gathered::again}) {
-        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-          PlannedRun run = run_of(ranks, kind, stream, gathered);
-          run.workload.recompute = recompute;
-          append_micro_batches(runs, run, ranks);
-        }
-      }
-    }
-  }
+  for (const Combination& combination : combinations) runs.push_back(run_of(ranks, combination));
   return runs;
 }
 
@@ -123,6 +236,9 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
                                run.dropout)) {
   step_.recompute = run.workload.recompute;
   weights_.initialise_(1);
+  for (const nn::Role& role : weights_.roles()) {
+    if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  }
   testing::zero_gradients_(weights_);
 }
 

@@ -8,12 +8,21 @@
 
 namespace shardwise::plan {
 
-/// How a workload runs: its element type, and whether dropout is on.
+/// Parameters that a run leaves as they are, in words and by our names; null: none.
+struct FrozenSubset {
+  const char* name;
+  bool (*has)(const std::string& parameter, const model::Config& config);
+};
+
+/// How a workload runs: its element type, what is frozen, and whether dropout is on.
 struct PlannedRun {
   std::string kind;  // of model, in words
   Workload workload;
   double dropout = 0;
+  const FrozenSubset* frozen = nullptr;
 
+  /// The same with as many layers, and what is frozen of them.
+  PlannedRun of_layers(int64_t layers) const;
   at::ScalarType dtype() const;
   testing::Stream stream() const;
   testing::Path path() const;
@@ -22,10 +31,11 @@ struct PlannedRun {
 
 /// TP, TP+SP × in place, kept, gathered again × no, selective and full recomputation × MHA, GQA, q/k norm,
 /// MQA, 6 query and 3 KV heads, a GPT-2 × fp32 with dropout and smoothed labels, bf16, fp64 with a sequence
-/// shorter than the ranks. Sequence, ffn and vocabulary are primes.
+/// shorter than the ranks. Sequence, ffn and vocabulary are primes. All of them with nothing frozen; those
+/// with each of the frozen subsets as a covering of strength 3, or all of them too (tests/support/extent.h).
 std::vector<PlannedRun> runs(int ranks);
 
-/// The model of a run, with weights drawn and gradients zeroed.
+/// The model of a run, with weights drawn, some frozen, and gradients zeroed.
 class RunningModel {
  public:
   RunningModel(const PlannedRun& run, const comm::Group& group);

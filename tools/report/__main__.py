@@ -42,9 +42,9 @@ def loss_chart(steps):
 
 
 def sent_table(ranks):
-    def cells(rank):  # a run that froze parameters has no formula
-        figures = [rank["comm_bytes"], rank.get("expected_comm_bytes"), rank["copied_bytes"]]
-        return "".join(f"<td>{'' if x is None else format(x, ',')}</td>" for x in figures)
+    def cells(rank):
+        figures = [rank["comm_bytes"], rank["expected_comm_bytes"], rank["copied_bytes"]]
+        return "".join(f"<td>{x:,}</td>" for x in figures)
 
     rows = "".join(f"<tr><td class=rank>rank {i}</td>{cells(rank)}</tr>" for i, rank in enumerate(ranks))
     return ("<table><thead><tr><th class=rank>bytes in a step</th><th>sent</th><th>by formula</th><th>copied</th></tr>"
@@ -65,8 +65,7 @@ def memory_chart(ranks):
     rows = []
     for i, rank in enumerate(ranks):
         for name, field in (("measured", "memory"), ("by formula", "expected_memory")):
-            if field in rank:
-                rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in CLASSES]))
+            rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in CLASSES]))
     return bars(rows, "MB") + legend([(css, name) for name, css in CLASSES])
 
 

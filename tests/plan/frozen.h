@@ -1,0 +1,22 @@
+// Which of a model's parameters the tests of plan/ freeze.
+#pragma once
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shardwise/model/config_tensors.h"
+
+namespace shardwise::plan {
+
+/// All of them but those whose names hold one of `parts`.
+inline std::set<std::string> all_but(const model::Config& config, const std::vector<std::string>& parts) {
+  std::set<std::string> frozen;
+  for (const model::WholeTensor& tensor : model::whole_tensors(config)) {
+    const auto holds = [&](const std::string& part) { return tensor.name.find(part) != std::string::npos; };
+    if (std::ranges::none_of(parts, holds)) frozen.insert(tensor.name);
+  }
+  return frozen;
+}
+
+}  // namespace shardwise::plan
