@@ -21,7 +21,8 @@ io::SafetensorsFile open_state(const std::filesystem::path& folder);
 /// The optimizer's tensor, checked. Errors: c10::ValueError unless it is there, of this shape, fp32 or fp64.
 const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::string& name,
                                  const std::vector<int64_t>& shape);
-/// One of the progress's numbers. Errors: c10::ValueError unless it is there and not negative.
+/// One of the progress's numbers. Errors: c10::ValueError unless it is there and, but for the seed, not
+/// negative.
 int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 
 /// Reads what `rank` holds of `entry` into its place in entry.local, converting the dtype.

@@ -48,12 +48,13 @@ std::string megabytes(int64_t bytes, int digits) {
   return fmt::format("{:.{}f} MB", megabytes(bytes), digits);
 }
 
-std::string table_row(size_t rank, const RankReport& of_rank, double step_ms) {
+std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
   return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
                      megabytes(usage.peak_memory_bytes, 2), megabytes(expected.peak.bytes(), 2),
                      megabytes(usage.comm_bytes, 3), megabytes(expected.comm_bytes, 3),
-                     megabytes(usage.copied_bytes, 3), static_cast<double>(usage.comm_ns) / 1e6, step_ms);
+                     megabytes(usage.copied_bytes, 3), milliseconds(usage.comm_ns),
+                     milliseconds(usage.step_ns));
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
@@ -62,12 +63,16 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
           {"peak_memory_bytes", usage.peak_memory_bytes},
           {"comm_bytes", usage.comm_bytes},
           {"copied_bytes", usage.copied_bytes},
-          {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6},
+          {"comm_ms", milliseconds(usage.comm_ns)},
           {"expected_peak_memory_bytes", expected.peak.bytes()},
           {"expected_comm_bytes", expected.comm_bytes}};
 }
 
 }  // namespace
+
+double milliseconds(int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
 
 std::string describe(const train::Job& job) {
   const train::Options& o = job.options();
@@ -99,7 +104,7 @@ std::string to_text(const TrainReport& report) {
   if (saved) text += "; saved " + saved->string();
   text += kTableHead;
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
-    text += table_row(rank, report.ranks[rank], last.step_ms);
+    text += table_row(rank, report.ranks[rank]);
   }
   return text;
 }

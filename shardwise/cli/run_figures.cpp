@@ -10,10 +10,6 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-double milliseconds(int64_t ns) {
-  return static_cast<double>(ns) / 1e6;
-}
-
 Json run_json(const train::Job& job) {
   const train::Options& o = job.options();
   return {{"description", describe(job)},
