@@ -1,0 +1,50 @@
+#include "shardwise/text/chat_renderer.h"
+
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+namespace shardwise::text {
+
+using nlohmann::json;
+
+namespace {
+
+using Render = void(const std::string& request, std::string& answer);  // jinja/module.cpp
+
+Render* open_module() {
+  // Python's own modules in C look for its symbols among those of the whole process.
+  void* module = dlopen(SHARDWISE_CHAT_RENDERER, RTLD_NOW | RTLD_GLOBAL);
+  TORCH_CHECK(module, "chat template: the module that renders must load; got ", dlerror(),
+              "; see tools/setup");
+  return reinterpret_cast<Render*>(dlsym(module, "shardwise_render_chat"));
+}
+
+std::string render(const std::string& request) {
+  static Render* const module = open_module();
+  std::string answer;
+  try {
+    module(request, answer);
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(false, "chat template: Python must start with jinja2; got ", error.what(),
+                "; see tools/setup");
+  }
+  return answer;
+}
+
+std::string dump(const nlohmann::ordered_json& request) {
+  try {
+    return request.dump();
+  } catch (const json::type_error&) {
+    TORCH_CHECK_VALUE(false, "chat template: template, messages and options must be UTF-8; got other bytes");
+  }
+}
+
+}  // namespace
+
+json answer_of_renderer(const nlohmann::ordered_json& request) {
+  return json::parse(render(dump(request)));
+}
+
+}  // namespace shardwise::text

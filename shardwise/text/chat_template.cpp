@@ -1,0 +1,131 @@
+#include "shardwise/text/chat_template.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+#include "shardwise/text/chat_renderer.h"
+#include "shardwise/text/special_tokens.h"
+
+namespace shardwise::text {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kDefault = "default";
+constexpr const char* kToolUse = "tool_use";
+
+json read_config(const std::string& path) {
+  if (!base::exists(path)) return json::object();
+  json config = base::parse_json(base::read_text(path), path);
+  TORCH_CHECK_VALUE(config.is_object(), path, ": must be a JSON object; got ", base::shown(config));
+  return config;
+}
+
+/// A value that a person gave, as errors show it.
+std::string shown(const OrderedJson& value) {
+  return base::shown(json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
+void check_objects(const char* what, const OrderedJson& list) {
+  TORCH_CHECK_VALUE(list.is_array(), "chat template: ", what, " must be a list; got ", shown(list));
+  for (size_t i = 0; i < list.size(); ++i) {
+    TORCH_CHECK_VALUE(list[i].is_object(), "chat template: ", what, "[", i, "] must be an object; got ",
+                      shown(list[i]));
+  }
+}
+
+void check_arguments(const OrderedJson& messages, const ChatOptions& options) {
+  check_objects("messages", messages);
+  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must hold at least one; got none");
+  if (options.tools) check_objects("tools", *options.tools);
+  TORCH_CHECK_VALUE(options.variables.is_object(), "chat template: variables must be an object; got ",
+                    shown(options.variables));
+}
+
+/// An error that a template gives may be of several lines.
+std::string on_one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  return text;
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::load(const std::string& folder) {
+  TORCH_CHECK_VALUE(base::is_folder(folder), "chat template: must be in a folder; got ", folder);
+  const std::string config_path = folder + "/tokenizer_config.json";
+  const json config = read_config(config_path);
+  ChatTemplate made;
+  made.folder_ = folder;
+  made.read_template_files();
+  if (made.templates_.empty()) made.read_template_fields(config, config_path);
+  TORCH_CHECK_VALUE(!made.templates_.empty(), folder,
+                    ": must hold a chat template, in chat_template.jinja or tokenizer_config.json; got none");
+  made.special_tokens_ = read_special_tokens(folder, config);
+  return made;
+}
+
+void ChatTemplate::read_template_files() {
+  const std::string path = folder_ + "/chat_template.jinja";
+  if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
+  std::error_code none;  // no such folder
+  for (const auto& entry : fs::directory_iterator(folder_ + "/additional_chat_templates", none)) {
+    const fs::path& further = entry.path();
+    if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
+  }
+}
+
+void ChatTemplate::read_template_fields(const json& config, const std::string& path) {
+  const auto field = config.find("chat_template");
+  if (field == config.end() || field->is_null()) return;
+  const auto add = [&](const std::string& name, const json& text) {
+    TORCH_CHECK_VALUE(text.is_string(), path, ": chat_template ", name, " must be a string; got ",
+                      base::shown(text));
+    templates_[name] = {path, text.get<std::string>()};
+  };
+  if (field->is_object()) {
+    for (const auto& [name, text] : field->items()) add(name, text);
+  } else if (field->is_array()) {
+    for (const json& entry : *field) {
+      const bool is_named = entry.is_object() && entry.contains("name") && entry["name"].is_string();
+      TORCH_CHECK_VALUE(is_named && entry.contains("template"), path,
+                        ": chat_template must list objects of name and template; got ", base::shown(entry));
+      add(entry["name"], entry["template"]);
+    }
+  } else {
+    add(kDefault, *field);
+  }
+}
+
+const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
+  const auto for_tools = templates_.find(kToolUse);
+  if (has_tools && for_tools != templates_.end()) return for_tools->second;
+  const auto found = templates_.find(kDefault);
+  TORCH_CHECK_VALUE(found != templates_.end(), folder_, ": a chat template must be named default; got ",
+                    templates_.begin()->first);
+  return found->second;
+}
+
+std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions& options) const {
+  check_arguments(messages, options);
+  const Source& source = choose(options.tools.has_value());
+  OrderedJson variables = special_tokens_;
+  variables.update(options.variables);
+  const json answer = answer_of_renderer({{"template", source.text},
+                                          {"messages", messages},
+                                          {"tools", options.tools.value_or(nullptr)},
+                                          {"add_generation_prompt", options.add_generation_prompt},
+                                          {"variables", std::move(variables)}});
+  TORCH_CHECK_VALUE(answer.contains("text"), source.path,
+                    ": the chat template must take these messages; got ",
+                    on_one_line(answer.value("error", "")));
+  return answer["text"];
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,91 @@
+#include "shardwise/text/special_tokens.h"
+
+#include <c10/util/Exception.h>
+
+#include <set>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+
+namespace shardwise::text {
+
+using nlohmann::json;
+
+namespace {
+
+using Tokens = std::map<std::string, std::string>;
+
+bool is_standard(const std::string& name) {
+  static const std::set<std::string> names{"bos_token", "eos_token", "unk_token", "sep_token",
+                                           "pad_token", "cls_token", "mask_token"};
+  return names.contains(name);
+}
+
+/// The token's text, or nullptr: it stands as a string, or as the fields of an AddedToken.
+const std::string* find_text(const json& token) {
+  if (token.is_string()) return token.get_ptr<const std::string*>();
+  if (!token.is_object()) return nullptr;
+  const auto content = token.find("content");
+  return content == token.end() ? nullptr : content->get_ptr<const std::string*>();
+}
+
+void add(const std::string& name, const json& token, const std::string& path, Tokens& tokens) {
+  const std::string* text = find_text(token);
+  TORCH_CHECK_VALUE(text, path, ": ", name, " must be a string or an AddedToken; got ", base::shown(token));
+  tokens[name] = *text;
+}
+
+bool is_own(const std::string& name) {
+  return name.ends_with("_token") && !is_standard(name);
+}
+
+/// Every `*_token`. Others than the standard ones may be flags (add_bos_token) and lists.
+void add_named(const json& fields, const std::string& path, Tokens& tokens) {
+  for (const auto& [name, value] : fields.items()) {
+    const bool is_given = is_standard(name) ? !value.is_null() : is_own(name) && find_text(value);
+    if (is_given) add(name, value, path, tokens);
+  }
+}
+
+/// The tokens of the object `fields[field]`, if it is one.
+void add_object(const json& fields, const char* field, const std::string& path, Tokens& tokens) {
+  const auto found = fields.find(field);
+  if (found == fields.end() || !found->is_object()) return;
+  for (const auto& [name, value] : found->items()) add(name, value, path, tokens);
+}
+
+/// What tokenizer_config.json gives under names of the model's own.
+Tokens own_tokens(const json& config, const std::string& path) {
+  Tokens tokens;
+  for (const auto& [name, value] : config.items()) {
+    if (is_own(name) && value.is_string()) add(name, value, path, tokens);
+  }
+  add_object(config, "extra_special_tokens", path, tokens);
+  if (tokens.empty()) add_object(config, "model_specific_special_tokens", path, tokens);
+  return tokens;
+}
+
+json read_older(const std::string& path) {
+  if (!base::exists(path)) return json::object();
+  json map = base::parse_json(base::read_text(path), path);
+  TORCH_CHECK_VALUE(map.is_object(), path, ": must be a JSON object; got ", base::shown(map));
+  return map;
+}
+
+}  // namespace
+
+Tokens read_special_tokens(const std::string& folder, const json& config) {
+  const std::string path = folder + "/tokenizer_config.json",
+                    older_path = folder + "/special_tokens_map.json";
+  const bool is_new = config.contains("added_tokens_decoder");
+  const json older = is_new ? json::object() : read_older(older_path);
+  // Later ones replace earlier ones of the same name.
+  Tokens tokens;
+  add_named(config, path, tokens);
+  add_named(older, older_path, tokens);
+  for (const auto& [name, text] : own_tokens(config, path)) tokens[name] = text;
+  add_object(older, "extra_special_tokens", older_path, tokens);
+  return tokens;
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,182 @@
+"""Chats are rendered to the byte as transformers renders them from the same folder."""
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from datetime import datetime
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from chats import CHATS, QUESTION, SYSTEM, TOOLS
+
+TOOL = os.environ["CHAT_TOOL"]
+# In the manner of Llama 3.1, Qwen2.5, Qwen3, Mistral, Gemma and Zephyr, and one file for each part of the language.
+TEMPLATES = sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+# What a caller gives beside the messages, to the templates that know of it.
+VARIABLES = {"enable_thinking": False, "tools_first": False, "date": "26 Jul 2024", "inbuilt": ["weather", "shell"]}
+# The sandbox leaves nothing of an attribute that it refuses, and refuses every use of that nothing.
+BLANKS = ["{{ ''.__class__ }}", "{{ '{0.__class__}'.format(1) }}", "{{ '{m.__class__}'.format_map({'m': 1}) }}",
+          "{{ strftime_now.__globals__ }}"]
+# Each is refused by the sandbox, or by what stands in for `dict` and `namespace`.
+ESCAPES = [
+    "{{ ''.__class__.__name__ }}", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ ''['__class__'].__base__ }}",
+    "{{ (''|attr('__class__')).__base__ }}", "{{ messages.append(1) }}", "{{ messages[0].update({'role': 'x'}) }}",
+    "{{ messages[0].pop('role') }}", "{{ messages.clear() }}",
+    "{{ '{0.__class__.__name__}'.format(1) }}", "{{ raise_exception.__globals__['json'] }}", "{{ dict.__class__.__base__ }}", "{{ dict.__call__.__globals__ }}",
+    "{{ namespace.__init__.__globals__ }}", "{{ cycler.__init__.__globals__.os }}", "{{ lipsum.__globals__.os }}",
+    "{% set ns = namespace(__class__=1) %}", "{% set ns = namespace({'_a': 1}) %}",
+    "{% set ns = namespace() %}{% set ns._a = 1 %}", "{{ self.__init__.__globals__ }}", "{{ range(10000000) | length }}",
+    "{% macro m() %}{% endmacro %}{{ m.__call__.__globals__ }}", "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}", "{{ messages[0].__getattribute__('x') }}", "{{ joiner.__init__.__globals__ }}",
+]
+
+
+def theirs(tokenizer, messages, **options):
+    """Their text, or their error."""
+    try:
+        return {"text": tokenizer.apply_chat_template(messages, tokenize=False, **options)}
+    except Exception as error:  # templates raise errors of every type
+        return {"error": str(error)}
+
+
+def ours(requests):
+    """What our library makes of requests, each one (folder, messages, tools, prompt, variables)."""
+    lines = []
+    for folder, messages, tools, prompt, variables in requests:
+        request = {"folder": str(folder), "messages": messages, "add_generation_prompt": prompt, "variables": variables}
+        lines.append(json.dumps(request | ({} if tools is None else {"tools": tools})))
+    done = subprocess.run([TOOL], input="\n".join(lines), capture_output=True, text=True, timeout=300, check=True)
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
+class ChatTemplateTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="shardwise-chat-")
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+
+    def folder(self, name="model", files={}, **config):
+        """A model's folder with a tokenizer of one word, and `files` by name."""
+        folder = self.scratch / name
+        folder.mkdir()
+        Tokenizer(WordLevel({"word": 0}, unk_token="word")).save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        for path, text in files.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_bytes(text.encode())
+        return folder
+
+    def check_equal(self, requests, same_words=True):
+        """Returns how many of `requests` were rendered; the others are refused by both, by ours with their words in it."""
+        tokenizers, rendered = {}, 0
+        answers = ours(requests)
+        self.assertEqual(len(answers), len(requests))
+        for request, answer in zip(requests, answers):
+            folder, messages, tools, prompt, variables = request
+            if folder not in tokenizers:
+                tokenizers[folder] = PreTrainedTokenizerFast.from_pretrained(folder)
+            expected = theirs(tokenizers[folder], messages, tools=tools, add_generation_prompt=prompt, **variables)
+            with self.subTest(folder=folder.name, messages=messages, tools=bool(tools), prompt=prompt, variables=variables):
+                if "text" in expected:
+                    self.assertEqual(answer, expected)
+                    rendered += 1
+                else:
+                    self.assertTrue(answer.get("error", "none").startswith(str(folder)), answer)
+                    if same_words:
+                        self.assertIn(" ".join(expected["error"].splitlines()), answer["error"])
+        return rendered
+
+    def check(self, folder, messages=(QUESTION,), tools=None, prompt=True, variables={}):
+        """One request, which both must render; the text."""
+        self.assertEqual(self.check_equal([(folder, list(messages), tools, prompt, variables)]), 1)
+        return ours([(folder, list(messages), tools, prompt, variables)])[0]["text"]
+
+    def test_every_template_with_every_chat(self):
+        self.assertGreater(len(TEMPLATES), 10)
+        total = 0
+        for path in TEMPLATES:
+            text = path.read_text()
+            folder = self.folder(path.stem, chat_template=text, **TOKENS)
+            variables = [{}, VARIABLES] if any(name in text for name in VARIABLES) else [{}]
+            requests = list(itertools.product([folder], CHATS.values(), [None, [], TOOLS], [False, True], variables))
+            rendered = self.check_equal(requests)
+            self.assertGreater(rendered, len(requests) // 5, f"{path.stem}: most chats are refused")
+            total += rendered
+        print(f"covered: {total} chats rendered as transformers renders them, by {len(TEMPLATES)} templates")
+
+    def test_a_day_and_a_time(self):
+        folder = self.folder(chat_template="{{ strftime_now('%d %b %Y, %A é %%') }}")
+        before, text, after = datetime.now(), ours([(folder, [QUESTION], None, True, {})])[0]["text"], datetime.now()
+        self.assertIn(text, [time.strftime("%d %b %Y, %A é %%") for time in (before, after)])
+
+    def test_where_templates_come_from(self):
+        config, both = "from the config", [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
+        jinja = {"chat_template.jinja": "from the file\n"}
+        further = {"additional_chat_templates/tool_use.jinja": "for tools"}
+        self.assertEqual(self.check(self.folder("1", chat_template=config)), config)
+        self.assertEqual(self.check(self.folder("2", jinja, chat_template=config)), "from the file")
+        self.assertEqual(self.check(self.folder("3", jinja)), "from the file")
+        named = self.folder("4", chat_template=both)
+        self.assertEqual([self.check(named), self.check(named, tools=[]), self.check(named, tools=TOOLS)], ["d", "t", "t"])
+        split = self.folder("5", jinja | further, chat_template=both)
+        self.assertEqual([self.check(split), self.check(split, tools=TOOLS)], ["from the file", "for tools"])
+        self.assertEqual(self.check(self.folder("6", chat_template=both[:1]), tools=TOOLS), "d")
+        self.assertEqual(self.check(self.folder("7", {"chat_template.jinja": "a\r\nb\rc{{ 'x\r\ny' }}\r\n"})), "a\nb\ncx\ny")
+        self.assertEqual(self.check(self.folder("8", chat_template={"default": "o"})), "o")
+        for name, folder in [("9", self.folder("9")), ("10", self.folder("10", chat_template=None)),
+                             ("11", self.folder("11", chat_template=both[1:]))]:
+            expected = theirs(PreTrainedTokenizerFast.from_pretrained(folder), [QUESTION])
+            self.assertIn("error", expected)
+            self.assertTrue(ours([(folder, [QUESTION], None, True, {})])[0]["error"].startswith(str(folder)), name)
+
+    def test_special_tokens(self):
+        def added(text):
+            return {"__type": "AddedToken", "content": text, "lstrip": False, "normalized": False, "rstrip": False,
+                    "single_word": False, "special": True}
+
+        names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "own_token",
+                 "image_token", "add_bos_token", "flag_token", "call"]
+        template = "".join(f"{{{{ {name} is defined }}}} {{{{ {name} }}}}, " for name in names)
+        spelt = {
+            "none": {},
+            "strings": dict(bos_token="<b>", eos_token="é", pad_token=None, add_bos_token=True, flag_token=["x"]),
+            "objects": {name: added(f"<{name}>") for name in names[:9]},
+            "own": dict(own_token="<own>", extra_special_tokens={"image_token": "<i>", "call": "<c>"}, bos_token="<b>"),
+            "explicit": dict(own_token="<own>", model_specific_special_tokens={"call": "<c>", "own_token": "<2>"}),
+            "list": dict(extra_special_tokens=["<x>"], additional_special_tokens=["<y>"], eos_token="<e>"),
+        }
+        older = {"special_tokens_map.json": json.dumps(
+            {"bos_token": "<old b>", "unk_token": {"content": "<old u>", "lstrip": False, "normalized": False,
+                                                   "rstrip": False, "single_word": False}, "own_token": "<old own>",
+             "additional_special_tokens": ["<z>"]})}
+        for name, config in spelt.items():
+            self.check(self.folder(name, chat_template=template, **config))
+            self.check(self.folder(name + " and older", older, chat_template=template, **config))
+            self.check(self.folder(name + " newer", older, chat_template=template, added_tokens_decoder={}, **config))
+        folder = self.folder("overridden", chat_template=template, **TOKENS)
+        self.assertIn("True <mine>", self.check(folder, variables={"bos_token": "<mine>"}))
+
+    def test_the_sandbox_holds(self):
+        for i, template in enumerate(BLANKS):
+            self.assertEqual(self.check(self.folder(f"blank{i}", chat_template=template)), "", template)
+        requests = [(self.folder(str(i), chat_template=template), [QUESTION, SYSTEM], None, True, {})
+                    for i, template in enumerate(ESCAPES)]
+        self.assertEqual(self.check_equal(requests, same_words=False), 0)
+        for template, answer in zip(ESCAPES, ours(requests)):
+            self.assertIn("the chat template must take these messages", answer["error"], template)
+        self.assertIn("SecurityError: access to attribute '__class__' of 'str' object is unsafe", ours(requests)[0]["error"])
+
+    def test_templates_that_are_none(self):
+        broken = ["{% if %}", "{{ messages", "{% unknown %}", "{{ 'a' | nofilter }}", "{% for m in messages %}", "{{ 1 / 0 }}",
+                  "{{ messages.x.y }}", "{{ 'a' + 1 }}", "{{ unknown | tojson }}", "{{ nothing() }}", "{% generation %}",
+                  "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% break %}",
+                  "{% for m in messages %}{% generation %}{% break %}{% endgeneration %}{% endfor %}"]
+        requests = [(self.folder(str(i), chat_template=template), [QUESTION], None, True, {})
+                    for i, template in enumerate(broken)]
+        self.assertEqual(self.check_equal(requests), 0)
