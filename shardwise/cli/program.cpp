@@ -22,6 +22,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", train_command, "train a decoder-only Transformer on text"},
     {"generate", generate_command, "continue a prompt from a checkpoint"},
+    {"chat-template", chat_template_command, "print messages as the text that a model is given"},
 };
 
 void print_help() {
@@ -29,7 +30,7 @@ void print_help() {
       "Splits one Transformer over several ranks (tensor and sequence parallelism), to train it and to run "
       "it.\n");
   std::puts("Usage: shardwise COMMAND [FLAGS]\n");
-  for (const Command& command : kCommands) std::printf("  %-12s%s\n", command.name, command.help);
+  for (const Command& command : kCommands) std::printf("  %-15s%s\n", command.name, command.help);
   std::puts("\n  --help      this text; shardwise COMMAND --help for the flags of a command");
   std::puts("  --version   version of this program and of its PyTorch");
 }
@@ -41,8 +42,8 @@ int run(const Call& call) {
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(call);
   }
-  TORCH_CHECK_VALUE(false, "the first argument is a command, train or generate; got ",
-                    name.empty() ? "none" : name, "; see shardwise --help");
+  TORCH_CHECK_VALUE(false, "the first argument is a command; got ", name.empty() ? "none" : name,
+                    "; see shardwise --help");
 }
 
 int fail(const std::exception& error, int exit_code) {

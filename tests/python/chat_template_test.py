@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from chats import CHATS, QUESTION, SYSTEM, TOOLS
 
+PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 TOOL = os.environ["CHAT_TOOL"]
 # In the manner of Llama 3.1, Qwen2.5, Qwen3, Mistral, Gemma and Zephyr, and one file for each part of the language.
 TEMPLATES = sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
@@ -180,3 +181,39 @@ class ChatTemplateTest(unittest.TestCase):
         requests = [(self.folder(str(i), chat_template=template), [QUESTION], None, True, {})
                     for i, template in enumerate(broken)]
         self.assertEqual(self.check_equal(requests), 0)
+
+    def run_command(self, *arguments, messages):
+        done = subprocess.run([PROGRAM, "chat-template", *map(str, arguments)], input=messages, capture_output=True, timeout=60)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_the_command(self):
+        path = next(path for path in TEMPLATES if path.stem == "thinking")
+        folder = self.folder(chat_template=path.read_text(), **TOKENS)
+        tools = self.scratch / "tools.json"
+        tools.write_text(json.dumps(TOOLS))
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        messages = json.dumps(CHATS["two calls"]).encode()
+        for flags, options in [
+            ([], dict(add_generation_prompt=True)), (["--no-generation-prompt"], dict(add_generation_prompt=False)),
+            (["--tools", tools], dict(add_generation_prompt=True, tools=TOOLS)),
+            (["--chat-template-kwargs", '{"enable_thinking": false}'], dict(add_generation_prompt=True, enable_thinking=False)),
+        ]:
+            expected = theirs(tokenizer, CHATS["two calls"], **options)["text"]
+            self.assertEqual(self.run_command("--model", folder, *flags, messages=messages), (0, expected, ""))
+
+    def test_the_commands_errors(self):
+        folder = self.folder(chat_template="{{ raise_exception('No ' ~ messages[0].role ~ ' here') }}")
+        lines = {
+            (folder, b'[{"role": "user"}]'): f"{folder}/tokenizer_config.json: the chat template must take these messages; "
+                                             "got line 1, TemplateError: No user here",
+            (folder, b"hello"): "standard input: must be JSON; got ",
+            (folder, b"[]"): "chat template: messages must hold at least one; got none",
+            (folder, b'{"messages": []}'): 'chat template: messages must be a list; got {"messages":[]}',
+            (folder, b"[1]"): "chat template: messages[0] must be an object; got 1",
+            (self.folder("bare"), b"[{}]"): f"{self.scratch}/bare: must hold a chat template, in chat_template.jinja or "
+                                            "tokenizer_config.json; got none",
+            (self.scratch / "gone", b"[{}]"): f"chat template: must be in a folder; got {self.scratch}/gone",
+        }
+        for (model, messages), line in lines.items():
+            code, out, error = self.run_command("--model", model, messages=messages)
+            self.assertEqual((code, out, error[:len(line) + 11], error.count("\n")), (2, "", "shardwise: " + line, 1))

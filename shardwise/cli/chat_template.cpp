@@ -1,0 +1,64 @@
+// `shardwise chat-template`: messages as the text that a model is given.
+#include <iostream>
+#include <iterator>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+#include "shardwise/cli/commands.h"
+#include "shardwise/cli/flags.h"
+#include "shardwise/cli/output.h"
+#include "shardwise/text/chat_template.h"
+
+namespace shardwise::cli {
+namespace {
+
+using text::OrderedJson;
+
+struct ChatTemplateOptions {
+  std::optional<std::string> model, tools, variables;
+  bool add_generation_prompt = true;
+};
+
+void add_flags(Flags& flags, ChatTemplateOptions& o) {
+  flags.value("--model DIR", o.model, "folder with tokenizer_config.json or chat_template.jinja");
+  flags.value("--tools FILE", o.tools, "JSON schemas of functions that the model may call, a list");
+  flags.on_off("--generation-prompt,!--no-generation-prompt", o.add_generation_prompt,
+               "end where the model's answer begins [on]");
+  flags.value("--chat-template-kwargs JSON", o.variables,
+              "object with further variables of the template, such as enable_thinking");
+}
+
+/// The value with its objects in the order that they are written in.
+OrderedJson parse_ordered(const std::string& text, const std::string& where) {
+  base::parse_json(text, where);  // for its errors
+  return OrderedJson::parse(text);
+}
+
+std::string read_standard_input() {
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+text::ChatOptions read_options(const ChatTemplateOptions& o) {
+  text::ChatOptions options{.add_generation_prompt = o.add_generation_prompt};
+  if (o.tools) options.tools = parse_ordered(base::read_text(*o.tools), *o.tools);
+  if (o.variables) options.variables = parse_ordered(*o.variables, "chat-template: --chat-template-kwargs");
+  return options;
+}
+
+}  // namespace
+
+int chat_template_command(const Call& call) {
+  ChatTemplateOptions o;
+  Flags flags(
+      "chat-template",
+      "Prints a conversation, the JSON list of messages on standard input, as its model is given it.");
+  add_flags(flags, o);
+  if (!flags.parse(call.arguments)) return 0;
+  TORCH_CHECK_VALUE(o.model, "chat-template: --model names the folder of a model; got none");
+  const auto chat_template = text::ChatTemplate::load(*o.model);
+  const text::ChatOptions options = read_options(o);
+  print(chat_template.render(parse_ordered(read_standard_input(), "standard input"), options));
+  return 0;
+}
+
+}  // namespace shardwise::cli
