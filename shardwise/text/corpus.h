@@ -27,6 +27,8 @@ class Corpus {
   /// Bytes of all files.
   int64_t size() const { return size_; }
   int64_t file_count() const { return static_cast<int64_t>(files_.size()); }
+  /// Bytes of file `index`, which follow those of the files before it; empty files are left out.
+  int64_t file_size(int64_t index) const { return files_.at(index).size; }
 
   /// A hash of the files' inodes, sizes and times of last change as they were scanned: ranks that have
   /// scanned the same text agree on it.

@@ -2,23 +2,80 @@
 
 #include <c10/util/Exception.h>
 
-namespace shardwise::text {
+#include "shardwise/base/files.h"
+#include "shardwise/text/bpe_tokenizer.h"
+#include "shardwise/text/sentencepiece_tokenizer.h"
+#include "shardwise/text/utf8.h"
 
-std::vector<int64_t> BytesTokenizer::encode(std::string_view text) const {
+namespace shardwise::text {
+namespace {
+
+char byte_of(int64_t id) {
+  TORCH_CHECK_VALUE(id >= 0 && id < BytesTokenizer::kVocabSize,
+                    "tokenizer bytes: ids must be from 0 to 255; got ", id);
+  return static_cast<char>(id);
+}
+
+class BytesStream : public StreamDecoder {
+ public:
+  std::string push(int64_t id) override {
+    const char byte = byte_of(id);
+    return stream_.push({&byte, 1});
+  }
+  std::string finish() override { return stream_.finish(); }
+
+ private:
+  Utf8Stream stream_;
+};
+
+}  // namespace
+
+std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int64_t> ids;
-  ids.reserve(text.size());
-  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  encode(text, Specials::kWith, ids);
   return ids;
 }
 
-std::string BytesTokenizer::decode(const std::vector<int64_t>& ids) const {
+std::string Tokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+  const auto decoder = stream(specials);
+  std::string text;
+  for (const int64_t id : ids) text += decoder->push(id);
+  return text + decoder->finish();
+}
+
+std::optional<int64_t> BytesTokenizer::id_of(const std::string& token) const {
+  if (token.size() != 1) return std::nullopt;
+  return static_cast<uint8_t>(token[0]);
+}
+
+void BytesTokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
+  ids.reserve(ids.size() + text.size());
+  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+}
+
+std::unique_ptr<StreamDecoder> BytesTokenizer::stream(Specials specials) const {
+  return std::make_unique<BytesStream>();
+}
+
+std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
   std::string text;
   text.reserve(ids.size());
-  for (const int64_t id : ids) {
-    TORCH_CHECK_VALUE(id >= 0 && id < kVocabSize, "tokenizer bytes: ids must be from 0 to 255; got ", id);
-    text += static_cast<char>(id);
-  }
+  for (const int64_t id : ids) text += byte_of(id);
   return text;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
+  if (name == "bytes") return std::make_unique<BytesTokenizer>();
+  std::string file = name;
+  if (base::is_folder(name)) {
+    file = name + "/tokenizer.json";
+    if (!base::exists(file)) file = name + "/tokenizer.model";
+    TORCH_CHECK_VALUE(base::exists(file), "tokenizer ", name,
+                      ": must hold tokenizer.json or tokenizer.model; got neither");
+  }
+  if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
+  if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
+  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a folder, a .json or a .model file; got ", name);
 }
 
 }  // namespace shardwise::text

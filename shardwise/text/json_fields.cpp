@@ -1,0 +1,43 @@
+#include "shardwise/text/json_fields.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace shardwise::text {
+
+void refuse(const std::string& label, const std::string& rule, const nlohmann::json& value) {
+  TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value));
+}
+
+uint32_t token_id(const nlohmann::json& value, const std::string& label) {
+  const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
+  if (!is_id) refuse(label, "a whole number below 2^24", value);
+  return value.get<uint32_t>();
+}
+
+const nlohmann::json& JsonPart::at(const char* name) const {
+  const nlohmann::json* value = fields.find(name);
+  TORCH_CHECK_VALUE(value, label(name), " must be given; got none");
+  return *value;
+}
+
+std::string JsonPart::text(const char* name) const {
+  const nlohmann::json& value = at(name);
+  if (!value.is_string()) refuse(label(name), "a string", value);
+  return value.get<std::string>();
+}
+
+bool JsonPart::flag(const char* name, bool otherwise) const {
+  fields.or_flag(name, otherwise);
+  return otherwise;
+}
+
+void JsonPart::allow(std::initializer_list<std::string_view> names) const {
+  for (const auto& [name, value] : object.items()) {
+    const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
+    if (!is_known && !value.is_null()) refuse(where + base::shown(name), "left out", value);
+  }
+}
+
+}  // namespace shardwise::text

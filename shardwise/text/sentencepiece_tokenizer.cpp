@@ -1,0 +1,135 @@
+#include "shardwise/text/sentencepiece_tokenizer.h"
+
+#include <c10/util/Exception.h>
+#include <sentencepiece_processor.h>
+
+#include <filesystem>
+
+#include "shardwise/base/files.h"
+#include "shardwise/text/json_fields.h"
+#include "shardwise/text/special_ids.h"
+#include "shardwise/text/utf8.h"
+
+namespace shardwise::text {
+namespace {
+
+using Processor = sentencepiece::SentencePieceProcessor;
+
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+std::optional<int64_t> if_there(int id) {
+  return id >= 0 ? std::optional<int64_t>(id) : std::nullopt;
+}
+
+std::string decode_with(const Processor& processor, const std::vector<int>& ids) {
+  std::string text;
+  const auto status = processor.Decode(ids, &text);
+  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must decode; got ", status.ToString());
+  return text;
+}
+
+int checked_id(const Processor& processor, int64_t id) {
+  TORCH_CHECK_VALUE(id >= 0 && id < processor.GetPieceSize(),
+                    "tokenizer: ids must be those of its tokens, below ", processor.GetPieceSize(), "; got ",
+                    id);
+  return static_cast<int>(id);
+}
+
+/// Bytes wait for the end of their run, the rest is decoded behind a piece of the text before it: the
+/// library treats the beginning of a text in its own way.
+class SentencePieceStream : public StreamDecoder {
+ public:
+  explicit SentencePieceStream(const Processor& processor) : processor_(processor) {}
+
+  std::string push(int64_t id) override {
+    waiting_.push_back(checked_id(processor_, id));
+    return processor_.IsByte(waiting_.back()) ? "" : take_waiting();
+  }
+  std::string finish() override { return take_waiting(); }
+
+ private:
+  std::string take_waiting() {
+    if (waiting_.empty()) return "";
+    before_.insert(before_.end(), waiting_.begin(), waiting_.end());
+    const std::string text = decode_with(processor_, before_);
+    std::string added = text.substr(length_before_);
+    length_before_ = text.size();
+    const int last = waiting_.back();
+    waiting_.clear();
+    const std::string of_last = processor_.IsByte(last) ? "" : decode_with(processor_, {last});
+    if (!of_last.empty()) {  // enough to tell that text came before
+      before_.assign(1, last);
+      length_before_ = of_last.size();
+    }
+    return added;
+  }
+
+  const Processor& processor_;
+  std::vector<int> before_, waiting_;
+  size_t length_before_ = 0;  // bytes that before_ alone gives
+};
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
+    : processor_(std::make_unique<Processor>()) {
+  const auto status = processor_->LoadFromSerializedProto(base::read_text(path));
+  TORCH_CHECK_VALUE(status.ok() && processor_->GetPieceSize() > 0, path,
+                    ": must be a model that SentencePiece reads; got ", status.ToString());
+  special_ids_ = {if_there(processor_->bos_id()), if_there(processor_->eos_id()),
+                  if_there(processor_->pad_id()), if_there(processor_->unk_id())};
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  read_config(folder.empty() ? "." : folder);
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+void SentencePieceTokenizer::read_config(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  if (!base::exists(path)) return;
+  special_ids_ = named_special_ids(folder, *this, special_ids_);
+  const auto json = base::parse_json(base::read_text(path), path);
+  const JsonPart config{json, path + ": "};
+  adds_bos_ = config.flag("add_bos_token", false);
+  adds_eos_ = config.flag("add_eos_token", false);
+  if (adds_bos_ && !special_ids_.bos)
+    refuse(config.label("add_bos_token"), "false without a bos_token", true);
+  if (adds_eos_ && !special_ids_.eos)
+    refuse(config.label("add_eos_token"), "false without an eos_token", true);
+}
+
+int64_t SentencePieceTokenizer::vocab_size() const {
+  return processor_->GetPieceSize();
+}
+
+std::optional<int64_t> SentencePieceTokenizer::id_of(const std::string& token) const {
+  const int id = processor_->PieceToId(token);
+  const bool is_there = id >= 0 && processor_->IdToPiece(id) == token;  // others are unk
+  return is_there ? std::optional<int64_t>(id) : std::nullopt;
+}
+
+void SentencePieceTokenizer::encode(std::string_view text, Specials specials,
+                                    std::vector<int64_t>& ids) const {
+  TORCH_CHECK_VALUE(text.size() < kMostBytes, "tokenizer: a text must be shorter than ", kMostBytes,
+                    " bytes; got ", text.size(), "; cut it");
+  std::vector<int> found;
+  const auto status = processor_->Encode(replace_invalid(text), &found);
+  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must encode; got ", status.ToString());
+  const bool is_whole = specials == Specials::kWith;
+  if (is_whole && adds_bos_) ids.push_back(*special_ids_.bos);
+  ids.insert(ids.end(), found.begin(), found.end());
+  if (is_whole && adds_eos_) ids.push_back(*special_ids_.eos);
+}
+
+std::unique_ptr<StreamDecoder> SentencePieceTokenizer::stream(Specials specials) const {
+  return std::make_unique<SentencePieceStream>(*processor_);
+}
+
+std::string SentencePieceTokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+  std::vector<int> checked;
+  checked.reserve(ids.size());
+  for (const int64_t id : ids) checked.push_back(checked_id(*processor_, id));
+  return decode_with(*processor_, checked);
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,63 @@
+#include "shardwise/text/template.h"
+
+namespace shardwise::text {
+
+using nlohmann::json;
+
+namespace {
+
+void append_special(const JsonPart& processor, const JsonPart& piece, std::vector<int64_t>& ids) {
+  const std::string name = piece.text("id");
+  const JsonPart tokens = processor.part("special_tokens");
+  const JsonPart token = tokens.part(name.c_str());
+  const json& list = token.at("ids");
+  if (!list.is_array()) refuse(token.label("ids"), "a list", list);
+  for (const json& id : list) ids.push_back(token.fields.to_integer(id, "ids"));
+}
+
+/// TemplateProcessing's `single`: special tokens and, once, the text.
+Template read_single(const JsonPart& processor) {
+  processor.allow({"type", "single", "pair", "special_tokens"});
+  const json& single = processor.at("single");
+  if (!single.is_array()) refuse(processor.label("single"), "a list", single);
+  Template result;
+  int texts = 0;
+  for (size_t i = 0; i < single.size(); ++i) {
+    const JsonPart piece{single[i], processor.label("single[" + std::to_string(i) + "].")};
+    piece.allow({"Sequence", "SpecialToken"});
+    if (piece.has("Sequence")) {
+      ++texts;
+    } else {
+      append_special(processor, piece.part("SpecialToken"), texts > 0 ? result.after : result.before);
+    }
+  }
+  if (texts != 1) refuse(processor.label("single"), "a template with one Sequence", single);
+  return result;
+}
+
+}  // namespace
+
+Template read_template(const JsonPart& processor) {
+  const std::string type = processor.type();
+  if (type == "TemplateProcessing") return read_single(processor);
+  if (type == "ByteLevel") {  // of offsets alone
+    processor.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    return {};
+  }
+  if (type != "Sequence") {
+    refuse(processor.label("type"), "Sequence, TemplateProcessing or ByteLevel", type);
+  }
+  processor.allow({"type", "processors"});
+  const json& parts = processor.at("processors");
+  if (!parts.is_array()) refuse(processor.label("processors"), "a list", parts);
+  Template result;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Template part =
+        read_template({parts[i], processor.label("processors[" + std::to_string(i) + "].")});
+    result.before.insert(result.before.begin(), part.before.begin(), part.before.end());
+    result.after.insert(result.after.end(), part.after.begin(), part.after.end());
+  }
+  return result;
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,195 @@
+#include "shardwise/text/token_decoder.h"
+
+#include "shardwise/text/byte_level.h"
+#include "shardwise/text/normalizer.h"
+#include "shardwise/text/utf8.h"
+
+namespace shardwise::text {
+namespace {
+
+class ByteLevelStep : public DecoderStep {
+ public:
+  void push(std::string token, const Sink& out) override {
+    out(stream_.push(bytes_of_token(token).value_or(token)));
+  }
+  void finish(const Sink& out) override { out(stream_.finish()); }
+
+ private:
+  Utf8Stream stream_;
+};
+
+class ReplaceStep : public DecoderStep {
+ public:
+  explicit ReplaceStep(const std::function<void(std::string&)>& replace) : replace_(replace) {}
+  void push(std::string token, const Sink& out) override {
+    replace_(token);
+    out(std::move(token));
+  }
+
+ private:
+  std::function<void(std::string&)> replace_;
+};
+
+/// Runs of tokens <0x00> to <0xFF>: characters where the whole run is UTF-8, else one U+FFFD a byte. So
+/// nothing of a run is certain before it ends.
+class ByteFallbackStep : public DecoderStep {
+ public:
+  void push(std::string token, const Sink& out) override {
+    const int byte = byte_of(token);
+    if (byte >= 0) {
+      run_ += static_cast<char>(byte);
+      return;
+    }
+    finish(out);
+    out(std::move(token));
+  }
+
+  void finish(const Sink& out) override {
+    if (is_utf8(run_)) {
+      if (!run_.empty()) out(run_);
+    } else {
+      for (size_t i = 0; i < run_.size(); ++i) out(std::string(kReplacement));
+    }
+    run_.clear();
+  }
+
+ private:
+  static int byte_of(const std::string& token) {
+    if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+    const std::string_view digits = "0123456789abcdef0123456789ABCDEF";
+    const size_t high = digits.find(token[3]), low = digits.find(token[4]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return -1;
+    return static_cast<int>(high % 16 * 16 + low % 16);
+  }
+
+  std::string run_;
+};
+
+/// Removes at most `count` times `content` from the beginning: of every token, or of all text.
+class StripStep : public DecoderStep {
+ public:
+  StripStep(std::string content, int64_t count, bool is_fused)
+      : content_(std::move(content)), count_(count), left_(count), is_fused_(is_fused) {}
+
+  void push(std::string token, const Sink& out) override {
+    if (!is_fused_) left_ = count_;
+    size_t at = 0;
+    while (left_ > 0 && token.compare(at, content_.size(), content_) == 0) at += content_.size(), --left_;
+    if (at < token.size()) left_ = 0;
+    out(token.substr(at));
+  }
+
+ private:
+  std::string content_;
+  int64_t count_, left_;
+  bool is_fused_;
+};
+
+/// Marks become blanks, but for those of the first token, which the tokenizer has put there.
+class MetaspaceStep : public DecoderStep {
+ public:
+  MetaspaceStep(std::string mark, bool drops_first) : mark_(std::move(mark)), drops_(drops_first) {}
+
+  void push(std::string token, const Sink& out) override {
+    std::string text;
+    for (size_t at = 0; at < token.size();) {
+      if (token.compare(at, mark_.size(), mark_) == 0) {
+        if (!drops_) text += ' ';
+        at += mark_.size();
+      } else {
+        text += token[at++];
+      }
+    }
+    drops_ = false;
+    out(std::move(text));
+  }
+
+ private:
+  std::string mark_;
+  bool drops_;
+};
+
+std::string one_character(const JsonPart& json, const char* name) {
+  std::string text = json.text(name);
+  if (text.empty() || utf8_unit(text, 0).length != text.size())
+    refuse(json.label(name), "one character", text);
+  return text;
+}
+
+}  // namespace
+
+TokenDecoder::Stream::Stream(const TokenDecoder& decoder) {
+  for (const auto& make : decoder.makers_) steps_.push_back(make());
+}
+
+void TokenDecoder::Stream::pass(size_t step, std::string token, std::string& text) {
+  if (step == steps_.size()) {
+    text += token;
+    return;
+  }
+  steps_[step]->push(std::move(token), [&](std::string next) { pass(step + 1, std::move(next), text); });
+}
+
+std::string TokenDecoder::Stream::push(const std::string& token) {
+  std::string text;
+  pass(0, token, text);
+  return text;
+}
+
+std::string TokenDecoder::Stream::finish() {
+  std::string text;
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    steps_[step]->finish([&](std::string next) { pass(step + 1, std::move(next), text); });
+  }
+  return text;
+}
+
+void TokenDecoder::add_strip(const JsonPart& json) {
+  json.allow({"type", "content", "start", "stop"});
+  if (json.fields.integer("stop") != 0) refuse(json.label("stop"), "0", json.at("stop"));
+  const std::string content = one_character(json, "content");
+  const int64_t start = json.fields.integer("start");
+  makers_.emplace_back(
+      [=, is_fused = is_fused_] { return std::make_unique<StripStep>(content, start, is_fused); });
+}
+
+void TokenDecoder::add(const JsonPart& json) {
+  const std::string type = json.type();
+  if (is_closed_ || (is_fused_ && type != "Strip" && type != "Sequence")) {
+    refuse(json.label("type"), "left out in this place", type);
+  }
+  if (type == "Sequence") {
+    json.allow({"type", "decoders"});
+    const auto& parts = json.at("decoders");
+    if (!parts.is_array()) refuse(json.label("decoders"), "a list", parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      add({parts[i], json.label("decoders[" + std::to_string(i) + "].")});
+    }
+  } else if (type == "ByteLevel") {
+    json.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    makers_.emplace_back([] { return std::make_unique<ByteLevelStep>(); });
+    is_closed_ = true;  // its tokens become one
+  } else if (type == "Metaspace") {
+    json.allow({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
+    const bool drops = json.has("prepend_scheme") ? json.text("prepend_scheme") != "never"
+                                                  : json.flag("add_prefix_space", true);
+    makers_.emplace_back([=, mark = one_character(json, "replacement")] {
+      return std::make_unique<MetaspaceStep>(mark, drops);
+    });
+  } else if (type == "Replace") {
+    makers_.emplace_back(
+        [replace = replacement_step(json)] { return std::make_unique<ReplaceStep>(replace); });
+  } else if (type == "ByteFallback") {
+    json.allow({"type"});
+    makers_.emplace_back([] { return std::make_unique<ByteFallbackStep>(); });
+  } else if (type == "Fuse") {
+    json.allow({"type"});
+    is_fused_ = true;  // text passes as it comes; later steps know
+  } else if (type == "Strip") {
+    add_strip(json);
+  } else {
+    refuse(json.label("type"), "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse or Strip", type);
+  }
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,124 @@
+#include "shardwise/text/utf8.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace shardwise::text {
+namespace {
+
+constexpr uint64_t kHighBits = 0x8080808080808080;
+
+/// First place from `at` on that is not ASCII.
+size_t skip_ascii(std::string_view text, size_t at) {
+  for (uint64_t word; at + sizeof(word) <= text.size(); at += sizeof(word)) {
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    if (word & kHighBits) break;
+  }
+  while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+/// Bytes of a character with this first byte; 0: none has it.
+uint32_t length_of(uint8_t first) {
+  if (first < 0x80) return 1;
+  if (first < 0xc2) return 0;
+  if (first < 0xe0) return 2;
+  if (first < 0xf0) return 3;
+  return first < 0xf5 ? 4 : 0;
+}
+
+/// Whether `second` may follow: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+bool may_follow(uint8_t first, uint8_t second) {
+  const uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  return second >= least && second <= most;
+}
+
+bool is_continuation(uint8_t byte) {
+  return (byte & 0xc0) == 0x80;
+}
+
+/// Appends [begin, end) of `text` with what is no character replaced; stops before a character that the
+/// end cuts where `holds_back`. Returns where it stopped.
+size_t append_valid(std::string_view text, bool holds_back, std::string& out) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t next = skip_ascii(text, at);
+    out.append(text.substr(at, next - at));
+    at = next;
+    while (at < text.size() && static_cast<uint8_t>(text[at]) >= 0x80) {
+      const Utf8Unit unit = utf8_unit(text, at);
+      if (unit.may_go_on && holds_back) return at;
+      out.append(unit.is_character ? text.substr(at, unit.length) : kReplacement);
+      at += unit.length;
+    }
+  }
+  return at;
+}
+
+}  // namespace
+
+Utf8Unit utf8_unit(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(at);
+  const uint32_t length = length_of(first);
+  if (length <= 1) return {1, length == 1, false};
+  const auto available = static_cast<uint32_t>(std::min<size_t>(length, text.size() - at));
+  if (available < 2) return {1, false, true};
+  if (!may_follow(first, byte(at + 1))) return {1, false, false};
+  uint32_t seen = 2;
+  while (seen < available && is_continuation(byte(at + seen))) ++seen;
+  return {seen, seen == length, seen < length && seen == available};
+}
+
+char32_t code_point(std::string_view text, size_t at) {
+  const auto first = static_cast<uint8_t>(text[at]);
+  const uint32_t length = length_of(first);
+  char32_t c = length == 1 ? first : first & (0xff >> (length + 1));
+  for (uint32_t i = 1; i < length; ++i) c = c << 6 | (static_cast<uint8_t>(text[at + i]) & 0x3f);
+  return c;
+}
+
+size_t character_before(std::string_view text, size_t end) {
+  do --end;
+  while (end > 0 && is_continuation(text[end]));
+  return end;
+}
+
+bool is_white_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; (at = skip_ascii(text, at)) < text.size();) {
+    const Utf8Unit unit = utf8_unit(text, at);
+    if (!unit.is_character) return false;
+    at += unit.length;
+  }
+  return true;
+}
+
+std::string replace_invalid(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  append_valid(text, /*holds_back=*/false, out);
+  return out;
+}
+
+std::string Utf8Stream::push(std::string_view bytes) {
+  pending_ += bytes;
+  std::string out;
+  pending_.erase(0, append_valid(pending_, /*holds_back=*/true, out));
+  return out;
+}
+
+std::string Utf8Stream::finish() {
+  std::string out;
+  append_valid(pending_, /*holds_back=*/false, out);
+  pending_.clear();
+  return out;
+}
+
+}  // namespace shardwise::text

@@ -1,0 +1,170 @@
+// What a tokenizer.json may ask for and may not, and properties that need no other implementation; that ids
+// are right is held by tests/python/tokenizers_test.py.
+#include "shardwise/text/bpe_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/text/byte_level.h"
+#include "shardwise/text/utf8.h"
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::text {
+namespace {
+
+using nlohmann::json;
+using test::contains, test::error_text;
+using Ids = std::vector<int64_t>;
+
+/// Byte-level: bytes are ids 0 to 255 in order, then `learned` by their merges.
+json byte_level(const std::vector<std::pair<std::string, std::string>>& learned) {
+  json vocab = json::object(), merges = json::array();
+  for (int byte = 0; byte < 256; ++byte) vocab[byte_characters()[byte]] = byte;
+  for (const auto& [left, right] : learned) {
+    vocab[left + right] = vocab.size();
+    merges.push_back({left, right});
+  }
+  return {
+      {"version", "1.0"},
+      {"added_tokens",
+       json::array({{{"id", vocab.size()}, {"content", "<end>"}, {"special", true}, {"normalized", false}}})},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+}
+
+class BpeTokenizers : public ::testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> load(const json& file) {
+    folder_.put("tokenizer.json", file.dump());
+    return load_tokenizer(folder_.path());
+  }
+  /// `file` with `value` at `place` is refused by a line that holds all of `named`.
+  void expect_refused(json file, const char* place, const json& value,
+                      const std::vector<std::string>& named) {
+    file[json::json_pointer(place)] = value;
+    const std::string error = error_text([&] { load(file); });
+    EXPECT_PRED2(contains, error, "tokenizer.json: ");
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+    for (const std::string& part : named) EXPECT_PRED2(contains, error, part);
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(BpeTokenizers, MergesTheEarliestLearnedAndOfEqualsTheLeftmost) {
+  const auto tokenizer = load(byte_level({{"a", "a"}, {"b", "c"}, {"aa", "b"}}));
+  EXPECT_EQ(tokenizer->encode("aaa"), (Ids{256, 'a'}));
+  EXPECT_EQ(tokenizer->encode("aabc"), (Ids{256, 257}));  // bc goes before aab
+  EXPECT_EQ(tokenizer->encode("aabb"), (Ids{258, 'b'}));
+  EXPECT_EQ(tokenizer->vocab_size(), 260);
+  EXPECT_EQ(tokenizer->id_of("<end>"), 259);
+}
+
+TEST_F(BpeTokenizers, LongWordsMergeAsShortOnes) {
+  // Long ones go through the heap, short ones are scanned: a word cut where nothing merges gives the same.
+  const auto tokenizer = load(byte_level({{"a", "b"}, {"ab", "a"}, {"a", "a"}, {"aba", "ab"}, {"b", "b"}}));
+  const std::string part = "abaababbaabaaaabbbabz";
+  Ids expected;
+  for (int i = 0; i < 50; ++i) tokenizer->encode(part, Specials::kWith, expected);
+  std::string word;
+  for (int i = 0; i < 50; ++i) word += part;
+  EXPECT_EQ(tokenizer->encode(word), expected);
+}
+
+TEST_F(BpeTokenizers, EveryTextComesBackAsItsCharacters) {
+  const auto tokenizer = load(byte_level({{"a", "b"}}));
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7919 >> 3);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), replace_invalid(text));
+  EXPECT_EQ(tokenizer->encode("\xff"), tokenizer->encode(kReplacement));
+}
+
+TEST_F(BpeTokenizers, StreamsWholeCharacters) {
+  const auto tokenizer = load(byte_level({}));
+  const auto stream = tokenizer->stream(Specials::kWith);
+  for (const int64_t byte : {0xf0, 0x9f, 0x98}) EXPECT_EQ(stream->push(byte), "");
+  EXPECT_EQ(stream->push(0x80), "\xf0\x9f\x98\x80");
+  EXPECT_EQ(stream->push(0xc3), "");
+  EXPECT_EQ(stream->finish(), kReplacement);
+}
+
+TEST_F(BpeTokenizers, SpecialTokensAreFoundKeptAndLeftOut) {
+  const auto tokenizer = load(byte_level({}));
+  EXPECT_EQ(tokenizer->encode("a<end>b"), (Ids{'a', 256, 'b'}));
+  EXPECT_EQ(tokenizer->decode({'a', 256}), "a<end>");
+  EXPECT_EQ(tokenizer->decode({'a', 256}, Specials::kWithout), "a");
+}
+
+TEST_F(BpeTokenizers, ConfigNamesSpecialIds) {
+  const json file = byte_level({});
+  folder_.put("tokenizer_config.json",
+              R"({"eos_token": "<end>", "bos_token": {"content": "a"}, "pad_token": null})");
+  const SpecialIds ids = load(file)->special_ids();
+  EXPECT_EQ(ids.eos, 256);
+  EXPECT_EQ(ids.bos, 'a');
+  EXPECT_FALSE(ids.pad || ids.unk);
+  folder_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
+  EXPECT_PRED2(contains, error_text([&] { load(file); }), "eos_token must be a token of the vocabulary");
+}
+
+TEST_F(BpeTokenizers, RefusesWhatItDoesNotCompute) {
+  const json file = byte_level({{"a", "b"}});
+  expect_refused(file, "/version", "2.0", {"version", "2.0"});
+  expect_refused(file, "/truncation", {{"max_length", 5}}, {"truncation must be null", "max_length"});
+  expect_refused(file, "/padding", {{"strategy", "Fixed"}}, {"padding", "Fixed"});
+  expect_refused(file, "/something", 1, {"something", "left out"});
+  expect_refused(file, "/model/type", "Unigram", {"model.type must be BPE", "Unigram"});
+  expect_refused(file, "/model/dropout", 0.1, {"model.dropout", "0.1"});
+  expect_refused(file, "/model/end_of_word_suffix", "</w>", {"model.end_of_word_suffix", "</w>"});
+  expect_refused(file, "/model/new_option", true, {"model.\"new_option\"", "true"});
+  expect_refused(file, "/normalizer", {{"type", "BertNormalizer"}}, {"normalizer.type", "BertNormalizer"});
+  expect_refused(file, "/pre_tokenizer/type", "Whitespace", {"pre_tokenizer.type", "Whitespace"});
+  expect_refused(file, "/decoder/type", "WordPiece", {"decoder.type", "WordPiece"});
+  expect_refused(file, "/decoder", nullptr, {"decoder must be given"});
+  expect_refused(file, "/post_processor", {{"type", "BertProcessing"}},
+                 {"post_processor.type", "BertProcessing"});
+  expect_refused(file, "/pre_tokenizer",
+                 {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
+                 {"pretokenizers[1].type", "left out after ByteLevel"});
+}
+
+TEST_F(BpeTokenizers, RefusesWhatContradictsItself) {
+  const json file = byte_level({{"a", "b"}});
+  expect_refused(file, "/model/merges/0", {"a", "q!"}, {"model.merges[0]", "q!"});
+  expect_refused(file, "/model/merges/0", "a b c", {"model.merges[0]", "a b c"});
+  expect_refused(file, "/model/vocab/ab", 5, {"an id of its own"});
+  expect_refused(file, "/model/vocab/ab", -5, {"a whole number below 2^24", "-5"});
+  expect_refused(file, "/model/vocab/ab", 1u << 24, {"2^24"});
+  expect_refused(file, "/model/unk_token", "nothing", {"model.unk_token", "nothing"});
+  expect_refused(file, "/added_tokens/0/id", 7, {"added_tokens[0].id", "7"});
+  expect_refused(file, "/added_tokens/0/content", "", {"added_tokens[0].content"});
+  json without = file;
+  without["model"]["vocab"].erase("A");
+  EXPECT_PRED2(contains, error_text([&] { load(without); }),
+               "must have a token for every byte; got none for 65");
+  without = file;
+  without.erase("pre_tokenizer");
+  EXPECT_PRED2(contains, error_text([&] { load(without); }), "unk_token must be given without byte_fallback");
+}
+
+TEST_F(BpeTokenizers, RefusesIdsThatAreNone) {
+  const auto tokenizer = load(byte_level({}));
+  for (const int64_t id : {-1, 257}) {
+    EXPECT_PRED2(contains, error_text([&] { tokenizer->decode({id}); }), "got " + std::to_string(id));
+  }
+}
+
+TEST_F(BpeTokenizers, NamesThatAreNoTokenizer) {
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "got neither");
+  EXPECT_PRED2(contains, error_text([] { load_tokenizer("words"); }), "got words");
+  folder_.put("tokenizer.model", "no model");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "that SentencePiece reads");
+  folder_.put("tokenizer.json", "{");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "must be JSON");
+}
+
+}  // namespace
+}  // namespace shardwise::text

@@ -1,0 +1,78 @@
+#include "shardwise/text/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::text {
+namespace {
+
+using test::contains, test::error_text;
+
+class TokenFiles : public ::testing::Test {
+ protected:
+  void write(int64_t vocab_size, const std::vector<std::vector<int64_t>>& texts) {
+    TokenFileWriter writer(path_, vocab_size);
+    for (const auto& ids : texts) writer.append(ids);
+    writer.finish();
+  }
+  std::vector<int64_t> read_all() const {
+    const TokenFile file(path_);
+    std::vector<int64_t> ids(file.size());
+    file.read(0, ids);
+    return ids;
+  }
+
+  test::TemporaryFolder folder_;
+  std::string path_ = folder_ / "ids";
+};
+
+TEST_F(TokenFiles, GiveBackWhatWasWritten) {
+  for (const int64_t vocab_size : {65536, 65537}) {
+    write(vocab_size, {{1, 65535}, {}, {vocab_size - 1}});
+    EXPECT_EQ(read_all(), (std::vector<int64_t>{1, 65535, vocab_size - 1}));
+    const TokenFile file(path_);
+    EXPECT_EQ(file.text_count(), 3);
+    EXPECT_EQ(file.vocab_size(), vocab_size);
+    EXPECT_EQ(std::filesystem::file_size(path_), vocab_size == 65536 ? 64u + 6 : 64u + 12);
+    std::vector<int64_t> middle(1);
+    file.read(1, middle);
+    EXPECT_EQ(middle.front(), 65535);
+  }
+}
+
+TEST_F(TokenFiles, UnfinishedOnesLeaveTheOldOne) {
+  write(10, {{1, 2, 3}});
+  {
+    TokenFileWriter writer(path_, 10);
+    writer.append(std::vector<int64_t>{4});
+  }
+  EXPECT_EQ(read_all(), (std::vector<int64_t>{1, 2, 3}));
+  const auto count = std::distance(std::filesystem::directory_iterator(folder_.path()), {});
+  EXPECT_EQ(count, 1);
+}
+
+TEST_F(TokenFiles, RefuseWhatIsNone) {
+  const auto refused = [&](const std::string& rule) {
+    EXPECT_PRED2(contains, error_text([&] { read_all(); }), rule);
+  };
+  write(10, {{1, 2, 3}});
+  std::filesystem::resize_file(path_, 69);
+  refused("must hold the ids that its header says");
+  std::filesystem::resize_file(path_, 63);
+  refused("64 bytes of header");
+  std::ofstream(path_) << std::string(64, 'x');
+  refused("must be a token file of version 1");
+  write(10, {{1, 2, 30}});
+  refused("ids must be below its vocab_size, 10; got 30 at 2");
+  write(10, {{1, 2, 3}});
+  std::vector<int64_t> four(4);
+  EXPECT_PRED2(contains, error_text([&] { TokenFile(path_).read(0, four); }), "within its 3 tokens");
+}
+
+}  // namespace
+}  // namespace shardwise::text
