@@ -1,8 +1,8 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [--rounds N] [--steps N]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [--rounds N] [--steps N]
 
-train_step and gated_mlp: every contender's processes live for the whole run and take turns, so that a noisy machine is
+train_step, gated_mlp and tokenize: every contender's processes live for the whole run and take turns, so that a noisy machine is
 noisy for all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
 memory: every case is trained once; rounds and steps do not apply.
@@ -16,6 +16,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -58,9 +59,9 @@ class Contender:
             process.wait(timeout=60)
 
 
-def interleave(contenders, rounds, steps):
+def interleave(contenders, rounds, steps, warm_up=2):
     for contender in contenders:
-        contender.take_turn(2)  # warm-up
+        contender.take_turn(warm_up)
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             contender.seconds.append(contender.take_turn(steps))
@@ -138,11 +139,31 @@ def memory():
     return "### Peak memory per rank, target within 5 % of the formula\n\n" + "\n".join(lines) + "\n"
 
 
+def tokenize(rounds, steps):
+    """10 MB of text in the ids of four kinds of tokenizer."""
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+    python = [sys.executable, str(ROOT / "benchmarks" / "tokenize_peer.py")]
+    sections = []
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*python, "make", folder, "10"], check=True)
+        for name in ("gpt2", "llama3", "qwen2", "llama2"):
+            files = [f"{folder}/{name}.json", f"{folder}/texts"]
+            ours = Contender("shardwise", [str(BUILD / "benchmarks" / "bench_tokenize"), *files], 1, 1)
+            theirs = Contender("tokenizers, encode_batch_fast", [*python, *files], 1, 1)
+            interleave([ours, theirs], rounds, steps, warm_up=1)
+            if (ours.last["ids"], ours.last["last"]) != (theirs.last["ids"], theirs.last["last"]):
+                sys.exit(f"bench: {name}: the two sides have other ids: {ours.last}, {theirs.last}")
+            sections.append(report(f"{name}: 10 MB, {ours.last['ids']} ids of 32000, 1 thread", [ours, theirs],
+                                   [("tokenizers / ours", theirs, ours, 1.0)]))
+    return "\n".join(sections)
+
+
 TURNS = "Contenders take turns; a ratio is the median over rounds."
 # Every bench with its options' defaults and how it was measured.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
+    "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
     "memory": (memory, {}, "Each row's training ran once, 3 steps; measured is what the rank's allocators counted at most."),
 }
 
@@ -162,8 +183,8 @@ def cpu_family():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=list(BENCHES))
-    parser.add_argument("--rounds", type=int, help="turns of every contender (default: 15)")
-    parser.add_argument("--steps", type=int, help="steps of a turn (default: 2 in train_step, 1 in gated_mlp)")
+    parser.add_argument("--rounds", type=int, help="turns of every contender (default: 15, 7 in tokenize)")
+    parser.add_argument("--steps", type=int, help="steps of a turn (default: 2 in train_step, else 1)")
     options = parser.parse_args()
     today = datetime.date.today().isoformat()
     for what in options.what or BENCHES:

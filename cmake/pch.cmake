@@ -4,7 +4,7 @@ add_library(torch_pch OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch.cpp")
 target_link_libraries(torch_pch PUBLIC torch::torch_cpu)
 target_precompile_headers(torch_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
 
-set(SHARDWISE_ROOMS_WITHOUT_TORCH base io plan text model_config base_test io_test text_test)
+set(SHARDWISE_ROOMS_WITHOUT_TORCH base io plan text model_config base_test io_test text_test bench_tokenize)
 
 function(shardwise_precompiled_header target)
   if(NOT target IN_LIST SHARDWISE_ROOMS_WITHOUT_TORCH)
