@@ -310,6 +310,31 @@ TEST_F(BadInput, Generate) {
   expect_refused("generate", {{"--prompt", "line"}}, {"--model"});
 }
 
+TEST_F(BadInput, Tokenize) {
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--tokenizer", "bytes"}, {"--text", scratch_ / "text"}, {"--out", scratch_ / "ids"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("tokenize", arguments, named);
+  };
+  refused({{"--tokenizer", "words"}}, {"bytes, a folder", "got words"});
+  refused({{"--tokenizer", scratch_ / "."}}, {"tokenizer.json or tokenizer.model"});
+  refused({{"--tokenizer", scratch_.put("t.json", R"({"version": "1.0", "truncation": {"max_length": 3}})")}},
+          {"t.json: truncation must be null", "max_length"});
+  refused({{"--tokenizer", scratch_.put("t.model", "none")}}, {"t.model", "SentencePiece"});
+  refused({{"--text", scratch_ / "absent"}}, {"absent"});
+  refused({{"--out", scratch_ / "."}}, {"--out", "folder"});
+  refused({{"--out", scratch_ / "absent/ids"}}, {"--out", "absent"});
+  refused({{"--out", "/dev/null"}}, {"--out", "regular file", "/dev/null"});
+  refused({{"--end-token", "<end>"}}, {"--end-token", "<end>"});
+  refused({{"--lines", ""}}, {"--lines", "got 2"});
+  expect_refused("tokenize", {{"--lines", ""}}, {"--tokenizer"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}}, {"--lines", "--out", "got 0"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--out", scratch_ / "ids"}}, {"--text"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--text", scratch_ / "text"}}, {"--out"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--lines", ""}, {"--json", ""}},
+                 {"--json", "--out"});
+}
+
 TEST_F(BadInput, TheProgramItselfSaysTheSame) {
   auto argv = argv_of("train", training({{"--tp", "7"}}));
   argv[0] = SHARDWISE_PROGRAM;

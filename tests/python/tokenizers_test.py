@@ -1,0 +1,244 @@
+"""Ids and texts equal those of the tokenizers and sentencepiece packages, for every kind of tokenizer that is read."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import sentencepiece
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                        trainers)
+from tokenizer_texts import broken_lines, texts
+
+PROGRAM = os.environ["SHARDWISE_PROGRAM"]
+STRINGS = 2400  # of each kind of tokenizer
+BROKEN = 400
+ROOT = Path(__file__).resolve().parents[2]
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+SPECIALS = ["<|endoftext|>", "<s>", "</s>", "<unk>", "<|start|>", "<|left|>", "<|right|>", "<|word|>", "thing", "Straße"]
+
+
+def corpus():
+    """Sources and documents of this repository, and texts of many scripts made of a seed."""
+    files = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("shardwise/**/*.cpp")])
+    text = "\n".join(path.read_text() for path in files)[:1_500_000]
+    return text + "\n".join(texts(3000, text, ["<s>"], seed=1))
+
+
+CORPUS = corpus()
+
+
+def lines_of(text):
+    return [line + "\n" for line in text.split("\n")]
+
+
+def tokenize(folder, flags, lines):
+    """What the program answers to each line of bytes."""
+    done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", str(folder), *flags], input=b"".join(
+        line + b"\n" for line in lines), capture_output=True, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr.decode())
+    return [json.loads(line) for line in done.stdout.split(b"\n")[:-1]]
+
+
+def as_json(values):
+    return [json.dumps(value, ensure_ascii=value_is_odd(value)).encode() for value in values]
+
+
+def value_is_odd(value):
+    return len(value) % 2 == 1  # both spellings of JSON
+
+
+class TokenizersTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def check(self, name, folder, encode, decode, plain):
+        """encode(text), decode(ids) and plain(text), without specials around, are the other side's."""
+        strings = texts(STRINGS, CORPUS, SPECIALS, seed=hash_of(name))
+        expected = [encode(text) for text in strings]
+        self.equal(name, strings, expected, tokenize(folder, ["--json-lines"], as_json(strings)))
+        self.equal(name, strings, [plain(text) for text in strings],
+                   tokenize(folder, ["--json-lines", "--no-special-tokens"], as_json(strings)))
+        ids = expected + self.shuffled(expected, name)
+        for skips in (False, True):
+            flags = ["--decode"] + (["--no-special-tokens"] if skips else [])
+            self.equal(name, ids, [decode(each, skips) for each in ids],
+                       tokenize(folder, flags, [json.dumps(each).encode() for each in ids]))
+        lines = broken_lines(BROKEN, CORPUS, SPECIALS, seed=hash_of(name) + 1)
+        self.equal(name, lines, [encode(line.decode("utf-8", "replace")) for line in lines],
+                   tokenize(folder, ["--lines"], lines))
+        print(f"\ncovered: {name}: {len(strings) + len(lines)} texts, {len(ids)} lists of ids", file=sys.stderr)
+
+    @staticmethod
+    def shuffled(lists, name):
+        """Lists that no text gives: cut characters, runs of bytes in any order."""
+        draw = random.Random(hash_of(name) + 2)
+        everything = [id for each in lists for id in each]
+        return [draw.sample(everything, draw.randint(1, 12)) for _ in range(600)]
+
+    def equal(self, name, inputs, expected, got):
+        self.assertEqual(len(expected), len(got), name)
+        for given, right, ours in zip(inputs, expected, got):
+            self.assertEqual(right, ours, f"{name}: {given!r}")
+
+    def check_json(self, name, tokenizer, edit=lambda file: None):
+        path = self.folder / name
+        path.mkdir()
+        file = json.loads(tokenizer.to_str())
+        edit(file)
+        (path / "tokenizer.json").write_text(json.dumps(file, ensure_ascii=False))
+        theirs = Tokenizer.from_file(str(path / "tokenizer.json"))
+        self.check(name, path, lambda text: theirs.encode(text).ids,
+                   lambda ids, skips: theirs.decode(ids, skip_special_tokens=skips),
+                   lambda text: theirs.encode(text, add_special_tokens=False).ids)
+
+    def byte_level(self, pre_tokenizer, normalizer=None, vocab_size=3000, **model):
+        tokenizer = Tokenizer(models.BPE(**model))
+        if normalizer:
+            tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizer
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.train_from_iterator(lines_of(CORPUS), trainers.BpeTrainer(
+            vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+            special_tokens=["<|endoftext|>"]))
+        return tokenizer
+
+    def test_gpt2(self):
+        tokenizer = self.byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+        self.check_json("gpt2", tokenizer)
+
+    def test_gpt2_with_a_blank_put_first_and_merges_as_strings(self):
+        def as_strings(file):
+            file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
+
+        self.check_json("gpt2-prefix", self.byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)), as_strings)
+
+    def split(self, pattern):
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    def test_llama3(self):
+        tokenizer = self.byte_level(self.split(LLAMA3), ignore_merges=True)
+        tokenizer.add_special_tokens(["<s>", "</s>"])
+        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B",
+                                                 special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+        tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+
+        def drop_merges(file):  # so that ignore_merges shows: whole words whose last merge is not there
+            file["model"]["merges"] = file["model"]["merges"][:-300]
+
+        self.check_json("llama3", tokenizer, drop_merges)
+
+    def test_qwen2(self):
+        tokenizer = self.byte_level(self.split(QWEN2), normalizer=normalizers.NFC())
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+        tokenizer.add_special_tokens(["<|start|>", "</s>"])
+        self.check_json("qwen2", tokenizer)
+
+    def test_other_unicode_forms_and_splits(self):
+        pre = pre_tokenizers.Sequence([
+            pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Split("\n", "removed"),
+            pre_tokenizers.Split(Regex(r"\p{P}+"), "merged_with_next"),
+            pre_tokenizers.Split(Regex(r"[\s\u3000]+"), "merged_with_previous"),
+            pre_tokenizers.Split(Regex(r"\w"), "contiguous", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        form = normalizers.Sequence([normalizers.NFKD(), normalizers.NFKC(),
+                                     normalizers.Replace(Regex(r"[\t ]+"), " "), normalizers.NFD()])
+        self.check_json("forms", self.byte_level(pre, normalizer=form))
+
+    def test_added_tokens_of_every_kind(self):
+        tokenizer = self.byte_level(self.split(QWEN2), normalizer=normalizers.NFC())
+        tokenizer.add_special_tokens([AddedToken("<|left|>", lstrip=True), AddedToken("<|right|>", rstrip=True),
+                                      AddedToken("<s>", lstrip=True, rstrip=True), AddedToken("<|", normalized=False)])
+        tokenizer.add_tokens([AddedToken("thing", single_word=True), AddedToken("Straße", single_word=True, lstrip=True),
+                              AddedToken("e\u0301"), AddedToken("<|word|>", normalized=False), AddedToken("  "),
+                              AddedToken("\n\n", normalized=False), AddedToken("a b c", rstrip=True)])
+        self.check_json("added", tokenizer)
+
+    def sentencepiece_like(self, **model):
+        return Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True, **model))
+
+    def train_fallback(self, tokenizer, with_bytes=True):
+        names = [f"<0x{byte:02X}>" for byte in range(256)] if with_bytes else []
+        tokenizer.train_from_iterator(lines_of(CORPUS), trainers.BpeTrainer(
+            vocab_size=3000, limit_alphabet=400, show_progress=False, special_tokens=["<unk>", "<s>", "</s>", *names]))
+
+        def bytes_are_no_added_tokens(file):
+            file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x")]
+
+        return bytes_are_no_added_tokens
+
+    def bos_template(self, tokenizer):
+        return processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[
+            ("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))])
+
+    def test_llama2_converted_in_the_older_way(self):
+        tokenizer = self.sentencepiece_like()
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")  # while it learns
+        edit = self.train_fallback(tokenizer)
+        tokenizer.pre_tokenizer = None
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                               decoders.Strip(" ", 1, 0)])
+        tokenizer.post_processor = self.bos_template(tokenizer)
+
+        def pre_tokenizer_is_null(file):
+            edit(file)
+            file["pre_tokenizer"] = None
+            file["added_tokens"][1]["normalized"] = True  # <s>, as older files have it
+
+        self.check_json("llama2", tokenizer, pre_tokenizer_is_null)
+
+    def test_mistral_with_a_metaspace(self):
+        for scheme, split in (("first", False), ("always", True), ("never", True)):
+            with self.subTest(scheme=scheme):
+                tokenizer = self.sentencepiece_like()
+                tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=True)
+                edit = self.train_fallback(tokenizer)
+                tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+                if split:
+                    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+                else:
+                    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                                           decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+                tokenizer.post_processor = self.bos_template(tokenizer)
+                self.check_json(f"mistral-{scheme}", tokenizer, edit)
+
+    def test_unknown_characters_with_merges_over_blanks(self):
+        for fuses in (False, True):
+            with self.subTest(fuses=fuses):
+                tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuses))
+                tokenizer.normalizer = normalizers.Replace(" ", "▁")  # merges cross blanks: words cannot be cut there
+                edit = self.train_fallback(tokenizer, with_bytes=False)
+                tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+                self.check_json(f"unk-{fuses}", tokenizer, edit)
+
+    def check_sentencepiece(self, name, **options):
+        folder = self.folder / name
+        folder.mkdir()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(line for line in CORPUS.split("\n") if 0 < len(line) < 2000 and "\0" not in line),
+            model_prefix=str(folder / "tokenizer"), vocab_size=2000, minloglevel=2, num_threads=1, **options)
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        self.check(name, folder, theirs.encode, lambda ids, skips: theirs.decode(ids), theirs.encode)
+
+    def test_sentencepiece_bpe_with_byte_fallback(self):
+        self.check_sentencepiece("sp-bpe", model_type="bpe", byte_fallback=True, normalization_rule_name="identity",
+                                 remove_extra_whitespaces=False, split_digits=True, character_coverage=0.98,
+                                 user_defined_symbols=["<|start|>"])
+
+    def test_sentencepiece_unigram(self):
+        self.check_sentencepiece("sp-unigram", model_type="unigram", character_coverage=0.98)
+
+
+def hash_of(name):
+    return sum(name.encode())
