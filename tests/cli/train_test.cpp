@@ -26,6 +26,11 @@ std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
+/// Of a summary or a report: a value of its own, which a loop may run over.
+json ranks_of(const std::string& text) {
+  return json::parse(text)["ranks"];
+}
+
 /// The model is too small for threads to help.
 const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
 
