@@ -28,7 +28,9 @@ std::vector<json> json_lines(const std::string& text) {
 
 /// Of a summary or a report: a value of its own, which a loop may run over.
 json ranks_of(const std::string& text) {
-  return json::parse(text)["ranks"];
+  json ranks = json::parse(text)["ranks"];
+  EXPECT_FALSE(ranks.empty());
+  return ranks;
 }
 
 /// The model is too small for threads to help.
@@ -156,7 +158,7 @@ TEST_F(TrainProgram, CountsWhatItSendsAsTheFormulasDo) {
       Program program(argv({"--tp", tp, stream, "--json", "--grad-accum", "2", "--dtype", "bf16"}),
                       kOneThread);
       expect_success(program);
-      for (const json& rank : json::parse(program.output())["ranks"]) {
+      for (const json& rank : ranks_of(program.output())) {
         EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
         EXPECT_EQ(rank["comm_bytes"] > 0, std::string(tp) != "1");
       }
@@ -173,7 +175,7 @@ TEST_F(TrainProgram, RecomputesToTheSameLosses) {
                           scratch_ / mode, "--label-smoothing", "0.1", "--z-loss", "1e-4"}),
                     kOneThread);
     expect_success(program);
-    for (const json& rank : json::parse(program.output())["ranks"])
+    for (const json& rank : ranks_of(program.output()))
       EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
     if (expected.empty()) expected = losses_in(scratch_ / mode);
     EXPECT_EQ(losses_in(scratch_ / mode), expected);
@@ -204,7 +206,7 @@ TEST_F(TrainProgram, FreezesByNameAsTheFormulasDo) {
     Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", block, "--report", file}),
                     kOneThread);
     expect_success(program);
-    for (const json& rank : json::parse(test::contents(file))["ranks"]) {
+    for (const json& rank : ranks_of(test::contents(file))) {
       EXPECT_GT(rank["comm_bytes"], 0);
       EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
       for (const char* exact : {"weights", "main gradients", "optimizer"})
