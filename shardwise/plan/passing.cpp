@@ -48,13 +48,12 @@ Entries Passing::row_backward(int64_t in, const Wanted& wanted, bool keeps_strea
   const int64_t copies = wanted.weight ? factors(workload_.config.hidden_size + in) : 0;
   // Rank by rank both gradients are made together, of the whole the weight's before the input's.
   const bool together = is_cut();
+  Entry gathered{"gathered stream's gradient", gathers ? sizes_.whole() : 0, workload_.term_pool()};
+  if (in_place) gathered.name = "staged stream's gradient";
+  if (in_place && gathers) gathered.bytes = sizes_.stream();
   return both(stream_gradient(keeps_stream || !is_masked),
               {{"masked gradient", is_masked ? sizes_.stream() : 0},
-               {in_place ? "staged stream's gradient" : "gathered stream's gradient",
-                !gathers   ? 0
-                : in_place ? sizes_.stream()
-                           : sizes_.whole(),
-                workload_.term_pool()},
+               gathered,
                {"input gradient", together || dx >= copies ? dx : 0},
                {"factors of the weight gradient", together || copies > dx ? copies : 0}});
 }

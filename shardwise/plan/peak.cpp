@@ -9,7 +9,7 @@ namespace shardwise::plan {
 namespace {
 
 /// The ranks' terms and their sum, the stream's first value.
-Moment in_embedding(const Workload& workload, int rank) {
+Instant in_embedding(const Workload& workload, int rank) {
   const Sizes sizes(workload, rank);
   const Pool sum_pool = workload.stream == Stream::tp ? workload.term_pool() : Pool::own;
   return {"embedding",
@@ -17,7 +17,7 @@ Moment in_embedding(const Workload& workload, int rank) {
            {"stream", workload.tp > 1 ? sizes.stream() : 0, sum_pool}}};
 }
 
-Moment in_optimizer(const Workload& workload) {
+Instant in_optimizer(const Workload& workload) {
   return {"optimizer",
           {{"synchronised gradients", synchronised_elements(workload) * workload.accumulator_bytes(),
             workload.term_pool()}}};
@@ -47,12 +47,12 @@ std::vector<Entries> saved_below(const Workload& workload, int rank) {
   return below;
 }
 
-void append(Moments& moments, const Entries& below, const Moments& more) {
-  for (const Moment& moment : more) moments.push_back({moment.name, both(below, moment.entries)});
+void append(Instants& instants, const Entries& below, const Instants& more) {
+  for (const Instant& instant : more) instants.push_back({instant.name, both(below, instant.entries)});
 }
 
 /// Of blocks whose backwards are alike the uppermost is the fullest.
-void append_backward(Moments& moments, const Workload& workload, int rank,
+void append_backward(Instants& instants, const Workload& workload, int rank,
                      const std::vector<Entries>& below) {
   WantedByBlock above{};
   for (int64_t layer = workload.config.num_hidden_layers - 1; layer >= 0; --layer) {
@@ -60,30 +60,30 @@ void append_backward(Moments& moments, const Workload& workload, int rank,
     if (!wanted.any()) return;
     if (wanted == above) continue;
     if (workload.recompute == Recompute::full)
-      append(moments, below[layer], forward_moments(workload, rank, layer, Run::again));
-    append(moments, below[layer], backward_moments(workload, rank, layer));
+      append(instants, below[layer], forward_instants(workload, rank, layer, Run::again));
+    append(instants, below[layer], backward_instants(workload, rank, layer));
     above = wanted;
   }
 }
 
 }  // namespace
 
-Moments fullest_moments(const Workload& workload, int rank) {
+Instants fullest_instants(const Workload& workload, int rank) {
   const int64_t last = workload.config.num_hidden_layers - 1;
   const std::vector<Entries> below = saved_below(workload, rank);
-  Moments moments = {in_embedding(workload, rank)};
-  append(moments, below[last], forward_moments(workload, rank, last, Run::first));
-  append(moments, below.back(), head_forward_moments(workload, rank));
-  append(moments, below.back(), head_backward_moments(workload, rank));
-  append_backward(moments, workload, rank, below);
-  moments.push_back(in_optimizer(workload));
-  return moments;
+  Instants instants = {in_embedding(workload, rank)};
+  append(instants, below[last], forward_instants(workload, rank, last, Run::first));
+  append(instants, below.back(), head_forward_instants(workload, rank));
+  append(instants, below.back(), head_backward_instants(workload, rank));
+  append_backward(instants, workload, rank, below);
+  instants.push_back(in_optimizer(workload));
+  return instants;
 }
 
 Peak training_peak(const Workload& workload, int rank) {
-  const Moments moments = fullest_moments(workload, rank);
+  const Instants instants = fullest_instants(workload, rank);
   const auto fullest = [&](Pool pool) {
-    return *std::ranges::max_element(moments, {}, [&](const Moment& m) { return total(m.entries, pool); });
+    return *std::ranges::max_element(instants, {}, [&](const Instant& m) { return total(m.entries, pool); });
   };
   return {model_states(workload, rank), fullest(Pool::own), fullest(Pool::shared)};
 }

@@ -143,8 +143,8 @@ TEST(PlanPeakFormulas, FirstInputStaysInSharedMemoryUnderTp) {
   workload.batch_size = 1;
   const int64_t whole = 8192 * 4096 * 4;
   const auto at_loss = [&](Pool pool) {
-    for (const Moment& moment : fullest_moments(workload, 0)) {
-      if (moment.name == "loss") return total(moment.entries, pool);
+    for (const Instant& instant : fullest_instants(workload, 0)) {
+      if (instant.name == "loss") return total(instant.entries, pool);
     }
     return int64_t{0};
   };
@@ -179,8 +179,8 @@ TEST(PlanPeakFormulas, GatheringAgainNeedsTwoWholeBuffers) {
   workload.batch_size = 1;
   const int64_t whole = 8192 * 4096 * 4, column_inputs = (2 * 32 + 1) * whole / 8;
   const auto bytes_in_head = [&] {
-    for (const Moment& moment : fullest_moments(workload, 0)) {
-      if (moment.name == "head") return total(moment.entries);
+    for (const Instant& instant : fullest_instants(workload, 0)) {
+      if (instant.name == "head") return total(instant.entries);
     }
     return int64_t{0};
   };
@@ -193,7 +193,7 @@ TEST(PlanPeakFormulas, GatheringAgainNeedsTwoWholeBuffers) {
 
 /// 32 layers of a model whose vocabulary is small are fullest in the last block, few layers under many logits
 /// at the loss.
-TEST(PlanPeakFormulas, NamesTheFullestMoment) {
+TEST(PlanPeakFormulas, NamesTheFullestInstant) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.sequence_length = 8192;

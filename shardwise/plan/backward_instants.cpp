@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "shardwise/plan/moments.h"
+#include "shardwise/plan/instants.h"
 #include "shardwise/plan/passing.h"
 
 namespace shardwise::plan {
@@ -30,21 +30,21 @@ class BlockBackward {
         is_recomputed_(workload.recompute == Recompute::full),
         in_down_(at_hand(workload, rank, layer)) {}
 
-  Moments moments() const {
-    Moments moments;
-    append_mlp(moments);
-    append_attention(moments);
-    return moments;
+  Instants instants() const {
+    Instants instants;
+    append_mlp(instants);
+    append_attention(instants);
+    return instants;
   }
 
  private:
   const Sizes& sizes() const { return passing_.sizes(); }
-  static void add(Moments& moments, const Wanted& layer, const char* name, const Entries& kept,
+  static void add(Instants& instants, const Wanted& layer, const char* name, const Entries& kept,
                   const Entries& alive) {
-    if (layer.any) moments.push_back({name, both(kept, alive)});
+    if (layer.any) instants.push_back({name, both(kept, alive)});
   }
 
-  void append_mlp(Moments& moments) const {
+  void append_mlp(Instants& instants) const {
     const Entries in_activation = without(in_down_, {"down input"});
     const Entries in_mlp = without(in_activation, {"gate and up", "up"}),
                   in_norm = without(in_mlp, {"mlp input"});
@@ -52,14 +52,14 @@ class BlockBackward {
     const bool goes_past = wanted_.norm2.input || is_recomputed_;
     const Entries past = passing_.stream_gradient(goes_past);
     const int64_t inner = sizes().inner_features(), ffn = sizes().share().ffn;
-    add(moments, wanted_.down, "down", in_down_, passing_.row_backward(ffn, wanted_.down, goes_past));
-    add(moments, wanted_.activation, "activation", in_activation,
+    add(instants, wanted_.down, "down", in_down_, passing_.row_backward(ffn, wanted_.down, goes_past));
+    add(instants, wanted_.activation, "activation", in_activation,
         both(past, {{"gradients of the activation", sizes().features(inner + ffn)}}));
-    add(moments, wanted_.mlp, "mlp", in_mlp, both(past, passing_.column_backward(inner, wanted_.mlp)));
-    add(moments, wanted_.norm2, "norm2", in_norm, both(past, passing_.norm_backward()));
+    add(instants, wanted_.mlp, "mlp", in_mlp, both(past, passing_.column_backward(inner, wanted_.mlp)));
+    add(instants, wanted_.norm2, "norm2", in_norm, both(past, passing_.norm_backward()));
   }
 
-  void append_attention(Moments& moments) const {
+  void append_attention(Instants& instants) const {
     const Entries in_out = without(in_down_, {"down input", "gate and up", "up", "mlp input", "norm2 input",
                                               "norm2 rstd", "norm2 mean"});
     const Entries in_qkv = without(in_out, {"q", "k", "v", "attention output", "attention lse"});
@@ -68,12 +68,12 @@ class BlockBackward {
     const Entries called_with = passing_.stream_gradient(is_recomputed_, "block's gradient");
     const Entries past = both(passing_.stream_gradient(goes_past), called_with);
     const int64_t qkv = sizes().qkv_features(), queries = sizes().query_features();
-    add(moments, wanted_.out, "out", in_out,
+    add(instants, wanted_.out, "out", in_out,
         both(called_with, passing_.row_backward(queries, wanted_.out, goes_past)));
-    add(moments, wanted_.attention, "attention", in_out,
+    add(instants, wanted_.attention, "attention", in_out,
         both(past, {{"gradients of attention", sizes().features(queries + 2 * qkv)}}));
-    add(moments, wanted_.qkv, "qkv", in_qkv, both(past, passing_.column_backward(qkv, wanted_.qkv)));
-    add(moments, wanted_.norm1, "norm1", in_norm, both(past, passing_.norm_backward()));
+    add(instants, wanted_.qkv, "qkv", in_qkv, both(past, passing_.column_backward(qkv, wanted_.qkv)));
+    add(instants, wanted_.norm1, "norm1", in_norm, both(past, passing_.norm_backward()));
   }
 
   Passing passing_;
@@ -84,20 +84,20 @@ class BlockBackward {
 
 }  // namespace
 
-Moments backward_moments(const Workload& workload, int rank, int64_t layer) {
-  return BlockBackward(workload, rank, layer).moments();
+Instants backward_instants(const Workload& workload, int rank, int64_t layer) {
+  return BlockBackward(workload, rank, layer).instants();
 }
 
-Moments head_backward_moments(const Workload& workload, int rank) {
+Instants head_backward_instants(const Workload& workload, int rank) {
   const Passing passing(workload, rank);
   const Entries in_loss = saved_by_head(workload, rank);
   const Entries in_head = without(in_loss, {"logits", "loss lse"});
   const int64_t vocab = passing.sizes().share().vocab;
   const auto [norm, head] = wanted_by_head(workload);
-  Moments moments = {{"loss", both(in_loss, {{"gradient of logits", passing.sizes().features(vocab)}})},
-                     {"head", both(in_head, passing.column_backward(vocab, head))}};
-  if (norm.any) moments.push_back({"norm", both(without(in_head, {"head input"}), passing.norm_backward())});
-  return moments;
+  Instants instants = {{"loss", both(in_loss, {{"gradient of logits", passing.sizes().features(vocab)}})},
+                       {"head", both(in_head, passing.column_backward(vocab, head))}};
+  if (norm.any) instants.push_back({"norm", both(without(in_head, {"head input"}), passing.norm_backward())});
+  return instants;
 }
 
 }  // namespace shardwise::plan

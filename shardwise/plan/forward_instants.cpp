@@ -2,7 +2,7 @@
 // ends, a norm's output until the sum that its layers lead to.
 #include <set>
 
-#include "shardwise/plan/moments.h"
+#include "shardwise/plan/instants.h"
 #include "shardwise/plan/passing.h"
 
 namespace shardwise::plan {
@@ -41,20 +41,21 @@ class BlockForward {
         has_qk_norm_(workload.config.qk_norm),
         run_(run) {}
 
-  Moments moments() const {
+  Instants instants() const {
     // Again, the value of the last product is not used: it is neither summed nor masked.
     const bool is_used = run_ == Run::first;
     const Entries unused = {{"unused value", sizes().stream()}};
     return {
-        moment("attention core",
-               {attention_until("attention lse", {"q", "k", "v", "attention output", "attention lse"}),
-                {{"q and k, normed", normed_bytes()}}}),
-        moment("out", {attention_until("attention lse", {"attention output"}), passing_.row_forward()}),
-        moment("attention's sum",
-               {attention_until("norm2 input", {"attention output", "norm2 input"}), passing_.summed()}),
-        moment("down", {mlp({"gate and up", "up", "down input"}), is_used ? passing_.row_forward() : unused}),
-        moment("mlp's sum",
-               {mlp({}), is_used ? passing_.summed() : unused, {{"block's output", sizes().stream()}}}),
+        instant("attention core",
+                {attention_until("attention lse", {"q", "k", "v", "attention output", "attention lse"}),
+                 {{"q and k, normed", normed_bytes()}}}),
+        instant("out", {attention_until("attention lse", {"attention output"}), passing_.row_forward()}),
+        instant("attention's sum",
+                {attention_until("norm2 input", {"attention output", "norm2 input"}), passing_.summed()}),
+        instant("down",
+                {mlp({"gate and up", "up", "down input"}), is_used ? passing_.row_forward() : unused}),
+        instant("mlp's sum",
+                {mlp({}), is_used ? passing_.summed() : unused, {{"block's output", sizes().stream()}}}),
     };
   }
 
@@ -77,11 +78,11 @@ class BlockForward {
   }
 
   /// Run again, it has the gradient that the block was called with beside it.
-  Moment moment(const std::string& name, const std::vector<Entries>& parts) const {
-    Moment moment{name + (run_ == Run::first ? ", forward" : ", again"), {}};
-    for (const Entries& part : parts) moment.entries = both(std::move(moment.entries), part);
-    if (run_ == Run::again) moment.entries.push_back({"block's gradient", sizes().stream()});
-    return moment;
+  Instant instant(const std::string& name, const std::vector<Entries>& parts) const {
+    Instant instant{name + (run_ == Run::first ? ", forward" : ", again"), {}};
+    for (const Entries& part : parts) instant.entries = both(std::move(instant.entries), part);
+    if (run_ == Run::again) instant.entries.push_back({"block's gradient", sizes().stream()});
+    return instant;
   }
 
   Passing passing_;
@@ -93,11 +94,11 @@ class BlockForward {
 
 }  // namespace
 
-Moments forward_moments(const Workload& workload, int rank, int64_t layer, Run run) {
-  return BlockForward(workload, rank, layer, run).moments();
+Instants forward_instants(const Workload& workload, int rank, int64_t layer, Run run) {
+  return BlockForward(workload, rank, layer, run).instants();
 }
 
-Moments head_forward_moments(const Workload& workload, int rank) {
+Instants head_forward_instants(const Workload& workload, int rank) {
   const Names kept = names_of(saved_by_head(workload, rank));
   return {{"head, forward",
            alive(made_by_head(workload, rank), "logits", kept, {"norm input", "head input", "logits"})}};
