@@ -23,8 +23,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// DIR's lock comes before that of a folder in it. Both last until the descriptor is closed, by this process
-// or by its death. Where a file system has no locks, nobody gets one, and nothing is cleaned up.
+// Nobody waits for the lock of a folder in DIR, which its maker alone takes; so DIR's may be waited for while
+// one is held. Locks last until the descriptor is closed, by this process or by its death. Where a file
+// system has none, nobody gets one, and nothing is cleaned up.
 
 base::Fd open_folder(const fs::path& path) {
   return base::Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -40,7 +41,8 @@ base::Fd try_lock(const fs::path& path) {
 base::Fd lock(const fs::path& path) {
   base::Fd folder = open_folder(path);
   if (!folder) throw base::FileError("open folder", path, errno);
-  ::flock(folder.get(), LOCK_EX);
+  while (::flock(folder.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
+  }
   return folder;
 }
 
@@ -74,7 +76,7 @@ void remove_step(const fs::path& dir, int64_t step) {
 }
 
 void remove_stale_links(const fs::path& dir) {
-  const std::regex link(std::string(kLatest) + "\\.tmp[0-9]+");
+  const std::regex link(fmt::format("{}\\.tmp[0-9]+", kLatest));
   for (const fs::path& stale : entries_of(dir, fs::file_type::symlink, link)) base::remove_all(stale);
 }
 

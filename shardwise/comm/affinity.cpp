@@ -102,7 +102,7 @@ CoreShare share_out(const std::vector<Allowance>& allowances, int rank) {
   const int ranks = static_cast<int>(allowances.size());
   CoreShare share{0, 0, INT_MAX};
   for (int peer = 0; peer < ranks; ++peer) {
-    const int sharers = ranks_with(allowances, allowances[peer].processors);
+    const int sharers = std::max(1, ranks_with(allowances, allowances[peer].processors));  // itself at least
     share.threads =
         std::min({share.threads, allowances[peer].cores / sharers, allowances[peer].quota / ranks});
     if (!CPU_EQUAL(&allowances[peer].processors, &allowances[rank].processors)) continue;

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace shardwise::comm {
+namespace shardwise::comm::detail {
 
 void gather_bytes(const void* own, size_t bytes, void* all, const Group& group) {
   at::Tensor row = at::empty({1, int64_t(bytes)}, at::kByte);
@@ -13,4 +13,4 @@ void gather_bytes(const void* own, size_t bytes, void* all, const Group& group) 
   std::memcpy(all, rows.const_data_ptr(), rows.nbytes());
 }
 
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::detail

@@ -1,4 +1,4 @@
-// One small value of every rank, such as a struct of figures, on all of them.
+// Small values of every rank, such as a struct of figures, on all of them.
 #pragma once
 #include <type_traits>
 #include <vector>
@@ -7,16 +7,25 @@
 
 namespace shardwise::comm {
 
-/// `own` of every rank, by rank, into `all`: `bytes` each.
+namespace detail {
+/// Into `all`, of `bytes` · ranks.
 void gather_bytes(const void* own, size_t bytes, void* all, const Group& group);
+}  // namespace detail
 
-/// Collective: `own` of every rank, by rank. Cost: one all_gather of sizeof(T) bytes.
+/// Collective: `own` of every rank, as long on each, by rank one behind the other. Cost: one all_gather of
+/// its bytes. Errors: the group's.
+template <typename T>
+std::vector<T> gather_values(const std::vector<T>& own, const Group& group) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(own.size() * static_cast<size_t>(group.size()));
+  detail::gather_bytes(own.data(), own.size() * sizeof(T), all.data(), group);
+  return all;
+}
+
+/// The same of one value.
 template <typename T>
 std::vector<T> gather_values(const T& own, const Group& group) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(static_cast<size_t>(group.size()));
-  gather_bytes(&own, sizeof(T), all.data(), group);
-  return all;
+  return gather_values(std::vector<T>{own}, group);
 }
 
 }  // namespace shardwise::comm

@@ -9,8 +9,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kStartLimit = 60;  // seconds, on a busy machine
-
 bool names_a_socket_of(pid_t launcher) {
   const std::string sockets = test::contents("/proc/net/unix");
   return sockets.find("/launch/" + std::to_string(launcher) + "/") != std::string::npos;

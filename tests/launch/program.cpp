@@ -19,7 +19,6 @@ namespace shardwise::testing {
 namespace {
 
 constexpr useconds_t kTick = 5000;  // between two looks
-constexpr double kStartLimit = 60;  // seconds, on a busy machine
 
 std::string contents(int fd) {
   std::string text(lseek(fd, 0, SEEK_END), '\0');

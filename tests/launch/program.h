@@ -8,6 +8,9 @@
 
 namespace shardwise::testing {
 
+/// Seconds until something that was started shows a sign of life, on a busy machine.
+inline constexpr double kStartLimit = 60;
+
 class Program {
  public:
   struct Options {

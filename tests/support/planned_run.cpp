@@ -138,7 +138,9 @@ std::vector<std::string> names_of(const Named& named) {
   return names;
 }
 
-/// The dimensions in the order in which `run_of` reads them.
+/// The dimensions, in the order in which run_space adds them.
+enum { kModel, kStream, kGather, kMode, kMicro, kFrozen };
+
 Space run_space() {
   std::vector<std::string> subsets = names_of(kSubsets);
   subsets.insert(subsets.begin(), kNothing);
@@ -159,20 +161,20 @@ Space run_space() {
 }
 
 PlannedRun run_of(int ranks, const Combination& combination) {
-  const Kind& kind = kKinds[combination[0]];
-  const Micro& micro = kMicros[combination[4]];
+  const Kind& kind = kKinds[combination[kModel]];
+  const Micro& micro = kMicros[combination[kMicro]];
   PlannedRun run;
   run.kind = kind.name;
   run.dropout = micro.dropout;
-  if (combination[5] > 0) run.frozen = &kSubsets[combination[5] - 1];
+  if (combination[kFrozen] > 0) run.frozen = &kSubsets[combination[kFrozen] - 1];
   run.workload = {.config = config_of(kind),
                   .tp = ranks,
-                  .stream = kStreams[combination[1]].value,
+                  .stream = kStreams[combination[kStream]].value,
                   .sequence_length = micro.sequence > 0 ? micro.sequence : std::max(1, ranks - 1),
                   .batch_size = 2,
                   .element_bytes = micro.element_bytes,
-                  .gathered = kGathered[combination[2]].value,
-                  .recompute = kRecompute[combination[3]].value,
+                  .gathered = kGathered[combination[kGather]].value,
+                  .recompute = kRecompute[combination[kMode]].value,
                   .smooths_labels = micro.dropout > 0,
                   .has_dropout = micro.dropout > 0};
   return run.of_layers(run.workload.config.num_hidden_layers);
