@@ -35,7 +35,7 @@ void check_heads(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_
   const auto& [q, k, v] = qkv;
   TORCH_CHECK_VALUE(q.dim() == 4 && k.dim() == 4, op, ": q and k must be [b, heads, s, d]; got ", q.sizes(),
                     " and ", k.sizes());
-  check_tensor(op, "k", k, {q.size(0), k.size(1), q.size(2), q.size(3)}, q.scalar_type());
+  check_tensor(op, "k", k, {q.size(0), k.size(1), k.size(2), q.size(3)}, q.scalar_type());
   check_tensor(op, "v", v, k.sizes(), q.scalar_type());
   const int64_t heads = static_cast<int64_t>(kv_of_head.size());
   const bool fits = heads == q.size(1) && std::is_sorted(kv_of_head.begin(), kv_of_head.end()) &&
@@ -52,8 +52,18 @@ void check_dropout(const char* op, const AttentionDropout& dropout, int64_t head
                     dropout.first_head, " of ", dropout.all_heads);
 }
 
+// Queries may be the last of the positions only where nothing counts positions from the first query.
+void check_past(const char* op, const Qkv& qkv, const AttentionOptions& options) {
+  const int64_t queries = qkv.q.size(2), keys = qkv.k.size(2);
+  const bool may_have_past = options.valid.empty() && options.dropout.p == 0;
+  TORCH_CHECK_VALUE(keys == queries || (keys > queries && may_have_past), op,
+                    ": keys must be as many as queries, or more without padding and dropout; got ", keys,
+                    " and ", queries);
+}
+
 void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
   check_heads(op, qkv, options.kv_of_head);
+  check_past(op, qkv, options);
   const auto& window = options.window;
   TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
                     ": a window must be causal and at least 1; got ", *window);
@@ -88,8 +98,12 @@ HeadRows<T> rows_from_(const at::Tensor& heads, Start at) {
 // What the loops are told of each part of a call.
 class Extents {
  public:
-  Extents(const at::Tensor& q, const AttentionOptions& options)
-      : s_(q.size(2)), d_(q.size(3)), window_(std::min(s_, options.window.value_or(s_))), options_(options) {}
+  Extents(const Qkv& qkv, const AttentionOptions& options)
+      : s_(qkv.q.size(2)),
+        keys_(qkv.k.size(2)),
+        d_(qkv.q.size(3)),
+        window_(std::min(keys_, options.window.value_or(keys_))),
+        options_(options) {}
 
   base::Range valid(int64_t batch) const {
     return options_.valid.empty() ? base::Range{0, s_} : options_.valid[batch];
@@ -105,7 +119,7 @@ class Extents {
  private:
   AttentionExtent extent(int64_t heads, int64_t rows, const ProbabilityMask& mask) const {
     const double scale = 1 / std::sqrt(static_cast<double>(d_));
-    return {heads, rows, d_, s_, scale, options_.causal, window_, mask};
+    return {heads, rows, d_, keys_ - s_, s_, scale, options_.causal, window_, mask};
   }
   ProbabilityMask mask(Start at) const {
     const AttentionDropout& dropout = options_.dropout;
@@ -113,7 +127,7 @@ class Extents {
     return {mask_of(dropout.p, dropout.key), 1 / (1 - dropout.p), static_cast<uint64_t>(head * s_),
             static_cast<uint64_t>((s_ + kDropoutGroup - 1) / kDropoutGroup)};
   }
-  int64_t s_, d_, window_;
+  int64_t s_, keys_, d_, window_;
   const AttentionOptions& options_;
 };
 
@@ -122,16 +136,40 @@ at::Tensor uninitialised_or_zeros(bool is_written_whole, at::IntArrayRef shape, 
   return is_written_whole ? at::empty(shape, options) : at::zeros(shape, options);
 }
 
+// One query after others, which is how a text is continued.
+void attend_single(const AttentionResult& result, const Qkv& qkv, const AttentionOptions& options,
+                   const Extents& extents) {
+  const auto& [q, k, v] = qkv;
+  const int64_t a = q.size(1);
+  const at::Tensor out = by_head(result.out, a, q.size(3));
+  with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const auto loops = attention_single_loops<T>();
+    for_ranges(q.size(0) * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
+      const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, result.lse.options());
+      for (int64_t i = begin; i < end; ++i) {
+        const Start at = {i / a, i % a, 0}, kv = {i / a, options.kv_of_head[i % a], 0};
+        loops.forward(rows_from_<T>(out, at).data, elements_<A>(result.lse) + i, rows_from<T>(q, at).data,
+                      rows_from<T>(k, kv), rows_from<T>(v, kv), elements_<A>(scratch), extents.heads(1, at));
+      }
+    });
+  });
+}
+
 }  // namespace
 
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   check("attention", qkv, options);
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
-  const Extents extents(q, options);
+  const Extents extents(qkv, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
   const AttentionResult result = {uninitialised_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
                                   uninitialised_or_zeros(options.valid.empty(), {b, a, s}, wide)};
+  if (s == 1 && k.size(2) > 1) {
+    attend_single(result, {q, k, v}, options, extents);
+    return result;
+  }
   const at::Tensor out = by_head(result.out, a, d);
   with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
@@ -155,7 +193,9 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   check("attention_backward", qkv, options);
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
-  const Extents extents(q, options);
+  TORCH_CHECK_VALUE(k.size(2) == s, "attention_backward: keys must be as many as queries; got ", k.size(2),
+                    " and ", s);
+  const Extents extents(qkv, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
   check_tensor("attention_backward", "d_out", d_out_any, {s, b, a * d}, q.scalar_type());
   check_tensor("attention_backward", "out", forward.out, {s, b, a * d}, q.scalar_type());

@@ -39,15 +39,16 @@ struct AttentionResult {
   at::Tensor lse;  // [b, a, s] log-sum-exp of each row's scores, fp32 (fp64 for fp64); 0 without a token
 };
 
-/// `q` [b, a, s, d], `k` and `v` [b, k, s, d], of any strides. Cost: s² scores per head, with a window
-/// s·window; threads share the b·a heads. Errors: c10::ValueError when shapes, dtypes or options do not fit.
+/// `q` [b, a, s, d], `k` and `v` [b, k, m, d], of any strides: the queries are the last s of m positions, all
+/// of them in training. Cost: s·m scores per head, with a window s·window; threads share the b·a heads.
+/// Errors: c10::ValueError when shapes, dtypes or options do not fit, or m > s meets padding or dropout.
 /// Source: Dao et al. 2022.
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options);
 
-/// Gradients shaped like q, k and v; those of a KV head are summed over its query heads.
-/// `d_out` [s, b, a·d]; `forward` and the options are the forward's. Dropout's mask is drawn again. Cost:
-/// threads share b·k pieces, one per KV head in use and sequence, so that with few of them cores are idle.
-/// Errors: as the forward's.
+/// Gradients shaped like q, k and v, of as many queries as keys; those of a KV head are summed over its query
+/// heads. `d_out` [s, b, a·d]; `forward` and the options are the forward's. Dropout's mask is drawn again.
+/// Cost: threads share b·k pieces, one per KV head in use and sequence, so that with few of them cores are
+/// idle. Errors: as the forward's.
 Qkv attention_backward(const at::Tensor& d_out, const Qkv& qkv, const AttentionResult& forward,
                        const AttentionOptions& options);
 

@@ -1,6 +1,7 @@
 // What attention's two passes are made of: rows of heads as padded matrices in the accumulator's type, a
 // block at a time. For `*_isa.cpp` only, as loops.h.
 #pragma once
+#include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/small_product.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
@@ -76,6 +77,33 @@ inline int64_t smaller(int64_t a, int64_t b) {
 }
 inline int64_t larger(int64_t a, int64_t b) {
   return a < b ? b : a;
+}
+
+inline int64_t keys_of(const AttentionExtent& extent) {
+  return extent.past + extent.s;
+}
+
+inline Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
+  if (!extent.causal) return {0, keys_of(extent)};
+  const int64_t end = extent.past + query + 1;
+  return {larger(0, end - extent.window), end};
+}
+
+template <class A>
+struct RowSums {
+  A sum, lse;
+};
+
+// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
+// vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
+template <class A>
+inline RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
+  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
+  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
+  const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
+  for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
+  const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
+  return {sum, largest + log_of(sum)};
 }
 
 }  // namespace shardwise::kernels::SHARDWISE_ISA

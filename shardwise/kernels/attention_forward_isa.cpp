@@ -5,28 +5,6 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
-  if (!extent.causal) return {0, extent.s};
-  return {larger(0, query + 1 - extent.window), query + 1};
-}
-
-template <class A>
-struct RowSums {
-  A sum, lse;
-};
-
-// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
-// vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
-template <class A>
-RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
-  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
-  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
-  const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
-  for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
-  const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
-  return {sum, largest + log_of(sum)};
-}
-
 // Drops of a query's probabilities, the first of which is that of `first_key`, what the mask does not keep.
 template <class A>
 void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
@@ -45,10 +23,10 @@ struct ForwardScratch {
   Matrix<A> k_transposed, v, q, scores, out;
   ForwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
-        k_transposed(scratch.matrix(extent.d, extent.s)),
-        v(scratch.matrix(extent.s, extent.d)),
+        k_transposed(scratch.matrix(extent.d, keys_of(extent))),
+        v(scratch.matrix(keys_of(extent), extent.d)),
         q(scratch.matrix(kBlock, extent.d)),
-        scores(scratch.matrix(kBlock, extent.s)),
+        scores(scratch.matrix(kBlock, keys_of(extent))),
         out(scratch.matrix(kBlock, extent.d)) {}
 };
 
@@ -81,8 +59,8 @@ void forward(HeadRows<T> out, Accumulator<T>* lse, HeadRows<const T> q, HeadRows
              HeadRows<const T> v, Accumulator<T>* memory, AttentionExtent extent) {
   const int64_t s = extent.s, d = extent.d;
   const ForwardScratch<Accumulator<T>> use(memory, extent);
-  transpose_rows(use.k_transposed, k.data, k.row, s, d);
-  widen_rows(use.v, v.data, v.row, s, d);
+  transpose_rows(use.k_transposed, k.data, k.row, keys_of(extent), d);
+  widen_rows(use.v, v.data, v.row, keys_of(extent), d);
   for (int64_t head = 0; head < extent.heads; ++head) {
     for (int64_t first = 0; first < s; first += kBlock) {
       const Span queries = {first, smaller(first + kBlock, s)};

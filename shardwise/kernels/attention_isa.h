@@ -26,8 +26,9 @@ struct ProbabilityMask {
 };
 
 struct AttentionExtent {
-  int64_t heads;  // query heads
-  int64_t s, d;
+  int64_t heads;      // query heads
+  int64_t s, d;       // queries
+  int64_t past;       // keys before that of the first query; backward knows none
   int64_t head_rows;  // from one head to the next, of lse and of the mask; at least s
   double scale;       // of q·k
   bool causal;
@@ -46,6 +47,18 @@ struct AttentionForwardLoops {
                   A* scratch, AttentionExtent extent);
 };
 SHARDWISE_PER_ISA(AttentionForwardLoops, attention_forward_loops)
+
+/// In attention_single_isa.cpp: one query, which reads every key and value once as they lie.
+template <class T>
+struct AttentionSingleLoops {
+  using A = Accumulator<T>;
+  /// Elements of scratch that `forward` needs.
+  int64_t (*scratch)(AttentionExtent extent);
+  /// Of one head's query: `out` and `q` [d], `lse` [1].
+  void (*forward)(T* out, A* lse, const T* q, HeadRows<const T> k, HeadRows<const T> v, A* scratch,
+                  AttentionExtent extent);
+};
+SHARDWISE_PER_ISA(AttentionSingleLoops, attention_single_loops)
 
 /// In attention_backward_isa.cpp.
 template <class T>

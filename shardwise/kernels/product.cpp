@@ -3,7 +3,9 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
-#include "shardwise/kernels/isa.h"
+#include "shardwise/kernels/few_rows_isa.h"
+#include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
 
 // Exported by libtorch_cpu 2.11 without a header: result = alpha·mat1·mat2 + beta·result, strides respected.
 namespace at::native {
@@ -35,11 +37,34 @@ bool uses_onednn(const Tensor& a, const Tensor& b) {
          a.size(0) * a.size(1) * b.size(1) >= kWorthOneDnn;
 }
 
+/// Up to so many rows the product is as fast as the weight is read; both of torch's libraries are slower
+/// there, for bf16 by far.
+constexpr int64_t kFewRows = 4;
+
+/// Few rows times a weight [n, k] seen as [k, n]: how a text is continued.
+bool uses_few_rows(const Tensor& a, const Tensor& b) {
+  const bool is_narrow = a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16;
+  return is_narrow && a.size(0) <= kFewRows && a.is_contiguous() && b.t().is_contiguous();
+}
+
+void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
+  const Tensor wide = a.to(at::kFloat);
+  const int64_t rows = a.size(0), k = a.size(1), n = b.size(1);
+  with_element_type("product", a.scalar_type(), [&]<class T>(T) {
+    for_ranges(n, k, [&](int64_t begin, int64_t end) {
+      few_rows_loops<T>().multiply(elements_<T>(y) + begin, n, elements<Accumulator<T>>(wide),
+                                   elements<T>(b) + begin * k, rows, end - begin, k);
+    });
+  });
+}
+
 }  // namespace
 
 void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
-  if (uses_onednn(a, b)) {
+  if (uses_few_rows(a, b)) {
+    few_rows_out(y, a, b);
+  } else if (uses_onednn(a, b)) {
     at::native::mkldnn_matmul(a, b, y, /*beta=*/0, /*alpha=*/1);
   } else {
     at::mm_out(y, a, b);

@@ -1,4 +1,5 @@
-// Matrix products of the linear layers, through whichever of torch's two libraries is faster for the shape.
+// Matrix products of the linear layers, through whichever of torch's two libraries is faster for the shape,
+// or through loops of our own where a few rows meet a weight.
 //
 // On AVX-512 processors torch's default for fp32, MKL, runs AVX2 code on AMD; oneDNN, which torch carries
 // too, runs AVX-512 code and was measured at 2.2 times its speed (docs/adr/0007). The choice depends on

@@ -186,6 +186,42 @@ TEST(AttentionWindow, BlocksOutsideAreNotRead) {
   EXPECT_TRUE(same_bits(grads.v.narrow(2, 0, 128), expected_grads.v.narrow(2, 0, 128)));
 }
 
+// The last n positions are those of all; one, and others on either side of blocks of 64.
+TEST(AttentionPast, QueriesAreTheLastPositions) {
+  const Threads threads(1);
+  for (const Case& c : {Case{2, 9, 8, 2, {0, 0, 1}}, {1, 65, 6, 2, {0, 1, 1}}, {2, 200, 32, 1, {0, 0}}}) {
+    for (const int64_t n : {int64_t{1}, int64_t{2}, c.s / 2, c.s - 1}) {
+      for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(5)}) {
+        for (const at::ScalarType dtype : kDtypes) {
+          SCOPED_TRACE(::testing::Message()
+                       << dtype << " s " << c.s << " n " << n << " " << window.value_or(0));
+          const AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = window};
+          const Qkv in = inputs(c, dtype);
+          const Reference expected = reference({wide(in.q), wide(in.k), wide(in.v)}, c, options);
+          const AttentionResult got = attention({in.q.narrow(2, c.s - n, n), in.k, in.v}, options);
+          const double limit = attention_bound(dtype);
+          EXPECT_LE(relative_error(got.out, expected.out.narrow(0, c.s - n, n)), limit);
+          const at::Tensor lse = expected.lse.narrow(2, c.s - n, n);
+          EXPECT_LE((wide(got.lse) - lse).abs().max().item<double>(), 4 * limit);
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionPast, IsForCausalInferenceWithoutPadding) {
+  const Case c = {1, 4, 2, 1, {0}};
+  const Qkv in = inputs(c, at::kFloat), last = {in.q.narrow(2, 2, 2), in.k, in.v};
+  AttentionOptions padded = causal_of(c), dropped = causal_of(c);
+  padded.valid = {{0, 2}};
+  dropped.dropout = {0.5, RandomKey::of(7), 0, 1};
+  EXPECT_THROW(attention(last, padded), c10::ValueError);
+  EXPECT_THROW(attention(last, dropped), c10::ValueError);
+  EXPECT_THROW(attention({in.q, in.k.narrow(2, 0, 3), in.v.narrow(2, 0, 3)}, causal_of(c)), c10::ValueError);
+  const AttentionResult got = attention(last, causal_of(c));
+  EXPECT_THROW(attention_backward(got.out, last, got, causal_of(c)), c10::ValueError);
+}
+
 const std::vector<base::Range> kPadded = {{0, 70}, {13, 70}, {5, 69}, {30, 31}, {70, 70}, {0, 0}};
 
 TEST(AttentionPadding, EqualsTheFormulaInFp64) {

@@ -18,8 +18,8 @@ struct Shape {
   int64_t m, k, n;
 };
 
-const std::vector<Shape> kShapes = {{1, 1, 1}, {33, 24, 101},  {0, 5, 7},      {5, 0, 7},
-                                    {5, 7, 0}, {128, 96, 128}, {257, 129, 131}};
+const std::vector<Shape> kShapes = {{1, 1, 1},      {33, 24, 101},   {0, 5, 7},   {5, 0, 7}, {5, 7, 0},
+                                    {128, 96, 128}, {257, 129, 131}, {3, 70, 37}, {4, 33, 2}};
 
 /// Rounding of a sum of k products, each operand of size about 1: k·u relative to √k (Higham 2002, §3.1).
 double bound(at::ScalarType dtype, int64_t k) {
