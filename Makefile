@@ -76,10 +76,12 @@ test-fuzz: setup-test ## 100,000 changed inputs for each reader of foreign files
 	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
 	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
-check-tsan: setup-test ## the tests of base and comm with the thread sanitizer
+# The rooms whose tests run ranks as threads of one process, or loops shared by threads.
+THREADED = base comm kernels parallel nn model train infer
+check-tsan: setup-test ## the tests of ranks and loops as threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
-	@$(CMAKE) --build --preset tsan -j $(JOBS) --target base_test comm_test
-	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(base|comm)\.'
+	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)
+	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^($(shell echo $(THREADED) | tr ' ' '|'))\.'
 
 clean: ## remove what was built; the environments stay
 	@rm -rf build build-debug build-asan build-tsan build-tidy
