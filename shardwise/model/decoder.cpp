@@ -2,6 +2,8 @@
 // parallelism.
 #include "shardwise/model/decoder.h"
 
+#include <ATen/ops/empty.h>
+
 #include <cmath>
 
 #include "shardwise/base/mutation.h"
@@ -104,6 +106,14 @@ ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedd
   return parts.column("lm_head", /*has_bias=*/false, ShardRule::cut(/*dim=*/0, parts.layout.vocab));
 }
 
+/// Where the rows of each text end in the packed batch.
+at::Tensor last_rows(const std::vector<nn::CachedRows>& texts) {
+  at::Tensor rows = at::empty({static_cast<int64_t>(texts.size())}, at::kLong);
+  int64_t end = 0, *row = rows.mutable_data_ptr<int64_t>();
+  for (const nn::CachedRows& text : texts) *row++ = (end += text.rows) - 1;
+  return rows;
+}
+
 std::optional<nn::LearnedPositions> make_positions(const Parts& parts) {
   const Config& config = parts.config;
   if (config.positions != Positions::learned) return std::nullopt;
@@ -136,16 +146,32 @@ void DecoderWeights::initialise_(uint64_t seed) {
   for (const nn::Role& role : roles_) parallel::initialise_(*role.parameter, key, group_);
 }
 
+/// The stream behind the last block, before the last norm.
 template <nn::ResidualStream Stream>
-nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
-                                                              const nn::Step& step) const {
+nn::Placed<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
   auto x = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) x = (*w.positions_)(x, step);
   x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
   for (const BlockLayers& layers : w.blocks_) x = nn::Block<Stream>(layers)(x, step);
-  return w.head_(w.norm_(x, step), step);
+  return x;
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
+                                                              const nn::Step& step) const {
+  const auto& w = weights_;
+  return w.head_(w.norm_(hidden(ids, step), step), step);
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
+    const at::Tensor& ids, const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
+  const auto& w = weights_;
+  const at::Tensor x = hidden(ids, step).local();
+  const nn::Placed<Stream> last(x.index_select(0, last_rows(step.cached)));
+  return w.head_(w.norm_(last, step), step);
 }
 
 template <nn::ResidualStream Stream>

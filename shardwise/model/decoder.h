@@ -25,6 +25,7 @@ class DecoderWeights {
   const Config& config() const { return config_; }
   const Layout& layout() const { return layout_; }
   const comm::Group& group() const { return group_; }
+  at::ScalarType dtype() const { return embedding_.weight()->value.scalar_type(); }
   /// Every parameter once, in a fixed order (a tied head is the embedding).
   const nn::Roles& roles() const { return roles_; }
   /// What the optimizer's loops read; the stream decides which gradients are terms to be summed.
@@ -58,11 +59,18 @@ class Decoder {
   /// sequence longer than a table of learned positions.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
 
+  /// Continuing texts: the logits of each of step.cached's last new token, [texts, 1, v/t] S<−1>. `ids`
+  /// [Σ rows, 1]; the caches hold the new tokens after it, their lengths still to be moved on. Errors: the
+  /// same.
+  nn::Placed<nn::Sharded<nn::kFeature>> next_logits(
+      const at::Tensor& ids, const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
+
   /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I. Errors: those of both.
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
+  nn::Placed<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;
 };
 

@@ -1,5 +1,7 @@
 #include "shardwise/nn/attention.h"
 
+#include <ATen/ops/cat.h>
+
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention.h"
 #include "shardwise/kernels/qk_norm.h"
@@ -21,9 +23,11 @@ struct Core {
   std::optional<QkNorm> norm;
   kernels::AttentionOptions options;
 
-  kernels::HeadSplit head_split(const Tensor& tokens) const {
-    const kernels::RotaryTables& tables = rotary->tables(tokens.size(0), tokens.scalar_type());
-    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, 0, options.valid};
+  kernels::HeadSplit head_split(const Tensor& tokens, int64_t first_position = 0) const {
+    const kernels::RotaryTables& tables =
+        rotary->tables(first_position + tokens.size(0), tokens.scalar_type());
+    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim,
+                             tables,       first_position,  options.valid};
     if (base::mutated(base::Mutation::rotary_local_position)) {  // where an even split puts this rank's shard
       const int64_t begin = tokens.size(0) * layout.first_head / layout.all_heads;
       split.tables = {tables.cos.roll(begin, 0), tables.sin.roll(begin, 0)};
@@ -33,9 +37,9 @@ struct Core {
 
   kernels::QkNorm weights() const { return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps}; }
 
-  kernels::Qkv heads_of(const Tensor& qkv) const {
-    return norm ? kernels::split_norm_rotary(qkv, head_split(qkv), weights())
-                : kernels::split_rotary(qkv, head_split(qkv));
+  kernels::Qkv heads_of(const Tensor& qkv, int64_t first_position = 0) const {
+    const kernels::HeadSplit split = head_split(qkv, first_position);
+    return norm ? kernels::split_norm_rotary(qkv, split, weights()) : kernels::split_rotary(qkv, split);
   }
 };
 
@@ -48,6 +52,30 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
       step.attention_dropout, mask_key(step.key, {*options.layer, Place::attention_probabilities}),
       base::mutated(base::Mutation::mask_of_local_heads) ? 0 : layout.first_head, layout.all_heads};
   return result;
+}
+
+/// New tokens of one text after those in its cache, which takes their keys and values. [n, 1, a·d]
+Tensor continue_text(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
+  const kernels::Qkv heads = core.heads_of(qkv, cache.length);
+  const int64_t past = cache.length, rows = qkv.size(0);
+  const Tensor keys = cache.keys[layer], values = cache.values[layer];
+  keys.narrow(1, past, rows).copy_(heads.k[0]);
+  values.narrow(1, past, rows).copy_(heads.v[0]);
+  const kernels::Qkv whole{heads.q, keys.narrow(1, 0, past + rows).unsqueeze(0),
+                           values.narrow(1, 0, past + rows).unsqueeze(0)};
+  return kernels::attention(whole, core.options).out;
+}
+
+Tensor continue_texts(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& texts,
+                      const std::optional<int64_t>& layer) {
+  TORCH_CHECK_VALUE(layer, "attention: a cache needs the layer that it is filled for; got none");
+  std::vector<Tensor> outs;
+  int64_t begin = 0;
+  for (const auto& [cache, rows] : texts) {
+    outs.push_back(continue_text(qkv.narrow(0, begin, rows), core, *cache, *layer));
+    begin += rows;
+  }
+  return outs.size() == 1 ? outs[0] : at::cat(outs);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
@@ -120,6 +148,8 @@ Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<k
                               k_weight = parallel::leaf_of(norm ? norm->k : nullptr);
   if (parallel::needs_gradient(qkv.local(), q_weight.value_or(Tensor()), k_weight.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
+  if (!step.cached.empty())
+    return Placed<Sharded<kFeature>>(continue_texts(qkv.local(), core, step.cached, options_.layer));
   return Placed<Sharded<kFeature>>(kernels::attention(core.heads_of(qkv.local()), core.options).out);
 }
 

@@ -37,7 +37,8 @@ struct SelfAttentionOptions {
   /// A query sees itself and the keys before it, this many together, as Hugging Face's sliding_window counts.
   /// None: all keys before it.
   std::optional<int64_t> window = {};
-  /// The layer that attention dropout draws its masks for; dropout without one is refused.
+  /// The layer that attention dropout draws its masks for and whose place in a cache is taken; both without
+  /// one are refused.
   std::optional<int64_t> layer = {};
 };
 
@@ -51,9 +52,11 @@ class CausalSelfAttention {
   /// result is 0, and positions are counted from a sequence's first token. step.attention_dropout drops
   /// probabilities: the mask is the unsharded model's, whatever the tp size and stream.
   /// Saved: q, k and v, and nothing of qkv itself; with q/k norm qkv, as many bytes, from which backward
-  /// makes them again; the output; one fp32 per row and head. Masks are made again. Errors:
-  /// c10::ValueError when the features do not fit the heads, step.valid not the batch, attention_dropout does
-  /// not lie in [0, 1) or comes without a layer. Source: Su et al. 2021 (rotary), Dao et al. 2022 (the core).
+  /// makes them again; the output; one fp32 per row and head. Masks are made again. With step.cached a row
+  /// attends to its text's earlier tokens too, and keys and values of the new ones go to the cache; without
+  /// gradients. Errors: c10::ValueError when the features do not fit the heads, step.valid not the batch,
+  /// attention_dropout does not lie in [0, 1), dropout or a cache come without a layer. Source: Su et al.
+  /// 2021 (rotary), Dao et al. 2022 (the core).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
   void append_roles(Roles& roles) const;

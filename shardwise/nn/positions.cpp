@@ -2,6 +2,9 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/embedding.h"
@@ -19,9 +22,11 @@ struct Rows {
   ParameterPtr table;
   base::Range positions;
   std::vector<base::Range> valid;  // as in Step
+  std::vector<CachedRows> cached;  // as in Step
 
   Tensor added_to(const Tensor& x) const {
     const Tensor weight = table->value.detach();
+    if (!cached.empty()) return at::add(x, weight.index_select(0, cached_ids()).unsqueeze(1));
     if (valid.empty()) return at::add(x, weight.narrow(0, positions.begin, positions.size()).unsqueeze(1));
     return at::add(x, weight.index_select(0, ids(x.size(1)).flatten()).view(x.sizes()));
   }
@@ -33,7 +38,20 @@ struct Rows {
     }
     return ids;
   }
+  Tensor cached_ids() const {
+    std::vector<Tensor> ids;
+    for (const auto& [cache, rows] : cached)
+      ids.push_back(at::arange(cache->length, cache->length + rows, at::kLong));
+    return at::cat(ids);
+  }
 };
+
+int64_t positions_of(const Step& step) {
+  if (step.cached.empty()) return step.sequence.size();
+  int64_t positions = 0;
+  for (const auto& [cache, rows] : step.cached) positions = std::max(positions, cache->length + rows);
+  return positions;
+}
 
 struct AddPositions : torch::autograd::Function<AddPositions> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, Rows rows) {
@@ -59,12 +77,13 @@ LearnedPositions::LearnedPositions(const std::string& name, int64_t max_position
                                        base::ShardRule::replicated(), init, group, dtype)) {}
 
 Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step& step) const {
-  TORCH_CHECK_VALUE(step.sequence.size() <= weight_->value.size(0), weight_->name,
-                    ": must have a row for each of ", step.sequence.size(), " positions; got ",
-                    weight_->value.size(0));
+  check_step(step, x.size(1));
+  const int64_t needed = positions_of(step);
+  TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
+                    " positions; got ", weight_->value.size(0));
   const base::Range from_zero{0, positions.size()};
   const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions,
-                  step.valid};
+                  step.valid, step.cached};
   if (!parallel::needs_gradient(weight_->value)) return rows.added_to(x);
   return AddPositions::apply(x, weight_->value, rows);
 }

@@ -14,8 +14,8 @@ class LearnedPositions {
 
   /// x + table[position of the row], counted from its sequence's first token; `x` [s, b, h] → the same shape
   /// and placement. No communication: the table's gradient is a term under S<0>, whose ranks see other rows.
-  /// Saved: nothing. Errors: c10::ValueError for a sequence longer than the table. Source: Radford et al.
-  /// 2018 (GPT), eq. 2.
+  /// Saved: nothing. Errors: c10::ValueError for a sequence longer than the table, and check_step's.
+  /// Source: Radford et al. 2018 (GPT), eq. 2.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     const bool is_whole = std::is_same_v<Stream, Invariant>;

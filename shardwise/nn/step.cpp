@@ -3,6 +3,22 @@
 #include "shardwise/kernels/rotary.h"
 
 namespace shardwise::nn {
+namespace {
+
+void check_cached(const Step& step, int64_t b) {
+  const int64_t rows = rows_of(step.cached);
+  TORCH_CHECK_VALUE(b == 1 && rows == step.sequence.size(), "step: cached texts must share out a batch of [",
+                    rows, ", 1] tokens; got [", step.sequence.size(), ", ", b, "]");
+  TORCH_CHECK_VALUE(step.valid.empty() && step.dropout == 0 && step.attention_dropout == 0,
+                    "step: cached texts must come without padding and dropout; got one");
+  for (const auto& [cache, count] : step.cached) {
+    TORCH_CHECK_VALUE(count > 0 && cache->length + count <= cache->capacity(),
+                      "step: new tokens must fit the cache's room for ", cache->capacity(), "; got ", count,
+                      " after ", cache->length);
+  }
+}
+
+}  // namespace
 
 void check_step(const Step& step, int64_t b) {
   kernels::check_valid("step", step.valid, step.sequence.size(), b);
@@ -10,6 +26,7 @@ void check_step(const Step& step, int64_t b) {
                     step.dropout);
   TORCH_CHECK_VALUE(step.attention_dropout >= 0 && step.attention_dropout < 1,
                     "step: attention_dropout must lie in [0, 1); got ", step.attention_dropout);
+  if (!step.cached.empty()) check_cached(step, b);
 }
 
 }  // namespace shardwise::nn

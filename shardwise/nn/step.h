@@ -1,6 +1,7 @@
 // What a layer needs to know of the forward it runs in.
 #pragma once
 #include "shardwise/base/recompute.h"
+#include "shardwise/nn/cache.h"
 #include "shardwise/parallel/step.h"
 
 namespace shardwise::nn {
@@ -12,11 +13,16 @@ struct Step : parallel::Step {
   /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;
+  /// Inference: the batch is one packed sequence, whose rows belong to these texts one after the other.
+  /// Empty: a text begins with its sequence.
+  std::vector<CachedRows> cached = {};
   using parallel::Step::Step;
 };
 
 /// Before anything communicates: whether `step` fits a batch of b sequences. Errors: c10::ValueError unless
-/// `valid` is empty or names a part of the sequence for each of them, and the probabilities are in range.
+/// `valid` is empty or names a part of the sequence for each of them, the probabilities are in range, and
+/// `cached`, if not empty, deals out the rows of a batch of one without padding and dropout, each text's
+/// within the room of its cache.
 void check_step(const Step& step, int64_t b);
 
 }  // namespace shardwise::nn

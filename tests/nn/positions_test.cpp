@@ -1,6 +1,7 @@
 #include "shardwise/nn/positions.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/layers.h"
@@ -94,6 +95,29 @@ TEST(LearnedPositions, RefuseASequenceThatIsTooLong) {
     const Tensor shard = random_tensor({step.own_sequence().size(), kBatch, kHidden}, 2);
     EXPECT_THROW(table.add(Placed<Sharded<kSequence>>(shard), step), c10::ValueError);
   });
+}
+
+TEST(LearnedPositions, RefuseAStepThatDoesNotFitTheBatch) {
+  const Table table{Group()};
+  Step step(Group(), /*sequence_length=*/3);
+  step.valid = {{0, 2}};
+  const Placed<Invariant> x(random_tensor({3, kBatch, kHidden}, 2));
+  EXPECT_THROW(table.add(x, step), c10::ValueError);
+}
+
+// Rows of two texts, which go on where their caches end.
+TEST(LearnedPositions, GoOnWhereACacheEnds) {
+  const at::NoGradGuard no_grad;
+  const Table table{Group()};
+  Cache first = Cache::empty(1, 1, 1, /*capacity=*/8, at::kDouble), second = first;
+  first.length = 3;
+  Step step(Group(), /*sequence_length=*/5);
+  step.cached = {{&first, 2}, {&second, 3}};
+  const Tensor x = random_tensor({5, 1, kHidden}, 2), y = table.add(Placed<Invariant>(x), step).local();
+  const Tensor rows = at::cat({whole_table().narrow(0, 3, 2), whole_table().narrow(0, 0, 3)});
+  EXPECT_TRUE(same_bits(y, x + rows.unsqueeze(1)));
+  second.length = 7;
+  EXPECT_THROW(table.add(Placed<Invariant>(x), step), c10::ValueError);  // beyond the cache
 }
 
 }  // namespace
