@@ -102,6 +102,14 @@ void Fields::or_flag(const char* name, bool& value) const {
   value = field->get<bool>();
 }
 
+void Fields::or_integers(const char* name, std::vector<int64_t>& values) const {
+  const json* field = find(name);
+  if (!field) return;
+  values.clear();
+  for (const json& value : field->is_array() ? *field : json::array({*field}))
+    values.push_back(to_integer(value, name));
+}
+
 int64_t Fields::to_integer(const json& value, const char* name) const {
   const bool is_whole = value.is_number_integer();
   check(is_whole, name, "a whole number", value);

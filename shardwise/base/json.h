@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace shardwise::base {
 
@@ -36,6 +37,8 @@ class Fields {
   void or_number(const char* name, double& value) const;
   void or_text(const char* name, std::string& value) const;
   void or_flag(const char* name, bool& value) const;
+  /// A whole number stands for a list of one.
+  void or_integers(const char* name, std::vector<int64_t>& values) const;
 
   /// `value`, which stands in the field `name`, as a whole number.
   int64_t to_integer(const nlohmann::json& value, const char* name) const;

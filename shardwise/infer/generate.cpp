@@ -4,7 +4,10 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cmath>
+#include <list>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/infer/candidates.h"
 
 namespace shardwise::infer {
 
@@ -12,8 +15,152 @@ using model::DecoderWeights;
 
 namespace {
 
-void check(const model::Config& config, const std::vector<int64_t>& prompt, int64_t max_new_tokens,
-           const Sampling& sampling) {
+/// A text in the batch.
+struct Text {
+  size_t request;
+  std::vector<int64_t> tokens;  // the prompt and what has been chosen
+  nn::Cache cache;              // of the tokens that a forward has seen
+  int64_t due_rows = 0;         // of the next forward
+
+  int64_t unseen() const { return static_cast<int64_t>(tokens.size()) - cache.length; }
+  bool is_read() const { return unseen() == due_rows; }
+};
+
+class Run {
+ public:
+  Run(const DecoderWeights& weights, const std::vector<Request>& requests,
+      const std::vector<int64_t>& end_ids, const Batching& batching, const OnToken& on_token)
+      : weights_(weights), requests_(requests), end_ids_(end_ids), batching_(batching), on_token_(on_token) {
+    result_.texts.resize(requests.size());
+  }
+
+  Generated whole() {
+    for (admit(); !batch_.empty(); admit()) {
+      const base::Stopwatch clock;
+      share_out_rows();
+      const int64_t read = prompt_rows();
+      const Outcome outcome = forward();
+      append_chosen(outcome);
+      note(read, std::ssize(outcome.texts), clock.seconds());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void admit() {
+    for (; next_ < requests_.size() && std::ssize(batch_) < batching_.texts; ++next_) {
+      const Request& request = requests_[next_];
+      if (request.max_new_tokens == 0) continue;
+      // The last token is never an input.
+      const auto capacity = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens - 1;
+      const auto& kv_heads = weights_.layout().kv_heads;
+      batch_.push_back({next_, request.prompt,
+                        nn::Cache::empty(weights_.config().num_hidden_layers,
+                                         kv_heads.range(weights_.group().rank()).size(),
+                                         weights_.config().head_dim, capacity, weights_.dtype())});
+    }
+  }
+
+  /// Texts that are being continued go first: nobody waits for another's prompt.
+  void share_out_rows() {
+    int64_t left = batching_.rows;
+    for (Text& text : batch_) {
+      text.due_rows = text.unseen() == 1 ? 1 : 0;
+      left -= text.due_rows;
+    }
+    for (Text& text : batch_) {
+      if (text.unseen() == 1) continue;
+      text.due_rows = std::min(text.unseen(), std::max<int64_t>(left, 0));
+      left -= text.due_rows;
+    }
+  }
+
+  int64_t prompt_rows() const {
+    int64_t rows = 0;
+    for (const Text& text : batch_) {
+      const bool is_read = text.cache.length >= std::ssize(requests_[text.request].prompt);
+      rows += is_read ? 0 : text.due_rows;
+    }
+    return rows;
+  }
+
+  /// Runs the due rows and returns the texts whose next token is due, with the logits [their number, v/t].
+  struct Outcome {
+    std::vector<std::list<Text>::iterator> texts;
+    at::Tensor logits;
+  };
+
+  Outcome forward() {
+    std::vector<nn::CachedRows> rows;
+    std::vector<int64_t> ids, read;
+    Outcome outcome;
+    for (auto text = batch_.begin(); text != batch_.end(); ++text) {
+      if (text->due_rows == 0) continue;
+      const auto first = text->tokens.begin() + text->cache.length;
+      ids.insert(ids.end(), first, first + text->due_rows);
+      if (text->is_read()) {
+        read.push_back(std::ssize(rows));
+        outcome.texts.push_back(text);
+      }
+      rows.push_back({&text->cache, text->due_rows});
+    }
+    nn::Step step(weights_.group(), std::ssize(ids));
+    step.cached = std::move(rows);
+    const at::Tensor all = model::Decoder<nn::Invariant>(weights_).next_logits(as_column(ids), step).local();
+    outcome.logits = all.select(1, 0).index_select(0, as_column(read).select(1, 0));
+    for (const auto& [cache, count] : step.cached) cache->length += count;
+    return outcome;
+  }
+
+  void note(int64_t read, int64_t written, double seconds) {
+    Timings& timings = result_.timings;
+    timings.read_tokens += read;
+    timings.written_tokens += read > 0 ? 0 : written;
+    (read > 0 ? timings.read_seconds : timings.written_seconds) += seconds;
+  }
+
+  static at::Tensor as_column(const std::vector<int64_t>& ids) {
+    at::Tensor column = at::empty({std::ssize(ids), 1}, at::kLong);
+    std::copy(ids.begin(), ids.end(), column.mutable_data_ptr<int64_t>());
+    return column;
+  }
+
+  void append_chosen(const Outcome& outcome) {
+    if (outcome.texts.empty()) return;  // only parts of prompts
+    std::vector<Due> due;
+    for (const auto& text : outcome.texts) due.push_back({&text->tokens, requests_[text->request].sampling});
+    const std::vector<Choice> choices =
+        choose_tokens(outcome.logits, weights_.layout().vocab, due, weights_.group());
+    for (size_t i = 0; i < choices.size(); ++i) append(outcome.texts[i], choices[i]);
+  }
+
+  void append(std::list<Text>::iterator text, const Choice& choice) {
+    Continuation& result = result_.texts[text->request];
+    text->tokens.push_back(choice.id);
+    result.ids.push_back(choice.id);
+    result.logprobs.push_back(choice.logprob);
+    const bool goes_on = !on_token_ || on_token_(text->request, choice.id);
+    const bool is_end = std::ranges::count(end_ids_, choice.id) > 0;
+    const bool is_full = std::ssize(result.ids) == requests_[text->request].max_new_tokens;
+    if (goes_on && !is_end && !is_full) return;
+    result.finish = is_end ? Finish::end : goes_on ? Finish::length : Finish::stop;
+    batch_.erase(text);
+  }
+
+  const DecoderWeights& weights_;
+  const std::vector<Request>& requests_;
+  const std::vector<int64_t>& end_ids_;
+  const Batching& batching_;
+  const OnToken& on_token_;
+  size_t next_ = 0;  // of the requests that wait
+  std::list<Text> batch_;
+  Generated result_;
+};
+
+}  // namespace
+
+void check_request(const Request& request, const model::Config& config) {
+  const auto& [prompt, max_new_tokens, sampling] = request;
   TORCH_CHECK_VALUE(!prompt.empty(), "generate: the prompt must hold a token; got none");
   for (const int64_t id : prompt) {
     TORCH_CHECK_VALUE(id >= 0 && id < config.vocab_size,
@@ -22,46 +169,20 @@ void check(const model::Config& config, const std::vector<int64_t>& prompt, int6
   }
   TORCH_CHECK_VALUE(max_new_tokens >= 0, "generate: max_new_tokens must not be negative; got ",
                     max_new_tokens);
-  const auto length = static_cast<int64_t>(prompt.size());
-  TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - length,
+  TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - std::ssize(prompt),
                     "generate: prompt and new tokens must fit max_position_embeddings, ",
-                    config.max_position_embeddings, "; got ", length, " and ", max_new_tokens);
-  TORCH_CHECK_VALUE(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
-                    "generate: temperature must be 0 or more; got ", sampling.temperature);
+                    config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens);
+  check_sampling(sampling, "generate");
 }
 
-/// [s, 1]
-at::Tensor as_batch(const std::vector<int64_t>& text) {
-  at::Tensor ids = at::empty({static_cast<int64_t>(text.size()), 1}, at::kLong);
-  std::copy(text.begin(), text.end(), ids.mutable_data_ptr<int64_t>());
-  return ids;
-}
-
-/// Of the token after `text`: [v], the same bits on every rank.
-at::Tensor next_logits(const DecoderWeights& weights, const std::vector<int64_t>& text) {
-  const nn::Step step(weights.group(), static_cast<int64_t>(text.size()));
-  const at::Tensor logits = model::Decoder<nn::Invariant>(weights).logits(as_batch(text), step).local();
-  const at::Tensor last_shard_v = logits.select(0, -1).squeeze(0);
-  return weights.group().all_gather(last_shard_v, weights.layout().vocab);
-}
-
-}  // namespace
-
-std::vector<int64_t> generate(const DecoderWeights& weights, const std::vector<int64_t>& prompt,
-                              int64_t max_new_tokens, const Sampling& sampling, const OnToken& on_token) {
+Generated generate(const DecoderWeights& weights, const std::vector<Request>& requests,
+                   const std::vector<int64_t>& end_ids, const Batching& batching, const OnToken& on_token) {
   const at::NoGradGuard no_grad;
-  const model::Config& config = weights.config();
-  check(config, prompt, max_new_tokens, sampling);
-  std::vector<int64_t> text = prompt;
-  const size_t end = prompt.size() + max_new_tokens;
-  bool is_over = false;
-  while (text.size() < end && !is_over) {
-    const int64_t id = choose_token(next_logits(weights, text), sampling, static_cast<int64_t>(text.size()));
-    text.push_back(id);
-    if (on_token) on_token(id);
-    is_over = std::count(config.eos_token_id.begin(), config.eos_token_id.end(), id) > 0;
-  }
-  return {text.begin() + static_cast<int64_t>(prompt.size()), text.end()};
+  for (const Request& request : requests) check_request(request, weights.config());
+  TORCH_CHECK_VALUE(batching.texts >= 1 && batching.rows >= 1,
+                    "generate: a batch must hold a text and a token; got ", batching.texts, " and ",
+                    batching.rows);
+  return Run(weights, requests, end_ids, batching, on_token).whole();
 }
 
 }  // namespace shardwise::infer

@@ -101,12 +101,7 @@ void read_tokens(const Fields& fields, Config& config) {
   if (const json* id = fields.find("bos_token_id"))
     config.bos_token_id = fields.to_integer(*id, "bos_token_id");
   if (fields.is_null("eos_token_id")) config.eos_token_id.clear();
-  const json* ids = fields.find("eos_token_id");
-  if (!ids) return;
-  config.eos_token_id.clear();
-  for (const json& id : ids->is_array() ? *ids : json::array({*ids})) {
-    config.eos_token_id.push_back(fields.to_integer(id, "eos_token_id"));
-  }
+  fields.or_integers("eos_token_id", config.eos_token_id);
 }
 
 void write_tokens(const Config& config, Written& out) {

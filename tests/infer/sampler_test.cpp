@@ -1,11 +1,10 @@
 #include "shardwise/infer/sampler.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -16,8 +15,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-at::Tensor logits_of(const std::vector<double>& values) {
-  return at::tensor(values, at::TensorOptions(at::kFloat));
+Candidates logits_of(const std::vector<double>& values) {
+  Candidates candidates{{}, values};
+  for (size_t id = 0; id < values.size(); ++id) candidates.ids.push_back(static_cast<int64_t>(id));
+  return candidates;
 }
 
 TEST(ChooseToken, TemperatureZeroTakesTheLowestOfTheHighest) {
@@ -26,49 +27,97 @@ TEST(ChooseToken, TemperatureZeroTakesTheLowestOfTheHighest) {
   EXPECT_EQ(choose_token(logits_of({-kInfinity, -5, -kInfinity}), {.temperature = 0}, 0), 1);
 }
 
-TEST(ChooseToken, DrawsEachTokenAsOftenAsTheSoftmaxSays) {
-  const std::vector<double> logits = {0.5, -1, 2, 0, -kInfinity, 1};
+/// How often each token is drawn must be `kDraws` times its share, within five standard deviations of a
+/// binomial count: exactly never where the share is 0.
+void expect_shares(const std::vector<double>& logits, const Sampling& sampling,
+                   const std::vector<double>& weights) {
   constexpr int kDraws = 20'000;
-  for (const double temperature : {0.5, 1.0, 3.0}) {
-    std::vector<int> drawn(logits.size());
-    for (int position = 0; position < kDraws; ++position) {
-      ++drawn.at(choose_token(logits_of(logits), {temperature, /*seed=*/3}, position));
-    }
-    double sum = 0;
-    for (const double logit : logits) sum += std::exp(logit / temperature);
-    for (size_t id = 0; id < logits.size(); ++id) {
-      const double share = std::exp(logits[id] / temperature) / sum;
-      // Five standard deviations of a binomial count.
-      const double bound = 5 * std::sqrt(kDraws * share * (1 - share));
-      EXPECT_NEAR(drawn[id], kDraws * share, bound) << "id " << id << " at " << temperature;
-    }
+  std::vector<int> drawn(logits.size());
+  for (int position = 0; position < kDraws; ++position)
+    ++drawn.at(choose_token(logits_of(logits), sampling, position));
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const double share = weights[id] / sum;
+    const double bound = 5 * std::sqrt(kDraws * share * (1 - share));
+    EXPECT_NEAR(drawn[id], kDraws * share, bound) << "id " << id;
   }
 }
 
+TEST(ChooseToken, DrawsEachTokenAsOftenAsTheSoftmaxSays) {
+  const std::vector<double> logits = {0.5, -1, 2, 0, -kInfinity, 1};
+  for (const double temperature : {0.5, 1.0, 3.0}) {
+    std::vector<double> weights;
+    for (const double logit : logits) weights.push_back(std::exp(logit / temperature));
+    expect_shares(logits, {.temperature = temperature, .seed = 3}, weights);
+  }
+}
+
+// Probabilities 0.4, 0.3, 0.15, 0.1, 0.05 in another order.
+const std::vector<double> kShares = {0.1, 0.4, 0.05, 0.15, 0.3};
+
+std::vector<double> logs_of(const std::vector<double>& shares) {
+  std::vector<double> logs;
+  for (const double share : shares) logs.push_back(std::log(share) + 2);  // any constant
+  return logs;
+}
+
+TEST(ChooseToken, KeepsTheLikeliest) {
+  const std::vector<double> logits = logs_of(kShares);
+  expect_shares(logits, {.temperature = 1, .top_k = 1}, {0, 1, 0, 0, 0});
+  expect_shares(logits, {.temperature = 1, .top_k = 3}, {0, 0.4, 0, 0.15, 0.3});
+  expect_shares(logits, {.temperature = 1, .top_k = 99}, kShares);
+  expect_shares({1, 1, 1, 1}, {.temperature = 1, .top_k = 2}, {1, 1, 0, 0});  // of equals the lower ids
+}
+
+TEST(ChooseToken, KeepsTheFewestThatReachASum) {
+  const std::vector<double> logits = logs_of(kShares);
+  expect_shares(logits, {.temperature = 1, .top_p = 0.01}, {0, 1, 0, 0, 0});
+  expect_shares(logits, {.temperature = 1, .top_p = 0.69}, {0, 0.4, 0, 0, 0.3});
+  expect_shares(logits, {.temperature = 1, .top_p = 0.71}, {0, 0.4, 0, 0.15, 0.3});
+  expect_shares(logits, {.temperature = 1, .top_p = 1}, kShares);
+  // After top_k the sum is of what is left: 0.4 + 0.3 are 82 % of 0.85.
+  expect_shares(logits, {.temperature = 1, .top_k = 3, .top_p = 0.8}, {0, 0.4, 0, 0, 0.3});
+}
+
+TEST(ChooseToken, KeepsTheFewestOfThousands) {
+  const Candidates equal =
+      logits_of(std::vector<double>(3000, 0));  // 2,000 of them reach two thirds of the sum
+  int64_t highest = 0;
+  for (int position = 0; position < 2000; ++position)
+    highest = std::max(highest, choose_token(equal, {.temperature = 1, .top_p = 2.0 / 3 - 1e-9}, position));
+  EXPECT_LT(highest, 2000);
+  EXPECT_GT(highest, 1980);  // with all but a chance of (0.99)^2000
+}
+
+TEST(ChooseToken, LeavesOutWhatIsFarBelowTheLikeliest) {
+  const std::vector<double> logits = logs_of(kShares);
+  expect_shares(logits, {.temperature = 1, .min_p = 0.3}, {0, 0.4, 0, 0.15, 0.3});
+  expect_shares(logits, {.temperature = 1, .min_p = 0.9}, {0, 1, 0, 0, 0});
+  // The temperature comes first: at 2 the shares' roots count, √0.05 of √0.4 is 0.35.
+  const double root = 0.5;
+  std::vector<double> roots;
+  for (const double share : kShares) roots.push_back(std::pow(share, root));
+  expect_shares(logits, {.temperature = 2, .min_p = 0.3}, roots);
+}
+
 TEST(ChooseToken, DependsOnSeedAndPositionAlone) {
-  const at::Tensor logits = at::full({100'000}, 0, at::kFloat);
+  const Candidates logits = logits_of(std::vector<double>(100'000, 0));
   std::set<int64_t> seen;
   for (uint64_t seed = 0; seed < 4; ++seed) {
     for (const int64_t position : {0L, 1L, 2L, 1L << 33}) {
-      const int64_t id = choose_token(logits, {1, seed << 40}, position);
-      EXPECT_EQ(id, choose_token(logits, {1, seed << 40}, position));
+      const Sampling sampling{.temperature = 1, .seed = seed << 40};
+      const int64_t id = choose_token(logits, sampling, position);
+      EXPECT_EQ(id, choose_token(logits, sampling, position));
       seen.insert(id);
     }
   }
   EXPECT_EQ(seen.size(), 16u);
 }
 
-TEST(ChooseToken, IsTheSameForTheSameLogitsOfAnotherType) {
-  const at::Tensor logits = logits_of({0.5, -1, 2, 0, 1});  // exact in bf16
-  for (int position = 0; position < 50; ++position) {
-    EXPECT_EQ(choose_token(logits, {1, 7}, position),
-              choose_token(logits.to(at::kBFloat16), {1, 7}, position));
-  }
-}
-
 TEST(ChooseToken, RefusesWhatIsNoNumber) {
   const auto said = [](const std::vector<double>& values, double temperature) {
-    return test::error_text<c10::Error>([&] { choose_token(logits_of(values), {temperature, 0}, 5); });
+    return test::error_text<c10::Error>(
+        [&] { choose_token(logits_of(values), {.temperature = temperature}, 5); });
   };
   EXPECT_EQ(said({0, NAN}, 1), "generate: logits must be numbers; got NaN at position 5");
   EXPECT_EQ(said({NAN, 0}, 0), "generate: logits must be numbers; got NaN at position 5");

@@ -1,0 +1,30 @@
+// From each rank's slice of the logits to the tokens that may be chosen, the same on every rank.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "shardwise/base/split.h"
+#include "shardwise/comm/group.h"
+#include "shardwise/infer/sampler.h"
+
+namespace shardwise::infer {
+
+/// One text whose next token is due.
+struct Due {
+  const std::vector<int64_t>* text;  // its tokens so far
+  Sampling sampling;
+};
+
+struct Choice {
+  int64_t id;
+  double logprob;  // log-softmax of the logits as the model gave them
+};
+
+/// Collective: the next token of each text. `logits` [n, v/t], this rank's columns, one row a text. Where the
+/// samplings allow it each rank sends its few best alone, 24 bytes each and 16 bytes a text; else the whole
+/// rows are gathered. Errors: those of choose_token, on every rank.
+std::vector<Choice> choose_tokens(const at::Tensor& logits, const base::Split& vocab,
+                                  const std::vector<Due>& due, const comm::Group& group);
+
+}  // namespace shardwise::infer

@@ -1,0 +1,33 @@
+#include "shardwise/infer/generation_config.h"
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+
+namespace shardwise::infer {
+
+GenerationConfig read_generation_config(const std::string& folder) {
+  GenerationConfig config;
+  const std::string path = folder + "/generation_config.json";
+  if (!base::exists(path)) return config;
+  const nlohmann::json object = base::parse_json(base::read_text(path), path);
+  const base::Fields fields(object, path + ": ");
+  Sampling& sampling = config.sampling;
+  bool is_sampled = false;
+  sampling.temperature = 1;
+  fields.or_flag("do_sample", is_sampled);
+  fields.or_number("temperature", sampling.temperature);
+  fields.or_integer("top_k", sampling.top_k);
+  fields.or_number("top_p", sampling.top_p);
+  fields.or_number("min_p", sampling.min_p);
+  fields.or_number("repetition_penalty", sampling.repetition_penalty);
+  if (!is_sampled) sampling.temperature = 0;
+  if (int64_t count = 0; fields.find("max_new_tokens")) {
+    fields.or_integer("max_new_tokens", count);
+    config.max_new_tokens = count;
+  }
+  fields.or_integers("eos_token_id", config.end_ids);
+  check_sampling(sampling, path);
+  return config;
+}
+
+}  // namespace shardwise::infer
