@@ -11,6 +11,7 @@
 // `latest` flips by rename. A crash at any moment leaves the last good one.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,9 +57,12 @@ void load_state(const std::filesystem::path& folder, TrainState& state, const mo
 /// optimizer's too: another one once a checkpoint has been replaced or written to. Errors: c10::ValueError.
 uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state);
 
+/// Texts that lie beside the weights, by file name: a tokenizer's.
+using Companions = std::map<std::string, std::string>;
+
 /// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.
 void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
-          int64_t keep);
+          int64_t keep, const Companions& companions = {});
 
 }  // namespace shardwise::checkpoint

@@ -93,7 +93,8 @@ void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
 
 }  // namespace
 
-void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep) {
+void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep,
+          const Companions& companions) {
   const comm::Group& group = weights.group();
   const bool leads = group.rank() == 0;
   const std::string op = "save " + (dir / step_name(state.step)).string();
@@ -109,6 +110,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
     remove_stale(dir);
     folder.emplace(path);
     create_files(path, weights, files);
+    for (const auto& [name, text] : companions) base::write_text(path / name, text);
   });
   on_all_or_none(group, op, [&] {
     for (const PlannedFile& file : files) write_own_slices(path, file, group.rank());

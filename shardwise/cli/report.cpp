@@ -77,12 +77,11 @@ double milliseconds(int64_t ns) {
 std::string describe(const train::Job& job) {
   const train::Options& o = job.options();
   return fmt::format(
-      "train: {:.2f}M parameters ({}), {:.1f} MB of text in {} files, tp {}{}, steps {} to {} of {} x {} "
+      "train: {:.2f}M parameters ({}), {}, tp {}{}, steps {} to {} of {} x {} "
       "tokens",
       static_cast<double>(model::parameter_count(job.config())) / 1e6, job.config().dtype,
-      megabytes(job.corpus().size()), job.corpus().file_count(), o.tp,
-      o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "", job.first_step() + 1,
-      o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
+      job.text().description(), o.tp, o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "",
+      job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
 }
 
 TrainReport make_report(const train::Job& job, Summary summary) {

@@ -25,7 +25,10 @@ void add_text_flags(Flags& flags, Options& o) {
   flags.values("--text PATH", o.text,
                "files or folders to train on, any bytes; hidden entries and linked folders inside a folder "
                "are left out");
-  flags.value("--tokenizer NAME", o.tokenizer, "bytes: ids 0 to 255, no specials (the only one)");
+  flags.value("--tokens FILE", o.tokens, "ids to train on instead, as shardwise tokenize --out writes them");
+  flags.value("--tokenizer NAME", o.tokenizer,
+              "bytes, a tokenizer.json or tokenizer.model, or a folder that holds one; saved with the "
+              "checkpoints [that of --resume or --init; where there is none, bytes]");
   flags.value("--val-fraction X", o.val_fraction, "share of the text, its tail, kept for validation [0]");
   flags.value("--eval-every N", o.eval_every, "steps between evaluations [0: after the last step only]");
   flags.value("--eval-batches N", o.eval_batches, "micro-batches of an evaluation at most [8]");

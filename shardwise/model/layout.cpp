@@ -6,6 +6,11 @@ namespace shardwise::model {
 
 using base::Split;
 
+void check_ranks(const std::string& command, const Config& config, int64_t tp) {
+  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, command, ": --tp must be at most the ",
+                    config.num_attention_heads, " query heads; got ", tp);
+}
+
 Layout make_layout(const Config& config, int tp) {
   TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "tp: must lie between 1 and the ",
                     config.num_attention_heads, " query heads; got ", tp);

@@ -16,6 +16,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/mapped_file.h"
+#include "shardwise/text/token_source.h"
 
 namespace shardwise::text {
 
@@ -47,17 +48,18 @@ class TokenFileWriter {
 };
 
 /// Ids of a token file, by position.
-class TokenFile {
+class TokenFile : public TokenSource {
  public:
   /// Errors: c10::ValueError for a file that is none, or has another length than its header says.
   explicit TokenFile(const std::string& path);
 
-  int64_t size() const { return count_; }
-  int64_t vocab_size() const { return vocab_size_; }
+  int64_t size() const override { return count_; }
+  int64_t vocab_size() const override { return vocab_size_; }
+  uint64_t fingerprint() const override { return file_.fingerprint(); }
   int64_t text_count() const { return texts_; }
   /// Ids [begin, begin + ids.size()). Errors: c10::ValueError outside the file, and for an id that is not
   /// below vocab_size.
-  void read(int64_t begin, std::span<int64_t> ids) const;
+  void read(int64_t begin, std::span<int64_t> ids) const override;
 
  private:
   MappedFile file_;

@@ -2,9 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "shardwise/base/philox.h"
 
 namespace shardwise::text {
@@ -21,33 +18,34 @@ int64_t draw(uint64_t seed, uint64_t number, int64_t count) {
   return static_cast<int64_t>(static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(count) >> 64);
 }
 
-int64_t validation_bytes(const Corpus& corpus, const WindowOptions& options) {
+int64_t held_out_tokens(const TokenSource& tokens, const WindowOptions& options) {
   TORCH_CHECK_VALUE(options.val_fraction >= 0 && options.val_fraction < 1,
                     "text: val_fraction must be at least 0 and below 1; got ", options.val_fraction);
-  return static_cast<int64_t>(static_cast<double>(corpus.size()) * options.val_fraction);
+  return static_cast<int64_t>(static_cast<double>(tokens.size()) * options.val_fraction);
 }
 
 }  // namespace
 
-Windows::Windows(const Corpus& corpus, const WindowOptions& options) : corpus_(corpus), options_(options) {
-  const int64_t held_out = validation_bytes(corpus, options);
-  training_bytes_ = corpus.size() - held_out;
+Windows::Windows(const TokenSource& tokens, const WindowOptions& options)
+    : tokens_(tokens), options_(options) {
+  const int64_t held_out = held_out_tokens(tokens, options);
+  training_tokens_ = tokens.size() - held_out;
   TORCH_CHECK_VALUE(options.seq_len >= 1, "text: seq_len must be at least 1; got ", options.seq_len);
   TORCH_CHECK_VALUE(options.windows_per_batch >= 1, "text: a batch must hold at least one sequence; got ",
                     options.windows_per_batch);
-  // Without multiplying, which could overflow: windows_per_batch * seq_len + 1 bytes.
-  TORCH_CHECK_VALUE((training_bytes_ - 1) / options.seq_len >= options.windows_per_batch,
+  // Without multiplying, which could overflow: windows_per_batch * seq_len + 1 tokens.
+  TORCH_CHECK_VALUE((training_tokens_ - 1) / options.seq_len >= options.windows_per_batch,
                     "text: must hold at least one batch of ", options.windows_per_batch, " x ",
-                    options.seq_len, " + 1 bytes for training; got ", training_bytes_,
+                    options.seq_len, " + 1 tokens for training; got ", training_tokens_,
                     "; give more text or a smaller batch");
   validation_count_ = held_out > 0 ? (held_out - 1) / options.seq_len : 0;
   TORCH_CHECK_VALUE(options.val_fraction == 0 || validation_count_ > 0,
                     "text: val_fraction must leave at least ", options.seq_len,
-                    " + 1 bytes for validation; got ", held_out, " for ", options.val_fraction);
+                    " + 1 tokens for validation; got ", held_out, " for ", options.val_fraction);
 }
 
 int64_t Windows::training_offset(int64_t number) const {
-  return draw(options_.seed, static_cast<uint64_t>(number), training_bytes_ - options_.seq_len);
+  return draw(options_.seed, static_cast<uint64_t>(number), training_tokens_ - options_.seq_len);
 }
 
 void Windows::training(int64_t number, std::span<int64_t> tokens) const {
@@ -57,7 +55,7 @@ void Windows::training(int64_t number, std::span<int64_t> tokens) const {
 int64_t Windows::validation_offset(int64_t number) const {
   TORCH_CHECK_VALUE(number >= 0 && number < validation_count_, "text: validation window must be below ",
                     validation_count_, "; got ", number);
-  return training_bytes_ + number * options_.seq_len;
+  return training_tokens_ + number * options_.seq_len;
 }
 
 void Windows::validation(int64_t number, std::span<int64_t> tokens) const {
@@ -68,9 +66,7 @@ void Windows::read(int64_t offset, std::span<int64_t> tokens) const {
   TORCH_CHECK_VALUE(static_cast<int64_t>(tokens.size()) == options_.seq_len + 1,
                     "text: a window is seq_len + 1 tokens, ", options_.seq_len + 1, "; got room for ",
                     tokens.size());
-  std::vector<uint8_t> bytes(tokens.size());
-  corpus_.read(offset, static_cast<int64_t>(bytes.size()), bytes.data());
-  std::copy(bytes.begin(), bytes.end(), tokens.begin());
+  tokens_.read(offset, tokens);
 }
 
 }  // namespace shardwise::text

@@ -6,7 +6,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/folders.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/text/tokenizer.h"
+#include "shardwise/model/layout.h"
 
 namespace shardwise::train {
 
@@ -33,6 +33,19 @@ std::optional<Config> asked_config(const Options& options) {
   if (options.model_config) return model::load_config(*options.model_config);
   if (options.preset) return model::preset(*options.preset);
   return std::nullopt;
+}
+
+void check_vocabulary(const Config& config, const text::TokenSource& tokens) {
+  TORCH_CHECK_VALUE(config.vocab_size >= tokens.vocab_size(),
+                    "train: the model's vocab_size must be at least the tokenizer's, ", tokens.vocab_size(),
+                    "; got ", config.vocab_size);
+}
+
+/// Other ids than those of the steps before would be learnt without a word.
+void check_same_tokenizer(const Text& text, const path& resumed) {
+  TORCH_CHECK_VALUE(text.tokenizer_files() == tokenizer_files_in(resumed),
+                    "train: --tokenizer must be that of the resumed checkpoint; got another than ",
+                    resumed.string(), " holds; --init takes the weights alone");
 }
 
 /// A checkpoint brings its config; one that is given beside it must be the same model.
@@ -198,10 +211,12 @@ Job::Job(const Options& options)
       config_(choose_config(options, resumed_, initial_)),
       frozen_(frozen_by(options_.freeze, config_)),
       first_step_(checked_start(options_, resumed_, initial_, frozen_)),
-      corpus_(options.text),
-      windows_(corpus_, window_options(options)),
+      text_(options, resumed_ ? resumed_ : initial_),
+      windows_(text_.tokens(), window_options(options)),
       fingerprint_(fingerprint_now()) {
-  check_fits("train", config_, options_.tp);
+  model::check_ranks("train", config_, options_.tp);
+  check_vocabulary(config_, text_.tokens());
+  if (resumed_) check_same_tokenizer(text_, *resumed_);
   check_length(options_, config_);
   check_horizon(options_, first_step_);
   check_files(options_);
@@ -210,18 +225,10 @@ Job::Job(const Options& options)
 
 uint64_t Job::fingerprint_now() const {
   const auto& folder = resumed_ ? resumed_ : initial_;
-  uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), corpus_.fingerprint());
+  uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), text_.tokens().fingerprint());
   if (!folder) return hash;
   hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
   return base::combine(hash, checkpoint::fingerprint(*folder, /*needs_state=*/resumed_.has_value()));
-}
-
-void check_fits(const std::string& command, const Config& config, int64_t tp) {
-  TORCH_CHECK_VALUE(tp <= config.num_attention_heads, command, ": --tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", tp);
-  TORCH_CHECK_VALUE(config.vocab_size >= text::BytesTokenizer::kVocabSize, command,
-                    ": tokenizer bytes needs a vocab_size of at least ", text::BytesTokenizer::kVocabSize,
-                    "; got ", config.vocab_size);
 }
 
 }  // namespace shardwise::train

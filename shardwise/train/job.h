@@ -9,6 +9,7 @@
 #include "shardwise/text/windows.h"
 #include "shardwise/train/freeze.h"
 #include "shardwise/train/options.h"
+#include "shardwise/train/text.h"
 
 namespace shardwise::train {
 
@@ -22,7 +23,7 @@ class Job {
   const Options& options() const { return options_; }
   /// Its dtype is the run's.
   const model::Config& config() const { return config_; }
-  const text::Corpus& corpus() const { return corpus_; }
+  const Text& text() const { return text_; }
   const text::Windows& windows() const { return windows_; }
   /// The step-N folder to continue from, or the folder whose weights to begin with.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
@@ -32,7 +33,7 @@ class Job {
   /// Optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
   /// A hash of what the run begins from, checkpoint and text, as it was when this was made; and with the
-  /// checkpoint as it is now (the text is told by Corpus::read). Ranks that find the same agree on it.
+  /// checkpoint as it is now (the text is told by reading it). Ranks that find the same agree on it.
   uint64_t fingerprint() const { return fingerprint_; }
   uint64_t fingerprint_now() const;
 
@@ -42,13 +43,9 @@ class Job {
   model::Config config_;
   Frozen frozen_;
   int64_t first_step_;
-  text::Corpus corpus_;
+  Text text_;
   text::Windows windows_;
   uint64_t fingerprint_;
 };
-
-/// What train and generate ask of a model. Errors: c10::ValueError, beginning with `command`, unless each of
-/// `tp` ranks gets a query head and the tokenizer's ids are in the vocabulary.
-void check_fits(const std::string& command, const model::Config& config, int64_t tp);
 
 }  // namespace shardwise::train

@@ -25,7 +25,6 @@ void positive(const char* flag, double value) {
 }
 
 void check_model(const Options& o) {
-  TORCH_CHECK_VALUE(o.tokenizer == "bytes", "train: --tokenizer must be bytes; got ", o.tokenizer);
   TORCH_CHECK_VALUE(!o.preset || !o.model_config,
                     "train: --preset and --model-config exclude each other; got ", *o.preset, " and ",
                     *o.model_config);
@@ -95,7 +94,10 @@ base::Recompute recompute_of(const std::string& mode) {
 }
 
 void validate(const Options& options) {
-  TORCH_CHECK_VALUE(!options.text.empty(), "train: --text names at least one file or folder; got none");
+  TORCH_CHECK_VALUE(
+      options.text.empty() == options.tokens.has_value(),
+      "train: either --text names files or folders to train on, or --tokens a file of ids; got ",
+      options.tokens ? "both" : "neither");
   check_model(options);
   check_steps(options);
   check_optimizer(options);

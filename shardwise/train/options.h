@@ -14,9 +14,10 @@ namespace shardwise::train {
 
 struct Options {
   // Text.
-  std::vector<std::string> text;    // files or folders
-  std::string tokenizer = "bytes";  // the only one so far
-  double val_fraction = 0;          // of the text's bytes, from its tail
+  std::vector<std::string> text;         // files or folders
+  std::optional<std::string> tokens;     // or a file of ids
+  std::optional<std::string> tokenizer;  // none: the checkpoint's that is begun from, else bytes
+  double val_fraction = 0;               // of the tokens, from their tail
 
   // Model: a preset, a config.json, or that of the checkpoint that is resumed or begun from.
   std::optional<std::string> preset;  // none of all these: tiny

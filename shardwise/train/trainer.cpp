@@ -176,7 +176,7 @@ double Trainer::evaluate() {
 }
 
 void Trainer::save(const std::filesystem::path& folder, int64_t keep) {
-  checkpoint::save(folder, *weights_, state(), keep);
+  checkpoint::save(folder, *weights_, state(), keep, job_.text().tokenizer_files());
 }
 
 }  // namespace shardwise::train

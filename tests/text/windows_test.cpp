@@ -18,7 +18,7 @@ using test::contains, test::error_text;
 class Counting {
  public:
   explicit Counting(int64_t bytes) : corpus_({put("a", 0, bytes / 3), put("b", bytes / 3, bytes)}) {}
-  const Corpus& operator*() const { return corpus_; }
+  const TokenSource& operator*() const { return tokens_; }
 
  private:
   std::string put(const std::string& name, int64_t begin, int64_t end) const {
@@ -28,6 +28,7 @@ class Counting {
   }
   test::TemporaryFolder folder_;
   Corpus corpus_;
+  ByteTokens tokens_{corpus_};
 };
 
 std::vector<int64_t> counted(int64_t begin, int64_t count) {
@@ -120,8 +121,8 @@ TEST(Windows, RefusesTextShorterThanABatch) {
     return error_text(
         [&] { Windows(*corpus, {.seq_len = seq_len, .seed = 0, .windows_per_batch = windows_per_batch}); });
   };
-  Windows(*corpus, {.seq_len = 33, .seed = 0, .windows_per_batch = 3});  // 3 x 33 + 1 bytes
-  EXPECT_PRED2(contains, refused(25, 4), "at least one batch of 4 x 25 + 1 bytes for training; got 100");
+  Windows(*corpus, {.seq_len = 33, .seed = 0, .windows_per_batch = 3});  // 3 x 33 + 1 tokens
+  EXPECT_PRED2(contains, refused(25, 4), "at least one batch of 4 x 25 + 1 tokens for training; got 100");
   EXPECT_PRED2(contains, refused(100, 1), "got 100");
   EXPECT_PRED2(contains, refused(std::numeric_limits<int64_t>::max(), 1), "got 100");
   EXPECT_PRED2(contains, refused(1, std::numeric_limits<int64_t>::max()), "got 100");
@@ -137,7 +138,7 @@ TEST(Windows, RefusesFractionsThatLeaveTooLittle) {
   for (const double outside : {-0.1, 1.0, 1.5, std::nan("")}) {
     EXPECT_PRED2(contains, refused(outside), "val_fraction must be at least 0 and below 1");
   }
-  EXPECT_PRED2(contains, refused(0.1), "10 + 1 bytes for validation; got 10");
+  EXPECT_PRED2(contains, refused(0.1), "10 + 1 tokens for validation; got 10");
   EXPECT_PRED2(contains, refused(0.95), "for training; got 5");
 }
 

@@ -1,0 +1,36 @@
+// What a run trains on: files and a tokenizer, or ids that were made before.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "shardwise/text/token_source.h"
+#include "shardwise/train/options.h"
+
+namespace shardwise::train {
+
+class Text {
+ public:
+  /// `folder`: the checkpoint that is resumed or begun from; where no tokenizer is named, its own is used,
+  /// and where it has none, bytes. Errors: c10::ValueError naming flag or file.
+  Text(const Options& options, const std::optional<std::filesystem::path>& folder);
+  Text(const Text&) = delete;
+
+  const text::TokenSource& tokens() const { return *tokens_; }
+  /// For people: how much it is.
+  std::string description() const;
+  /// What turns ids back into text, by name: copied into checkpoints. None for bytes.
+  const std::map<std::string, std::string>& tokenizer_files() const { return tokenizer_files_; }
+
+ private:
+  std::optional<text::Corpus> corpus_;  // none where ids are given
+  std::unique_ptr<text::TokenSource> tokens_;
+  std::map<std::string, std::string> tokenizer_files_;
+};
+
+/// The tokenizer's files in a checkpoint's folder, as Text has them.
+std::map<std::string, std::string> tokenizer_files_in(const std::filesystem::path& folder);
+
+}  // namespace shardwise::train
