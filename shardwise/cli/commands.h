@@ -14,6 +14,7 @@ struct Call {
 /// other exception for what failed at run time (exit code 1).
 int train_command(const Call& call);
 int generate_command(const Call& call);
+int evaluate_command(const Call& call);
 int tokenize_command(const Call& call);
 int chat_template_command(const Call& call);
 

@@ -1,112 +1,159 @@
-// `shardwise generate`: continues a prompt from a checkpoint, byte by byte, in the simplest form.
-#include <cmath>
+// `shardwise generate`: continues prompts from a checkpoint.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
-#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/base/log.h"
 #include "shardwise/cli/commands.h"
-#include "shardwise/cli/flags.h"
+#include "shardwise/cli/continued_text.h"
+#include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/infer/generate.h"
-#include "shardwise/text/tokenizer.h"
-#include "shardwise/train/job.h"
 
 namespace shardwise::cli {
 namespace {
 
-struct GenerateOptions {
-  std::optional<std::string> model, prompt;
-  int64_t max_new_tokens = 100;
-  double temperature = 0;
-  uint64_t seed = 0;
-  int64_t tp = 1;
-  bool json = false;
+using Json = nlohmann::ordered_json;
+
+/// All that a rank needs, with every input checked.
+struct Job {
+  GenerateOptions options;
+  NamedModel model;
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null where ids need none
+  std::vector<Prompt> prompts;
+  std::vector<infer::Request> requests;
+  std::vector<int64_t> end_ids;
 };
 
-/// A request whose every input has been checked.
-struct Request {
-  std::filesystem::path folder;
-  model::Config config;
-  std::vector<int64_t> prompt;
-  int64_t max_new_tokens;
-  infer::Sampling sampling;
+std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const NamedModel& model) {
+  const bool needs_one = !o.prompt_ids || model.has_tokenizer();
+  TORCH_CHECK_VALUE(needs_one || o.stop.empty(),
+                    "generate: --stop needs a tokenizer, by --tokenizer or in the model's folder; got none");
+  return needs_one ? model.tokenizer() : nullptr;
+}
+
+Job make_job(const GenerateOptions& o) {
+  check(o);
+  const NamedModel model("generate", o.model);
+  const infer::GenerationConfig defaults = infer::read_generation_config(model.folder());
+  auto tokenizer = tokenizer_of(o, model);
+  std::vector<Prompt> prompts = read_prompts(o, model, tokenizer.get());
+  std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
+  std::vector<int64_t> end_ids = defaults.end_ids.empty() ? model.config().eos_token_id : defaults.end_ids;
+  if (o.ignore_eos) end_ids.clear();
+  return {o, model, std::move(tokenizer), std::move(prompts), std::move(requests), std::move(end_ids)};
+}
+
+Json per_second(int64_t tokens, double seconds) {
+  return seconds > 0 ? Json(static_cast<double>(tokens) / seconds) : Json();
+}
+
+/// What is said of one continuation.
+Json result_of(const Job& job, size_t index, const infer::Continuation& continuation,
+               const ContinuedText* text) {
+  Json result{{"prompt_ids", job.requests[index].prompt}, {"token_ids", continuation.ids}};
+  const Prompt& prompt = job.prompts[index / job.options.num_return];
+  if (prompt.text) result["prompt"] = *prompt.text;
+  result["text"] = text ? Json(text->text()) : Json();
+  result["finish_reason"] = continuation.finish == infer::Finish::length ? "length" : "stop";
+  if (job.options.logprobs) result["logprobs"] = continuation.logprobs;
+  return result;
+}
+
+Json run_figures(const Job& job, const Loaded& loaded, const infer::Timings& timings) {
+  return {{"model", job.model.folder().string()},
+          {"tp", job.options.model.tp},
+          {"dtype", job.model.dtype_name()},
+          {"load", {{"seconds", loaded.seconds}, {"bytes_read", loaded.bytes_read}}},
+          {"prefill",
+           {{"tokens", timings.read_tokens},
+            {"seconds", timings.read_seconds},
+            {"tokens_per_second", per_second(timings.read_tokens, timings.read_seconds)}}},
+          {"decode",
+           {{"tokens", timings.written_tokens},
+            {"seconds", timings.written_seconds},
+            {"tokens_per_second", per_second(timings.written_tokens, timings.written_seconds)}}}};
+}
+
+/// One line for people, beside whatever standard output holds.
+void log_speed(const infer::Timings& t) {
+  const auto part = [](const char* what, int64_t tokens, double seconds) {
+    const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+    return fmt::format("{} {} tokens in {:.2f} s ({:.1f}/s)", what, tokens, seconds, rate);
+  };
+  base::log_info("generate: " + part("read", t.read_tokens, t.read_seconds) + ", " +
+                 part("wrote", t.written_tokens, t.written_seconds));
+}
+
+/// A text may end within a character; JSON holds whole ones.
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+/// The continuations on one rank: all follow the texts where one may be stopped, rank 0 shows them.
+class Continuing {
+ public:
+  Continuing(const Job& job, const comm::Group& group)
+      : job_(job),
+        shows_(group.rank() == 0),
+        streams_(shows_ && !job.options.json && job.requests.size() == 1) {
+    if (!job.tokenizer || (!shows_ && job.options.stop.empty())) return;
+    for (size_t i = 0; i < job.requests.size(); ++i) texts_.emplace_back(*job.tokenizer, job.options.stop);
+  }
+
+  infer::Generated run(const model::DecoderWeights& weights) {
+    if (streams_ && job_.prompts[0].text && !job_.options.chat) print(*job_.prompts[0].text);
+    infer::Generated generated =
+        infer::generate(weights, job_.requests, job_.end_ids, {job_.options.batch_size, job_.options.chunk},
+                        [this](size_t request, int64_t id) { return take(request, id); });
+    for (ContinuedText& text : texts_) show(text.finish());
+    show("\n");
+    return generated;
+  }
+
+  void print_results(const infer::Generated& generated, const Loaded& loaded) const {
+    if (shows_) log_speed(generated.timings);
+    if (!shows_ || streams_) return;
+    Json results = Json::array();
+    for (size_t i = 0; i < generated.texts.size(); ++i)
+      results.push_back(result_of(job_, i, generated.texts[i], texts_.empty() ? nullptr : &texts_[i]));
+    if (!job_.options.json) {
+      for (const Json& result : results) print(dumped(result));
+      return;
+    }
+    Json document = run_figures(job_, loaded, generated.timings);
+    if (results.size() == 1) {
+      document.update(results[0]);
+    } else {
+      document["results"] = results;
+    }
+    print(dumped(document));
+  }
+
+ private:
+  bool take(size_t request, int64_t id) {
+    if (texts_.empty()) {
+      show((is_first_ ? "" : ",") + std::to_string(id));
+      is_first_ = false;
+      return true;
+    }
+    show(texts_[request].push(id));
+    return !texts_[request].is_stopped();
+  }
+  void show(const std::string& text) const {
+    if (streams_ && !text.empty()) print(text);
+  }
+
+  const Job& job_;
+  bool shows_, streams_, is_first_ = true;
+  std::vector<ContinuedText> texts_;
 };
 
-void add_flags(Flags& flags, GenerateOptions& o, RankOptions& ranks) {
-  flags.value("--model DIR", o.model, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
-  flags.value("--prompt TEXT", o.prompt, "text to continue");
-  flags.value("--max-new-tokens N", o.max_new_tokens, "bytes to add at most [100]");
-  flags.value("--temperature X", o.temperature, "0: always the likeliest; 1: as the model says [0]");
-  flags.value("--seed N", o.seed, "of the choices above temperature 0 [0]");
-  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
-              "tensor-parallel ranks, started by this program [1]");
-  add_timeout_flag(flags, ranks);
-  flags.on_off("--json", o.json, "one JSON object with prompt and text instead of the text as it comes");
-}
-
-void check_values(const GenerateOptions& o) {
-  TORCH_CHECK_VALUE(o.model, "generate: --model names the folder of a checkpoint; got none");
-  TORCH_CHECK_VALUE(o.prompt, "generate: --prompt gives the text to continue; got none");
-  TORCH_CHECK_VALUE(o.max_new_tokens >= 1, "generate: --max-new-tokens must be at least 1; got ",
-                    o.max_new_tokens);
-  TORCH_CHECK_VALUE(o.temperature >= 0, "generate: --temperature must be 0 or more; got ", o.temperature);
-  TORCH_CHECK_VALUE(o.tp >= 1, "generate: --tp must be at least 1; got ", o.tp);
-}
-
-void check_length(const GenerateOptions& o, const Request& request) {
-  const model::Config& config = request.config;
-  const int64_t room = config.max_position_embeddings - static_cast<int64_t>(request.prompt.size());
-  TORCH_CHECK_VALUE(
-      o.max_new_tokens <= room, "generate: prompt and new tokens must fit in max_position_embeddings, ",
-      config.max_position_embeddings, "; got ", request.prompt.size(), " and ", o.max_new_tokens);
-}
-
-Request make_request(const GenerateOptions& o) {
-  check_values(o);
-  Request request{.folder = checkpoint::resolve(*o.model),
-                  .config = {},
-                  .prompt = text::BytesTokenizer().encode(*o.prompt),
-                  .max_new_tokens = o.max_new_tokens,
-                  .sampling = {.temperature = o.temperature, .seed = o.seed}};
-  checkpoint::check(request.folder, /*needs_state=*/false);
-  request.config = model::load_config(request.folder);
-  train::check_fits("generate", request.config, o.tp);
-  check_length(o, request);
-  return request;
-}
-
-std::string byte_of(int64_t id) {
-  TORCH_CHECK(id < text::BytesTokenizer::kVocabSize, "generate: the model chose token ", id,
-              ", which is no byte: it was trained with another tokenizer");
-  return text::BytesTokenizer().decode({id});
-}
-
-/// The continuation; `on_byte` sees it as it comes.
-std::string generate(const Request& request, const comm::Group& group,
-                     const std::function<void(const std::string&)>& on_byte) {
-  // fp16 is for storage: its products are slow on CPUs and overflow early.
-  const at::ScalarType dtype = request.config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  model::DecoderWeights weights(request.config, group, dtype);
-  checkpoint::load_weights(request.folder, weights);
-  std::string text;
-  infer::generate(weights, request.prompt, request.max_new_tokens, request.sampling, [&](int64_t id) {
-    text += byte_of(id);
-    on_byte(text.substr(text.size() - 1));
-  });
-  return text;
-}
-
-void generate_rank(const Request& request, const GenerateOptions& o, const comm::Group& group) {
-  const bool streams = group.rank() == 0 && !o.json;
-  if (streams) print(*o.prompt);
-  const std::string text = generate(request, group, [&](const std::string& byte) {
-    if (streams) print(byte);
-  });
-  if (streams) print("\n");
-  if (!o.json || group.rank() > 0) return;
-  // A text may end within a character; JSON holds whole ones.
-  const nlohmann::ordered_json result{{"prompt", *o.prompt}, {"text", text}};
-  print(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+void generate_rank(const Job& job, const comm::Group& group) {
+  model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
+  const Loaded loaded = job.model.load(weights, job.options.seed);
+  Continuing continuing(job, group);
+  continuing.print_results(continuing.run(weights), loaded);
 }
 
 }  // namespace
@@ -114,13 +161,17 @@ void generate_rank(const Request& request, const GenerateOptions& o, const comm:
 int generate_command(const Call& call) {
   GenerateOptions options;
   RankOptions ranks;
-  Flags flags("generate", "Continues a prompt from a checkpoint, one whole forward for each byte.");
-  add_flags(flags, options, ranks);
+  Flags flags(
+      "generate",
+      "Continues texts from a checkpoint. One text is shown as it comes; of several each is a line of "
+      "JSON.");
+  add_flags(flags, options);
+  add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
-  const Request request = make_request(options);
-  return run_on_ranks({place_for(options.tp), options.tp, ranks, call.argv},
-                      [&](const comm::Group& group) { generate_rank(request, options, group); });
+  const Job job = make_job(options);
+  return run_on_ranks({place_for(options.model.tp), options.model.tp, ranks, call.argv},
+                      [&](const comm::Group& group) { generate_rank(job, group); });
 }
 
 }  // namespace shardwise::cli

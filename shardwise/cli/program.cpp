@@ -22,6 +22,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", train_command, "train a decoder-only Transformer on text"},
     {"generate", generate_command, "continue a prompt from a checkpoint"},
+    {"eval", evaluate_command, "say how well a model predicts a text"},
     {"tokenize", tokenize_command, "turn text into token ids, and back"},
     {"chat-template", chat_template_command, "print messages as the text that a model is given"},
 };

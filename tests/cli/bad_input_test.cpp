@@ -305,9 +305,64 @@ TEST_F(BadInput, Generate) {
   refused({{"--max-new-tokens", "61"}}, {"max_position_embeddings", "64", "61"});
   refused({{"--temperature", "-1"}}, {"--temperature", "got -1"});
   refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
-  refused({{"--top-p", "0.5"}}, {"unknown flag --top-p"});
+  refused({{"--top-q", "0.5"}}, {"unknown flag --top-q"});
+  refused({{"--top-p", "0"}}, {"top_p", "got 0"});
+  refused({{"--top-k", "-1"}}, {"top_k", "got -1"});
+  refused({{"--min-p", "2"}}, {"min_p", "got 2"});
+  refused({{"--repetition-penalty", "0"}}, {"repetition_penalty", "got 0"});
+  refused({{"--num-return", "0"}}, {"--num-return", "got 0"});
+  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
+  refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
+  refused({{"--dtype", "fp16"}}, {"--dtype", "auto, fp32, bf16", "got fp16"});
+  refused({{"--load-format", "gguf"}}, {"--load-format", "auto, dummy", "got gguf"});
+  refused({{"--logprobs", ""}}, {"--logprobs", "--json"});
+  refused({{"--prompt-ids", "1"}}, {"--prompt-ids", "got 2"});
+  refused({{"--chat", ""}}, {"chat_template"});
+  refused({{"--tokenizer", scratch_ / "absent.json"}}, {"absent.json"});
+  const auto refused_ids = [&](const std::string& ids, const std::vector<std::string>& named) {
+    expect_refused("generate", {{"--model", good}, {"--prompt-ids", ids}}, named);
+  };
+  refused_ids("1,x", {"--prompt-ids", "'x'"});
+  refused_ids("1,259", {"below 259", "got 259"});
+  expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--stop", "x"}},
+                 {"--stop", "tokenizer"});
+  expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--chat", ""}},
+                 {"--chat", "--prompt-ids"});
+  const auto refused_line = [&](const std::string& line, const std::vector<std::string>& named) {
+    expect_refused("generate", {{"--model", good}, {"--batch-file", scratch_.put("batch", line)}}, named);
+  };
+  refused_line("", {"batch", "must hold a line"});
+  refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
+  refused_line("{}", {"line 1", "prompt_ids", "got 0"});
+  refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
+  refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
+  refused_line("nothing", {"line 1"});
+  scratch_.put("good/step-2/generation_config.json", "{\"top_p\": 1.5, \"do_sample\": true}");
+  refused({}, {"generation_config.json: top_p", "got 1.5"});
+  scratch_.put("good/step-2/generation_config.json", "{\"eos_token_id\": \"end\"}");
+  refused({}, {"generation_config.json: eos_token_id", "end"});
+  fs::remove(scratch_ / "good/step-2/generation_config.json");
   expect_refused("generate", {{"--model", good}}, {"--prompt"});
   expect_refused("generate", {{"--prompt", "line"}}, {"--model"});
+}
+
+TEST_F(BadInput, Eval) {
+  const std::string good = checkpoint();
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", good}, {"--text", scratch_ / "text"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("eval", arguments, named);
+  };
+  refused({{"--model", scratch_ / "absent"}}, {"absent"});
+  refused({{"--text", scratch_ / "absent"}}, {"absent"});
+  refused({{"--text", scratch_.put("short", "x")}}, {"--text", "two tokens"});
+  refused({{"--seq-len", "65"}}, {"--seq-len", "64", "got 65"});
+  refused({{"--seq-len", "0"}}, {"--seq-len", "got 0"});
+  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
+  refused({{"--tp", "0"}}, {"--tp", "got 0"});
+  refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
+  expect_refused("eval", {{"--model", good}}, {"--text"});
+  expect_refused("eval", {{"--text", scratch_ / "text"}}, {"--model"});
 }
 
 TEST_F(BadInput, Tokenize) {

@@ -1,0 +1,144 @@
+// `shardwise eval`: how well a model predicts a text.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/console.h"
+#include "shardwise/cli/commands.h"
+#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/output.h"
+#include "shardwise/cli/ranks.h"
+#include "shardwise/infer/evaluate.h"
+#include "shardwise/text/corpus.h"
+
+namespace shardwise::cli {
+namespace {
+
+constexpr int64_t kWindow = 1024;
+
+struct EvaluateOptions {
+  ModelOptions model;
+  std::vector<std::string> text;
+  std::optional<int64_t> seq_len;
+  int64_t batch_size = 4;
+  uint64_t seed = 0;
+  bool json = false;
+};
+
+void add_flags(Flags& flags, EvaluateOptions& o) {
+  add_model_flags(flags, o.model);
+  flags.values("--text PATH", o.text, "files or folders, each file a text");
+  flags.value("--seq-len N", o.seq_len, "tokens from which a token may be predicted [1024, or what fits]");
+  flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens in one forward [4]");
+  flags.value("--seed N", o.seed, "of the weights of --load-format dummy [0]");
+  flags.on_off("--json", o.json, "one JSON object instead of the text for people");
+}
+
+/// The ids of each file, those of one token left out: there is nothing to predict in them.
+std::vector<std::vector<int64_t>> read_texts(const std::vector<std::string>& paths,
+                                             const text::Tokenizer& tokenizer) {
+  const text::Corpus corpus(paths);
+  std::vector<std::vector<int64_t>> texts;
+  std::string bytes;
+  for (int64_t file = 0, begin = 0; file < corpus.file_count(); begin += corpus.file_size(file++)) {
+    bytes.resize(corpus.file_size(file));
+    corpus.read(begin, std::ssize(bytes), reinterpret_cast<uint8_t*>(bytes.data()));
+    std::vector<int64_t> ids = tokenizer.encode(bytes);
+    if (ids.size() >= 2) texts.push_back(std::move(ids));
+  }
+  TORCH_CHECK_VALUE(!texts.empty(), "eval: --text must hold at least two tokens; got fewer");
+  return texts;
+}
+
+struct Result {
+  int64_t texts, tokens, predicted;
+  double nll, seconds;
+  Loaded loaded;
+};
+
+/// The mean over all predicted tokens of all texts.
+Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<std::vector<int64_t>>& texts,
+                      const infer::EvaluationWindows& windows, bool shows) {
+  Result result{std::ssize(texts), 0, 0, 0, 0, {}};
+  for (const auto& text : texts) result.tokens += std::ssize(text);
+  const int64_t all = result.tokens - result.texts;
+  const base::Stopwatch clock;
+  double sum = 0;
+  for (const auto& text : texts) {
+    const auto evaluation = infer::evaluate(weights, text, windows, [&](int64_t predicted) {
+      const int64_t done = result.predicted + predicted;
+      if (shows) {
+        base::Console::standard_error().set_live(
+            fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
+      }
+    });
+    sum += evaluation.nll * static_cast<double>(evaluation.predicted);
+    result.predicted += evaluation.predicted;
+  }
+  if (shows) base::Console::standard_error().set_live("");
+  result.nll = sum / static_cast<double>(all);
+  result.seconds = clock.seconds();
+  return result;
+}
+
+std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel& model,
+                    const infer::EvaluationWindows& windows) {
+  const nlohmann::ordered_json object{
+      {"model", model.folder().string()},
+      {"tp", o.model.tp},
+      {"dtype", model.dtype_name()},
+      {"seq_len", windows.length},
+      {"texts", r.texts},
+      {"tokens", r.tokens},
+      {"predicted", r.predicted},
+      {"nll", r.nll},
+      {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
+      {"seconds", r.seconds},
+      {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
+      {"load", {{"seconds", r.loaded.seconds}, {"bytes_read", r.loaded.bytes_read}}}};
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string to_text(const Result& r) {
+  return fmt::format(
+      "{} tokens of {} predicted: mean negative log-likelihood {:.6f}, perplexity {:.4f}; "
+      "{:.0f} tokens/s\n",
+      r.predicted, r.tokens, r.nll, infer::Evaluation{r.predicted, r.nll}.perplexity(),
+      static_cast<double>(r.predicted) / r.seconds);
+}
+
+infer::EvaluationWindows windows_of(const EvaluateOptions& o, const model::Config& config) {
+  const int64_t most = config.max_position_embeddings;
+  const int64_t length = o.seq_len.value_or(std::min(kWindow, most));
+  TORCH_CHECK_VALUE(length >= 1 && length <= most,
+                    "eval: --seq-len must lie between 1 and max_position_embeddings, ", most, "; got ",
+                    length);
+  TORCH_CHECK_VALUE(o.batch_size >= 1, "eval: --batch-size must be at least 1; got ", o.batch_size);
+  return {length, o.batch_size};
+}
+
+}  // namespace
+
+int evaluate_command(const Call& call) {
+  EvaluateOptions o;
+  RankOptions ranks;
+  Flags flags("eval", "Says how well a model predicts a text: mean negative log-likelihood and perplexity.");
+  add_flags(flags, o);
+  add_timeout_flag(flags, ranks);
+  if (!flags.parse(call.arguments)) return 0;
+  validate("eval", ranks);
+  const NamedModel model("eval", o.model);
+  const infer::EvaluationWindows windows = windows_of(o, model.config());
+  const auto tokenizer = model.tokenizer();
+  const auto texts = read_texts(o.text, *tokenizer);
+  return run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    model::DecoderWeights weights(model.config(), group, model.dtype());
+    const Loaded loaded = model.load(weights, o.seed);
+    Result result = evaluate_texts(weights, texts, windows, group.rank() == 0);
+    result.loaded = loaded;
+    if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));
+  });
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,34 @@
+// The flags of `shardwise generate`.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardwise/cli/loaded_model.h"
+
+namespace shardwise::cli {
+
+struct GenerateOptions {
+  ModelOptions model;
+
+  std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
+  bool chat = false;
+
+  // What is not given comes from generation_config.json.
+  std::optional<int64_t> max_new_tokens, top_k;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  uint64_t seed = 0;
+  int64_t num_return = 1;
+
+  int64_t batch_size = 16, chunk = 512;
+  bool logprobs = false, json = false;
+};
+
+void add_flags(Flags& flags, GenerateOptions& options);
+/// Errors: c10::ValueError for what the flags alone show to be wrong.
+void check(const GenerateOptions& options);
+
+}  // namespace shardwise::cli

@@ -1,0 +1,130 @@
+#include "shardwise/cli/generate_requests.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
+#include "shardwise/text/chat_template.h"
+
+namespace shardwise::cli {
+namespace {
+
+using text::OrderedJson;
+
+constexpr int64_t kNewTokens = 100;  // unless the model's makers or the caller say otherwise
+
+class PromptReader {
+ public:
+  PromptReader(const NamedModel& model, const text::Tokenizer* tokenizer)
+      : model_(model), tokenizer_(tokenizer) {}
+
+  Prompt of_text(const std::string& text) const { return {encoded(text, text::Specials::kWith), text, {}}; }
+
+  Prompt of_chat(const OrderedJson& messages) const {
+    const auto chat_template = text::ChatTemplate::load(model_.tokenizer_folder());
+    // The template writes the special tokens itself.
+    return {encoded(chat_template.render(messages), text::Specials::kWithout), {}, {}};
+  }
+
+  static Prompt of_ids(const std::string& list) {
+    Prompt prompt;
+    std::istringstream in(list);
+    for (std::string id; std::getline(in, id, ',');)
+      read_value("generate: --prompt-ids", id, prompt.ids.emplace_back());
+    return prompt;
+  }
+
+  Prompt of_line(const std::string& line, const std::string& where) const {
+    const nlohmann::json object = base::parse_json(line, where);
+    const base::Fields fields(object, where + ": ");
+    const int given = object.contains("prompt") + object.contains("prompt_ids") + object.contains("messages");
+    TORCH_CHECK_VALUE(given == 1, where, ": must have one of prompt, prompt_ids and messages; got ", given);
+    Prompt prompt = of_fields(object, fields);
+    if (fields.find("max_new_tokens")) prompt.max_new_tokens = fields.integer("max_new_tokens");
+    return prompt;
+  }
+
+ private:
+  Prompt of_fields(const nlohmann::json& object, const base::Fields& fields) const {
+    if (object.contains("messages")) return of_chat(OrderedJson(object["messages"]));
+    if (object.contains("prompt_ids")) {
+      Prompt prompt;
+      fields.or_integers("prompt_ids", prompt.ids);
+      return prompt;
+    }
+    const nlohmann::json& text = object["prompt"];
+    TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a text; got ", base::shown(text));
+    return of_text(text.get<std::string>());
+  }
+
+  std::vector<int64_t> encoded(const std::string& text, text::Specials specials) const {
+    std::vector<int64_t> ids;
+    tokenizer_->encode(text, specials, ids);
+    return ids;
+  }
+
+  const NamedModel& model_;
+  const text::Tokenizer* tokenizer_;
+};
+
+std::vector<Prompt> read_batch(const std::string& path, const PromptReader& reader) {
+  std::vector<Prompt> prompts;
+  std::istringstream in(base::read_text(path));
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    const std::string where = path + ": line " + std::to_string(++number);
+    if (line.find_first_not_of(" \t\r") != std::string::npos) prompts.push_back(reader.of_line(line, where));
+  }
+  TORCH_CHECK_VALUE(!prompts.empty(), path, ": must hold a line with a prompt; got none");
+  return prompts;
+}
+
+infer::Sampling sampling_of(const GenerateOptions& o, infer::Sampling sampling) {
+  sampling.temperature = o.temperature.value_or(sampling.temperature);
+  sampling.top_k = o.top_k.value_or(sampling.top_k);
+  sampling.top_p = o.top_p.value_or(sampling.top_p);
+  sampling.min_p = o.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = o.repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.seed = o.seed;
+  return sampling;
+}
+
+/// Who names no number gets no more than fit.
+int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infer::GenerationConfig& defaults,
+                      const model::Config& config) {
+  if (prompt.max_new_tokens) return *prompt.max_new_tokens;
+  if (o.max_new_tokens) return *o.max_new_tokens;
+  const int64_t room = config.max_position_embeddings - std::ssize(prompt.ids);
+  return std::min(defaults.max_new_tokens.value_or(kNewTokens), std::max<int64_t>(room, 1));
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompts(const GenerateOptions& o, const NamedModel& model,
+                                 const text::Tokenizer* tokenizer) {
+  const PromptReader reader(model, tokenizer);
+  if (o.prompt_ids) return {PromptReader::of_ids(*o.prompt_ids)};
+  if (o.batch_file) return read_batch(*o.batch_file, reader);
+  const std::string text = o.prompt ? *o.prompt : base::read_text(*o.prompt_file);
+  if (!o.chat) return {reader.of_text(text)};
+  return {reader.of_chat(OrderedJson::array({{{"role", "user"}, {"content", text}}}))};
+}
+
+std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& o,
+                                          const infer::GenerationConfig& defaults,
+                                          const model::Config& config) {
+  std::vector<infer::Request> requests;
+  for (const Prompt& prompt : prompts) {
+    infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
+                           sampling_of(o, defaults.sampling)};
+    infer::check_request(request, config);
+    for (int64_t i = 0; i < o.num_return; ++i) {
+      requests.push_back(request);
+      ++request.sampling.seed;
+    }
+  }
+  return requests;
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,70 @@
+#include "shardwise/cli/loaded_model.h"
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/files.h"
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/comm/gather_values.h"
+#include "shardwise/model/layout.h"
+
+namespace shardwise::cli {
+
+void add_model_flags(Flags& flags, ModelOptions& o) {
+  flags.value("--model DIR", o.model, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
+  flags.value(
+      "--tokenizer NAME", o.tokenizer,
+      "bytes, a tokenizer.json or tokenizer.model, or a folder that holds one [--model's; where it has "
+      "none, bytes]");
+  flags.value("--dtype WORD", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
+  flags.value("--load-format WORD", o.load_format,
+              "auto: the files' weights; dummy: weights drawn from --seed, for benchmarks [auto]");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
+              "tensor-parallel ranks, started by this program [1]");
+}
+
+void check_word(const std::string& command, const std::string& flag, const std::string& value,
+                const std::vector<std::string>& words) {
+  std::string known;
+  for (const std::string& word : words) {
+    if (word == value) return;
+    known.append(known.empty() ? "" : ", ").append(word);
+  }
+  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value);
+}
+
+NamedModel::NamedModel(const std::string& command, const ModelOptions& options) : options_(options) {
+  TORCH_CHECK_VALUE(options.model, command, ": --model names the folder of a checkpoint; got none");
+  check_word(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
+  check_word(command, "--load-format", options.load_format, {"auto", "dummy"});
+  TORCH_CHECK_VALUE(options.tp >= 1, command, ": --tp must be at least 1; got ", options.tp);
+  folder_ = checkpoint::resolve(*options.model);
+  if (!is_dummy()) checkpoint::check(folder_, /*needs_state=*/false);
+  config_ = model::load_config(folder_);
+  model::check_ranks(command, config_, options.tp);
+}
+
+at::ScalarType NamedModel::dtype() const {
+  // fp16 is for storage: its products are slow on CPUs and overflow early.
+  const bool is_bf16 = options_.dtype == "bf16" || (options_.dtype == "auto" && config_.dtype == "bfloat16");
+  return is_bf16 ? at::kBFloat16 : at::kFloat;
+}
+
+bool NamedModel::has_tokenizer() const {
+  return options_.tokenizer || base::exists(folder_ / "tokenizer.json") ||
+         base::exists(folder_ / "tokenizer.model");
+}
+
+std::unique_ptr<text::Tokenizer> NamedModel::tokenizer() const {
+  return text::load_tokenizer(has_tokenizer() ? tokenizer_folder() : "bytes");
+}
+
+Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
+  const base::Stopwatch clock;
+  if (is_dummy()) {
+    weights.initialise_(seed);
+  } else {
+    checkpoint::load_weights(folder_, weights);
+  }
+  return {clock.seconds(), comm::gather_values<int64_t>(0, weights.group())};
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,63 @@
+// A checkpoint as a command that runs models names it: folder, tokenizer, dtype, weights.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardwise/cli/flags.h"
+#include "shardwise/model/decoder.h"
+#include "shardwise/text/tokenizer.h"
+
+namespace shardwise::cli {
+
+struct ModelOptions {
+  std::optional<std::string> model, tokenizer;
+  std::string dtype = "auto", load_format = "auto";
+  int64_t tp = 1;
+};
+
+/// --model, --tokenizer, --dtype, --load-format, --tp.
+void add_model_flags(Flags& flags, ModelOptions& options);
+
+/// Errors: c10::ValueError unless `value` is one of `words`.
+void check_word(const std::string& command, const std::string& flag, const std::string& value,
+                const std::vector<std::string>& words);
+
+struct Loaded {
+  double seconds;                   // on this rank
+  std::vector<int64_t> bytes_read;  // by rank
+};
+
+/// What is known of a model before any rank starts.
+class NamedModel {
+ public:
+  /// Errors: c10::ValueError, beginning with `command`, for flags and files that are wrong.
+  NamedModel(const std::string& command, const ModelOptions& options);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const model::Config& config() const { return config_; }
+  at::ScalarType dtype() const;
+  /// "fp32" or "bf16".
+  std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
+
+  /// Whether --tokenizer names one, or the folder holds one.
+  bool has_tokenizer() const;
+  /// That one; bytes where there is none. Errors: load_tokenizer's.
+  std::unique_ptr<text::Tokenizer> tokenizer() const;
+  /// Where the tokenizer's other files lie, a chat template among them.
+  std::string tokenizer_folder() const { return options_.tokenizer.value_or(folder_.string()); }
+
+  /// Collective: the files' weights, or with --load-format dummy drawn from `seed`.
+  Loaded load(model::DecoderWeights& weights, uint64_t seed) const;
+
+ private:
+  bool is_dummy() const { return options_.load_format == "dummy"; }
+
+  ModelOptions options_;
+  std::filesystem::path folder_;
+  model::Config config_;
+};
+
+}  // namespace shardwise::cli

@@ -1,0 +1,160 @@
+"""`shardwise generate` against transformers: tokens, their log probabilities, prompts, ends and texts."""
+import json
+import math
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+from parity import FAMILIES, PROGRAM, ParityTest, random_model, run
+
+TOKENS = 64
+# The logits are of order one: log probabilities inherit the bound that theirs have.
+TOLERANCE = 1e-4
+TEMPLATE = ("{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+
+def expected_tokens(model, prompt, count=TOKENS, **options):
+    """Greedy ids, and the log probability of each under the model's own distribution."""
+    options = dict(do_sample=False, pad_token_id=0) | options
+    prompt = torch.tensor([prompt])
+    # Without a mask transformers would take tokens of id 0 for padding.
+    ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, **options)[0]
+    with torch.no_grad():
+        logits = model(input_ids=ids[None]).logits[0].double()
+    new = ids[prompt.shape[1]:]
+    logprobs = logits.log_softmax(-1)[prompt.shape[1] - 1:-1].gather(1, new[:, None])[:, 0]
+    return new.tolist(), logprobs
+
+
+class GenerationTest(ParityTest):
+    def generate(self, *flags):
+        return json.loads(run(PROGRAM, "generate", "--model", self.folder / "model", "--json", *flags))
+
+    def save(self, model):
+        model.save_pretrained(self.folder / "model")
+        return model
+
+    def batch_file(self, prompts):
+        path = self.folder / "batch.jsonl"
+        path.write_text("".join(json.dumps({"prompt_ids": prompt}) + "\n" for prompt in prompts))
+        return path
+
+    def expect(self, result, expected, name):
+        ids, logprobs = expected
+        self.assertEqual(result["token_ids"], ids, name)
+        self.assertLess((torch.tensor(result["logprobs"], dtype=torch.double) - logprobs).abs().max(), TOLERANCE, name)
+
+    def test_tokens_of_every_family(self):
+        """At 1 to 4 ranks; prompts of several lengths in batches of several sizes, read whole and in pieces."""
+        for seed, family in enumerate(FAMILIES):
+            model = self.save(random_model(family, 40 + seed))
+            prompts = [torch.randint(model.config.vocab_size, (length,)).tolist() for length in (1, 2, 19, 70)]
+            expected = [expected_tokens(model, prompt) for prompt in prompts]
+            for tp, batch, chunk in ((1, 1, 512), (1, 4, 16), (2, 4, 512), (3, 2, 7), (4, 3, 33)):
+                results = self.generate("--batch-file", self.batch_file(prompts), "--max-new-tokens", TOKENS, "--tp", tp,
+                                        "--batch-size", batch, "--chunk", chunk, "--logprobs")["results"]
+                for prompt, result, tokens in zip(prompts, results, expected, strict=True):
+                    self.assertEqual(result["prompt_ids"], prompt)
+                    self.assertEqual(result["finish_reason"], "length")
+                    self.expect(result, tokens, f"{family} tp {tp} batch {batch} chunk {chunk}")
+
+    def test_uneven_heads_and_vocabularies(self):
+        for seed, fields in enumerate((dict(num_key_value_heads=1), dict(vocab_size=17, tie_word_embeddings=True),
+                                       dict(vocab_size=50257), dict(num_key_value_heads=6, intermediate_size=7))):
+            model = self.save(random_model("llama", 60 + seed, **fields))
+            prompt = torch.randint(model.config.vocab_size, (5,)).tolist()
+            expected = expected_tokens(model, prompt)
+            for tp in (1, 2, 4, 5):
+                result = self.generate("--prompt-ids", ",".join(map(str, prompt)), "--max-new-tokens", TOKENS, "--tp", tp,
+                                       "--logprobs")
+                self.expect(result, expected, f"{fields} tp {tp}")
+
+    def test_penalty_and_ends(self):
+        """What generation_config.json says is the default, what the command line says goes first."""
+        model = self.save(random_model("llama", 70))
+        prompt = [3, 1, 4, 1, 5]
+        penalised = expected_tokens(model, prompt, repetition_penalty=1.3)
+        end = penalised[0][20]
+        config = GenerationConfig(repetition_penalty=1.3, eos_token_id=[end, 126], pad_token_id=126, do_sample=False,
+                                  max_new_tokens=50)
+        config.save_pretrained(self.folder / "model")
+        flags = ("--prompt-ids", "3,1,4,1,5", "--tp", 2)
+        ids = self.generate(*flags)
+        theirs = model.generate(torch.tensor([prompt]), generation_config=config)[0, len(prompt):]
+        self.assertEqual(ids["token_ids"], theirs.tolist())
+        self.assertEqual(ids["finish_reason"], "stop")
+        longer = self.generate(*flags, "--ignore-eos")
+        self.assertEqual(longer["token_ids"], penalised[0][:50])
+        self.assertEqual(longer["finish_reason"], "length")
+        plain = self.generate(*flags, "--ignore-eos", "--repetition-penalty", 1, "--max-new-tokens", 30)
+        self.assertEqual(plain["token_ids"], expected_tokens(model, prompt, count=30)[0])
+
+    def test_evaluation(self):
+        """The mean negative log-likelihood in windows, and of a text in one window."""
+        model = self.save(random_model("qwen3", 73, vocab_size=256))
+        text = "Where a value lives is part of its type. — " * 9
+        path = self.folder / "text"
+        path.write_text(text)
+        ids = torch.tensor(list(text.encode()))
+        for length in (512, 50, 7):
+            losses = []
+            for begin in range(0, len(ids) - 1, length):
+                window = ids[begin:begin + length + 1]
+                with torch.no_grad():
+                    logits = model(input_ids=window[None, :-1]).logits[0].double()
+                losses.append(torch.nn.functional.cross_entropy(logits, window[1:], reduction="none"))
+            expected = torch.cat(losses).mean().item()
+            for tp in (1, 3):
+                result = json.loads(run(PROGRAM, "eval", "--model", self.folder / "model", "--text", path, "--json",
+                                        "--seq-len", length, "--tp", tp))
+                self.assertEqual((result["tokens"], result["predicted"]), (len(ids), len(ids) - 1))
+                self.assertLess(abs(result["nll"] - expected), 1e-5)
+                self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]), places=6)
+
+    def tokenizer(self):
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(vocab_size=280, special_tokens=["<s>", "<user>", "<assistant>"],
+                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        tokenizer.train_from_iterator(["tensor parallel and sequence parallel, naïve façade — 並列"] * 9, trainer)
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+        fast.chat_template = TEMPLATE
+        fast.save_pretrained(self.folder / "model")
+        return fast
+
+    def test_texts(self):
+        """The model's tokenizer and chat template; a stop ends the text before it, on every rank."""
+        model = self.save(random_model("llama", 71, vocab_size=280))
+        tokenizer = self.tokenizer()
+        prompt = "tensor naïve 並列"
+        expected = expected_tokens(model, tokenizer(prompt).input_ids)[0]
+        text = tokenizer.decode(expected, skip_special_tokens=True)
+        for tp in (1, 2):
+            flags = ("--prompt", prompt, "--max-new-tokens", TOKENS, "--tp", tp)
+            result = self.generate(*flags)
+            self.assertEqual((result["prompt_ids"], result["token_ids"], result["text"]),
+                             (tokenizer(prompt).input_ids, expected, text))
+            streamed = run(PROGRAM, "generate", "--model", self.folder / "model", *flags)
+            self.assertEqual(streamed, prompt + text + "\n")
+            stop = text[len(text) // 2:][:3]
+            stopped = self.generate(*flags, "--stop", stop, "never said")
+            self.assertEqual(stopped["text"], text[:text.index(stop)])
+            self.assertEqual(stopped["finish_reason"], "stop")
+            self.assertEqual(stopped["token_ids"], expected[:len(stopped["token_ids"])])
+            self.assertLess(len(stopped["token_ids"]), TOKENS)
+        chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)["input_ids"]
+        result = self.generate("--prompt", prompt, "--chat", "--max-new-tokens", 5)
+        self.assertEqual((result["prompt_ids"], result["token_ids"]), (chat, expected_tokens(model, chat, count=5)[0]))
+
+    def test_samples(self):
+        """Continuations of one prompt: as many as asked for, of seeds that follow one another, alike at every tp."""
+        self.save(random_model("llama", 72))
+        flags = ("--prompt-ids", "7,8", "--max-new-tokens", 12, "--temperature", 1.1, "--top-k", 20, "--top-p", 0.95)
+        three = [result["token_ids"] for result in self.generate(*flags, "--seed", 5, "--num-return", 3)["results"]]
+        self.assertEqual(len({tuple(ids) for ids in three}), 3)
+        for tp in (2, 3):
+            for offset, ids in enumerate(three):
+                self.assertEqual(self.generate(*flags, "--seed", 5 + offset, "--tp", tp)["token_ids"], ids)
