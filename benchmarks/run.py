@@ -1,9 +1,9 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [--rounds N] [--steps N]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [--rounds N] [--steps N]
 
-train_step, gated_mlp and tokenize: every contender's processes live for the whole run and take turns, so that a noisy machine is
-noisy for all alike.
+All but memory: every contender's processes live for the whole run and take turns, so that a noisy machine is noisy for
+all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
 memory: every case is trained once; rounds and steps do not apply.
 """
@@ -158,12 +158,35 @@ def tokenize(rounds, steps):
     return "\n".join(sections)
 
 
+def generation(what, rounds, steps):
+    python = [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what]
+    ours = [str(BUILD / "benchmarks" / "bench_generation"), what]
+    two = Contender("shardwise TP=2, 1 thread a rank", ours + ["bf16"], 2, 1)
+    one = Contender("shardwise TP=1, 2 threads", ours + ["bf16"], 1, 2)
+    theirs = Contender("transformers, 2 threads", python + ["bf16"], 1, 2)
+    interleave([two, one, theirs], rounds, steps, warm_up=1)
+    unit = "one token, batch 1, context 32 and more" if what == "decode" else "a prompt of 512 tokens"
+    return report(f"{what}, shape of Llama-3.2-1B, drawn weights, bf16: a step is {unit}", [two, one, theirs],
+                  [("transformers / ours TP=2", theirs, two, 2.0 if what == "decode" else None),
+                   ("transformers / ours TP=1", theirs, one, None)])
+
+
+def decode(rounds, steps):
+    return generation("decode", rounds, steps)
+
+
+def prefill(rounds, steps):
+    return generation("prefill", rounds, steps)
+
+
 TURNS = "Contenders take turns; a ratio is the median over rounds."
 # Every bench with its options' defaults and how it was measured.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
+    "decode": (decode, {"rounds": 9, "steps": 4}, TURNS),
+    "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
     "memory": (memory, {}, "Each row's training ran once, 3 steps; measured is what the rank's allocators counted at most."),
 }
 
@@ -183,8 +206,8 @@ def cpu_family():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=list(BENCHES))
-    parser.add_argument("--rounds", type=int, help="turns of every contender (default: 15, 7 in tokenize)")
-    parser.add_argument("--steps", type=int, help="steps of a turn (default: 2 in train_step, else 1)")
+    parser.add_argument("--rounds", type=int, help="turns of every contender (default: from 5 to 15)")
+    parser.add_argument("--steps", type=int, help="steps of a turn (default: 1, 2 in train_step, 4 in decode)")
     options = parser.parse_args()
     today = datetime.date.today().isoformat()
     for what in options.what or BENCHES:

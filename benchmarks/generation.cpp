@@ -1,0 +1,78 @@
+// One rank of the generation benchmark, a model of the shape of Llama-3.2-1B with drawn weights.
+//
+//   bench_generation decode|prefill [bf16|fp32]
+//
+// decode: a step is one token after a context of 32 and the tokens of the steps before. prefill: 512 tokens.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include "benchmarks/worker.h"
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/infer/candidates.h"
+#include "shardwise/model/decoder.h"
+
+namespace {
+
+using namespace shardwise;
+
+constexpr int64_t kContext = 32, kPrompt = 512;
+
+model::Config shape() {
+  model::Config config = model::preset("llama-3.2-1b");
+  config.max_position_embeddings = 4096;
+  return config;
+}
+
+/// A text that is continued without end, its cache cut back when it is full.
+class Text {
+ public:
+  explicit Text(const model::DecoderWeights& weights) : weights_(weights) {
+    const model::Config& config = weights.config();
+    const int64_t kv_heads = weights.layout().kv_heads.range(weights.group().rank()).size();
+    cache_ = nn::Cache::empty(config.num_hidden_layers, kv_heads, config.head_dim, /*capacity=*/1024,
+                              weights.dtype());
+  }
+
+  void restart(int64_t length) {
+    cache_.length = 0;
+    read(length);
+  }
+  void read(int64_t rows) {
+    if (cache_.length + rows > cache_.capacity()) cache_.length = kContext;
+    nn::Step step(weights_.group(), rows);
+    step.cached = {{&cache_, rows}};
+    const at::Tensor ids = at::full({rows, 1}, last_, at::kLong);
+    const at::Tensor logits = model::Decoder<nn::Invariant>(weights_).next_logits(ids, step).local();
+    cache_.length += rows;
+    last_ =
+        infer::choose_tokens(logits.select(1, 0), weights_.layout().vocab, {{&text_, {}}}, weights_.group())
+            .front()
+            .id;
+  }
+  int64_t last() const { return last_; }
+
+ private:
+  const model::DecoderWeights& weights_;
+  nn::Cache cache_;
+  std::vector<int64_t> text_;
+  int64_t last_ = 7;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "decode", dtype = argc > 2 ? argv[2] : "bf16";
+  const at::NoGradGuard no_grad;
+  base::keep_freed_memory();
+  base::install_memory_counter();
+  const comm::Group group = bench::join(comm::place_from_environment());
+  model::DecoderWeights weights(shape(), group, dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+  weights.initialise_(/*seed=*/1);
+  Text text(weights);
+  text.restart(kContext);
+  const auto step = [&] { what == "decode" ? text.read(1) : text.restart(kPrompt); };
+  bench::serve(group, step, [&] {
+    return "\"last\": " + std::to_string(text.last()) +
+           ", \"peak_bytes\": " + std::to_string(base::peak_bytes());
+  });
+}
