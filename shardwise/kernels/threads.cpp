@@ -7,12 +7,19 @@
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): names that the sanitizer looks for.
 // The only suppressions there are: what ATen's own wrapper reads of a region's arguments, which libgomp hands
-// over, as the reading frame itself and not as a caller of ours.
+// over, as the reading frame itself and not as a caller of ours. And of libtorch, which is not instrumented,
+// what it copies or compares by the C library is not judged either: its locks would be missing.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race_top:ATen/ParallelOpenMP.h\nrace_top:ATen/Parallel-inl.h\n";
 }
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}
+// NOLINTEND(bugprone-reserved-identifier)
 #define SHARDWISE_HANDED_OVER __attribute__((no_sanitize("thread")))
 #else
 #define SHARDWISE_HANDED_OVER

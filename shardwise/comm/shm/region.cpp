@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#ifdef __SANITIZE_THREAD__
+#include <map>
+#include <mutex>
+#endif
 
 namespace shardwise::comm::shm {
 namespace {
@@ -34,12 +38,62 @@ size_t choose_heap_bytes(int ranks) {
   return bytes;
 }
 
-std::byte* map_shared(int file, size_t bytes) {
+std::byte* map_file(int file, size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno));
   madvise(p, bytes, MADV_HUGEPAGE);  // a wish; most systems grant it for files of this kind only when told to
   return static_cast<std::byte*>(p);
 }
+
+#ifdef __SANITIZE_THREAD__
+// Ranks that are threads of one process share a mapping here. Through two of them the sanitizer would take
+// one byte for two, and see neither a race nor what a flag orders.
+class Mappings {
+ public:
+  std::byte* map(int file, size_t bytes) {
+    struct stat status {};
+    TORCH_CHECK(fstat(file, &status) == 0, "shared memory: fstat; ", std::strerror(errno));
+    const std::lock_guard lock(mutex_);
+    Mapping& mapping = mappings_[status.st_ino];  // all of one file system
+    if (mapping.users++ == 0) mapping.base = map_file(file, bytes);
+    return mapping.base;
+  }
+  void unmap(std::byte* base, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find(mappings_, base, [](const auto& entry) { return entry.second.base; });
+    if (--found->second.users > 0) return;
+    munmap(base, bytes);
+    mappings_.erase(found);
+  }
+  static Mappings& of_process() {
+    static Mappings mappings;
+    return mappings;
+  }
+
+ private:
+  struct Mapping {
+    std::byte* base = nullptr;
+    int users = 0;
+  };
+  std::mutex mutex_;
+  std::map<ino_t, Mapping> mappings_;
+};
+
+std::byte* map_shared(int file, size_t bytes) {
+  return Mappings::of_process().map(file, bytes);
+}
+void unmap_shared(std::byte* base, size_t bytes) {
+  Mappings::of_process().unmap(base, bytes);
+}
+#else
+std::byte* map_shared(int file, size_t bytes) {
+  return map_file(file, bytes);
+}
+void unmap_shared(std::byte* base, size_t bytes) {
+  munmap(base, bytes);
+}
+#endif
 
 }  // namespace
 
@@ -71,7 +125,7 @@ Region::Region(Region&& other) noexcept
     : file_(std::move(other.file_)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
 
 Region::~Region() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (base_ != nullptr) unmap_shared(base_, bytes_);
 }
 
 void Region::commit(size_t begin, size_t end) const {
