@@ -11,6 +11,9 @@
 #include <utility>
 
 namespace shardwise::base {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // Linux moves at most 0x7ffff000 bytes a call.
@@ -34,7 +37,7 @@ void check(bool is_done, const char* op, const std::string& path) {
 
 std::string parent_of(const std::string& path) {
   // "a/b/" names b: its parent is a.
-  std::filesystem::path clean(path);
+  fs::path clean(path);
   if (!clean.has_filename()) clean = clean.parent_path();
   const std::string parent = clean.parent_path().string();
   return parent.empty() ? "." : parent;
@@ -42,6 +45,18 @@ std::string parent_of(const std::string& path) {
 
 std::string temporary_beside(const std::string& path) {
   return path + ".tmp" + std::to_string(getpid());
+}
+
+/// Also of a file that is not there yet.
+fs::path true_path(const std::string& path) {
+  std::error_code unknown;
+  const auto found = fs::weakly_canonical(fs::absolute(path), unknown);
+  return unknown ? fs::path(path) : found;
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  const std::string within = true_path(path).lexically_relative(true_path(folder)).string();
+  return !within.empty() && within != ".." && !within.starts_with("../");
 }
 
 /// By a file without a name, which no kill can leave behind; else, where the file system knows none, by one
@@ -187,13 +202,13 @@ bool is_folder(const std::string& path) {
 
 void make_folders(const std::string& path) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  fs::create_directories(path, error);
   if (error) throw FileError("make folder", path, error.value());
 }
 
 void remove_all(const std::string& path) {
   std::error_code error;
-  std::filesystem::remove_all(path, error);
+  fs::remove_all(path, error);
   if (error) throw FileError("remove", path, error.value());
 }
 
@@ -222,6 +237,11 @@ void flip_link(const std::string& link, const std::string& target) {
   }
 }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code not_there;
+  return fs::equivalent(a, b, not_there) || true_path(a) == true_path(b);
+}
+
 void check_writable_folder(const std::string& folder) {
   try {
     make_folders(folder);
@@ -229,6 +249,23 @@ void check_writable_folder(const std::string& folder) {
   } catch (const FileError& error) {
     TORCH_CHECK_VALUE(false, "save folder ", folder, ": must be a folder that files can be created in; got: ",
                       error.what_without_backtrace());
+  }
+}
+
+void check_new_or_regular_file(const std::string& flag, const std::string& path) {
+  std::error_code not_there;
+  const auto type = fs::symlink_status(path, not_there).type();
+  const bool is_free = type == fs::file_type::regular || type == fs::file_type::not_found;
+  TORCH_CHECK_VALUE(is_free, flag, " must be a regular file, or a new one; got ", path);
+}
+
+void check_no_input(const std::string& flag, const std::string& path,
+                    const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code not_there;
+    const bool is_read = is_folder(input) ? lies_in(path, input) : fs::equivalent(path, input, not_there);
+    TORCH_CHECK_VALUE(!is_read, flag, " must not change what is read; got ", path, ", which is ", input,
+                      " or in it");
   }
 }
 

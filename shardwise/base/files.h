@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shardwise/base/fd.h"
 
@@ -84,7 +85,15 @@ void rename(const std::string& from, const std::string& to);
 /// Makes the symbolic link `link` point at `target` (relative to the link's folder), replacing an older link
 /// in one step; syncs the folder. Errors: FileError.
 void flip_link(const std::string& link, const std::string& target);
+/// Whether both name one file, by links too; of files that are not there yet, whether they would.
+bool is_same_file(const std::string& a, const std::string& b);
 /// Errors: c10::ValueError unless files can be created in `folder`, which is made if need be.
 void check_writable_folder(const std::string& folder);
+/// For what appears by a rename, which would put a file in the place of a link or a device.
+/// Errors: c10::ValueError beginning with `flag` unless `path` itself is a regular file or not there.
+void check_new_or_regular_file(const std::string& flag, const std::string& path);
+/// Errors: c10::ValueError beginning with `flag` when writing to `path` would change what is read: one of the
+/// files `inputs`, or what is in a folder of them.
+void check_no_input(const std::string& flag, const std::string& path, const std::vector<std::string>& inputs);
 
 }  // namespace shardwise::base

@@ -59,6 +59,12 @@ void Corpus::add_file(const std::string& path) {
   size_ += bytes;
 }
 
+std::vector<std::string> Corpus::paths() const {
+  std::vector<std::string> paths;
+  for (const Source& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
   TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: must be read within its ",
                     size_, " bytes; got ", length, " at ", offset);

@@ -29,6 +29,9 @@ class Corpus {
   int64_t file_count() const { return static_cast<int64_t>(files_.size()); }
   /// Bytes of file `index`, which follow those of the files before it; empty files are left out.
   int64_t file_size(int64_t index) const { return files_.at(index).size; }
+  const std::string& file_path(int64_t index) const { return files_.at(index).path; }
+  /// Of all files that are read.
+  std::vector<std::string> paths() const;
 
   /// A hash of the files' inodes, sizes and times of last change as they were scanned: ranks that have
   /// scanned the same text agree on it.

@@ -141,49 +141,39 @@ void check_file(const char* flag, const std::string& file) {
   TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a file that can be written; got ", file);
 }
 
-std::filesystem::file_type type_of(const path& file) {  // of a link itself
-  std::error_code not_there;
-  return std::filesystem::symlink_status(file, not_there).type();
-}
-
 /// A terminal or a device takes lines as a file does; a pipe's name waits for a reader.
 void check_log(const std::string& file) {
-  TORCH_CHECK_VALUE(type_of(file) != std::filesystem::file_type::fifo,
+  std::error_code not_there;
+  TORCH_CHECK_VALUE(!std::filesystem::is_fifo(std::filesystem::symlink_status(file, not_there)),
                     "train: --log must be a file or a device; got the pipe ", file);
   check_file("--log", file);
 }
 
-/// It appears whole, by a rename, which would put a file in the place of a device or a link.
 void check_report(const std::string& file) {
   check_file("--report", file);
-  const auto type = type_of(file);
-  TORCH_CHECK_VALUE(
-      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found,
-      "train: --report must be a regular file, or a new one; got ", file);
+  base::check_new_or_regular_file("train: --report", file);
 }
 
-/// Also of a file that is not there yet.
-path true_path(const path& file) {
-  std::error_code unknown;
-  const path found = std::filesystem::weakly_canonical(std::filesystem::absolute(file), unknown);
-  return unknown ? file : found;
+/// All that the run reads where the caller may name a file to write.
+std::vector<std::string> inputs_of(const Options& options, const Text& text) {
+  std::vector<std::string> inputs = text.paths();
+  inputs.insert(inputs.end(), options.text.begin(), options.text.end());
+  if (options.tokens) inputs.push_back(*options.tokens);
+  if (options.model_config) inputs.push_back(*options.model_config);
+  return inputs;
 }
 
-void check_two_files(const path& log, const path& report) {
-  std::error_code not_there;
-  const bool is_same =
-      std::filesystem::equivalent(log, report, not_there) || true_path(log) == true_path(report);
-  TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be two files; got ", log.string(), " and ",
-                    report.string());
-}
-
-void check_files(const Options& options) {
+void check_files(const Options& options, const Text& text) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
-    if (file) check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    if (!file) continue;
+    check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    base::check_no_input(std::string("train: ") + flag, *file, inputs_of(options, text));
   }
   if (options.log) check_log(*options.log);
   if (options.report) check_report(*options.report);
-  if (options.log && options.report) check_two_files(*options.log, *options.report);
+  const bool is_one = options.log && options.report && base::is_same_file(*options.log, *options.report);
+  TORCH_CHECK_VALUE(!is_one, "train: --log and --report must be two files; got ", *options.log, " and ",
+                    *options.report);
 }
 
 void check_save_folder(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
@@ -219,7 +209,7 @@ Job::Job(const Options& options)
   if (resumed_) check_same_tokenizer(text_, *resumed_);
   check_length(options_, config_);
   check_horizon(options_, first_step_);
-  check_files(options_);
+  check_files(options_, text_);
   if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
 }
 

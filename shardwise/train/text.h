@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shardwise/text/token_source.h"
 #include "shardwise/train/options.h"
@@ -21,6 +22,8 @@ class Text {
   const text::TokenSource& tokens() const { return *tokens_; }
   /// For people: how much it is.
   std::string description() const;
+  /// Of the files of text.
+  std::vector<std::string> paths() const { return corpus_ ? corpus_->paths() : std::vector<std::string>(); }
   /// What turns ids back into text, by name: copied into checkpoints. None for bytes.
   const std::map<std::string, std::string>& tokenizer_files() const { return tokenizer_files_; }
 

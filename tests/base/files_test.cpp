@@ -32,6 +32,48 @@ TEST(File, WritesAndReadsAtOffsets) {
   EXPECT_EQ(std::string(middle, 3), "cde");
 }
 
+TEST(Outputs, AreNewOrRegularFilesThemselves) {
+  const test::TemporaryFolder folder;
+  check_new_or_regular_file("--out", folder / "new");
+  check_new_or_regular_file("--out", folder.put("old", ""));
+  fs::create_symlink("old", folder / "link");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  for (const char* name : {"link", "fifo", "."}) {
+    EXPECT_PRED2(contains, error_text([&] { check_new_or_regular_file("--out", folder / name); }),
+                 "--out must be a regular file, or a new one; got " + folder / name);
+  }
+}
+
+TEST(Outputs, AreNoInputs) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.put("in/file", ""), beside = folder.put("into", "");
+  fs::create_symlink("in", folder / "linked");
+  fs::create_hard_link(file, folder / "same");
+  const auto check = [](const std::string& path, const std::vector<std::string>& inputs) {
+    check_no_input("--out", path, inputs);
+  };
+  check(beside, {file, folder / "in", folder / "absent"});
+  check(folder / "new", {file, folder / "in"});
+  check(folder / "in/new", {file});
+  check(folder / "..", {folder.path()});
+  for (const std::string& path : {file, folder / "same", folder / "linked/file", folder / "in/../in/file"}) {
+    EXPECT_PRED2(contains, error_text([&] { check(path, {beside, file}); }), "must not change what is read");
+  }
+  for (const char* path : {"in/new", "in/below/new", "linked/new", "linked"}) {
+    EXPECT_PRED2(contains, error_text([&] { check(folder / path, {folder / "in"}); }),
+                 "got " + folder / path);
+  }
+}
+
+TEST(Outputs, AreTheSameByLinksToo) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.put("in/file", "");
+  fs::create_symlink("in", folder / "linked");
+  EXPECT_TRUE(is_same_file(file, folder / "linked/file"));
+  EXPECT_TRUE(is_same_file(folder / "in/new", folder / "linked/./new"));
+  EXPECT_FALSE(is_same_file(folder / "in/new", folder / "new"));
+}
+
 TEST(File, MovesWithoutClosing) {
   const test::TemporaryFolder folder;
   File one = File::create(folder / "one");

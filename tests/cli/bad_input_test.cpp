@@ -218,6 +218,19 @@ TEST_F(BadInput, OneFileForTwoThings) {
   expect_refused({{"--log", file}, {"--report", scratch_ / "other"}}, {"--log and --report", "two files"});
 }
 
+TEST_F(BadInput, OutputsThatAreInputs) {
+  const std::string rule = "must not change what is read";
+  fs::create_hard_link(scratch_ / "text", scratch_ / "same");
+  scratch_.put("folder/text", testing::sample_text());
+  for (const char* flag : {"--log", "--report"}) {
+    for (const char* name : {"text", "./text", "same", "config.json"}) {
+      expect_refused({{flag, scratch_ / name}}, {flag, rule, scratch_ / name});
+    }
+    expect_refused({{"--text", scratch_ / "folder"}, {flag, scratch_ / "folder/new"}},
+                   {flag, rule, "folder/new"});
+  }
+}
+
 TEST_F(BadInput, ConfigFile) {
   const auto file = [&](const char* text) {
     return Arguments{{"--config", scratch_.put("flags.json", text)}};
