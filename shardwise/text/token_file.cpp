@@ -39,15 +39,24 @@ Header header_of(const MappedFile& file, const std::string& path) {
   return header;
 }
 
+void check_id(int64_t id, int64_t vocab_size, const std::string& path) {
+  TORCH_CHECK_VALUE(id >= 0 && id < vocab_size, path, ": ids must be from 0 to below its vocab_size, ",
+                    vocab_size, "; got ", id);
+}
+
 }  // namespace
 
 TokenFileWriter::TokenFileWriter(std::string path, int64_t vocab_size)
     : path_(std::move(path)),
-      temporary_(path_ + ".tmp" + std::to_string(::getpid())),
+      temporary_(temporary_of(path_)),
       vocab_size_(vocab_size),
       bytes_per_id_(vocab_size <= int64_t{1} << 16 ? 2 : 4) {
   base::remove_all(temporary_);  // of a process that had this number
   file_ = base::File::create(temporary_);
+}
+
+std::string TokenFileWriter::temporary_of(const std::string& path) {
+  return path + ".tmp" + std::to_string(::getpid());
 }
 
 TokenFileWriter::~TokenFileWriter() {
@@ -65,6 +74,7 @@ void TokenFileWriter::write(std::span<const int64_t> ids) {
 }
 
 void TokenFileWriter::append(std::span<const int64_t> ids) {
+  for (const int64_t id : ids) check_id(id, vocab_size_, path_);
   if (bytes_per_id_ == 2) {
     write<uint16_t>(ids);
   } else {
@@ -106,8 +116,7 @@ void TokenFile::read(int64_t begin, std::span<int64_t> ids) const {
   for (size_t i = 0; i < ids.size(); ++i) {
     uint32_t id = 0;
     std::memcpy(&id, bytes.data() + i * bytes_per_id_, bytes_per_id_);
-    TORCH_CHECK_VALUE(id < vocab_size_, path_, ": ids must be below its vocab_size, ", vocab_size_, "; got ",
-                      id, " at ", begin + static_cast<int64_t>(i));
+    check_id(id, vocab_size_, path_);
     ids[i] = id;
   }
 }

@@ -30,9 +30,12 @@ class TokenFileWriter {
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
+  /// Where the ids are until they are whole.
+  static std::string temporary_of(const std::string& path);
+
   int64_t bytes_per_id() const { return bytes_per_id_; }
   int64_t count() const { return count_; }
-  /// The ids of one text, all below vocab_size. Errors: base::FileError.
+  /// The ids of one text. Errors: c10::ValueError for one that is not below vocab_size; base::FileError.
   void append(std::span<const int64_t> ids);
   /// Errors: base::FileError.
   void finish();

@@ -65,13 +65,42 @@ TEST_F(TokenFiles, RefuseWhatIsNone) {
   refused("must hold the ids that its header says");
   std::filesystem::resize_file(path_, 63);
   refused("64 bytes of header");
-  std::ofstream(path_) << std::string(64, 'x');
-  refused("must be a token file of version 1");
-  write(10, {{1, 2, 30}});
-  refused("ids must be below its vocab_size, 10; got 30 at 2");
   write(10, {{1, 2, 3}});
   std::vector<int64_t> four(4);
   EXPECT_PRED2(contains, error_text([&] { TokenFile(path_).read(0, four); }), "within its 3 tokens");
+}
+
+TEST_F(TokenFiles, RefuseEachFieldThatIsWrong) {
+  write(10, {{1, 2, 3}});
+  const std::string good = test::contents(path_);
+  const auto refused = [&](size_t at, char byte, const std::string& rule) {
+    std::string changed = good;
+    changed[at] = byte;
+    folder_.put("ids", changed);
+    EXPECT_PRED2(contains, error_text([&] { read_all(); }), rule) << at;
+  };
+  const std::string another = "must be a token file of version 1";
+  refused(/*magic*/ 7, 'x', another);
+  refused(/*version*/ 8, 2, another);
+  refused(/*bytes of an id*/ 12, 3, another);
+  refused(/*count*/ 16, 4, "must hold the ids that its header says");
+  refused(/*third id*/ 68, 30, "ids must be from 0 to below its vocab_size, 10; got 30");
+  refused(/*vocab_size*/ 24, 3, "ids must be from 0 to below its vocab_size, 3; got 3");
+}
+
+TEST_F(TokenFiles, TakeNoIdsThatAreNone) {
+  for (const int64_t vocab_size : {10, 100000}) {
+    TokenFileWriter writer(path_, vocab_size);
+    for (const int64_t id : {int64_t{-5}, vocab_size, int64_t{70000} * 65536}) {
+      EXPECT_PRED2(contains, error_text([&] {
+                     writer.append(std::vector<int64_t>{1, id});
+                   }),
+                   "got " + std::to_string(id));
+    }
+    writer.append(std::vector<int64_t>{2});
+    writer.finish();
+    EXPECT_EQ(read_all(), std::vector<int64_t>{2});
+  }
 }
 
 }  // namespace
