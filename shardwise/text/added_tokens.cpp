@@ -41,11 +41,7 @@ size_t end_of_blanks(std::string_view text, size_t at) {
 std::vector<AddedToken> read_added_tokens(const JsonPart& file) {
   std::vector<AddedToken> tokens;
   if (!file.has("added_tokens")) return tokens;
-  const auto& list = file.at("added_tokens");
-  if (!list.is_array()) refuse(file.label("added_tokens"), "a list", list);
-  for (size_t i = 0; i < list.size(); ++i) {
-    tokens.push_back(read_added_token({list[i], file.label("added_tokens[" + std::to_string(i) + "].")}));
-  }
+  for (const JsonPart& token : file.parts("added_tokens")) tokens.push_back(read_added_token(token));
   return tokens;
 }
 

@@ -10,18 +10,9 @@
 namespace shardwise::text {
 namespace {
 
-constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, SentencePiece's blank
 constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
 constexpr uint64_t kFree = UINT64_MAX;
 constexpr size_t kMostToScan = 64;  // symbols; measured: a heap is faster from about 100 on
-
-/// Where the part that begins at `begin` ends: before a mark that follows something else.
-size_t end_of_part(std::string_view text, size_t begin) {
-  for (size_t at = begin + 1; (at = text.find(kMark, at)) != std::string_view::npos; at += kMark.size()) {
-    if (!text.substr(0, at).ends_with(kMark)) return at;
-  }
-  return text.size();
-}
 
 }  // namespace
 
@@ -45,6 +36,13 @@ void MergeTable::set(uint32_t left, uint32_t right, Merge merge) {
 
 Merge MergeTable::find(uint32_t left, uint32_t right) const {
   return entries_[slot_of(uint64_t{left} << 32 | right)].merge;
+}
+
+size_t Bpe::end_of_part(std::string_view text, size_t begin) {
+  for (size_t at = begin + 1; (at = text.find(kMark, at)) != std::string_view::npos; at += kMark.size()) {
+    if (!text.substr(0, at).ends_with(kMark)) return at;
+  }
+  return text.size();
 }
 
 void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) {

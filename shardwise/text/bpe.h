@@ -56,12 +56,16 @@ class Bpe {
   std::optional<uint32_t> unk() const { return unk_; }
 
  private:
+  static constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, SentencePiece's blank
+
   void read_vocabulary(const JsonPart& json);
   void read_merges(const JsonPart& json);
   void read_symbols(const JsonPart& json);
   void read_bytes(const JsonPart& json, const std::function<std::string(int)>& token_of);
   uint32_t id_of(const std::string& token, const std::string& label) const;
 
+  /// Where the part that begins at `begin` ends: before a mark that follows something else.
+  static size_t end_of_part(std::string_view text, size_t begin);
   void encode_part(std::string_view part, std::vector<int64_t>& ids);
   void append_symbols(std::string_view part);
   void merge_symbols();

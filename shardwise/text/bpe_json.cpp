@@ -15,8 +15,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kMark = "\xe2\x96\x81";
-
 /// "a b" or ["a", "b"].
 std::pair<std::string, std::string> merge_of(const json& value, const std::string& label) {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
@@ -42,13 +40,6 @@ void check_options(const JsonPart& json) {
   if (json.has("dropout") && json.fields.number("dropout") != 0) {
     refuse(json.label("dropout"), "0", json.at("dropout"));
   }
-}
-
-bool has_mark_within(std::string_view token) {
-  for (size_t at = 1; (at = token.find(kMark, at)) != std::string_view::npos; at += kMark.size()) {
-    if (!token.substr(0, at).ends_with(kMark)) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -93,7 +84,8 @@ void Bpe::read_merges(const JsonPart& json) {
     const uint32_t left_id = id_of(left, label), right_id = id_of(right, label);
     const uint32_t id = id_of(left + right, label);
     merges_.set(left_id, right_id, {static_cast<uint32_t>(rank), id});
-    cuts_at_marks_ = cuts_at_marks_ && !has_mark_within(left + right);
+    const std::string token = left + right;
+    cuts_at_marks_ = cuts_at_marks_ && end_of_part(token, 0) == token.size();
   }
 }
 

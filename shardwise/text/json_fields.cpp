@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shardwise/text/utf8.h"
+
 namespace shardwise::text {
 
 void refuse(const std::string& label, const std::string& rule, const nlohmann::json& value) {
@@ -26,6 +28,23 @@ std::string JsonPart::text(const char* name) const {
   const nlohmann::json& value = at(name);
   if (!value.is_string()) refuse(label(name), "a string", value);
   return value.get<std::string>();
+}
+
+std::string JsonPart::character(const char* name) const {
+  std::string character = text(name);
+  const bool is_one = !character.empty() && utf8_unit(character, 0).length == character.size();
+  if (!is_one) refuse(label(name), "one character", character);
+  return character;
+}
+
+std::vector<JsonPart> JsonPart::parts(const char* name) const {
+  const nlohmann::json& list = at(name);
+  if (!list.is_array()) refuse(label(name), "a list", list);
+  std::vector<JsonPart> parts;
+  for (size_t i = 0; i < list.size(); ++i) {
+    parts.push_back({list[i], label(name) + "[" + std::to_string(i) + "]."});
+  }
+  return parts;
 }
 
 bool JsonPart::flag(const char* name, bool otherwise) const {

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shardwise/base/json.h"
 
@@ -28,6 +29,10 @@ struct JsonPart {
   bool flag(const char* name, bool otherwise) const;
   std::string type() const { return text("type"); }
   JsonPart part(const char* name) const { return {at(name), label(name) + "."}; }
+  /// The list's elements, each an object.
+  std::vector<JsonPart> parts(const char* name) const;
+  /// A text of one character.
+  std::string character(const char* name) const;
   bool has(const char* name) const { return fields.find(name) != nullptr; }
   /// Errors: c10::ValueError for a field that is none of these and not null: it may ask for something.
   void allow(std::initializer_list<std::string_view> names) const;

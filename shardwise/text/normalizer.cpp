@@ -4,9 +4,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <memory>
 
-#include "shardwise/text/regex.h"
+#include "shardwise/text/pattern.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
@@ -81,22 +80,12 @@ Step form_step(const std::string& type) {
   };
 }
 
-void replace_text(std::string& text, const std::string& old, const std::string& content) {
-  size_t at = text.find(old);
-  if (at == std::string::npos) return;
+void replace_matches(std::string& text, const Find& find, const std::string& content) {
+  auto match = find(text, 0);
+  if (!match) return;
   std::string out;
   size_t done = 0;
-  for (; at != std::string::npos; at = text.find(old, done)) {
-    out.append(text, done, at - done).append(content);
-    done = at + old.size();
-  }
-  text = std::move(out.append(text, done));
-}
-
-void replace_matches(std::string& text, const Regex& regex, const std::string& content) {
-  std::string out;
-  size_t done = 0;
-  while (const auto match = regex.find(text, done)) {
+  for (; match; match = find(text, done)) {
     out.append(text, done, match->begin - done).append(content);
     done = match->end;
   }
@@ -107,28 +96,16 @@ void replace_matches(std::string& text, const Regex& regex, const std::string& c
 
 Step replacement_step(const JsonPart& json) {
   json.allow({"type", "pattern", "content"});
-  const JsonPart pattern = json.part("pattern");
-  pattern.allow({"String", "Regex"});
-  const std::string content = json.text("content");
-  if (pattern.has("Regex")) {
-    // Shared, as functions are copied.
-    auto regex = std::make_shared<Regex>(pattern.text("Regex"), pattern.label("Regex"));
-    return [regex, content](std::string& text) { replace_matches(text, *regex, content); };
-  }
-  const std::string old = pattern.text("String");
-  if (old.empty()) refuse(pattern.label("String"), "a text that is not empty", old);
-  return [old, content](std::string& text) { replace_text(text, old, content); };
+  return [find = read_pattern(json), content = json.text("content")](std::string& text) {
+    replace_matches(text, find, content);
+  };
 }
 
 void Normalizer::add(const JsonPart& json) {
   const std::string type = json.type();
   if (type == "Sequence") {
     json.allow({"type", "normalizers"});
-    const auto& parts = json.at("normalizers");
-    if (!parts.is_array()) refuse(json.label("normalizers"), "a list", parts);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      add({parts[i], json.label("normalizers[" + std::to_string(i) + "].")});
-    }
+    for (const JsonPart& part : json.parts("normalizers")) add(part);
   } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
     json.allow({"type"});
     steps_.emplace_back(form_step(type));

@@ -27,7 +27,7 @@ class Normalizer {
 };
 
 /// Replaces what the `pattern` of a Replace ({"String": …} or {"Regex": …}) finds by its `content`; for
-/// decoders too.
+/// decoders too. Errors: c10::ValueError naming the field.
 std::function<void(std::string&)> replacement_step(const JsonPart& json);
 
 }  // namespace shardwise::text

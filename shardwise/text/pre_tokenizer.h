@@ -1,20 +1,13 @@
 // The `pre_tokenizer` of tokenizer.json: where text is cut into the words that merges stay within.
 #pragma once
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "shardwise/text/json_fields.h"
-#include "shardwise/text/regex.h"
+#include "shardwise/text/metaspace.h"
+#include "shardwise/text/split.h"
 
 namespace shardwise::text {
-
-/// Text and the words in it, in order.
-struct Words {
-  std::string text;
-  std::vector<Span> spans;
-  bool is_at_start;  // nothing of the input comes before
-};
 
 /// Steps, in order: ByteLevel, Split, Digits, Metaspace. One thread at a time.
 class PreTokenizer {
@@ -33,6 +26,7 @@ class PreTokenizer {
  private:
   void add(const JsonPart& json);
   void add_byte_level(const JsonPart& json);
+  void add_metaspace(const Metaspace& metaspace);
 
   std::vector<std::function<void(Words&)>> steps_;
   bool is_byte_level_ = false;

@@ -12,18 +12,15 @@ void append_special(const JsonPart& processor, const JsonPart& piece, std::vecto
   const JsonPart token = tokens.part(name.c_str());
   const json& list = token.at("ids");
   if (!list.is_array()) refuse(token.label("ids"), "a list", list);
-  for (const json& id : list) ids.push_back(token.fields.to_integer(id, "ids"));
+  for (const json& id : list) ids.push_back(token_id(id, token.label("ids")));
 }
 
 /// TemplateProcessing's `single`: special tokens and, once, the text.
 Template read_single(const JsonPart& processor) {
   processor.allow({"type", "single", "pair", "special_tokens"});
-  const json& single = processor.at("single");
-  if (!single.is_array()) refuse(processor.label("single"), "a list", single);
   Template result;
   int texts = 0;
-  for (size_t i = 0; i < single.size(); ++i) {
-    const JsonPart piece{single[i], processor.label("single[" + std::to_string(i) + "].")};
+  for (const JsonPart& piece : processor.parts("single")) {
     piece.allow({"Sequence", "SpecialToken"});
     if (piece.has("Sequence")) {
       ++texts;
@@ -31,7 +28,7 @@ Template read_single(const JsonPart& processor) {
       append_special(processor, piece.part("SpecialToken"), texts > 0 ? result.after : result.before);
     }
   }
-  if (texts != 1) refuse(processor.label("single"), "a template with one Sequence", single);
+  if (texts != 1) refuse(processor.label("single"), "a template with one Sequence", processor.at("single"));
   return result;
 }
 
@@ -48,12 +45,9 @@ Template read_template(const JsonPart& processor) {
     refuse(processor.label("type"), "Sequence, TemplateProcessing or ByteLevel", type);
   }
   processor.allow({"type", "processors"});
-  const json& parts = processor.at("processors");
-  if (!parts.is_array()) refuse(processor.label("processors"), "a list", parts);
   Template result;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Template part =
-        read_template({parts[i], processor.label("processors[" + std::to_string(i) + "].")});
+  for (const JsonPart& step : processor.parts("processors")) {
+    const Template part = read_template(step);
     result.before.insert(result.before.begin(), part.before.begin(), part.before.end());
     result.after.insert(result.after.end(), part.after.begin(), part.after.end());
   }

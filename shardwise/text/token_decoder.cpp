@@ -1,10 +1,21 @@
 #include "shardwise/text/token_decoder.h"
 
 #include "shardwise/text/byte_level.h"
+#include "shardwise/text/metaspace.h"
 #include "shardwise/text/normalizer.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
+
+/// One step over one stream of tokens. Text is passed on as soon as no later token can change it.
+class DecoderStep {
+ public:
+  using Sink = std::function<void(std::string)>;
+  virtual ~DecoderStep() = default;
+  virtual void push(std::string token, const Sink& out) = 0;
+  virtual void finish(const Sink& out) {}
+};
+
 namespace {
 
 class ByteLevelStep : public DecoderStep {
@@ -109,18 +120,13 @@ class MetaspaceStep : public DecoderStep {
   bool drops_;
 };
 
-std::string one_character(const JsonPart& json, const char* name) {
-  std::string text = json.text(name);
-  if (text.empty() || utf8_unit(text, 0).length != text.size())
-    refuse(json.label(name), "one character", text);
-  return text;
-}
-
 }  // namespace
 
 TokenDecoder::Stream::Stream(const TokenDecoder& decoder) {
   for (const auto& make : decoder.makers_) steps_.push_back(make());
 }
+
+TokenDecoder::Stream::~Stream() = default;
 
 void TokenDecoder::Stream::pass(size_t step, std::string token, std::string& text) {
   if (step == steps_.size()) {
@@ -147,7 +153,7 @@ std::string TokenDecoder::Stream::finish() {
 void TokenDecoder::add_strip(const JsonPart& json) {
   json.allow({"type", "content", "start", "stop"});
   if (json.fields.integer("stop") != 0) refuse(json.label("stop"), "0", json.at("stop"));
-  const std::string content = one_character(json, "content");
+  const std::string content = json.character("content");
   const int64_t start = json.fields.integer("start");
   makers_.emplace_back(
       [=, is_fused = is_fused_] { return std::make_unique<StripStep>(content, start, is_fused); });
@@ -160,21 +166,14 @@ void TokenDecoder::add(const JsonPart& json) {
   }
   if (type == "Sequence") {
     json.allow({"type", "decoders"});
-    const auto& parts = json.at("decoders");
-    if (!parts.is_array()) refuse(json.label("decoders"), "a list", parts);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      add({parts[i], json.label("decoders[" + std::to_string(i) + "].")});
-    }
+    for (const JsonPart& part : json.parts("decoders")) add(part);
   } else if (type == "ByteLevel") {
     json.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     makers_.emplace_back([] { return std::make_unique<ByteLevelStep>(); });
     is_closed_ = true;  // its tokens become one
   } else if (type == "Metaspace") {
-    json.allow({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
-    const bool drops = json.has("prepend_scheme") ? json.text("prepend_scheme") != "never"
-                                                  : json.flag("add_prefix_space", true);
-    makers_.emplace_back([=, mark = one_character(json, "replacement")] {
-      return std::make_unique<MetaspaceStep>(mark, drops);
+    makers_.emplace_back([metaspace = read_metaspace(json)] {
+      return std::make_unique<MetaspaceStep>(metaspace.mark, metaspace.prepends != Prepends::kNever);
     });
   } else if (type == "Replace") {
     makers_.emplace_back(

@@ -9,14 +9,7 @@
 
 namespace shardwise::text {
 
-/// One step over one stream of tokens. Text is passed on as soon as no later token can change it.
-class DecoderStep {
- public:
-  using Sink = std::function<void(std::string)>;
-  virtual ~DecoderStep() = default;
-  virtual void push(std::string token, const Sink& out) = 0;
-  virtual void finish(const Sink& out) {}
-};
+class DecoderStep;
 
 /// Steps, in order: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip.
 class TokenDecoder {
@@ -28,6 +21,7 @@ class TokenDecoder {
   class Stream {
    public:
     explicit Stream(const TokenDecoder& decoder);
+    ~Stream();
     /// The text that has become certain.
     std::string push(const std::string& token);
     std::string finish();
