@@ -22,13 +22,14 @@ AddedToken read_added_token(const JsonPart& json) {
           json.flag("special", false)};
 }
 
-size_t begin_of_blanks(std::string_view text, size_t end) {
-  while (end > 0) {
+/// Not before `floor`.
+size_t begin_of_blanks(std::string_view text, size_t end, size_t floor) {
+  while (end > floor) {
     const size_t at = character_before(text, end);
     if (!is_white_space(code_point(text, at))) break;
     end = at;
   }
-  return end;
+  return std::max(end, floor);
 }
 
 size_t end_of_blanks(std::string_view text, size_t at) {
@@ -89,7 +90,7 @@ bool AddedTokenFinder::is_word_beside(std::string_view text, Span match) const {
 }
 
 void AddedTokenFinder::cut(std::string_view text, std::vector<Stretch>& stretches) const {
-  size_t done = 0;
+  size_t done = 0, blanks_end = 0;  // all up to there are blanks once a token strips them
   for (size_t at = 0; at < text.size();) {
     const bool may_begin = begins_[static_cast<uint8_t>(text[at])];
     const Match match = may_begin ? longest_at(text, at) : Match{nullptr, 0};
@@ -100,8 +101,11 @@ void AddedTokenFinder::cut(std::string_view text, std::vector<Stretch>& stretche
     Span span{at, at + match.length};
     at = span.end;
     if (match.token->is_single_word && is_word_beside(text, span)) continue;
-    if (match.token->strips_left) span.begin = std::max(begin_of_blanks(text, span.begin), done);
-    if (match.token->strips_right) span.end = end_of_blanks(text, span.end);
+    if (match.token->strips_left) span.begin = begin_of_blanks(text, span.begin, done);
+    if (match.token->strips_right) {
+      if (span.end > blanks_end) blanks_end = end_of_blanks(text, span.end);
+      span.end = blanks_end;
+    }
     if (done < span.begin) stretches.push_back({{done, span.begin}, nullptr});
     stretches.push_back({span, match.token});
     done = span.end;

@@ -16,6 +16,8 @@ using Step = std::function<void(std::string&)>;
 // No character below U+0300, whose first byte this is, changes in NFC, beside others below it.
 constexpr uint8_t kFirstThatComposes = 0xcc;
 
+constexpr utf8proc_ssize_t kMostDecomposed = 18;  // of one character, in all of Unicode
+
 struct Form {
   int options;
   uint8_t first_byte;  // text of smaller bytes is in this form
@@ -28,25 +30,46 @@ Form form_of(const std::string& type) {
           type == "NFC" ? kFirstThatComposes : uint8_t{0x80}};
 }
 
+utf8proc_ssize_t checked(utf8proc_ssize_t count) {
+  TORCH_CHECK(count >= 0, "tokenizer: utf8proc must normalize text; got ", utf8proc_errmsg(count));
+  return count;
+}
+
+/// Appends what the character decomposes to.
+void append_decomposed(char32_t c, int options, std::vector<utf8proc_int32_t>& points) {
+  const size_t begin = points.size();
+  points.resize(begin + kMostDecomposed);
+  int boundary = 0;  // of no use here
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points.data() + begin, kMostDecomposed,
+                              static_cast<utf8proc_option_t>(options), &boundary);
+  points.resize(begin + checked(count));
+}
+
+/// Marks in the order of their classes, each run of them by itself. utf8proc's own sort is quadratic.
+void order_marks(std::vector<utf8proc_int32_t>& points) {
+  const auto class_of = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  const auto is_mark = [&](utf8proc_int32_t c) { return class_of(c) != 0; };
+  for (auto begin = points.begin(); begin != points.end();) {
+    begin = std::find_if(begin, points.end(), is_mark);
+    const auto end = std::find_if_not(begin, points.end(), is_mark);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return class_of(a) < class_of(b); });
+    begin = end;
+  }
+}
+
 /// Appends `run` in the form; `points` is room that is used again.
 void append_normalized(std::string_view run, int options, std::vector<utf8proc_int32_t>& points,
                        std::string& out) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(run.data());
-  const auto length = static_cast<utf8proc_ssize_t>(run.size());
-  const auto flags = static_cast<utf8proc_option_t>(options);
-  const auto decompose = [&] {
-    return utf8proc_decompose(bytes, length, points.data(), static_cast<utf8proc_ssize_t>(points.size()),
-                              flags);
-  };
-  points.resize(std::max(points.size(), run.size() + 1));
-  utf8proc_ssize_t count = decompose();
-  if (count >= static_cast<utf8proc_ssize_t>(points.size())) {
-    points.resize(count + 1);
-    count = decompose();
+  points.clear();
+  for (size_t at = 0; at < run.size(); at += utf8_unit(run, at).length) {
+    append_decomposed(code_point(run, at), options, points);
   }
-  TORCH_CHECK(count >= 0, "tokenizer: utf8proc must normalize text; got ", utf8proc_errmsg(count));
-  const utf8proc_ssize_t size = utf8proc_reencode(points.data(), count, flags);
-  TORCH_CHECK(size >= 0, "tokenizer: utf8proc must normalize text; got ", utf8proc_errmsg(size));
+  order_marks(points);
+  const auto count = static_cast<utf8proc_ssize_t>(points.size());
+  const auto flags = static_cast<utf8proc_option_t>(options);
+  points.push_back(0);  // reencode ends its text
+  const utf8proc_ssize_t size = checked(utf8proc_reencode(points.data(), count, flags));
   out.append(reinterpret_cast<const char*>(points.data()), size);
 }
 
