@@ -22,8 +22,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;
-
 void check_file(const JsonPart& file) {
   file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
               "post_processor", "decoder", "model"});
@@ -155,9 +153,7 @@ std::optional<int64_t> BpeTokenizer::id_of(const std::string& token) const {
   return found->second;
 }
 
-void BpeTokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
-  TORCH_CHECK_VALUE(text.size() < kMostBytes, "tokenizer: a text must be shorter than ", kMostBytes,
-                    " bytes; got ", text.size(), "; cut it");
+void BpeTokenizer::encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
   const std::lock_guard lock(parts_->mutex);
   const std::string replaced = is_utf8(text) ? "" : replace_invalid(text);
   if (!replaced.empty()) text = replaced;

@@ -11,8 +11,6 @@ namespace shardwise::text {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  using Tokenizer::decode, Tokenizer::encode;
-
   /// Errors: c10::ValueError naming file, field and value for whatever the file asks for and is not known.
   explicit BpeTokenizer(const std::string& path);
   ~BpeTokenizer() override;
@@ -20,10 +18,11 @@ class BpeTokenizer : public Tokenizer {
   int64_t vocab_size() const override;
   SpecialIds special_ids() const override;
   std::optional<int64_t> id_of(const std::string& token) const override;
-  void encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
   std::unique_ptr<StreamDecoder> stream(Specials specials) const override;
 
  private:
+  void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
+
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

@@ -15,8 +15,6 @@ namespace {
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
-constexpr size_t kMostBytes = size_t{1} << 30;
-
 std::optional<int64_t> if_there(int id) {
   return id >= 0 ? std::optional<int64_t>(id) : std::nullopt;
 }
@@ -108,10 +106,8 @@ std::optional<int64_t> SentencePieceTokenizer::id_of(const std::string& token) c
   return is_there ? std::optional<int64_t>(id) : std::nullopt;
 }
 
-void SentencePieceTokenizer::encode(std::string_view text, Specials specials,
-                                    std::vector<int64_t>& ids) const {
-  TORCH_CHECK_VALUE(text.size() < kMostBytes, "tokenizer: a text must be shorter than ", kMostBytes,
-                    " bytes; got ", text.size(), "; cut it");
+void SentencePieceTokenizer::encode_checked(std::string_view text, Specials specials,
+                                            std::vector<int64_t>& ids) const {
   std::vector<int> found;
   const auto status = processor_->Encode(replace_invalid(text), &found);
   TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must encode; got ", status.ToString());

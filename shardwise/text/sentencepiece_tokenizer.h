@@ -16,7 +16,7 @@ namespace shardwise::text {
 /// where tokenizer_config.json has add_bos_token or add_eos_token.
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  using Tokenizer::decode, Tokenizer::encode;
+  using Tokenizer::decode;
 
   /// Errors: c10::ValueError for a file that the library does not read.
   explicit SentencePieceTokenizer(const std::string& path);
@@ -25,11 +25,11 @@ class SentencePieceTokenizer : public Tokenizer {
   int64_t vocab_size() const override;
   SpecialIds special_ids() const override { return special_ids_; }
   std::optional<int64_t> id_of(const std::string& token) const override;
-  void encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
   std::unique_ptr<StreamDecoder> stream(Specials specials) const override;
   std::string decode(const std::vector<int64_t>& ids, Specials specials) const override;
 
  private:
+  void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
   void read_config(const std::string& folder);
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;

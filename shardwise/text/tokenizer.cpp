@@ -36,6 +36,12 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
+void Tokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
+  TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMostTextBytes, "tokenizer: a text must be at most ",
+                    kMostTextBytes, " bytes; got ", text.size(), "; cut it");
+  encode_checked(text, specials, ids);
+}
+
 std::string Tokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
   const auto decoder = stream(specials);
   std::string text;
@@ -48,7 +54,8 @@ std::optional<int64_t> BytesTokenizer::id_of(const std::string& token) const {
   return static_cast<uint8_t>(token[0]);
 }
 
-void BytesTokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
+void BytesTokenizer::encode_checked(std::string_view text, Specials specials,
+                                    std::vector<int64_t>& ids) const {
   ids.reserve(ids.size() + text.size());
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
 }

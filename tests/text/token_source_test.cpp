@@ -44,12 +44,13 @@ class Shifted : public BytesTokenizer {
  public:
   explicit Shifted(int64_t first) : first_(first) {}
   int64_t vocab_size() const override { return first_ + 257; }
-  void encode(std::string_view text, Specials specials, Ids& ids) const override {
+
+ private:
+  void encode_checked(std::string_view text, Specials specials, Ids& ids) const override {
     if (specials == Specials::kWith) ids.push_back(first_ + 256);
     for (const char c : text) ids.push_back(first_ + static_cast<uint8_t>(c));
   }
 
- private:
   int64_t first_;
 };
 

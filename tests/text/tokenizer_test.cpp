@@ -1,6 +1,7 @@
 #include "shardwise/text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <numeric>
 
@@ -34,6 +35,29 @@ TEST(BytesTokenizer, RefusesOtherIds) {
                  }),
                  "got " + std::to_string(id));
   }
+}
+
+TEST(BytesTokenizer, StreamsWholeCharacters) {
+  const BytesTokenizer tokenizer;
+  const auto stream = tokenizer.stream(Specials::kWith);
+  EXPECT_EQ(stream->push('a'), "a");
+  EXPECT_EQ(stream->push(0xc3), "");
+  EXPECT_EQ(stream->push(0xa9), "\u00e9");
+  EXPECT_EQ(stream->push(0xff), "\ufffd");
+  EXPECT_EQ(stream->push(0xc3), "");
+  EXPECT_EQ(stream->finish(), "\ufffd");
+}
+
+TEST(BytesTokenizer, RefusesTextsThatAreTooLong) {
+  constexpr size_t kTooLong = Tokenizer::kMostTextBytes + 1;
+  // No memory is behind it: only its length may be looked at.
+  void* map = ::mmap(nullptr, kTooLong, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  EXPECT_PRED2(contains, error_text([&] {
+                 BytesTokenizer().encode({static_cast<char*>(map), kTooLong});
+               }),
+               "a text must be at most 1073741823 bytes; got 1073741824");
+  ::munmap(map, kTooLong);
 }
 
 }  // namespace
