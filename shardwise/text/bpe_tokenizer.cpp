@@ -2,13 +2,13 @@
 
 #include <c10/util/Exception.h>
 
-#include <filesystem>
 #include <mutex>
 #include <set>
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/added_tokens.h"
 #include "shardwise/text/bpe.h"
+#include "shardwise/text/model_folder.h"
 #include "shardwise/text/normalizer.h"
 #include "shardwise/text/pre_tokenizer.h"
 #include "shardwise/text/special_ids.h"
@@ -127,10 +127,11 @@ BpeTokenizer::BpeTokenizer(const std::string& path) {
   const JsonPart file{object, path + ": "};
   check_file(file);
   parts_ = std::make_unique<Parts>(file);
-  const std::string folder = std::filesystem::path(path).parent_path().string();
   SpecialIds ids;
   if (parts_->model.unk()) ids.unk = *parts_->model.unk();
-  parts_->special_ids = named_special_ids(folder.empty() ? "." : folder, *this, ids);
+  const std::string config_path = folder_of(path) + "/tokenizer_config.json";
+  const json config = read_object(config_path);
+  parts_->special_ids = named_special_ids({config, config_path + ": "}, *this, ids);
 }
 
 BpeTokenizer::~BpeTokenizer() = default;

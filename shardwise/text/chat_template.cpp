@@ -8,6 +8,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/text/chat_renderer.h"
+#include "shardwise/text/model_folder.h"
 #include "shardwise/text/special_tokens.h"
 
 namespace shardwise::text {
@@ -20,11 +21,16 @@ namespace {
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
-json read_config(const std::string& path) {
-  if (!base::exists(path)) return json::object();
-  json config = base::parse_json(base::read_text(path), path);
-  TORCH_CHECK_VALUE(config.is_object(), path, ": must be a JSON object; got ", base::shown(config));
-  return config;
+/// What lies in a folder that may be left out.
+std::vector<fs::path> entries_of(const std::string& folder) {
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  TORCH_CHECK_VALUE(!error, "chat template: ", folder, " must be a readable folder; got: ", error.message());
+  return entries;
 }
 
 /// A value that a person gave, as errors show it.
@@ -60,7 +66,7 @@ std::string on_one_line(std::string text) {
 ChatTemplate ChatTemplate::load(const std::string& folder) {
   TORCH_CHECK_VALUE(base::is_folder(folder), "chat template: must be in a folder; got ", folder);
   const std::string config_path = folder + "/tokenizer_config.json";
-  const json config = read_config(config_path);
+  const json config = read_object(config_path);
   ChatTemplate made;
   made.folder_ = folder;
   made.read_template_files();
@@ -74,9 +80,7 @@ ChatTemplate ChatTemplate::load(const std::string& folder) {
 void ChatTemplate::read_template_files() {
   const std::string path = folder_ + "/chat_template.jinja";
   if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
-  std::error_code none;  // no such folder
-  for (const auto& entry : fs::directory_iterator(folder_ + "/additional_chat_templates", none)) {
-    const fs::path& further = entry.path();
+  for (const fs::path& further : entries_of(folder_ + "/additional_chat_templates")) {
     if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
   }
 }

@@ -3,10 +3,9 @@
 #include <c10/util/Exception.h>
 #include <sentencepiece_processor.h>
 
-#include <filesystem>
-
 #include "shardwise/base/files.h"
 #include "shardwise/text/json_fields.h"
+#include "shardwise/text/model_folder.h"
 #include "shardwise/text/special_ids.h"
 #include "shardwise/text/utf8.h"
 
@@ -76,24 +75,45 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
                     ": must be a model that SentencePiece reads; got ", status.ToString());
   special_ids_ = {if_there(processor_->bos_id()), if_there(processor_->eos_id()),
                   if_there(processor_->pad_id()), if_there(processor_->unk_id())};
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  read_config(folder.empty() ? "." : folder);
+  read_config(folder_of(path));
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 void SentencePieceTokenizer::read_config(const std::string& folder) {
   const std::string path = folder + "/tokenizer_config.json";
-  if (!base::exists(path)) return;
-  special_ids_ = named_special_ids(folder, *this, special_ids_);
-  const auto json = base::parse_json(base::read_text(path), path);
-  const JsonPart config{json, path + ": "};
+  const auto object = read_object(path);
+  const JsonPart config{object, path + ": "};
+  check_added_tokens(config, folder);
+  special_ids_ = named_special_ids(config, *this, special_ids_);
   adds_bos_ = config.flag("add_bos_token", false);
   adds_eos_ = config.flag("add_eos_token", false);
   if (adds_bos_ && !special_ids_.bos)
     refuse(config.label("add_bos_token"), "false without a bos_token", true);
   if (adds_eos_ && !special_ids_.eos)
     refuse(config.label("add_eos_token"), "false without an eos_token", true);
+}
+
+/// Tokens that are added to a model are looked for before the library sees the text.
+void SentencePieceTokenizer::check_added_tokens(const JsonPart& config, const std::string& folder) const {
+  const std::string path = folder + "/added_tokens.json";
+  const auto added = read_object(path);
+  for (const auto& [token, id] : added.items()) {
+    check_added_token(token, id.dump(), path + ": " + base::shown(token));
+  }
+  if (!config.has("added_tokens_decoder")) return;
+  const JsonPart decoder = config.part("added_tokens_decoder");
+  for (const auto& [id, token] : decoder.object.items()) {
+    const std::string* text = token_text(token);
+    if (!text) refuse(decoder.label(id), "a string or an AddedToken", token);
+    check_added_token(*text, id, decoder.label(id));
+  }
+}
+
+void SentencePieceTokenizer::check_added_token(const std::string& token, const std::string& id,
+                                               const std::string& label) const {
+  const auto known = id_of(token);
+  if (!known || std::to_string(*known) != id) refuse(label, "a token of the model, under its id", token);
 }
 
 int64_t SentencePieceTokenizer::vocab_size() const {

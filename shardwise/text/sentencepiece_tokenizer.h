@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/text/json_fields.h"
 #include "shardwise/text/tokenizer.h"
 
 namespace sentencepiece {
@@ -18,7 +19,8 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   using Tokenizer::decode;
 
-  /// Errors: c10::ValueError for a file that the library does not read.
+  /// Errors: c10::ValueError for a file that the library does not read, and for tokens that added_tokens.json
+  /// or tokenizer_config.json beside it add to the model.
   explicit SentencePieceTokenizer(const std::string& path);
   ~SentencePieceTokenizer() override;
 
@@ -31,6 +33,8 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
   void read_config(const std::string& folder);
+  void check_added_tokens(const JsonPart& config, const std::string& folder) const;
+  void check_added_token(const std::string& token, const std::string& id, const std::string& label) const;
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   SpecialIds special_ids_;

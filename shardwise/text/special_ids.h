@@ -1,13 +1,13 @@
 // The special ids that tokenizer_config.json beside a tokenizer's file names.
 #pragma once
-#include <string>
-
+#include "shardwise/text/json_fields.h"
 #include "shardwise/text/tokenizer.h"
 
 namespace shardwise::text {
 
-/// `ids` with what the file in `folder`, if there, says of bos_token, eos_token, pad_token and unk_token;
-/// each is a string, or an object with its `content`. Errors: c10::ValueError for one that is no token.
-SpecialIds named_special_ids(const std::string& folder, const Tokenizer& tokenizer, SpecialIds ids);
+/// `ids` with what `config`, that file's object, says of bos_token, eos_token, pad_token and unk_token.
+/// Errors: c10::ValueError naming the field for what is neither a string nor an AddedToken, and for what is
+/// no token of `tokenizer`.
+SpecialIds named_special_ids(const JsonPart& config, const Tokenizer& tokenizer, SpecialIds ids);
 
 }  // namespace shardwise::text

@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
+#include "shardwise/text/model_folder.h"
 
 namespace shardwise::text {
 
@@ -21,16 +21,8 @@ bool is_standard(const std::string& name) {
   return names.contains(name);
 }
 
-/// The token's text, or nullptr: it stands as a string, or as the fields of an AddedToken.
-const std::string* find_text(const json& token) {
-  if (token.is_string()) return token.get_ptr<const std::string*>();
-  if (!token.is_object()) return nullptr;
-  const auto content = token.find("content");
-  return content == token.end() ? nullptr : content->get_ptr<const std::string*>();
-}
-
 void add(const std::string& name, const json& token, const std::string& path, Tokens& tokens) {
-  const std::string* text = find_text(token);
+  const std::string* text = token_text(token);
   TORCH_CHECK_VALUE(text, path, ": ", name, " must be a string or an AddedToken; got ", base::shown(token));
   tokens[name] = *text;
 }
@@ -42,7 +34,7 @@ bool is_own(const std::string& name) {
 /// Every `*_token`. Others than the standard ones may be flags (add_bos_token) and lists.
 void add_named(const json& fields, const std::string& path, Tokens& tokens) {
   for (const auto& [name, value] : fields.items()) {
-    const bool is_given = is_standard(name) ? !value.is_null() : is_own(name) && find_text(value);
+    const bool is_given = is_standard(name) ? !value.is_null() : is_own(name) && token_text(value);
     if (is_given) add(name, value, path, tokens);
   }
 }
@@ -65,20 +57,13 @@ Tokens own_tokens(const json& config, const std::string& path) {
   return tokens;
 }
 
-json read_older(const std::string& path) {
-  if (!base::exists(path)) return json::object();
-  json map = base::parse_json(base::read_text(path), path);
-  TORCH_CHECK_VALUE(map.is_object(), path, ": must be a JSON object; got ", base::shown(map));
-  return map;
-}
-
 }  // namespace
 
 Tokens read_special_tokens(const std::string& folder, const json& config) {
   const std::string path = folder + "/tokenizer_config.json",
                     older_path = folder + "/special_tokens_map.json";
   const bool is_new = config.contains("added_tokens_decoder");
-  const json older = is_new ? json::object() : read_older(older_path);
+  const json older = is_new ? json::object() : read_object(older_path);
   // Later ones replace earlier ones of the same name.
   Tokens tokens;
   add_named(config, path, tokens);
