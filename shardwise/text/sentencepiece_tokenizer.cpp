@@ -32,11 +32,21 @@ int checked_id(const Processor& processor, int64_t id) {
   return static_cast<int>(id);
 }
 
-/// Bytes wait for the end of their run, the rest is decoded behind a piece of the text before it: the
-/// library treats the beginning of a text in its own way.
+/// A piece that is text by itself.
+std::optional<int> first_text_piece(const Processor& processor) {
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    if (!processor.IsByte(id) && !decode_with(processor, {id}).empty()) return id;
+  }
+  return std::nullopt;
+}
+
+/// Bytes wait for the end of their run, and the rest is decoded at once, behind `text_piece` where there was
+/// text before: the library treats the beginning of a text in its own way, up to the first piece that is more
+/// than the blank it drops.
 class SentencePieceStream : public StreamDecoder {
  public:
-  explicit SentencePieceStream(const Processor& processor) : processor_(processor) {}
+  SentencePieceStream(const Processor& processor, int text_piece)
+      : processor_(processor), text_piece_(text_piece) {}
 
   std::string push(int64_t id) override {
     waiting_.push_back(checked_id(processor_, id));
@@ -47,21 +57,21 @@ class SentencePieceStream : public StreamDecoder {
  private:
   std::string take_waiting() {
     if (waiting_.empty()) return "";
-    before_.insert(before_.end(), waiting_.begin(), waiting_.end());
-    const std::string text = decode_with(processor_, before_);
-    std::string added = text.substr(length_before_);
-    length_before_ = text.size();
-    const int last = waiting_.back();
-    waiting_.clear();
-    const std::string of_last = processor_.IsByte(last) ? "" : decode_with(processor_, {last});
-    if (!of_last.empty()) {  // enough to tell that text came before
-      before_.assign(1, last);
-      length_before_ = of_last.size();
+    std::vector<int> ids = before_;
+    ids.insert(ids.end(), waiting_.begin(), waiting_.end());
+    const std::string added = decode_with(processor_, ids).substr(length_before_);
+    if (!added.empty()) {
+      before_.assign(1, text_piece_);
+      length_before_ = decode_with(processor_, before_).size();
+    } else if (before_.empty() && !processor_.IsControl(waiting_.back())) {
+      before_ = waiting_;  // the blank that is dropped
     }
+    waiting_.clear();
     return added;
   }
 
   const Processor& processor_;
+  int text_piece_;
   std::vector<int> before_, waiting_;
   size_t length_before_ = 0;  // bytes that before_ alone gives
 };
@@ -73,6 +83,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
   const auto status = processor_->LoadFromSerializedProto(base::read_text(path));
   TORCH_CHECK_VALUE(status.ok() && processor_->GetPieceSize() > 0, path,
                     ": must be a model that SentencePiece reads; got ", status.ToString());
+  const auto text_piece = first_text_piece(*processor_);
+  TORCH_CHECK_VALUE(text_piece, path, ": must be a model that SentencePiece reads; got one without text");
+  text_piece_ = *text_piece;
   special_ids_ = {if_there(processor_->bos_id()), if_there(processor_->eos_id()),
                   if_there(processor_->pad_id()), if_there(processor_->unk_id())};
   read_config(folder_of(path));
@@ -138,7 +151,7 @@ void SentencePieceTokenizer::encode_checked(std::string_view text, Specials spec
 }
 
 std::unique_ptr<StreamDecoder> SentencePieceTokenizer::stream(Specials specials) const {
-  return std::make_unique<SentencePieceStream>(*processor_);
+  return std::make_unique<SentencePieceStream>(*processor_, text_piece_);
 }
 
 std::string SentencePieceTokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {

@@ -38,6 +38,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   SpecialIds special_ids_;
+  int text_piece_ = 0;
   bool adds_bos_ = false, adds_eos_ = false;
 };
 
