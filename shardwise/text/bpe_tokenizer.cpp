@@ -43,6 +43,7 @@ Part optional_part(const JsonPart& file, const char* name) {
 struct BpeTokenizer::Parts {
   explicit Parts(const JsonPart& file);
   void add_token(const AddedToken& token);
+  void check_template(const JsonPart& file) const;
   void encode_between(std::string_view text, bool is_at_start, std::vector<int64_t>& ids);
   void encode_words(std::string_view text, bool is_at_start, std::vector<int64_t>& ids);
 
@@ -83,6 +84,16 @@ BpeTokenizer::Parts::Parts(const JsonPart& file)
     const bool is_taken = added[i].id < tokens.size() && tokens[added[i].id];
     if (is_taken && known == model.vocabulary().end()) refuse(label, "an id of its own", added[i].id);
     add_token(added[i]);
+  }
+  check_template(file);
+}
+
+void BpeTokenizer::Parts::check_template(const JsonPart& file) const {
+  for (const auto* ids : {&around.before, &around.after}) {
+    for (const int64_t id : *ids) {
+      const bool is_token = id < static_cast<int64_t>(tokens.size()) && tokens[id];
+      if (!is_token) refuse(file.label("post_processor"), "a template of ids that are tokens", id);
+    }
   }
 }
 

@@ -108,6 +108,18 @@ TEST_F(BpeTokenizers, ConfigNamesSpecialIds) {
   EXPECT_FALSE(ids.pad || ids.unk);
   folder_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
   EXPECT_PRED2(contains, error_text([&] { load(file); }), "eos_token must be a token of the vocabulary");
+  folder_.put("tokenizer_config.json", R"({"eos_token": 5})");
+  EXPECT_PRED2(contains, error_text([&] { load(file); }),
+               "eos_token must be a string or an AddedToken; got 5");
+  folder_.put("tokenizer_config.json", "[]");
+  EXPECT_PRED2(contains, error_text([&] { load(file); }),
+               "tokenizer_config.json: must be a JSON object; got []");
+}
+
+TEST_F(BpeTokenizers, TheTemplateAloneTellsWhatStandsAroundAText) {
+  folder_.put("tokenizer_config.json",
+              R"({"bos_token": "<end>", "add_bos_token": true, "add_eos_token": true})");
+  EXPECT_EQ(load(byte_level({}))->encode("a"), Ids{'a'});
 }
 
 TEST_F(BpeTokenizers, RefusesWhatItDoesNotCompute) {
@@ -148,6 +160,61 @@ TEST_F(BpeTokenizers, RefusesWhatContradictsItself) {
   without = file;
   without.erase("pre_tokenizer");
   EXPECT_PRED2(contains, error_text([&] { load(without); }), "unk_token must be given without byte_fallback");
+}
+
+TEST_F(BpeTokenizers, RefusesTemplatesWhoseIdsAreNoTokens) {
+  json file = byte_level({});
+  file["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {65}}, {"tokens", {"<s>"}}}}}}};
+  EXPECT_EQ(load(file)->encode("b"), (Ids{'A', 'b'}));
+  const char* id = "/post_processor/special_tokens/<s>/ids/0";
+  expect_refused(file, id, 257, {"post_processor must be a template of ids that are tokens", "257"});
+  expect_refused(file, id, 70000, {"post_processor", "70000"});
+  expect_refused(file, id, -5, {"special_tokens.<s>.ids must be a whole number below 2^24", "-5"});
+}
+
+TEST_F(BpeTokenizers, RefusesWhatItsReferenceDoes) {
+  const json file = byte_level({});
+  const json metaspace{{"type", "Metaspace"}, {"replacement", "_"}};
+  const auto with = [](json object, const json& more) {
+    object.update(more);
+    return object;
+  };
+  for (const char* place : {"/pre_tokenizer", "/decoder"}) {
+    expect_refused(file, place, with(metaspace, {{"prepend_scheme", "bogus"}}), {"prepend_scheme", "bogus"});
+    expect_refused(file, place, with(metaspace, {{"add_prefix_space", false}, {"prepend_scheme", "always"}}),
+                   {"prepend_scheme must be never", "always"});
+    expect_refused(file, place, with(metaspace, {{"add_prefix_space", false}}), {"prepend_scheme", "always"});
+    expect_refused(file, place, with(metaspace, {{"replacement", "__"}}), {"one character", "__"});
+  }
+  const json replace{{"type", "Replace"}, {"content", ""}, {"pattern", {{"String", "a"}, {"Regex", "b"}}}};
+  expect_refused(file, "/normalizer", replace, {"normalizer.pattern must be a String or a Regex"});
+  expect_refused(file, "/decoder", replace, {"decoder.pattern must be a String or a Regex"});
+}
+
+// No worse than n log n in their lengths: these would take hours otherwise.
+TEST_F(BpeTokenizers, LongRunsOfMarksAndBlanksTakeNoHours) {
+  constexpr int kMany = 500000;
+  json file = byte_level({});
+  file["normalizer"] = {{"type", "NFC"}};
+  for (const char* side : {"lstrip", "rstrip"}) {
+    file["added_tokens"].push_back({{"id", file["added_tokens"].size() + 256},
+                                    {"content", std::string(1, "\t\v"[side[0] == 'r'])},
+                                    {side, true},
+                                    {"normalized", false}});
+  }
+  const auto tokenizer = load(file);
+  std::string marks = "a", above, below;
+  for (int i = 0; i < kMany; ++i) {
+    marks += "\u0301\u0323";
+    above += "\u0301";
+    if (i > 0) below += "\u0323";
+  }
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(marks)), "\u1ea1" + below + above);
+  EXPECT_EQ(tokenizer->encode(std::string(kMany, '\t')), Ids(kMany, 257));
+  EXPECT_EQ(tokenizer->encode(std::string(kMany, '\v')), Ids(kMany, 258));
 }
 
 TEST_F(BpeTokenizers, RefusesIdsThatAreNone) {
