@@ -31,6 +31,7 @@ std::string replace_invalid(std::string_view text);
 /// The same for bytes that come in parts: only whole characters leave it.
 class Utf8Stream {
  public:
+  /// The characters that `bytes` completes, what can become none replaced; the rest waits.
   std::string push(std::string_view bytes);
   /// What is left once no more bytes come.
   std::string finish();
