@@ -1,8 +1,9 @@
 // Renders many chats in one process, for the comparison with transformers.
 //
-//   chat_tool < REQUESTS   a JSON object a line: `folder`, `messages`, `add_generation_prompt`, `variables`,
-//   and
-//                          `tools` where there are any → a line with `text` or `error` each
+//   chat_tool < REQUESTS
+//
+// A request is a line with a JSON object: `folder`, `messages`, `add_generation_prompt`, `variables`, and
+// `tools` where there are any. Each is answered by a line with `text` or `error`.
 #include <cstdio>
 #include <iostream>
 #include <string>

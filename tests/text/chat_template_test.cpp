@@ -44,7 +44,8 @@ TEST(ChatRenderer, IsLoadedAtTheFirstRendering) {
   EXPECT_TRUE(has_python());
 }
 
-TEST(ChatRenderer, ServesSeveralThreads) {
+// A suite is a process in ctest: these threads start Python.
+TEST(ChatRendererInThreads, ServesSeveralFromTheFirst) {
   std::vector<std::string> texts(4);
   {
     std::vector<std::jthread> threads;
@@ -54,7 +55,7 @@ TEST(ChatRenderer, ServesSeveralThreads) {
   EXPECT_EQ(texts, std::vector<std::string>(4, "user"));
 }
 
-// A suite is a process in ctest: Python starts here, in this environment.
+// The same: Python starts here, in this environment.
 TEST(ChatRendererElsewhere, ListensToNoVariablesOfTheEnvironment) {
   const TemporaryFolder folder;
   folder.put("jinja2.py", "raise Exception('not this one')");
@@ -92,6 +93,8 @@ TEST(ChatTemplate, TellsWhatATemplateRefuses) {
             rule + "line 2, TemplateError: no user");
   EXPECT_EQ(refusal("a\nb {% if %}"),
             rule + "line 2, TemplateSyntaxError: Expected an expression, got 'end of statement block'");
+  EXPECT_PRED2(contains, refusal("{{ '%c' % 55296 }}"), "UnicodeEncodeError");  // half of a surrogate pair
+  EXPECT_PRED2(contains, refusal("{{ raise_exception('%c' % 55296) }}"), R"(TemplateError: \ud800)");
   EXPECT_PRED2(contains, refusal("{{ ''.__class__.__name__ }}"),
                "SecurityError: access to attribute '__class__'");
   EXPECT_PRED2(contains, refusal("{{ x }}", kHello, {.tools = {}, .variables = {{"messages", 1}}}),
@@ -127,6 +130,10 @@ TEST(ChatTemplate, RefusesFilesThatAreNone) {
             file + R"(chat_template must list objects of name and template; got {"name":"x"})");
   EXPECT_EQ(refusal_of(R"({"chat_template": "", "bos_token": 1})"),
             file + "bos_token must be a string or an AddedToken; got 1");
+  const TemporaryFolder folder;
+  folder.put("additional_chat_templates", "no folder");
+  EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(folder.path()); }),
+               "additional_chat_templates must be a readable folder");
 }
 
 }  // namespace

@@ -114,6 +114,9 @@ def place(error):
 
 def answer(request):
     try:
-        return json.dumps({"text": render(**json.loads(request))})
+        text = render(**json.loads(request))
+        text.encode()  # half of a surrogate pair is no text
+        return json.dumps({"text": text})
     except Exception as error:
-        return json.dumps({"error": f"{place(error)}{type(error).__name__}: {error}"})
+        words = f"{place(error)}{type(error).__name__}: {error}"
+        return json.dumps({"error": words.encode(errors="backslashreplace").decode()})
