@@ -3,13 +3,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string_view>
+#include <utility>
 
 namespace shardwise::cli {
 namespace {
 
 volatile sig_atomic_t says_why = 0;
 volatile sig_atomic_t is_on_terminal = 0;
+std::atomic<const char*> unfinished = nullptr;  // the file to remove
+static_assert(std::atomic<const char*>::is_always_lock_free);
 
 void say(std::string_view text) {
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody left to tell
@@ -17,6 +21,7 @@ void say(std::string_view text) {
 
 /// Only async-signal-safe calls: the signal may have come in the middle of anything.
 void end(int signal) {
+  if (const char* path = unfinished.load()) ::unlink(path);
   if (is_on_terminal) say("\n");  // below the live line
   if (says_why) {
     say(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt)\n"
@@ -40,6 +45,14 @@ void end_cleanly_on_signals(bool says_so) {
   is_on_terminal = ::isatty(STDERR_FILENO) == 1;
   handle(SIGINT);
   handle(SIGTERM);
+}
+
+RemovedOnSignal::RemovedOnSignal(std::string path) : path_(std::move(path)) {
+  unfinished = path_.c_str();
+}
+
+RemovedOnSignal::~RemovedOnSignal() {
+  unfinished = nullptr;
 }
 
 }  // namespace shardwise::cli

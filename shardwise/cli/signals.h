@@ -2,11 +2,24 @@
 //
 // A launcher looks after its own signals (comm/launch.h).
 #pragma once
+#include <string>
 
 namespace shardwise::cli {
 
 /// From now on SIGINT and SIGTERM end this process with 128 plus the signal's number, the terminal's line
 /// finished first. With `says_so` a line tells why; a rank leaves that to its launcher.
 void end_cleanly_on_signals(bool says_so);
+
+/// While it lives, such a signal removes the file `path` too, which need not be there. One at a time.
+class RemovedOnSignal {
+ public:
+  explicit RemovedOnSignal(std::string path);
+  ~RemovedOnSignal();
+  RemovedOnSignal(const RemovedOnSignal&) = delete;
+  RemovedOnSignal& operator=(const RemovedOnSignal&) = delete;
+
+ private:
+  std::string path_;
+};
 
 }  // namespace shardwise::cli

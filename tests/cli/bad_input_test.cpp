@@ -393,6 +393,15 @@ TEST_F(BadInput, Tokenize) {
   refused({{"--out", scratch_ / "."}}, {"--out", "folder"});
   refused({{"--out", scratch_ / "absent/ids"}}, {"--out", "absent"});
   refused({{"--out", "/dev/null"}}, {"--out", "regular file", "/dev/null"});
+  scratch_.put("in/text", "text");
+  fs::create_symlink("text", scratch_ / "link");
+  refused({{"--out", scratch_ / "link"}}, {"--out", "regular file", "link"});
+  refused({{"--out", scratch_ / "text"}}, {"--out", "must not change what is read", "text"});
+  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}}, {"--out", "what is read", "in/ids"});
+  scratch_.put("long", "");
+  fs::resize_file(scratch_ / "long", size_t{1} << 30);  // of no blocks
+  refused({{"--text", scratch_ / "long"}},
+          {"long: a file must be at most 1073741823 bytes", "got 1073741824"});
   refused({{"--end-token", "<end>"}}, {"--end-token", "<end>"});
   refused({{"--lines", ""}}, {"--lines", "got 2"});
   expect_refused("tokenize", {{"--lines", ""}}, {"--tokenizer"});

@@ -1,0 +1,116 @@
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/console.h"
+#include "shardwise/base/files.h"
+#include "shardwise/cli/output.h"
+#include "shardwise/cli/signals.h"
+#include "shardwise/cli/tokenize.h"
+#include "shardwise/text/corpus.h"
+#include "shardwise/text/token_file.h"
+
+namespace shardwise::cli {
+namespace {
+
+/// A terminal's live line: how much of the text is done.
+void show_progress(int64_t done, int64_t all, double seconds) {
+  const double mb = static_cast<double>(done) / 1e6;
+  base::Console::standard_error().set_live(fmt::format("tokenize: {:.1f} of {:.1f} MB, {:.1f} MB/s", mb,
+                                                       static_cast<double>(all) / 1e6, mb / seconds));
+}
+
+struct Summary {
+  int64_t files, bytes, tokens, bytes_per_id;
+  double seconds;
+};
+
+std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOptions& o) {
+  if (!o.end_token) return std::nullopt;
+  const auto id = tokenizer.id_of(*o.end_token);
+  TORCH_CHECK_VALUE(id, "tokenize: --end-token must be a token of the vocabulary; got ", *o.end_token);
+  return id;
+}
+
+Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus, const TokenizeOptions& o) {
+  const base::Stopwatch clock;
+  const auto end = end_id(tokenizer, o);
+  const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
+  text::TokenFileWriter writer(*o.out, tokenizer.vocab_size());
+  std::string text;
+  std::vector<int64_t> ids;
+  for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {
+    text.resize(corpus.file_size(file));
+    corpus.read(done, corpus.file_size(file), reinterpret_cast<uint8_t*>(text.data()));
+    ids.clear();
+    tokenizer.encode(text, o.specials(), ids);
+    if (end) ids.push_back(*end);
+    writer.append(ids);
+    done += corpus.file_size(file);
+    show_progress(done, corpus.size(), clock.seconds());
+  }
+  writer.finish();
+  base::Console::standard_error().set_live("");
+  return {corpus.file_count(), corpus.size(), writer.count(), writer.bytes_per_id(), clock.seconds()};
+}
+
+/// Text and tokenizer.
+std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus& corpus) {
+  std::vector<std::string> inputs = corpus.paths();
+  inputs.insert(inputs.end(), o.text.begin(), o.text.end());
+  if (base::is_folder(*o.tokenizer)) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
+      inputs.push_back(*o.tokenizer + "/" + name);
+    }
+  } else if (*o.tokenizer != "bytes") {
+    inputs.push_back(*o.tokenizer);
+  }
+  return inputs;
+}
+
+void check_out(const TokenizeOptions& o, const text::Corpus& corpus) {
+  const std::string& out = *o.out;
+  const auto folder = std::filesystem::path(out).parent_path().string();
+  TORCH_CHECK_VALUE(!base::is_folder(out), "tokenize: --out must name a file; got the folder ", out);
+  base::check_new_or_regular_file("tokenize: --out", out);
+  TORCH_CHECK_VALUE(folder.empty() || base::is_folder(folder), "tokenize: --out must lie in a folder; got ",
+                    out);
+  base::check_no_input("tokenize: --out", out, inputs_of(o, corpus));
+}
+
+/// A file is a text, and is encoded whole.
+void check_lengths(const text::Corpus& corpus) {
+  for (int64_t file = 0; file < corpus.file_count(); ++file) {
+    TORCH_CHECK_VALUE(corpus.file_size(file) <= text::Tokenizer::kMostTextBytes, "tokenize: --text ",
+                      corpus.file_path(file), ": a file must be at most ", text::Tokenizer::kMostTextBytes,
+                      " bytes; got ", corpus.file_size(file), "; cut it");
+  }
+}
+
+std::string summary_json(const Summary& s, const text::Tokenizer& tokenizer, const std::string& out) {
+  const nlohmann::ordered_json summary{{"out", out},
+                                       {"files", s.files},
+                                       {"bytes", s.bytes},
+                                       {"tokens", s.tokens},
+                                       {"vocab_size", tokenizer.vocab_size()},
+                                       {"bytes_per_id", s.bytes_per_id},
+                                       {"seconds", s.seconds}};
+  return summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void tokenize_files(const text::Tokenizer& tokenizer, const TokenizeOptions& options) {
+  const text::Corpus corpus(options.text);
+  check_out(options, corpus);
+  check_lengths(corpus);
+  const Summary s = write_tokens(tokenizer, corpus, options);
+  print(options.json ? summary_json(s, tokenizer, *options.out)
+                     : fmt::format("{} tokens of {} bytes each, from {} bytes of text in {} files: {}\n",
+                                   s.tokens, s.bytes_per_id, s.bytes, s.files, *options.out));
+}
+
+}  // namespace shardwise::cli
