@@ -201,6 +201,16 @@ class ChatTemplateTest(unittest.TestCase):
             expected = theirs(tokenizer, CHATS["two calls"], **options)["text"]
             self.assertEqual(self.run_command("--model", folder, *flags, messages=messages), (0, expected, ""))
 
+    def test_numbers_of_variables(self):
+        folder = self.folder(chat_template="{{ x }}")
+        for x, rendered in (("18446744073709551615", "18446744073709551615"), ("1e30", "1e+30"), ("0.5", "0.5")):
+            flags = ["--model", folder, "--chat-template-kwargs", f'{{"x": {x}}}']
+            self.assertEqual(self.run_command(*flags, messages=b"[{}]"), (0, rendered, ""))
+        flags[-1] = '{"x": -9223372036854775809}'
+        self.assertEqual(self.run_command(*flags, messages=b"[{}]"), (
+            2, "", "shardwise: chat-template: --chat-template-kwargs: whole numbers must have at most 64 bits; got "
+                   "-9223372036854775809\n"))
+
     def test_the_commands_errors(self):
         folder = self.folder(chat_template="{{ raise_exception('No ' ~ messages[0].role ~ ' here') }}")
         lines = {
@@ -209,6 +219,8 @@ class ChatTemplateTest(unittest.TestCase):
             (folder, b"hello"): "standard input: must be JSON; got ",
             (folder, b"[]"): "chat template: messages must hold at least one; got none",
             (folder, b'{"messages": []}'): 'chat template: messages must be a list; got {"messages":[]}',
+            (folder, b'[{"x": 123456789012345678901}]'): "standard input: whole numbers must have at most 64 bits; got "
+                                                         "123456789012345678901",
             (folder, b"[1]"): "chat template: messages[0] must be an object; got 1",
             (self.folder("bare"), b"[{}]"): f"{self.scratch}/bare: must hold a chat template, in chat_template.jinja or "
                                             "tokenizer_config.json; got none",
