@@ -4,8 +4,12 @@
 #include <c10/util/Exception.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <vector>
+
+#include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
 namespace {
@@ -14,12 +18,25 @@ namespace {
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
     "3000}";
-constexpr std::string_view kWords = "\\p{L}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kWordsInSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Outside a set Oniguruma has Latin-1's superscripts and fractions too.
+constexpr std::string_view kWords = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 // Groups that mean the same in both.
 constexpr std::array<std::string_view, 7> kGroups{"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:"};
+constexpr std::string_view kIgnoresCase = "?i:";
+// Properties that mean the same in both, between blanks. All other names are those of scripts.
+constexpr std::string_view kProperties =
+    " C Cc Cf Cn Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp "
+    "Zs "
+    "Alphabetic Emoji Extended_Pictographic Hex_Digit Ideographic Join_Control Lowercase Uppercase "
+    "White_Space ";
+// What one character may stand for in Oniguruma where case is ignored: U+00DF for ss.
+constexpr std::array<std::string_view, 5> kFolded{"ss", "st", "ff", "fi", "fl"};
 constexpr uint32_t kMatchLimit = 1000000000;
 constexpr size_t kMostStackBytes = size_t{64} << 20;
 
+/// Reads a pattern once from left to right. Where case is ignored Oniguruma folds one character to several,
+/// PCRE2 to one: only what no such folding concerns passes there, ASCII without the pairs of kFolded.
 class Translation {
  public:
   Translation(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {}
@@ -39,6 +56,7 @@ class Translation {
 
  private:
   bool goes_on_with(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
+  bool ignores_case() const { return !groups_.empty() && groups_.back(); }
 
   void take(size_t length) {
     out_ += pattern_.substr(at_, length);
@@ -53,59 +71,108 @@ class Translation {
   void outside_set() {
     const char c = pattern_[at_];
     if (c == '^' || c == '$' || goes_on_with("{,")) refuse(1);
-    if (c == '(' && goes_on_with("(?")) return open_group();
     if (c == '}' && goes_on_with("}+")) refuse(2);  // possessive in PCRE2 alone
-    if (c == '[') {
-      is_in_set_ = true;
-      take(goes_on_with("[^") ? 2 : 1);
-      if (goes_on_with("]")) refuse(1);
-      return;
-    }
+    if (ignores_case()) check_folding();
+    if (c == '[') return open_set();
+    if (c == '(') return open_group();
+    if (c == ')' && !groups_.empty()) groups_.pop_back();
     take(1);
   }
 
+  /// Brackets do not part what folds together, a repeat of a count joins a character to itself.
+  void check_folding() {
+    const char c =
+        pattern_[at_] == '{' ? before_ : static_cast<char>(std::tolower(static_cast<uint8_t>(pattern_[at_])));
+    if (static_cast<uint8_t>(c) >= 0x80) refuse(utf8_unit(pattern_, at_).length);
+    const std::string pair{before_, c};
+    if (std::find(kFolded.begin(), kFolded.end(), pair) != kFolded.end()) refuse(1);
+    const bool is_bracket = c == ')' || goes_on_with("(?:") || (c == '(' && !goes_on_with("(?"));
+    if (!is_bracket) before_ = c;
+  }
+
+  void open_set() {
+    is_in_set_ = true;
+    if (ignores_case() && goes_on_with("[^")) refuse(2);
+    take(goes_on_with("[^") ? 2 : 1);
+    set_begin_ = out_.size();
+    if (goes_on_with("]")) refuse(1);
+  }
+
   void open_group() {
+    const bool was_ignored = ignores_case();
     take(1);
+    if (!goes_on_with("?")) return groups_.push_back(was_ignored);
     for (const std::string_view group : kGroups) {
-      if (goes_on_with(group)) return take(group.size());
+      if (!goes_on_with(group)) continue;
+      groups_.push_back(was_ignored || group == kIgnoresCase);
+      if (group == kIgnoresCase || !was_ignored) before_ = '\0';
+      return take(group.size());
     }
     refuse(3);
   }
 
   void in_set() {
-    if (pattern_[at_] == '[' || goes_on_with("&&")) refuse(2);  // sets within sets in Oniguruma
-    if (pattern_[at_] == ']') is_in_set_ = false;
+    const char c = pattern_[at_];
+    if (c == '[' || goes_on_with("&&")) refuse(2);  // sets within sets in Oniguruma
+    if (c == '-' && out_.size() == class_end_ && !goes_on_with("-]")) refuse(1);
+    if (ignores_case() && static_cast<uint8_t>(c) >= 0x80) refuse(utf8_unit(pattern_, at_).length);
+    if (c == ']') is_in_set_ = false;
     take(1);
+  }
+
+  /// A class of characters is no end of a range.
+  void begin_class() {
+    const bool ends_range =
+        is_in_set_ && out_.size() > set_begin_ + 1 && out_.ends_with('-') && !out_.ends_with("\\-");
+    if (ends_range) refuse(2);
   }
 
   /// What stands for a class of characters: as part of a set, or a set of its own.
   void put(std::string_view characters, bool is_negated) {
     if (is_in_set_ && is_negated) refuse(2);
+    begin_class();
     if (!is_in_set_) out_ += is_negated ? "[^" : "[";
     out_ += characters;
     if (!is_in_set_) out_ += "]";
+    class_end_ = out_.size();
     at_ += 2;
+  }
+
+  /// \p{Name}. PCRE2 reads the bare name of a script as the characters that the script uses too.
+  void put_property() {
+    const size_t begin = at_ + 3, end = pattern_.find('}', begin);
+    if (end == std::string_view::npos) refuse(3);
+    const std::string_view name = pattern_.substr(begin, end - begin);
+    const bool is_name =
+        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    if (!is_name) refuse(end + 1 - at_);
+    begin_class();
+    take(3);
+    if (kProperties.find(" " + std::string(name) + " ") == std::string_view::npos) out_ += "sc:";
+    take(name.size() + 1);
+    class_end_ = out_.size();
   }
 
   void escape() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    const bool may_fold = std::string_view("SwWDxupP").find(c) != std::string_view::npos;
+    if (ignores_case() && may_fold) refuse(2);
+    before_ = '\0';
     if (c == 's' || c == 'S') return put(kSpaces, c == 'S');
-    if (c == 'w' || c == 'W') return put(kWords, c == 'W');
+    if (c == 'w' || c == 'W') return put(is_in_set_ ? kWordsInSet : kWords, c == 'W');
     if (c == 'd' || c == 'D') return put("\\p{Nd}", c == 'D');
+    if (goes_on_with("\\p{") || goes_on_with("\\P{")) return put_property();
     if (c == 'u' && at_ + 6 <= pattern_.size()) {
       out_ += "\\x{" + std::string(pattern_.substr(at_ + 2, 4)) + "}";
       at_ += 6;
       return;
     }
-    const bool means_the_same = c == 'r' || c == 'n' || c == 't' || c == 'f' || goes_on_with("\\x{") ||
-                                goes_on_with("\\p{") || goes_on_with("\\P{");
+    const bool is_number = goes_on_with("\\x{");
+    const bool means_the_same = c == 'r' || c == 'n' || c == 't' || c == 'f' || is_number;
     if (!means_the_same && (c == '\0' || std::isalnum(static_cast<unsigned char>(c)))) refuse(2);
-    take(2);
-    if (out_.ends_with("\\p") || out_.ends_with("\\P") || out_.ends_with("\\x")) {
-      const size_t end = pattern_.find('}', at_);
-      if (end == std::string_view::npos) refuse(1);
-      take(end + 1 - at_);
-    }
+    const size_t end = is_number ? pattern_.find('}', at_) : at_ + 1;
+    if (end == std::string_view::npos) refuse(3);
+    take(end + 1 - at_);
   }
 
   std::string_view pattern_;
@@ -113,6 +180,9 @@ class Translation {
   std::string out_;
   size_t at_ = 0;
   bool is_in_set_ = false;
+  size_t set_begin_ = 0, class_end_ = std::string::npos;  // in out_
+  std::vector<bool> groups_;                              // the open ones: whether case is ignored there
+  char before_ = '\0';  // the last character where case is ignored, in lower case
 };
 
 std::string message_of(int error) {

@@ -11,7 +11,7 @@ from pathlib import Path
 import sentencepiece
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
                         trainers)
-from tokenizer_texts import broken_lines, texts
+from tokenizer_texts import broken_lines, is_known_to_all, texts
 
 PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 STRINGS = 2400  # of each kind of tokenizer
@@ -82,6 +82,7 @@ class TokenizersTest(unittest.TestCase):
         """Lists that no text gives: cut characters, runs of bytes in any order."""
         draw = random.Random(hash_of(name) + 2)
         everything = [id for each in lists for id in each]
+        everything += [0, 1, 2] * (len(everything) // 30)  # controls, where there are any
         return [draw.sample(everything, draw.randint(1, 12)) for _ in range(600)]
 
     def equal(self, name, inputs, expected, got):
@@ -155,6 +156,30 @@ class TokenizersTest(unittest.TestCase):
                                      normalizers.Replace(Regex(r"[\t ]+"), " "), normalizers.NFD()])
         self.check_json("forms", self.byte_level(pre, normalizer=form))
 
+    def test_patterns(self):
+        """What a pattern matches is removed: over every character that both know, and texts that are hard to fold."""
+        every = [chr(c) for c in range(0x20000) if is_known_to_all(chr(c))]
+        strings = ["".join(every[i:i + 500]) for i in range(0, len(every), 500)]
+        strings += texts(300, CORPUS, SPECIALS, seed=3)
+        vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+        patterns = [
+            r"[\p{Han}]+", r"\p{Hiragana}|[\p{Katakana}\p{Bopomofo}]", r"\P{Latin}", r"[^\p{Greek}\p{Cyrl}]+", r"\w+", r"\W",
+            r"[\w-]", r"[-\s]", r"\d", r"\D\S", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"'(?i:[sdmt]|ll|ve|re)",
+            r"(?i:kelvin|a\s\d)", r"[\p{Alphabetic}\p{M}]", r"\p{Emoji}", r"\p{Extended_Pictographic}", r"\p{Hex_Digit}",
+            r"\p{Ideographic}", r"\p{Join_Control}", r"\p{Lowercase}", r"\p{Uppercase}", r"\p{White_Space}", r"\p{Lu}\p{Ll}*",
+            r"[\p{Lt}\p{Lm}\p{Lo}]", r"[\p{M}\p{Mn}]", r"[\p{Z}\p{C}]", r"\p{S}|\p{No}"]
+        for i, pattern in enumerate(patterns):
+            tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+                pre_tokenizers.Split(Regex(pattern), "removed"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+            tokenizer.decoder = decoders.ByteLevel()
+            folder = self.folder / str(i)
+            folder.mkdir()
+            tokenizer.save(str(folder / "tokenizer.json"))
+            self.equal(pattern, strings, [tokenizer.encode(text).ids for text in strings],
+                       tokenize(folder, ["--json-lines"], as_json(strings)))
+
     def test_added_tokens_of_every_kind(self):
         tokenizer = self.byte_level(self.split(QWEN2), normalizer=normalizers.NFC())
         tokenizer.add_special_tokens([AddedToken("<|left|>", lstrip=True), AddedToken("<|right|>", rstrip=True),
@@ -221,6 +246,13 @@ class TokenizersTest(unittest.TestCase):
                 edit = self.train_fallback(tokenizer, with_bytes=False)
                 tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
                 self.check_json(f"unk-{fuses}", tokenizer, edit)
+
+    def test_ids_that_are_none(self):
+        for ids, got in (("[18446744073709551615]", "[18446744073709551615]"), ("[1, 2.0]", "[1,2.0]"), ("[256]", "256")):
+            done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", "bytes", "--decode"], input=ids.encode(),
+                                  capture_output=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, b""))
+            self.assertTrue(done.stderr.decode().endswith(f"got {got}\n"), done.stderr)
 
     def check_sentencepiece(self, name, **options):
         folder = self.folder / name

@@ -29,6 +29,7 @@ TEST(Regex, FindsCharactersNotBytes) {
 TEST(Regex, BlanksAreUnicodesWhiteSpace) {
   // U+180E is a blank to PCRE2 alone, U+0085 to both.
   EXPECT_EQ(matches(R"(\s)", "\xe1\xa0\x8e\xc2\x85"), (std::vector<std::string>{"\xc2\x85"}));
+  EXPECT_EQ(matches(R"([-\s])", "a- "), (std::vector<std::string>{"-", " "}));
   EXPECT_EQ(matches(R"([^\s]+)", "\xe1\xa0\x8e\xc2\x85"), (std::vector<std::string>{"\xe1\xa0\x8e"}));
   EXPECT_EQ(matches(R"(\s+(?!\S))", "a   b"), (std::vector<std::string>{"  "}));
 }
@@ -38,9 +39,39 @@ TEST(Regex, LongRunsNeedNoRecursion) {
   EXPECT_EQ(matches(R"((?:a|b)+)", text), (std::vector<std::string>{text}));
 }
 
+TEST(Regex, ScriptsAreThoseOfTheCharactersThemselves) {
+  // U+3001 is common to several scripts, which PCRE2 counts to each.
+  EXPECT_EQ(matches(R"([\p{Han}]+)", "\u4e00\u3001\u4e00"), (std::vector<std::string>{"\u4e00", "\u4e00"}));
+  EXPECT_EQ(matches(R"(\P{Han})", "\u4e00\u3001"), (std::vector<std::string>{"\u3001"}));
+  EXPECT_EQ(matches(R"([\p{Lu}\p{Alphabetic}-]+)", "-A\u24d0."), (std::vector<std::string>{"-A\u24d0"}));
+}
+
+TEST(Regex, WordsHaveAllThatIsAlphabetic) {
+  for (const char* word : {"a_\u2177b", "a\u24d0b", "e\u0301"}) {
+    EXPECT_EQ(matches(R"(\w+)", word), (std::vector<std::string>{word}));
+    EXPECT_TRUE(matches(R"(\W)", word).empty()) << word;
+  }
+  EXPECT_EQ(matches(R"(\w)", "\u00b2\u00bd\u2460"), (std::vector<std::string>{"\u00b2", "\u00bd"}));
+  EXPECT_TRUE(matches(R"([\w])", "\u00b2\u00bd\u2460").empty());
+}
+
+TEST(Regex, RefusesWhatFoldsToSeveralCharacters) {
+  for (const char* pattern :
+       {"(?i:ss)", "(?i:'ST)", "(?i:ff)", "(?i:fi)", "(?i:a|fl)", "(?i:s(?:t))", "(?i:(s)s)", "(?i:s{2})",
+        "(?i:(?:a|b)(?=ss))", "(?i:\u00df)", "(?i:[a\u0149])", R"((?i:\x{df}))", R"((?i:\u00df))",
+        R"((?i:\p{Ll}))", R"((?i:[\w]))", R"((?i:\S))", "(?i:[^a])"}) {
+    EXPECT_PRED2(contains, error_text([&] { Regex(pattern, "file: pattern"); }),
+                 "file: pattern must be a pattern")
+        << pattern;
+  }
+  EXPECT_EQ(matches(R"((?i:'(?:[sdmt]|ll|ve|re))|ss|\u00df)", "'S ss SS \u00df 'LL"),
+            (std::vector<std::string>{"'S", "ss", "\u00df", "'LL"}));
+}
+
 TEST(Regex, RefusesWhatOnigurumaReadsDifferently) {
   for (const char* pattern : {"^a", "a$", R"(\bword)", R"(\h)", "[a[b]]", "[a&&b]", "a{,2}", "a{1,2}+",
-                              "(?<n>a)", R"([\S])", R"(\1)", "(?i)a", R"(a\)"}) {
+                              "(?<n>a)", R"([\S])", R"(\1)", "(?i)a", R"(a\)", R"([\s-\u4e00])",
+                              R"([\p{L}-z])", R"([\x{1}-\s])", R"([a-\p{L}])", R"(\p{^L})", R"(\p{L)"}) {
     EXPECT_PRED2(contains, error_text([&] { Regex(pattern, "file: pattern"); }),
                  "file: pattern must be a pattern")
         << pattern;
