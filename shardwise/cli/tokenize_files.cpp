@@ -59,15 +59,9 @@ Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpu
 
 /// Text and tokenizer.
 std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus& corpus) {
-  std::vector<std::string> inputs = corpus.paths();
+  std::vector<std::string> inputs = corpus.paths(), more = text::tokenizer_paths(*o.tokenizer);
   inputs.insert(inputs.end(), o.text.begin(), o.text.end());
-  if (base::is_folder(*o.tokenizer)) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
-      inputs.push_back(*o.tokenizer + "/" + name);
-    }
-  } else if (*o.tokenizer != "bytes") {
-    inputs.push_back(*o.tokenizer);
-  }
+  inputs.insert(inputs.end(), more.begin(), more.end());
   return inputs;
 }
 

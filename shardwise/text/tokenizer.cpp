@@ -4,6 +4,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/bpe_tokenizer.h"
+#include "shardwise/text/model_folder.h"
 #include "shardwise/text/sentencepiece_tokenizer.h"
 #include "shardwise/text/utf8.h"
 
@@ -83,6 +84,19 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
   TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a folder, a .json or a .model file; got ", name);
+}
+
+std::vector<std::string> tokenizer_paths(const std::string& name) {
+  if (name == "bytes") return {};
+  const bool is_folder = base::is_folder(name);
+  const std::string folder = is_folder ? name : folder_of(name);
+  std::vector<std::string> paths{folder + "/tokenizer_config.json", folder + "/added_tokens.json"};
+  if (!is_folder) {
+    paths.push_back(name);
+  } else {
+    for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) paths.push_back(name + file);
+  }
+  return paths;
 }
 
 }  // namespace shardwise::text

@@ -160,6 +160,8 @@ std::vector<std::string> inputs_of(const Options& options, const Text& text) {
   inputs.insert(inputs.end(), options.text.begin(), options.text.end());
   if (options.tokens) inputs.push_back(*options.tokens);
   if (options.model_config) inputs.push_back(*options.model_config);
+  const auto tokenizer = text::tokenizer_paths(options.tokenizer.value_or("bytes"));
+  inputs.insert(inputs.end(), tokenizer.begin(), tokenizer.end());
   return inputs;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "shardwise/cli/program.h"
+#include "shardwise/text/token_file.h"
 #include "tests/launch/program.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -222,12 +223,19 @@ TEST_F(BadInput, OutputsThatAreInputs) {
   const std::string rule = "must not change what is read";
   fs::create_hard_link(scratch_ / "text", scratch_ / "same");
   scratch_.put("folder/text", testing::sample_text());
+  const std::string ids = scratch_ / "ids";
+  text::TokenFileWriter writer(ids, /*vocab_size=*/256);
+  writer.append(std::vector<int64_t>(1000, 'a'));
+  writer.finish();
   for (const char* flag : {"--log", "--report"}) {
     for (const char* name : {"text", "./text", "same", "config.json"}) {
       expect_refused({{flag, scratch_ / name}}, {flag, rule, scratch_ / name});
     }
     expect_refused({{"--text", scratch_ / "folder"}, {flag, scratch_ / "folder/new"}},
                    {flag, rule, "folder/new"});
+    Arguments on_ids = training({{"--tokens", ids}, {flag, ids}});
+    on_ids.erase("--text");
+    expect_refused("train", on_ids, {flag, rule, ids});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
 
 namespace shardwise::text {
 namespace {
@@ -58,6 +59,16 @@ TEST(BytesTokenizer, RefusesTextsThatAreTooLong) {
                }),
                "a text must be at most 1073741823 bytes; got 1073741824");
   ::munmap(map, kTooLong);
+}
+
+TEST(TokenizerPaths, AreThoseThatItIsReadFrom) {
+  using Paths = std::vector<std::string>;
+  const test::TemporaryFolder folder;
+  const std::string config = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
+  EXPECT_EQ(tokenizer_paths("bytes"), Paths());
+  EXPECT_EQ(tokenizer_paths(folder / "x.json"), (Paths{config, added, folder / "x.json"}));
+  EXPECT_EQ(tokenizer_paths(folder.path()),
+            (Paths{config, added, folder / "tokenizer.json", folder / "tokenizer.model"}));
 }
 
 }  // namespace
