@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
@@ -73,17 +74,20 @@ void check(const std::filesystem::path& folder, bool needs_state, const std::set
   if (needs_state) check_state(folder, config, expected, frozen);
 }
 
-void load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
+Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
+  const base::Stopwatch watch;
   const io::SafetensorsFolder files(folder);
   for (const Entry& entry : weight_entries(weights)) {
     const auto place = files.find(name_in(files, entry.name, weights.config()));
     check_weight(place, entry.stored.shape);
     read_entry(entry, *place.file, *place.tensor, weights.group().rank());
   }
+  return {files.bytes_read(), watch.seconds()};
 }
 
-void load_state(const std::filesystem::path& folder, TrainState& state,
-                const model::DecoderWeights& weights) {
+Loaded load_state(const std::filesystem::path& folder, TrainState& state,
+                  const model::DecoderWeights& weights) {
+  const base::Stopwatch watch;
   const io::SafetensorsFile file = open_state(folder);
   const model::Config& config = weights.config();
   if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
@@ -93,6 +97,7 @@ void load_state(const std::filesystem::path& folder, TrainState& state,
   }
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);
   state.sequences += base::mutated(base::Mutation::resume_off_by_one);
+  return {file.bytes_read(), watch.seconds()};
 }
 
 }  // namespace shardwise::checkpoint

@@ -10,12 +10,56 @@
 #include "shardwise/model/family.h"
 
 namespace shardwise::checkpoint {
+
+using Piece = base::ShardRule::Piece;
+
 namespace {
+
+constexpr int64_t kBufferBytes = int64_t{8} << 20;
 
 void check_shape(const std::string& path, const io::TensorInfo& tensor, const std::vector<int64_t>& shape) {
   TORCH_CHECK_VALUE(tensor.shape == shape, path, ": ", tensor.name,
                     fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "),
                                 fmt::join(tensor.shape, ", ")));
+}
+
+/// Pieces that follow each other in the file and in the slice, as one: a rank that holds all reads all at
+/// once.
+std::vector<Piece> joined(const std::vector<Piece>& pieces) {
+  std::vector<Piece> runs;
+  for (const Piece& piece : pieces) {
+    const bool follows = !runs.empty() && runs.back().global_begin + runs.back().size == piece.global_begin &&
+                         runs.back().local_begin + runs.back().size == piece.local_begin;
+    if (follows) {
+      runs.back().size += piece.size;
+    } else {
+      runs.push_back(piece);
+    }
+  }
+  return runs;
+}
+
+/// A few rows at a time, for what has another dtype or order in memory than in the file.
+void read_converted(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim,
+                    const base::Range& slice, const at::Tensor& target) {
+  for (const base::Range& rows : io::block_rows(tensor, dim, slice, kBufferBytes)) {
+    const at::Tensor part = target.narrow(/*dim=*/0, rows.begin, rows.size());
+    at::Tensor buffer = at::empty(part.sizes(), tensor_dtype(tensor.dtype));
+    io::read_block(file, io::block_of(tensor, dim, slice, rows), buffer.mutable_data_ptr());
+    part.copy_(buffer);
+  }
+}
+
+/// `target` is the rank's whole slice, `piece` a part of it. Straight into its memory where it lies there as
+/// in the file.
+void read_slice(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim,
+                const Piece& piece, at::Tensor target) {
+  if (target.scalar_type() == tensor_dtype(tensor.dtype) && target.is_contiguous()) {
+    io::read_piece(file, tensor, dim, piece, target.size(dim), target.mutable_data_ptr());
+  } else {
+    read_converted(file, tensor, dim, {piece.global_begin, piece.global_begin + piece.size},
+                   target.narrow(dim, piece.local_begin, piece.size));
+  }
 }
 
 }  // namespace
@@ -65,14 +109,10 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
 
 void read_entry(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank) {
   const at::NoGradGuard no_grad;
-  const model::StoredTensor& stored = entry.stored;
-  const at::Tensor oriented = stored.oriented(entry.local);
-  for (const auto& [global_begin, local_begin, size] : stored.held(rank)) {
-    at::Tensor target = oriented.narrow(stored.dim, local_begin, size);
-    at::Tensor read = at::empty(target.sizes(), tensor_dtype(tensor.dtype));
-    const int64_t begin = base::mutated(base::Mutation::load_first_slice) ? 0 : global_begin;
-    io::read_piece(file, tensor, stored.dim, {begin, /*local_begin=*/0, size}, size, read.mutable_data_ptr());
-    target.copy_(read);
+  const at::Tensor target = entry.stored.oriented(entry.local);
+  for (Piece piece : joined(entry.stored.held(rank))) {
+    if (base::mutated(base::Mutation::load_first_slice)) piece.global_begin = 0;
+    read_slice(file, tensor, entry.stored.dim, piece, target);
   }
 }
 

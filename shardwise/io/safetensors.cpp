@@ -33,9 +33,9 @@ bool is_file_name(const std::string& name) {
   return !name.empty() && name.size() <= NAME_MAX && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-/// Tensor name -> file name.
-std::map<std::string, std::string> read_weight_map(const std::string& path) {
-  const nlohmann::json parsed = base::parse_json(base::read_text(path, kMostIndexBytes), path);
+/// Tensor name -> file name, from the index's text.
+std::map<std::string, std::string> parse_weight_map(const std::string& text, const std::string& path) {
+  const nlohmann::json parsed = base::parse_json(text, path);
   const nlohmann::json* weight_map = base::Fields(parsed, path + ": ").find("weight_map");
   TORCH_CHECK_VALUE(weight_map && weight_map->is_object(), path, ": weight_map must be an object; got ",
                     weight_map ? base::shown(*weight_map) : "none");
@@ -61,14 +61,15 @@ bool is_indexed(const std::string& folder) {
 
 std::vector<std::string> files_of(const std::string& folder) {
   if (!is_indexed(folder)) return {folder + "/" + kSingleFile};
-  std::set<std::string> files = {folder + "/" + kIndexFile};
-  for (const auto& [tensor, file] : read_weight_map(folder + "/" + kIndexFile))
+  const std::string index = folder + "/" + kIndexFile;
+  std::set<std::string> files = {index};
+  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMostIndexBytes), index))
     files.insert(folder + "/" + file);
   return {files.begin(), files.end()};
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_(base::File::open_to_read(path)), layout_(read_layout(file_)) {
+    : file_(base::File::open_to_read(path)), layout_(read_layout(file_)), bytes_read_(layout_.header_bytes) {
   for (size_t i = 0; i < layout_.tensors.size(); ++i) index_[layout_.tensors[i].name] = i;
 }
 
@@ -83,6 +84,7 @@ void SafetensorsFile::read(const TensorInfo& tensor, int64_t offset, int64_t len
   TORCH_INTERNAL_ASSERT(offset >= 0 && length >= 0 && offset <= tensor.bytes() - length, tensor.name,
                         ": bytes ", offset, " + ", length, " of ", tensor.bytes());
   file_.read(tensor.begin + offset, length, dst);
+  bytes_read_ += length;
 }
 
 SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
@@ -95,7 +97,9 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder
 }
 
 void SafetensorsFolder::open_indexed(const std::string& index_path) {
-  const auto weight_map = read_weight_map(index_path);
+  const std::string index = base::read_text(index_path, kMostIndexBytes);
+  index_bytes_ = static_cast<int64_t>(index.size());
+  const auto weight_map = parse_weight_map(index, index_path);
   for (const auto& [tensor, file_name] : weight_map) {
     auto file = files_.find(file_name);
     if (file == files_.end()) file = files_.emplace(file_name, folder_ + "/" + file_name).first;
@@ -123,6 +127,12 @@ SafetensorsFolder::Place SafetensorsFolder::find(const std::string& name) const 
   TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", base::shown(name),
                     "; got none of that name");
   return found->second;
+}
+
+int64_t SafetensorsFolder::bytes_read() const {
+  int64_t bytes = index_bytes_;
+  for (const auto& [name, file] : files_) bytes += file.bytes_read();
+  return bytes;
 }
 
 }  // namespace shardwise::io

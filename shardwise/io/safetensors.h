@@ -3,6 +3,7 @@
 // Everything is validated on opening; after that only the bytes asked for are read (pread, no mapping), so a
 // rank reads its own slice of a large model. Slices along a dim are slices.h's.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -32,10 +33,14 @@ class SafetensorsFile {
   void read(const TensorInfo& tensor, int64_t offset, int64_t length, void* dst) const;
   void read_whole(const TensorInfo& tensor, void* dst) const { read(tensor, 0, tensor.bytes(), dst); }
 
+  /// Asked of the system so far, the header included.
+  int64_t bytes_read() const { return bytes_read_; }
+
  private:
   base::File file_;
   Layout layout_;
   std::unordered_map<std::string, size_t> index_;
+  mutable std::atomic<int64_t> bytes_read_;
 };
 
 /// The files that SafetensorsFolder(folder) reads, the index among them, without looking into the tensors'.
@@ -60,6 +65,8 @@ class SafetensorsFolder {
   bool contains(const std::string& name) const { return places_.count(name) != 0; }
   /// Errors: c10::ValueError naming folder and tensor when there is none.
   Place find(const std::string& name) const;
+  /// Of all files so far, headers and index included.
+  int64_t bytes_read() const;
 
  private:
   void open_indexed(const std::string& index_path);
@@ -67,6 +74,7 @@ class SafetensorsFolder {
   std::string folder_;
   std::map<std::string, SafetensorsFile> files_;  // by file name; nodes never move
   std::map<std::string, Place> places_;
+  int64_t index_bytes_ = 0;
 };
 
 }  // namespace shardwise::io

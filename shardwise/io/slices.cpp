@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace shardwise::io {
@@ -57,6 +58,44 @@ void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_
   for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
     file.write(tensor, run.file_offset, run.bytes, static_cast<const char*>(src) + run.buffer_offset);
   });
+}
+
+int64_t Block::bytes() const {
+  return piece.size == 0 ? 0 : rows.bytes() / rows.shape[dim] * piece.size;
+}
+
+Block block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows) {
+  check_piece(tensor.shape, dim, {slice.begin, /*local_begin=*/0, slice.size()}, slice.size());
+  if (dim == 0) rows = {slice.begin + rows.begin, slice.begin + rows.end};
+  check_piece(tensor.shape, /*dim=*/0, {rows.begin, /*local_begin=*/0, rows.size()}, rows.size());
+  const int64_t row_bytes = product(tensor.shape.begin() + 1, tensor.shape.end(), itemsize(tensor.dtype));
+  Block block{tensor, dim, {dim == 0 ? 0 : slice.begin, 0, dim == 0 ? rows.size() : slice.size()}};
+  block.rows.shape[0] = rows.size();
+  block.rows.begin = tensor.begin + rows.begin * row_bytes;
+  block.rows.end = tensor.begin + rows.end * row_bytes;
+  return block;
+}
+
+std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base::Range slice,
+                                    int64_t most_bytes) {
+  std::vector<int64_t> shape = tensor.shape;
+  shape.at(dim) = slice.size();
+  const int64_t row_bytes = product(shape.begin() + 1, shape.end(), itemsize(tensor.dtype));
+  std::vector<base::Range> blocks;
+  if (row_bytes == 0) return blocks;
+  const int64_t most_rows = std::max<int64_t>(most_bytes / row_bytes, 1);
+  for (int64_t row = 0; row < shape[0]; row += most_rows) {
+    blocks.push_back({row, std::min(row + most_rows, shape[0])});
+  }
+  return blocks;
+}
+
+void read_block(const SafetensorsFile& file, const Block& block, void* dst) {
+  read_piece(file, block.rows, block.dim, block.piece, block.piece.size, dst);
+}
+
+void write_block(const SafetensorsWriter& file, const Block& block, const void* src) {
+  write_piece(file, block.rows, block.dim, block.piece, block.piece.size, src);
 }
 
 }  // namespace shardwise::io

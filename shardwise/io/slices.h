@@ -34,4 +34,24 @@ void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t d
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim,
                  const base::ShardRule::Piece& piece, int64_t local_size, const void* src);
 
+/// Some rows of a slice along `dim`; a row is all that has one index of the first dim. What holds a block in
+/// memory holds nothing else.
+struct Block {
+  TensorInfo rows;  // those rows of the tensor, as a tensor of its own
+  int64_t dim;
+  base::ShardRule::Piece piece;  // of `rows`
+  int64_t bytes() const;         // of the slice
+};
+
+/// The rows [rows.begin, rows.end) of the slice [slice.begin, slice.end) along `dim` of a tensor of one dim
+/// or more; along dim 0 they count from the slice's first. Errors: c10::ValueError when they lie outside.
+Block block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows);
+
+/// All rows of such a slice in runs, each a block of at most `most_bytes` or a single row.
+std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base::Range slice,
+                                    int64_t most_bytes);
+
+void read_block(const SafetensorsFile& file, const Block& block, void* dst);
+void write_block(const SafetensorsWriter& file, const Block& block, const void* src);
+
 }  // namespace shardwise::io

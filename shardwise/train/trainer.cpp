@@ -1,11 +1,13 @@
 #include "shardwise/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/log.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
@@ -51,6 +53,15 @@ nn::Step make_step(const Options& options, const comm::Group& group,
   return step;
 }
 
+/// One line for all ranks, by the first's figures.
+void log_load(const char* what, const std::filesystem::path& folder, const checkpoint::Loaded& loaded,
+              const comm::Group& group) {
+  if (group.rank() > 0) return;
+  base::log_info(fmt::format("train: rank 0 of {} has read {:.2f} MB of {} in {:.2f} s from {}", group.size(),
+                             static_cast<double>(loaded.bytes_read) / 1e6, what, loaded.seconds,
+                             folder.string()));
+}
+
 std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
   auto weights =
       std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
@@ -59,7 +70,7 @@ std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::
   }
   const auto& folder = job.resumed() ? job.resumed() : job.initial();
   if (folder) {
-    checkpoint::load_weights(*folder, *weights);
+    log_load("weights", *folder, checkpoint::load_weights(*folder, *weights), group);
   } else {
     weights->initialise_(job.options().seed);
   }
@@ -92,7 +103,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
 
 void Trainer::read_state(const std::filesystem::path& folder) {
   checkpoint::TrainState stored = state();
-  checkpoint::load_state(folder, stored, *weights_);
+  log_load("state", folder, checkpoint::load_state(folder, stored, *weights_), group_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }

@@ -56,6 +56,19 @@ TEST(SafetensorsFile, ReadsWholeTensorsAndParts) {
   EXPECT_FALSE(file.contains("d"));
 }
 
+TEST(SafetensorsFile, CountsTheBytesThatItReads) {
+  const test::TemporaryFolder folder;
+  const std::string whole = file_of({{"a", "abc"}, {"c", "defgh"}});
+  const int64_t header = static_cast<int64_t>(whole.size()) - 8;
+  const SafetensorsFile file(folder.put("f", whole));
+  EXPECT_EQ(file.bytes_read(), header);
+  char part[3];
+  file.read(file.find("c"), 3, 2, part);
+  EXPECT_EQ(file.bytes_read(), header + 2);
+  file.read_whole(file.find("a"), part);
+  EXPECT_EQ(file.bytes_read(), header + 5);
+}
+
 TEST(SafetensorsFile, AMissingTensorIsNamedWithTheFile) {
   const test::TemporaryFolder folder;
   const std::string path = folder.put("f", file_of({{"a", "abc"}}));
@@ -111,6 +124,20 @@ TEST(SafetensorsFolder, ReadsTheFilesOfTheIndex) {
   for (const auto& [name, bytes] : std::map<std::string, std::string>{{"a", "1"}, {"b", "2"}, {"c", "3"}}) {
     EXPECT_EQ(read(*model.find(name).file, name), bytes);
   }
+}
+
+TEST(SafetensorsFolder, CountsHeadersAndIndex) {
+  const test::TemporaryFolder folder;
+  const std::string first = file_of({{"a", "12345"}}), second = file_of({{"b", "2"}});
+  const std::string index = index_of({{"a", "1.safetensors"}, {"b", "2.safetensors"}});
+  folder.put("1.safetensors", first);
+  folder.put("2.safetensors", second);
+  folder.put("model.safetensors.index.json", index);
+  const auto all = static_cast<int64_t>(first.size() + second.size() + index.size());
+  const SafetensorsFolder model(folder.path());
+  EXPECT_EQ(model.bytes_read(), all - 5 - 1);
+  read(*model.find("a").file, "a");
+  EXPECT_EQ(model.bytes_read(), all - 1);
 }
 
 TEST(FilesOf, AreThoseThatTheFolderIsReadFrom) {

@@ -146,6 +146,65 @@ TEST_P(Shards, WrittenByAllRanksAtOnceAndReadBack) {
   }
 }
 
+/// A slice of a 4 x 6 file, block by block of at most so many bytes: read into one buffer, and written so.
+class Blocks : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  int64_t dim() const { return std::get<0>(GetParam()); }
+  int64_t most_bytes() const { return std::get<1>(GetParam()); }
+  const std::vector<int64_t> shape_ = {4, 6};
+  const base::Range slice_ = {1, 4};
+  const std::vector<int32_t> whole_ = numbered(24);
+  std::vector<int32_t> slice() const { return picked(whole_, shape_, dim(), {1, 2, 3}); }
+};
+
+TEST_P(Blocks, MakeUpTheSlice) {
+  const test::TemporaryFolder folder;
+  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
+  const auto out = SafetensorsWriter::create(folder / "f", layout);
+  out.write_whole(layout.find("w"), whole_.data());
+  const SafetensorsFile file(folder / "f");
+  const int64_t header = file.bytes_read();
+  std::vector<int32_t> read;
+  for (const base::Range& rows : block_rows(file.find("w"), dim(), slice_, most_bytes())) {
+    const Block block = block_of(file.find("w"), dim(), slice_, rows);
+    const int64_t count = rows.size() * (dim() == 0 ? 6 : 3);
+    EXPECT_TRUE(count * 4 <= most_bytes() || rows.size() == 1) << count;
+    read.resize(read.size() + count);
+    read_block(file, block, read.data() + read.size() - count);
+  }
+  EXPECT_EQ(read, slice());
+  EXPECT_EQ(file.bytes_read(), header + static_cast<int64_t>(4 * slice().size()));
+}
+
+TEST_P(Blocks, AreWrittenWhereTheyAreRead) {
+  const test::TemporaryFolder folder;
+  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
+  const auto out = SafetensorsWriter::create(folder / "f", layout);
+  const std::vector<int32_t> zeros(24), values = slice();
+  out.write_whole(layout.find("w"), zeros.data());
+  const int32_t* next = values.data();
+  for (const base::Range& rows : block_rows(layout.find("w"), dim(), slice_, most_bytes())) {
+    write_block(out, block_of(layout.find("w"), dim(), slice_, rows), next);
+    next += rows.size() * (dim() == 0 ? 6 : 3);
+  }
+  const SafetensorsFile file(folder / "f");
+  std::vector<int32_t> written(24);
+  file.read_whole(file.find("w"), written.data());
+  EXPECT_EQ(picked(written, shape_, dim(), {1, 2, 3}), values);
+  EXPECT_EQ(std::accumulate(written.begin(), written.end(), 0),
+            std::accumulate(values.begin(), values.end(), 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(DimsAndBytes, Blocks,
+                         testing::Combine(testing::Values(0, 1), testing::Values(1, 30, 64, 1000)));
+
+TEST(BlockOf, RefusesWhatLiesOutside) {
+  const TensorInfo tensor{"w", Dtype::I32, {4, 6}, 100, 196};
+  EXPECT_PRED2(contains, error_text([&] { block_of(tensor, 1, {4, 7}, {0, 1}); }), "must lie within");
+  EXPECT_PRED2(contains, error_text([&] { block_of(tensor, 1, {0, 3}, {3, 5}); }), "must lie within");
+  EXPECT_PRED2(contains, error_text([&] { block_of(tensor, 0, {2, 4}, {1, 3}); }), "must lie within");
+}
+
 INSTANTIATE_TEST_SUITE_P(DimsAndRanks, Shards,
                          testing::Combine(testing::Values(0, 1, 2), testing::Values(1, 2, 3, 4, 7)));
 

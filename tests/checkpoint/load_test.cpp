@@ -1,0 +1,157 @@
+// What a load reads: each rank's own bytes and no others, with little memory beside the weights.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <numeric>
+
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/io/writer.h"
+#include "shardwise/model/config_tensors.h"
+#include "tests/checkpoint/fixture.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::testing {
+namespace {
+
+/// What a rank holds of the four splits.
+struct Share {
+  int64_t vocab, heads, kv_heads, ffn;
+};
+
+/// Of uneven_config's 17 rows, 6 heads, 3 KV heads and 101 columns, counted by hand. On 2 ranks KV head 1 is
+/// held twice.
+const std::vector<std::vector<Share>> kShares = {
+    {{17, 6, 3, 101}}, {{9, 3, 2, 51}, {8, 3, 2, 50}}, {{6, 2, 1, 34}, {6, 2, 1, 34}, {5, 2, 1, 33}}};
+
+// Elements that a rank holds: two layers, head_dim 4, two tables of `vocab` rows.
+
+int64_t llama_elements(const Share& s) {
+  const int64_t h = 12, d = 4;  // every product has a bias; those of o and down are whole on every rank
+  const int64_t attention = (s.heads + 2 * s.kv_heads) * d * (h + 1) + s.heads * d * h + h;
+  const int64_t mlp = 2 * s.ffn * (h + 1) + s.ffn * h + h;
+  return 2 * s.vocab * h + 2 * (attention + mlp + 2 * h) + h;
+}
+
+int64_t phi3_elements(const Share& s) {
+  const int64_t h = 12, d = 4;
+  const int64_t attention = (s.heads + 2 * s.kv_heads) * d * h + s.heads * d * h;
+  return 2 * s.vocab * h + 2 * (attention + 3 * s.ffn * h + 2 * h) + h;
+}
+
+int64_t gpt2_elements(const Share& s) {
+  const int64_t h = 24, d = 4, positions = 16;  // as many KV heads as query heads; norms have biases
+  const int64_t attention = 3 * s.heads * d * (h + 1) + s.heads * d * h + h;
+  const int64_t mlp = s.ffn * (h + 1) + s.ffn * h + h;
+  return 2 * s.vocab * h + positions * h + 2 * (attention + mlp + 4 * h) + 2 * h;
+}
+
+/// Bytes before a safetensors file's data.
+int64_t header_bytes(const std::string& path) {
+  const std::string file = test::contents(path);
+  int64_t bytes = 8;
+  for (int i = 0; i < 8; ++i) bytes += int64_t{static_cast<unsigned char>(file.at(i))} << (8 * i);
+  return bytes;
+}
+
+struct Case {
+  const char* family;
+  int64_t (*elements)(const Share&);
+};
+
+class Load : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Load, EachRankReadsItsOwnBytesAndNoOther) {
+  const auto [family, elements] = GetParam();
+  const model::Config config = uneven_config(/*is_tied=*/false, family);
+  const WholeState whole = whole_state(config, at::kFloat, /*seed=*/3);
+  const TemporaryFolder dir;
+  save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
+  const std::string folder = dir / "step-1";
+  const int64_t weights_header = header_bytes(folder + "/model.safetensors");
+  const int64_t state_header = header_bytes(folder + "/optimizer.safetensors");
+  for (const auto& shares : kShares) {
+    std::mutex mutex;
+    on_ranks(static_cast<int>(shares.size()), [&](const comm::Group& group) {
+      RankState rank(config, group, whole);
+      const auto weights = checkpoint::load_weights(folder, rank.weights);
+      const auto state = checkpoint::load_state(folder, rank.state, rank.weights);
+      const std::lock_guard lock(mutex);
+      const int64_t held = elements(shares[group.rank()]);
+      EXPECT_EQ(weights.bytes_read, weights_header + 4 * held) << group.rank() << " of " << group.size();
+      EXPECT_EQ(state.bytes_read, state_header + 2 * 4 * held + 4 * 8)  // moments; progress
+          << group.rank() << " of " << group.size();
+      EXPECT_EQ(differing(rank, whole), std::vector<std::string>{}) << group.rank() << " of " << group.size();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Load,
+                         ::testing::Values(Case{"llama", llama_elements}, Case{"phi3", phi3_elements},
+                                           Case{"gpt2", gpt2_elements}),
+                         [](const auto& info) { return info.param.family; });
+
+/// The folder of a model whose weights are all zero. Returns the bytes of its safetensors file.
+int64_t put_zeros(const TemporaryFolder& folder, const model::Config& config) {
+  std::vector<io::TensorSpec> specs;
+  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config)) {
+    specs.push_back({tensor.name, io::Dtype::F32, tensor.shape});
+  }
+  folder.put("config.json", model::to_json(config));
+  return io::SafetensorsWriter::create(folder / "model.safetensors", io::plan_file(specs))
+      .layout()
+      .total_bytes;
+}
+
+/// Large enough for the header to be little of it, and no KV head is held twice.
+model::Config medium_config() {
+  model::Config config = uneven_config();
+  config.vocab_size = 1000;
+  config.hidden_size = 96;
+  config.intermediate_size = 401;
+  config.num_key_value_heads = 6;
+  config.head_dim = 16;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = false;
+  return config;
+}
+
+TEST(LoadCost, OfAllRanksIsTheFileOnceAndWhatAllHold) {
+  const model::Config config = medium_config();
+  const TemporaryFolder folder;
+  const int64_t file_bytes = put_zeros(folder, config);
+  const int64_t replicated = 5 * 96 * 4;  // the norms
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<int64_t> read(ranks);
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(config, group, at::kBFloat16);
+      read[group.rank()] = checkpoint::load_weights(folder.path(), weights).bytes_read;
+    });
+    const double most = 1.05 * static_cast<double>(file_bytes) + static_cast<double>(replicated * ranks);
+    EXPECT_LE(static_cast<double>(std::accumulate(read.begin(), read.end(), int64_t{0})), most) << ranks;
+    // So would a load of the whole file by every rank be noticed.
+    if (ranks > 1) {
+      EXPECT_GT(static_cast<double>(file_bytes * ranks), most);
+    }
+  }
+}
+
+/// The most bytes that tensors took beside the weights while they were loaded as `dtype` from fp32.
+int64_t extra_bytes(const std::string& folder, const model::Config& config, at::ScalarType dtype) {
+  const model::DecoderWeights weights(config, comm::Group(), dtype);
+  base::reset_peak();
+  const int64_t before = base::live_bytes();
+  checkpoint::load_weights(folder, weights);
+  return base::peak_bytes() - before;
+}
+
+TEST(LoadCost, OfMemoryIsABuffer) {
+  base::install_memory_counter();
+  model::Config config = medium_config();
+  config.vocab_size = 40'000;  // tables of 15.4 MB
+  const TemporaryFolder folder;
+  put_zeros(folder, config);
+  EXPECT_EQ(extra_bytes(folder.path(), config, at::kFloat), 0);
+  EXPECT_LE(extra_bytes(folder.path(), config, at::kBFloat16), 8 << 20);
+}
+
+}  // namespace
+}  // namespace shardwise::testing
