@@ -32,15 +32,6 @@ void check_no_others(const io::SafetensorsFolder& files, const std::vector<model
   }
 }
 
-void check_weights(const std::filesystem::path& folder, const model::Config& config,
-                   const std::vector<model::WholeTensor>& expected) {
-  const io::SafetensorsFolder files(folder);
-  for (const model::WholeTensor& weight : expected) {
-    check_weight(files.find(name_in(files, weight.name, config)), weight.shape);
-  }
-  check_no_others(files, expected, config);
-}
-
 /// Masters are there for all weights or for none, which reads as the model's dtype.
 void check_state(const std::filesystem::path& folder, const model::Config& config,
                  const std::vector<model::WholeTensor>& expected, const std::set<std::string>& frozen) {
@@ -67,11 +58,18 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 
 }  // namespace
 
+void check_weights(const io::SafetensorsFolder& files, const model::Config& config) {
+  const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
+  for (const model::WholeTensor& weight : expected) {
+    check_weight(files.find(name_in(files, weight.name, config)), weight.shape);
+  }
+  check_no_others(files, expected, config);
+}
+
 void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen) {
   const model::Config config = model::load_config(folder);
-  const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
-  check_weights(folder, config, expected);
-  if (needs_state) check_state(folder, config, expected, frozen);
+  check_weights(io::SafetensorsFolder(folder), config);
+  if (needs_state) check_state(folder, config, model::stored_whole_tensors(config), frozen);
 }
 
 Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {

@@ -16,6 +16,10 @@ std::string name_in(const io::SafetensorsFolder& files, const std::string& name,
 /// Errors: c10::ValueError naming file and tensor unless shape and type are a weight's of this `shape`.
 void check_weight(const io::SafetensorsFolder::Place& place, const std::vector<int64_t>& shape);
 
+/// Errors: c10::ValueError naming file and tensor unless the files hold the config's weights, and nothing
+/// else but what older exporters wrote beside them.
+void check_weights(const io::SafetensorsFolder& files, const model::Config& config);
+
 /// The optimizer's file. Errors: c10::ValueError when there is none, with the way to do without.
 io::SafetensorsFile open_state(const std::filesystem::path& folder);
 /// The optimizer's tensor, checked. Errors: c10::ValueError unless it is there, of this shape, fp32 or fp64.

@@ -17,5 +17,6 @@ int generate_command(const Call& call);
 int evaluate_command(const Call& call);
 int tokenize_command(const Call& call);
 int chat_template_command(const Call& call);
+int inspect_command(const Call& call);
 
 }  // namespace shardwise::cli

@@ -90,6 +90,14 @@ void Flags::add_value(const std::string& names, const std::string& help, Read re
   added(app_->add_option_function<std::string>(parts.names, set, help))->type_name(parts.value);
 }
 
+void Flags::argument(const std::string& name, std::optional<std::string>& target, const std::string& help) {
+  const auto set = [&target, where = command_ + ": " + name](const std::string& text) {
+    read_value(where, text, target);
+  };
+  app_->add_option_function<std::string>(name, set, help)->type_name("")->group("Arguments");
+  has_arguments_ = true;
+}
+
 void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
   const Names parts(names);
   added(app_->add_option(parts.names, target, help))->type_name(parts.value);
@@ -124,9 +132,10 @@ void Flags::parse_command_line(const std::vector<std::string>& arguments) {
 
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
-    TORCH_CHECK_VALUE(false, command_, ": ",
-                      extra.starts_with("-") ? "unknown flag " : "takes no argument outside its flags; got ",
-                      extra, "; see shardwise ", command_, " --help");
+    const char* mistake = extra.starts_with("-") ? "unknown flag "
+                          : has_arguments_       ? "takes no further argument; got "
+                                                 : "takes no argument outside its flags; got ";
+    TORCH_CHECK_VALUE(false, command_, ": ", mistake, extra, "; see shardwise ", command_, " --help");
   }
 }
 

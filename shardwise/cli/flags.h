@@ -35,6 +35,9 @@ class Flags {
   Flags(const std::string& command, const std::string& description);
   ~Flags();
 
+  /// What stands without a flag, in the order of these calls: "DIR". Not in the file of --config.
+  void argument(const std::string& name, std::optional<std::string>& target, const std::string& help);
+
   /// Flags that follow stand under this title in the help.
   void group(const std::string& title) { group_ = title; }
 
@@ -74,6 +77,7 @@ class Flags {
   std::string command_;
   std::string group_ = "Options";
   std::string file_;
+  bool has_arguments_ = false;
   std::vector<std::set<std::string>> alternatives_;
   std::unique_ptr<CLI::App> app_;
   std::vector<CLI::Option*> options_;

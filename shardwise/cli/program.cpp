@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"eval", evaluate_command, "say how well a model predicts a text"},
     {"tokenize", tokenize_command, "turn text into token ids, and back"},
     {"chat-template", chat_template_command, "print messages as the text that a model is given"},
+    {"inspect", inspect_command, "list a checkpoint's tensors and what each rank holds of them"},
 };
 
 void print_help() {

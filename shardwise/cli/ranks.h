@@ -10,6 +10,7 @@
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/timeout.h"
+#include "shardwise/model/config.h"
 
 namespace shardwise::cli {
 
@@ -27,6 +28,9 @@ void validate(const std::string& command, const RankOptions& options);
 /// Where this process stands; errors: c10::ValueError when somebody else has started another number of ranks
 /// than `tp`, or they are on several hosts.
 comm::Place place_for(int64_t tp);
+
+/// Errors: c10::ValueError, beginning with `command`, unless each of `tp` ranks gets a query head.
+void check_tp(const std::string& command, const model::Config& config, int64_t tp);
 
 /// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.
 struct RankJob {

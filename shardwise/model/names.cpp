@@ -66,6 +66,13 @@ Pieces StoredTensor::held(int rank) const {
   return of_own_segments(rule.pieces(rank));
 }
 
+std::vector<int64_t> StoredTensor::held_shape(int rank) const {
+  std::vector<int64_t> local = shape;
+  local.at(dim) = 0;
+  for (const ShardRule::Piece& piece : held(rank)) local[dim] += piece.size;
+  return local;
+}
+
 Pieces StoredTensor::owned(int rank) const {
   if (rule.is_replicated()) return {{0, 0, rank == 0 ? shape.at(0) : 0}};
   return of_own_segments(rule.owned_pieces(rank));

@@ -20,6 +20,8 @@ struct StoredTensor {
   /// What one rank holds along `dim`, one run a segment: where in the stored tensor, and where in the
   /// oriented slice.
   std::vector<base::ShardRule::Piece> held(int rank) const;
+  /// Of the held runs put together.
+  std::vector<int64_t> held_shape(int rank) const;
   /// The part of `held` that this rank writes: each element has one writer.
   std::vector<base::ShardRule::Piece> owned(int rank) const;
 

@@ -1,0 +1,129 @@
+// `shardwise inspect`: what a folder's weights are, and what each of N ranks holds of them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/checkpoint/inspect.h"
+#include "shardwise/cli/commands.h"
+#include "shardwise/cli/flags.h"
+#include "shardwise/cli/output.h"
+#include "shardwise/cli/ranks.h"
+
+namespace shardwise::cli {
+namespace {
+
+using checkpoint::InspectedTensor;
+using checkpoint::Inspection;
+using Shape = std::vector<int64_t>;
+
+struct InspectOptions {
+  std::optional<std::string> folder;
+  int64_t tp = 1;
+  bool json = false;
+};
+
+void add_flags(Flags& flags, InspectOptions& o) {
+  flags.argument("DIR", o.folder, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for [1]");
+  flags.on_off("--json", o.json, "one JSON object instead of a table");
+}
+
+std::string shape_text(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// Equal neighbours once: "[6, 12] x2, [5, 12]".
+std::string listed(const std::vector<std::string>& texts) {
+  std::string line;
+  for (size_t i = 0, next = 0; i < texts.size(); i = next) {
+    while (next < texts.size() && texts[next] == texts[i]) ++next;
+    line += (line.empty() ? "" : ", ") + texts[i];
+    if (next - i > 1) line += fmt::format(" x{}", next - i);
+  }
+  return line;
+}
+
+using Row = std::vector<std::string>;
+
+Row row_of(const InspectedTensor& tensor) {
+  Row row{tensor.name, io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
+  if (tensor.rank_shapes.size() < 2) return row;
+  std::vector<std::string> shapes;
+  for (const Shape& shape : tensor.rank_shapes) shapes.push_back(shape_text(shape));
+  row.push_back(listed(shapes));
+  return row;
+}
+
+/// Columns two spaces apart, each as wide as its widest text.
+std::string table(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string to_text(const Inspection& found) {
+  std::vector<Row> rows{{"tensor", "dtype", "shape", "cut"}};
+  if (found.rank_bytes.size() > 1) rows[0].push_back(fmt::format("on {} ranks", found.rank_bytes.size()));
+  for (const InspectedTensor& tensor : found.tensors) rows.push_back(row_of(tensor));
+  std::string text = table(rows) + fmt::format("{}: {} parameters, {}", found.config.model_type,
+                                               found.parameters, megabytes(found.bytes));
+  if (found.rank_bytes.size() < 2) return text + "\n";
+  std::vector<std::string> shares;
+  for (const int64_t bytes : found.rank_bytes) shares.push_back(megabytes(bytes));
+  return text + fmt::format("; by rank {}\n", listed(shares));
+}
+
+nlohmann::ordered_json to_json(const InspectedTensor& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", io::dtype_name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"rule", tensor.rule},
+          {"rank_shapes", tensor.rank_shapes}};
+}
+
+std::string to_json(const Inspection& found) {
+  nlohmann::ordered_json json{{"model_type", found.config.model_type},
+                              {"tp", found.rank_bytes.size()},
+                              {"parameters", found.parameters},
+                              {"bytes", found.bytes},
+                              {"rank_bytes", found.rank_bytes},
+                              {"bytes_read", found.bytes_read},
+                              {"tensors", nlohmann::ordered_json::array()}};
+  for (const InspectedTensor& tensor : found.tensors) json["tensors"].push_back(to_json(tensor));
+  return json.dump() + "\n";
+}
+
+void check_values(const InspectOptions& o) {
+  TORCH_CHECK_VALUE(o.folder, "inspect: DIR names the folder of a checkpoint; got none");
+}
+
+}  // namespace
+
+int inspect_command(const Call& call) {
+  InspectOptions options;
+  Flags flags("inspect", "Lists a checkpoint's tensors and how ranks cut them; reads headers only.");
+  add_flags(flags, options);
+  if (!flags.parse(call.arguments)) return 0;
+  check_values(options);
+  const auto folder = checkpoint::resolve(*options.folder);
+  check_tp("inspect", model::load_config(folder), options.tp);
+  const Inspection found = checkpoint::inspect(folder, static_cast<int>(options.tp));
+  print(options.json ? to_json(found) : to_text(found));
+  return 0;
+}
+
+}  // namespace shardwise::cli
