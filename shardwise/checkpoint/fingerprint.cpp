@@ -1,12 +1,12 @@
 // Which checkpoint it is, without reading it.
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/io/safetensors.h"
+#include "shardwise/checkpoint/weight_files.h"
 
 namespace shardwise::checkpoint {
 
 uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state) {
-  std::vector<std::string> files = io::files_of(folder);
+  std::vector<std::string> files = weight_paths(folder);
   files.push_back(folder / kConfigFile);
   if (needs_state) files.push_back(folder / kStateFile);
   uint64_t hash = 0;

@@ -98,6 +98,25 @@ fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
   return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
 }
 
+fs::path temporary_beside(const fs::path& target, int64_t writer) {
+  return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), writer);
+}
+
+void remove_stale_beside(const fs::path& target) {
+  const base::Fd of_dir = try_lock(target.parent_path());
+  if (!of_dir) return;  // somebody is making a folder
+  const std::string begin = temporary_beside(target, 0).filename().string();
+  const size_t known = begin.size() - 1;
+  for (const fs::path& folder :
+       entries_of(target.parent_path(), fs::file_type::directory, std::regex("\\..*\\.tmp-[0-9]+"))) {
+    const std::string name = folder.filename();
+    const bool is_ours = name.starts_with(begin.substr(0, known)) &&
+                         name.find_first_not_of("0123456789", known) == std::string::npos;
+    if (!is_ours) continue;
+    if (const base::Fd abandoned = try_lock(folder)) base::remove_all(folder);
+  }
+}
+
 TemporaryFolder::TemporaryFolder(fs::path path) : path_(std::move(path)) {
   const base::Fd dir = lock(path_.parent_path());  // who cleans up must not find it before it is locked
   if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make folder", path_, errno);

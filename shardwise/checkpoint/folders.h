@@ -19,6 +19,11 @@ std::vector<int64_t> steps_in(const std::filesystem::path& dir);
 /// `writer` tells apart the processes that may be saving at once (a process id).
 std::filesystem::path temporary_path(const std::filesystem::path& dir, int64_t step, int64_t writer);
 
+/// The same for a folder that is no checkpoint's step: `DIR/.NAME.tmp-4711` beside `DIR/NAME`.
+std::filesystem::path temporary_beside(const std::filesystem::path& target, int64_t writer);
+/// Removes what dead processes left of such folders. Errors: base::FileError.
+void remove_stale_beside(const std::filesystem::path& target);
+
 /// A folder that is being written. Locked while this lives, so that others can tell it from one that a dead
 /// process left behind; removed unless published.
 class TemporaryFolder {

@@ -26,7 +26,7 @@ void describe(InspectedTensor& tensor, const StoredTensor& stored, int tp) {
 
 Inspection inspect(const std::filesystem::path& folder, int tp) {
   const model::Config config = model::load_config(folder);
-  const io::SafetensorsFolder files(folder);
+  const WeightFiles files(folder, config);
   check_weights(files, config);
   std::map<std::string, StoredTensor> known;
   for (const StoredTensor& stored : model::stored_tensors(config, tp)) {
@@ -34,7 +34,7 @@ Inspection inspect(const std::filesystem::path& folder, int tp) {
   }
   Inspection all{config, model::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};
   for (const std::string& name : files.names()) {
-    const io::TensorInfo& info = *files.find(name).tensor;
+    const auto info = files.find(name);
     InspectedTensor tensor{name, info.dtype, info.shape, "not read", {}};
     if (const auto stored = known.find(name); stored != known.end()) {
       describe(tensor, stored->second, tp);

@@ -22,12 +22,12 @@ bool is_redundant(const std::string& name, const model::Config& config) {
 }
 
 /// A weight that the config has no place for means another model than the one trained.
-void check_no_others(const io::SafetensorsFolder& files, const std::vector<model::WholeTensor>& expected,
+void check_no_others(const WeightFiles& files, const std::vector<model::WholeTensor>& expected,
                      const model::Config& config) {
   std::unordered_set<std::string> known;
   for (const model::WholeTensor& weight : expected) known.insert(name_in(files, weight.name, config));
   for (const std::string& name : files.names()) {
-    TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).file->path(),
+    TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).path,
                       ": must hold only tensors that ", kConfigFile, " has a place for; got ", name);
   }
 }
@@ -58,27 +58,28 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 
 }  // namespace
 
-void check_weights(const io::SafetensorsFolder& files, const model::Config& config) {
+void check_weights(const WeightFiles& files, const model::Config& config) {
   const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
   for (const model::WholeTensor& weight : expected) {
-    check_weight(files.find(name_in(files, weight.name, config)), weight.shape);
+    check_weight(files, name_in(files, weight.name, config), weight.shape);
   }
   check_no_others(files, expected, config);
 }
 
 void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen) {
   const model::Config config = model::load_config(folder);
-  check_weights(io::SafetensorsFolder(folder), config);
+  check_weights(WeightFiles(folder, config), config);
   if (needs_state) check_state(folder, config, model::stored_whole_tensors(config), frozen);
 }
 
 Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
-  const io::SafetensorsFolder files(folder);
+  const comm::Group& group = weights.group();
+  const WeightFiles files(folder, weights.config(), WeightFiles::Reader{group.rank(), group.size()});
   for (const Entry& entry : weight_entries(weights)) {
-    const auto place = files.find(name_in(files, entry.name, weights.config()));
-    check_weight(place, entry.stored.shape);
-    read_entry(entry, *place.file, *place.tensor, weights.group().rank());
+    const std::string name = name_in(files, entry.name, weights.config());
+    check_weight(files, name, entry.stored.shape);
+    read_entry(entry, files.parts(name, entry.stored.dim), group.rank());
   }
   return {files.bytes_read(), watch.seconds()};
 }
@@ -91,7 +92,8 @@ Loaded load_state(const std::filesystem::path& folder, TrainState& state,
   if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
   for (const Entry& entry : state_entries(state.parameters, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
-    read_entry(entry, file, find_state(file, entry.name, entry.stored.shape), weights.group().rank());
+    const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
+    read_entry(entry, {whole_part(file, tensor, entry.stored.dim)}, weights.group().rank());
   }
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);
   state.sequences += base::mutated(base::Mutation::resume_off_by_one);

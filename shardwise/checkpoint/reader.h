@@ -5,20 +5,17 @@
 #include <vector>
 
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/io/safetensors.h"
 
 namespace shardwise::checkpoint {
 
-/// What `files` call a weight: as stored_whole_tensors does, or without the prefix that some published files
-/// of the config's family leave out.
-std::string name_in(const io::SafetensorsFolder& files, const std::string& name, const model::Config& config);
-
-/// Errors: c10::ValueError naming file and tensor unless shape and type are a weight's of this `shape`.
-void check_weight(const io::SafetensorsFolder::Place& place, const std::vector<int64_t>& shape);
+/// Errors: c10::ValueError naming file and tensor unless it is there with this `shape` and a weight's type.
+void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape);
 
 /// Errors: c10::ValueError naming file and tensor unless the files hold the config's weights, and nothing
 /// else but what older exporters wrote beside them.
-void check_weights(const io::SafetensorsFolder& files, const model::Config& config);
+void check_weights(const WeightFiles& files, const model::Config& config);
 
 /// The optimizer's file. Errors: c10::ValueError when there is none, with the way to do without.
 io::SafetensorsFile open_state(const std::filesystem::path& folder);
@@ -29,9 +26,10 @@ const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::str
 /// negative.
 int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 
-/// Reads what `rank` holds of `entry`, and no other byte, into its place in entry.local, converting the
-/// dtype. Cost: one read a run of the slice, so one a row of a column slice; of memory nothing where dtype
-/// and order are the file's, else 8 MB.
-void read_entry(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank);
+/// Reads what `rank` holds of `entry`, and no other byte, from the `parts` that make up its whole tensor (for
+/// a reader of its own file: its slice) into its place in entry.local, converting the dtype. Cost: one read a
+/// run of the slice, so one a row of a column slice; of memory nothing where dtype and order are the file's,
+/// else 8 MB.
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank);
 
 }  // namespace shardwise::checkpoint

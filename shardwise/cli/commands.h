@@ -18,5 +18,7 @@ int evaluate_command(const Call& call);
 int tokenize_command(const Call& call);
 int chat_template_command(const Call& call);
 int inspect_command(const Call& call);
+int shard_command(const Call& call);
+int merge_command(const Call& call);
 
 }  // namespace shardwise::cli

@@ -9,6 +9,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/signals.h"
 
 namespace shardwise::cli {
 namespace {
@@ -26,6 +27,8 @@ constexpr Command kCommands[] = {
     {"tokenize", tokenize_command, "turn text into token ids, and back"},
     {"chat-template", chat_template_command, "print messages as the text that a model is given"},
     {"inspect", inspect_command, "list a checkpoint's tensors and what each rank holds of them"},
+    {"shard", shard_command, "write a model's weights as one file a rank"},
+    {"merge", merge_command, "write sharded weights as whole ones again"},
 };
 
 void print_help() {
@@ -63,6 +66,8 @@ int run_program(const std::vector<std::string>& argv) {
     const int exit_code = run(call);
     if (exit_code == 0) check_output();
     return exit_code;
+  } catch (const EndedBySignal& error) {
+    return fail(error, 128 + error.signal());
   } catch (const c10::ValueError& error) {
     return fail(error, 2);
   } catch (const std::exception& error) {

@@ -14,6 +14,7 @@ volatile sig_atomic_t says_why = 0;
 volatile sig_atomic_t is_on_terminal = 0;
 std::atomic<const char*> unfinished = nullptr;  // the file to remove
 static_assert(std::atomic<const char*>::is_always_lock_free);
+volatile sig_atomic_t remembered = 0;
 
 void say(std::string_view text) {
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody left to tell
@@ -30,11 +31,16 @@ void end(int signal) {
   _exit(128 + signal);
 }
 
-void handle(int signal) {
+void remember(int signal) {
+  if (remembered) end(signal);
+  remembered = signal;
+}
+
+void handle(int signal, void (*handler)(int)) {
   struct sigaction action {};
   if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;  // nohup's wish
   action = {};
-  action.sa_handler = end;
+  action.sa_handler = handler;
   sigaction(signal, &action, nullptr);
 }
 
@@ -43,8 +49,23 @@ void handle(int signal) {
 void end_cleanly_on_signals(bool says_so) {
   says_why = says_so;
   is_on_terminal = ::isatty(STDERR_FILENO) == 1;
-  handle(SIGINT);
-  handle(SIGTERM);
+  handle(SIGINT, end);
+  handle(SIGTERM, end);
+}
+
+void remember_signals() {
+  says_why = 1;
+  is_on_terminal = ::isatty(STDERR_FILENO) == 1;
+  handle(SIGINT, remember);
+  handle(SIGTERM, remember);
+}
+
+void check_signals() {
+  if (remembered) throw EndedBySignal(remembered);
+}
+
+const char* EndedBySignal::what() const noexcept {
+  return signal_ == SIGINT ? "ended by signal 2 (Interrupt)" : "ended by signal 15 (Terminated)";
 }
 
 RemovedOnSignal::RemovedOnSignal(std::string path) : path_(std::move(path)) {

@@ -2,6 +2,7 @@
 //
 // A launcher looks after its own signals (comm/launch.h).
 #pragma once
+#include <exception>
 #include <string>
 
 namespace shardwise::cli {
@@ -20,6 +21,22 @@ class RemovedOnSignal {
 
  private:
   std::string path_;
+};
+
+/// From now on SIGINT and SIGTERM are remembered until check_signals, for work that has to tidy up first; the
+/// second one ends the process.
+void remember_signals();
+/// Errors: EndedBySignal once one has come.
+void check_signals();
+
+class EndedBySignal : public std::exception {
+ public:
+  explicit EndedBySignal(int signal) : signal_(signal) {}
+  int signal() const { return signal_; }
+  const char* what() const noexcept override;
+
+ private:
+  int signal_;
 };
 
 }  // namespace shardwise::cli

@@ -1,0 +1,31 @@
+// A model's folder as bytes: written and read without the code under test.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shardwise/model/config.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::testing {
+
+/// A tensor as a safetensors file has it.
+struct Stored {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+  bool operator==(const Stored&) const = default;
+};
+using StoredTensors = std::map<std::string, Stored>;
+
+/// The bytes of a file of these tensors.
+std::string safetensors_of(const StoredTensors& tensors);
+StoredTensors read_safetensors(const std::string& path);
+
+/// Random bytes for each tensor of the config's files.
+StoredTensors random_tensors(const model::Config& config, const std::string& dtype);
+
+/// Every file below `folder`, by its path from there, with its contents.
+std::map<std::string, std::string> files_in(const std::string& folder);
+
+}  // namespace shardwise::testing

@@ -1,0 +1,202 @@
+// shard, merge and inspect as they are called: what is printed, what a run makes of the folder, what a signal
+// and a mistake leave behind.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/cli/program.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::contains;
+using testing::Program;
+using testing::Scratch;
+using Words = std::vector<std::string>;
+
+const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+
+/// What a call of the program in this process prints and complains of.
+struct Said {
+  int code;
+  std::string output, errors;
+};
+
+Said call(Words argv) {
+  argv.insert(argv.begin(), "shardwise");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_program(argv);
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+/// A model of 6 heads that reads bytes, two steps old, in scratch/model.
+class ShardCommand : public ::testing::Test {
+ protected:
+  ShardCommand() {
+    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
+    testing::small_options(scratch_);
+    const Said trained =
+        call({"train", "--text", scratch_ / "text", "--model-config", scratch_ / "config.json", "--seq-len",
+              "11", "--batch-size", "2", "--steps", "2", "--save", model_});
+    EXPECT_EQ(trained.code, 0) << trained.errors;
+  }
+
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(scratch_.path())) names.insert(entry.path().filename());
+    return names;
+  }
+
+  std::string generated(const std::string& model, int tp) const {
+    Program program({SHARDWISE_PROGRAM, "generate", "--model", model, "--prompt", "line", "--max-new-tokens",
+                     "20", "--tp", std::to_string(tp)},
+                    kOneThread);
+    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
+    return program.output();
+  }
+
+  void expect_refused(const Words& argv, const Words& named) const {
+    const auto before = names();
+    const Said said = call(argv);
+    EXPECT_EQ(said.code, 2) << said.errors;
+    EXPECT_EQ(said.output, "");
+    EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
+    for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
+    EXPECT_EQ(names(), before);
+  }
+
+  const Scratch scratch_;
+  const std::string model_ = scratch_ / "model";
+};
+
+TEST_F(ShardCommand, ARunFromShardsSaysTheSame) {
+  const std::string whole = generated(model_, 2), cut = scratch_ / "cut";
+  const Said said = call({"shard", model_, cut, "--tp", "2", "--json"});
+  ASSERT_EQ(said.code, 0) << said.errors;
+  const json summary = json::parse(said.output);
+  EXPECT_EQ(summary["tp"], 2);
+  EXPECT_EQ(summary["files"], (json{"rank-0-of-2.safetensors", "rank-1-of-2.safetensors"}));
+  EXPECT_EQ(generated(cut, 2), whole);
+  EXPECT_EQ(generated(cut, 3), generated(model_, 3));
+}
+
+TEST_F(ShardCommand, TrainingBeginsWithShards) {
+  const std::string cut = scratch_ / "cut";
+  ASSERT_EQ(call({"shard", model_, cut, "--tp", "1"}).code, 0);
+  const Said said = call({"train", "--text", scratch_ / "text", "--init", cut, "--seq-len", "11",
+                          "--batch-size", "2", "--steps", "1"});
+  EXPECT_EQ(said.code, 0) << said.errors;
+  EXPECT_PRED2(contains, said.errors, "train: rank 0 of 1 has read ");
+}
+
+TEST_F(ShardCommand, MergeGivesTheWholeAgain) {
+  const std::string cut = scratch_ / "cut", merged = scratch_ / "merged";
+  ASSERT_EQ(call({"shard", model_, cut, "--tp", "3"}).code, 0);
+  const Said said = call({"merge", cut, merged});
+  EXPECT_EQ(said.code, 0) << said.errors;
+  EXPECT_PRED2(contains, said.output, "in 1 files: " + merged);
+  EXPECT_EQ(generated(merged, 1), generated(model_, 1));
+}
+
+TEST_F(ShardCommand, InspectTellsShapesOnEachRank) {
+  const Said text = call({"inspect", model_, "--tp", "2"});
+  EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_PRED2(contains, text.output, "on 2 ranks");
+  EXPECT_PRED2(contains, text.output, "[130, 24], [129, 24]");  // of 259 bytes and specials
+  EXPECT_PRED2(contains, text.output, "[12, 24] x2");           // three heads of 4
+  const json listed = json::parse(call({"inspect", "--json", "--tp", "2", model_}).output);
+  EXPECT_EQ(listed["tp"], 2);
+  EXPECT_EQ(listed["rank_bytes"].size(), 2);
+  EXPECT_EQ(listed["tensors"][0]["name"], "lm_head.weight");
+  EXPECT_EQ(listed["tensors"][0]["rank_shapes"], json::parse("[[130, 24], [129, 24]]"));
+}
+
+TEST_F(ShardCommand, Mistakes) {
+  const std::string out = scratch_ / "out";
+  expect_refused({"shard"}, {"shard: IN and OUT name the folders", "got none"});
+  expect_refused({"shard", model_}, {"got one"});
+  expect_refused({"shard", model_, out}, {"shard: --tp says for how many ranks"});
+  expect_refused({"shard", model_, out, "--tp", "0"}, {"shard: --tp must be at least 1; got 0"});
+  expect_refused({"shard", model_, out, "--tp", "7"},
+                 {"shard: --tp must be at most the 6 query heads; got 7"});
+  expect_refused({"shard", model_, out, "more", "--tp", "2"}, {"takes no further argument; got more"});
+  expect_refused({"merge", model_, out, "--tp", "2"}, {"merge: unknown flag --tp"});
+  expect_refused({"shard", model_, model_, "--tp", "2"}, {"must not exist yet", model_});
+  expect_refused({"merge", scratch_ / "absent", out}, {"absent"});
+  expect_refused({"inspect"}, {"inspect: DIR names the folder of a checkpoint"});
+  expect_refused({"inspect", model_, "--tp", "7"}, {"inspect: --tp must be at most the 6 query heads"});
+  expect_refused({"inspect", scratch_ / "absent"}, {"absent"});
+}
+
+TEST_F(ShardCommand, DamagedWeights) {
+  const std::string file = model_ + "/step-2/model.safetensors", all = test::contents(file);
+  scratch_.put("model/step-2/model.safetensors", all.substr(0, all.size() - 8));
+  expect_refused({"shard", model_, scratch_ / "out", "--tp", "2"}, {"model.safetensors", "truncated"});
+  std::string retyped = all;
+  retyped.replace(retyped.find("\"F32\""), 5, "\"I32\"");
+  scratch_.put("model/step-2/model.safetensors", retyped);
+  expect_refused({"merge", model_, scratch_ / "out"}, {"must be F32, BF16, F16 or F64; got I32"});
+}
+
+/// A model whose weights, all zero, take room in no file but in those that are written from it: 2.2 GB.
+std::string put_large_model(const Scratch& scratch) {
+  auto config = testing::small_byte_config();
+  config.vocab_size = 11'000'000;
+  const int64_t h = config.hidden_size;
+  scratch.put("large/config.json", model::to_json(config));
+  json header;
+  int64_t end = 0;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    int64_t bytes = 4;
+    for (const int64_t size : shape) bytes *= size;
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  };
+  for (const char* table : {"lm_head", "model.embed_tokens"})
+    add(std::string(table) + ".weight", {config.vocab_size, h});
+  for (const std::string& layer : std::vector<std::string>{"model.layers.0.", "model.layers.1."}) {
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+      add(layer + norm + ".weight", {h});
+    add(layer + "self_attn.q_proj.weight", {24, h});
+    for (const char* kv : {"k_proj", "v_proj"}) add(layer + "self_attn." + kv + ".weight", {12, h});
+    add(layer + "self_attn.o_proj.weight", {h, 24});
+    for (const char* up : {"gate_proj", "up_proj"}) add(layer + "mlp." + up + ".weight", {37, h});
+    add(layer + "mlp.down_proj.weight", {h, 37});
+  }
+  add("model.norm.weight", {h});
+  const std::string text = header.dump();
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  const std::string file = scratch.put("large/model.safetensors", length + text);
+  fs::resize_file(file, 8 + text.size() + end);
+  return scratch / "large";
+}
+
+TEST_F(ShardCommand, ASignalLeavesNothing) {
+  const std::string large = put_large_model(scratch_);
+  const auto before = names();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Program program({SHARDWISE_PROGRAM, "shard", large, scratch_ / "out", "--tp", "6"}, kOneThread);
+    const base::Stopwatch watch;
+    while (names() == before && watch.seconds() < 60) usleep(1000);
+    program.send(signal);
+    EXPECT_EQ(testing::exit_code(program.wait(60)), 128 + signal) << program.errors();
+    EXPECT_PRED2(contains, program.errors(), "shardwise: ended by signal " + std::to_string(signal));
+    EXPECT_EQ(names(), before);
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::cli
