@@ -1,7 +1,6 @@
 #include "shardwise/cli/loaded_model.h"
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/files.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/model/layout.h"
@@ -49,8 +48,7 @@ at::ScalarType NamedModel::dtype() const {
 }
 
 bool NamedModel::has_tokenizer() const {
-  return options_.tokenizer || base::exists(folder_ / "tokenizer.json") ||
-         base::exists(folder_ / "tokenizer.model");
+  return options_.tokenizer || text::tokenizer_in(folder_);
 }
 
 std::unique_ptr<text::Tokenizer> NamedModel::tokenizer() const {
@@ -59,12 +57,13 @@ std::unique_ptr<text::Tokenizer> NamedModel::tokenizer() const {
 
 Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
   const base::Stopwatch clock;
+  int64_t bytes_read = 0;
   if (is_dummy()) {
     weights.initialise_(seed);
   } else {
-    checkpoint::load_weights(folder_, weights);
+    bytes_read = checkpoint::load_weights(folder_, weights).bytes_read;
   }
-  return {clock.seconds(), comm::gather_values<int64_t>(0, weights.group())};
+  return {clock.seconds(), comm::gather_values(bytes_read, weights.group())};
 }
 
 }  // namespace shardwise::cli

@@ -72,15 +72,18 @@ std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials spe
   return text;
 }
 
+std::optional<std::string> tokenizer_in(const std::string& folder) {
+  for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) {
+    if (base::exists(folder + file)) return folder + file;
+  }
+  return std::nullopt;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
-  std::string file = name;
-  if (base::is_folder(name)) {
-    file = name + "/tokenizer.json";
-    if (!base::exists(file)) file = name + "/tokenizer.model";
-    TORCH_CHECK_VALUE(base::exists(file), "tokenizer ", name,
-                      ": must hold tokenizer.json or tokenizer.model; got neither");
-  }
+  const std::optional<std::string> held = base::is_folder(name) ? tokenizer_in(name) : name;
+  TORCH_CHECK_VALUE(held, "tokenizer ", name, ": must hold tokenizer.json or tokenizer.model; got neither");
+  const std::string& file = *held;
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
   TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a folder, a .json or a .model file; got ", name);

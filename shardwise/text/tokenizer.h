@@ -81,6 +81,8 @@ class BytesTokenizer : public Tokenizer {
 /// in transformers. Errors: c10::ValueError in one line naming file, field and value, also for what a file
 /// asks for that is not computed here.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
+/// The file of the tokenizer that `folder` holds, if any.
+std::optional<std::string> tokenizer_in(const std::string& folder);
 /// The files that load_tokenizer reads, where they are there.
 std::vector<std::string> tokenizer_paths(const std::string& name);
 

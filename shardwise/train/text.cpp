@@ -12,23 +12,13 @@ using std::filesystem::path;
 
 namespace {
 
-constexpr const char* kModels[] = {"tokenizer.json", "tokenizer.model"};  // the former goes first
 constexpr const char* kBeside[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                    "chat_template.jinja"};
 
-bool has_tokenizer(const path& folder) {
-  return base::exists(folder / kModels[0]) || base::exists(folder / kModels[1]);
-}
-
-/// Where `name`, a folder or a file, has the tokenizer itself.
-path model_file(const path& name) {
-  if (!base::is_folder(name)) return name;
-  return name / (base::exists(name / kModels[0]) ? kModels[0] : kModels[1]);
-}
-
+/// Of the tokenizer in the file `model`, under the names that a folder has them by.
 std::map<std::string, std::string> files_of(const path& model) {
-  const bool is_json = model.extension() == ".json";
-  std::map<std::string, std::string> files{{kModels[is_json ? 0 : 1], base::read_text(model)}};
+  std::map<std::string, std::string> files{
+      {"tokenizer" + model.extension().string(), base::read_text(model)}};
   for (const char* name : kBeside) {
     const path beside = model.parent_path() / name;
     if (base::exists(beside)) files[name] = base::read_text(beside);
@@ -38,7 +28,7 @@ std::map<std::string, std::string> files_of(const path& model) {
 
 std::string chosen_tokenizer(const Options& options, const std::optional<path>& folder) {
   if (options.tokenizer) return *options.tokenizer;
-  return folder && has_tokenizer(*folder) ? folder->string() : "bytes";
+  return folder && text::tokenizer_in(*folder) ? folder->string() : "bytes";
 }
 
 }  // namespace
@@ -56,7 +46,8 @@ Text::Text(const Options& options, const std::optional<path>& folder) {
       tokens_ = std::make_unique<text::EncodedTokens>(*corpus_, *text::load_tokenizer(tokenizer));
     }
   }
-  if (!is_bytes) tokenizer_files_ = files_of(model_file(tokenizer));
+  if (is_bytes) return;
+  tokenizer_files_ = base::is_folder(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
 }
 
 std::string Text::description() const {
@@ -67,7 +58,8 @@ std::string Text::description() const {
 }
 
 std::map<std::string, std::string> tokenizer_files_in(const path& folder) {
-  return has_tokenizer(folder) ? files_of(model_file(folder)) : std::map<std::string, std::string>();
+  const auto file = text::tokenizer_in(folder);
+  return file ? files_of(*file) : std::map<std::string, std::string>();
 }
 
 }  // namespace shardwise::train

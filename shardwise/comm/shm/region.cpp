@@ -52,7 +52,7 @@ class Mappings {
  public:
   std::byte* map(int file, size_t bytes) {
     struct stat status {};
-    TORCH_CHECK(fstat(file, &status) == 0, "shared memory: fstat; ", std::strerror(errno));
+    TORCH_INTERNAL_ASSERT(fstat(file, &status) == 0);
     const std::lock_guard lock(mutex_);
     Mapping& mapping = mappings_[status.st_ino];  // all of one file system
     if (mapping.users++ == 0) mapping.base = map_file(file, bytes);
