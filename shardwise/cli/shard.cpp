@@ -21,8 +21,8 @@ using checkpoint::Written;
 
 struct ShardOptions {
   std::string command;
-  std::optional<std::string> in, out;
-  std::optional<int64_t> tp;
+  std::optional<std::string> in = {}, out = {};
+  std::optional<int64_t> tp = {};
   bool json = false;
 };
 

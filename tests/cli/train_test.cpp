@@ -127,7 +127,7 @@ TEST_F(TrainProgram, AReportThatCannotBeWrittenHidesNothing) {
   Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
                   kOneThread);
   const int status = program.wait(60);
-  EXPECT_EQ(exit_code(status), 1) << program.errors();
+  EXPECT_EQ(testing::exit_code(status), 1) << program.errors();
   EXPECT_PRED2(contains, program.errors(), "rename to " + (scratch_ / "saved/step-4"));
   EXPECT_PRED2(contains, program.errors(), "4 steps in");
   EXPECT_EQ(json::parse(program.output())["step"], 4);
@@ -139,7 +139,7 @@ TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
     argv.insert(argv.end(), command.begin(), command.end());
     Program program(argv, kOneThread);
     const int status = program.wait(60);
-    EXPECT_EQ(exit_code(status), 1) << command[1];
+    EXPECT_EQ(testing::exit_code(status), 1) << command[1];
     const std::string errors = program.errors();
     EXPECT_PRED2(contains, errors, "standard output: must take all that is printed") << command[1];
     return errors;

@@ -77,7 +77,8 @@ void logits(const std::string& folder, const std::string& ids_path, const std::s
 
 void windows(const std::string& text, int64_t seq_len, uint64_t seed, int64_t count, const std::string& out) {
   const text::Corpus corpus({text});
-  const text::Windows windows(corpus, {.seq_len = seq_len, .seed = seed});
+  const text::ByteTokens source(corpus);
+  const text::Windows windows(source, {.seq_len = seq_len, .seed = seed});
   at::Tensor tokens = at::empty({count, seq_len + 1}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
     windows.training(

@@ -17,7 +17,8 @@ std::string ramp(size_t bytes) {
 TEST(Batch, ColumnsAreWindowsAndLabelsAreOneOn) {
   const Scratch scratch;
   const text::Corpus corpus({scratch.put("ramp", ramp(1000))});
-  const text::Windows windows(corpus, {.seq_len = 9, .seed = 5});
+  const text::ByteTokens tokens(corpus);
+  const text::Windows windows(tokens, {.seq_len = 9, .seed = 5});
   const Batch batch = training_batch(windows, /*first=*/30, /*sequences=*/3);
   ASSERT_EQ(batch.ids.sizes(), (std::vector<int64_t>{9, 3}));
   ASSERT_EQ(batch.labels.sizes(), (std::vector<int64_t>{9, 3}));
@@ -34,7 +35,8 @@ TEST(Batch, ColumnsAreWindowsAndLabelsAreOneOn) {
 TEST(Batch, ValidationReadsTheTail) {
   const Scratch scratch;
   const text::Corpus corpus({scratch.put("ramp", ramp(200))});
-  const text::Windows windows(corpus, {.seq_len = 9, .seed = 5, .val_fraction = 0.5});
+  const text::ByteTokens tokens(corpus);
+  const text::Windows windows(tokens, {.seq_len = 9, .seed = 5, .val_fraction = 0.5});
   const Batch batch = validation_batch(windows, /*first=*/1, /*sequences=*/2);
   EXPECT_EQ(batch.ids[0][0].item<int64_t>(), 109);
   EXPECT_EQ(batch.ids[0][1].item<int64_t>(), 118);
