@@ -78,7 +78,7 @@ TEST(Start, WhatNoRunReadsFromACheckpointIsNoPartOfIt) {
   for (auto* begins_from : {&options.resume, &options.init}) {
     *begins_from = scratch / "saved";
     const Job job(options);
-    scratch.put("saved/step-6/tokenizer.json", "later");
+    scratch.put("saved/step-6/README.md", "later");
     EXPECT_EQ(job.fingerprint_now(), job.fingerprint());
     scratch.put("saved/step-6/config.json", model::to_json(job.config()) + (blanks += ' '));
     EXPECT_NE(job.fingerprint_now(), job.fingerprint());

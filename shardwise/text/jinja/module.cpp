@@ -36,6 +36,19 @@ const py::object* find_answer() {
   return new py::object(scope["answer"]);
 }
 
+/// Python's lock, for a thread that Python may not know yet. Taken by CPython's own means: with
+/// pybind11 2.10's, threads that had waited for another to start Python crashed.
+class Turn {
+ public:
+  Turn() : state_(PyGILState_Ensure()) {}
+  ~Turn() { PyGILState_Release(state_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 const py::object* start() {
   start_python();
   const py::object* answer = find_answer();
@@ -49,7 +62,7 @@ const py::object* start() {
 extern "C" __attribute__((visibility("default"))) void shardwise_render_chat(const std::string& request,
                                                                              std::string& answer) try {
   static const py::object* const function = start();
-  const py::gil_scoped_acquire lock;
+  const Turn turn;
   answer = (*function)(request).cast<std::string>();
 } catch (const std::exception& error) {
   throw std::runtime_error(error.what());  // of a type that both sides know
