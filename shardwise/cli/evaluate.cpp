@@ -128,6 +128,7 @@ int evaluate_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("eval", ranks);
+  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text names at least one file or folder; got none");
   const NamedModel model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();

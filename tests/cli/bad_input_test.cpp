@@ -156,7 +156,7 @@ TEST_F(BadInput, UnknownNames) {
   Arguments arguments = training({{"--preset", "huge"}});
   arguments.erase("--model-config");
   expect_refused("train", arguments, {"huge", "tiny", "llama-3-8b"});
-  expect_refused({{"--tokenizer", "words"}}, {"--tokenizer", "words", "bytes"});
+  expect_refused({{"--tokenizer", "words"}}, {"tokenizer", "words", "bytes"});
   expect_refused({{"--recompute", "some"}}, {"--recompute", "none, selective or full", "some"});
   expect_refused({{"--dtype", "fp16"}}, {"--dtype", "fp16", "bf16"});
   EXPECT_PRED2(contains, complaint({"shardwise", "tain"}), "got tain");
@@ -324,7 +324,7 @@ TEST_F(BadInput, Generate) {
   refused({{"--model", scratch_ / "absent"}}, {"absent"});
   refused({{"--max-new-tokens", "0"}}, {"--max-new-tokens", "got 0"});
   refused({{"--max-new-tokens", "61"}}, {"max_position_embeddings", "64", "61"});
-  refused({{"--temperature", "-1"}}, {"--temperature", "got -1"});
+  refused({{"--temperature", "-1"}}, {"temperature", "got -1"});
   refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
   refused({{"--top-q", "0.5"}}, {"unknown flag --top-q"});
   refused({{"--top-p", "0"}}, {"top_p", "got 0"});

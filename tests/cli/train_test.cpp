@@ -297,13 +297,15 @@ TEST_F(TrainProgram, GenerateContinuesThePromptAtEveryTpSize) {
     Program plain(generate, kOneThread);
     expect_success(plain);
     texts.push_back(plain.output());
-    EXPECT_TRUE(plain.output().starts_with("line ") && plain.output().size() == 5 + 5 + 1) << plain.output();
+    EXPECT_TRUE(plain.output().starts_with("line ") && plain.output().ends_with('\n')) << plain.output();
     auto with_json = generate;
     with_json.push_back("--json");
     Program structured(with_json, kOneThread);
     expect_success(structured);
     const json result = json::parse(structured.output());
     EXPECT_EQ(result["prompt"], "line ");
+    EXPECT_EQ(result["token_ids"].size(), 5u);
+    EXPECT_EQ(plain.output(), "line " + result["text"].get<std::string>() + "\n");
   }
   EXPECT_EQ(texts[0], texts[1]);
 }
