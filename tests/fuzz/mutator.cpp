@@ -35,6 +35,10 @@ std::string length_bytes(uint64_t length) {
   return bytes;
 }
 
+std::string Mutator::raw(const std::string& file, const std::string& other) {
+  return bytes(one_in(8) ? other : file);
+}
+
 std::string Mutator::bytes(std::string text) {
   for (size_t edits = 1 + below(3); edits > 0 && !text.empty(); --edits) {
     const size_t at = below(text.size()), length = std::min(1 + below(12), text.size() - at);

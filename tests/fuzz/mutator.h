@@ -20,6 +20,9 @@ class Mutator {
   /// its bytes.
   std::string safetensors(const std::string& file, const std::string& other);
 
+  /// A file of no such form: edits of its bytes.
+  std::string raw(const std::string& file, const std::string& other);
+
  private:
   using Json = nlohmann::ordered_json;
 

@@ -7,6 +7,8 @@
 
 #include "shardwise/io/slices.h"
 #include "shardwise/model/config.h"
+#include "shardwise/text/bpe_tokenizer.h"
+#include "shardwise/text/token_file.h"
 
 namespace shardwise::fuzz {
 namespace {
@@ -82,13 +84,41 @@ void read_folder(const std::string& path) {
   }
 }
 
+/// Scripts, marks, blanks, a control character, half an emoji, and bytes that are no UTF-8.
+constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \xf0\x9f\x91 <s>\x01 can't\r\n";
+
+/// What it takes it must be able to use: any text has ids, all of its vocabulary, and ids have a text.
+void read_tokenizer(const std::string& path) {
+  const text::BpeTokenizer tokenizer(path);
+  std::vector<int64_t> ids;
+  try {
+    ids = tokenizer.encode(kText);
+  } catch (const c10::Error&) {
+    return;  // a pattern that takes too long
+  }
+  for (const int64_t id : ids) hold(id >= 0 && id < tokenizer.vocab_size(), "ids lie in the vocabulary");
+  const auto stream = tokenizer.stream(text::Specials::kWith);
+  std::string streamed;
+  for (const int64_t id : ids) streamed += stream->push(id);
+  hold(streamed + stream->finish() == tokenizer.decode(ids), "a stream gives what decoding all gives");
+}
+
+void read_tokens(const std::string& path) {
+  const text::TokenFile file(path);
+  std::vector<int64_t> ids(file.size());
+  file.read(0, ids);
+  for (const int64_t id : ids) hold(id >= 0 && id < file.vocab_size(), "ids lie in the vocabulary");
+}
+
 }  // namespace
 
 std::vector<Target> targets() {
   return {{"config", "config.json", &Mutator::json, read_config},
           {"safetensors", "model.safetensors", &Mutator::safetensors,
            [](const std::string& path) { read_tensors(io::SafetensorsFile(path)); }},
-          {"index", "model.safetensors.index.json", &Mutator::json, read_folder}};
+          {"index", "model.safetensors.index.json", &Mutator::json, read_folder},
+          {"tokenizer", "tokenizer.json", &Mutator::json, read_tokenizer},
+          {"tokens", "tokens.bin", &Mutator::raw, read_tokens}};
 }
 
 }  // namespace shardwise::fuzz

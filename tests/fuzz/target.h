@@ -18,7 +18,7 @@ struct Target {
   std::function<void(const std::string& path)> read;
 };
 
-/// config.json, a safetensors file, and the index of a folder of them.
+/// config.json, a safetensors file and the index of a folder of them, tokenizer.json, a file of ids.
 std::vector<Target> targets();
 
 }  // namespace shardwise::fuzz
