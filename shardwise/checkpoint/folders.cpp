@@ -138,6 +138,18 @@ void TemporaryFolder::publish(const fs::path& target) {
   base::sync_folder(target.parent_path());
 }
 
+bool TemporaryFolder::publish_new(const fs::path& target) {
+  base::sync_folder(path_);
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
+    base::sync_folder(target.parent_path());
+    return true;
+  }
+  if (errno == EEXIST) return false;
+  if (errno != EINVAL && errno != ENOSYS) throw base::FileError("rename to", target, errno);
+  base::rename(path_, target);  // replaces nothing but an empty folder
+  return true;
+}
+
 // Under the lock of DIR: who cleans up takes no link away that is being made.
 void point_latest(const fs::path& dir, int64_t step) {
   const base::Fd of_dir = lock(dir);

@@ -39,6 +39,8 @@ class TemporaryFolder {
   /// a file system that cannot exchange two folders; but for one in syncing the new name, nothing has
   /// changed.
   void publish(const std::filesystem::path& target);
+  /// The same where nothing has that name yet; false, and nothing has changed, where something has by now.
+  bool publish_new(const std::filesystem::path& target);
 
  private:
   std::filesystem::path path_;

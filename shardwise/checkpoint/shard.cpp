@@ -181,12 +181,15 @@ void copy_companions(const fs::path& in, const fs::path& out) {
   }
 }
 
+void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
+  TORCH_CHECK_VALUE(is_new, op, ": the folder to write must not exist yet; got ", target.string());
+}
+
 /// Where `out` will be. Errors: c10::ValueError when something is there, or the folder around it is not.
 fs::path free_target(const std::string& op, const fs::path& out) {
   fs::path target = fs::absolute(out).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();
-  TORCH_CHECK_VALUE(fs::symlink_status(target).type() == fs::file_type::not_found, op,
-                    ": the folder to write must not exist yet; got ", target.string());
+  check_is_new(fs::symlink_status(target).type() == fs::file_type::not_found, op, target);
   TORCH_CHECK_VALUE(base::is_folder(target.parent_path()), op,
                     ": the folder to write must lie in a folder; got ", target.string());
   return target;
@@ -215,8 +218,7 @@ Written write_folder(const std::string& op, const fs::path& in, const fs::path& 
   const fs::path path = temporary_beside(target, getpid());
   TemporaryFolder folder(path);
   const int64_t bytes = write_all(in, path, plan, on_progress);
-  free_target(op, out);  // still
-  folder.publish(target);
+  check_is_new(folder.publish_new(target), op, target);  // still
   return {plan.index.files, static_cast<int64_t>(plan.index.tensors.size()), bytes};
 }
 

@@ -1,8 +1,11 @@
 #include "shardwise/cli/continued_text.h"
 
-#include <c10/util/Exception.h>
-
 namespace shardwise::cli {
+namespace {
+
+constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+}  // namespace
 
 ContinuedText::ContinuedText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops)
     : vocab_size_(tokenizer.vocab_size()),
@@ -10,9 +13,9 @@ ContinuedText::ContinuedText(const text::Tokenizer& tokenizer, const std::vector
       stops_(stops) {}
 
 std::string ContinuedText::push(int64_t id) {
-  TORCH_CHECK(id < vocab_size_, "generate: the model chose token ", id, " of a tokenizer with ", vocab_size_,
-              ": it was trained with another one; --tokenizer names it");
-  return added(stops_.push(decoder_->push(id)));
+  const bool is_known = id < vocab_size_;
+  unknown_ += is_known ? 0 : 1;
+  return added(stops_.push(is_known ? decoder_->push(id) : decoder_->finish() + kReplacement));
 }
 
 std::string ContinuedText::finish() {

@@ -10,6 +10,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/infer/evaluate.h"
+#include "shardwise/infer/ids.h"
 #include "shardwise/text/corpus.h"
 
 namespace shardwise::cli {
@@ -133,6 +134,7 @@ int evaluate_command(const Call& call) {
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();
   const auto texts = read_texts(o.text, *tokenizer);
+  for (const auto& text : texts) infer::check_ids(text, model.config(), "eval: the text's");
   return run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
     model::DecoderWeights weights(model.config(), group, model.dtype());
     const Loaded loaded = model.load(weights, o.seed);

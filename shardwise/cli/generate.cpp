@@ -106,8 +106,18 @@ class Continuing {
     infer::Generated generated =
         infer::generate(weights, job_.requests, job_.end_ids, {job_.options.batch_size, job_.options.chunk},
                         [this](size_t request, int64_t id) { return take(request, id); });
-    for (ContinuedText& text : texts_) show(text.finish());
+    int64_t unknown = 0;
+    for (ContinuedText& text : texts_) {
+      show(text.finish());
+      unknown += text.unknown();
+    }
     show("\n");
+    if (shows_ && unknown > 0) {
+      base::log_warning(
+          fmt::format("generate: {} tokens are none of the tokenizer's; --tokenizer names the one that the "
+                      "model was trained with",
+                      unknown));
+    }
     return generated;
   }
 

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace shardwise::cli {
 
 void add_flags(Flags& flags, GenerateOptions& o) {
@@ -46,6 +48,8 @@ void check(const GenerateOptions& o) {
                     o.prompt_ids ? "--prompt-ids" : "--batch-file");
   TORCH_CHECK_VALUE(o.max_new_tokens.value_or(1) >= 1, "generate: --max-new-tokens must be at least 1; got ",
                     *o.max_new_tokens);
+  TORCH_CHECK_VALUE(std::ranges::count(o.stop, "") == 0,
+                    "generate: --stop takes texts that are not empty; got ''");
   TORCH_CHECK_VALUE(o.num_return >= 1, "generate: --num-return must be at least 1; got ", o.num_return);
   TORCH_CHECK_VALUE(o.batch_size >= 1, "generate: --batch-size must be at least 1; got ", o.batch_size);
   TORCH_CHECK_VALUE(o.chunk >= 1, "generate: --chunk must be at least 1; got ", o.chunk);

@@ -5,6 +5,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
+#include "shardwise/cli/ordered_json.h"
 #include "shardwise/text/chat_template.h"
 
 namespace shardwise::cli {
@@ -19,17 +20,17 @@ class PromptReader {
   PromptReader(const NamedModel& model, const text::Tokenizer* tokenizer)
       : model_(model), tokenizer_(tokenizer) {}
 
-  Prompt of_text(const std::string& text) const { return {encoded(text, text::Specials::kWith), text, {}}; }
+  Prompt of_text(const std::string& text) const { return {encoded(text, text::Specials::kWith), text}; }
 
   Prompt of_chat(const OrderedJson& messages) const {
-    const auto chat_template = text::ChatTemplate::load(model_.tokenizer_folder());
+    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_folder());
     // The template writes the special tokens itself.
-    return {encoded(chat_template.render(messages), text::Specials::kWithout), {}, {}};
+    return {encoded(chat_template_->render(messages), text::Specials::kWithout)};
   }
 
   static Prompt of_ids(const std::string& list) {
     Prompt prompt;
-    std::istringstream in(list);
+    std::istringstream in(list + ",");  // what follows the last comma is an id too
     for (std::string id; std::getline(in, id, ',');)
       read_value("generate: --prompt-ids", id, prompt.ids.emplace_back());
     return prompt;
@@ -38,16 +39,31 @@ class PromptReader {
   Prompt of_line(const std::string& line, const std::string& where) const {
     const nlohmann::json object = base::parse_json(line, where);
     const base::Fields fields(object, where + ": ");
-    const int given = object.contains("prompt") + object.contains("prompt_ids") + object.contains("messages");
-    TORCH_CHECK_VALUE(given == 1, where, ": must have one of prompt, prompt_ids and messages; got ", given);
-    Prompt prompt = of_fields(object, fields);
+    check_keys(object, where);
+    Prompt prompt = object.contains("messages") ? of_chat(parse_ordered(line, where)["messages"])
+                                                : of_fields(object, fields);
+    prompt.where = where;
     if (fields.find("max_new_tokens")) prompt.max_new_tokens = fields.integer("max_new_tokens");
     return prompt;
   }
 
  private:
+  /// Whatever else a line asked for would be passed over.
+  static void check_keys(const nlohmann::json& object, const std::string& where) {
+    int prompts = 0;
+    for (const auto& [key, value] : object.items()) {
+      const bool is_prompt = key == "prompt" || key == "prompt_ids" || key == "messages";
+      TORCH_CHECK_VALUE(
+          is_prompt || key == "max_new_tokens", where,
+          ": must have prompt, prompt_ids or messages, and max_new_tokens, and no other fields; got ",
+          base::shown(key));
+      prompts += is_prompt;
+    }
+    TORCH_CHECK_VALUE(prompts == 1, where, ": must have one of prompt, prompt_ids and messages; got ",
+                      prompts);
+  }
+
   Prompt of_fields(const nlohmann::json& object, const base::Fields& fields) const {
-    if (object.contains("messages")) return of_chat(OrderedJson(object["messages"]));
     if (object.contains("prompt_ids")) {
       Prompt prompt;
       fields.or_integers("prompt_ids", prompt.ids);
@@ -66,6 +82,7 @@ class PromptReader {
 
   const NamedModel& model_;
   const text::Tokenizer* tokenizer_;
+  mutable std::optional<text::ChatTemplate> chat_template_;  // loaded by the first chat
 };
 
 std::vector<Prompt> read_batch(const std::string& path, const PromptReader& reader) {
@@ -87,6 +104,10 @@ infer::Sampling sampling_of(const GenerateOptions& o, infer::Sampling sampling) 
   sampling.min_p = o.min_p.value_or(sampling.min_p);
   sampling.repetition_penalty = o.repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.seed = o.seed;
+  const bool asks_for_chance = o.top_k || o.top_p || o.min_p || o.num_return > 1;
+  TORCH_CHECK_VALUE(
+      sampling.temperature > 0 || !asks_for_chance,
+      "generate: --top-k, --top-p, --min-p and --num-return need a --temperature above 0; got 0");
   return sampling;
 }
 
@@ -118,7 +139,7 @@ std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, co
   for (const Prompt& prompt : prompts) {
     infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
                            sampling_of(o, defaults.sampling)};
-    infer::check_request(request, config);
+    infer::check_request(request, config, prompt.where);
     for (int64_t i = 0; i < o.num_return; ++i) {
       requests.push_back(request);
       ++request.sampling.seed;

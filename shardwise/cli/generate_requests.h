@@ -15,8 +15,9 @@ namespace shardwise::cli {
 /// What is to be continued, `num_return` times.
 struct Prompt {
   std::vector<int64_t> ids;
-  std::optional<std::string> text;  // where it was given as one
-  std::optional<int64_t> max_new_tokens;
+  std::optional<std::string> text = {};  // where it was given as one
+  std::optional<int64_t> max_new_tokens = {};
+  std::string where = "generate";  // what errors begin with
 };
 
 /// Prompts in the order in which they are given, as ids. `tokenizer` may be null where none is needed.

@@ -10,6 +10,7 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
 namespace {
@@ -120,7 +121,7 @@ int inspect_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
   const auto folder = checkpoint::resolve(*options.folder);
-  check_tp("inspect", model::load_config(folder), options.tp);
+  model::check_ranks("inspect", model::load_config(folder), options.tp);
   const Inspection found = checkpoint::inspect(folder, static_cast<int>(options.tp));
   print(options.json ? to_json(found) : to_text(found));
   return 0;

@@ -1,9 +1,11 @@
 #include "shardwise/cli/loaded_model.h"
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/files.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/model/layout.h"
+#include "shardwise/text/model_folder.h"
 
 namespace shardwise::cli {
 
@@ -34,7 +36,6 @@ NamedModel::NamedModel(const std::string& command, const ModelOptions& options) 
   TORCH_CHECK_VALUE(options.model, command, ": --model names the folder of a checkpoint; got none");
   check_word(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
   check_word(command, "--load-format", options.load_format, {"auto", "dummy"});
-  TORCH_CHECK_VALUE(options.tp >= 1, command, ": --tp must be at least 1; got ", options.tp);
   folder_ = checkpoint::resolve(*options.model);
   if (!is_dummy()) checkpoint::check(folder_, /*needs_state=*/false);
   config_ = model::load_config(folder_);
@@ -52,7 +53,13 @@ bool NamedModel::has_tokenizer() const {
 }
 
 std::unique_ptr<text::Tokenizer> NamedModel::tokenizer() const {
-  return text::load_tokenizer(has_tokenizer() ? tokenizer_folder() : "bytes");
+  return text::load_tokenizer(options_.tokenizer.value_or(has_tokenizer() ? folder_.string() : "bytes"));
+}
+
+std::string NamedModel::tokenizer_folder() const {
+  const std::string& name = options_.tokenizer.value_or("bytes");
+  if (name == "bytes") return folder_;
+  return base::is_folder(name) ? name : text::folder_of(name);
 }
 
 Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {

@@ -47,7 +47,7 @@ class NamedModel {
   /// That one; bytes where there is none. Errors: load_tokenizer's.
   std::unique_ptr<text::Tokenizer> tokenizer() const;
   /// Where the tokenizer's other files lie, a chat template among them.
-  std::string tokenizer_folder() const { return options_.tokenizer.value_or(folder_.string()); }
+  std::string tokenizer_folder() const;
 
   /// Collective: the files' weights, or with --load-format dummy drawn from `seed`.
   Loaded load(model::DecoderWeights& weights, uint64_t seed) const;

@@ -60,12 +60,6 @@ comm::Place place_for(int64_t tp) {
   return place;
 }
 
-void check_tp(const std::string& command, const model::Config& config, int64_t tp) {
-  TORCH_CHECK_VALUE(tp >= 1, command, ": --tp must be at least 1; got ", tp);
-  TORCH_CHECK_VALUE(tp <= config.num_attention_heads, command, ": --tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", tp);
-}
-
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
   if (job.place.by == comm::Place::By::self && job.tp > 1) {
     return comm::launch(static_cast<int>(job.tp), job.argv);

@@ -29,9 +29,6 @@ void validate(const std::string& command, const RankOptions& options);
 /// than `tp`, or they are on several hosts.
 comm::Place place_for(int64_t tp);
 
-/// Errors: c10::ValueError, beginning with `command`, unless each of `tp` ranks gets a query head.
-void check_tp(const std::string& command, const model::Config& config, int64_t tp);
-
 /// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.
 struct RankJob {
   comm::Place place;

@@ -13,6 +13,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/signals.h"
+#include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
 namespace {
@@ -64,7 +65,7 @@ class LiveLine {
 
 Written write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
-  if (o.tp) check_tp(o.command, model::load_config(in), *o.tp);
+  if (o.tp) model::check_ranks(o.command, model::load_config(in), *o.tp);
   remember_signals();
   LiveLine line(o.command);
   const auto on_progress = [&](int64_t done_bytes, int64_t all_bytes) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/infer/ids.h"
+
 namespace shardwise::infer {
 namespace {
 
@@ -13,10 +15,7 @@ using Stream = nn::Sharded<nn::kSequence>;
 
 void check(const model::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
   TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must hold at least two tokens; got ", text.size());
-  for (const int64_t id : text) {
-    TORCH_CHECK_VALUE(id >= 0 && id < config.vocab_size, "eval: the text's ids must lie from 0 to below ",
-                      config.vocab_size, "; got ", id);
-  }
+  check_ids(text, config, "eval: the text's");
   TORCH_CHECK_VALUE(windows.length >= 1 && windows.length <= config.max_position_embeddings,
                     "eval: a window must hold from 1 to max_position_embeddings, ",
                     config.max_position_embeddings, ", tokens; got ", windows.length);

@@ -8,6 +8,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/infer/candidates.h"
+#include "shardwise/infer/ids.h"
 
 namespace shardwise::infer {
 
@@ -159,26 +160,22 @@ class Run {
 
 }  // namespace
 
-void check_request(const Request& request, const model::Config& config) {
+void check_request(const Request& request, const model::Config& config, const std::string& where) {
   const auto& [prompt, max_new_tokens, sampling] = request;
-  TORCH_CHECK_VALUE(!prompt.empty(), "generate: the prompt must hold a token; got none");
-  for (const int64_t id : prompt) {
-    TORCH_CHECK_VALUE(id >= 0 && id < config.vocab_size,
-                      "generate: the prompt's ids must lie from 0 to below ", config.vocab_size, "; got ",
-                      id);
-  }
-  TORCH_CHECK_VALUE(max_new_tokens >= 0, "generate: max_new_tokens must not be negative; got ",
+  TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must hold a token; got none");
+  check_ids(prompt, config, where + ": the prompt's");
+  TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ",
                     max_new_tokens);
-  TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - std::ssize(prompt),
-                    "generate: prompt and new tokens must fit max_position_embeddings, ",
+  TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - std::ssize(prompt), where,
+                    ": prompt and new tokens must fit max_position_embeddings, ",
                     config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens);
-  check_sampling(sampling, "generate");
+  check_sampling(sampling, where);
 }
 
 Generated generate(const DecoderWeights& weights, const std::vector<Request>& requests,
                    const std::vector<int64_t>& end_ids, const Batching& batching, const OnToken& on_token) {
   const at::NoGradGuard no_grad;
-  for (const Request& request : requests) check_request(request, weights.config());
+  for (const Request& request : requests) check_request(request, weights.config(), "generate");
   TORCH_CHECK_VALUE(batching.texts >= 1 && batching.rows >= 1,
                     "generate: a batch must hold a text and a token; got ", batching.texts, " and ",
                     batching.rows);

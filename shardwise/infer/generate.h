@@ -44,7 +44,8 @@ struct Timings {
 };
 
 /// Sees every new token as soon as it is chosen, on every rank in the same order; returns whether the text
-/// goes on, the same on every rank.
+/// goes on, the same on every rank. What it throws leaves `generate` on this rank alone: the caller then
+/// tells the others (Group::abort).
 using OnToken = std::function<bool(size_t request, int64_t id)>;
 
 struct Generated {
@@ -62,7 +63,7 @@ Generated generate(const model::DecoderWeights& weights, const std::vector<Reque
                    const std::vector<int64_t>& end_ids, const Batching& batching = {},
                    const OnToken& on_token = {});
 
-/// Errors: c10::ValueError, as generate's.
-void check_request(const Request& request, const model::Config& config);
+/// Errors: c10::ValueError, as generate's, beginning with `where`.
+void check_request(const Request& request, const model::Config& config, const std::string& where);
 
 }  // namespace shardwise::infer

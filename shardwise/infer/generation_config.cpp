@@ -1,5 +1,7 @@
 #include "shardwise/infer/generation_config.h"
 
+#include <c10/util/Exception.h>
+
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 
@@ -23,6 +25,7 @@ GenerationConfig read_generation_config(const std::string& folder) {
   if (!is_sampled) sampling.temperature = 0;
   if (int64_t count = 0; fields.find("max_new_tokens")) {
     fields.or_integer("max_new_tokens", count);
+    TORCH_CHECK_VALUE(count >= 1, path, ": max_new_tokens must be at least 1; got ", count);
     config.max_new_tokens = count;
   }
   fields.or_integers("eos_token_id", config.end_ids);

@@ -7,7 +7,8 @@ namespace shardwise::model {
 using base::Split;
 
 void check_ranks(const std::string& command, const Config& config, int64_t tp) {
-  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, command, ": --tp must be at most the ",
+  TORCH_CHECK_VALUE(tp >= 1, command, ": --tp must be at least 1; got ", tp);
+  TORCH_CHECK_VALUE(tp <= config.num_attention_heads, command, ": --tp must be at most the ",
                     config.num_attention_heads, " query heads; got ", tp);
 }
 

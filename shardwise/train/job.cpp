@@ -215,6 +215,15 @@ Job::Job(const Options& options)
   if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
 }
 
+std::map<std::string, std::string> Job::companions() const {
+  constexpr const char* kGeneration = "generation_config.json";
+  std::map<std::string, std::string> files = text_.tokenizer_files();
+  const auto& folder = resumed_ ? resumed_ : initial_;
+  if (folder && base::exists(*folder / kGeneration))
+    files[kGeneration] = base::read_text(*folder / kGeneration);
+  return files;
+}
+
 uint64_t Job::fingerprint_now() const {
   const auto& folder = resumed_ ? resumed_ : initial_;
   uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), text_.tokens().fingerprint());

@@ -28,6 +28,9 @@ class Job {
   /// The step-N folder to continue from, or the folder whose weights to begin with.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
+  /// What checkpoints hold beside weights and state: the tokenizer's files and, of the folder that is begun
+  /// from, how its makers would have texts continued.
+  std::map<std::string, std::string> companions() const;
   /// What is not trained.
   const Frozen& frozen() const { return frozen_; }
   /// Optimizer steps done before this run.

@@ -15,6 +15,9 @@ namespace {
 constexpr const char* kBeside[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                    "chat_template.jinja"};
 
+/// Stands for a tokenizer that nobody has named: the checkpoint tells that it was not bytes.
+constexpr const char* kUnnamed = "unnamed_tokenizer.json";
+
 /// Of the tokenizer in the file `model`, under the names that a folder has them by.
 std::map<std::string, std::string> files_of(const path& model) {
   std::map<std::string, std::string> files{
@@ -46,6 +49,9 @@ Text::Text(const Options& options, const std::optional<path>& folder) {
       tokens_ = std::make_unique<text::EncodedTokens>(*corpus_, *text::load_tokenizer(tokenizer));
     }
   }
+  const bool is_unnamed =
+      options.tokens && is_bytes && tokens_->vocab_size() != text::BytesTokenizer::kVocabSize;
+  if (is_unnamed) tokenizer_files_[kUnnamed] = fmt::format("{{\"vocab_size\": {}}}\n", tokens_->vocab_size());
   if (is_bytes) return;
   tokenizer_files_ = base::is_folder(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
 }
@@ -59,7 +65,10 @@ std::string Text::description() const {
 
 std::map<std::string, std::string> tokenizer_files_in(const path& folder) {
   const auto file = text::tokenizer_in(folder);
-  return file ? files_of(*file) : std::map<std::string, std::string>();
+  if (file) return files_of(*file);
+  const path unnamed = folder / kUnnamed;
+  if (base::exists(unnamed)) return {{kUnnamed, base::read_text(unnamed)}};
+  return {};
 }
 
 }  // namespace shardwise::train

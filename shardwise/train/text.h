@@ -24,7 +24,8 @@ class Text {
   std::string description() const;
   /// Of the files of text.
   std::vector<std::string> paths() const { return corpus_ ? corpus_->paths() : std::vector<std::string>(); }
-  /// What turns ids back into text, by name: copied into checkpoints. None for bytes.
+  /// What turns ids back into text, by name: copied into checkpoints. None for bytes; of ids that come
+  /// without a tokenizer, a file that says so.
   const std::map<std::string, std::string>& tokenizer_files() const { return tokenizer_files_; }
 
  private:

@@ -187,7 +187,7 @@ double Trainer::evaluate() {
 }
 
 void Trainer::save(const std::filesystem::path& folder, int64_t keep) {
-  checkpoint::save(folder, *weights_, state(), keep, job_.text().tokenizer_files());
+  checkpoint::save(folder, *weights_, state(), keep, job_.companions());
 }
 
 }  // namespace shardwise::train

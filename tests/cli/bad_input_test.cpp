@@ -327,9 +327,11 @@ TEST_F(BadInput, Generate) {
   refused({{"--temperature", "-1"}}, {"temperature", "got -1"});
   refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
   refused({{"--top-q", "0.5"}}, {"unknown flag --top-q"});
-  refused({{"--top-p", "0"}}, {"top_p", "got 0"});
-  refused({{"--top-k", "-1"}}, {"top_k", "got -1"});
-  refused({{"--min-p", "2"}}, {"min_p", "got 2"});
+  refused({{"--top-p", "0"}, {"--temperature", "1"}}, {"top_p", "got 0"});
+  refused({{"--top-p", "0.5"}}, {"--top-p", "--temperature above 0"});
+  refused({{"--num-return", "2"}}, {"--num-return", "--temperature above 0"});
+  refused({{"--top-k", "-1"}, {"--temperature", "1"}}, {"top_k", "got -1"});
+  refused({{"--min-p", "2"}, {"--temperature", "1"}}, {"min_p", "got 2"});
   refused({{"--repetition-penalty", "0"}}, {"repetition_penalty", "got 0"});
   refused({{"--num-return", "0"}}, {"--num-return", "got 0"});
   refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
@@ -344,6 +346,7 @@ TEST_F(BadInput, Generate) {
     expect_refused("generate", {{"--model", good}, {"--prompt-ids", ids}}, named);
   };
   refused_ids("1,x", {"--prompt-ids", "'x'"});
+  refused_ids("1,2,", {"--prompt-ids", "''"});
   refused_ids("1,259", {"below 259", "got 259"});
   expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--stop", "x"}},
                  {"--stop", "tokenizer"});
@@ -358,8 +361,12 @@ TEST_F(BadInput, Generate) {
   refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
   refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
   refused_line("nothing", {"line 1"});
+  refused_line("{\"prompt\": \"x\", \"max_tokens\": 3}", {"line 1", "no other fields", "max_tokens"});
+  refused_line("{\"prompt\": \"x\"}\n{\"prompt_ids\": [600]}", {"line 2", "below 259", "got 600"});
   scratch_.put("good/step-2/generation_config.json", "{\"top_p\": 1.5, \"do_sample\": true}");
   refused({}, {"generation_config.json: top_p", "got 1.5"});
+  scratch_.put("good/step-2/generation_config.json", "{\"max_new_tokens\": -3}");
+  refused({}, {"generation_config.json: max_new_tokens", "got -3"});
   scratch_.put("good/step-2/generation_config.json", "{\"eos_token_id\": \"end\"}");
   refused({}, {"generation_config.json: eos_token_id", "end"});
   fs::remove(scratch_ / "good/step-2/generation_config.json");

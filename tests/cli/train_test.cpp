@@ -134,8 +134,8 @@ TEST_F(TrainProgram, AReportThatCannotBeWrittenHidesNothing) {
 }
 
 TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
-  const auto run = [](const std::vector<std::string>& command) {
-    std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh"};
+  const auto run = [](const std::vector<std::string>& command, const std::string& output = "/dev/full") {
+    std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\" >" + output, "sh"};
     argv.insert(argv.end(), command.begin(), command.end());
     Program program(argv, kOneThread);
     const int status = program.wait(60);
@@ -147,6 +147,12 @@ TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
   EXPECT_PRED2(contains, run(argv({"--json", "--tp", "2", "--save", scratch_ / "saved"})), "4 steps in");
   run({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line", "--max-new-tokens",
        "4"});
+  for (const char* tp :
+       {"1", "2"}) {  // closed: what is opened next, shared memory too, must not get its number
+    run({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--prompt", "line", "--tp", tp}, "&-");
+    run({SHARDWISE_PROGRAM, "eval", "--model", scratch_ / "saved", "--text", scratch_ / "text", "--tp", tp},
+        "&-");
+  }
   const std::string errors = run({SHARDWISE_PROGRAM, "train", "--help"});
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
 }

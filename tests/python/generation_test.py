@@ -146,6 +146,14 @@ class GenerationTest(ParityTest):
             self.assertEqual(stopped["token_ids"], expected[:len(stopped["token_ids"])])
             self.assertLess(len(stopped["token_ids"]), TOKENS)
         chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)["input_ids"]
+        lines = self.folder / "chats.jsonl"
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "parallel"},
+                    {"role": "user", "content": "z"}]
+        lines.write_text(json.dumps({"messages": messages, "max_new_tokens": 3}) + "\n" + json.dumps({"prompt": prompt}))
+        first, second = self.generate("--batch-file", lines, "--max-new-tokens", 5)["results"]
+        self.assertEqual(first["prompt_ids"],
+                         tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
+        self.assertEqual((len(first["token_ids"]), second["token_ids"]), (3, expected[:5]))
         result = self.generate("--prompt", prompt, "--chat", "--max-new-tokens", 5)
         self.assertEqual((result["prompt_ids"], result["token_ids"]), (chat, expected_tokens(model, chat, count=5)[0]))
 

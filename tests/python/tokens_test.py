@@ -49,6 +49,20 @@ class TokensTest(ParityTest):
         self.assertEqual(result["prompt_ids"], self.tokenizer("Where a value").input_ids)
         self.assertEqual(result["text"], self.tokenizer.decode(result["token_ids"], skip_special_tokens=True))
 
+    def test_resuming_ids_of_an_unnamed_tokenizer(self):
+        """The checkpoint tells that it was not bytes."""
+        run(PROGRAM, "tokenize", "--text", self.text, "--tokenizer", self.folder / "tokenizer", "--out", self.folder / "ids")
+        tokens = ("--tokens", self.folder / "ids")
+        whole = self.losses("a", *tokens, "--model-config", self.model, "--steps", 4)
+        self.losses("b", *tokens, "--model-config", self.model, "--steps", 4, "--stop-after", 2, "--save",
+                    self.folder / "saved")
+        resume = ("--resume", self.folder / "saved", "--steps", 4)
+        self.assertEqual(self.losses("c", *tokens, *resume), whole[2:])
+        refused = subprocess.run([str(part) for part in (PROGRAM, "train", *FLAGS, "--text", self.text, *resume)],
+                                 capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--tokenizer must be that of the resumed checkpoint", refused.stderr)
+
     def test_resuming(self):
         """The checkpoint's own tokenizer is the default, and no other is taken."""
         encoded = ("--text", self.text, "--tokenizer", self.folder / "tokenizer")
