@@ -1,0 +1,121 @@
+// The same of the commands that run models and read texts: generate, eval, tokenize.
+#include "tests/cli/bad_input.h"
+
+namespace shardwise::cli {
+namespace {
+
+TEST_F(BadInput, Generate) {
+  const std::string good = checkpoint();
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", good}, {"--prompt", "line"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("generate", arguments, named);
+  };
+  refused({{"--model", scratch_ / "absent"}}, {"absent"});
+  refused({{"--max-new-tokens", "0"}}, {"--max-new-tokens", "got 0"});
+  refused({{"--max-new-tokens", "61"}}, {"max_position_embeddings", "64", "61"});
+  refused({{"--temperature", "-1"}}, {"temperature", "got -1"});
+  refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
+  refused({{"--top-q", "0.5"}}, {"unknown flag --top-q"});
+  refused({{"--top-p", "0"}, {"--temperature", "1"}}, {"top_p", "got 0"});
+  refused({{"--top-p", "0.5"}}, {"--top-p", "--temperature above 0"});
+  refused({{"--num-return", "2"}}, {"--num-return", "--temperature above 0"});
+  refused({{"--top-k", "-1"}, {"--temperature", "1"}}, {"top_k", "got -1"});
+  refused({{"--min-p", "2"}, {"--temperature", "1"}}, {"min_p", "got 2"});
+  refused({{"--repetition-penalty", "0"}}, {"repetition_penalty", "got 0"});
+  refused({{"--num-return", "0"}}, {"--num-return", "got 0"});
+  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
+  refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
+  refused({{"--dtype", "fp16"}}, {"--dtype", "auto, fp32, bf16", "got fp16"});
+  refused({{"--load-format", "gguf"}}, {"--load-format", "auto, dummy", "got gguf"});
+  refused({{"--logprobs", ""}}, {"--logprobs", "--json"});
+  refused({{"--prompt-ids", "1"}}, {"--prompt-ids", "got 2"});
+  refused({{"--chat", ""}}, {"chat_template"});
+  refused({{"--tokenizer", scratch_ / "absent.json"}}, {"absent.json"});
+  const auto refused_ids = [&](const std::string& ids, const std::vector<std::string>& named) {
+    expect_refused("generate", {{"--model", good}, {"--prompt-ids", ids}}, named);
+  };
+  refused_ids("1,x", {"--prompt-ids", "'x'"});
+  refused_ids("1,2,", {"--prompt-ids", "''"});
+  refused_ids("1,259", {"below 259", "got 259"});
+  expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--stop", "x"}},
+                 {"--stop", "tokenizer"});
+  expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--chat", ""}},
+                 {"--chat", "--prompt-ids"});
+  const auto refused_line = [&](const std::string& line, const std::vector<std::string>& named) {
+    expect_refused("generate", {{"--model", good}, {"--batch-file", scratch_.put("batch", line)}}, named);
+  };
+  refused_line("", {"batch", "must hold a line"});
+  refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
+  refused_line("{}", {"line 1", "prompt_ids", "got 0"});
+  refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
+  refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
+  refused_line("nothing", {"line 1"});
+  refused_line("{\"prompt\": \"x\", \"max_tokens\": 3}", {"line 1", "no other fields", "max_tokens"});
+  refused_line("{\"prompt\": \"x\"}\n{\"prompt_ids\": [600]}", {"line 2", "below 259", "got 600"});
+  scratch_.put("good/step-2/generation_config.json", "{\"top_p\": 1.5, \"do_sample\": true}");
+  refused({}, {"generation_config.json: top_p", "got 1.5"});
+  scratch_.put("good/step-2/generation_config.json", "{\"max_new_tokens\": -3}");
+  refused({}, {"generation_config.json: max_new_tokens", "got -3"});
+  scratch_.put("good/step-2/generation_config.json", "{\"eos_token_id\": \"end\"}");
+  refused({}, {"generation_config.json: eos_token_id", "end"});
+  fs::remove(scratch_ / "good/step-2/generation_config.json");
+  expect_refused("generate", {{"--model", good}}, {"--prompt"});
+  expect_refused("generate", {{"--prompt", "line"}}, {"--model"});
+}
+
+TEST_F(BadInput, Eval) {
+  const std::string good = checkpoint();
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", good}, {"--text", scratch_ / "text"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("eval", arguments, named);
+  };
+  refused({{"--model", scratch_ / "absent"}}, {"absent"});
+  refused({{"--text", scratch_ / "absent"}}, {"absent"});
+  refused({{"--text", scratch_.put("short", "x")}}, {"--text", "two tokens"});
+  refused({{"--seq-len", "65"}}, {"--seq-len", "64", "got 65"});
+  refused({{"--seq-len", "0"}}, {"--seq-len", "got 0"});
+  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
+  refused({{"--tp", "0"}}, {"--tp", "got 0"});
+  refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
+  expect_refused("eval", {{"--model", good}}, {"--text"});
+  expect_refused("eval", {{"--text", scratch_ / "text"}}, {"--model"});
+}
+
+TEST_F(BadInput, Tokenize) {
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--tokenizer", "bytes"}, {"--text", scratch_ / "text"}, {"--out", scratch_ / "ids"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("tokenize", arguments, named);
+  };
+  refused({{"--tokenizer", "words"}}, {"bytes, a folder", "got words"});
+  refused({{"--tokenizer", scratch_ / "."}}, {"tokenizer.json or tokenizer.model"});
+  refused({{"--tokenizer", scratch_.put("t.json", R"({"version": "1.0", "truncation": {"max_length": 3}})")}},
+          {"t.json: truncation must be null", "max_length"});
+  refused({{"--tokenizer", scratch_.put("t.model", "none")}}, {"t.model", "SentencePiece"});
+  refused({{"--text", scratch_ / "absent"}}, {"absent"});
+  refused({{"--out", scratch_ / "."}}, {"--out", "folder"});
+  refused({{"--out", scratch_ / "absent/ids"}}, {"--out", "absent"});
+  refused({{"--out", "/dev/null"}}, {"--out", "regular file", "/dev/null"});
+  scratch_.put("in/text", "text");
+  fs::create_symlink("text", scratch_ / "link");
+  refused({{"--out", scratch_ / "link"}}, {"--out", "regular file", "link"});
+  refused({{"--out", scratch_ / "text"}}, {"--out", "must not change what is read", "text"});
+  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}}, {"--out", "what is read", "in/ids"});
+  scratch_.put("long", "");
+  fs::resize_file(scratch_ / "long", size_t{1} << 30);  // of no blocks
+  refused({{"--text", scratch_ / "long"}},
+          {"long: a file must be at most 1073741823 bytes", "got 1073741824"});
+  refused({{"--end-token", "<end>"}}, {"--end-token", "<end>"});
+  refused({{"--lines", ""}}, {"--lines", "got 2"});
+  expect_refused("tokenize", {{"--lines", ""}}, {"--tokenizer"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}}, {"--lines", "--out", "got 0"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--out", scratch_ / "ids"}}, {"--text"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--text", scratch_ / "text"}}, {"--out"});
+  expect_refused("tokenize", {{"--tokenizer", "bytes"}, {"--lines", ""}, {"--json", ""}},
+                 {"--json", "--out"});
+}
+
+}  // namespace
+}  // namespace shardwise::cli

@@ -1,0 +1,105 @@
+// Bad input as the program is given it: what every such test begins from and holds.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/cli/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+
+namespace fs = std::filesystem;
+using test::contains;
+using testing::Scratch;
+
+/// A command line as flag → value; a flag without value has "".
+using Arguments = std::map<std::string, std::string>;
+
+inline std::vector<std::string> argv_of(const std::string& command, const Arguments& arguments) {
+  std::vector<std::string> argv{"shardwise", command};
+  for (const auto& [flag, value] : arguments) {
+    argv.push_back(flag);
+    if (!value.empty()) argv.push_back(value);
+  }
+  return argv;
+}
+
+/// Every file and folder below `folder`, with its size.
+inline std::set<std::string> listing(const Scratch& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    const bool is_file = entry.is_regular_file();
+    names.insert(entry.path().string() + " " + std::to_string(is_file ? entry.file_size() : 0));
+  }
+  return names;
+}
+
+/// Runs the command in this process: what it says on standard error, with its exit code checked.
+inline std::string complaint(const std::vector<std::string>& argv) {
+  ::testing::internal::CaptureStderr();
+  const int exit_code = run_program(argv);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(exit_code, 2) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_TRUE(text.starts_with("shardwise: ") && text.ends_with('\n')) << text;
+  return text;
+}
+
+class BadInput : public ::testing::Test {
+ protected:
+  BadInput() {
+    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);  // the model is too small for more to help
+    testing::small_options(scratch_);
+  }
+
+  /// A run of two steps that works, with `changes` put over it.
+  Arguments training(const Arguments& changes) const {
+    Arguments arguments{{"--text", scratch_ / "text"},
+                        {"--model-config", scratch_ / "config.json"},
+                        {"--seq-len", "11"},
+                        {"--batch-size", "2"},
+                        {"--steps", "2"},
+                        {"--save", scratch_ / "saved"},
+                        {"--tp", "2"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    return arguments;
+  }
+
+  void expect_refused(const std::string& command, const Arguments& arguments,
+                      const std::vector<std::string>& named) {
+    const auto before = listing(scratch_);
+    const std::string text = complaint(argv_of(command, arguments));
+    for (const std::string& part : named) EXPECT_PRED2(contains, text, part);
+    EXPECT_EQ(listing(scratch_), before) << text;
+  }
+  void expect_refused(const Arguments& changes, const std::vector<std::string>& named) {
+    expect_refused("train", training(changes), named);
+  }
+
+  /// The small model's config.json with some fields changed; null removes one.
+  void expect_config_refused(const nlohmann::json& changes, const std::vector<std::string>& named) {
+    auto config = nlohmann::json::parse(model::to_json(testing::small_byte_config()));
+    config.merge_patch(changes);
+    expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
+  }
+
+  /// A checkpoint after two steps, made by one rank in this process.
+  std::string checkpoint() const {
+    Arguments arguments = training({{"--tp", "1"}, {"--save", scratch_ / "good"}});
+    ::testing::internal::CaptureStderr();
+    const int exit_code = run_program(argv_of("train", arguments));
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(exit_code, 0) << text;
+    return scratch_ / "good";
+  }
+
+  Scratch scratch_;
+};
+
+}  // namespace shardwise::cli
