@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "shardwise/base/files.h"
+#include "shardwise/checkpoint/companions.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/folders.h"
 #include "shardwise/checkpoint/reader.h"
@@ -20,19 +21,6 @@ using base::Range;
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
-
-/// What belongs to a model beside its weights.
-constexpr const char* kCompanions[] = {kConfigFile,
-                                       "generation_config.json",
-                                       "tokenizer.json",
-                                       "tokenizer.model",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "chat_template.jinja",
-                                       "chat_template.json"};
 
 /// One tensor of a file to be written, and the runs that it is put together from.
 struct PlannedTensor {
@@ -164,20 +152,17 @@ void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copi
   file.sync();
 }
 
-void copy_companion(const fs::path& from, const fs::path& to) {
-  const base::File in = base::File::open_to_read(from), out = base::File::create(to);
-  std::vector<char> buffer(kBufferBytes);
-  for (int64_t done = 0, all = in.size(), bytes = 0; done < all; done += bytes) {
-    bytes = std::min(kBufferBytes, all - done);
-    in.read(done, bytes, buffer.data());
-    out.write(done, bytes, buffer.data());
-  }
-  out.sync();
+/// What belongs to a model beside its weights.
+std::vector<std::string> companion_names() {
+  std::vector<std::string> names{kConfigFile, kGenerationConfig, kUnnamedTokenizer};
+  names.insert(names.end(), std::begin(kTokenizers), std::end(kTokenizers));
+  names.insert(names.end(), std::begin(kBesideTokenizer), std::end(kBesideTokenizer));
+  return names;
 }
 
 void copy_companions(const fs::path& in, const fs::path& out) {
-  for (const char* name : kCompanions) {
-    if (base::exists(in / name)) copy_companion(in / name, out / name);
+  for (const std::string& name : companion_names()) {
+    if (base::exists(in / name)) base::write_text(out / name, base::read_text(in / name));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "shardwise/base/files.h"
+#include "shardwise/checkpoint/companions.h"
 #include "shardwise/checkpoint/folders.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/layout.h"
@@ -194,6 +195,13 @@ text::WindowOptions window_options(const Options& options) {
           .windows_per_batch = options.batch_size};
 }
 
+std::map<std::string, std::string> companions_of(const Text& text, const std::optional<path>& folder) {
+  std::map<std::string, std::string> files = text.tokenizer_files();
+  if (folder && base::exists(*folder / checkpoint::kGenerationConfig))
+    files[checkpoint::kGenerationConfig] = base::read_text(*folder / checkpoint::kGenerationConfig);
+  return files;
+}
+
 }  // namespace
 
 Job::Job(const Options& options)
@@ -205,6 +213,7 @@ Job::Job(const Options& options)
       first_step_(checked_start(options_, resumed_, initial_, frozen_)),
       text_(options, resumed_ ? resumed_ : initial_),
       windows_(text_.tokens(), window_options(options)),
+      companions_(companions_of(text_, resumed_ ? resumed_ : initial_)),
       fingerprint_(fingerprint_now()) {
   model::check_ranks("train", config_, options_.tp);
   check_vocabulary(config_, text_.tokens());
@@ -213,15 +222,6 @@ Job::Job(const Options& options)
   check_horizon(options_, first_step_);
   check_files(options_, text_);
   if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
-}
-
-std::map<std::string, std::string> Job::companions() const {
-  constexpr const char* kGeneration = "generation_config.json";
-  std::map<std::string, std::string> files = text_.tokenizer_files();
-  const auto& folder = resumed_ ? resumed_ : initial_;
-  if (folder && base::exists(*folder / kGeneration))
-    files[kGeneration] = base::read_text(*folder / kGeneration);
-  return files;
 }
 
 uint64_t Job::fingerprint_now() const {

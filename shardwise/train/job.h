@@ -30,7 +30,7 @@ class Job {
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
   /// What checkpoints hold beside weights and state: the tokenizer's files and, of the folder that is begun
   /// from, how its makers would have texts continued.
-  std::map<std::string, std::string> companions() const;
+  const std::map<std::string, std::string>& companions() const { return companions_; }
   /// What is not trained.
   const Frozen& frozen() const { return frozen_; }
   /// Optimizer steps done before this run.
@@ -48,6 +48,7 @@ class Job {
   int64_t first_step_;
   Text text_;
   text::Windows windows_;
+  std::map<std::string, std::string> companions_;
   uint64_t fingerprint_;
 };
 

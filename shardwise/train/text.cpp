@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "shardwise/base/files.h"
+#include "shardwise/checkpoint/companions.h"
 #include "shardwise/text/token_file.h"
 
 namespace shardwise::train {
@@ -12,17 +13,11 @@ using std::filesystem::path;
 
 namespace {
 
-constexpr const char* kBeside[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                                   "chat_template.jinja"};
-
-/// Stands for a tokenizer that nobody has named: the checkpoint tells that it was not bytes.
-constexpr const char* kUnnamed = "unnamed_tokenizer.json";
-
 /// Of the tokenizer in the file `model`, under the names that a folder has them by.
 std::map<std::string, std::string> files_of(const path& model) {
   std::map<std::string, std::string> files{
       {"tokenizer" + model.extension().string(), base::read_text(model)}};
-  for (const char* name : kBeside) {
+  for (const char* name : checkpoint::kBesideTokenizer) {
     const path beside = model.parent_path() / name;
     if (base::exists(beside)) files[name] = base::read_text(beside);
   }
@@ -51,7 +46,9 @@ Text::Text(const Options& options, const std::optional<path>& folder) {
   }
   const bool is_unnamed =
       options.tokens && is_bytes && tokens_->vocab_size() != text::BytesTokenizer::kVocabSize;
-  if (is_unnamed) tokenizer_files_[kUnnamed] = fmt::format("{{\"vocab_size\": {}}}\n", tokens_->vocab_size());
+  if (is_unnamed)
+    tokenizer_files_[checkpoint::kUnnamedTokenizer] =
+        fmt::format("{{\"vocab_size\": {}}}\n", tokens_->vocab_size());
   if (is_bytes) return;
   tokenizer_files_ = base::is_folder(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
 }
@@ -66,8 +63,8 @@ std::string Text::description() const {
 std::map<std::string, std::string> tokenizer_files_in(const path& folder) {
   const auto file = text::tokenizer_in(folder);
   if (file) return files_of(*file);
-  const path unnamed = folder / kUnnamed;
-  if (base::exists(unnamed)) return {{kUnnamed, base::read_text(unnamed)}};
+  const path unnamed = folder / checkpoint::kUnnamedTokenizer;
+  if (base::exists(unnamed)) return {{checkpoint::kUnnamedTokenizer, base::read_text(unnamed)}};
   return {};
 }
 
