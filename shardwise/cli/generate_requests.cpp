@@ -138,7 +138,7 @@ std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, co
   std::vector<infer::Request> requests;
   for (const Prompt& prompt : prompts) {
     infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
-                           sampling_of(o, defaults.sampling)};
+                           sampling_of(o, defaults.sampling), o.logprobs};
     infer::check_request(request, config, prompt.where);
     for (int64_t i = 0; i < o.num_return; ++i) {
       requests.push_back(request);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <span>
 
@@ -13,6 +12,7 @@ namespace shardwise::infer {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 /// Σ exp(x) as its largest term and the sum of all relative to it: sums of parts can be joined.
 struct ExpSum {
@@ -44,38 +44,48 @@ bool is_better(const Candidate& a, const Candidate& b) {
   return a.penalised > b.penalised || (a.penalised == b.penalised && a.id < b.id);
 }
 
-/// The tokens whose logits these are, the first of which is token `begin`.
-std::vector<Candidate> candidates_of(std::span<const double> logits, int64_t begin, const Due& due) {
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
-  for (const double logit : logits)
-    candidates.push_back({begin + static_cast<int64_t>(candidates.size()), logit, logit});
+/// The logits with the penalty, of tokens from `begin` on.
+std::vector<double> penalised(std::span<const double> logits, int64_t begin, const Due& due) {
+  std::vector<double> result(logits.begin(), logits.end());
   const double penalty = due.sampling.repetition_penalty;
-  if (penalty == 1) return candidates;
-  const auto end = begin + static_cast<int64_t>(logits.size());
+  if (penalty == 1) return result;
+  const int64_t end = begin + std::ssize(logits);
   for (const int64_t id : std::set<int64_t>(due.text->begin(), due.text->end())) {
     if (id < begin || id >= end) continue;
-    double& logit = candidates[id - begin].penalised;
+    double& logit = result[id - begin];
     logit = logit > 0 ? logit / penalty : logit * penalty;
   }
-  return candidates;
+  return result;
 }
 
-/// The `count` best first. NaN counts as better than all numbers, so that every rank sees it.
-void sort_best(std::vector<Candidate>& candidates, size_t count) {
-  const auto end = candidates.begin() + static_cast<int64_t>(std::min(count, candidates.size()));
-  const auto nan = std::find_if(candidates.begin(), candidates.end(),
-                                [](const Candidate& c) { return std::isnan(c.penalised); });
-  if (nan != candidates.end()) {
-    std::iter_swap(candidates.begin(), nan);
-  } else {
-    std::partial_sort(candidates.begin(), end, candidates.end(), is_better);
+std::vector<Candidate> all_of(std::span<const double> logits, const Due& due) {
+  const std::vector<double> chosen_by = penalised(logits, /*begin=*/0, due);
+  std::vector<Candidate> all(logits.size());
+  for (size_t id = 0; id < all.size(); ++id) all[id] = {static_cast<int64_t>(id), logits[id], chosen_by[id]};
+  return all;
+}
+
+/// The `count` best tokens, in any order; NaN alone, where there is one, so that every rank sees it. Cost: a
+/// comparison a token, mostly.
+std::vector<Candidate> best_of(std::span<const double> logits, int64_t begin, size_t count, const Due& due) {
+  const std::vector<double> chosen_by = penalised(logits, begin, due);
+  std::vector<Candidate> best;  // a heap, the worst of them first
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const Candidate candidate{begin + static_cast<int64_t>(i), logits[i], chosen_by[i]};
+    if (std::isnan(candidate.penalised)) return {candidate};
+    if (best.size() == count) {
+      if (!is_better(candidate, best.front())) continue;
+      std::pop_heap(best.begin(), best.end(), is_better);
+      best.pop_back();
+    }
+    best.push_back(candidate);
+    std::push_heap(best.begin(), best.end(), is_better);
   }
+  return best;
 }
 
-Choice choose(std::vector<Candidate> candidates, double log_sum, const Due& due) {
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+/// `candidates`, ids ascending.
+Choice choose(const std::vector<Candidate>& candidates, double log_sum, const Due& due) {
   Candidates given;
   for (const Candidate& candidate : candidates) {
     given.ids.push_back(candidate.id);
@@ -106,7 +116,8 @@ std::vector<Choice> choose_from_whole(const at::Tensor& logits, const base::Spli
   std::vector<Choice> choices;
   for (size_t i = 0; i < due.size(); ++i) {
     const std::span<const double> row = rows.row(i);
-    choices.push_back(choose(candidates_of(row, /*begin=*/0, due[i]), ExpSum::of(row).log(), due[i]));
+    const double log_sum = due[i].wants_logprob ? ExpSum::of(row).log() : kNoNumber;
+    choices.push_back(choose(all_of(row, due[i]), log_sum, due[i]));
   }
   return choices;
 }
@@ -122,29 +133,30 @@ struct Message {
       : texts(texts), count(count), sums(texts), best(texts * count, {0, kNone, kNone}) {}
 
   void fill(size_t text, std::span<const double> logits, int64_t begin, const Due& due) {
-    sums[text] = ExpSum::of(logits);
-    std::vector<Candidate> own = candidates_of(logits, begin, due);
-    sort_best(own, count);
-    own.resize(std::min(count, own.size()));
+    if (due.wants_logprob) sums[text] = ExpSum::of(logits);
+    const std::vector<Candidate> own = best_of(logits, begin, count, due);
     std::copy(own.begin(), own.end(), best.begin() + static_cast<int64_t>(text * count));
   }
 };
 
 std::vector<Choice> choose_from_best(const Message& own, const std::vector<Due>& due,
                                      const comm::Group& group) {
-  const std::vector<ExpSum> sums = comm::gather_values(own.sums, group);
+  const bool wants_sums = std::ranges::any_of(due, &Due::wants_logprob);
+  const auto sums = wants_sums ? comm::gather_values(own.sums, group) : std::vector<ExpSum>();
   const std::vector<Candidate> best = comm::gather_values(own.best, group);
   std::vector<Choice> choices;
   for (size_t text = 0; text < own.texts; ++text) {
     ExpSum sum;
     std::vector<Candidate> candidates;
     for (int rank = 0; rank < group.size(); ++rank) {
-      sum.add(sums[rank * own.texts + text]);
+      if (wants_sums) sum.add(sums[rank * own.texts + text]);
       const auto first = best.begin() + static_cast<int64_t>((rank * own.texts + text) * own.count);
       std::copy_if(first, first + static_cast<int64_t>(own.count), std::back_inserter(candidates),
                    [](const Candidate& candidate) { return candidate.penalised != kNone; });
     }
-    choices.push_back(choose(std::move(candidates), sum.log(), due[text]));
+    std::ranges::sort(candidates, {}, &Candidate::id);
+    const double log_sum = due[text].wants_logprob ? sum.log() : kNoNumber;
+    choices.push_back(choose(candidates, log_sum, due[text]));
   }
   return choices;
 }

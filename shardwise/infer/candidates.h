@@ -14,16 +14,18 @@ namespace shardwise::infer {
 struct Due {
   const std::vector<int64_t>* text;  // its tokens so far
   Sampling sampling;
+  bool wants_logprob = false;
 };
 
 struct Choice {
   int64_t id;
-  double logprob;  // log-softmax of the logits as the model gave them
+  double logprob;  // log-softmax of the logits as the model gave them; NaN where not wanted
 };
 
 /// Collective: the next token of each text. `logits` [n, v/t], this rank's columns, one row a text. Where the
-/// samplings allow it each rank sends its few best alone, 24 bytes each and 16 bytes a text; else the whole
-/// rows are gathered. Errors: those of choose_token, on every rank.
+/// samplings allow it each rank sends its few best alone, 24 bytes each, and where a log probability is
+/// wanted 16 bytes a text in another all_gather; else the whole rows are gathered. Errors: those of
+/// choose_token, on every rank.
 std::vector<Choice> choose_tokens(const at::Tensor& logits, const base::Split& vocab,
                                   const std::vector<Due>& due, const comm::Group& group);
 

@@ -129,7 +129,10 @@ class Run {
   void append_chosen(const Outcome& outcome) {
     if (outcome.texts.empty()) return;  // only parts of prompts
     std::vector<Due> due;
-    for (const auto& text : outcome.texts) due.push_back({&text->tokens, requests_[text->request].sampling});
+    for (const auto& text : outcome.texts) {
+      const Request& request = requests_[text->request];
+      due.push_back({&text->tokens, request.sampling, request.wants_logprobs});
+    }
     const std::vector<Choice> choices =
         choose_tokens(outcome.logits, weights_.layout().vocab, due, weights_.group());
     for (size_t i = 0; i < choices.size(); ++i) append(outcome.texts[i], choices[i]);
@@ -139,7 +142,7 @@ class Run {
     Continuation& result = result_.texts[text->request];
     text->tokens.push_back(choice.id);
     result.ids.push_back(choice.id);
-    result.logprobs.push_back(choice.logprob);
+    if (requests_[text->request].wants_logprobs) result.logprobs.push_back(choice.logprob);
     const bool goes_on = !on_token_ || on_token_(text->request, choice.id);
     const bool is_end = std::ranges::count(end_ids_, choice.id) > 0;
     const bool is_full = std::ssize(result.ids) == requests_[text->request].max_new_tokens;
@@ -161,7 +164,7 @@ class Run {
 }  // namespace
 
 void check_request(const Request& request, const model::Config& config, const std::string& where) {
-  const auto& [prompt, max_new_tokens, sampling] = request;
+  const auto& [prompt, max_new_tokens, sampling, wants_logprobs] = request;
   TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must hold a token; got none");
   check_ids(prompt, config, where + ": the prompt's");
   TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ",

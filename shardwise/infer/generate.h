@@ -17,6 +17,7 @@ struct Request {
   std::vector<int64_t> prompt;
   int64_t max_new_tokens = 0;
   Sampling sampling = {};
+  bool wants_logprobs = false;
 };
 
 /// Bounds of a forward. They change no token but by rounding.
@@ -33,7 +34,7 @@ enum class Finish {
 
 struct Continuation {
   std::vector<int64_t> ids;
-  std::vector<double> logprobs;  // of each, under the model's own distribution
+  std::vector<double> logprobs;  // of each, under the model's own distribution; none unless wanted
   Finish finish = Finish::length;
 };
 

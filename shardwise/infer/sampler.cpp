@@ -30,7 +30,10 @@ class Ranking {
   /// The first `count` places, in order.
   const std::vector<size_t>& sorted(size_t count) {
     const auto end = places_.begin() + static_cast<int64_t>(std::min(count, places_.size()));
-    std::partial_sort(places_.begin(), end, places_.end(), [this](size_t a, size_t b) {
+    const auto begin = places_.begin() + static_cast<int64_t>(sorted_);
+    if (begin >= end) return places_;
+    sorted_ = end - places_.begin();
+    std::partial_sort(begin, end, places_.end(), [this](size_t a, size_t b) {
       return logits_[a] > logits_[b] || (logits_[a] == logits_[b] && a < b);
     });
     return places_;
@@ -39,6 +42,7 @@ class Ranking {
  private:
   const std::vector<double>& logits_;
   std::vector<size_t> places_;
+  size_t sorted_ = 0;  // so many are in their places
 };
 
 /// What is left of the weights: the others are zero.

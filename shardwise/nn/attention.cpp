@@ -56,6 +56,7 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
 
 /// New tokens of one text after those in its cache, which takes their keys and values. [n, 1, a·d]
 Tensor continue_text(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
+  core.rotary->tables(cache.capacity(), qkv.scalar_type());  // at once: not a table for each new token
   const kernels::Qkv heads = core.heads_of(qkv, cache.length);
   const int64_t past = cache.length, rows = qkv.size(0);
   const Tensor keys = cache.keys[layer], values = cache.values[layer];

@@ -50,7 +50,7 @@ TEST(ChooseTokens, TakesTheBestOfAllRanks) {
     const at::Tensor logits =
         testing::random_tensor({2, v}, /*seed=*/static_cast<uint64_t>(v), at::kDouble) * 3;
     for (const double penalty : {1.0, 4.0}) {
-      const std::vector<Due> due{{&text, {.repetition_penalty = penalty}}, {&other, {}}};
+      const std::vector<Due> due{{&text, {.repetition_penalty = penalty}, true}, {&other, {}, true}};
       for (int ranks = 1; ranks <= 4; ++ranks) {
         for (const std::vector<Choice>& choices : chosen(logits, due, ranks)) {
           for (int64_t i = 0; i < 2; ++i) {
@@ -121,7 +121,7 @@ TEST(ChooseTokens, LeavesOutWhatCannotBeChosen) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
     for (const Sampling sampling :
          {Sampling{}, Sampling{.temperature = 1, .top_k = 2}, Sampling{.temperature = 1}}) {
-      for (const auto& choices : chosen(logits, {{&text, sampling}}, ranks)) {
+      for (const auto& choices : chosen(logits, {{&text, sampling, true}}, ranks)) {
         EXPECT_EQ(choices[0].id, 1);
         EXPECT_NEAR(choices[0].logprob, 0, 1e-15);
       }

@@ -77,9 +77,9 @@ std::vector<infer::Generated> generated(const model::Config& config, const Tenso
   return results;
 }
 
-void expect_follows(const infer::Continuation& result, const Expected& expected) {
+void expect_follows(const infer::Continuation& result, const Request& request, const Expected& expected) {
   EXPECT_EQ(result.ids, expected.ids);
-  ASSERT_EQ(result.logprobs.size(), expected.logprobs.size());
+  ASSERT_EQ(result.logprobs.size(), request.wants_logprobs ? expected.logprobs.size() : 0);
   for (size_t i = 0; i < result.logprobs.size(); ++i)
     EXPECT_NEAR(result.logprobs[i], expected.logprobs[i], 1e-9);
 }
@@ -103,14 +103,15 @@ class Generate : public ::testing::TestWithParam<int> {
 TEST_P(Generate, FollowsTheReference) {
   for (const auto& [name, config] : kinds()) {
     const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
-    const std::vector<Request> requests{{{3, 16, 0}, 6, {}},
-                                        {{3, 16, 0}, 6, {.temperature = 0.8, .seed = 1}},
-                                        {{5}, 9, {.temperature = 1.5, .top_k = 4, .seed = 3}},
-                                        {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, {}}};
+    std::vector<Request> requests{{{3, 16, 0}, 6, {}},
+                                  {{3, 16, 0}, 6, {.temperature = 0.8, .seed = 1}},
+                                  {{5}, 9, {.temperature = 1.5, .top_k = 4, .seed = 3}},
+                                  {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, {}}};
+    for (Request& request : requests) request.wants_logprobs = true;
     for (const auto& result : generated(config, weights, requests, GetParam())) {
       for (size_t i = 0; i < requests.size(); ++i) {
         SCOPED_TRACE(name + ", request " + std::to_string(i));
-        expect_follows(result.texts[i], reference_tokens(config, weights, requests[i]));
+        expect_follows(result.texts[i], requests[i], reference_tokens(config, weights, requests[i]));
       }
     }
   }
@@ -124,6 +125,7 @@ TEST_P(Generate, BatchesChangeNoToken) {
   for (int64_t i = 0; i < 5; ++i) {
     Request request{{}, 1 + 2 * (i % 3), {.temperature = i % 2 ? 1.2 : 0, .seed = static_cast<uint64_t>(i)}};
     for (int64_t j = 0; j < 1 + 3 * (i % 4); ++j) request.prompt.push_back((7 * i + 5 * j) % 17);
+    request.wants_logprobs = i != 2;
     requests.push_back(request);
   }
   std::vector<Expected> expected;
@@ -132,7 +134,7 @@ TEST_P(Generate, BatchesChangeNoToken) {
     for (const auto& result : generated(config, weights, requests, GetParam(), batching)) {
       for (size_t i = 0; i < requests.size(); ++i) {
         SCOPED_TRACE(::testing::Message() << batching.texts << " texts, " << batching.rows << " rows, " << i);
-        expect_follows(result.texts[i], expected[i]);
+        expect_follows(result.texts[i], requests[i], expected[i]);
       }
     }
   }
@@ -159,19 +161,22 @@ TEST_P(Generate, CommunicatesWhatItSays) {
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights weights(config, group, at::kDouble);
     load_slices_(weights, whole);
-    const auto counts = [&](const Sampling& sampling) {
+    const auto counts = [&](const Sampling& sampling, bool wants_logprobs) {
       const comm::Counters before = group.counters();
-      infer::generate(weights, {{{1, 2, 3}, 4, sampling}}, {});
+      infer::generate(weights, {{{1, 2, 3}, 4, sampling, wants_logprobs}}, {});
       return group.counters() - before;
     };
     const int64_t forwards = 4, all_reduces = ranks > 1 ? forwards * (2 * config.num_hidden_layers + 1) : 0;
-    const comm::Counters best = counts({}), all = counts({.temperature = 1});
-    EXPECT_EQ(best[comm::Op::all_reduce].calls, all_reduces);
-    EXPECT_EQ(all[comm::Op::all_reduce].calls, all_reduces);
+    const comm::Counters best = counts({}, false), logprobs = counts({}, true),
+                         all = counts({.temperature = 1}, false);
+    for (const comm::Counters* each : {&best, &logprobs, &all})
+      EXPECT_EQ((*each)[comm::Op::all_reduce].calls, all_reduces);
     const int64_t gathers = ranks > 1 ? forwards : 0;
-    EXPECT_EQ(best[comm::Op::all_gather].calls, 2 * gathers);  // sums and candidates
+    EXPECT_EQ(best[comm::Op::all_gather].calls, gathers);
+    EXPECT_EQ(best[comm::Op::all_gather].bytes, gathers * (ranks - 1) * 24);
+    EXPECT_EQ(logprobs[comm::Op::all_gather].calls, 2 * gathers);  // sums too
+    EXPECT_EQ(logprobs[comm::Op::all_gather].bytes, gathers * (ranks - 1) * (16 + 24));
     EXPECT_EQ(all[comm::Op::all_gather].calls, gathers);
-    EXPECT_EQ(best[comm::Op::all_gather].bytes, gathers * (ranks - 1) * (16 + 24));
   });
 }
 
