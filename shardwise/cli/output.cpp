@@ -3,12 +3,17 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace shardwise::cli {
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   check_output();
+}
+
+std::string json_line(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 void check_output() {

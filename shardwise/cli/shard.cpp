@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/console.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/shard.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/live_line.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/signals.h"
@@ -42,35 +42,14 @@ void check_values(const ShardOptions& o) {
   TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp says for how many ranks; got none");
 }
 
-/// A terminal's live line, a few times a second; gone with this.
-class LiveLine {
- public:
-  explicit LiveLine(std::string command) : command_(std::move(command)) {}
-  ~LiveLine() { console_.set_live(""); }
-  LiveLine(const LiveLine&) = delete;
-
-  void update(int64_t done_bytes, int64_t all_bytes) {
-    if (since_drawn_.seconds() < 0.2) return;
-    since_drawn_.restart();
-    const double mb = static_cast<double>(done_bytes) / 1e6;
-    console_.set_live(fmt::format("{}: {:.1f} of {:.1f} MB, {:.0f} MB/s", command_, mb,
-                                  static_cast<double>(all_bytes) / 1e6, mb / clock_.seconds()));
-  }
-
- private:
-  std::string command_;
-  base::Console& console_ = base::Console::standard_error();
-  base::Stopwatch clock_, since_drawn_;
-};
-
 Written write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
   if (o.tp) model::check_ranks(o.command, model::load_config(in), *o.tp);
   remember_signals();
-  LiveLine line(o.command);
+  LiveLine line;
   const auto on_progress = [&](int64_t done_bytes, int64_t all_bytes) {
     check_signals();
-    line.update(done_bytes, all_bytes);
+    line.show_bytes(o.command, done_bytes, all_bytes);
   };
   if (!o.tp) return checkpoint::merge(in, *o.out, on_progress);
   return checkpoint::shard(in, *o.out, static_cast<int>(*o.tp), on_progress);
@@ -88,7 +67,7 @@ std::string to_json(const ShardOptions& o, const Written& written, double second
                {"tensors", written.tensors},
                {"bytes", written.bytes},
                {"seconds", seconds}});
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 int run(ShardOptions options, const std::string& description, const Call& call) {

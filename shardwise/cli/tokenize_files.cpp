@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/console.h"
 #include "shardwise/base/files.h"
+#include "shardwise/cli/live_line.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/cli/tokenize.h"
@@ -15,13 +15,6 @@
 
 namespace shardwise::cli {
 namespace {
-
-/// A terminal's live line: how much of the text is done.
-void show_progress(int64_t done, int64_t all, double seconds) {
-  const double mb = static_cast<double>(done) / 1e6;
-  base::Console::standard_error().set_live(fmt::format("tokenize: {:.1f} of {:.1f} MB, {:.1f} MB/s", mb,
-                                                       static_cast<double>(all) / 1e6, mb / seconds));
-}
 
 struct Summary {
   int64_t files, bytes, tokens, bytes_per_id;
@@ -40,20 +33,17 @@ Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpu
   const auto end = end_id(tokenizer, o);
   const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
   text::TokenFileWriter writer(*o.out, tokenizer.vocab_size());
-  std::string text;
+  LiveLine line;
   std::vector<int64_t> ids;
   for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {
-    text.resize(corpus.file_size(file));
-    corpus.read(done, corpus.file_size(file), reinterpret_cast<uint8_t*>(text.data()));
     ids.clear();
-    tokenizer.encode(text, o.specials(), ids);
+    tokenizer.encode(corpus.read_file(file), o.specials(), ids);
     if (end) ids.push_back(*end);
     writer.append(ids);
     done += corpus.file_size(file);
-    show_progress(done, corpus.size(), clock.seconds());
+    line.show_bytes("tokenize", done, corpus.size());
   }
   writer.finish();
-  base::Console::standard_error().set_live("");
   return {corpus.file_count(), corpus.size(), writer.count(), writer.bytes_per_id(), clock.seconds()};
 }
 
@@ -92,7 +82,7 @@ std::string summary_json(const Summary& s, const text::Tokenizer& tokenizer, con
                                        {"vocab_size", tokenizer.vocab_size()},
                                        {"bytes_per_id", s.bytes_per_id},
                                        {"seconds", s.seconds}};
-  return summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_line(summary);
 }
 
 }  // namespace

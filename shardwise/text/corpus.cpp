@@ -79,6 +79,13 @@ void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
   }
 }
 
+std::string Corpus::read_file(int64_t index) const {
+  const Source& file = files_.at(index);
+  std::string bytes(static_cast<size_t>(file.size), '\0');
+  read(file.begin, file.size, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes;
+}
+
 const MappedFile& Corpus::opened(size_t index) const {
   Source& source = files_[index];
   if (source.open) {

@@ -41,6 +41,8 @@ class Corpus {
   /// Errors: c10::ValueError naming the file when it has become shorter, or is opened (again) and no longer
   /// what was scanned; out-of-range is the caller's too.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
+  /// All of file `index`. Errors: the same.
+  std::string read_file(int64_t index) const;
 
  private:
   struct Source {

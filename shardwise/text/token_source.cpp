@@ -17,13 +17,10 @@ void ByteTokens::read(int64_t begin, std::span<int64_t> ids) const {
 
 EncodedTokens::EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer)
     : vocab_size_(tokenizer.vocab_size()), fingerprint_(corpus.fingerprint()) {
-  std::string text;
   std::vector<int64_t> ids;
-  for (int64_t file = 0, begin = 0; file < corpus.file_count(); begin += corpus.file_size(file++)) {
-    text.resize(corpus.file_size(file));
-    corpus.read(begin, std::ssize(text), reinterpret_cast<uint8_t*>(text.data()));
+  for (int64_t file = 0; file < corpus.file_count(); ++file) {
     ids.clear();
-    tokenizer.encode(text, Specials::kWith, ids);
+    tokenizer.encode(corpus.read_file(file), Specials::kWith, ids);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
   // Another tokenizer gives other tokens of the same files.
