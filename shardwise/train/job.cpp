@@ -100,7 +100,7 @@ int64_t checked_progress(const Options& options, const path& resumed, const Froz
 }
 
 /// The steps done before this run, of a checkpoint that can be begun from.
-int64_t checked_start(const Options& options, const std::optional<path>& resumed,
+int64_t first_step_of(const Options& options, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
   if (resumed) return checked_progress(options, *resumed, frozen);
   if (initial) checkpoint::check(*initial, /*needs_state=*/false);
@@ -110,6 +110,16 @@ int64_t checked_start(const Options& options, const std::optional<path>& resumed
 void check_horizon(const Options& options, int64_t first_step) {
   TORCH_CHECK_VALUE(first_step < options.last_step(), "train: the last step to do, ", options.last_step(),
                     ", must come after those that the resumed checkpoint has done; got ", first_step);
+}
+
+/// With all that is wrong whatever the text holds: that may take long to encode.
+int64_t checked_start(const Options& options, const Config& config, const std::optional<path>& resumed,
+                      const std::optional<path>& initial, const Frozen& frozen) {
+  model::check_ranks("train", config, options.tp);
+  check_length(options, config);
+  const int64_t first_step = first_step_of(options, resumed, initial, frozen);
+  check_horizon(options, first_step);
+  return first_step;
 }
 
 /// Whether the run goes on from where the folder's link is. What is later there was published by a save that
@@ -210,16 +220,13 @@ Job::Job(const Options& options)
       initial_(resolved(options.init)),
       config_(choose_config(options, resumed_, initial_)),
       frozen_(frozen_by(options_.freeze, config_)),
-      first_step_(checked_start(options_, resumed_, initial_, frozen_)),
+      first_step_(checked_start(options_, config_, resumed_, initial_, frozen_)),
       text_(options, resumed_ ? resumed_ : initial_),
       windows_(text_.tokens(), window_options(options)),
       companions_(companions_of(text_, resumed_ ? resumed_ : initial_)),
       fingerprint_(fingerprint_now()) {
-  model::check_ranks("train", config_, options_.tp);
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
-  check_length(options_, config_);
-  check_horizon(options_, first_step_);
   check_files(options_, text_);
   if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
 }
