@@ -42,7 +42,9 @@ class Text {
     nn::Step step(weights_.group(), rows);
     step.cached = {{&cache_, rows}};
     const at::Tensor ids = at::full({rows, 1}, last_, at::kLong);
-    const at::Tensor logits = model::Decoder<nn::Invariant>(weights_).next_logits(ids, step).local();
+    const at::Tensor last_row = at::full({1}, rows - 1, at::kLong);
+    const at::Tensor logits =
+        model::Decoder<nn::Invariant>(weights_).next_logits(ids, last_row, step).local();
     cache_.length += rows;
     last_ =
         infer::choose_tokens(logits.select(1, 0), weights_.layout().vocab, {{&text_, {}}}, weights_.group())

@@ -52,13 +52,12 @@ class Run {
     for (; next_ < requests_.size() && std::ssize(batch_) < batching_.texts; ++next_) {
       const Request& request = requests_[next_];
       if (request.max_new_tokens == 0) continue;
-      // The last token is never an input.
-      const auto capacity = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens - 1;
       const auto& kv_heads = weights_.layout().kv_heads;
-      batch_.push_back({next_, request.prompt,
-                        nn::Cache::empty(weights_.config().num_hidden_layers,
-                                         kv_heads.range(weights_.group().rank()).size(),
-                                         weights_.config().head_dim, capacity, weights_.dtype())});
+      batch_.push_back(
+          {next_, request.prompt,
+           nn::Cache::empty(weights_.config().num_hidden_layers,
+                            kv_heads.range(weights_.group().rank()).size(), weights_.config().head_dim,
+                            cache_capacity(request), weights_.dtype())});
     }
   }
 
@@ -93,22 +92,23 @@ class Run {
 
   Outcome forward() {
     std::vector<nn::CachedRows> rows;
-    std::vector<int64_t> ids, read;
+    std::vector<int64_t> ids, last_rows;
     Outcome outcome;
     for (auto text = batch_.begin(); text != batch_.end(); ++text) {
       if (text->due_rows == 0) continue;
       const auto first = text->tokens.begin() + text->cache.length;
       ids.insert(ids.end(), first, first + text->due_rows);
       if (text->is_read()) {
-        read.push_back(std::ssize(rows));
+        last_rows.push_back(std::ssize(ids) - 1);
         outcome.texts.push_back(text);
       }
       rows.push_back({&text->cache, text->due_rows});
     }
     nn::Step step(weights_.group(), std::ssize(ids));
     step.cached = std::move(rows);
-    const at::Tensor all = model::Decoder<nn::Invariant>(weights_).next_logits(as_column(ids), step).local();
-    outcome.logits = all.select(1, 0).index_select(0, as_column(read).select(1, 0));
+    const model::Decoder<nn::Invariant> decoder(weights_);
+    outcome.logits =
+        decoder.next_logits(as_column(ids), as_column(last_rows).select(1, 0), step).local().select(1, 0);
     for (const auto& [cache, count] : step.cached) cache->length += count;
     return outcome;
   }
@@ -173,6 +173,10 @@ void check_request(const Request& request, const model::Config& config, const st
                     ": prompt and new tokens must fit max_position_embeddings, ",
                     config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens);
   check_sampling(sampling, where);
+}
+
+int64_t cache_capacity(const Request& request) {
+  return std::ssize(request.prompt) + request.max_new_tokens - 1;
 }
 
 Generated generate(const DecoderWeights& weights, const std::vector<Request>& requests,

@@ -20,6 +20,9 @@ struct Request {
   bool wants_logprobs = false;
 };
 
+/// Tokens that its cache has room for: the last one chosen is never an input.
+int64_t cache_capacity(const Request& request);
+
 /// Bounds of a forward. They change no token but by rounding.
 struct Batching {
   int64_t texts = 16;  // continued at once

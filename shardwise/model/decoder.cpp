@@ -106,14 +106,6 @@ ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedd
   return parts.column("lm_head", /*has_bias=*/false, ShardRule::cut(/*dim=*/0, parts.layout.vocab));
 }
 
-/// Where the rows of each text end in the packed batch.
-at::Tensor last_rows(const std::vector<nn::CachedRows>& texts) {
-  at::Tensor rows = at::empty({static_cast<int64_t>(texts.size())}, at::kLong);
-  int64_t end = 0, *row = rows.mutable_data_ptr<int64_t>();
-  for (const nn::CachedRows& text : texts) *row++ = (end += text.rows) - 1;
-  return rows;
-}
-
 std::optional<nn::LearnedPositions> make_positions(const Parts& parts) {
   const Config& config = parts.config;
   if (config.positions != Positions::learned) return std::nullopt;
@@ -167,11 +159,11 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& 
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
-    const at::Tensor& ids, const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
+    const at::Tensor& ids, const at::Tensor& rows,
+    const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  const at::Tensor x = hidden(ids, step).local();
-  const nn::Placed<Stream> last(x.index_select(0, last_rows(step.cached)));
-  return w.head_(w.norm_(last, step), step);
+  const nn::Placed<Stream> wanted(hidden(ids, step).local().index_select(0, rows));
+  return w.head_(w.norm_(wanted, step), step);
 }
 
 template <nn::ResidualStream Stream>

@@ -59,11 +59,12 @@ class Decoder {
   /// sequence longer than a table of learned positions.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
 
-  /// Continuing texts: the logits of each of step.cached's last new token, [texts, 1, v/t] S<−1>. `ids`
-  /// [Σ rows, 1]; the caches hold the new tokens after it, their lengths still to be moved on. Errors: the
-  /// same.
+  /// Continuing texts: the logits of `rows` [n] int64 of the packed batch `ids` [Σ rows, 1], [n, 1, v/t]
+  /// S<−1>. step.cached's caches hold the new tokens after it, their lengths still to be moved on. Errors:
+  /// the same.
   nn::Placed<nn::Sharded<nn::kFeature>> next_logits(
-      const at::Tensor& ids, const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
+      const at::Tensor& ids, const at::Tensor& rows,
+      const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
 
   /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I. Errors: those of both.
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
