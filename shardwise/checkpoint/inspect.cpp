@@ -1,7 +1,6 @@
 #include "shardwise/checkpoint/inspect.h"
 
 #include <functional>
-#include <map>
 #include <numeric>
 
 #include "shardwise/checkpoint/reader.h"
@@ -28,10 +27,7 @@ Inspection inspect(const std::filesystem::path& folder, int tp) {
   const model::Config config = model::load_config(folder);
   const WeightFiles files(folder, config);
   check_weights(files, config);
-  std::map<std::string, StoredTensor> known;
-  for (const StoredTensor& stored : model::stored_tensors(config, tp)) {
-    known.emplace(name_in(files, stored.name, config), stored);
-  }
+  const auto known = known_tensors(files, config, tp);
   Inspection all{config, model::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};
   for (const std::string& name : files.names()) {
     const auto info = files.find(name);

@@ -18,16 +18,6 @@ using Piece = base::ShardRule::Piece;
 
 namespace {
 
-/// The model's tensors by the names that the folder gives them.
-std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, const model::Config& config,
-                                                  int tp) {
-  std::map<std::string, StoredTensor> known;
-  for (StoredTensor& stored : model::stored_tensors(config, tp)) {
-    known.emplace(name_in(files, stored.name, config), std::move(stored));
-  }
-  return known;
-}
-
 const char* first_difference(const Cut& a, const Cut& b) {
   if (a.shape != b.shape) return "shape";
   if (a.rule != b.rule) return "rule";
@@ -197,6 +187,15 @@ std::string name_in(const WeightFiles& files, const std::string& name, const mod
   if (prefix.empty() || !name.starts_with(prefix) || files.contains(name)) return name;
   const std::string shorter = name.substr(prefix.size());
   return files.contains(shorter) ? shorter : name;
+}
+
+std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, const model::Config& config,
+                                                  int tp) {
+  std::map<std::string, StoredTensor> known;
+  for (StoredTensor& stored : model::stored_tensors(config, tp)) {
+    known.emplace(name_in(files, stored.name, config), std::move(stored));
+  }
+  return known;
 }
 
 std::vector<std::string> weight_paths(const fs::path& folder) {

@@ -9,7 +9,7 @@
 
 #include "shardwise/checkpoint/shard_index.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config.h"
+#include "shardwise/model/names.h"
 
 namespace shardwise::checkpoint {
 
@@ -82,6 +82,10 @@ std::vector<Source> sources_of(const std::vector<Source>& parts,
 /// What `files` call a weight: as stored_whole_tensors does, or without the prefix that some published files
 /// of the config's family leave out.
 std::string name_in(const WeightFiles& files, const std::string& name, const model::Config& config);
+
+/// The model's tensors, cut for `tp` ranks, by the names that `files` give them.
+std::map<std::string, model::StoredTensor> known_tensors(const WeightFiles& files,
+                                                         const model::Config& config, int tp);
 
 /// The files that WeightFiles(folder) reads, without looking into the tensors'. Errors: c10::ValueError.
 std::vector<std::string> weight_paths(const std::filesystem::path& folder);
