@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/console.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/cli/live_line.h"
 #include "shardwise/cli/loaded_model.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
@@ -41,11 +41,8 @@ std::vector<std::vector<int64_t>> read_texts(const std::vector<std::string>& pat
                                              const text::Tokenizer& tokenizer) {
   const text::Corpus corpus(paths);
   std::vector<std::vector<int64_t>> texts;
-  std::string bytes;
-  for (int64_t file = 0, begin = 0; file < corpus.file_count(); begin += corpus.file_size(file++)) {
-    bytes.resize(corpus.file_size(file));
-    corpus.read(begin, std::ssize(bytes), reinterpret_cast<uint8_t*>(bytes.data()));
-    std::vector<int64_t> ids = tokenizer.encode(bytes);
+  for (int64_t file = 0; file < corpus.file_count(); ++file) {
+    std::vector<int64_t> ids = tokenizer.encode(corpus.read_file(file));
     if (ids.size() >= 2) texts.push_back(std::move(ids));
   }
   TORCH_CHECK_VALUE(!texts.empty(), "eval: --text must hold at least two tokens; got fewer");
@@ -65,19 +62,17 @@ Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<st
   for (const auto& text : texts) result.tokens += std::ssize(text);
   const int64_t all = result.tokens - result.texts;
   const base::Stopwatch clock;
+  LiveLine line;
   double sum = 0;
   for (const auto& text : texts) {
     const auto evaluation = infer::evaluate(weights, text, windows, [&](int64_t predicted) {
       const int64_t done = result.predicted + predicted;
-      if (shows) {
-        base::Console::standard_error().set_live(
-            fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
-      }
+      if (shows)
+        line.show(fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
     });
     sum += evaluation.nll * static_cast<double>(evaluation.predicted);
     result.predicted += evaluation.predicted;
   }
-  if (shows) base::Console::standard_error().set_live("");
   result.nll = sum / static_cast<double>(all);
   result.seconds = clock.seconds();
   return result;
@@ -85,20 +80,19 @@ Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<st
 
 std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel& model,
                     const infer::EvaluationWindows& windows) {
-  const nlohmann::ordered_json object{
-      {"model", model.folder().string()},
-      {"tp", o.model.tp},
-      {"dtype", model.dtype_name()},
-      {"seq_len", windows.length},
-      {"texts", r.texts},
-      {"tokens", r.tokens},
-      {"predicted", r.predicted},
-      {"nll", r.nll},
-      {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
-      {"seconds", r.seconds},
-      {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
-      {"load", {{"seconds", r.loaded.seconds}, {"bytes_read", r.loaded.bytes_read}}}};
-  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const nlohmann::ordered_json object{{"model", model.folder().string()},
+                                      {"tp", o.model.tp},
+                                      {"dtype", model.dtype_name()},
+                                      {"seq_len", windows.length},
+                                      {"texts", r.texts},
+                                      {"tokens", r.tokens},
+                                      {"predicted", r.predicted},
+                                      {"nll", r.nll},
+                                      {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
+                                      {"seconds", r.seconds},
+                                      {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
+                                      {"load", to_json(r.loaded)}};
+  return json_line(object);
 }
 
 std::string to_text(const Result& r) {

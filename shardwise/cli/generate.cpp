@@ -6,6 +6,7 @@
 #include "shardwise/base/log.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/continued_text.h"
+#include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
@@ -23,6 +24,17 @@ struct Job {
   std::vector<Prompt> prompts;
   std::vector<infer::Request> requests;
   std::vector<int64_t> end_ids;
+
+  infer::Batching batching() const { return {options.batch_size, options.chunk}; }
+  /// By rank, in bytes.
+  std::vector<int64_t> expected_peaks() const {
+    const int tp = static_cast<int>(options.model.tp);
+    const plan::Generation batch = largest_batch(model.config(), requests, batching(), tp,
+                                                 static_cast<int64_t>(c10::elementSize(model.dtype())));
+    std::vector<int64_t> peaks;
+    for (int rank = 0; rank < tp; ++rank) peaks.push_back(plan::generation_peak(batch, rank).own_bytes());
+    return peaks;
+  }
 };
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const NamedModel& model) {
@@ -60,11 +72,20 @@ Json result_of(const Job& job, size_t index, const infer::Continuation& continua
   return result;
 }
 
-Json run_figures(const Job& job, const Loaded& loaded, const infer::Timings& timings) {
+/// What all ranks have seen of a run.
+struct RunFigures {
+  Loaded loaded;
+  infer::Timings timings;
+  std::vector<int64_t> peaks;  // of memory, by rank
+};
+
+Json to_json(const Job& job, const RunFigures& figures) {
+  const auto& [loaded, timings, peaks] = figures;
   return {{"model", job.model.folder().string()},
           {"tp", job.options.model.tp},
           {"dtype", job.model.dtype_name()},
-          {"load", {{"seconds", loaded.seconds}, {"bytes_read", loaded.bytes_read}}},
+          {"load", to_json(loaded)},
+          {"memory", {{"peak_bytes", peaks}, {"expected_peak_bytes", job.expected_peaks()}}},
           {"prefill",
            {{"tokens", timings.read_tokens},
             {"seconds", timings.read_seconds},
@@ -85,11 +106,6 @@ void log_speed(const infer::Timings& t) {
                  part("wrote", t.written_tokens, t.written_seconds));
 }
 
-/// A text may end within a character; JSON holds whole ones.
-std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
 /// The continuations on one rank: all follow the texts where one may be stopped, rank 0 shows them.
 class Continuing {
  public:
@@ -104,7 +120,7 @@ class Continuing {
   infer::Generated run(const model::DecoderWeights& weights) {
     if (streams_ && job_.prompts[0].text && !job_.options.chat) print(*job_.prompts[0].text);
     infer::Generated generated =
-        infer::generate(weights, job_.requests, job_.end_ids, {job_.options.batch_size, job_.options.chunk},
+        infer::generate(weights, job_.requests, job_.end_ids, job_.batching(),
                         [this](size_t request, int64_t id) { return take(request, id); });
     int64_t unknown = 0;
     for (ContinuedText& text : texts_) {
@@ -121,23 +137,23 @@ class Continuing {
     return generated;
   }
 
-  void print_results(const infer::Generated& generated, const Loaded& loaded) const {
-    if (shows_) log_speed(generated.timings);
+  void print_results(const std::vector<infer::Continuation>& texts, const RunFigures& figures) const {
+    if (shows_) log_speed(figures.timings);
     if (!shows_ || streams_) return;
     Json results = Json::array();
-    for (size_t i = 0; i < generated.texts.size(); ++i)
-      results.push_back(result_of(job_, i, generated.texts[i], texts_.empty() ? nullptr : &texts_[i]));
+    for (size_t i = 0; i < texts.size(); ++i)
+      results.push_back(result_of(job_, i, texts[i], texts_.empty() ? nullptr : &texts_[i]));
     if (!job_.options.json) {
-      for (const Json& result : results) print(dumped(result));
+      for (const Json& result : results) print(json_line(result));
       return;
     }
-    Json document = run_figures(job_, loaded, generated.timings);
+    Json document = to_json(job_, figures);
     if (results.size() == 1) {
       document.update(results[0]);
     } else {
       document["results"] = results;
     }
-    print(dumped(document));
+    print(json_line(document));
   }
 
  private:
@@ -163,7 +179,8 @@ void generate_rank(const Job& job, const comm::Group& group) {
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const Loaded loaded = job.model.load(weights, job.options.seed);
   Continuing continuing(job, group);
-  continuing.print_results(continuing.run(weights), loaded);
+  const infer::Generated generated = continuing.run(weights);
+  continuing.print_results(generated.texts, {loaded, generated.timings, peaks_of_ranks(group)});
 }
 
 }  // namespace

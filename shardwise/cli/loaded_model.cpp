@@ -1,7 +1,10 @@
 #include "shardwise/cli/loaded_model.h"
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
+#include "shardwise/base/memory_counter.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/model/layout.h"
@@ -48,6 +51,10 @@ at::ScalarType NamedModel::dtype() const {
   return is_bf16 ? at::kBFloat16 : at::kFloat;
 }
 
+nlohmann::ordered_json to_json(const Loaded& loaded) {
+  return {{"seconds", loaded.seconds}, {"bytes_read", loaded.bytes_read}, {"peak_bytes", loaded.peak_bytes}};
+}
+
 bool NamedModel::has_tokenizer() const {
   return options_.tokenizer || text::tokenizer_in(folder_);
 }
@@ -70,7 +77,11 @@ Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
   } else {
     bytes_read = checkpoint::load_weights(folder_, weights).bytes_read;
   }
-  return {clock.seconds(), comm::gather_values(bytes_read, weights.group())};
+  const double seconds = clock.seconds();
+  const Loaded loaded{seconds, comm::gather_values(bytes_read, weights.group()),
+                      comm::gather_values(base::peak_bytes(), weights.group())};
+  base::reset_peak();
+  return loaded;
 }
 
 }  // namespace shardwise::cli

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +29,11 @@ void check_word(const std::string& command, const std::string& flag, const std::
 struct Loaded {
   double seconds;                   // on this rank
   std::vector<int64_t> bytes_read;  // by rank
+  std::vector<int64_t> peak_bytes;  // by rank, of ordinary memory: the weights, and what reading them takes
 };
+
+/// For --json: seconds, bytes_read, peak_bytes.
+nlohmann::ordered_json to_json(const Loaded& loaded);
 
 /// What is known of a model before any rank starts.
 class NamedModel {
@@ -49,7 +54,8 @@ class NamedModel {
   /// Where the tokenizer's other files lie, a chat template among them.
   std::string tokenizer_folder() const;
 
-  /// Collective: the files' weights, or with --load-format dummy drawn from `seed`.
+  /// Collective: the files' weights, or with --load-format dummy drawn from `seed`. The memory counter's peak
+  /// begins anew after it.
   Loaded load(model::DecoderWeights& weights, uint64_t seed) const;
 
  private:

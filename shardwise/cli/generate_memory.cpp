@@ -1,0 +1,42 @@
+#include "shardwise/cli/generate_memory.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/comm/gather_values.h"
+
+namespace shardwise::cli {
+namespace {
+
+/// The sum of the `count` largest.
+int64_t largest(std::vector<int64_t> values, int64_t count) {
+  std::ranges::sort(values, std::greater());
+  return std::accumulate(values.begin(), values.begin() + std::min(count, std::ssize(values)), int64_t{0});
+}
+
+}  // namespace
+
+plan::Generation largest_batch(const model::Config& config, const std::vector<infer::Request>& requests,
+                               const infer::Batching& batching, int tp, int64_t element_bytes) {
+  std::vector<int64_t> prompts, caches;
+  for (const infer::Request& request : requests) {
+    if (request.max_new_tokens == 0) continue;
+    prompts.push_back(std::ssize(request.prompt));
+    caches.push_back(infer::cache_capacity(request));
+  }
+  plan::Generation batch{config, tp, element_bytes};
+  batch.texts = std::clamp<int64_t>(std::ssize(prompts), 1, batching.texts);
+  const int64_t waiting = largest(prompts, batching.texts);
+  batch.rows = std::max(batch.texts, std::min(waiting, batching.rows));
+  batch.cached_tokens = largest(caches, batching.texts);
+  batch.longest_cache = largest(caches, 1);
+  return batch;
+}
+
+std::vector<int64_t> peaks_of_ranks(const comm::Group& group) {
+  return comm::gather_values(base::peak_bytes(), group);
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,117 @@
+// The memory that `generate` measures on each rank, against the formula that says it beforehand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/files.h"
+#include "tests/launch/program.h"
+#include "tests/support/covering.h"
+#include "tests/support/extent.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Program;
+
+// Target of the formula; what it leaves out is small vectors, and products' own buffers.
+constexpr double kApart = 0.05;
+
+json llama() {
+  return {{"model_type", "llama"},    {"hidden_size", 256},
+          {"intermediate_size", 688}, {"num_hidden_layers", 3},
+          {"num_attention_heads", 8}, {"num_key_value_heads", 4},
+          {"vocab_size", 1000},       {"max_position_embeddings", 2048},
+          {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false},
+          {"hidden_act", "silu"}};
+}
+
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+json config_of(const std::string& family) {
+  if (family == "llama") return llama();
+  if (family == "qwen3, few KV heads")
+    return with(llama(), {{"model_type", "qwen3"}, {"head_dim", 64}, {"num_key_value_heads", 2}});
+  if (family == "wide vocabulary, tied")
+    return with(llama(), {{"vocab_size", 20000}, {"tie_word_embeddings", true}});
+  return {{"model_type", "gpt2"}, {"n_embd", 256},       {"n_layer", 3},
+          {"n_head", 8},          {"n_positions", 2048}, {"vocab_size", 999},
+          {"bos_token_id", 0},    {"eos_token_id", 0},   {"activation_function", "gelu_new"}};
+}
+
+std::vector<std::string> ids(int64_t count) {
+  std::string list = "5";
+  while (--count > 0) list += ",5";
+  return {"--prompt-ids", list};
+}
+
+/// What is read and written, by name: where activations, caches and weights take most.
+std::vector<std::string> texts_of(const std::string& name) {
+  std::vector<std::string> flags = {"--ignore-eos", "--max-new-tokens"};
+  const auto append = [&](std::vector<std::string> more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+  };
+  if (name == "a long prompt in chunks") append({"8", "--chunk", "512"}), append(ids(1500));
+  if (name == "four texts") append({"100", "--num-return", "4", "--temperature", "1"}), append(ids(200));
+  if (name == "a short prompt") append({"60"}), append(ids(2));
+  return flags;
+}
+
+const std::vector<std::string> kFamilies{"llama", "qwen3, few KV heads", "wide vocabulary, tied", "gpt2"};
+const std::vector<std::string> kRanks{"1", "2", "3"};
+const std::vector<std::string> kDtypes{"fp32", "bf16"};
+const std::vector<std::string> kTexts{"a long prompt in chunks", "four texts", "a short prompt"};
+
+testing::Space space() {
+  testing::Space space;
+  space.add("family", kFamilies);
+  space.add("ranks", kRanks);
+  space.add("dtype", kDtypes);
+  space.add("texts", kTexts);
+  return space;
+}
+
+/// The --json document of a run with weights drawn from a seed.
+json generated(const std::string& folder, const testing::Combination& at) {
+  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", folder,
+                                "--load-format",   "dummy",        "--tp",    kRanks[at[1]],
+                                "--dtype",         kDtypes[at[2]], "--json"};
+  const std::vector<std::string> texts = texts_of(kTexts[at[3]]);
+  argv.insert(argv.end(), texts.begin(), texts.end());
+  Program program(argv, {.environment = {"SHARDWISE_THREADS=1"}});
+  EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+  return json::parse(program.output());
+}
+
+TEST(GenerateMemory, IsWhatTheFormulaSays) {
+  const testing::Space all = space();
+  const auto combinations =
+      testing::is_full() ? all.all() : testing::covering(all, /*strength=*/2, /*seed=*/1);
+  double largest = 0;
+  for (const testing::Combination& at : combinations) {
+    SCOPED_TRACE(all.name(at));
+    const test::TemporaryFolder scratch;
+    base::write_text(scratch / "config.json", config_of(kFamilies[at[0]]).dump());
+    const json memory = generated(scratch.path(), at)["memory"];
+    const std::vector<int64_t> peaks = memory["peak_bytes"], expected = memory["expected_peak_bytes"];
+    ASSERT_EQ(peaks.size(), std::stoul(kRanks[at[1]]));
+    ASSERT_EQ(expected.size(), peaks.size());
+    for (size_t rank = 0; rank < peaks.size(); ++rank) {
+      const double apart = static_cast<double>(peaks[rank]) / static_cast<double>(expected[rank]) - 1;
+      EXPECT_LT(std::abs(apart), kApart)
+          << "rank " << rank << ": " << peaks[rank] << " for " << expected[rank];
+      largest = std::max(largest, std::abs(apart));
+    }
+  }
+  std::printf("covered: %zu runs of generate, memory at most %.1f %% from the formula\n", combinations.size(),
+              largest * 100);
+}
+
+}  // namespace
+}  // namespace shardwise::cli
