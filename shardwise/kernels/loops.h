@@ -112,17 +112,29 @@ inline A total(A* sums) {
   return sums[0];
 }
 
+/// sums[w] = Σ term(w, i), i < n, each in an order that depends on n alone.
+template <int count, class A, class Term>
+inline void sums_of(A* sums, int64_t n, Term term) {
+  constexpr int lanes = kLanes<A>;
+  A parts[count][lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int which = 0; which < count; ++which) {
+      for (int lane = 0; lane < lanes; ++lane) parts[which][lane] += term(which, i + lane);
+    }
+  }
+  for (int which = 0; which < count; ++which) {
+    for (int lane = 0; i + lane < n; ++lane) parts[which][lane] += term(which, i + lane);
+    sums[which] = total<lanes / 2>(parts[which]);
+  }
+}
+
 /// Σ term(i), i < n, in an order that depends on n alone.
 template <class A, class Term>
 inline A sum_of(int64_t n, Term term) {
-  constexpr int lanes = kLanes<A>;
-  A sums[lanes] = {};
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (int lane = 0; lane < lanes; ++lane) sums[lane] += term(i + lane);
-  }
-  for (int lane = 0; i + lane < n; ++lane) sums[lane] += term(i + lane);
-  return total<lanes / 2>(sums);
+  A sum;
+  sums_of<1>(&sum, n, [&](int, int64_t i) { return term(i); });
+  return sum;
 }
 
 /// The largest term(i), i < n; -infinity for none.
