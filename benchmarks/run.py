@@ -1,11 +1,12 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [--rounds N] [--steps N]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load]
+        [--rounds N] [--steps N]
 
-All but memory: every contender's processes live for the whole run and take turns, so that a noisy machine is noisy for
+All but load and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is noisy for
 all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
-memory: every case is trained once; rounds and steps do not apply.
+load: contenders take turns too, each a new process. memory: every case runs once; rounds and steps do not apply.
 """
 
 import argparse
@@ -122,8 +123,37 @@ def gated_mlp(rounds, steps):
     return "\n".join(sections)
 
 
+def apart(name, rank, measured, formula):
+    return f"| {name} | {rank} | {measured:,} | {formula:,} | {measured / formula - 1:+.2%} |"
+
+
 def memory():
-    """Peak of each rank of real training processes, by the counting allocator, beside the formula."""
+    """Peak of each rank of real processes, by the counting allocator, beside the formula."""
+    return memory_of_training() + "\n" + memory_of_generation()
+
+
+def memory_of_generation():
+    """Drawn weights of a published shape."""
+    lines = ["| dtype, prompt, new tokens, texts, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as folder:
+        shape = {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
+                 "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+                 "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+                 "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+        pathlib.Path(folder, "config.json").write_text(json.dumps(shape))
+        for dtype, prompt, new, texts, tp in [("bf16", 512, 4, 1, 1), ("bf16", 512, 4, 1, 2), ("bf16", 2048, 4, 1, 2),
+                                              ("fp32", 512, 4, 1, 2), ("bf16", 256, 4, 4, 3)]:
+            command = [str(BUILD / "shardwise"), "generate", "--model", folder, "--load-format", "dummy", "--dtype", dtype,
+                       "--tp", str(tp), "--prompt-ids", ",".join(["7"] * prompt), "--max-new-tokens", str(new),
+                       "--num-return", str(texts), "--temperature", "1", "--ignore-eos", "--json"]
+            answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["memory"]
+            for rank, figures in enumerate(zip(answer["peak_bytes"], answer["expected_peak_bytes"])):
+                lines.append(apart(f"{dtype}, {prompt}, {new}, {texts}, {tp}", rank, *figures))
+    return ("### Continuing texts, shape of Llama-3.2-1B: peak memory per rank, target within 5 % of the formula\n\n"
+            + "\n".join(lines) + "\n")
+
+
+def memory_of_training():
     text = [str(ROOT / "shardwise")]
     lines = ["| preset, s, b, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
     for preset, length, batch, tp, flags in [("tiny", 256, 4, 1, []), ("tiny", 256, 4, 2, []),
@@ -133,10 +163,9 @@ def memory():
                    "--batch-size", str(batch), "--steps", "3", "--tp", str(tp), "--json", *flags]
         summary = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         for rank in summary["ranks"]:
-            measured, formula = rank["peak_memory_bytes"], rank["expected_peak_memory_bytes"]
-            lines.append(f"| {preset}, {length}, {batch}, {tp} {' '.join(flags)} | {rank['rank']} | {measured:,} | {formula:,} "
-                         f"| {measured / formula - 1:+.2%} |")
-    return "### Peak memory per rank, target within 5 % of the formula\n\n" + "\n".join(lines) + "\n"
+            lines.append(apart(f"{preset}, {length}, {batch}, {tp} {' '.join(flags)}", rank["rank"],
+                               rank["peak_memory_bytes"], rank["expected_peak_memory_bytes"]))
+    return "### Training: peak memory per rank, target within 5 % of the formula\n\n" + "\n".join(lines) + "\n"
 
 
 def tokenize(rounds, steps):
@@ -179,6 +208,55 @@ def prefill(rounds, steps):
     return generation("prefill", rounds, steps)
 
 
+class Loader:
+    """A program that is started anew for every turn and says how long it took to load, and to its first token."""
+
+    def __init__(self, name, command, threads, read):
+        self.name, self.command, self.threads, self.read = name, command, threads, read
+        self.load, self.first_token = Figure(f"{name}: loaded"), Figure(f"{name}: first token")
+
+    def take_turn(self):
+        environment = os.environ | {"SHARDWISE_THREADS": str(self.threads), "OMP_NUM_THREADS": str(self.threads)}
+        output = subprocess.run(self.command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+        self.last = json.loads(output.stdout)
+        load, first_token = self.read(self.last)
+        self.load.seconds.append(load)
+        self.first_token.seconds.append(first_token)
+
+
+class Figure:
+    def __init__(self, name):
+        self.name, self.seconds = name, []
+
+
+def load(rounds):
+    """A 2.5 GB checkpoint in the page cache. Starting the process is not counted on either side."""
+    peer = [sys.executable, str(ROOT / "benchmarks" / "load_peer.py")]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*peer, "make", folder], check=True)
+        size = sum(file.stat().st_size for file in pathlib.Path(folder).glob("*.safetensors"))
+        ours = [str(BUILD / "shardwise"), "generate", "--model", folder, "--prompt-ids", "7", "--max-new-tokens", "1",
+                "--json", "--tp"]
+        times = lambda answer: (answer["load"]["seconds"], answer["load"]["seconds"] + answer["prefill"]["seconds"])
+        two = Loader("shardwise TP=2, 1 thread a rank", ours + ["2"], 1, times)
+        one = Loader("shardwise TP=1, 2 threads", ours + ["1"], 2, times)
+        theirs = Loader("transformers, 2 threads", [*peer, "load", folder], 2, lambda answer: tuple(answer.values()))
+        loaders = [two, one, theirs]
+        for number in range(rounds):
+            for loader in loaders if number % 2 == 0 else reversed(loaders):
+                loader.take_turn()
+    lines = [report("load, shape of Llama-3.2-1B, bf16, files in the page cache",
+                    [figure for loader in loaders for figure in (loader.load, loader.first_token)],
+                    [("transformers / ours TP=2, loaded", theirs.load, two.load, None),
+                     ("transformers / ours TP=2, first token", theirs.first_token, two.first_token, None),
+                     ("transformers / ours TP=1, first token", theirs.first_token, one.first_token, None)])]
+    lines.append("| read | bytes by rank | of the files |\n|---|---|---|")
+    for loader in (two, one):
+        read = loader.last["load"]["bytes_read"]
+        lines.append(f"| {loader.name} | {', '.join(f'{bytes:,}' for bytes in read)} | {sum(read) / size:.4f}× |")
+    return "\n".join(lines) + "\n"
+
+
 TURNS = "Contenders take turns; a ratio is the median over rounds."
 # Every bench with its options' defaults and how it was measured.
 BENCHES = {
@@ -187,7 +265,8 @@ BENCHES = {
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
     "decode": (decode, {"rounds": 9, "steps": 4}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
-    "memory": (memory, {}, "Each row's training ran once, 3 steps; measured is what the rank's allocators counted at most."),
+    "load": (load, {"rounds": 5}, TURNS),
+    "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is what the rank's allocators counted at most."),
 }
 
 

@@ -1,0 +1,30 @@
+"""transformers' side of the load benchmark.
+
+    load_peer.py make FOLDER     writes a checkpoint of the shape of Llama-3.2-1B with drawn weights, bf16
+    load_peer.py load FOLDER     loads it and predicts one token: prints the seconds of both as JSON
+"""
+
+import json
+import sys
+import time
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from generation_peer import make_model
+
+
+def load(folder):
+    begin = time.perf_counter()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    loaded = time.perf_counter() - begin
+    with torch.inference_mode():
+        model(input_ids=torch.tensor([[7]]), logits_to_keep=1)
+    print(json.dumps({"load": loaded, "first_token": time.perf_counter() - begin}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make_model(torch.bfloat16).save_pretrained(sys.argv[2])
+    else:
+        load(sys.argv[2])
