@@ -5,8 +5,10 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/infer/generation_config.h"
 #include "shardwise/io/slices.h"
-#include "shardwise/model/config.h"
+#include "shardwise/model/config_tensors.h"
 #include "shardwise/text/bpe_tokenizer.h"
 #include "shardwise/text/token_file.h"
 
@@ -84,6 +86,33 @@ void read_folder(const std::string& path) {
   }
 }
 
+/// What the seeds of shard_index were cut from.
+const std::string kShardedConfig =
+    R"({"model_type": "llama", "vocab_size": 259, "hidden_size": 12, "intermediate_size": 10,
+        "num_hidden_layers": 1, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 2,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})";
+
+/// Whoever reads everything and whoever reads one rank's file find every weight whole.
+void read_shards(const std::string& path) {
+  const model::Config config = model::parse_config(kShardedConfig, "the seeds' config");
+  const auto folder = std::filesystem::path(path).parent_path();
+  const checkpoint::WeightFiles files(folder, config);
+  checkpoint::check_weights(files, config);
+  for (const model::WholeTensor& weight : model::stored_whole_tensors(config)) {
+    int64_t size = 0;
+    const auto known = checkpoint::known_tensors(files, config, files.tp());
+    const int64_t dim = known.at(weight.name).dim;
+    for (const checkpoint::Source& part : files.parts(weight.name, dim)) size += part.size;
+    hold(size == weight.shape.at(dim), "the parts of a tensor are the whole");
+  }
+}
+
+void read_generation(const std::string& path) {
+  const auto config = infer::read_generation_config(std::filesystem::path(path).parent_path());
+  infer::check_sampling(config.sampling, "written");
+  hold(config.max_new_tokens.value_or(1) >= 1, "it asks for a token");
+}
+
 /// Scripts, marks, blanks, a control character, half an emoji, and bytes that are no UTF-8.
 constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \xf0\x9f\x91 <s>\x01 can't\r\n";
 
@@ -118,6 +147,8 @@ std::vector<Target> targets() {
            [](const std::string& path) { read_tensors(io::SafetensorsFile(path)); }},
           {"index", "model.safetensors.index.json", &Mutator::json, read_folder},
           {"tokenizer", "tokenizer.json", &Mutator::json, read_tokenizer},
+          {"shard_index", checkpoint::kShardIndex, &Mutator::json, read_shards},
+          {"generation_config", "generation_config.json", &Mutator::json, read_generation},
           {"tokens", "tokens.bin", &Mutator::raw, read_tokens}};
 }
 

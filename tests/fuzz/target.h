@@ -18,7 +18,8 @@ struct Target {
   std::function<void(const std::string& path)> read;
 };
 
-/// config.json, a safetensors file and the index of a folder of them, tokenizer.json, a file of ids.
+/// config.json, a safetensors file, the index of a folder of them and that of one cut for ranks,
+/// generation_config.json, tokenizer.json, a file of ids.
 std::vector<Target> targets();
 
 }  // namespace shardwise::fuzz
