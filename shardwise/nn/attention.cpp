@@ -81,8 +81,8 @@ Tensor continue_texts(const Tensor& qkv, const Core& core, const std::vector<Cac
 
 struct Attention : torch::autograd::Function<Attention> {
   // The weights are inputs for autograd's sake alone: their gradients go to main_grad.
-  static Tensor forward(AutogradContext* context, const Tensor& qkv, const std::optional<Tensor>& q_weight,
-                        const std::optional<Tensor>& k_weight, Core core) {
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, const std::optional<Tensor>&,
+                        const std::optional<Tensor>&, Core core) {
     const auto [q, k, v] = core.heads_of(qkv);
     auto [out, lse] = kernels::attention({q, k, v}, core.options);
     if (core.norm) {

@@ -70,7 +70,7 @@ Centred layer_norm(const Tensor& x, const AffineParameters& affine, double eps, 
 }
 
 struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, const Tensor&,
                         AffineParameters affine, double eps, const comm::Group& memory) {
     Centred result = layer_norm(x, affine, eps, memory);
     context->save_for_backward({x, result.moments.mean, result.moments.rstd});

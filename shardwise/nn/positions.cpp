@@ -54,7 +54,7 @@ int64_t positions_of(const Step& step) {
 }
 
 struct AddPositions : torch::autograd::Function<AddPositions> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, Rows rows) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, Rows rows) {
     Tensor y = rows.added_to(x);
     parallel::keep(context, std::move(rows));
     return y;
@@ -64,7 +64,7 @@ struct AddPositions : torch::autograd::Function<AddPositions> {
     const Rows& rows = parallel::kept<Rows>(context);
     const Tensor dy = gradients[0].contiguous();
     Tensor gradient = rows.table->wanted_gradient();
-    kernels::embedding_backward_(gradient, dy, rows.ids(dy.size(1)), /*begin_id=*/0);
+    kernels::embedding_backward_(gradient, dy, rows.ids(dy.size(1)), /*begin=*/0);
     return {dy, Tensor(), Tensor()};
   }
 };
@@ -81,9 +81,8 @@ Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step&
   const int64_t needed = positions_of(step);
   TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
                     " positions; got ", weight_->value.size(0));
-  const base::Range from_zero{0, positions.size()};
-  const Rows rows{weight_, base::mutated(base::Mutation::positions_from_zero) ? from_zero : positions,
-                  step.valid, step.cached};
+  if (base::mutated(base::Mutation::positions_from_zero)) positions = {0, positions.size()};
+  const Rows rows{weight_, positions, step.valid, step.cached};
   if (!parallel::needs_gradient(weight_->value)) return rows.added_to(x);
   return AddPositions::apply(x, weight_->value, rows);
 }

@@ -231,7 +231,7 @@ Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(s
   compiled_->match = pcre2_match_data_create(1, nullptr);
   compiled_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(compiled_->context, kMatchLimit);
-  compiled_->stack = pcre2_jit_stack_create(32 * 1024, kMostStackBytes, nullptr);
+  compiled_->stack = pcre2_jit_stack_create(size_t{32} << 10, kMostStackBytes, nullptr);
   if (compiled_->has_jit) pcre2_jit_stack_assign(compiled_->context, nullptr, compiled_->stack);
 }
 

@@ -150,11 +150,11 @@ void SentencePieceTokenizer::encode_checked(std::string_view text, Specials spec
   if (is_whole && adds_eos_) ids.push_back(*special_ids_.eos);
 }
 
-std::unique_ptr<StreamDecoder> SentencePieceTokenizer::stream(Specials specials) const {
+std::unique_ptr<StreamDecoder> SentencePieceTokenizer::stream(Specials) const {
   return std::make_unique<SentencePieceStream>(*processor_, text_piece_);
 }
 
-std::string SentencePieceTokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+std::string SentencePieceTokenizer::decode(const std::vector<int64_t>& ids, Specials) const {
   std::vector<int> checked;
   checked.reserve(ids.size());
   for (const int64_t id : ids) checked.push_back(checked_id(*processor_, id));

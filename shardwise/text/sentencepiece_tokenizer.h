@@ -15,7 +15,7 @@ namespace shardwise::text {
 
 /// Control symbols are no text: decoding leaves them out in any case. Encoding puts bos and eos around a text
 /// where tokenizer_config.json has add_bos_token or add_eos_token.
-class SentencePieceTokenizer : public Tokenizer {
+class SentencePieceTokenizer final : public Tokenizer {
  public:
   using Tokenizer::decode;
 

@@ -1,6 +1,7 @@
 #include "shardwise/text/split.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shardwise::text {
 namespace {
@@ -74,7 +75,8 @@ void append_words(const std::vector<Part>& parts, Behavior behavior, std::vector
 }  // namespace
 
 std::function<void(Words&)> split_step(Find find, Behavior behavior, bool inverts) {
-  return [=, parts = std::vector<Part>(), out = std::vector<Span>()](Words& words) mutable {
+  return [find = std::move(find), behavior, inverts, parts = std::vector<Part>(),
+          out = std::vector<Span>()](Words& words) mutable {
     out.clear();
     for (const Span word : words.spans) {
       find_parts(find, words.text, word, parts);

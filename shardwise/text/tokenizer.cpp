@@ -55,17 +55,16 @@ std::optional<int64_t> BytesTokenizer::id_of(const std::string& token) const {
   return static_cast<uint8_t>(token[0]);
 }
 
-void BytesTokenizer::encode_checked(std::string_view text, Specials specials,
-                                    std::vector<int64_t>& ids) const {
+void BytesTokenizer::encode_checked(std::string_view text, Specials, std::vector<int64_t>& ids) const {
   ids.reserve(ids.size() + text.size());
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
 }
 
-std::unique_ptr<StreamDecoder> BytesTokenizer::stream(Specials specials) const {
+std::unique_ptr<StreamDecoder> BytesTokenizer::stream(Specials) const {
   return std::make_unique<BytesStream>();
 }
 
-std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials) const {
   std::string text;
   text.reserve(ids.size());
   for (const int64_t id : ids) text += byte_of(id);
