@@ -1,16 +1,12 @@
 #include "shardwise/checkpoint/shard.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "shardwise/base/files.h"
-#include "shardwise/checkpoint/companions.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/new_folder.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/io/slices.h"
 #include "shardwise/model/sharding.h"
 
 namespace shardwise::checkpoint {
@@ -19,8 +15,6 @@ namespace fs = std::filesystem;
 using base::Range;
 
 namespace {
-
-constexpr int64_t kBufferBytes = int64_t{8} << 20;
 
 /// One tensor of a file to be written, and the runs that it is put together from.
 struct PlannedTensor {
@@ -96,47 +90,6 @@ Plan plan_for(const WeightFiles& files, const model::Config& config, std::option
   return plan;
 }
 
-/// Copies blocks and tells of them.
-class Copier {
- public:
-  explicit Copier(const OnProgress& on_progress) : on_progress_(on_progress) {}
-
-  void expect(const io::Layout& layout) { all_bytes_ += layout.total_bytes - layout.header_bytes; }
-  int64_t all_bytes() const { return all_bytes_; }
-
-  /// A run of `size` along `dim`, from one place to another.
-  void copy(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to, int64_t dim) {
-    const Range source{from.file_begin, from.file_begin + from.size},
-        target{from.begin, from.begin + from.size};
-    for (const Range& rows : io::block_rows(*from.tensor, dim, source, kBufferBytes)) {
-      const io::Block block = io::block_of(*from.tensor, dim, source, rows);
-      const int64_t bytes = block.bytes();
-      buffer_.resize(bytes);
-      io::read_block(*from.file, block, buffer_.data());
-      io::write_block(file, io::block_of(to, dim, target, rows), buffer_.data());
-      done_bytes_ += bytes;
-      on_progress_(done_bytes_, all_bytes_);
-    }
-  }
-
-  /// All bytes, whatever they mean.
-  void copy_whole(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to) {
-    const io::TensorInfo source = as_bytes(*from.tensor);
-    copy({from.file, &source, 0, 0, source.bytes()}, file, as_bytes(to), /*dim=*/0);
-  }
-
- private:
-  static io::TensorInfo as_bytes(io::TensorInfo tensor) {
-    tensor.dtype = io::Dtype::U8;
-    tensor.shape = {tensor.bytes()};
-    return tensor;
-  }
-
-  const OnProgress& on_progress_;
-  std::vector<char> buffer_;
-  int64_t done_bytes_ = 0, all_bytes_ = 0;
-};
-
 void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copier) {
   const auto file = io::SafetensorsWriter::create(folder / planned.name, planned.layout());
   for (const PlannedTensor& tensor : planned.tensors) {
@@ -150,34 +103,6 @@ void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copi
     }
   }
   file.sync();
-}
-
-/// What belongs to a model beside its weights.
-std::vector<std::string> companion_names() {
-  std::vector<std::string> names{kConfigFile, kGenerationConfig, kUnnamedTokenizer};
-  names.insert(names.end(), std::begin(kTokenizers), std::end(kTokenizers));
-  names.insert(names.end(), std::begin(kBesideTokenizer), std::end(kBesideTokenizer));
-  return names;
-}
-
-void copy_companions(const fs::path& in, const fs::path& out) {
-  for (const std::string& name : companion_names()) {
-    if (base::exists(in / name)) base::write_text(out / name, base::read_text(in / name));
-  }
-}
-
-void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
-  TORCH_CHECK_VALUE(is_new, op, ": the folder to write must not exist yet; got ", target.string());
-}
-
-/// Where `out` will be. Errors: c10::ValueError when something is there, or the folder around it is not.
-fs::path free_target(const std::string& op, const fs::path& out) {
-  fs::path target = fs::absolute(out).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();
-  check_is_new(fs::symlink_status(target).type() == fs::file_type::not_found, op, target);
-  TORCH_CHECK_VALUE(base::is_folder(target.parent_path()), op,
-                    ": the folder to write must lie in a folder; got ", target.string());
-  return target;
 }
 
 /// All files under `folder`. Returns the bytes of their slices.
@@ -199,11 +124,9 @@ Written write_folder(const std::string& op, const fs::path& in, const fs::path& 
   const model::Config config = model::load_config(in);
   const WeightFiles files(in, config);
   const Plan plan = plan_for(files, config, tp);
-  remove_stale_beside(target);
-  const fs::path path = temporary_beside(target, getpid());
-  TemporaryFolder folder(path);
-  const int64_t bytes = write_all(in, path, plan, on_progress);
-  check_is_new(folder.publish_new(target), op, target);  // still
+  NewFolder folder(op, target);
+  const int64_t bytes = write_all(in, folder.path(), plan, on_progress);
+  folder.publish();
   return {plan.index.files, static_cast<int64_t>(plan.index.tensors.size()), bytes};
 }
 

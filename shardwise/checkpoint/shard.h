@@ -4,14 +4,12 @@
 // all.
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
-namespace shardwise::checkpoint {
+#include "shardwise/checkpoint/copier.h"
 
-/// Told after every block what has been written and what there will be in all. What it throws ends the work.
-using OnProgress = std::function<void(int64_t done_bytes, int64_t all_bytes)>;
+namespace shardwise::checkpoint {
 
 struct Written {
   std::vector<std::string> files;  // with weights, by name

@@ -9,10 +9,9 @@
 #include "shardwise/checkpoint/shard.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
-#include "shardwise/cli/live_line.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/cli/signals.h"
+#include "shardwise/cli/written_bytes.h"
 #include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
@@ -45,14 +44,9 @@ void check_values(const ShardOptions& o) {
 Written write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
   if (o.tp) model::check_ranks(o.command, model::load_config(in), *o.tp);
-  remember_signals();
-  LiveLine line;
-  const auto on_progress = [&](int64_t done_bytes, int64_t all_bytes) {
-    check_signals();
-    line.show_bytes(o.command, done_bytes, all_bytes);
-  };
-  if (!o.tp) return checkpoint::merge(in, *o.out, on_progress);
-  return checkpoint::shard(in, *o.out, static_cast<int>(*o.tp), on_progress);
+  WrittenBytes written(o.command);
+  if (!o.tp) return checkpoint::merge(in, *o.out, written.on_progress());
+  return checkpoint::shard(in, *o.out, static_cast<int>(*o.tp), written.on_progress());
 }
 
 std::string to_text(const ShardOptions& o, const Written& written, double seconds) {
