@@ -14,6 +14,11 @@ uint64_t mix(uint64_t hash, uint64_t value) {  // FNV-1a over 8-byte words
 
 }  // namespace
 
+Range blocks_of(const Range& elements, int64_t block) {
+  const int64_t begin = elements.begin / block;
+  return {begin, elements.empty() ? begin : (elements.end + block - 1) / block};
+}
+
 Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
     : name_(std::move(name)), size_(size), ranges_(std::move(ranges)), hash_(0xcbf29ce484222325ull) {
   for (const Range& range : ranges_) hash_ = mix(mix(hash_, range.begin), range.end);
@@ -47,6 +52,16 @@ Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
     ranges.push_back(heads.empty() ? Range{begin, begin} : Range{begin, (heads.end + group - 1) / group});
   }
   return {"kv_heads", kv_heads, std::move(ranges)};
+}
+
+Split Split::blocks_of(std::string name, const Split& split, int64_t unit, int64_t block) {
+  TORCH_CHECK_VALUE(unit >= 1 && block >= 1, "split ", name, ": unit >= 1 and block >= 1; got ", unit, ", ",
+                    block);
+  std::vector<Range> ranges;
+  for (const Range& range : split.ranges_) {
+    ranges.push_back(base::blocks_of({range.begin * unit, range.end * unit}, block));
+  }
+  return {std::move(name), base::blocks_of({0, split.size() * unit}, block).size(), std::move(ranges)};
 }
 
 int64_t Split::largest() const {

@@ -20,6 +20,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+/// The blocks of `block` elements that `elements` touch; none of an empty range.
+Range blocks_of(const Range& elements, int64_t block);
+
 /// `size` elements over `ranks`; each rank holds one contiguous run, possibly empty.
 class Split {
  public:
@@ -30,6 +33,10 @@ class Split {
   /// The KV heads that each rank's query heads need: `query` holds `query.size() / kv_heads` heads per KV
   /// head. Ranges may overlap (a KV head needed by two ranks is held by both).
   static Split kv_heads_of(const Split& query, int64_t kv_heads);
+
+  /// Where `split`'s indices stand for `unit` elements each and `block` elements are stored as one: the
+  /// blocks that each rank's range touches. A block that a boundary cuts is held by both.
+  static Split blocks_of(std::string name, const Split& split, int64_t unit, int64_t block);
 
   /// One rank holds all of it.
   static Split whole(std::string name, int64_t size) { return even(std::move(name), size, 1); }

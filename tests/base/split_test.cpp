@@ -28,6 +28,34 @@ TEST(SplitEven, TheLastUnitMayBeAPartAndRanksMayBeEmpty) {
   EXPECT_TRUE(Split::even("x", 0, 2).range(0).empty());
 }
 
+TEST(SplitEven, GroupsThatDoNotDivide) {
+  const Split ffn = Split::even("ffn", 29568, 2, /*granule=*/128);  // 231 groups
+  EXPECT_EQ(ffn.range(0), (Range{0, 116 * 128}));
+  EXPECT_EQ(ffn.range(1), (Range{116 * 128, 231 * 128}));
+  const Split groups = Split::blocks_of("groups", ffn, /*unit=*/1, /*block=*/128);
+  EXPECT_EQ(groups.size(), 231);
+  EXPECT_EQ(groups.range(1), (Range{116, 231}));
+  EXPECT_TRUE(groups.is_partition());
+}
+
+TEST(SplitBlocks, ABlockThatABoundaryCutsIsHeldTwiceAndOwnedOnce) {
+  const Split heads = Split::even("heads", 5, 3);                // 2, 2, 1
+  const Split blocks = Split::blocks_of("blocks", heads, 6, 8);  // of 30 elements: 0–12, 12–24, 24–30
+  EXPECT_EQ(blocks.size(), 4);
+  EXPECT_EQ(blocks.range(0), (Range{0, 2}));
+  EXPECT_EQ(blocks.range(1), (Range{1, 3}));
+  EXPECT_EQ(blocks.range(2), (Range{3, 4}));
+  EXPECT_EQ(blocks.owned(1), (Range{2, 3}));
+  EXPECT_FALSE(blocks.is_partition());
+}
+
+TEST(SplitBlocks, AnEmptyShardHasNone) {
+  const Split columns = Split::even("x", 3, 4);
+  EXPECT_TRUE(Split::blocks_of("blocks", columns, 1, 8).range(3).empty());
+  EXPECT_EQ(Split::blocks_of("blocks", columns, 1, 8).range(2), (Range{0, 1}));
+  EXPECT_THROW(Split::blocks_of("blocks", columns, 1, 0), c10::ValueError);
+}
+
 TEST(SplitEven, EverySizeIsDealtOnceAndWithinOneUnit) {
   for (int64_t size = 0; size < 40; ++size) {
     for (const int ranks : {1, 2, 3, 5}) {
