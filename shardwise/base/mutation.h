@@ -74,6 +74,8 @@ namespace shardwise::base {
   FAULT(swap_gate_up)              \
   FAULT(swap_k_v)                  \
   FAULT(wrong_layer)               \
+  FAULT(first_group_whole)         \
+  FAULT(scale_by_shard)            \
   FAULT(swap_group)                \
   FAULT(reuse_at_once)             \
   FAULT(round_every_term)          \

@@ -1,0 +1,84 @@
+// Products with codes against products with the numbers that they stand for.
+#include "shardwise/quant/product.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "shardwise/kernels/product.h"
+#include "shardwise/quant/quantise.h"
+#include "tests/support/error_text.h"
+#include "tests/support/tensors.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+namespace {
+
+using base::Range;
+using quant::Matrix;
+
+Matrix random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
+  const at::Tensor w = random_tensor({rows, columns}, seed, at::kFloat);
+  Matrix m = Matrix::empty({4, 32}, rows, columns, {0, columns});
+  quant::quantise_rows_(m, 0, w, quant::group_maxima(w, m.format, columns, m.columns));
+  return m;
+}
+
+at::Tensor dequantised(const Matrix& m, at::ScalarType dtype) {
+  at::Tensor w = at::empty({m.rows(), m.width()}, dtype);
+  dequantise_out(w, m, {0, m.rows()});
+  return w;
+}
+
+at::Tensor product(const at::Tensor& x, const Matrix& m) {
+  at::Tensor y = at::full({x.size(0), m.rows()}, 7, x.options());
+  quant::product_out(y, x, m);
+  return y;
+}
+
+TEST(QuantisedProduct, OfOneBlockHasTheBitsOfItsNumbers) {
+  const Matrix m = random_matrix(37, 75, /*seed=*/1);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t rows : {0, 1, 3, 19}) {
+      const at::Tensor x = random_tensor({rows, 75}, /*seed=*/2, dtype);
+      at::Tensor expected = at::empty({rows, 37}, dtype);
+      kernels::product_out(expected, x, dequantised(m, dtype).t());
+      EXPECT_TRUE(same_bits(product(x, m), expected)) << dtype << " " << rows;
+    }
+  }
+}
+
+TEST(QuantisedProduct, OfSeveralBlocksEqualsThatOfItsNumbers) {
+  const Matrix m = random_matrix(300, 9000, /*seed=*/3);  // 4 MB of fp32 are 116 rows
+  for (const int64_t rows : {1, 9}) {
+    const at::Tensor x = random_tensor({rows, 9000}, /*seed=*/4, at::kFloat);
+    const at::Tensor expected = x.to(at::kDouble).mm(dequantised(m, at::kDouble).t());
+    EXPECT_LT(relative_error(product(x, m), expected), 1e-6) << rows;
+  }
+}
+
+TEST(QuantisedProduct, ChecksShapes) {
+  const Matrix m = random_matrix(4, 8, /*seed=*/5);
+  EXPECT_PRED2(test::contains, test::error_text([&] {
+                 product(at::zeros({2, 9}, at::kFloat), m);
+               }),
+               "quantised product: needs [m, 8] to [m, 4] of one dtype; got [2, 9]");
+}
+
+TEST(QuantisedRows, AreThoseOfTheIdsThatTheRankHolds) {
+  const Matrix m = random_matrix(6, 40, /*seed=*/6);  // ids 10 to 15
+  at::Tensor ids = at::empty({2, 2}, at::kLong);
+  const int64_t list[] = {9, 10, 15, 16};
+  std::copy(std::begin(list), std::end(list), ids.mutable_data_ptr<int64_t>());
+  at::Tensor y = at::full({2, 2, 40}, 7, at::kBFloat16);
+  quant::rows_out(y, ids, m, /*begin=*/10);
+  const at::Tensor w = dequantised(m, at::kBFloat16), zero = at::zeros({40}, at::kBFloat16);
+  EXPECT_TRUE(same_bits(y[0][0], zero) && same_bits(y[1][1], zero));
+  EXPECT_TRUE(same_bits(y[0][1], w[0]) && same_bits(y[1][0], w[5]));
+}
+
+}  // namespace
+}  // namespace shardwise::testing
