@@ -6,6 +6,7 @@
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/node.h"
+#include "shardwise/quant/product.h"
 
 namespace shardwise::nn {
 
@@ -59,20 +60,30 @@ void check_ids(const Tensor& ids, int64_t vocab_size) {
 VocabParallelEmbedding::VocabParallelEmbedding(const std::string& name, int64_t hidden_size,
                                                const base::Split& vocab, const parallel::Init& init,
                                                const comm::Group& group, at::ScalarType dtype)
-    : weight_(parallel::make_parameter(name + ".weight", {vocab.size(), hidden_size},
-                                       base::ShardRule::cut(/*dim=*/0, vocab), init, group, dtype)),
-      vocab_(vocab) {}
+    : VocabParallelEmbedding(
+          parallel::make_parameter(name + ".weight", {vocab.size(), hidden_size},
+                                   base::ShardRule::cut(/*dim=*/0, vocab), init, group, dtype),
+          vocab, dtype) {}
+
+VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::Split& vocab,
+                                               at::ScalarType dtype)
+    : weight_(std::move(table)), vocab_(vocab), dtype_(dtype) {}
+
+Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const comm::Group& group) const {
+  const Tensor& table = weight_->value;
+  if (parallel::needs_gradient(table)) return Lookup::apply(table, ids, Lookup::Table{weight_, begin}, group);
+  if (!weight_->quantised) return lookup(ids, table, begin, group);
+  Tensor y = group.empty({ids.size(0), ids.size(1), weight_->size(1)}, dtype_);
+  quant::rows_out(y, ids, *weight_->quantised, begin);
+  return y;
+}
 
 template <ResidualStream Stream>
 Placed<Stream> VocabParallelEmbedding::to(const Tensor& ids, const Step& step) const {
   check_ids(ids, vocab_.size());
   const int64_t begin =
       vocab_.range(step.group.rank()).begin + base::mutated(base::Mutation::embedding_off_by_one);
-  const Tensor& table = weight_->value;
-  const Tensor own = parallel::needs_gradient(table)
-                         ? Lookup::apply(table, ids, Lookup::Table{weight_, begin}, step.group)
-                         : lookup(ids, table, begin, step.group);
-  return parallel::leave<Stream>(Placed<Partial>(own), step);
+  return parallel::leave<Stream>(Placed<Partial>(look_up(ids, begin, step.group)), step);
 }
 
 template Placed<Invariant> VocabParallelEmbedding::to<Invariant>(const Tensor&, const Step&) const;

@@ -10,6 +10,8 @@ class VocabParallelEmbedding {
  public:
   VocabParallelEmbedding(const std::string& name, int64_t hidden_size, const base::Split& vocab,
                          const parallel::Init& init, const comm::Group& group, at::ScalarType dtype);
+  /// Of a table [v, h] whose rows `vocab` cuts; what it gives is `dtype`, a quantised table's too.
+  VocabParallelEmbedding(ParameterPtr table, const base::Split& vocab, at::ScalarType dtype);
 
   /// `ids` [s, b] int64, the same on every rank → [s, b, h] I (all_reduce) or [s/t, b, h] S<0>
   /// (reduce_scatter). Backward: nothing; all_gather. Errors: c10::ValueError for an id outside [0, v).
@@ -20,8 +22,11 @@ class VocabParallelEmbedding {
   void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::own_slice}); }
 
  private:
+  at::Tensor look_up(const at::Tensor& ids, int64_t begin, const comm::Group& group) const;
+
   ParameterPtr weight_;
   base::Split vocab_;
+  at::ScalarType dtype_;
 };
 
 }  // namespace shardwise::nn

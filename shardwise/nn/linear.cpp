@@ -15,6 +15,14 @@ ParameterPtr make_bias(const std::string& name, const LinearOptions& options, co
   return parallel::make_parameter(name + ".bias", {options.out_features}, rule, init, group, dtype);
 }
 
+ParameterPtr make_weight(const std::string& name, const LinearOptions& options, const ShardRule& rule,
+                         const comm::Group& group, at::ScalarType dtype) {
+  const std::vector<int64_t> shape{options.out_features, options.in_features};
+  if (options.quantised)
+    return parallel::make_quantised_parameter(name + ".weight", shape, rule, *options.quantised, group);
+  return parallel::make_parameter(name + ".weight", shape, rule, options.init, group, dtype);
+}
+
 void check_rule(const std::string& name, const ShardRule& rule, int64_t dim, int64_t features) {
   int64_t covered = 0;
   for (const base::Segment& segment : rule.segments) covered += segment.size();
@@ -36,8 +44,7 @@ ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const Linear
                                            const ShardRule& rule, const comm::Group& group,
                                            at::ScalarType dtype) {
   check_rule(name, rule, /*dim=*/0, options.out_features);
-  parameters_.weight = parallel::make_parameter(name + ".weight", {options.out_features, options.in_features},
-                                                rule, options.init, group, dtype);
+  parameters_.weight = make_weight(name, options, rule, group, dtype);
   parameters_.bias = make_bias(name, options, rule, group, dtype);
 }
 
@@ -48,8 +55,8 @@ base::Split ColumnParallelLinear::output_split() const {
 Placed<Sharded<kFeature>> ColumnParallelLinear::of_features(const Placed<Sharded<kFeature>>& x,
                                                             const base::Split& features,
                                                             const Step& step) const {
-  TORCH_CHECK_VALUE(features.size() == weight()->value.size(1), weight()->name, ": must take ",
-                    weight()->value.size(1), " features; got a split of ", features.size());
+  TORCH_CHECK_VALUE(features.size() == weight()->size(1), weight()->name, ": must take ", weight()->size(1),
+                    " features; got a split of ", features.size());
   return (*this)(parallel::gather_to_replicated(x, features, step.group), step);
 }
 
@@ -61,8 +68,7 @@ void ColumnParallelLinear::append_roles(Roles& roles) const {
 RowParallelLinear::RowParallelLinear(const std::string& name, const LinearOptions& options,
                                      const ShardRule& rule, const comm::Group& group, at::ScalarType dtype) {
   check_rule(name, rule, /*dim=*/1, options.in_features);
-  parameters_.weight = parallel::make_parameter(name + ".weight", {options.out_features, options.in_features},
-                                                rule, options.init, group, dtype);
+  parameters_.weight = make_weight(name, options, rule, group, dtype);
   parameters_.bias = make_bias(name, options, ShardRule::replicated(), group, dtype);
 }
 

@@ -10,6 +10,7 @@
 #include "shardwise/parallel/node.h"
 #include "shardwise/parallel/rows.h"
 #include "shardwise/parallel/verify.h"
+#include "shardwise/parallel/weight_product.h"
 
 namespace shardwise::parallel {
 
@@ -33,19 +34,19 @@ void add_bias_(Tensor& y, const LinearParameters& w) {
 }
 
 Tensor multiply(const Tensor& x, const Column& column) {
-  const Tensor weight = column.w.weight->value.detach();
+  const Parameter& weight = *column.w.weight;
   Tensor y = at::empty({x.size(0), x.size(1), weight.size(0)}, x.options());
   Tensor y_matrix = as_matrix(y);
-  kernels::product_out(y_matrix, as_matrix(x), weight.t());
+  weight_product_out(y_matrix, as_matrix(x), weight);
   return y;
 }
 
 Tensor multiply_rows(const Rows& rows, const Tensor& x_shard, const Column& column) {
-  const Tensor weight = column.w.weight->value.detach();
+  const Parameter& weight = *column.w.weight;
   Tensor y = at::empty({column.step.sequence.size(), x_shard.size(1), weight.size(0)}, x_shard.options());
   for (int i = 0; i < rows.ranks(); ++i) {
     Tensor y_rows = rows.matrix_of(y, rows.nth(i));
-    kernels::product_out(y_rows, rows.matrix(rows.nth(i)), weight.t());
+    weight_product_out(y_rows, rows.matrix(rows.nth(i)), weight);
   }
   return y;
 }
@@ -136,14 +137,15 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
                                   Crossing crossing) {
-  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->value.size(1), w.weight->name,
-                    ": input must be [s, b, ", w.weight->value.size(1), "]; got ", x.sizes());
+  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
+                    w.weight->size(1), "]; got ", x.sizes());
   Column column{w, step, crossing, std::nullopt};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
+  check_trainable(*w.weight);
   return Placed<Sharded<kFeature>>(ColumnProduct::apply(input, w.weight->value, bias, std::move(column)));
 }
 

@@ -62,6 +62,15 @@ int64_t Parameter::global_numel() const {
   return std::accumulate(global_shape.begin(), global_shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+int64_t Parameter::size(int64_t dim) const {
+  if (!quantised) return value.size(dim);
+  return dim == 0 ? quantised->rows() : quantised->width();
+}
+
+int64_t Parameter::bytes() const {
+  return quantised ? quantised->bytes() : static_cast<int64_t>(value.nbytes());
+}
+
 Tensor Parameter::wanted_gradient() const {
   if (is_frozen()) return {};
   TORCH_CHECK_VALUE(main_grad.defined(), name, ": backward adds to main_grad; call zero_grad_ before it");
@@ -76,11 +85,27 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
                             const comm::Group& group, at::ScalarType dtype) {
   const auto shape = rule.local_shape(global_shape, group.rank());
   Tensor value = at::empty(shape, at::TensorOptions(dtype)).requires_grad_();
-  return std::make_shared<Parameter>(
-      Parameter{std::move(name), std::move(global_shape), std::move(rule), init, std::move(value), Tensor()});
+  return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
+                                               init, std::move(value), Tensor(), nullptr});
+}
+
+ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
+                                      const quant::Format& format, const comm::Group& group) {
+  const int64_t in_features = global_shape.at(1);
+  const bool cuts_columns = !rule.is_replicated() && rule.dim == 1;
+  TORCH_CHECK_VALUE(!cuts_columns || rule.segments.size() == 1, name,
+                    ": columns of a quantised weight are cut as one segment; got ", rule.segments.size());
+  const base::Range columns =
+      cuts_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
+  const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
+  auto matrix = std::make_shared<quant::Matrix>(quant::Matrix::empty(format, rows, in_features, columns));
+  return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
+                                               Init::constant(0), Tensor(), Tensor(), std::move(matrix)});
 }
 
 void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
+  TORCH_CHECK_VALUE(!parameter.quantised, parameter.name,
+                    ": numbers are drawn for dense weights; got a quantised one");
   const kernels::RandomKey own = key.fold(name_hash(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, own, group.rank());

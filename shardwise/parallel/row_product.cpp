@@ -10,6 +10,7 @@
 #include "shardwise/parallel/node.h"
 #include "shardwise/parallel/rows.h"
 #include "shardwise/parallel/verify.h"
+#include "shardwise/parallel/weight_product.h"
 
 namespace shardwise::parallel {
 
@@ -31,10 +32,10 @@ struct Row {
 
 /// x Wᵀ, [s, b, h], a Partial; where peers can read it.
 Tensor partial_product(const Tensor& x, const Row& row) {
-  const Tensor& weight = row.w.weight->value;
+  const Parameter& weight = *row.w.weight;
   Tensor y = row.step.group.empty({x.size(0), x.size(1), weight.size(0)}, x.scalar_type());
   Tensor y_matrix = as_matrix(y);
-  kernels::product_out(y_matrix, as_matrix(x), weight.detach().t());
+  weight_product_out(y_matrix, as_matrix(x), weight);
   if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
   return y;
 }
@@ -55,7 +56,7 @@ Tensor cross(Tensor y, const Row& row) {
 
 Tensor unused_value(const Tensor& x, const Row& row) {
   const int64_t rows = row.crossing == Crossing::g_star ? row.step.own_sequence().size() : x.size(0);
-  return at::empty({rows, x.size(1), row.w.weight->value.size(0)}, x.options());
+  return at::empty({rows, x.size(1), row.w.weight->size(0)}, x.options());
 }
 
 Tensor forward_product(const Tensor& x, const Row& row) {
@@ -144,13 +145,14 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
 
 Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
                const RowOptions& options) {
-  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->value.size(1),
-                    w.weight->name, ": input must be [", step.sequence.size(), ", b, ",
-                    w.weight->value.size(1), "]; got ", x.sizes());
+  TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->size(1),
+                    w.weight->name, ": input must be [", step.sequence.size(), ", b, ", w.weight->size(1),
+                    "]; got ", x.sizes());
   Row row{w, step, crossing, options};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
+  check_trainable(*w.weight);
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
 

@@ -1,0 +1,18 @@
+#include "shardwise/parallel/weight_product.h"
+
+#include "shardwise/kernels/product.h"
+#include "shardwise/quant/product.h"
+
+namespace shardwise::parallel {
+
+void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight) {
+  if (weight.quantised) return quant::product_out(y, x, *weight.quantised);
+  kernels::product_out(y, x, weight.value.detach().t());
+}
+
+void check_trainable(const Parameter& weight) {
+  TORCH_CHECK_VALUE(!weight.quantised, weight.name,
+                    ": quantised weights are run, not trained; got a product whose gradient is recorded");
+}
+
+}  // namespace shardwise::parallel
