@@ -11,10 +11,7 @@ struct Listing {
   Entries entries = {};
 
   void append(const parallel::Parameter& parameter, const char* what, const at::Tensor& local) {
-    for (model::StoredTensor& stored : model::stored_tensors(parameter, config)) {
-      std::string name = stored.name + what;
-      entries.push_back({std::move(name), std::move(stored), local});
-    }
+    for (Entry& entry : entries_of(parameter, config, what, local)) entries.push_back(std::move(entry));
   }
 };
 
@@ -28,9 +25,20 @@ std::vector<io::TensorSpec> specs_of(const Entries& entries) {
 
 }  // namespace
 
+Entries entries_of(const parallel::Parameter& parameter, const model::Config& config, const std::string& what,
+                   const at::Tensor& local) {
+  Entries entries;
+  for (model::StoredTensor& stored : model::stored_tensors(parameter, config)) {
+    std::string name = stored.name + what;
+    entries.push_back({std::move(name), std::move(stored), local});
+  }
+  return entries;
+}
+
 Entries weight_entries(const model::DecoderWeights& weights) {
   Listing listing{weights.config()};
   for (const nn::Role& role : weights.roles()) {
+    TORCH_INTERNAL_ASSERT(!role.parameter->quantised, role.parameter->name, " is quantised");
     listing.append(*role.parameter, /*what=*/"", role.parameter->value.detach());
   }
   return std::move(listing.entries);

@@ -42,7 +42,11 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
+/// Errors: TORCH_INTERNAL_ASSERT when there are quantised weights among them.
 Entries weight_entries(const model::DecoderWeights& weights);
+/// Of one parameter; `what` is added to the names.
+Entries entries_of(const parallel::Parameter& parameter, const model::Config& config, const std::string& what,
+                   const at::Tensor& local);
 /// Without the scalars of the progress.
 Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config);
 

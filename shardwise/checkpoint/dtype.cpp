@@ -34,6 +34,8 @@ at::ScalarType tensor_dtype(io::Dtype dtype) {
       return at::kBFloat16;
     case io::Dtype::F16:
       return at::kHalf;
+    case io::Dtype::I32:
+      return at::kInt;
     default:
       TORCH_INTERNAL_ASSERT(false, io::dtype_name(dtype), " is no type of a weight");
   }

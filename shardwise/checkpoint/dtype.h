@@ -13,7 +13,7 @@ io::Dtype file_dtype(at::ScalarType dtype, const std::string& where);
 
 /// Whether weights may be stored so: converted on loading.
 bool is_weight_dtype(io::Dtype dtype);
-/// Of a floating-point type. Errors: TORCH_INTERNAL_ASSERT for any other.
+/// Of a floating-point type, or of words. Errors: TORCH_INTERNAL_ASSERT for any other.
 at::ScalarType tensor_dtype(io::Dtype dtype);
 
 /// As config.json spells it, which knows nothing wider than float32.

@@ -5,6 +5,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/mutation.h"
+#include "shardwise/checkpoint/quantised_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
 #include "shardwise/model/family.h"
@@ -21,14 +22,28 @@ bool is_redundant(const std::string& name, const model::Config& config) {
   return is_listed || (config.tie_word_embeddings && name == "lm_head.weight");
 }
 
+/// Older exporters of GPTQ gave every module a bias, of zeros where the model has none.
+bool is_bias_of_zeros(const WeightFiles& files, const std::string& name,
+                      const std::unordered_set<std::string>& known) {
+  const std::string end = ".bias";
+  if (!name.ends_with(end) || !known.count(name.substr(0, name.size() - end.size()) + ".qweight"))
+    return false;
+  const Source bias = files.whole_source(name);
+  std::string bytes(bias.tensor->bytes(), '\0');
+  bias.file->read_whole(*bias.tensor, bytes.data());
+  return std::ranges::all_of(bytes, [](char byte) { return byte == 0; });
+}
+
 /// A weight that the config has no place for means another model than the one trained.
 void check_no_others(const WeightFiles& files, const std::vector<model::WholeTensor>& expected,
                      const model::Config& config) {
   std::unordered_set<std::string> known;
   for (const model::WholeTensor& weight : expected) known.insert(name_in(files, weight.name, config));
   for (const std::string& name : files.names()) {
-    TORCH_CHECK_VALUE(known.count(name) || is_redundant(name, config), files.find(name).path,
-                      ": must hold only tensors that ", kConfigFile, " has a place for; got ", name);
+    const bool is_known =
+        known.count(name) || is_redundant(name, config) || is_bias_of_zeros(files, name, known);
+    TORCH_CHECK_VALUE(is_known, files.find(name).path, ": must hold only tensors that ", kConfigFile,
+                      " has a place for; got ", name);
   }
 }
 
@@ -56,12 +71,21 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
                     " fp32 masters");
 }
 
+void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
+                int rank) {
+  for (const Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
+    const std::string name = name_in(files, entry.name, config);
+    check_weight(files, name, entry.stored.shape, entry.stored.holds);
+    read_entry(entry, files.parts(name, entry.stored.dim), rank);
+  }
+}
+
 }  // namespace
 
 void check_weights(const WeightFiles& files, const model::Config& config) {
   const std::vector<model::WholeTensor> expected = model::stored_whole_tensors(config);
   for (const model::WholeTensor& weight : expected) {
-    check_weight(files, name_in(files, weight.name, config), weight.shape);
+    check_weight(files, name_in(files, weight.name, config), weight.shape, weight.holds);
   }
   check_no_others(files, expected, config);
 }
@@ -75,11 +99,19 @@ void check(const std::filesystem::path& folder, bool needs_state, const std::set
 Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
-  const WeightFiles files(folder, weights.config(), WeightFiles::Reader{group.rank(), group.size()});
-  for (const Entry& entry : weight_entries(weights)) {
-    const std::string name = name_in(files, entry.name, weights.config());
-    check_weight(files, name, entry.stored.shape);
-    read_entry(entry, files.parts(name, entry.stored.dim), group.rank());
+  const model::Config& config = weights.config();
+  const bool converts = config.quantisation && !config.quantisation->is_packed();
+  const model::Config stored = converts ? model::dense(config) : config;
+  // Quantised, the ffn columns are dealt in groups: what a rank needs may be in another rank's file.
+  const auto reader =
+      converts ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
+  const WeightFiles files(folder, stored, reader);
+  for (const nn::Role& role : weights.roles()) {
+    if (role.parameter->quantised) {
+      load_quantised(files, *role.parameter, config, group);
+    } else {
+      load_dense(files, *role.parameter, stored, group.rank());
+    }
   }
   return {files.bytes_read(), watch.seconds()};
 }

@@ -47,9 +47,14 @@ void read_source(const Source& source, int64_t dim, at::Tensor target) {
 
 }  // namespace
 
-void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape) {
+void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
+                  model::Holds holds) {
   const auto [path, dtype, found] = files.find(name);
   check_shape(path, name, found, shape);
+  if (holds == model::Holds::words) {
+    TORCH_CHECK_VALUE(dtype == io::Dtype::I32, path, ": ", name, " must be I32; got ", io::dtype_name(dtype));
+    return;
+  }
   TORCH_CHECK_VALUE(is_weight_dtype(dtype), path, ": ", name, " must be F32, BF16, F16 or F64; got ",
                     io::dtype_name(dtype));
 }

@@ -7,11 +7,14 @@
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/io/safetensors.h"
+#include "shardwise/model/config_quantisation.h"
 
 namespace shardwise::checkpoint {
 
-/// Errors: c10::ValueError naming file and tensor unless it is there with this `shape` and a weight's type.
-void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape);
+/// Errors: c10::ValueError naming file and tensor unless it is there with this `shape` and a type of what it
+/// `holds`.
+void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
+                  model::Holds holds);
 
 /// Errors: c10::ValueError naming file and tensor unless the files hold the config's weights, and nothing
 /// else but what older exporters wrote beside them.

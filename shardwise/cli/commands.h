@@ -20,5 +20,6 @@ int chat_template_command(const Call& call);
 int inspect_command(const Call& call);
 int shard_command(const Call& call);
 int merge_command(const Call& call);
+int quantize_command(const Call& call);
 
 }  // namespace shardwise::cli

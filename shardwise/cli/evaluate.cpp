@@ -6,6 +6,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/live_line.h"
+#include "shardwise/cli/load_figures.h"
 #include "shardwise/cli/loaded_model.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
@@ -83,6 +84,7 @@ std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel&
   const nlohmann::ordered_json object{{"model", model.folder().string()},
                                       {"tp", o.model.tp},
                                       {"dtype", model.dtype_name()},
+                                      {"quantisation", quantisation_json(model)},
                                       {"seq_len", windows.length},
                                       {"texts", r.texts},
                                       {"tokens", r.tokens},
@@ -91,7 +93,7 @@ std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel&
                                       {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
                                       {"seconds", r.seconds},
                                       {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
-                                      {"load", to_json(r.loaded)}};
+                                      {"load", load_json(r.loaded)}};
   return json_line(object);
 }
 

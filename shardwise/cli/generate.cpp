@@ -8,6 +8,7 @@
 #include "shardwise/cli/continued_text.h"
 #include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
+#include "shardwise/cli/load_figures.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 
@@ -27,12 +28,15 @@ struct Job {
 
   infer::Batching batching() const { return {options.batch_size, options.chunk}; }
   /// By rank, in bytes.
-  std::vector<int64_t> expected_peaks() const {
+  std::vector<int64_t> expected_peaks(const Loaded& loaded) const {
     const int tp = static_cast<int>(options.model.tp);
-    const plan::Generation batch = largest_batch(model.config(), requests, batching(), tp,
-                                                 static_cast<int64_t>(c10::elementSize(model.dtype())));
+    plan::Generation batch = largest_batch(model.config(), requests, batching(), tp,
+                                           static_cast<int64_t>(c10::elementSize(model.dtype())));
     std::vector<int64_t> peaks;
-    for (int rank = 0; rank < tp; ++rank) peaks.push_back(plan::generation_peak(batch, rank).own_bytes());
+    for (int rank = 0; rank < tp; ++rank) {
+      if (model.config().quantisation) batch.weight_bytes = loaded.weight_bytes[rank];
+      peaks.push_back(plan::generation_peak(batch, rank).own_bytes());
+    }
     return peaks;
   }
 };
@@ -84,8 +88,9 @@ Json to_json(const Job& job, const RunFigures& figures) {
   return {{"model", job.model.folder().string()},
           {"tp", job.options.model.tp},
           {"dtype", job.model.dtype_name()},
-          {"load", to_json(loaded)},
-          {"memory", {{"peak_bytes", peaks}, {"expected_peak_bytes", job.expected_peaks()}}},
+          {"quantisation", quantisation_json(job.model)},
+          {"load", load_json(loaded)},
+          {"memory", {{"peak_bytes", peaks}, {"expected_peak_bytes", job.expected_peaks(loaded)}}},
           {"prefill",
            {{"tokens", timings.read_tokens},
             {"seconds", timings.read_seconds},

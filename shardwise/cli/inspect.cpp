@@ -82,6 +82,7 @@ std::string to_text(const Inspection& found) {
   for (const InspectedTensor& tensor : found.tensors) rows.push_back(row_of(tensor));
   std::string text = table(rows) + fmt::format("{}: {} parameters, {}", found.config.model_type,
                                                found.parameters, megabytes(found.bytes));
+  if (found.config.quantisation) text += "; " + found.config.quantisation->text();
   if (found.rank_bytes.size() < 2) return text + "\n";
   std::vector<std::string> shares;
   for (const int64_t bytes : found.rank_bytes) shares.push_back(megabytes(bytes));
@@ -97,7 +98,10 @@ nlohmann::ordered_json to_json(const InspectedTensor& tensor) {
 }
 
 std::string to_json(const Inspection& found) {
+  const auto& quantisation = found.config.quantisation;
   nlohmann::ordered_json json{{"model_type", found.config.model_type},
+                              {"quantisation", quantisation ? nlohmann::ordered_json(quantisation->text())
+                                                            : nlohmann::ordered_json()},
                               {"tp", found.rank_bytes.size()},
                               {"parameters", found.parameters},
                               {"bytes", found.bytes},

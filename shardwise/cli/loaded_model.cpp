@@ -1,11 +1,10 @@
 #include "shardwise/cli/loaded_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/cli/quantisation_flags.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/model/layout.h"
 #include "shardwise/text/model_folder.h"
@@ -21,6 +20,9 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--dtype WORD", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
   flags.value("--load-format WORD", o.load_format,
               "auto: the files' weights; dummy: weights drawn from --seed, for benchmarks [auto]");
+  flags.value("--quantize WORD", o.quantize, "int8 or int4: quantise the linear weights while they are read");
+  flags.value("--group-size N", o.group_size,
+              "with --quantize: input features that share a scale, 32, 64 or 128 [128; int8: a whole row]");
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
               "tensor-parallel ranks, started by this program [1]");
 }
@@ -35,6 +37,28 @@ void check_word(const std::string& command, const std::string& flag, const std::
   TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value);
 }
 
+namespace {
+
+/// What --quantize asks for, of weights that are in `config`.
+std::optional<model::Quantisation> asked(const std::string& command, const ModelOptions& o,
+                                         const model::Config& config) {
+  TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size goes with --quantize; got ",
+                    o.group_size.value_or(0), " without");
+  if (!o.quantize) return config.quantisation;
+  check_word(command, "--quantize", *o.quantize, {"int8", "int4"});
+  TORCH_CHECK_VALUE(!config.quantisation, command, ": --quantize takes ordinary weights; got ",
+                    config.quantisation ? config.quantisation->text() : "");
+  return quantisation_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
+}
+
+int64_t bytes_of(const model::DecoderWeights& weights) {
+  int64_t bytes = 0;
+  for (const nn::Role& role : weights.roles()) bytes += role.parameter->bytes();
+  return bytes;
+}
+
+}  // namespace
+
 NamedModel::NamedModel(const std::string& command, const ModelOptions& options) : options_(options) {
   TORCH_CHECK_VALUE(options.model, command, ": --model names the folder of a checkpoint; got none");
   check_word(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
@@ -42,6 +66,9 @@ NamedModel::NamedModel(const std::string& command, const ModelOptions& options) 
   folder_ = checkpoint::resolve(*options.model);
   if (!is_dummy()) checkpoint::check(folder_, /*needs_state=*/false);
   config_ = model::load_config(folder_);
+  config_.quantisation = asked(command, options, config_);
+  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantisation, command,
+                    ": --load-format dummy draws ordinary weights; got quantised ones");
   model::check_ranks(command, config_, options.tp);
 }
 
@@ -49,10 +76,6 @@ at::ScalarType NamedModel::dtype() const {
   // fp16 is for storage: its products are slow on CPUs and overflow early.
   const bool is_bf16 = options_.dtype == "bf16" || (options_.dtype == "auto" && config_.dtype == "bfloat16");
   return is_bf16 ? at::kBFloat16 : at::kFloat;
-}
-
-nlohmann::ordered_json to_json(const Loaded& loaded) {
-  return {{"seconds", loaded.seconds}, {"bytes_read", loaded.bytes_read}, {"peak_bytes", loaded.peak_bytes}};
 }
 
 bool NamedModel::has_tokenizer() const {
@@ -78,8 +101,10 @@ Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
     bytes_read = checkpoint::load_weights(folder_, weights).bytes_read;
   }
   const double seconds = clock.seconds();
-  const Loaded loaded{seconds, comm::gather_values(bytes_read, weights.group()),
-                      comm::gather_values(base::peak_bytes(), weights.group())};
+  const comm::Group& group = weights.group();
+  Loaded loaded{seconds, comm::gather_values(bytes_read, group),
+                comm::gather_values(bytes_of(weights), group),
+                comm::gather_values(base::peak_bytes(), group)};
   base::reset_peak();
   return loaded;
 }

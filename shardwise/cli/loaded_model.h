@@ -2,7 +2,6 @@
 #pragma once
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +13,13 @@
 namespace shardwise::cli {
 
 struct ModelOptions {
-  std::optional<std::string> model, tokenizer;
+  std::optional<std::string> model, tokenizer, quantize;
+  std::optional<int64_t> group_size;
   std::string dtype = "auto", load_format = "auto";
   int64_t tp = 1;
 };
 
-/// --model, --tokenizer, --dtype, --load-format, --tp.
+/// --model, --tokenizer, --dtype, --load-format, --quantize, --group-size, --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
 
 /// Errors: c10::ValueError unless `value` is one of `words`.
@@ -27,13 +27,11 @@ void check_word(const std::string& command, const std::string& flag, const std::
                 const std::vector<std::string>& words);
 
 struct Loaded {
-  double seconds;                   // on this rank
-  std::vector<int64_t> bytes_read;  // by rank
-  std::vector<int64_t> peak_bytes;  // by rank, of ordinary memory: the weights, and what reading them takes
+  double seconds;                     // on this rank
+  std::vector<int64_t> bytes_read;    // by rank
+  std::vector<int64_t> weight_bytes;  // by rank, in memory
+  std::vector<int64_t> peak_bytes;    // by rank, of ordinary memory: the weights, and what reading them takes
 };
-
-/// For --json: seconds, bytes_read, peak_bytes.
-nlohmann::ordered_json to_json(const Loaded& loaded);
 
 /// What is known of a model before any rank starts.
 class NamedModel {
@@ -42,6 +40,7 @@ class NamedModel {
   NamedModel(const std::string& command, const ModelOptions& options);
 
   const std::filesystem::path& folder() const { return folder_; }
+  /// With what --quantize asks for.
   const model::Config& config() const { return config_; }
   at::ScalarType dtype() const;
   /// "fp32" or "bf16".

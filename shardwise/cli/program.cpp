@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"inspect", inspect_command, "list a checkpoint's tensors and what each rank holds of them"},
     {"shard", shard_command, "write a model's weights as one file a rank"},
     {"merge", merge_command, "write sharded weights as whole ones again"},
+    {"quantize", quantize_command, "write a model with weights of 8 or 4 bits"},
 };
 
 void print_help() {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/model/config_quantisation.h"
+
 namespace shardwise::model {
 
 /// Llama 3's stretching of the rotary frequencies (rope_type "llama3").
@@ -53,11 +55,12 @@ struct Config {
   double rope_theta = 10000;
   double partial_rotary_factor = 1;  // share of a head's elements, the first, that are turned
   std::optional<RopeScaling> rope_scaling;
-  std::optional<int64_t> sliding_window;  // keys that a query sees, its own position's included; none: all
-  std::vector<bool> slides;               // which layers have that window; empty: all
-  std::string dtype = "float32";          // of the weights as stored: float32, bfloat16 or float16
-  std::optional<int64_t> bos_token_id;    // null in the file: none
-  std::vector<int64_t> eos_token_id;      // any of these ends a text; empty: none
+  std::optional<int64_t> sliding_window;     // keys that a query sees, its own position's included; none: all
+  std::vector<bool> slides;                  // which layers have that window; empty: all
+  std::string dtype = "float32";             // of the weights as stored: float32, bfloat16 or float16
+  std::optional<int64_t> bos_token_id;       // null in the file: none
+  std::vector<int64_t> eos_token_id;         // any of these ends a text; empty: none
+  std::optional<Quantisation> quantisation;  // none: every weight is an ordinary one
   bool operator==(const Config&) const = default;
 
   bool is_gated() const { return activation == Activation::silu_gated; }
@@ -79,6 +82,9 @@ Config load_config(const std::string& path);
 /// A config.json that transformers 4 and 5 and parse_config read back as `config`: both spellings are in it.
 /// Errors: c10::ValueError for a config that its family's config.json has no words for.
 std::string to_json(const Config& config);
+
+/// `json_text`, a valid config.json, with a quantization_config added; what else is in it stays.
+std::string with_quantisation(const std::string& json_text, const Quantisation& quantisation);
 
 /// Errors: c10::ValueError naming the first field that is missing, out of range or at odds with another.
 void validate(const Config& config, const std::string& where = "config");

@@ -16,10 +16,8 @@ Config parse_config(const std::string& json_text, const std::string& where) {
   const nlohmann::json parsed = base::parse_json(json_text, where);
   const base::Fields fields(parsed, where + ": ");
   const Family& family = family_of(fields.text("model_type"), where);
-  TORCH_CHECK_VALUE(!fields.find("quantization_config"), fields.label("quantization_config"),
-                    " must be left out, for quantised weights are not read; got ",
-                    base::shown(*fields.find("quantization_config")));
-  const Config config = family.read(fields);
+  Config config = family.read(fields);
+  config.quantisation = read_quantisation(fields);
   validate(config, where);
   return config;
 }
@@ -29,12 +27,19 @@ Config load_config(const std::string& path) {
   return parse_config(base::read_text(file, kMostConfigBytes), file);
 }
 
+std::string with_quantisation(const std::string& json_text, const Quantisation& quantisation) {
+  Written out = Written::parse(json_text);
+  write_quantisation(quantisation, out);
+  return out.dump(/*indent=*/2) + "\n";
+}
+
 std::string to_json(const Config& config) {
   const Family& family = family_of(config.model_type);
   Written out;
   out["architectures"] = {family.architecture};
   out["model_type"] = family.model_type;
   family.write(config, out);
+  if (config.quantisation) write_quantisation(*config.quantisation, out);
   const std::string text = out.dump(/*indent=*/2) + "\n";
   TORCH_CHECK_VALUE(parse_config(text, "config") == config,
                     "config: must be one that a config.json of model_type ", config.model_type,

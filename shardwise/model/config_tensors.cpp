@@ -59,6 +59,18 @@ class Tensors {
   std::vector<WholeTensor> list_;
 };
 
+/// Each part of a packed weight, with all segments in it or one for each.
+void append_packed(std::vector<WholeTensor>& list, const WholeTensor& ours, const Config& config) {
+  const std::string module = ours.name.substr(0, ours.name.rfind('.'));
+  for (const PackedPart& part : packed_parts(*config.quantisation)) {
+    const StoredNames stored = stored_names(family_of(config.model_type), module + part.leaf);
+    for (size_t i = 0; i < stored.names.size(); ++i) {
+      const int64_t out_features = stored.names.size() == 1 ? ours.shape[0] : ours.segments.at(i);
+      list.push_back({stored.names[i], part.shape(out_features, ours.shape[1]), {}, part.holds});
+    }
+  }
+}
+
 /// One tensor with all segments in it, or one for each.
 void append_stored(std::vector<WholeTensor>& list, const WholeTensor& ours, const StoredNames& stored) {
   if (stored.names.size() == 1) {
@@ -98,7 +110,11 @@ std::vector<WholeTensor> stored_whole_tensors(const Config& config) {
   const Family& family = family_of(config.model_type);
   std::vector<WholeTensor> list;
   for (const WholeTensor& ours : whole_tensors(config)) {
-    append_stored(list, ours, stored_names(family, ours.name));
+    if (is_packed(config, ours.name)) {
+      append_packed(list, ours, config);
+    } else {
+      append_stored(list, ours, stored_names(family, ours.name));
+    }
   }
   return list;
 }

@@ -13,6 +13,7 @@ struct WholeTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<int64_t> segments;  // their sizes along dim 0; empty: one
+  Holds holds = Holds::numbers;
 
   int64_t numel() const;
 };
@@ -20,7 +21,8 @@ struct WholeTensor {
 /// Every parameter once, in the order of DecoderWeights::roles (a tied head is the embedding).
 std::vector<WholeTensor> whole_tensors(const Config& config);
 
-/// The same as the files of the config's family keep them: split or fused, transposed, under its names.
+/// The same as the files of the config's family keep them: split or fused, transposed, packed, under its
+/// names.
 std::vector<WholeTensor> stored_whole_tensors(const Config& config);
 
 }  // namespace shardwise::model

@@ -27,12 +27,32 @@ struct Parts {
   at::ScalarType dtype;
   std::shared_ptr<nn::Rotary> rotary;
 
+  /// Of a weight that the config quantises.
+  std::optional<quant::Format> format(const std::string& weight) const {
+    if (!is_quantised(config, weight)) return std::nullopt;
+    const Quantisation& q = *config.quantisation;
+    const auto grouping = q.lists_groups ? quant::Grouping::by_column : quant::Grouping::in_order;
+    return quant::Format{q.bits, q.group_size, grouping};
+  }
+
+  nn::VocabParallelEmbedding embedding() const {
+    const std::string name = "model.embed_tokens";
+    const ShardRule rule = ShardRule::cut(/*dim=*/0, layout.vocab);
+    const std::vector<int64_t> shape{config.vocab_size, config.hidden_size};
+    if (const auto coded = format(name + ".weight")) {
+      const auto table = parallel::make_quantised_parameter(name + ".weight", shape, rule, *coded, group);
+      return {table, layout.vocab, dtype};
+    }
+    return {name, config.hidden_size, layout.vocab, Init::normal(config.initializer_range), group, dtype};
+  }
+
   ColumnParallelLinear column(const std::string& name, bool has_bias, const ShardRule& rule) const {
     int64_t out_features = 0;
     for (const base::Segment& segment : rule.segments) out_features += segment.size();
     LinearOptions options(config.hidden_size, out_features);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range);
+    options.quantised = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
@@ -41,6 +61,7 @@ struct Parts {
     LinearOptions options(rule.segments[0].size(), config.hidden_size);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range / std::sqrt(2.0 * config.num_hidden_layers));
+    options.quantised = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
@@ -118,9 +139,9 @@ std::optional<nn::LearnedPositions> make_positions(const Parts& parts) {
 DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
     : config_(config),
       group_(group),
+      dtype_(dtype),
       layout_(make_layout(config, group.size())),
-      embedding_("model.embed_tokens", config.hidden_size, layout_.vocab,
-                 Init::normal(config.initializer_range), group, dtype),
+      embedding_(Parts{config_, layout_, group_, dtype, nullptr}.embedding()),
       positions_(make_positions({config_, layout_, group_, dtype, nullptr})),
       blocks_(make_blocks(
           {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),

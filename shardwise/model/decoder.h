@@ -14,7 +14,8 @@ namespace shardwise::model {
 /// One rank's slices of all weights. The same object serves every stream.
 class DecoderWeights {
  public:
-  /// Allocates, uninitialised: fill with `initialise_` or a checkpoint.
+  /// Allocates, uninitialised: fill with `initialise_` or a checkpoint. What the config quantises has codes
+  /// in place of numbers; the rest, and what passes between, is `dtype`.
   DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
   DecoderWeights(const DecoderWeights&) = delete;
 
@@ -25,7 +26,7 @@ class DecoderWeights {
   const Config& config() const { return config_; }
   const Layout& layout() const { return layout_; }
   const comm::Group& group() const { return group_; }
-  at::ScalarType dtype() const { return embedding_.weight()->value.scalar_type(); }
+  at::ScalarType dtype() const { return dtype_; }
   /// Every parameter once, in a fixed order (a tied head is the embedding).
   const nn::Roles& roles() const { return roles_; }
   /// What the optimizer's loops read; the stream decides which gradients are terms to be summed.
@@ -39,6 +40,7 @@ class DecoderWeights {
   friend class Decoder;
   Config config_;
   comm::Group group_;
+  at::ScalarType dtype_;
   Layout layout_;
   nn::VocabParallelEmbedding embedding_;
   std::optional<nn::LearnedPositions> positions_;

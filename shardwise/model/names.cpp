@@ -1,5 +1,6 @@
 #include "shardwise/model/names.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "shardwise/base/mutation.h"
@@ -23,7 +24,7 @@ StoredTensor stored_tensor(const parallel::Parameter& parameter, const std::stri
   }
   if (is_transposed) std::swap(shape.at(0), shape.at(1));
   const int64_t dim = rule.is_replicated() ? 0 : is_transposed ? 1 - rule.dim : rule.dim;
-  return {name, std::move(shape), dim, is_transposed, rule, first, segments};
+  return {name, std::move(shape), dim, is_transposed, Holds::numbers, rule, first, segments};
 }
 
 /// Which of the file's names a segment has.
@@ -33,9 +34,64 @@ size_t place_of(size_t segment, size_t segments) {
   return segment;
 }
 
+/// How `rule` cuts blocks of `block` elements in place of elements.
+ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
+  ShardRule blocks{dim, block == 1 ? rule.segments : std::vector<base::Segment>()};
+  if (block == 1) return blocks;
+  for (const auto& [split, unit] : rule.segments) {
+    blocks.segments.push_back({base::Split::blocks_of(split.name() + " in blocks", split, unit, block)});
+  }
+  return blocks;
+}
+
+/// Of a part's [out, in], or [in].
+ShardRule packed_rule(const ShardRule& rule, const PackedPart& part, bool needs_all_groups) {
+  if (rule.is_replicated()) return rule;
+  if (rule.dim == 0)
+    return part.out_block == 0 ? ShardRule::replicated() : in_blocks(rule, 0, part.out_block);
+  if (part.in_block == 0 || needs_all_groups) return ShardRule::replicated();
+  return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, part.in_block);
+}
+
+std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Config& config) {
+  std::vector<StoredTensor> tensors;
+  for (const PackedPart& part : packed_parts(*config.quantisation)) {
+    for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
+  }
+  return tensors;
+}
+
 }  // namespace
 
+parallel::Parameter packed_parameter(const parallel::Parameter& weight, const PackedPart& part,
+                                     const Config& config) {
+  const bool is_per_group = part.leaf == ".qzeros" || part.leaf == ".scales";
+  const bool needs_all_groups = is_per_group && config.quantisation->lists_groups;
+  const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
+  std::vector<int64_t> shape = part.shape(weight.global_shape.at(0), weight.global_shape.at(1));
+  std::reverse(shape.begin(), shape.end());
+  return {name, std::move(shape), packed_rule(weight.rule, part, needs_all_groups), {}, {}, {}};
+}
+
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, const PackedPart& part,
+                                         const Config& config) {
+  const parallel::Parameter packed = packed_parameter(weight, part, config);
+  const std::vector<std::string> names = stored_names(family_of(config.model_type), packed.name).names;
+  const bool is_matrix = part.out_block != 0;
+  std::vector<StoredTensor> tensors;
+  for (size_t i = 0; i < names.size(); ++i) {
+    // Segments are outputs: what has none of those is whole for each name.
+    const bool is_split = names.size() > 1 && is_matrix;
+    const size_t first = is_split ? i : 0, segments = is_split ? 1 : packed.rule.segments.size();
+    tensors.push_back(
+        stored_tensor(packed, names[is_split ? place_of(i, names.size()) : i], is_matrix, first, segments));
+    tensors.back().holds = part.holds;
+  }
+  return tensors;
+}
+
 std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config) {
+  if (is_packed(config, parameter.name)) return all_parts(parameter, config);
   const auto [names, is_transposed] = stored_names(family_of(config.model_type), parameter.name);
   const size_t segments = parameter.rule.segments.size();
   if (names.size() == 1) return {stored_tensor(parameter, names[0], is_transposed, /*first=*/0, segments)};

@@ -27,7 +27,8 @@ class Forward {
   Entries held(int rank) const {
     const int64_t d = generation_.config.head_dim, layers = generation_.config.num_hidden_layers;
     const int64_t per_token = 2 * layers * sizes_.share().kv_heads * d * generation_.element_bytes;
-    return {{"weights", parameters_held(workload_, rank) * generation_.element_bytes},
+    const int64_t by_parameters = parameters_held(workload_, rank) * generation_.element_bytes;
+    return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
             {"keys and values", generation_.cached_tokens * per_token},
             {"rotary tables", rotary_bytes()}};
   }

@@ -1,6 +1,8 @@
 // Where a rank's memory goes while it continues texts: weights, caches, and what a forward holds at its
 // fullest.
 #pragma once
+#include <optional>
+
 #include "shardwise/plan/instants.h"
 
 namespace shardwise::plan {
@@ -14,6 +16,8 @@ struct Generation {
   int64_t texts = 1;
   int64_t cached_tokens = 1;  // that all texts' caches have room for
   int64_t longest_cache = 1;  // the room of the largest
+  /// The rank's, where they are not element_bytes for each parameter: quantised ones.
+  std::optional<int64_t> weight_bytes = {};
 };
 
 struct GenerationPeak {

@@ -70,6 +70,9 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
   const std::optional<Config> asked = asked_config(options);
   const std::optional<path> folder = resumed ? resumed : initial;
   Config config = folder ? model::load_config(*folder) : asked.value_or(model::preset("tiny"));
+  TORCH_CHECK_VALUE(!config.quantisation, "train: quantised weights are run, not trained; got ",
+                    config.quantisation ? config.quantisation->text() : "",
+                    "; train those that they were made from");
   if (folder && asked) check_same_model(*asked, config, *folder);
   config.dtype = run_dtype(options, resumed, config);
   return config;

@@ -81,7 +81,7 @@ model::Config uneven_config(bool is_tied, const std::string& family) {
 WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
   WholeState whole{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [name, shape, segments] : model::stored_whole_tensors(config)) {
+  for (const auto& [name, shape, segments, holds] : model::stored_whole_tensors(config)) {
     const at::Tensor master = random_tensor(shape, ++seed, main);
     whole.tensors[name] = master.to(dtype);
     whole.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);

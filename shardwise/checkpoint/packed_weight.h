@@ -1,0 +1,13 @@
+// The tensors that hold one packed weight, unpacked into a rank's matrix. The layouts: quantised_weight.h.
+#pragma once
+#include "shardwise/checkpoint/weight_files.h"
+#include "shardwise/parallel/parameter.h"
+
+namespace shardwise::checkpoint {
+
+/// Fills weight.quantised. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
+/// the rule.
+void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+                 int rank);
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,206 @@
+#include "shardwise/checkpoint/quantise.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include "shardwise/base/files.h"
+#include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/new_folder.h"
+#include "shardwise/checkpoint/quantised_weight.h"
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/checkpoint/weight_rows.h"
+#include "shardwise/io/slices.h"
+#include "shardwise/model/sharding.h"
+#include "shardwise/quant/quantise.h"
+
+namespace shardwise::checkpoint {
+
+namespace fs = std::filesystem;
+using at::Tensor;
+using base::Range;
+using model::Config;
+using model::PackedPart;
+using model::StoredTensor;
+
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{16} << 20;  // of fp32
+
+/// A weight as the input keeps it, and the tensors that will hold it, by part.
+struct PlannedWeight {
+  StoredTensor dense;
+  Range rows;  // of the weight [out, in], which may hold several such tensors
+  int64_t in_features;
+  std::vector<StoredTensor> parts;
+};
+
+struct Plan {
+  std::vector<PlannedWeight> weights;
+  std::vector<StoredTensor> kept;
+
+  io::Layout layout(const WeightFiles& files, const Config& config) const {
+    std::vector<io::TensorSpec> specs;
+    for (const PlannedWeight& weight : weights) {
+      for (const StoredTensor& part : weight.parts) {
+        specs.push_back(
+            {part.name, part.holds == model::Holds::words ? io::Dtype::I32 : io::Dtype::F16, part.shape});
+      }
+    }
+    for (const StoredTensor& kept_tensor : kept) {
+      const auto whole = files.find(name_in(files, kept_tensor.name, config));
+      specs.push_back({kept_tensor.name, whole.dtype, whole.shape});
+    }
+    return io::plan_file(specs, {{"format", "pt"}});
+  }
+};
+
+/// The rows of the parameter that lie in one of its stored tensors.
+Range rows_of(const StoredTensor& stored, int64_t out_features) {
+  if (stored.rule.dim != 0) return {0, out_features};
+  const auto pieces = stored.held(/*rank=*/0);
+  return {pieces.front().local_begin, pieces.back().local_begin + pieces.back().size};
+}
+
+void append_weight(Plan& plan, const parallel::Parameter& parameter, const Config& from, const Config& to) {
+  const std::vector<StoredTensor> dense = model::stored_tensors(parameter, from);
+  for (size_t i = 0; i < dense.size(); ++i) {
+    PlannedWeight weight{
+        dense[i], rows_of(dense[i], parameter.global_shape[0]), parameter.global_shape[1], {}};
+    for (const PackedPart& part : model::packed_parts(*to.quantisation)) {
+      weight.parts.push_back(model::stored_tensors(parameter, part, to).at(i));
+    }
+    plan.weights.push_back(std::move(weight));
+  }
+}
+
+Plan plan_for(const Config& from, const Config& to) {
+  Plan plan;
+  for (const parallel::Parameter& parameter : model::sharded_parameters(from, /*tp=*/1)) {
+    if (model::is_quantised(to, parameter.name)) {
+      append_weight(plan, parameter, from, to);
+      continue;
+    }
+    for (StoredTensor& stored : model::stored_tensors(parameter, from))
+      plan.kept.push_back(std::move(stored));
+  }
+  return plan;
+}
+
+class Writer {
+ public:
+  Writer(const WeightFiles& files, const Config& from, const Config& to, const io::SafetensorsWriter& file,
+         Copier& copier)
+      : files_(files), from_(from), quantisation_(*to.quantisation), file_(file), copier_(copier) {}
+
+  void write(const PlannedWeight& weight) {
+    const WeightRows source(files_, {weight.dense}, from_, /*rank=*/0);
+    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kBlockBytes)) {
+      const quant::Matrix m = quantised(source, weight, rows);
+      put(weight, ".qweight", m.codes, rows);
+      put(weight, ".scales", m.scales.to(at::kHalf), rows);
+    }
+    put_whole(weight, ".qzeros", symmetric_zeros(weight));
+    put_whole(weight, ".g_idx", groups(weight));
+  }
+
+  void keep(const StoredTensor& stored) {
+    const auto parts = files_.parts(name_in(files_, stored.name, from_), stored.dim);
+    for (const Source& from : sources_of(parts, {{0, 0, stored.shape.at(stored.dim)}})) {
+      copier_.copy(from, file_, file_.layout().find(stored.name), stored.dim);
+    }
+  }
+
+ private:
+  quant::Format format() const { return {quantisation_.bits, quantisation_.group_size}; }
+
+  quant::Matrix quantised(const WeightRows& source, const PlannedWeight& weight, const Range& rows) const {
+    const Range all{0, weight.in_features};
+    const Tensor w = source.read({weight.rows.begin + rows.begin, weight.rows.begin + rows.end},
+                                 weight.in_features, at::kFloat);
+    const Tensor maxima = quant::group_maxima(w, format(), weight.in_features, all);
+    check_magnitudes(maxima, format(), weight.dense.name);
+    quant::Matrix m = quant::Matrix::empty(format(), rows.size(), weight.in_features, all);
+    quant::quantise_rows_(m, /*begin=*/0, w, maxima);
+    return m;
+  }
+
+  const io::TensorInfo& target(const PlannedWeight& weight, const std::string& leaf) const {
+    for (const StoredTensor& part : weight.parts) {
+      if (part.name.ends_with(leaf)) return file_.layout().find(part.name);
+    }
+    TORCH_INTERNAL_ASSERT(false, leaf, " is no part of a weight");
+  }
+
+  /// Rows of [out, n], which are columns there.
+  void put(const PlannedWeight& weight, const std::string& leaf, const Tensor& part, const Range& rows) {
+    const io::TensorInfo& to = target(weight, leaf);
+    const Tensor turned = part.t().contiguous();
+    io::write_block(file_, io::block_of(to, /*dim=*/1, rows, {0, to.shape[0]}), turned.const_data_ptr());
+    copier_.tell(static_cast<int64_t>(turned.nbytes()));
+  }
+
+  void put_whole(const PlannedWeight& weight, const std::string& leaf, const Tensor& part) {
+    file_.write_whole(target(weight, leaf), part.const_data_ptr());
+    copier_.tell(static_cast<int64_t>(part.nbytes()));
+  }
+
+  /// Of words full of the symmetric zero, as the file's version keeps it.
+  Tensor symmetric_zeros(const PlannedWeight& weight) const {
+    uint32_t word = 0;
+    const auto zero = static_cast<uint32_t>(format().symmetric_zero() - quantisation_.zeros_less_one);
+    for (int64_t i = 0; i < format().codes_per_word(); ++i) word |= zero << (i * format().bits);
+    return at::full(target(weight, ".qzeros").shape, static_cast<int32_t>(word), at::kInt);
+  }
+
+  Tensor groups(const PlannedWeight& weight) const {
+    const Tensor listed = at::empty({weight.in_features}, at::kInt);
+    auto* group = listed.mutable_data_ptr<int32_t>();
+    const int64_t size = format().group_size == 0 ? weight.in_features : format().group_size;
+    for (int64_t i = 0; i < weight.in_features; ++i) group[i] = static_cast<int32_t>(i / size);
+    return listed;
+  }
+
+  const WeightFiles& files_;
+  const Config& from_;
+  const model::Quantisation& quantisation_;
+  const io::SafetensorsWriter& file_;
+  Copier& copier_;
+};
+
+/// The config of the quantised model. Errors: c10::ValueError when the layout cannot hold it.
+Config quantised_config(const Config& from, const model::Quantisation& how) {
+  TORCH_CHECK_VALUE(!from.quantisation, "quantize: the weights must be ordinary ones; got ",
+                    from.quantisation ? from.quantisation->text() : "");
+  Config to = from;
+  to.quantisation = how;
+  model::check_quantisation(to, "quantize");
+  return to;
+}
+
+}  // namespace
+
+Written quantise(const fs::path& in, const fs::path& out, const model::Quantisation& how,
+                 const OnProgress& on_progress) {
+  const fs::path target = free_target("quantize", out);
+  const Config from = model::load_config(in), to = quantised_config(from, how);
+  const WeightFiles files(in, from);
+  check_weights(files, from);
+  const Plan plan = plan_for(from, to);
+  const io::Layout layout = plan.layout(files, from);
+  Copier copier(on_progress);
+  copier.expect(layout);
+  NewFolder folder("quantize", target);
+  copy_companions(in, folder.path());
+  base::write_text(folder.path() / kConfigFile,
+                   model::with_quantisation(base::read_text(in / kConfigFile), how));
+  const auto file = io::SafetensorsWriter::create(folder.path() / kWeightsFile, layout);
+  Writer writer(files, from, to, file, copier);
+  for (const PlannedWeight& weight : plan.weights) writer.write(weight);
+  for (const StoredTensor& stored : plan.kept) writer.keep(stored);
+  file.sync();
+  on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to give up
+  folder.publish();
+  return {{kWeightsFile}, std::ssize(layout.tensors), copier.all_bytes()};
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,60 @@
+#include "shardwise/checkpoint/quantised_weight.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/checkpoint/packed_weight.h"
+#include "shardwise/checkpoint/weight_rows.h"
+#include "shardwise/quant/quantise.h"
+
+namespace shardwise::checkpoint {
+
+using at::Tensor;
+
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of fp32; as much again as the file has it
+
+/// The largest of all ranks' values of each group that this one keeps.
+Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Group& group) {
+  if (base::mutated(base::Mutation::scale_by_shard)) return maxima;
+  const base::Range own = m.groups(), all = m.format.groups_of({0, m.in_features}, m.in_features);
+  Tensor whole = at::zeros({maxima.size(0), all.size()}, maxima.options());
+  whole.narrow(/*dim=*/1, own.begin, own.size()).copy_(maxima);
+  group.all_reduce_(whole, comm::Reduce::max);
+  return whole.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
+}
+
+/// Block by block, of the same rows on every rank where they share them.
+void convert(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& stored,
+             const comm::Group& group) {
+  quant::Matrix& m = *weight.quantised;
+  const bool shares_rows = weight.rule.dim == 1 && group.size() > 1;
+  const WeightRows source(files, model::stored_tensors(weight, stored), stored, group.rank());
+  for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kBlockBytes)) {
+    const Tensor w = source.read(rows, m.width(), at::kFloat);
+    Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
+    check_magnitudes(maxima, m.format, weight.name);
+    if (shares_rows) maxima = over_ranks(maxima, m, group);
+    quant::quantise_rows_(m, rows.begin, w, maxima);
+  }
+}
+
+}  // namespace
+
+void check_magnitudes(const Tensor& maxima, const quant::Format& format, const std::string& name) {
+  const float most = quant::most_magnitude(format);
+  const auto* values = maxima.const_data_ptr<float>();
+  for (int64_t i = 0; i < maxima.numel(); ++i) {
+    TORCH_CHECK_VALUE(values[i] <= most, name, ": must hold numbers of at most ", most,
+                      " to be quantised, so that their scales fit fp16; got ", values[i]);
+  }
+}
+
+void load_quantised(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+                    const comm::Group& group) {
+  if (config.quantisation->is_packed()) return load_packed(files, weight, config, group.rank());
+  convert(files, weight, model::dense(config), group);
+}
+
+}  // namespace shardwise::checkpoint

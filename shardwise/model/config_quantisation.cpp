@@ -1,0 +1,167 @@
+#include "shardwise/model/config_quantisation.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/json.h"
+#include "shardwise/model/config.h"
+
+namespace shardwise::model {
+
+using base::Fields;
+using Files = Quantisation::Files;
+
+namespace {
+
+constexpr const char* kField = "quantization_config";
+constexpr const char* kEmbeddings = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
+  TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got));
+}
+
+/// A field that would change what the weights mean must have its usual value, or be left out.
+void check_usual(const Fields& fields, const char* name, const nlohmann::json& usual) {
+  const nlohmann::json* value = fields.find(name);
+  const bool is_empty = value && (value->is_array() || value->is_object()) && value->empty();
+  TORCH_CHECK_VALUE(!value || is_empty || *value == usual, fields.label(name), " must be ",
+                    usual.is_null() ? "left out" : usual.dump(), ", for others are not read; got ",
+                    value ? base::shown(*value) : "none");
+}
+
+/// By its newer name, or by its older.
+int64_t number(const Fields& fields, const char* name, const char* older) {
+  return fields.integer(fields.find(name) ? name : fields.find(older) ? older : name);
+}
+
+int64_t read_group_size(const Fields& fields, const char* older) {
+  const int64_t size = number(fields, "group_size", older);
+  check(size == -1 || (size >= 8 && size % 8 == 0), fields, "group_size",
+        "-1 (a whole row) or a multiple of 8, from 8", size);
+  return size == -1 ? 0 : size;
+}
+
+Quantisation read_gptq(const Fields& fields) {
+  Quantisation q{.files = Files::gptq, .bits = fields.integer("bits")};
+  check(q.bits == 4 || q.bits == 8, fields, "bits", "4 or 8", q.bits);
+  q.group_size = read_group_size(fields, "group_size");
+  fields.or_flag("sym", q.is_symmetric);
+  fields.or_flag("desc_act", q.lists_groups);
+  fields.or_flag("lm_head", q.head);
+  fields.or_flag("embeddings", q.embeddings);
+  std::string format = "gptq";
+  fields.or_text("checkpoint_format", format);
+  check(format == "gptq" || format == "gptq_v2", fields, "checkpoint_format", "gptq or gptq_v2", format);
+  q.zeros_less_one = format == "gptq";
+  check_usual(fields, "pack_dtype", "int32");
+  check_usual(fields, "dynamic", nullptr);
+  return q;
+}
+
+Quantisation read_awq(const Fields& fields) {
+  Quantisation q{.files = Files::awq, .bits = number(fields, "bits", "w_bit")};
+  check(q.bits == 4, fields, "bits", "4", q.bits);
+  q.group_size = read_group_size(fields, "q_group_size");
+  q.is_symmetric = q.zeros_less_one = false;
+  std::string version = "gemm";
+  fields.or_text("version", version);
+  check(version == "gemm" || version == "GEMM", fields, "version", "gemm", version);
+  check_usual(fields, "zero_point", true);
+  check_usual(fields, "modules_to_not_convert", nullptr);
+  return q;
+}
+
+/// Every size that a packed dim is a multiple of.
+void check_size(int64_t size, int64_t unit, const char* what, const std::string& where) {
+  TORCH_CHECK_VALUE(size % unit == 0, where, ": ", what, " must be a multiple of ", unit,
+                    ", for quantised files keep so many in a word or a group; got ", size);
+}
+
+}  // namespace
+
+std::string Quantisation::text() const {
+  const char* const kinds[] = {"converted", "gptq", "awq"};
+  const std::string groups =
+      group_size == 0 ? "with a scale for each row" : fmt::format("in groups of {}", group_size);
+  return fmt::format("int{} {} ({})", bits, groups, kinds[static_cast<int>(files)]);
+}
+
+std::vector<int64_t> PackedPart::shape(int64_t out_features, int64_t in_features) const {
+  const auto blocks = [](int64_t size, int64_t block) { return (size + block - 1) / block; };
+  const int64_t in = in_block == 0 ? 1 : blocks(in_features, in_block);
+  if (out_block == 0) return {in};
+  return {in, blocks(out_features, out_block)};
+}
+
+std::vector<PackedPart> packed_parts(const Quantisation& q) {
+  TORCH_INTERNAL_ASSERT(q.is_packed());
+  const int64_t words = q.codes_per_word();
+  const PackedPart zeros{".qzeros", Holds::words, q.group_size, words};
+  const PackedPart scales{".scales", Holds::numbers, q.group_size, 1};
+  if (q.files == Files::awq) return {{".qweight", Holds::words, 1, words}, zeros, scales};
+  return {{".qweight", Holds::words, words, 1}, zeros, scales, {".g_idx", Holds::words, 1, 0}};
+}
+
+bool is_quantised(const Config& config, const std::string& parameter) {
+  if (!config.quantisation) return false;
+  if (parameter == kEmbeddings) return config.quantisation->embeddings;
+  if (parameter == kHead) return config.quantisation->head;
+  return parameter.ends_with("_proj.weight");
+}
+
+bool is_packed(const Config& config, const std::string& parameter) {
+  return is_quantised(config, parameter) && config.quantisation->is_packed();
+}
+
+Config dense(Config config) {
+  config.quantisation.reset();
+  return config;
+}
+
+std::optional<Quantisation> read_quantisation(const Fields& fields) {
+  const nlohmann::json* value = fields.find(kField);
+  if (!value) return std::nullopt;
+  check(value->is_object(), fields, kField, "an object", *value);
+  const Fields own(*value, fields.label(kField) + ".");
+  const std::string method = own.text("quant_method");
+  check(method == "gptq" || method == "awq", own, "quant_method", "gptq or awq", method);
+  return method == "gptq" ? read_gptq(own) : read_awq(own);
+}
+
+void write_quantisation(const Quantisation& q, nlohmann::ordered_json& out) {
+  if (!q.is_packed()) return;
+  const int64_t group_size = q.group_size == 0 ? -1 : q.group_size;
+  if (q.files == Files::awq) {
+    out[kField] = {{"quant_method", "awq"},
+                   {"bits", q.bits},
+                   {"group_size", group_size},
+                   {"zero_point", true},
+                   {"version", "gemm"}};
+    return;
+  }
+  out[kField] = {{"quant_method", "gptq"},     {"bits", q.bits},
+                 {"group_size", group_size},   {"sym", q.is_symmetric},
+                 {"desc_act", q.lists_groups}, {"checkpoint_format", q.zeros_less_one ? "gptq" : "gptq_v2"},
+                 {"lm_head", q.head}};
+  if (q.embeddings) out[kField]["embeddings"] = true;
+}
+
+void check_quantisation(const Config& c, const std::string& where) {
+  if (!c.quantisation) return;
+  const Quantisation& q = *c.quantisation;
+  TORCH_CHECK_VALUE(!q.head || !c.tie_word_embeddings, where,
+                    ": a quantised head must be one of its own; got one that is the embedding");
+  if (!q.is_packed()) return;
+  const int64_t words = q.codes_per_word();
+  const int64_t unit = q.files == Files::awq && q.group_size > 0 ? q.group_size : words;
+  check_size(c.hidden_size, unit, "hidden_size", where);
+  check_size(c.intermediate_size, unit, "intermediate_size", where);
+  check_size(c.num_attention_heads * c.head_dim, unit, "num_attention_heads x head_dim", where);
+  check_size(c.num_key_value_heads * c.head_dim, words, "num_key_value_heads x head_dim", where);
+  if (q.head || q.embeddings) check_size(c.vocab_size, words, "vocab_size", where);
+}
+
+}  // namespace shardwise::model

@@ -1,0 +1,50 @@
+#include "tests/checkpoint/quantised_model.h"
+
+#include <ATen/ops/empty.h>
+
+#include "shardwise/model/sharding.h"
+#include "tests/quant/reference.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
+
+namespace shardwise::testing {
+
+model::Config packable_config(const std::string& family) {
+  model::Config config = uneven_config(/*is_tied=*/false, family);
+  config.hidden_size = family == "gpt2" ? 48 : 40;
+  config.head_dim = 8;
+  config.intermediate_size = 104;
+  return config;
+}
+
+model::Config converting(model::Config config, int64_t bits, int64_t group_size) {
+  config.quantisation = model::Quantisation{.bits = bits, .group_size = group_size};
+  return config;
+}
+
+std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& whole) {
+  save_whole(dir, config, {whole, at::kFloat}, /*ranks=*/1, /*step=*/1);
+  return checkpoint::resolve(dir);
+}
+
+at::Tensor dequantised(const quant::Matrix& m) {
+  at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
+  dequantise_out(w, m, {0, m.rows()});
+  return w;
+}
+
+Tensors quantised_tensors(const model::Config& config, const Tensors& whole) {
+  const model::Config stored = model::dense(config);
+  Tensors tensors = whole;
+  for (const parallel::Parameter& parameter : model::sharded_parameters(stored, /*tp=*/1)) {
+    if (!model::is_quantised(config, parameter.name)) continue;
+    for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
+      const at::Tensor w = tensor.oriented(whole.at(tensor.name)).contiguous();
+      const at::Tensor coded = requantised(w, config.quantisation->bits, config.quantisation->group_size);
+      tensors[tensor.name] = tensor.oriented(coded).contiguous();
+    }
+  }
+  return tensors;
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,184 @@
+// quantize as it is called, and runs of what it wrote and of --quantize: what they print, and what a mistake
+// leaves behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/cli/program.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::contains;
+using testing::Program;
+using testing::Scratch;
+using Words = std::vector<std::string>;
+
+const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+
+struct Said {
+  int code;
+  std::string output, errors;
+};
+
+Said call(Words argv) {
+  argv.insert(argv.begin(), "shardwise");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_program(argv);
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+/// A model of sizes that packed files hold, two steps old, in scratch/model.
+class QuantizeCommand : public ::testing::Test {
+ protected:
+  QuantizeCommand() {
+    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
+    testing::small_options(scratch_);
+    model::Config config = testing::small_byte_config();
+    config.hidden_size = 40;
+    config.intermediate_size = 104;
+    config.head_dim = 8;
+    scratch_.put("config.json", model::to_json(config));
+    const Said trained =
+        call({"train", "--text", scratch_ / "text", "--model-config", scratch_ / "config.json", "--seq-len",
+              "11", "--batch-size", "2", "--steps", "2", "--lr", "0.01", "--warmup", "0", "--save", model_});
+    EXPECT_EQ(trained.code, 0) << trained.errors;
+  }
+
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(scratch_.path())) names.insert(entry.path().filename());
+    return names;
+  }
+
+  /// The document of a run over ranks.
+  json run(Words argv) const {
+    argv.insert(argv.begin(), SHARDWISE_PROGRAM);
+    Program program(argv, kOneThread);
+    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
+    return json::parse(program.output());
+  }
+
+  json generated(const std::string& folder, int tp, const Words& more = {}) const {
+    Words argv{"generate",         "--model", folder,   "--prompt", "line 4",
+               "--max-new-tokens", "20",      "--json", "--tp",     std::to_string(tp)};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return run(argv);
+  }
+
+  void expect_refused(const Words& argv, const Words& named) const {
+    const auto before = names();
+    const Said said = call(argv);
+    EXPECT_EQ(said.code, 2) << said.errors;
+    EXPECT_EQ(said.output, "");
+    EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
+    for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
+    EXPECT_EQ(names(), before);
+  }
+
+  const Scratch scratch_;
+  const std::string model_ = scratch_ / "model", packed_ = scratch_ / "packed";
+};
+
+TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
+  const Said said = call({"quantize", model_, packed_, "--bits", "4", "--group-size", "32", "--json"});
+  ASSERT_EQ(said.code, 0) << said.errors;
+  const json summary = json::parse(said.output);
+  EXPECT_EQ(summary["bits"], 4);
+  EXPECT_EQ(summary["group_size"], 32);
+  for (const int tp : {1, 2, 4}) {
+    const json read = generated(packed_, tp);
+    const json made = generated(model_, tp, {"--quantize", "int4", "--group-size", "32"});
+    EXPECT_EQ(read["text"], made["text"]);
+    EXPECT_EQ(read["load"]["weight_bytes"], made["load"]["weight_bytes"]);
+    EXPECT_EQ(read["quantisation"], "int4 in groups of 32 (gptq)");
+    EXPECT_EQ(made["quantisation"], "int4 in groups of 32 (converted)");
+  }
+  EXPECT_LT(generated(packed_, 1)["load"]["weight_bytes"][0].get<int64_t>(),
+            generated(model_, 1)["load"]["weight_bytes"][0].get<int64_t>() / 2);
+}
+
+TEST_F(QuantizeCommand, EvaluationIsAlikeAtEveryTpAndNearTheOriginal) {
+  const auto nll = [&](const Words& more, int tp) {
+    Words argv{"eval",      "--model", model_,   "--text", scratch_ / "text",
+               "--seq-len", "40",      "--json", "--tp",   std::to_string(tp)};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return run(argv)["nll"].get<double>();
+  };
+  const double dense = nll({}, 1), int8 = nll({"--quantize", "int8"}, 1),
+               int4 = nll({"--quantize", "int4"}, 1);
+  EXPECT_NE(int8, dense);
+  EXPECT_NEAR(int8, dense, 2e-3);
+  EXPECT_NEAR(int4, dense, 5e-2);
+  for (const int tp : {2, 3}) {
+    EXPECT_NEAR(nll({"--quantize", "int8"}, tp), int8, 1e-5);
+    EXPECT_NEAR(nll({"--quantize", "int4"}, tp), int4, 1e-5);
+  }
+}
+
+TEST_F(QuantizeCommand, InspectSaysHow) {
+  ASSERT_EQ(call({"quantize", model_, packed_, "--bits", "8"}).code, 0);
+  const Said text = call({"inspect", packed_, "--tp", "2"});
+  EXPECT_PRED2(contains, text.output, "; int8 with a scale for each row (gptq)");
+  EXPECT_PRED2(contains, text.output, "model.layers.0.mlp.down_proj.qweight");
+  EXPECT_EQ(json::parse(call({"inspect", model_, "--json"}).output)["quantisation"], nullptr);
+}
+
+TEST_F(QuantizeCommand, CarriesWhatLiesBesideTheWeights) {
+  scratch_.put("model/step-2/generation_config.json", "{\"temperature\": 0}");
+  const std::string file = model_ + "/step-2/config.json";
+  json config = json::parse(test::contents(file));
+  config["of_others"] = {1, 2};
+  scratch_.put("model/step-2/config.json", config.dump());
+  ASSERT_EQ(call({"quantize", model_, packed_}).code, 0);
+  EXPECT_TRUE(fs::exists(packed_ + "/generation_config.json"));
+  json written = json::parse(test::contents(packed_ + "/config.json"));
+  EXPECT_EQ(written["quantization_config"]["group_size"], 128);
+  written.erase("quantization_config");
+  EXPECT_EQ(written, config);
+}
+
+TEST_F(QuantizeCommand, Mistakes) {
+  expect_refused({"quantize"}, {"quantize: IN and OUT name the folders", "got none"});
+  expect_refused({"quantize", model_}, {"got one"});
+  expect_refused({"quantize", model_, packed_, "--bits", "3"}, {"quantize: --bits must be 8 or 4; got 3"});
+  expect_refused({"quantize", model_, packed_, "--group-size", "16"},
+                 {"--group-size must be 32, 64 or 128", "16"});
+  expect_refused({"quantize", model_, model_}, {"must not exist yet", model_});
+  expect_refused({"quantize", model_, packed_, "--head"},
+                 {"quantize: vocab_size must be a multiple of 8", "259"});
+  expect_refused({"quantize", scratch_ / "absent", packed_}, {"absent"});
+  const auto refused = [&](Words more, const Words& named) {
+    Words argv{"generate", "--model", model_, "--prompt", "x"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    expect_refused(argv, named);
+  };
+  refused({"--quantize", "int3"}, {"generate: --quantize must be one of int8, int4; got int3"});
+  refused({"--group-size", "32"}, {"generate: --group-size goes with --quantize; got 32 without"});
+  refused({"--quantize", "int4", "--group-size", "48"},
+          {"generate: --group-size must be 32, 64 or 128; got 48"});
+  refused({"--quantize", "int4", "--load-format", "dummy"}, {"--load-format dummy draws ordinary weights"});
+}
+
+TEST_F(QuantizeCommand, WhatIsQuantisedIsNeitherTrainedNorQuantisedAgain) {
+  ASSERT_EQ(call({"quantize", model_, packed_}).code, 0);
+  expect_refused({"quantize", packed_, scratch_ / "again"},
+                 {"quantize: the weights must be ordinary ones; got int4 in groups of 128 (gptq)"});
+  expect_refused({"generate", "--model", packed_, "--prompt", "x", "--quantize", "int8"},
+                 {"generate: --quantize takes ordinary weights; got int4 in groups of 128 (gptq)"});
+  expect_refused(
+      {"train", "--text", scratch_ / "text", "--init", packed_, "--steps", "1"},
+      {"train: quantised weights are run, not trained; got int4", "train those that they were made from"});
+}
+
+}  // namespace
+}  // namespace shardwise::cli
