@@ -1,7 +1,6 @@
 // `shardwise inspect`: what a folder's weights are, and what each of N ranks holds of them.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/checkpoint/checkpoint.h"
@@ -10,6 +9,7 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/cli/table.h"
 #include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
@@ -46,8 +46,6 @@ std::string listed(const std::vector<std::string>& texts) {
   return line;
 }
 
-using Row = std::vector<std::string>;
-
 Row row_of(const InspectedTensor& tensor) {
   Row row{tensor.name, io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
   if (tensor.rank_shapes.size() < 2) return row;
@@ -55,21 +53,6 @@ Row row_of(const InspectedTensor& tensor) {
   for (const Shape& shape : tensor.rank_shapes) shapes.push_back(shape_text(shape));
   row.push_back(listed(shapes));
   return row;
-}
-
-/// Columns two spaces apart, each as wide as its widest text.
-std::string table(const std::vector<Row>& rows) {
-  std::vector<size_t> widths;
-  for (const Row& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
-    text += row.back() + "\n";
-  }
-  return text;
 }
 
 std::string megabytes(int64_t bytes) {
