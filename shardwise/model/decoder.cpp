@@ -167,7 +167,8 @@ nn::Placed<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step
   auto x = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) x = (*w.positions_)(x, step);
   x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
-  for (const BlockLayers& layers : w.blocks_) x = nn::Block<Stream>(layers)(x, step);
+  x = nn::seen(&observer_, {nn::Stage::embedding}, std::move(x));
+  for (const BlockLayers& layers : w.blocks_) x = nn::Block<Stream>(layers, &observer_)(x, step);
   return x;
 }
 
@@ -175,7 +176,8 @@ template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
-  return w.head_(w.norm_(hidden(ids, step), step), step);
+  return nn::seen(&observer_, {nn::Stage::logits},
+                  w.head_(nn::seen(&observer_, {nn::Stage::norm}, w.norm_(hidden(ids, step), step)), step));
 }
 
 template <nn::ResidualStream Stream>

@@ -53,8 +53,9 @@ class DecoderWeights {
 template <nn::ResidualStream Stream>
 class Decoder {
  public:
-  /// `weights` outlives this.
-  explicit Decoder(const DecoderWeights& weights) : weights_(weights) {}
+  /// `weights` outlives this. `observer`, if any, is shown what every forward computes on its way.
+  explicit Decoder(const DecoderWeights& weights, nn::Observer observer = {})
+      : weights_(weights), observer_(std::move(observer)) {}
 
   /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>. Errors: c10::ValueError, before
   /// anything communicates, for a step that does not fit (nn::check_step) and an id outside [0, v); for a
@@ -75,6 +76,7 @@ class Decoder {
  private:
   nn::Placed<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;
+  nn::Observer observer_;
 };
 
 extern template class Decoder<nn::Invariant>;

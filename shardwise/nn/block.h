@@ -6,6 +6,7 @@
 #include "shardwise/nn/linear.h"
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
+#include "shardwise/nn/observer.h"
 #include "shardwise/parallel/recompute.h"
 
 namespace shardwise::nn {
@@ -30,11 +31,17 @@ struct BlockLayers {
 template <ResidualStream Stream>
 class Block {
  public:
-  /// `layers` outlives this.
-  explicit Block(const BlockLayers& layers) : layers_(layers) {}
+  /// `layers` outlives this, and so does `observer`.
+  explicit Block(const BlockLayers& layers, const Observer* observer = nullptr)
+      : layers_(layers), observer_(observer) {}
 
   /// `x` [s, b, h], or its sequence shard → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
+    return seen(observer_, {Stage::mlp, layers_.layer}, output(x, step));
+  }
+
+ private:
+  Placed<Stream> output(const Placed<Stream>& x, const Step& step) const {
     if (step.recompute != base::Recompute::full) return forward(x, step, Value::needed);
     return parallel::recomputed(x, layers_.is_trained(),
                                 [layers = layers_, step](const Placed<Stream>& again, Value value) {
@@ -42,15 +49,16 @@ class Block {
                                 });
   }
 
- private:
   Placed<Stream> forward(Placed<Stream> x, const Step& step, Value value) const {
     const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
     x = x + dropout(out.to<Stream>(attend(qkv(norm1(x, step), step), step), step), step,
                     {layer, Place::attention_output});
+    x = seen(observer_, {Stage::attention, layer}, std::move(x));
     return x + dropout(mlp(norm2(x, step), step, value), step, {layer, Place::mlp_output}, value);
   }
 
   const BlockLayers& layers_;
+  const Observer* observer_;
 };
 
 }  // namespace shardwise::nn
