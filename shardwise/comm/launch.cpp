@@ -38,6 +38,10 @@ std::string new_job_name() {
   return fmt::format("launch/{}/{:016x}", getpid(), random);
 }
 
+bool has_code(int status, int code) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == code;
+}
+
 struct Rank {
   int number;
   pid_t pid;
@@ -134,7 +138,7 @@ void Launcher::reap() {
     if (rank.status || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
     rank.status = status;
     rank.lines.finish();
-    if (status != 0) failed.push_back(&rank);
+    if (status != 0 && !has_code(status, kFindingExitCode)) failed.push_back(&rank);
   }
   if (failed_ || failed.empty()) return;
   // On a busy machine a survivor's error is found together with its cause: a rank that was killed comes
@@ -185,11 +189,12 @@ bool Launcher::is_over() const {
 
 int Launcher::exit_code() const {
   if (interrupted_by_) return 128 + interrupted_by_;
-  if (!failed_) return 0;
-  const bool is_callers = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) {
-    return WIFEXITED(*r.status) && WEXITSTATUS(*r.status) == 2;
-  });
-  return is_callers ? 2 : 1;
+  const auto any_has = [&](int code) {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [=](const Rank& r) { return has_code(*r.status, code); });
+  };
+  if (!failed_) return any_has(kFindingExitCode) ? kFindingExitCode : 0;
+  return any_has(/*the caller's mistake*/ 2) ? 2 : 1;
 }
 
 }  // namespace

@@ -8,9 +8,14 @@
 
 namespace shardwise::comm {
 
+/// The exit code of a rank that did its work and found that something does not hold: no failure, the others
+/// finish theirs.
+inline constexpr int kFindingExitCode = 3;
+
 /// Runs this program again, once for every rank, and waits until all have ended. Returns the exit code of the
-/// job: 0 when every rank returned 0; 2 when one returned 2 (the caller's mistake); 1 for every other
-/// failure; 128 plus the signal's number when this process was asked to end by SIGINT, SIGTERM or SIGHUP.
+/// job: 0 when every rank returned 0; 3 when one returned 3 and none failed; 2 when one returned 2 (the
+/// caller's mistake); 1 for every other failure; 128 plus the signal's number when this process was asked to
+/// end by SIGINT, SIGTERM or SIGHUP.
 ///
 /// Rank 0 has this process's standard streams. The others read nothing, what they write to standard output is
 /// dropped, and their lines on standard error come out as `[rank 1] line`.

@@ -44,8 +44,9 @@ TEST_F(Launch, exit_code_of_the_job) {
     std::vector<std::string> codes;
     int expected;
   };
-  for (const Case& c : {Case{{"0", "0", "0"}, 0}, Case{{"0", "3", "0"}, 1}, Case{{"2", "0", "0"}, 2},
-                        Case{{"2", "2", "2"}, 2}, Case{{"0", "0", "1"}, 1}}) {
+  for (const Case& c : {Case{{"0", "0", "0"}, 0}, Case{{"0", "4", "0"}, 1}, Case{{"2", "0", "0"}, 2},
+                        Case{{"2", "2", "2"}, 2}, Case{{"0", "0", "1"}, 1}, Case{{"3", "3", "3"}, 3},
+                        Case{{"0", "3", "0"}, 3}, Case{{"3", "1", "3"}, 1}}) {
     Program program(job(3, {"exit", c.codes[0], c.codes[1], c.codes[2]}));
     EXPECT_EQ(exit_code(program.wait()), c.expected) << c.codes[0] << c.codes[1] << c.codes[2];
   }
