@@ -1,0 +1,38 @@
+#include "shardwise/doctor/bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace shardwise::doctor {
+
+namespace {
+
+/// NaN when any is, which max() alone passes on.
+double largest(const at::Tensor& x) {
+  if (x.numel() == 0) return 0;
+  const double value = x.abs().max().item<double>();
+  return std::isfinite(value) ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+double unit_roundoff(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 0x1p-53 : dtype == at::kFloat ? 0x1p-24 : 0x1p-8;
+}
+
+Difference difference(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_INTERNAL_ASSERT(a.sizes() == b.sizes(), "shapes differ: ", a.sizes(), " and ", b.sizes());
+  const at::Tensor truth = b.to(at::kDouble);
+  return {largest(a.to(at::kDouble) - truth), largest(truth)};
+}
+
+double exact_bound(double scale) {
+  return kExactly * scale;
+}
+
+double rounding_bound(double rounding, double scale, at::ScalarType dtype) {
+  return kTail * std::max(rounding, unit_roundoff(dtype) * scale);
+}
+
+}  // namespace shardwise::doctor

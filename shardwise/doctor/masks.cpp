@@ -1,0 +1,84 @@
+#include "shardwise/doctor/masks.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+
+#include <set>
+
+#include "shardwise/comm/gather_values.h"
+#include "shardwise/nn/dropout.h"
+
+namespace shardwise::doctor {
+
+using at::Tensor;
+using nn::Place;
+
+namespace {
+
+std::vector<Place> places_on_stream(int64_t layers) {
+  std::vector<Place> places{{-1, Place::embedding}};
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    places.push_back({layer, Place::attention_output});
+    places.push_back({layer, Place::mlp_output});
+  }
+  return places;
+}
+
+std::string name_of(const Place& place) {
+  if (place.site == Place::embedding) return "the embedding";
+  const char* site = place.site == Place::attention_output ? "attention" : "MLP";
+  return fmt::format("layer {}'s {}", place.layer, site);
+}
+
+/// `rows` of ones on the stream, after dropout.
+template <nn::ResidualStream Stream>
+Tensor mask(const nn::Step& step, const Place& place, int64_t rows, const Tensor& like) {
+  const Tensor ones = at::ones({rows, like.size(1), like.size(2)}, like.options());
+  return nn::dropout(nn::Placed<Stream>(ones), step, place).local();
+}
+
+bool is_slice_of_whole(const Task& task, const Way& way, const comm::Group& group, const Place& place,
+                       const Tensor& like) {
+  const nn::Step step = step_of(task, way, group), alone = step_of(task, way, comm::Group());
+  const Tensor whole = mask<nn::Invariant>(alone, place, like.size(0), like);
+  if (way.stream == plan::Stream::tp)
+    return mask<nn::Invariant>(step, place, like.size(0), like).equal(whole);
+  const base::Range own = step.own_sequence();
+  return mask<nn::Sharded<nn::kSequence>>(step, place, own.size(), like)
+      .equal(whole.narrow(nn::kSequence, own.begin, own.size()));
+}
+
+bool has_shared_key(const kernels::RandomKey& key, int64_t layers) {
+  std::vector<Place> places = places_on_stream(layers);
+  for (int64_t layer = 0; layer < layers; ++layer) places.push_back({layer, Place::attention_probabilities});
+  std::set<uint64_t> keys;
+  for (const Place& place : places) keys.insert(nn::mask_key(key, place).value);
+  return keys.size() < places.size();
+}
+
+}  // namespace
+
+Audit audit_masks(const model::DecoderWeights& weights, const Task& task, const Way& way) {
+  const at::NoGradGuard no_grad;
+  const int64_t layers = weights.config().num_hidden_layers;
+  const Tensor& ids = task.tokens.ids;
+  // A shape without memory of its own.
+  const Tensor like = at::ones({1, 1, 1}, at::TensorOptions(way.dtype))
+                          .expand({ids.size(0), ids.size(1), weights.config().hidden_size});
+  const std::string name = "masks, " + way.name();
+  for (const Place& place : places_on_stream(layers)) {
+    const int own = is_slice_of_whole(task, way, weights.group(), place, like);
+    int alike = 0;
+    for (const int rank : comm::gather_values(own, weights.group())) alike += rank;
+    const int others = weights.group().size() - alike;
+    if (others > 0)
+      return {name, false,
+              fmt::format("{} of {} ranks draw another mask behind {} than TP=1", others,
+                          weights.group().size(), name_of(place))};
+  }
+  if (has_shared_key(task.key, layers)) return {name, false, "two places of the model draw the same mask"};
+  return {name, true, fmt::format("of {} places, those of TP=1", 2 * layers + 1)};
+}
+
+}  // namespace shardwise::doctor
