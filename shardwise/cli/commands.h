@@ -15,6 +15,7 @@ struct Call {
 int train_command(const Call& call);
 int generate_command(const Call& call);
 int evaluate_command(const Call& call);
+int doctor_command(const Call& call);
 int tokenize_command(const Call& call);
 int chat_template_command(const Call& call);
 int inspect_command(const Call& call);

@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"train", train_command, "train a decoder-only Transformer on text"},
     {"generate", generate_command, "continue a prompt from a checkpoint"},
     {"eval", evaluate_command, "say how well a model predicts a text"},
+    {"doctor", doctor_command, "say where a sharded model parts from the unsharded one, if anywhere"},
     {"tokenize", tokenize_command, "turn text into token ids, and back"},
     {"chat-template", chat_template_command, "print messages as the text that a model is given"},
     {"inspect", inspect_command, "list a checkpoint's tensors and what each rank holds of them"},

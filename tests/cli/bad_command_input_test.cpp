@@ -83,6 +83,25 @@ TEST_F(BadInput, Eval) {
   expect_refused("eval", {{"--text", scratch_ / "text"}}, {"--model"});
 }
 
+TEST_F(BadInput, Doctor) {
+  const std::string good = checkpoint();
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", good}, {"--tp", "2"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("doctor", arguments, named);
+  };
+  refused({{"--model", scratch_ / "absent"}}, {"absent"});
+  refused({{"--tp", "1"}}, {"--tp must be at least 2", "got 1"});
+  refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
+  refused({{"--seq-len", "65"}}, {"--seq-len", "64", "got 65"});
+  refused({{"--seq-len", "3"}}, {"--seq-len", "between 4", "got 3"});
+  refused({{"--text", scratch_ / "absent"}}, {"absent"});
+  refused({{"--text", scratch_.put("short", "short")}}, {"--text", "two sequences", "129", "got 5"});
+  refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
+  refused({{"--timeout", "0"}}, {"--timeout", "got 0"});
+  expect_refused("doctor", {{"--tp", "2"}}, {"--model"});
+}
+
 TEST_F(BadInput, Tokenize) {
   const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
     Arguments arguments{{"--tokenizer", "bytes"}, {"--text", scratch_ / "text"}, {"--out", scratch_ / "ids"}};

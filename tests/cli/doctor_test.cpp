@@ -1,0 +1,109 @@
+// The doctor as it is called: ranks that are processes, exit codes, what is printed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/model/config_tensors.h"
+#include "tests/launch/program.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Program;
+using Words = std::vector<std::string>;
+
+constexpr double kLimit = 120;  // seconds, on a busy machine
+
+/// A small model's config.json, without weights.
+class DoctorCommand : public ::testing::Test {
+ protected:
+  DoctorCommand() {
+    scratch_.put("model/config.json", model::to_json(testing::small_byte_config()));
+    scratch_.put("text", testing::sample_text());
+  }
+
+  Words doctor(const Words& more) const {
+    Words argv{SHARDWISE_PROGRAM, "doctor", "--model", model_, "--tp", "2", "--seq-len", "11"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  /// All weights 0.25, but for one that is no number.
+  void put_weights_of_which_one_is_no_number() const {
+    json header = json::object();
+    std::string data;
+    for (const model::WholeTensor& tensor : model::stored_whole_tensors(testing::small_byte_config())) {
+      std::vector<float> values(static_cast<size_t>(tensor.numel()), 0.25F);
+      if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = std::nanf("");
+      const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      header[tensor.name] = {{"dtype", "F32"},
+                             {"shape", tensor.shape},
+                             {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+      data += bytes;
+    }
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    std::string head(sizeof length, '\0');
+    std::memcpy(head.data(), &length, sizeof length);
+    scratch_.put("model/model.safetensors", head + text + data);
+  }
+
+  const Program::Options one_thread_{.environment = {"SHARDWISE_THREADS=1"}};
+  const testing::Scratch scratch_;
+  const std::string model_ = scratch_ / "model";
+};
+
+TEST_F(DoctorCommand, SaysThatASoundModelRounds) {
+  Program program(doctor({"--load-format", "dummy", "--json"}), one_thread_);
+  ASSERT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
+  const json report = json::parse(program.output());
+  EXPECT_EQ(report["verdict"], "rounding");
+  EXPECT_EQ(report["bug"], nullptr);
+  EXPECT_EQ(report["tp"], 2);
+  EXPECT_EQ(report["dtype"], "fp32");
+  EXPECT_EQ(report["seq_len"], 11);
+  EXPECT_EQ(report["comparisons"].size(),
+            12);  // 2 tasks x 2 streams x 2 dtypes; kept, again, recomputed twice
+  for (const json& comparison : report["comparisons"]) {
+    EXPECT_TRUE(comparison["holds"]) << comparison;
+    EXPECT_EQ(comparison["layers"].size(), 6);  // embedding, 2 layers, norm, head, loss
+    EXPECT_EQ(comparison["layers"][1]["where"], "layer 0");
+    EXPECT_LE(comparison["layers"][1]["gradients"]["difference"],
+              comparison["layers"][1]["gradients"]["bound"]);
+  }
+  for (const json& audit : report["audits"]) EXPECT_TRUE(audit["holds"]) << audit;
+  EXPECT_FALSE(report["traffic"].empty());
+  for (const json& line : report["traffic"]) EXPECT_EQ(line["bytes"], line["expected_bytes"]) << line;
+}
+
+TEST_F(DoctorCommand, TellsPeopleAndReadsATextInBf16) {
+  Program program(
+      doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text", "--tp-size", "3"}),
+      one_thread_);
+  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 2);  // --tp twice
+  Program other(doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text"}),
+                one_thread_);
+  ASSERT_EQ(testing::exit_code(other.wait(kLimit)), 0) << other.errors();
+  EXPECT_TRUE(other.output().ends_with("\nrounding: TP=2 and TP=2+SP compute what TP=1 does\n"))
+      << other.output();
+  EXPECT_EQ(other.output().find('\x1b'), std::string::npos);
+}
+
+/// The one way to a finding without a fault in the code.
+TEST_F(DoctorCommand, EndsWithItsOwnCodeWhereSomethingDoesNotHold) {
+  put_weights_of_which_one_is_no_number();
+  Program program(doctor({"--json"}), one_thread_);
+  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 3) << program.errors();
+  EXPECT_EQ(program.errors(), "");
+  const json report = json::parse(program.output());
+  EXPECT_EQ(report["verdict"], "bug");
+  EXPECT_EQ(report["bug"],
+            "bug in the weights: model.layers.1.mlp.down_proj.weight holds what is not finite, at TP=1 too");
+}
+
+}  // namespace
+}  // namespace shardwise::cli
