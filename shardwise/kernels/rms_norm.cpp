@@ -43,7 +43,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& weight_any,
-                             const at::Tensor& rstd_any, at::Tensor weight_grad_) {
+                             const at::Tensor& rstd_any, const at::Tensor& weight_grad_) {
   const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();
   const at::Tensor weight = weight_any.contiguous(), rstd = rstd_any.contiguous();
   const at::ScalarType accumulator = accumulator_type(x.scalar_type());

@@ -16,6 +16,6 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// dx; the weight's gradient is added to `weight_grad_` [h] fp32 (fp64 for fp64), or left out when that is
 /// undefined. Rows are added in an order that depends on the shape alone.
 at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                             const at::Tensor& rstd, at::Tensor weight_grad_);
+                             const at::Tensor& rstd, const at::Tensor& weight_grad_);
 
 }  // namespace shardwise::kernels
