@@ -61,10 +61,12 @@ format: setup ## lay out the sources
 check-format: setup ## fail if `make format` would change anything
 	@.venv/bin/clang-format --dry-run -Werror $(SOURCES)
 
+# Clang has no omp.h of its own: GCC's, behind all other folders.
 check-tidy: ## clang-tidy over the sources of shardwise/
 	@tools/setup tidy
 	@$(CMAKE) --preset tidy >/dev/null
-	@find shardwise -name '*.cpp' ! -name '*_isa.cpp' | xargs -n 1 -P $(JOBS) .venv/bin/clang-tidy -p build-tidy --quiet
+	@find shardwise -name '*.cpp' ! -name '*_isa.cpp' | xargs -n 1 -P $(JOBS) .venv/bin/clang-tidy -p build-tidy --quiet \
+		--extra-arg=-idirafter --extra-arg=$(shell $(CXX) -print-file-name=include)
 
 check-asan: setup-test ## every test with the address and undefined behaviour sanitizers
 	@$(CMAKE) --preset asan >/dev/null

@@ -139,7 +139,7 @@ at::Tensor uninitialised_or_zeros(bool is_written_whole, at::IntArrayRef shape, 
 // One query after others, which is how a text is continued.
 void attend_single(const AttentionResult& result, const Qkv& qkv, const AttentionOptions& options,
                    const Extents& extents) {
-  const auto& [q, k, v] = qkv;
+  const at::Tensor &q = qkv.q, &k = qkv.k, &v = qkv.v;
   const int64_t a = q.size(1);
   const at::Tensor out = by_head(result.out, a, q.size(3));
   with_element_type("attention", q.scalar_type(), [&]<class T>(T) {

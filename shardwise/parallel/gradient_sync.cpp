@@ -124,11 +124,11 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   for (const Term& term : terms) numel += term.numel();
   Tensor flat = group.empty({numel}, terms[0].term.scalar_type());
   flat.zero_();
-  for_each_slot(terms, flat, [](const Tensor& term, Tensor slot) { slot.copy_(term); });
+  for_each_slot(terms, flat, [](const Tensor& term, const Tensor& slot) { slot.copy_(term); });
   if (base::mutated(Mutation::sync_in_two)) group.all_reduce(flat);
   group.all_reduce_(flat);
   if (base::mutated(Mutation::average_gradients)) flat.div_(group.size());
-  for_each_slot(terms, flat, [](Tensor term, const Tensor& slot) { term.copy_(slot); });
+  for_each_slot(terms, flat, [](const Tensor& term, const Tensor& slot) { term.copy_(slot); });
 }
 
 double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& group) {

@@ -25,8 +25,8 @@ void backward_again(const Forward& forward, const Tensor& x, const Tensor& dy) {
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// `trained` makes autograd want this node when x needs no gradient itself.
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& trained, Forward forward) {
+  /// The second, a tensor that is trained, makes autograd want this node when x needs no gradient itself.
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, Forward forward) {
     Tensor y = forward(x, Value::needed);  // makes no graph: autograd is off in here
     context->save_for_backward({x});
     keep(context, std::move(forward));
