@@ -1,6 +1,6 @@
 """Trains a small model, runs it in bf16, int8 and int4 at TP 1 and 2, and writes what each costs to benchmarks/results/.
 
-    .venv/bin/python benchmarks/quantised.py [--model DIR] [--preset tiny] [--steps N] [--tokens N] [--rounds N]
+    .venv/bin/python benchmarks/quantised.py [--model DIR] [--preset tiny] [--steps N] [--text-bytes N] [--tokens N] [--rounds N]
 
 The text is the Python standard library's: two files of a hundred, which are not trained on, are what perplexity is of.
 Runs take turns; speed is the median over rounds. --model skips the training.
@@ -49,11 +49,11 @@ def train(folder, preset, steps):
     return folder / "model"
 
 
-def measured(model, tokens, rounds):
+def measured(model, text_bytes, tokens, rounds):
     """(kind, tp) -> perplexity, each rank's bytes, tokens per second."""
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "text"
-        text.write_bytes(b"".join(p.read_bytes() for p in texts()[1])[:200_000])
+        text.write_bytes(b"".join(p.read_bytes() for p in texts()[1])[:text_bytes])
         rows = {}
         for kind, flags in KINDS.items():
             for tp in (1, 2):
@@ -84,18 +84,19 @@ def main():
     parser.add_argument("--model", help="folder of a model of bytes that is trained already")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--steps", type=int, default=1250)
+    parser.add_argument("--text-bytes", type=int, default=200_000, help="of text that perplexity is of")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or train(pathlib.Path(folder), options.preset, options.steps)
-        rows = measured(model, options.tokens, options.rounds)
+        rows = measured(model, options.text_bytes, options.tokens, options.rounds)
     today = datetime.date.today().isoformat()
     what = f"{options.preset}, {options.steps} steps in bf16" if not options.model else options.model
     text = f"""# quantised weights, {today}
 
 CPU: {cpu_name()}. Command: `benchmarks/quantised.py {' '.join(sys.argv[1:])}`.
-Model: {what}; perplexity a byte, on 200 kB of files that were not trained on. Embedding, head and norms stay bf16.
+Model: {what}; perplexity a byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding, head and norms stay bf16.
 
 {table(rows)}
 """

@@ -28,6 +28,8 @@ bool is_bias_of_zeros(const WeightFiles& files, const std::string& name,
   const std::string end = ".bias";
   if (!name.ends_with(end) || !known.count(name.substr(0, name.size() - end.size()) + ".qweight"))
     return false;
+  const auto outputs = files.find(name.substr(0, name.size() - end.size()) + ".scales").shape.back();
+  if (files.find(name).shape != std::vector<int64_t>{outputs}) return false;
   const Source bias = files.whole_source(name);
   std::string bytes(bias.tensor->bytes(), '\0');
   bias.file->read_whole(*bias.tensor, bytes.data());

@@ -1,6 +1,9 @@
 #include "shardwise/checkpoint/quantised_weight.h"
 
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
+
+#include <limits>
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/packed_weight.h"
@@ -20,7 +23,10 @@ Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Grou
   if (base::mutated(base::Mutation::scale_by_shard)) return maxima;
   const base::Range own = m.groups(), all = m.format.groups_of({0, m.in_features}, m.in_features);
   Tensor whole = at::zeros({maxima.size(0), all.size()}, maxima.options());
-  whole.narrow(/*dim=*/1, own.begin, own.size()).copy_(maxima);
+  // What is no number counts as too large: a maximum over ranks need not keep NaN.
+  const Tensor numbers = at::nan_to_num(maxima, /*nan=*/std::numeric_limits<float>::infinity(),
+                                        /*posinf=*/std::numeric_limits<float>::infinity());
+  whole.narrow(/*dim=*/1, own.begin, own.size()).copy_(numbers);
   group.all_reduce_(whole, comm::Reduce::max);
   return whole.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
 }
@@ -34,8 +40,8 @@ void convert(const WeightFiles& files, const parallel::Parameter& weight, const 
   for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kBlockBytes)) {
     const Tensor w = source.read(rows, m.width(), at::kFloat);
     Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
+    if (shares_rows) maxima = over_ranks(maxima, m, group);  // then every rank refuses what one cannot hold
     check_magnitudes(maxima, m.format, weight.name);
-    if (shares_rows) maxima = over_ranks(maxima, m, group);
     quant::quantise_rows_(m, rows.begin, w, maxima);
   }
 }

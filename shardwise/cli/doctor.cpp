@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "shardwise/base/console.h"
@@ -20,6 +21,7 @@ namespace shardwise::cli {
 namespace {
 
 constexpr int64_t kSequences = 2, kLength = 64, kShortest = 4;
+constexpr int64_t kBytesPerToken = 256;  // no tokenizer needs more on average
 
 struct DoctorOptions {
   ModelOptions model;
@@ -47,19 +49,13 @@ int64_t length_of(const DoctorOptions& o, const model::Config& config) {
   return length;
 }
 
-/// The first `count` ids of the files, one behind the other.
+/// The first `count` ids of the files, one behind the other; of a large text its beginning alone is read.
 std::vector<int64_t> read_ids(const std::vector<std::string>& paths, const text::Tokenizer& tokenizer,
                               int64_t count) {
   const text::Corpus corpus(paths);
-  std::vector<int64_t> ids;
-  std::string bytes;
-  for (int64_t file = 0, begin = 0; file < corpus.file_count() && std::ssize(ids) < count;
-       begin += corpus.file_size(file++)) {
-    bytes.resize(corpus.file_size(file));
-    corpus.read(begin, std::ssize(bytes), reinterpret_cast<uint8_t*>(bytes.data()));
-    const std::vector<int64_t> of_file = tokenizer.encode(bytes);
-    ids.insert(ids.end(), of_file.begin(), of_file.end());
-  }
+  std::string bytes(static_cast<size_t>(std::min(corpus.size(), count * kBytesPerToken)), '\0');
+  corpus.read(0, std::ssize(bytes), reinterpret_cast<uint8_t*>(bytes.data()));
+  std::vector<int64_t> ids = tokenizer.encode(bytes);
   TORCH_CHECK_VALUE(std::ssize(ids) >= count,
                     "doctor: --text must hold two sequences of --seq-len tokens and one more, ", count,
                     "; got ", ids.size());
@@ -117,6 +113,9 @@ int doctor_command(const Call& call) {
   const NamedModel model("doctor", o.model);
   TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2, to be compared with TP=1; got ",
                     o.model.tp);
+  TORCH_CHECK_VALUE(!model.config().quantisation,
+                    "doctor: the weights must be ordinary ones, for backward goes through them; got ",
+                    model.config().quantisation->text());
   const doctor::Tokens tokens = tokens_of(o, model);
   const doctor::Subject subject{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
                                   model.load(weights, o.seed);

@@ -10,6 +10,7 @@
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/signals.h"
+#include "shardwise/comm/launch.h"
 
 namespace shardwise::cli {
 namespace {
@@ -66,7 +67,7 @@ int run_program(const std::vector<std::string>& argv) {
   if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
   try {
     const int exit_code = run(call);
-    if (exit_code == 0) check_output();
+    if (exit_code == 0 || exit_code == comm::kFindingExitCode) check_output();
     return exit_code;
   } catch (const EndedBySignal& error) {
     return fail(error, 128 + error.signal());

@@ -32,7 +32,8 @@ double exact_bound(double scale) {
 }
 
 double rounding_bound(double rounding, double scale, at::ScalarType dtype) {
-  return kTail * std::max(rounding, unit_roundoff(dtype) * scale);
+  const double bound = kTail * std::max(rounding, unit_roundoff(dtype) * scale);
+  return scale > 0 ? std::min(bound, kMostShare * scale) : bound;
 }
 
 }  // namespace shardwise::doctor

@@ -19,6 +19,9 @@ inline constexpr double kExactly = 1e-10;
 /// §4).
 inline constexpr double kTail = 8;
 
+/// Of the truth's largest value: the most that is ever called rounding.
+inline constexpr double kMostShare = 0.5;
+
 struct Difference {
   double largest = 0;  // max |a − b|; not a number when one of the two holds one that is not finite
   double scale = 0;    // max |b|
@@ -31,7 +34,8 @@ double exact_bound(double scale);
 
 /// The bound of one in `dtype`: `rounding` is how far the unsharded model in `dtype` is off. Where that is
 /// less than storing the largest value in `dtype` can change it, by accident or because little is computed,
-/// it is this.
+/// it is this. Never more than kMostShare of `scale`: a pass whose rounding hides a tensor of zeros is not
+/// judged right.
 double rounding_bound(double rounding, double scale, at::ScalarType dtype);
 
 }  // namespace shardwise::doctor

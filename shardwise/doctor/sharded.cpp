@@ -38,10 +38,11 @@ class WholeNorms {
   double square_ = 0;
 };
 
-/// Whether a weight gradient's every element is a bf16 number: it was never added up in fp32.
+/// Whether a weight gradient's every element is a bf16 number: it was never added up in fp32. One of zeros
+/// may be right.
 bool is_rounded_to_bf16(const Result& result) {
   const bool is_product = result.label.is_gradient && result.label.tensor.ends_with("_proj.weight");
-  return is_product && result.whole.numel() > 0 &&
+  return is_product && result.whole.count_nonzero().item<int64_t>() > 0 &&
          result.whole.equal(result.whole.to(at::kBFloat16).to(result.whole.scalar_type()));
 }
 

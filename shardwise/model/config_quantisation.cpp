@@ -37,11 +37,27 @@ int64_t number(const Fields& fields, const char* name, const char* older) {
   return fields.integer(fields.find(name) ? name : fields.find(older) ? older : name);
 }
 
+constexpr int64_t kLargestGroup = 1 << 20;
+
 int64_t read_group_size(const Fields& fields, const char* older) {
   const int64_t size = number(fields, "group_size", older);
-  check(size == -1 || (size >= 8 && size % 8 == 0), fields, "group_size",
-        "-1 (a whole row) or a multiple of 8, from 8", size);
+  check(size == -1 || (size >= 8 && size <= kLargestGroup && size % 8 == 0), fields, "group_size",
+        "-1 (a whole row) or a multiple of 8, from 8 to 1048576", size);
   return size == -1 ? 0 : size;
+}
+
+/// GPTQModel takes `format` for the same as `checkpoint_format`: each says which of the two zeros the files
+/// keep.
+std::string read_format(const Fields& fields) {
+  std::string format = "gptq";
+  fields.or_text("format", format);
+  std::string checkpoint_format = format;
+  fields.or_text("checkpoint_format", checkpoint_format);
+  check(format == checkpoint_format || !fields.find("format"), fields, "format", "that of checkpoint_format",
+        format);
+  check(checkpoint_format == "gptq" || checkpoint_format == "gptq_v2", fields, "checkpoint_format",
+        "gptq or gptq_v2", checkpoint_format);
+  return checkpoint_format;
 }
 
 Quantisation read_gptq(const Fields& fields) {
@@ -52,10 +68,7 @@ Quantisation read_gptq(const Fields& fields) {
   fields.or_flag("desc_act", q.lists_groups);
   fields.or_flag("lm_head", q.head);
   fields.or_flag("embeddings", q.embeddings);
-  std::string format = "gptq";
-  fields.or_text("checkpoint_format", format);
-  check(format == "gptq" || format == "gptq_v2", fields, "checkpoint_format", "gptq or gptq_v2", format);
-  q.zeros_less_one = format == "gptq";
+  q.zeros_less_one = read_format(fields) == "gptq";
   check_usual(fields, "pack_dtype", "int32");
   check_usual(fields, "dynamic", nullptr);
   return q;

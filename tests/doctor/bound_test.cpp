@@ -51,7 +51,8 @@ TEST(Bound, IsBrokenByTwentyTimesTheRounding) {
 TEST(Bound, IsNotZeroWhereTheUnshardedModelIsRightByAccident) {
   EXPECT_EQ(rounding_bound(0, 3, at::kBFloat16), 8 * 3 * 0x1p-8);
   EXPECT_EQ(rounding_bound(0, 3, at::kFloat), 8 * 3 * 0x1p-24);
-  EXPECT_EQ(rounding_bound(1, 3, at::kBFloat16), 8);
+  EXPECT_EQ(rounding_bound(0.125, 3, at::kBFloat16), 1);
+  EXPECT_EQ(rounding_bound(1, 3, at::kBFloat16), 1.5) << "zeros would pass";
 }
 
 /// A tensor of zeros in place of the truth is never within a bound, nor is the truth twice.

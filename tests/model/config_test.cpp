@@ -205,11 +205,8 @@ TEST(ParseConfig, WhatWeDoNotComputeIsRefused) {
 
 /// A llama of sizes that packed files hold.
 json packable(const json& quantisation) {
-  return {{"hidden_size", 48},
-          {"intermediate_size", 96},
-          {"num_key_value_heads", 3},
-          {"head_dim", 8},
-          {"quantization_config", quantisation}};
+  return {{"vocab_size", 104},        {"hidden_size", 48}, {"intermediate_size", 96},
+          {"num_key_value_heads", 3}, {"head_dim", 8},     {"quantization_config", quantisation}};
 }
 
 TEST(ParseConfig, QuantisationOfGptqAndAwq) {
