@@ -54,24 +54,23 @@ class Lines {
 };
 
 bool is_of_same_way(const Comparison& a, const Comparison& b) {
-  return a.task == b.task && a.way.name() == b.way.name();
+  return a.task == b.task && a.way.name(a.tp) == b.way.name(b.tp);
 }
 
 /// One way in fp64 and in the run's dtype, layer by layer.
 void add_layers(Lines& lines, const Comparison& exact, const Comparison& rounded) {
   const std::string dtype = doctor::dtype_name(rounded.way.dtype);
-  lines.add(fmt::format("\n{}, {} of {}: the largest difference from TP=1 in fp64, of the largest value",
-                        exact.task, exact.way.name(), exact.tp));
+  lines.add(fmt::format("\n{}, {}: the largest difference from TP=1 in fp64, of the largest value",
+                        exact.task, exact.way.name(exact.tp)));
   std::vector<Row> rows{{"where", "fp64 activations", "gradients", dtype + " activations", "of bound",
-                         "gradients", "of bound", ""}};
+                         "gradients", "of bound"}};
   std::vector<bool> wrong{false};
   const std::vector<Worst> in_exact = exact.by_layer(), in_rounded = rounded.by_layer();
   for (size_t i = 0; i < std::min(in_exact.size(), in_rounded.size()); ++i) {
     const Worst &e = in_exact[i], &r = in_rounded[i];
     wrong.push_back(is_bug(e.activation) || is_bug(e.gradient) || is_bug(r.activation) || is_bug(r.gradient));
-    rows.push_back({e.where, relative(e.activation), relative(e.gradient), relative(r.activation),
-                    share(r.activation), relative(r.gradient), share(r.gradient),
-                    wrong.back() ? "beyond the bound" : ""});
+    rows.push_back({e.where + (wrong.back() ? ": beyond" : ""), relative(e.activation), relative(e.gradient),
+                    relative(r.activation), share(r.activation), relative(r.gradient), share(r.gradient)});
   }
   lines.add_table(rows, wrong);
 }
@@ -99,11 +98,17 @@ void add_comparisons(Lines& lines, const std::vector<Comparison>& all) {
   }
 }
 
+/// Those of one name that hold share a line.
 void add_audits(Lines& lines, const std::vector<Audit>& audits) {
   std::vector<Row> rows;
   std::vector<bool> wrong;
   for (const Audit& audit : audits) {
-    rows.push_back({audit.holds ? "holds" : "WRONG", audit.name, audit.detail});
+    const auto is_alike = [&](const Audit& other) { return other.holds && other.name == audit.name; };
+    const auto first = std::ranges::find_if(audits, is_alike);
+    if (audit.holds && &audit != &*first) continue;
+    const auto alike = audit.holds ? std::ranges::count_if(audits, is_alike) : 1;
+    const std::string more = alike > 1 ? fmt::format(" (and {} more)", alike - 1) : "";
+    rows.push_back({audit.holds ? "holds" : "WRONG", audit.title() + more, audit.detail});
     wrong.push_back(!audit.holds);
   }
   lines.add("");
@@ -118,7 +123,7 @@ void add_traffic(Lines& lines, const std::vector<Traffic>& all) {
   for (const Traffic& line : all) {
     const bool is_shown = line.rank == 0 && line.task == "training" && !line.way.is_exact();
     if (line.holds() && !is_shown) continue;
-    rows.push_back({line.way.name(), std::to_string(line.rank), line.phase, line.collective,
+    rows.push_back({line.way.name(line.tp), std::to_string(line.rank), line.phase, line.collective,
                     std::to_string(line.counted.calls), std::to_string(line.expected.calls),
                     std::to_string(line.counted.bytes), std::to_string(line.expected.bytes)});
     wrong.push_back(!line.holds());
@@ -147,7 +152,7 @@ Json to_json(const Deviation* worst) {
 
 Json to_json(const Comparison& comparison) {
   Json json{{"task", comparison.task},
-            {"way", comparison.way.name()},
+            {"way", comparison.way.name(comparison.tp)},
             {"dtype", doctor::dtype_name(comparison.way.dtype)},
             {"grad_norm", number(comparison.norm)},
             {"holds", comparison.first_bug() == nullptr},
@@ -161,7 +166,7 @@ Json to_json(const Comparison& comparison) {
 
 Json to_json(const Traffic& line) {
   return {{"task", line.task},
-          {"way", line.way.name()},
+          {"way", line.way.name(line.tp)},
           {"dtype", doctor::dtype_name(line.way.dtype)},
           {"rank", line.rank},
           {"phase", line.phase},
@@ -201,7 +206,8 @@ std::string to_json(const Examined& examined) {
             {"bug", finding ? Json(*finding) : Json(nullptr)}};
   for (const Comparison& comparison : report.comparisons) json["comparisons"].push_back(to_json(comparison));
   for (const Audit& audit : report.audits)
-    json["audits"].push_back({{"name", audit.name}, {"holds", audit.holds}, {"detail", audit.detail}});
+    json["audits"].push_back(
+        {{"name", audit.name}, {"of", audit.of}, {"holds", audit.holds}, {"detail", audit.detail}});
   for (const Traffic& line : report.traffic) json["traffic"].push_back(to_json(line));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -29,7 +29,7 @@ std::string difference_of(const parallel::Parameter& parameter, const Whole& who
 
 /// Every parameter's slices, put together, are the bits that TP=1 has. `alone` is null but on rank 0.
 Audit audit_weights(const DecoderWeights& weights, const DecoderWeights* alone) {
-  Audit audit{"weights", true, "the bits of TP=1 on every rank"};
+  Audit audit{"weights", "", true, "the bits of TP=1 on every rank"};
   for (size_t i = 0; i < weights.roles().size(); ++i) {
     const parallel::Parameter& parameter = *weights.roles()[i].parameter;
     const Whole whole = whole_of(parameter, parameter.value, weights.group());
@@ -37,7 +37,7 @@ Audit audit_weights(const DecoderWeights& weights, const DecoderWeights* alone) 
     const at::Tensor expected = alone->roles()[i].parameter->value.detach();
     // What is not finite equals nothing, itself neither.
     if (whole.differing > 0 || !whole.tensor.equal(expected))
-      audit = {"weights", false, difference_of(parameter, whole, expected)};
+      audit = {"weights", "", false, difference_of(parameter, whole, expected)};
   }
   return audit;
 }
@@ -49,7 +49,7 @@ Audit audit_clipping(const DecoderWeights& weights, const Way& way) {
   const double norm = norm_of(), most = norm / 2, expected = norm * most / (norm + 1e-6);
   parallel::clip_gradients_(specs, norm, most);
   const double clipped = norm_of();
-  return {"clipping", std::abs(clipped - expected) <= kExactly * expected,
+  return {"clipping", "", std::abs(clipped - expected) <= kExactly * expected,
           fmt::format("to {:.10g}: the norm is {:.10g}", most, clipped)};
 }
 
@@ -132,7 +132,7 @@ class Examiner {
   }
 
   void run_way(const Task& task, const Way& way, const Unsharded& unsharded) {
-    say(task.name + ", " + way.name() + ", " + dtype_name(way.dtype));
+    say(task.name + ", " + way.name(group_.size()) + ", " + dtype_name(way.dtype));
     Compared compared = compare(way.is_exact() ? *exact_ : *weights_, task, way, unsharded);
     report_.comparisons.push_back(std::move(compared.comparison));
     for (Audit& audit : compared.audits) add(std::move(audit));

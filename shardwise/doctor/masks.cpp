@@ -66,19 +66,20 @@ Audit audit_masks(const model::DecoderWeights& weights, const Task& task, const 
   // A shape without memory of its own.
   const Tensor like = at::ones({1, 1, 1}, at::TensorOptions(way.dtype))
                           .expand({ids.size(0), ids.size(1), weights.config().hidden_size});
-  const std::string name = "masks, " + way.name();
+  const std::string name = "masks", of = way.name(weights.group().size());
   for (const Place& place : places_on_stream(layers)) {
     const int own = is_slice_of_whole(task, way, weights.group(), place, like);
     int alike = 0;
     for (const int rank : comm::gather_values(own, weights.group())) alike += rank;
     const int others = weights.group().size() - alike;
     if (others > 0)
-      return {name, false,
+      return {name, of, false,
               fmt::format("{} of {} ranks draw another mask behind {} than TP=1", others,
                           weights.group().size(), name_of(place))};
   }
-  if (has_shared_key(task.key, layers)) return {name, false, "two places of the model draw the same mask"};
-  return {name, true, fmt::format("of {} places, those of TP=1", 2 * layers + 1)};
+  if (has_shared_key(task.key, layers))
+    return {name, of, false, "two places of the model draw the same mask"};
+  return {name, of, true, fmt::format("of {} places, those of TP=1", 2 * layers + 1)};
 }
 
 }  // namespace shardwise::doctor

@@ -18,6 +18,9 @@ bool is_of_model(const Audit& audit) {
 }
 
 std::string line_of(const Comparison& comparison, const Deviation& bug) {
+  if (!std::isfinite(bug.difference))
+    return fmt::format("bug at {}, {}: holds what is not finite{} ({})", bug.label.where, bug.label.text(),
+                       std::isfinite(bug.scale) ? "" : ", at TP=1 too", comparison.name());
   return fmt::format("bug at {}, {}: off by {:.2e} where it is at most {:.2e}; the bound is {:.2e} ({})",
                      bug.label.where, bug.label.text(), bug.difference, bug.scale, bug.bound,
                      comparison.name());
@@ -52,12 +55,12 @@ std::vector<Worst> Comparison::by_layer() const {
 }
 
 std::string Comparison::name() const {
-  return fmt::format("{}, {} of {}, {}", task, way.name(), tp, dtype_name(way.dtype));
+  return fmt::format("{}, {}, {}", task, way.name(tp), dtype_name(way.dtype));
 }
 
 std::optional<std::string> Report::finding() const {
   for (const Audit& audit : audits)
-    if (!audit.holds && is_of_model(audit)) return "bug in the " + audit.name + ": " + audit.detail;
+    if (!audit.holds && is_of_model(audit)) return "bug in the " + audit.title() + ": " + audit.detail;
   for (const bool is_exact : {true, false}) {
     for (const Comparison& comparison : comparisons) {
       const Deviation* bug = comparison.way.is_exact() == is_exact ? comparison.first_bug() : nullptr;
@@ -65,12 +68,12 @@ std::optional<std::string> Report::finding() const {
     }
   }
   for (const Audit& audit : audits)
-    if (!audit.holds) return "bug in the " + audit.name + ": " + audit.detail;
+    if (!audit.holds) return "bug in the " + audit.title() + ": " + audit.detail;
   for (const Traffic& line : traffic) {
     if (line.holds()) continue;
     return fmt::format("bug in what rank {} sends ({}, {}, {}): {} {} of {} bytes, by formula {} of {}",
-                       line.rank, line.task, line.way.name(), line.phase, line.counted.calls, line.collective,
-                       line.counted.bytes, line.expected.calls, line.expected.bytes);
+                       line.rank, line.task, line.way.name(line.tp), line.phase, line.counted.calls,
+                       line.collective, line.counted.bytes, line.expected.calls, line.expected.bytes);
   }
   return std::nullopt;
 }

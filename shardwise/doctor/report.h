@@ -49,15 +49,19 @@ struct Comparison {
 /// Something that holds or does not, beside the distances.
 struct Audit {
   std::string name;
+  std::string of;  // the task, or the pass, that it is of; empty: all
   bool holds = true;
   std::string detail;  // what was looked at, or what is wrong
+
+  /// "norm, plain, TP=2, fp64".
+  std::string title() const { return of.empty() ? name : name + ", " + of; }
 };
 
 /// One rank's calls and bytes in one kind of collective, counted and by formula.
 struct Traffic {
   std::string task;
   Way way;
-  int rank;
+  int tp, rank;
   std::string phase, collective;  // forward, backward or optimizer; all_reduce, ...
   plan::Traffic counted, expected;
   bool holds() const { return counted == expected; }

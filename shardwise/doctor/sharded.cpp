@@ -41,9 +41,9 @@ class WholeNorms {
 /// Whether a weight gradient's every element is a bf16 number: it was never added up in fp32. One of zeros
 /// may be right.
 bool is_rounded_to_bf16(const Result& result) {
+  const at::Tensor& g = result.whole;
   const bool is_product = result.label.is_gradient && result.label.tensor.ends_with("_proj.weight");
-  return is_product && result.whole.count_nonzero().item<int64_t>() > 0 &&
-         result.whole.equal(result.whole.to(at::kBFloat16).to(result.whole.scalar_type()));
+  return is_product && g.any().item<bool>() && g.equal(g.to(at::kBFloat16).to(g.scalar_type()));
 }
 
 bool is_of_parameter(const Label& label) {
@@ -82,7 +82,7 @@ class Judge {
 
  private:
   void audit(const std::string& name, bool holds, const std::string& detail) {
-    compared_.audits.push_back({name + ", " + compared_.comparison.name(), holds, detail});
+    compared_.audits.push_back({name, compared_.comparison.name(), holds, detail});
   }
 
   Deviation deviation(const Result& result) const {
@@ -122,7 +122,7 @@ class Judge {
 /// One line for each kind of collective that is used or expected.
 class Lines {
  public:
-  Lines(const Task& task, const Way& way, int rank) : task_(task), way_(way), rank_(rank) {}
+  Lines(const Task& task, const Way& way, int tp, int rank) : task_(task), way_(way), tp_(tp), rank_(rank) {}
 
   void add(const std::string& phase, const Collectives& counted, const Collectives& expected) {
     add(phase, "all_reduce", counted.all_reduce, expected.all_reduce);
@@ -132,14 +132,14 @@ class Lines {
   void add(const std::string& phase, const std::string& collective, const plan::Traffic& counted,
            const plan::Traffic& expected) {
     if (counted.calls > 0 || expected.calls > 0)
-      lines_.push_back({task_.name, way_, rank_, phase, collective, counted, expected});
+      lines_.push_back({task_.name, way_, tp_, rank_, phase, collective, counted, expected});
   }
   std::vector<Traffic> take() { return std::move(lines_); }
 
  private:
   const Task& task_;
   const Way& way_;
-  int rank_;
+  int tp_, rank_;
   std::vector<Traffic> lines_;
 };
 
@@ -152,7 +152,7 @@ std::vector<Traffic> traffic_of(const DecoderWeights& weights, const Task& task,
   for (int rank = 0; rank < tp; ++rank) {
     const Sent& counted = sent[static_cast<size_t>(rank)];
     const plan::Passes expected = plan::micro_batch_communication(workload, rank);
-    Lines lines(task, way, rank);
+    Lines lines(task, way, tp, rank);
     lines.add("forward", counted.passes.forward, expected.forward);
     lines.add("backward", counted.passes.backward, expected.backward);
     lines.add("optimizer", counted.optimizer, plan::optimizer_communication(workload, rank));

@@ -24,8 +24,8 @@ Task training_task(const Tokens& tokens, uint64_t seed) {
           .key = kernels::RandomKey::of(seed).fold(/*data=*/1)};
 }
 
-std::string Way::name() const {
-  std::string name = stream == Stream::tp ? "TP" : "TP+SP";
+std::string Way::name(int tp) const {
+  std::string name = "TP=" + std::to_string(tp) + (stream == Stream::tp ? "" : "+SP");
   if (gathered == Gathered::keep) name += ", gathered input kept";
   if (gathered == Gathered::again) name += ", gathered again";
   if (recompute == plan::Recompute::full) name += ", full recomputation";

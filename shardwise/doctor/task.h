@@ -38,8 +38,8 @@ struct Way {
   plan::Recompute recompute = plan::Recompute::none;
 
   bool is_exact() const { return dtype == at::kDouble; }
-  /// "TP+SP, full recomputation".
-  std::string name() const;
+  /// "TP=2+SP, full recomputation".
+  std::string name(int tp) const;
 };
 
 /// fp64, fp32 or bf16.

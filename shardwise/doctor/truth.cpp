@@ -115,7 +115,7 @@ Results results_of(const DecoderWeights& weights, const Pass& pass, const Way& w
 Audit audit_names(const DecoderWeights& weights) {
   const auto tensors = model::whole_tensors(weights.config());
   const nn::Roles& roles = weights.roles();
-  Audit audit{"parameters", tensors.size() == roles.size(),
+  Audit audit{"parameters", "", tensors.size() == roles.size(),
               fmt::format("{} parameters, each in its layer", tensors.size())};
   for (size_t i = 0; i < std::min(tensors.size(), roles.size()) && audit.holds; ++i) {
     if (roles[i].parameter->name == tensors[i].name) continue;
@@ -132,7 +132,7 @@ Audit audit_embedding(const DecoderWeights& weights, const Task& task, const Res
   if (weights.config().positions == model::Positions::learned)
     rows = rows + value_of(weights, "model.embed_positions.weight").narrow(0, 0, ids.size(0)).unsqueeze(1);
   const bool holds = rows.equal(at_label(truth, {"embedding", "output"}));
-  return {"embedding", holds, holds ? "the rows of its ids" : "other rows than those of its ids"};
+  return {"embedding", "", holds, holds ? "the rows of its ids" : "other rows than those of its ids"};
 }
 
 Audit audit_loss(const Task& task, const Results& truth) {
@@ -146,7 +146,7 @@ Audit audit_loss(const Task& task, const Results& truth) {
       (of_token * labels.ne(nn::kIgnoreIndex)).sum().item<double>() / task.loss.valid_tokens;
   const double loss = at_label(truth, {"loss", "value"}).item<double>();
   const bool holds = std::abs(loss - formula) <= kExactly * std::abs(formula);
-  return {"loss, " + task.name, holds,
+  return {"loss", task.name, holds,
           fmt::format("{:.12g}, {:.12g} by formula over the whole logits", loss, formula)};
 }
 
@@ -156,8 +156,8 @@ Audit audit_gradients(const DecoderWeights& weights, const Task& task, uint64_t 
   const std::string values =
       fmt::format("{:.10g} by the gradients, {:.10g} by differences of the loss, of {:.2g}", all.by_gradient,
                   all.by_difference, all.scale);
-  if (all.holds()) return {"gradients, " + task.name, true, "slope " + values};
-  return {"gradients, " + task.name, false,
+  if (all.holds()) return {"gradients", task.name, true, "slope " + values};
+  return {"gradients", task.name, false,
           wrong_gradient(weights, slope) + " not that of the loss: slope " + values};
 }
 

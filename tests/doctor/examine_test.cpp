@@ -22,6 +22,7 @@ using Load = std::function<void(model::DecoderWeights&)>;
 struct Kind {
   const char* name;
   int ranks;
+  int64_t positions;  // even shards, where a rank's fits in another's place, and uneven ones
   at::ScalarType dtype;
   void (*set)(model::Config&);
 };
@@ -31,14 +32,14 @@ void set_biases(model::Config& config) {
 }
 
 const Kind kKinds[] = {
-    {"6 over 3 heads with biases", 2, at::kBFloat16, set_biases},
-    {"6 over 2 heads, q/k norm, tied head, window", 3, at::kFloat,
+    {"6 over 3 heads with biases", 2, 12, at::kBFloat16, set_biases},
+    {"6 over 2 heads, q/k norm, tied head, window", 3, 11, at::kFloat,
      [](model::Config& config) {
        config.num_key_value_heads = 2;
        config.qk_norm = config.tie_word_embeddings = true;
        config.sliding_window = 5;
      }},
-    {"LayerNorm, GeLU, learned positions, biases, tied head", 2, at::kFloat,
+    {"LayerNorm, GeLU, learned positions, biases, tied head", 2, 11, at::kFloat,
      [](model::Config& config) {
        set_biases(config);
        config.num_key_value_heads = 6;
@@ -64,15 +65,16 @@ Load drawn() {
   };
 }
 
-/// 11 positions: over 2 and 3 ranks uneven.
-Examination examination_of(const model::Config& config) {
+Examination examination_of(const model::Config& config, int64_t positions = 11) {
   at::manual_seed(5);
-  const at::Tensor ids = at::randint(config.vocab_size, {12, 2}, at::kLong);
-  return {{ids.narrow(0, 0, 11).contiguous(), ids.narrow(0, 1, 11).contiguous()}, /*seed=*/9, {}};
+  const at::Tensor ids = at::randint(config.vocab_size, {positions + 1, 2}, at::kLong);
+  return {{ids.narrow(0, 0, positions).contiguous(), ids.narrow(0, 1, positions).contiguous()},
+          /*seed=*/9,
+          {}};
 }
 
-Report examine_on(int ranks, const Subject& subject) {
-  const Examination examination = examination_of(subject.config);
+Report examine_on(int ranks, const Subject& subject, int64_t positions = 11) {
+  const Examination examination = examination_of(subject.config, positions);
   Report report;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
     Report own = examine(subject, examination, group);
@@ -81,8 +83,8 @@ Report examine_on(int ranks, const Subject& subject) {
   return report;
 }
 
-void expect_sound(int ranks, const Subject& subject, const std::string& name) {
-  const Report report = examine_on(ranks, subject);
+void expect_sound(int ranks, const Subject& subject, const std::string& name, int64_t positions = 11) {
+  const Report report = examine_on(ranks, subject, positions);
   const auto finding = report.finding();
   EXPECT_FALSE(finding) << name << ": " << *finding;
   EXPECT_EQ(report.holds, !finding);
@@ -103,7 +105,7 @@ void put_model(const test::TemporaryFolder& folder, const model::Config& config)
 /// Drawn and read from files.
 TEST(Examine, FindsNothingInSoundModels) {
   for (const Kind& kind : kKinds) {
-    expect_sound(kind.ranks, {config_of(kind), kind.dtype, drawn()}, kind.name);
+    expect_sound(kind.ranks, {config_of(kind), kind.dtype, drawn()}, kind.name, kind.positions);
     if (HasFailure()) return;
   }
   const test::TemporaryFolder folder;

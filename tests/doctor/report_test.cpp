@@ -30,6 +30,9 @@ TEST(Comparison, TakesWhatIsNoNumberForABug) {
   const Comparison broken = comparison(at::kDouble, {result("layer 0", "output", std::nan(""))});
   ASSERT_NE(broken.first_bug(), nullptr);
   EXPECT_TRUE(std::isinf(broken.first_bug()->share()));
+  Report report;
+  report.comparisons = {broken};
+  EXPECT_EQ(report.finding(), "bug at layer 0, output: holds what is not finite (plain, TP=2, fp64)");
 }
 
 TEST(Comparison, ShowsTheWorstOfEachLayerInTheForwardsOrder) {
@@ -49,18 +52,18 @@ TEST(Comparison, ShowsTheWorstOfEachLayerInTheForwardsOrder) {
 TEST(Report, TellsTheCauseBeforeItsConsequences) {
   Report report;
   EXPECT_EQ(report.finding(), std::nullopt);
-  report.traffic.push_back({"plain", {.dtype = at::kFloat}, 1, "forward", "all_reduce", {5, 80}, {4, 64}});
+  report.traffic.push_back({"plain", {.dtype = at::kFloat}, 2, 1, "forward", "all_reduce", {5, 80}, {4, 64}});
   EXPECT_EQ(*report.finding(),
-            "bug in what rank 1 sends (plain, TP, forward): 5 all_reduce of 80 bytes, by formula 4 of 64");
-  report.audits = {{"norm", false, "3, TP=1's 2"}};
-  EXPECT_EQ(*report.finding(), "bug in the norm: 3, TP=1's 2");
+            "bug in what rank 1 sends (plain, TP=2, forward): 5 all_reduce of 80 bytes, by formula 4 of 64");
+  report.audits = {{"norm", "plain", false, "3, TP=1's 2"}};
+  EXPECT_EQ(*report.finding(), "bug in the norm, plain: 3, TP=1's 2");
   report.comparisons = {comparison(at::kBFloat16, {result("layer 2", "output", 1)})};
   EXPECT_EQ(*report.finding(),
             "bug at layer 2, output: off by 1.00e+00 where it is at most 1.00e+00; the bound is 1.00e-03 "
-            "(plain, TP of 2, bf16)");
+            "(plain, TP=2, bf16)");
   report.comparisons.push_back(comparison(at::kDouble, {result("layer 3", "mlp.down_proj.weight", 1, true)}));
   EXPECT_TRUE(report.finding()->starts_with("bug at layer 3, gradient of mlp.down_proj.weight"));
-  report.audits.push_back({"weights", false, "lm_head.weight is another than at TP=1"});
+  report.audits.push_back({"weights", "", false, "lm_head.weight is another than at TP=1"});
   EXPECT_EQ(*report.finding(), "bug in the weights: lm_head.weight is another than at TP=1");
 }
 
