@@ -18,6 +18,7 @@ Workload workload_of(const Generation& g) {
 
 /// Rows whose scores attention computes at once (kernels/attention_blocks.h).
 constexpr int64_t kAttentionRows = 64;
+constexpr int64_t kMostExpanded = int64_t{4} << 20;
 
 class Forward {
  public:
@@ -29,6 +30,7 @@ class Forward {
     const int64_t per_token = 2 * layers * sizes_.share().kv_heads * d * generation_.element_bytes;
     const int64_t by_parameters = parameters_held(workload_, rank) * generation_.element_bytes;
     return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
+            {"rows of quantised weights, expanded", expanded_bytes()},
             {"keys and values", generation_.cached_tokens * per_token},
             {"rotary tables", rotary_bytes()}};
   }
@@ -40,6 +42,12 @@ class Forward {
   int64_t rotary_bytes() const {
     const auto rotated = static_cast<int64_t>(2 * model::inverse_frequencies(generation_.config).size());
     return generation_.longest_cache * rotated * workload_.accumulator_bytes();
+  }
+  /// Of the block's largest product, as quant/product.cpp multiplies it.
+  int64_t expanded_bytes() const {
+    if (!generation_.weight_bytes) return 0;
+    const int64_t features = std::max(sizes_.inner_features(), sizes_.qkv_features());
+    return std::min(kMostExpanded, features * generation_.config.hidden_size * generation_.element_bytes);
   }
   Entry stream(const char* name) const { return {name, sizes_.whole()}; }
   Entry term() const { return {"sum", sizes_.whole(), workload_.term_pool()}; }

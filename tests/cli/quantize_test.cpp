@@ -108,8 +108,9 @@ TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
 }
 
 TEST_F(QuantizeCommand, EvaluationIsAlikeAtEveryTpAndNearTheOriginal) {
+  scratch_.put("judged", testing::sample_text(400));
   const auto nll = [&](const Words& more, int tp) {
-    Words argv{"eval",      "--model", model_,   "--text", scratch_ / "text",
+    Words argv{"eval",      "--model", model_,   "--text", scratch_ / "judged",
                "--seq-len", "40",      "--json", "--tp",   std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
     return run(argv)["nll"].get<double>();
