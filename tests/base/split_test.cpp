@@ -1,6 +1,7 @@
 // How a dim is dealt to ranks: evenly, whole units, every element once, at any size.
 #include "shardwise/base/split.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <limits>
