@@ -244,7 +244,8 @@ TEST(ParseConfig, QuantisationThatIsNotReadIsRefused) {
             "c: quantization_config.quant_method must be gptq or awq; got \"bitsandbytes\"");
   EXPECT_EQ(refused({{"bits", 3}}), "c: quantization_config.bits must be 4 or 8; got 3");
   EXPECT_EQ(refused({{"group_size", 12}}),
-            "c: quantization_config.group_size must be -1 (a whole row) or a multiple of 8, from 8; got 12");
+            "c: quantization_config.group_size must be -1 (a whole row) or a multiple of 8, from 8 to "
+            "1048576; got 12");
   EXPECT_EQ(refused({{"checkpoint_format", "marlin"}}),
             "c: quantization_config.checkpoint_format must be gptq or gptq_v2; got \"marlin\"");
   EXPECT_EQ(refused({{"pack_dtype", "int64"}}),
