@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "shardwise/cli/program.h"
+#include "tests/cli/called.h"
 #include "tests/launch/program.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -23,19 +23,6 @@ using testing::Scratch;
 using Words = std::vector<std::string>;
 
 const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
-
-struct Said {
-  int code;
-  std::string output, errors;
-};
-
-Said call(Words argv) {
-  argv.insert(argv.begin(), "shardwise");
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = run_program(argv);
-  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
 
 /// A model of sizes that packed files hold, two steps old, in scratch/model.
 class QuantizeCommand : public ::testing::Test {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/cli/program.h"
+#include "tests/cli/called.h"
 #include "tests/launch/program.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -26,20 +26,6 @@ using testing::Scratch;
 using Words = std::vector<std::string>;
 
 const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
-
-/// What a call of the program in this process prints and complains of.
-struct Said {
-  int code;
-  std::string output, errors;
-};
-
-Said call(Words argv) {
-  argv.insert(argv.begin(), "shardwise");
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = run_program(argv);
-  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
 
 /// A model of 6 heads that reads bytes, two steps old, in scratch/model.
 class ShardCommand : public ::testing::Test {

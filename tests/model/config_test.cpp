@@ -220,6 +220,9 @@ TEST(ParseConfig, QuantisationOfGptqAndAwq) {
                {"dynamic", json::object()}, {"pack_dtype", "int32"}};
   const Quantisation listed = *parse(small(packable(ordered))).quantisation;
   EXPECT_TRUE(listed.lists_groups && listed.head && !listed.zeros_less_one && listed.group_size == 32);
+  ordered["format"] = ordered["checkpoint_format"];
+  ordered.erase("checkpoint_format");
+  EXPECT_FALSE(parse(small(packable(ordered))).quantisation->zeros_less_one) << "GPTQModel's other name";
   const json older{{"quant_method", "awq"},
                    {"w_bit", 4},
                    {"q_group_size", 16},
@@ -246,6 +249,9 @@ TEST(ParseConfig, QuantisationThatIsNotReadIsRefused) {
   EXPECT_EQ(refused({{"group_size", 12}}),
             "c: quantization_config.group_size must be -1 (a whole row) or a multiple of 8, from 8 to "
             "1048576; got 12");
+  EXPECT_PRED2(contains, refused({{"group_size", 9223372036854775800}}), "from 8 to 1048576");
+  EXPECT_PRED2(contains, refused({{"format", "gptq_v2"}, {"checkpoint_format", "gptq"}}),
+               "format must be that of checkpoint_format");
   EXPECT_EQ(refused({{"checkpoint_format", "marlin"}}),
             "c: quantization_config.checkpoint_format must be gptq or gptq_v2; got \"marlin\"");
   EXPECT_EQ(refused({{"pack_dtype", "int64"}}),
