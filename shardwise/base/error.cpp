@@ -17,6 +17,9 @@ CommError::CommError(Where where, const std::string& what)
                             describe(where, what)),
       where_(std::move(where)) {}
 
+AgreedError::AgreedError(const std::string& what)
+    : c10::ValueError(c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what) {}
+
 std::string one_line(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();

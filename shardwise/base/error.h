@@ -1,7 +1,8 @@
 // The three kinds of error and how their one line reads: `op: rule; got values; hint`.
 //
 // The caller's mistake is c10::ValueError (TORCH_CHECK_VALUE), a broken invariant of ours
-// TORCH_INTERNAL_ASSERT; this file adds the third, a peer's or the transport's. The library never exits.
+// TORCH_INTERNAL_ASSERT; this file adds the third, a peer's or the transport's, and the first as all ranks
+// have it. The library never exits.
 #pragma once
 #include <c10/util/Exception.h>
 
@@ -26,6 +27,13 @@ class CommError : public c10::DistBackendError {
 
  private:
   Where where_;
+};
+
+/// The caller's mistake that only the ranks could find, thrown by all of them with one text: the first is to
+/// tell it.
+class AgreedError : public c10::ValueError {
+ public:
+  explicit AgreedError(const std::string& what);
 };
 
 /// The one-line text of an exception, without the C++ stack that c10 appends.

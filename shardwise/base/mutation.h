@@ -36,8 +36,12 @@ namespace shardwise::base {
   FAULT(sum_for_largest)           \
   FAULT(norm_before_sync)          \
   FAULT(clip_cut_only)             \
+  FAULT(norm_without_peers_cuts)   \
   FAULT(kv_head_modulo)            \
   FAULT(kv_gradient_of_one_head)   \
+  FAULT(window_one_wider)          \
+  FAULT(attend_to_padding)         \
+  FAULT(drop_fused_bias_gradient)  \
   FAULT(rotary_local_position)     \
   FAULT(positions_from_zero)       \
   FAULT(embedding_off_by_one)      \
@@ -76,6 +80,9 @@ namespace shardwise::base {
   FAULT(wrong_layer)               \
   FAULT(first_group_whole)         \
   FAULT(scale_by_shard)            \
+  FAULT(awq_outputs_in_order)      \
+  FAULT(zeros_as_stored)           \
+  FAULT(ignore_listed_groups)      \
   FAULT(swap_group)                \
   FAULT(reuse_at_once)             \
   FAULT(round_every_term)          \

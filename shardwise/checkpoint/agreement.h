@@ -1,4 +1,4 @@
-// One rank's failure is every rank's: what a save needs so that nobody goes on, or waits, alone.
+// One rank's failure is every rank's: what a save or load needs so that nobody goes on, or waits, alone.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,5 +12,19 @@ namespace shardwise::checkpoint {
 /// Errors: a rank's own is thrown again there; the others throw c10::DistBackendError naming `op` and the
 /// rank.
 void on_all_or_none(const comm::Group& group, const std::string& op, const std::function<void()>& work);
+
+/// What is wrong with the bytes that each rank reads: one may find what the others do not.
+class Mistakes {
+ public:
+  /// Calls `work` and remembers its c10::ValueError, if it is the first. What `work` communicates before it
+  /// throws, it must on every rank.
+  void collect(const std::function<void()>& work);
+  /// Collective. Cost: one all_gather of 8 bytes; nothing in a group of one.
+  /// Errors: base::AgreedError, on every rank that of the lowest that remembers one.
+  void agree(const comm::Group& group) const;
+
+ private:
+  std::string first_;
+};
 
 }  // namespace shardwise::checkpoint

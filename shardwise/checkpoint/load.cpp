@@ -1,10 +1,12 @@
 // check, load_weights, load_state: what can be wrong is said once, by the headers; then each rank reads its
-// own bytes.
+// own bytes, and what is wrong with the numbers in them is said by all together.
 #include <algorithm>
 #include <unordered_set>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/mutation.h"
+#include "shardwise/checkpoint/agreement.h"
+#include "shardwise/checkpoint/finite.h"
 #include "shardwise/checkpoint/quantised_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
@@ -75,10 +77,11 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
                 int rank) {
-  for (const Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
-    const std::string name = name_in(files, entry.name, config);
-    check_weight(files, name, entry.stored.shape, entry.stored.holds);
-    read_entry(entry, files.parts(name, entry.stored.dim), rank);
+  for (Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
+    entry.name = name_in(files, entry.name, config);
+    check_weight(files, entry.name, entry.stored.shape, entry.stored.holds);
+    read_entry(entry, files.parts(entry.name, entry.stored.dim), rank);
+    check_finite(entry, rank, files.find(entry.name).path);
   }
 }
 
@@ -108,13 +111,17 @@ Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWei
   const auto reader =
       converts ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
   const WeightFiles files(folder, stored, reader);
+  Mistakes mistakes;
   for (const nn::Role& role : weights.roles()) {
-    if (role.parameter->quantised) {
-      load_quantised(files, *role.parameter, config, group);
-    } else {
-      load_dense(files, *role.parameter, stored, group.rank());
-    }
+    mistakes.collect([&] {
+      if (role.parameter->quantised) {
+        load_quantised(files, *role.parameter, config, group);
+      } else {
+        load_dense(files, *role.parameter, stored, group.rank());
+      }
+    });
   }
+  mistakes.agree(group);
   return {files.bytes_read(), watch.seconds()};
 }
 
@@ -124,11 +131,17 @@ Loaded load_state(const std::filesystem::path& folder, TrainState& state,
   const io::SafetensorsFile file = open_state(folder);
   const model::Config& config = weights.config();
   if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
+  const int rank = weights.group().rank();
+  Mistakes mistakes;
   for (const Entry& entry : state_entries(state.parameters, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
-    const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
-    read_entry(entry, {whole_part(file, tensor, entry.stored.dim)}, weights.group().rank());
+    mistakes.collect([&] {
+      const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
+      read_entry(entry, {whole_part(file, tensor, entry.stored.dim)}, rank);
+      check_finite(entry, rank, file.path());
+    });
   }
+  mistakes.agree(weights.group());
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);
   state.sequences += base::mutated(base::Mutation::resume_off_by_one);
   return {file.bytes_read(), watch.seconds()};

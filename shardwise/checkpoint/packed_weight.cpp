@@ -2,10 +2,13 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/sort.h>
 
 #include <algorithm>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/finite.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_rows.h"
 #include "shardwise/kernels/tensors.h"
@@ -53,7 +56,9 @@ struct PackedWeight {
   void read(const model::StoredTensor& stored, const Tensor& local) const {
     const std::string name = name_in(files, stored.name, config);
     check_weight(files, name, stored.shape, stored.holds);
-    read_entry({name, stored, local}, files.parts(name, stored.dim), rank);
+    const Entry entry{name, stored, local};
+    read_entry(entry, files.parts(name, stored.dim), rank);
+    if (stored.holds == model::Holds::numbers) check_finite(entry, rank, files.find(name).path);
   }
 
   void read(const PackedPart& part, const Tensor& local) const {
@@ -92,7 +97,9 @@ std::vector<OutputRun> output_runs(const PackedWeight& packed) {
 /// Where in a word the bits of its output number `place` begin.
 int64_t shift_of(int64_t place, const Quantisation& q) {
   constexpr int64_t kAwqPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};
-  return q.bits * (q.files == Quantisation::Files::awq ? kAwqPlaces[place] : place);
+  const bool is_awq =
+      q.files == Quantisation::Files::awq && !base::mutated(base::Mutation::awq_outputs_in_order);
+  return q.bits * (is_awq ? kAwqPlaces[place] : place);
 }
 
 void read_zeros(const PackedWeight& packed) {
@@ -104,13 +111,14 @@ void read_zeros(const PackedWeight& packed) {
   auto* zeros = elements_<uint8_t>(packed.matrix().zeros);
   const int64_t groups = words.size(1);
   const auto mask = static_cast<uint32_t>((1 << q.bits) - 1);
+  const int less_one = q.zeros_less_one && !base::mutated(base::Mutation::zeros_as_stored);
   for (const OutputRun& run : output_runs(packed)) {
     for (int64_t output = run.outputs.begin; output < run.outputs.end; ++output) {
       const int64_t shift = shift_of(run.place(output), q);
       const uint32_t* from = word + run.word_of(output) * groups;
       uint8_t* to = zeros + run.row_of(output) * groups;
       for (int64_t group = 0; group < groups; ++group) {
-        to[group] = static_cast<uint8_t>(((from[group] >> shift) + q.zeros_less_one) & mask);
+        to[group] = static_cast<uint8_t>(((from[group] >> shift) + less_one) & mask);
       }
     }
   }
@@ -172,6 +180,7 @@ void read_groups(const PackedWeight& packed) {
     TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
                       ": must list the same groups as the weights that it is multiplied with; got others");
   }
+  if (base::mutated(base::Mutation::ignore_listed_groups)) first = std::get<0>(at::sort(first));
   if (m.group_of.defined()) m.group_of.copy_(first);
 }
 

@@ -18,8 +18,10 @@ namespace {
 
 constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of fp32; as much again as the file has it
 
-/// The largest of all ranks' values of each group that this one keeps.
-Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Group& group) {
+/// The largest of all ranks' values of each group that this one keeps. Every rank refuses what one cannot
+/// hold.
+Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const std::string& name,
+                  const comm::Group& group) {
   if (base::mutated(base::Mutation::scale_by_shard)) return maxima;
   const base::Range own = m.groups(), all = m.format.groups_of({0, m.in_features}, m.in_features);
   Tensor whole = at::zeros({maxima.size(0), all.size()}, maxima.options());
@@ -28,6 +30,7 @@ Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Grou
                                         /*posinf=*/std::numeric_limits<float>::infinity());
   whole.narrow(/*dim=*/1, own.begin, own.size()).copy_(numbers);
   group.all_reduce_(whole, comm::Reduce::max);
+  check_magnitudes(whole, m.format, name);
   return whole.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
 }
 
@@ -40,7 +43,7 @@ void convert(const WeightFiles& files, const parallel::Parameter& weight, const 
   for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kBlockBytes)) {
     const Tensor w = source.read(rows, m.width(), at::kFloat);
     Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
-    if (shares_rows) maxima = over_ranks(maxima, m, group);  // then every rank refuses what one cannot hold
+    if (shares_rows) maxima = over_ranks(maxima, m, weight.name, group);
     check_magnitudes(maxima, m.format, weight.name);
     quant::quantise_rows_(m, rows.begin, w, maxima);
   }

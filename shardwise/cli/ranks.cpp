@@ -67,7 +67,10 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
   const comm::Group group = join(job);
   try {
     body(group);
-  } catch (const std::exception& error) {  // what the caller can get wrong was refused before
+  } catch (const base::AgreedError&) {
+    if (group.rank() == 0) throw;
+    return comm::kMistakeExitCode;         // which the first rank tells
+  } catch (const std::exception& error) {  // what else the caller can get wrong was refused before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.place.rank);
   }

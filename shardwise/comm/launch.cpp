@@ -66,6 +66,7 @@ class Launcher {
   void send(int signal);
   void say_why_it_ended() const;
   bool is_over() const;
+  bool all_have(int code) const;
   int exit_code() const;
 
   LaunchSignals signals_;
@@ -107,7 +108,7 @@ void Launcher::say_why_it_ended() const {
   if (interrupted_by_) {
     print_line(
         fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
-  } else if (failed_) {
+  } else if (failed_ && !all_have(kMistakeExitCode)) {
     const Rank& rank = ranks_[*failed_];
     print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
                            how_it_ended(*rank.status)));
@@ -187,6 +188,10 @@ bool Launcher::is_over() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.status.has_value(); });
 }
 
+bool Launcher::all_have(int code) const {
+  return std::ranges::all_of(ranks_, [=](const Rank& r) { return has_code(*r.status, code); });
+}
+
 int Launcher::exit_code() const {
   if (interrupted_by_) return 128 + interrupted_by_;
   const auto any_has = [&](int code) {
@@ -194,7 +199,7 @@ int Launcher::exit_code() const {
                        [=](const Rank& r) { return has_code(*r.status, code); });
   };
   if (!failed_) return any_has(kFindingExitCode) ? kFindingExitCode : 0;
-  return any_has(/*the caller's mistake*/ 2) ? 2 : 1;
+  return any_has(kMistakeExitCode) ? kMistakeExitCode : 1;
 }
 
 }  // namespace

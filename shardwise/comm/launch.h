@@ -8,6 +8,8 @@
 
 namespace shardwise::comm {
 
+/// The exit code of what the caller got wrong.
+inline constexpr int kMistakeExitCode = 2;
 /// The exit code of a rank that did its work and found that something does not hold: no failure, the others
 /// finish theirs.
 inline constexpr int kFindingExitCode = 3;
@@ -21,8 +23,9 @@ inline constexpr int kFindingExitCode = 3;
 /// dropped, and their lines on standard error come out as `[rank 1] line`.
 /// The first rank that fails ends the job: the others have a second to say what they waited in (one line
 /// each; a stopped one is continued for that), then SIGTERM, then SIGKILL, all in under 2 s; a last line on
-/// standard error names the rank and how it ended. Ranks die with this process, however it ends: call it from
-/// the main thread, which is the one that they are tied to.
+/// standard error names the rank and how it ended, unless all returned 2: then they have said what is wrong.
+/// Ranks die with this process, however it ends: call it from the main thread, which is the one that they are
+/// tied to.
 ///
 /// Errors: c10::ValueError when `ranks` is below 1; c10::Error when the system starts no more processes.
 int launch(int ranks, const std::vector<std::string>& argv);

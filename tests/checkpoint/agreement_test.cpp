@@ -12,6 +12,7 @@
 namespace shardwise::testing {
 namespace {
 
+using checkpoint::Mistakes;
 using checkpoint::on_all_or_none;
 
 TEST(OnAllOrNone, DoesTheWorkOnEveryRank) {
@@ -50,6 +51,33 @@ TEST(OnAllOrNone, TheOwnErrorComesFirstWhenAPeerIsGoneToo) {
     EXPECT_THROW(on_all_or_none(group, "work", fail), std::runtime_error);
   };
   EXPECT_THROW(on_ranks(2, body), std::logic_error);
+}
+
+TEST(Mistakes, OfTheFirstRankThatMadeOneAreThrownByAll) {
+  on_ranks(4, [](const comm::Group& group) {
+    Mistakes mistakes;
+    const bool is_wrong = group.rank() == 1 || group.rank() == 3;
+    for (const std::string what : {"first", "second, and longer"}) {
+      mistakes.collect([&] { TORCH_CHECK_VALUE(!is_wrong, what, " of rank ", group.rank()); });
+    }
+    EXPECT_EQ(test::error_text<base::AgreedError>([&] { mistakes.agree(group); }), "first of rank 1");
+  });
+}
+
+TEST(Mistakes, OfNobodyAreNoError) {
+  for (const int ranks : {1, 3}) {
+    on_ranks(ranks, [](const comm::Group& group) {
+      Mistakes mistakes;
+      mistakes.collect([] {});
+      EXPECT_NO_THROW(mistakes.agree(group));
+    });
+  }
+}
+
+TEST(Mistakes, AreNotFailures) {
+  Mistakes mistakes;
+  EXPECT_THROW(mistakes.collect([] { throw std::runtime_error("the disk"); }), std::runtime_error);
+  EXPECT_NO_THROW(mistakes.agree(comm::Group()));
 }
 
 }  // namespace

@@ -170,6 +170,29 @@ TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
   }
 }
 
+/// Numbers that only reading finds, by one rank: the check of the headers passes, and every rank says the
+/// same.
+TEST_F(Check, NumbersThatAreNotFinite) {
+  const std::string weights = folder_ + "/model.safetensors", state = folder_ + "/optimizer.safetensors";
+  File file = read(weights);
+  file[kQ].bytes.replace(file[kQ].bytes.size() - 2, 2, "\x80\xff", 2);  // the last row's, -inf in bf16
+  write(weights, file);
+  File moments = read(state);
+  moments[kQ + ".exp_avg"].bytes.replace(0, 4, "\x00\x00\xc0\xff", 4);  // the first row's, NaN
+  write(state, moments);
+  EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/true));
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      RankState rank(config_, group, whole_);
+      EXPECT_EQ(error_text<base::AgreedError>([&] { checkpoint::load_weights(folder_, rank.weights); }),
+                weights + ": " + kQ + " must hold finite numbers; got -inf");
+      EXPECT_EQ(
+          error_text<base::AgreedError>([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }),
+          state + ": " + kQ + ".exp_avg must hold finite numbers; got nan");
+    });
+  }
+}
+
 TEST_F(Check, Progress) {
   const std::string path = folder_ + "/optimizer.safetensors";
   const File good = read(path);

@@ -32,13 +32,13 @@ class DoctorCommand : public ::testing::Test {
     return argv;
   }
 
-  /// All weights 0.25, but for one that is no number.
-  void put_weights_of_which_one_is_no_number() const {
+  /// All weights 0.25, but for one.
+  void put_weights_of_which_one_is(float odd) const {
     json header = json::object();
     std::string data;
     for (const model::WholeTensor& tensor : model::stored_whole_tensors(testing::small_byte_config())) {
       std::vector<float> values(static_cast<size_t>(tensor.numel()), 0.25F);
-      if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = std::nanf("");
+      if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = odd;
       const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       header[tensor.name] = {{"dtype", "F32"},
                              {"shape", tensor.shape},
@@ -93,16 +93,25 @@ TEST_F(DoctorCommand, TellsPeopleAndReadsATextInBf16) {
   EXPECT_EQ(other.output().find('\x1b'), std::string::npos);
 }
 
-/// The one way to a finding without a fault in the code.
+/// The one way to a finding without a fault in the code: fp32 cannot hold what the layer computes.
 TEST_F(DoctorCommand, EndsWithItsOwnCodeWhereSomethingDoesNotHold) {
-  put_weights_of_which_one_is_no_number();
+  put_weights_of_which_one_is(3e38F);
   Program program(doctor({"--json"}), one_thread_);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 3) << program.errors();
   EXPECT_EQ(program.errors(), "");
   const json report = json::parse(program.output());
   EXPECT_EQ(report["verdict"], "bug");
-  EXPECT_EQ(report["bug"],
-            "bug in the weights: model.layers.1.mlp.down_proj.weight holds what is not finite, at TP=1 too");
+  EXPECT_TRUE(report["bug"].get<std::string>().starts_with("bug ")) << report["bug"];
+}
+
+TEST_F(DoctorCommand, RefusesWeightsThatAreNoNumbers) {
+  put_weights_of_which_one_is(std::nanf(""));
+  Program program(doctor({"--json"}), one_thread_);
+  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 2);
+  EXPECT_EQ(program.errors(), "shardwise: " + model_ +
+                                  "/model.safetensors: model.layers.1.mlp.down_proj.weight must hold finite "
+                                  "numbers; got nan\n");
+  EXPECT_EQ(program.output(), "");
 }
 
 }  // namespace

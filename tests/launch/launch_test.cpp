@@ -61,6 +61,13 @@ TEST_F(Launch, one_rank) {
       << program.errors();
 }
 
+// Which one of them has told.
+TEST_F(Launch, a_mistake_that_all_ranks_found_is_not_told_again) {
+  Program program(job(3, {"exit", "2", "2", "2"}));
+  EXPECT_EQ(exit_code(program.wait()), 2);
+  EXPECT_EQ(program.errors(), "");
+}
+
 TEST_F(Launch, fewer_than_one_rank_is_refused) {
   Program program(job(0, {"exit"}));
   EXPECT_EQ(exit_code(program.wait()), 2);

@@ -1,0 +1,216 @@
+// Damaged checkpoints, read by ranks that are processes: every command that reads one refuses it in one line,
+// and leaves nothing written and nothing running.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <sstream>
+
+#include "tests/checkpoint/stored_model.h"
+#include "tests/cli/bad_input.h"
+#include "tests/launch/program.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Program;
+using testing::StoredTensors;
+
+constexpr double kLimit = 120;  // seconds, on a busy machine
+
+const std::string kNorm = "model.norm.weight", kDown = "model.layers.1.mlp.down_proj.weight";
+constexpr size_t kOfRank1 = 30;  // of kDown's 37 columns, which the second of two ranks begins at 19
+
+/// What is done to a file, and what the one line must hold.
+struct Damage {
+  const char* name;
+  std::function<void(const std::string& file)> make;
+  std::vector<std::string> named;
+};
+
+void write(const std::string& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+void truncate(const std::string& file) {
+  fs::resize_file(file, fs::file_size(file) - 4);
+}
+
+void change_header(const std::string& file, const std::function<std::string(const std::string&)>& change) {
+  const std::string bytes = test::contents(file);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const std::string header = change(bytes.substr(sizeof length, length));
+  const uint64_t changed = header.size();
+  std::string first8(sizeof changed, '\0');
+  std::memcpy(first8.data(), &changed, sizeof changed);
+  write(file, first8 + header + bytes.substr(sizeof length + length));
+}
+
+std::function<void(const std::string&)> with_tensors(const std::function<void(StoredTensors&)>& change) {
+  return [change](const std::string& file) {
+    StoredTensors tensors = testing::read_safetensors(file);
+    change(tensors);
+    write(file, testing::safetensors_of(tensors));
+  };
+}
+
+std::function<void(const std::string&)> with_number(const std::string& tensor, size_t place, float number) {
+  return with_tensors([=](StoredTensors& tensors) {
+    std::memcpy(tensors.at(tensor).bytes.data() + place * sizeof number, &number, sizeof number);
+  });
+}
+
+/// kNorm begins within the tensor before it.
+void overlap(const std::string& file) {
+  change_header(file, [](const std::string& header) {
+    json entries = json::parse(header);
+    for (json& offset : entries.at(kNorm).at("data_offsets")) offset = offset.get<int64_t>() - 4;
+    return entries.dump();
+  });
+}
+
+void name_twice(const std::string& file) {
+  change_header(file, [](const std::string& header) {
+    return "{" + json(kNorm).dump() + ":" + json::parse(header).at(kNorm).dump() + "," + header.substr(1);
+  });
+}
+
+/// kNorm lies in both files of an index, which names it once.
+void put_into_two_files(const std::string& file) {
+  const std::string folder = fs::path(file).parent_path(), embedding = "model.embed_tokens.weight";
+  StoredTensors first = testing::read_safetensors(file), second;
+  second[embedding] = first.extract(embedding).mapped();
+  second[kNorm] = first.at(kNorm);
+  json index{{"weight_map", {{embedding, "second.safetensors"}}}};
+  for (const auto& [name, tensor] : first) index["weight_map"][name] = "first.safetensors";
+  fs::remove(file);
+  write(folder + "/first.safetensors", testing::safetensors_of(first));
+  write(folder + "/second.safetensors", testing::safetensors_of(second));
+  write(folder + "/model.safetensors.index.json", index.dump());
+}
+
+const std::vector<Damage> kDamagedWeights{
+    {"truncated", truncate, {"model.safetensors", "the file is truncated"}},
+    {"overlapping", overlap, {kNorm, "must begin where the one before it ends"}},
+    {"mis-typed",
+     with_tensors([](StoredTensors& tensors) { tensors.at(kNorm).dtype = "I32"; }),
+     {kNorm + " must be F32, BF16, F16 or F64; got I32"}},
+    {"mis-shaped",
+     with_tensors([](StoredTensors& tensors) {
+       tensors.at(kNorm).shape = {12, 2};
+     }),
+     {kNorm + " must have the shape [24]; got [12, 2]"}},
+    {"missing", with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm); }), {"must hold the", kNorm}},
+    {"twice in the header", name_twice, {kNorm, "must be given once"}},
+    {"in two files", put_into_two_files, {"weight_map must name every tensor", kNorm, "second.safetensors"}},
+    {"no number, on the second rank",
+     with_number(kDown, kOfRank1, std::nanf("")),
+     {"model.safetensors: " + kDown + " must hold finite numbers; got nan"}},
+    {"infinite, on every rank",
+     with_number(kNorm, 0, -std::numeric_limits<float>::infinity()),
+     {"model.safetensors: " + kNorm + " must hold finite numbers; got -inf"}},
+};
+
+const std::vector<Damage> kDamagedState{
+    {"truncated", truncate, {"optimizer.safetensors", "the file is truncated"}},
+    {"mis-typed",
+     with_tensors([](StoredTensors& tensors) { tensors.at(kNorm + ".exp_avg").dtype = "I32"; }),
+     {kNorm + ".exp_avg must be F32 or F64; got I32"}},
+    {"missing",
+     with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm + ".exp_avg_sq"); }),
+     {"must hold the tensor", kNorm + ".exp_avg_sq"}},
+    {"no number, on the second rank",
+     with_number(kDown + ".exp_avg", kOfRank1, std::nanf("")),
+     {"optimizer.safetensors: " + kDown + ".exp_avg must hold finite numbers; got nan"}},
+};
+
+class DamagedCheckpoint : public BadInput {
+ protected:
+  DamagedCheckpoint() : sound_(checkpoint() + "/step-2") {}
+
+  /// A copy of the sound checkpoint, damaged in one of its files.
+  std::string damaged(const std::string& file, const Damage& damage) const {
+    const std::string folder = scratch_ / "damaged";
+    fs::remove_all(folder);
+    fs::copy(sound_, folder, fs::copy_options::recursive);
+    damage.make(folder + "/" + file);
+    return folder;
+  }
+
+  Arguments training_from(const std::string& flag, const std::string& folder) const {
+    Arguments arguments = training({{flag, folder}, {"--steps", "4"}});
+    arguments.erase("--save");
+    return arguments;
+  }
+
+  std::map<std::string, Arguments> readers_of(const std::string& folder) const {
+    return {
+        {"generate", {{"--model", folder}, {"--prompt", "line"}, {"--max-new-tokens", "2"}, {"--tp", "2"}}},
+        {"eval", {{"--model", folder}, {"--text", scratch_ / "text"}, {"--tp", "2"}}},
+        {"train", training_from("--init", folder)}};
+  }
+
+  static std::vector<std::string> program(const std::string& command, const Arguments& arguments) {
+    std::vector<std::string> argv = argv_of(command, arguments);
+    argv[0] = SHARDWISE_PROGRAM;
+    return argv;
+  }
+
+  /// What it says but for `train: …`, by which train tells what it is about to do.
+  static std::vector<std::string> complaints(const Program& program) {
+    std::vector<std::string> lines;
+    std::istringstream errors(program.errors());
+    for (std::string line; std::getline(errors, line);) {
+      if (!line.starts_with("train: ")) lines.push_back(line);
+    }
+    return lines;
+  }
+
+  void expect_refused_by_ranks(const std::string& command, const Arguments& arguments,
+                               const Damage& damage) const {
+    SCOPED_TRACE(command + ", " + damage.name);
+    const auto before = listing(scratch_);
+    Program run(program(command, arguments), {.environment = {mark_}});
+    EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 2) << run.errors();
+    EXPECT_EQ(run.output(), "");
+    const std::vector<std::string> said = complaints(run);
+    ASSERT_EQ(said.size(), 1U) << run.errors();
+    EXPECT_TRUE(said[0].starts_with("shardwise: ")) << said[0];
+    for (const std::string& part : damage.named) EXPECT_PRED2(contains, said[0], part);
+    EXPECT_TRUE(testing::processes_with(mark_).empty());
+    EXPECT_EQ(listing(scratch_), before);
+  }
+
+  const std::string sound_;
+  const std::string mark_ = "SHARDWISE_TEST_MARK=" + scratch_.path();
+};
+
+/// Else a refusal below would say nothing.
+TEST_F(DamagedCheckpoint, IsReadBeforeItIsDamaged) {
+  for (const auto& [command, arguments] : readers_of(sound_)) {
+    Program run(program(command, arguments));
+    EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 0) << run.errors();
+  }
+  Program resumed(program("train", training_from("--resume", sound_)));
+  EXPECT_EQ(testing::exit_code(resumed.wait(kLimit)), 0) << resumed.errors();
+}
+
+TEST_F(DamagedCheckpoint, IsRefusedByEveryCommandThatReadsWeights) {
+  for (const Damage& damage : kDamagedWeights) {
+    const std::string folder = damaged("model.safetensors", damage);
+    for (const auto& [command, arguments] : readers_of(folder)) {
+      expect_refused_by_ranks(command, arguments, damage);
+    }
+  }
+}
+
+TEST_F(DamagedCheckpoint, IsNotResumed) {
+  for (const Damage& damage : kDamagedState) {
+    const std::string folder = damaged("optimizer.safetensors", damage);
+    expect_refused_by_ranks("train", training_from("--resume", folder), damage);
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::cli
