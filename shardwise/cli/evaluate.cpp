@@ -53,7 +53,7 @@ std::vector<std::vector<int64_t>> read_texts(const std::vector<std::string>& pat
 struct Result {
   int64_t texts, tokens, predicted;
   double nll, seconds;
-  Loaded loaded;
+  checkpoint::LoadCost loaded;
 };
 
 /// The mean over all predicted tokens of all texts.
@@ -133,7 +133,8 @@ int evaluate_command(const Call& call) {
   for (const auto& text : texts) infer::check_ids(text, model.config(), "eval: the text's");
   return run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
     model::DecoderWeights weights(model.config(), group, model.dtype());
-    const Loaded loaded = model.load(weights, o.seed);
+    const checkpoint::LoadCost loaded = model.load(weights, o.seed);
+    checkpoint::log_load("eval", model.folder(), loaded, group);
     Result result = evaluate_texts(weights, texts, windows, group.rank() == 0);
     result.loaded = loaded;
     if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));

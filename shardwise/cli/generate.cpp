@@ -28,7 +28,7 @@ struct Job {
 
   infer::Batching batching() const { return {options.batch_size, options.chunk}; }
   /// By rank, in bytes.
-  std::vector<int64_t> expected_peaks(const Loaded& loaded) const {
+  std::vector<int64_t> expected_peaks(const checkpoint::LoadCost& loaded) const {
     const int tp = static_cast<int>(options.model.tp);
     plan::Generation batch = largest_batch(model.config(), requests, batching(), tp,
                                            static_cast<int64_t>(c10::elementSize(model.dtype())));
@@ -78,7 +78,7 @@ Json result_of(const Job& job, size_t index, const infer::Continuation& continua
 
 /// What all ranks have seen of a run.
 struct RunFigures {
-  Loaded loaded;
+  checkpoint::LoadCost loaded;
   infer::Timings timings;
   std::vector<int64_t> peaks;  // of memory, by rank
 };
@@ -182,7 +182,8 @@ class Continuing {
 
 void generate_rank(const Job& job, const comm::Group& group) {
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
-  const Loaded loaded = job.model.load(weights, job.options.seed);
+  const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
+  checkpoint::log_load("generate", job.model.folder(), loaded, group);
   Continuing continuing(job, group);
   const infer::Generated generated = continuing.run(weights);
   continuing.print_results(generated.texts, {loaded, generated.timings, peaks_of_ranks(group)});

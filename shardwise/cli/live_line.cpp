@@ -5,7 +5,10 @@
 namespace shardwise::cli {
 
 void LiveLine::show(const std::string& text) {
-  if (since_drawn_.seconds() < 0.2) return;
+  if (since_drawn_.seconds() >= 0.2) show_at_once(text);
+}
+
+void LiveLine::show_at_once(const std::string& text) {
   since_drawn_.restart();
   console_.set_live(text);
 }

@@ -12,11 +12,11 @@ inline nlohmann::ordered_json quantisation_json(const NamedModel& model) {
   return quantisation ? nlohmann::ordered_json(quantisation->text()) : nlohmann::ordered_json();
 }
 
-inline nlohmann::ordered_json load_json(const Loaded& loaded) {
-  return {{"seconds", loaded.seconds},
-          {"bytes_read", loaded.bytes_read},
-          {"weight_bytes", loaded.weight_bytes},
-          {"peak_bytes", loaded.peak_bytes}};
+inline nlohmann::ordered_json load_json(const checkpoint::LoadCost& cost) {
+  return {{"seconds", cost.seconds},
+          {"bytes_read", cost.bytes_read},
+          {"weight_bytes", cost.weight_bytes},
+          {"peak_bytes", cost.peak_bytes}};
 }
 
 }  // namespace shardwise::cli

@@ -3,9 +3,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/cli/quantisation_flags.h"
-#include "shardwise/comm/gather_values.h"
 #include "shardwise/model/layout.h"
 #include "shardwise/text/model_folder.h"
 
@@ -51,12 +49,6 @@ std::optional<model::Quantisation> asked(const std::string& command, const Model
   return quantisation_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
 }
 
-int64_t bytes_of(const model::DecoderWeights& weights) {
-  int64_t bytes = 0;
-  for (const nn::Role& role : weights.roles()) bytes += role.parameter->bytes();
-  return bytes;
-}
-
 }  // namespace
 
 NamedModel::NamedModel(const std::string& command, const ModelOptions& options) : options_(options) {
@@ -92,21 +84,18 @@ std::string NamedModel::tokenizer_folder() const {
   return base::is_folder(name) ? name : text::folder_of(name);
 }
 
-Loaded NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
+checkpoint::LoadCost NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
   const base::Stopwatch clock;
-  int64_t bytes_read = 0;
+  checkpoint::Loaded own{};
   if (is_dummy()) {
     weights.initialise_(seed);
+    own.seconds = clock.seconds();
   } else {
-    bytes_read = checkpoint::load_weights(folder_, weights).bytes_read;
+    own = checkpoint::load_weights(folder_, weights);
   }
-  const double seconds = clock.seconds();
-  const comm::Group& group = weights.group();
-  Loaded loaded{seconds, comm::gather_values(bytes_read, group),
-                comm::gather_values(bytes_of(weights), group),
-                comm::gather_values(base::peak_bytes(), group)};
+  checkpoint::LoadCost cost = checkpoint::cost_of(own, weights);
   base::reset_peak();
-  return loaded;
+  return cost;
 }
 
 }  // namespace shardwise::cli

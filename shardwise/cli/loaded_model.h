@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/model/decoder.h"
 #include "shardwise/text/tokenizer.h"
@@ -25,13 +26,6 @@ void add_model_flags(Flags& flags, ModelOptions& options);
 /// Errors: c10::ValueError unless `value` is one of `words`.
 void check_word(const std::string& command, const std::string& flag, const std::string& value,
                 const std::vector<std::string>& words);
-
-struct Loaded {
-  double seconds;                     // on this rank
-  std::vector<int64_t> bytes_read;    // by rank
-  std::vector<int64_t> weight_bytes;  // by rank, in memory
-  std::vector<int64_t> peak_bytes;    // by rank, of ordinary memory: the weights, and what reading them takes
-};
 
 /// What is known of a model before any rank starts.
 class NamedModel {
@@ -55,7 +49,7 @@ class NamedModel {
 
   /// Collective: the files' weights, or with --load-format dummy drawn from `seed`. The memory counter's peak
   /// begins anew after it.
-  Loaded load(model::DecoderWeights& weights, uint64_t seed) const;
+  checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
 
  private:
   bool is_dummy() const { return options_.load_format == "dummy"; }

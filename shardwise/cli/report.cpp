@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/cli/load_figures.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
 
@@ -96,7 +97,7 @@ TrainReport make_report(const train::Job& job, Summary summary) {
 }
 
 std::string to_text(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved, inventory] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
   std::string text =
       fmt::format("{} steps in {}: loss {:.4f}", steps, base::format_duration(seconds), last.loss);
   if (last.val_loss) text += fmt::format(", validation {:.4f}", *last.val_loss);
@@ -109,7 +110,7 @@ std::string to_text(const TrainReport& report) {
 }
 
 std::string to_json(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved, inventory] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
   nlohmann::ordered_json json{{"step", last.step},
                               {"steps", steps},
                               {"tokens", last.tokens},
@@ -117,6 +118,7 @@ std::string to_json(const TrainReport& report) {
                               {"loss", last.loss}};
   if (last.val_loss) json["val_loss"] = *last.val_loss;
   if (saved) json["saved"] = saved->string();
+  if (load) json["load"] = load_json(*load);
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     json["ranks"].push_back(to_json(rank, report.ranks[rank]));
   }

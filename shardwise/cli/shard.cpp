@@ -30,7 +30,7 @@ void add_flags(Flags& flags, ShardOptions& o) {
   flags.argument("IN", o.in, "folder of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
   flags.argument("OUT", o.out, "folder to write, which must not exist yet");
   if (o.command == "shard") {
-    flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for");
+    flags.value("--tp,--to,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for");
   }
   flags.on_off("--json", o.json, "one JSON summary on standard output at the end");
 }

@@ -16,6 +16,9 @@
 namespace shardwise::cli {
 namespace {
 
+/// Of a file that is named before it is encoded: some tenths of a second's work.
+constexpr int64_t kLargeBytes = 1'000'000;
+
 struct Summary {
   int64_t files, bytes, tokens, bytes_per_id;
   double seconds;
@@ -28,6 +31,15 @@ std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOp
   return id;
 }
 
+/// A file is encoded whole, which takes seconds where it is large: says which one beforehand.
+void announce(const text::Corpus& corpus, int64_t file, int64_t done, LiveLine& line) {
+  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  const int64_t bytes = corpus.file_size(file);
+  if (bytes < kLargeBytes) return;
+  line.show_at_once(fmt::format("tokenize: {:.1f} of {:.1f} MB, now {:.1f} MB of {}", megabytes(done),
+                                megabytes(corpus.size()), megabytes(bytes), corpus.file_path(file)));
+}
+
 Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus, const TokenizeOptions& o) {
   const base::Stopwatch clock;
   const auto end = end_id(tokenizer, o);
@@ -36,6 +48,7 @@ Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpu
   LiveLine line;
   std::vector<int64_t> ids;
   for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {
+    announce(corpus, file, done, line);
     ids.clear();
     tokenizer.encode(corpus.read_file(file), o.specials(), ids);
     if (end) ids.push_back(*end);

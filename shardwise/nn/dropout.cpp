@@ -6,8 +6,22 @@
 
 namespace shardwise::nn {
 
-kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place) {
-  return step_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : place.layer)
+namespace {
+
+/// Keeps masks apart from what weights are drawn from.
+constexpr uint64_t kMasks = 1;
+
+}  // namespace
+
+kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch) {
+  return kernels::RandomKey::of(seed)
+      .fold(kMasks)
+      .fold(base::mutated(base::Mutation::mask_of_every_step) ? 0 : step)
+      .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : micro_batch);
+}
+
+kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const Place& place) {
+  return masks_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : place.layer)
       .fold(base::mutated(base::Mutation::mask_of_every_site) ? Place::embedding : place.site);
 }
 

@@ -15,9 +15,12 @@ struct Place {
   enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities } site;
 };
 
+/// The key of a micro-batch's masks, of none of which another step or micro-batch has one. Both count from 0.
+kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch);
+
 /// The key of a place's mask: element i of the whole [s, b, h] is drawn from (key, i); of attention's
 /// probabilities, of the whole [b, a, s, ⌈s⌉₃₂] (kernels/attention.h).
-kernels::RandomKey mask_key(const kernels::RandomKey& step_key, const Place& place);
+kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const Place& place);
 
 namespace detail {
 at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value);

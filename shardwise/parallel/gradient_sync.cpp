@@ -135,6 +135,8 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
   Tensor total = group.empty({1}, at::kDouble);
   double own = 0;
   for (const ParamSpec& spec : specs) {
+    const bool is_cut = !spec.parameter->rule.is_replicated();
+    if (base::mutated(Mutation::norm_without_peers_cuts) && is_cut && group.rank() > 0) continue;
     own = joined(norm, own, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(own);
@@ -143,6 +145,13 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
     group.all_reduce_(total, is_largest ? comm::Reduce::max : comm::Reduce::sum);
   const double sum = total.item<double>();
   return norm == Norm::two ? std::sqrt(sum) : sum;
+}
+
+double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
+  if (!base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
+  const double norm = gradient_norm(specs, Norm::two, group);
+  if (base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
+  return norm;
 }
 
 void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {

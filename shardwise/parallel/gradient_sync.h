@@ -15,6 +15,9 @@ enum class Norm { one, two, inf };
 /// the same bits on every rank. Cost: one all_reduce of one element.
 double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& group);
 
+/// sync_gradients_, then the 2-norm of what that leaves. Cost: theirs.
+double synced_norm_(const ParamSpecs& specs, const comm::Group& group);
+
 /// Scales all gradients by max_norm / (norm + 1e-6) when that is below one, as
 /// torch.nn.utils.clip_grad_norm_.
 void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm);

@@ -21,6 +21,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   Trainer trainer(job, group);
   const base::Stopwatch watch;
   Summary summary;
+  summary.load = trainer.load_cost();
   while (trainer.steps_done() < options.last_step()) {
     StepRecord record = trainer.step();
     if (job.windows().validation_count() > 0 &&

@@ -1,7 +1,9 @@
 // A training run from its first step to its last: when to evaluate, save and stop.
 #pragma once
 #include <functional>
+#include <optional>
 
+#include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/train/inventory.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/record.h"
@@ -18,6 +20,7 @@ struct Summary {
   double seconds = 0;                          // in steps, evaluations and saves
   std::optional<std::filesystem::path> saved;  // the last checkpoint
   Inventory inventory;                         // at the end
+  std::optional<checkpoint::LoadCost> load;    // of the checkpoint that it began from
 };
 
 /// Collective. Errors: those of Trainer; what was saved before stands.

@@ -1,24 +1,19 @@
 #include "shardwise/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/log.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/nn/dropout.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
 
 namespace shardwise::train {
 namespace {
-
-/// Keeps dropout's random numbers apart from those that weights are drawn from.
-constexpr uint64_t kDropoutStream = 1;
 
 at::ScalarType scalar_type(const std::string& dtype) {
   return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
@@ -53,28 +48,9 @@ nn::Step make_step(const Options& options, const comm::Group& group,
   return step;
 }
 
-/// One line for all ranks, by the first's figures.
-void log_load(const char* what, const std::filesystem::path& folder, const checkpoint::Loaded& loaded,
-              const comm::Group& group) {
-  if (group.rank() > 0) return;
-  base::log_info(fmt::format("train: rank 0 of {} has read {:.2f} MB of {} in {:.2f} s from {}", group.size(),
-                             static_cast<double>(loaded.bytes_read) / 1e6, what, loaded.seconds,
-                             folder.string()));
-}
-
-std::unique_ptr<model::DecoderWeights> make_weights(const Job& job, const comm::Group& group) {
-  auto weights =
-      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
-  for (const nn::Role& role : weights->roles()) {
-    if (job.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
-  }
-  const auto& folder = job.resumed() ? job.resumed() : job.initial();
-  if (folder) {
-    log_load("weights", *folder, checkpoint::load_weights(*folder, *weights), group);
-  } else {
-    weights->initialise_(job.options().seed);
-  }
-  return weights;
+/// The checkpoint that the weights are read from.
+const std::optional<std::filesystem::path>& start_of(const Job& job) {
+  return job.resumed() ? job.resumed() : job.initial();
 }
 
 /// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
@@ -93,17 +69,32 @@ void check_same_start(const Job& job, const comm::Group& group) {
 Trainer::Trainer(const Job& job, const comm::Group& group)
     : job_(job),
       group_(group),
-      weights_(make_weights(job, group)),
+      weights_(make_weights()),
       model_(assemble(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->roles(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())) {
   if (job.resumed()) read_state(*job.resumed());
+  if (load_cost_) checkpoint::log_load("train", *start_of(job), *load_cost_, group);
   check_same_start(job, group);
+}
+
+std::unique_ptr<model::DecoderWeights> Trainer::make_weights() {
+  auto weights =
+      std::make_unique<model::DecoderWeights>(job_.config(), group_, scalar_type(job_.config().dtype));
+  for (const nn::Role& role : weights->roles()) {
+    if (job_.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  }
+  if (const auto& folder = start_of(job_)) {
+    load_cost_ = checkpoint::cost_of(checkpoint::load_weights(*folder, *weights), *weights);
+  } else {
+    weights->initialise_(job_.options().seed);
+  }
+  return weights;
 }
 
 void Trainer::read_state(const std::filesystem::path& folder) {
   checkpoint::TrainState stored = state();
-  log_load("state", folder, checkpoint::load_state(folder, stored, *weights_), group_);
+  checkpoint::add_(*load_cost_, checkpoint::load_state(folder, stored, *weights_), group_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }
@@ -127,11 +118,7 @@ double Trainer::micro_batch(int64_t index) {
   if (base::mutated(base::Mutation::rank_reads_own_windows)) first += group_.rank();
   if (base::mutated(base::Mutation::repeat_windows)) first -= index * o.batch_size;
   const Batch batch = training_batch(job_.windows(), first, o.batch_size);
-  const auto key = kernels::RandomKey::of(o.seed)
-                       .fold(kDropoutStream)
-                       .fold(base::mutated(base::Mutation::mask_of_every_step) ? 0 : steps_done_)
-                       .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : index);
-  nn::Step step = make_step(o, group_, key);
+  nn::Step step = make_step(o, group_, nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
@@ -145,9 +132,7 @@ double Trainer::micro_batch(int64_t index) {
 }
 
 double Trainer::update_(double loss, double learning_rate) {
-  if (!base::mutated(base::Mutation::norm_before_sync)) parallel::sync_gradients_(model_.specs, group_);
-  const double norm = parallel::gradient_norm(model_.specs, parallel::Norm::two, group_);
-  if (base::mutated(base::Mutation::norm_before_sync)) parallel::sync_gradients_(model_.specs, group_);
+  const double norm = parallel::synced_norm_(model_.specs, group_);
   check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
   const double max_norm = job_.options().clip_grad;
   if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);

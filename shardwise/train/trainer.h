@@ -2,7 +2,9 @@
 // stop is loop.h's.
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/optimizer.h"
 #include "shardwise/train/record.h"
@@ -27,6 +29,8 @@ class Trainer {
   /// Collective: writes DIR/step-N. Errors: those of checkpoint::save.
   void save(const std::filesystem::path& folder, int64_t keep);
 
+  /// Of the checkpoint that it began from.
+  const std::optional<checkpoint::LoadCost>& load_cost() const { return load_cost_; }
   int64_t steps_done() const { return steps_done_; }
   const model::DecoderWeights& weights() const { return *weights_; }
   const AdamW& optimizer() const { return optimizer_; }
@@ -37,11 +41,14 @@ class Trainer {
   /// Sync, norm, clip, AdamW; returns the norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
+  /// Drawn, or read at `load_cost_`.
+  std::unique_ptr<model::DecoderWeights> make_weights();
   void read_state(const std::filesystem::path& folder);
   checkpoint::TrainState state() const;
 
   const Job& job_;
   comm::Group group_;
+  std::optional<checkpoint::LoadCost> load_cost_;
   std::unique_ptr<model::DecoderWeights> weights_;
   StreamedModel model_;
   AdamW optimizer_;

@@ -78,13 +78,24 @@ TEST_F(ShardCommand, ARunFromShardsSaysTheSame) {
   EXPECT_EQ(generated(cut, 3), generated(model_, 3));
 }
 
+TEST_F(ShardCommand, FromOneSizeToAnotherIsThatFromTheWhole) {
+  const std::string three = scratch_ / "three", two = scratch_ / "two", direct = scratch_ / "direct";
+  ASSERT_EQ(call({"shard", model_, three, "--tp", "3"}).code, 0);
+  const Said said = call({"shard", three, two, "--to", "2"});
+  ASSERT_EQ(said.code, 0) << said.errors;
+  ASSERT_EQ(call({"shard", model_, direct, "--to", "2"}).code, 0);
+  for (const char* file : {"rank-0-of-2.safetensors", "rank-1-of-2.safetensors"})
+    EXPECT_EQ(test::contents(fs::path(two) / file), test::contents(fs::path(direct) / file)) << file;
+}
+
 TEST_F(ShardCommand, TrainingBeginsWithShards) {
   const std::string cut = scratch_ / "cut";
   ASSERT_EQ(call({"shard", model_, cut, "--tp", "1"}).code, 0);
   const Said said = call({"train", "--text", scratch_ / "text", "--init", cut, "--seq-len", "11",
                           "--batch-size", "2", "--steps", "1"});
   EXPECT_EQ(said.code, 0) << said.errors;
-  EXPECT_PRED2(contains, said.errors, "train: rank 0 of 1 has read ");
+  EXPECT_PRED2(contains, said.errors, "train: read ");
+  EXPECT_PRED2(contains, said.errors, " s from " + cut);
 }
 
 TEST_F(ShardCommand, MergeGivesTheWholeAgain) {

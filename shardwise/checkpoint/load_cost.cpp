@@ -1,0 +1,71 @@
+#include "shardwise/checkpoint/load_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shardwise/base/log.h"
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/comm/gather_values.h"
+
+namespace shardwise::checkpoint {
+namespace {
+
+/// More would not fit a line.
+constexpr size_t kMostListed = 8;
+
+int64_t bytes_of(const model::DecoderWeights& weights) {
+  int64_t bytes = 0;
+  for (const nn::Role& role : weights.roles()) bytes += role.parameter->bytes();
+  return bytes;
+}
+
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e6);
+}
+
+/// "12.30, 12.29 MB".
+std::string listed(const std::vector<int64_t>& bytes) {
+  if (bytes.size() > kMostListed) {
+    const auto [least, most] = std::ranges::minmax(bytes);
+    return fmt::format("{} to {} MB on each of {} ranks", megabytes(least), megabytes(most), bytes.size());
+  }
+  std::string text;
+  for (const int64_t of_rank : bytes) text += (text.empty() ? "" : ", ") + megabytes(of_rank);
+  return text + " MB";
+}
+
+}  // namespace
+
+LoadCost cost_of(const Loaded& own, const model::DecoderWeights& weights) {
+  const comm::Group& group = weights.group();
+  LoadCost cost{.seconds = 0,
+                .bytes_read = std::vector<int64_t>(static_cast<size_t>(group.size())),
+                .weight_bytes = comm::gather_values(bytes_of(weights), group),
+                .peak_bytes = comm::gather_values(base::peak_bytes(), group)};
+  add_(cost, own, group);
+  return cost;
+}
+
+void add_(LoadCost& cost, const Loaded& own, const comm::Group& group) {
+  double slowest = 0;
+  const std::vector<Loaded> all = comm::gather_values(own, group);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    cost.bytes_read[rank] += all[rank].bytes_read;
+    slowest = std::max(slowest, all[rank].seconds);
+  }
+  cost.seconds += slowest;
+}
+
+std::string to_text(const LoadCost& cost) {
+  return fmt::format("read {} in {:.2f} s", listed(cost.bytes_read), cost.seconds);
+}
+
+void log_load(const std::string& command, const std::filesystem::path& folder, const LoadCost& cost,
+              const comm::Group& group) {
+  const bool has_read = std::ranges::any_of(cost.bytes_read, [](int64_t bytes) { return bytes > 0; });
+  if (group.rank() > 0 || !has_read) return;
+  base::log_info(fmt::format("{}: {} from {}", command, to_text(cost), folder.string()));
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,96 @@
+// `generate` as it is watched: text that comes while it runs, and its speed.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "shardwise/base/clock.h"
+#include "tests/launch/program.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Program;
+using Words = std::vector<std::string>;
+
+/// A model whose every token is a byte, with weights drawn from a seed.
+class GenerateCommand : public ::testing::Test {
+ protected:
+  GenerateCommand() {
+    const json config{{"model_type", "llama"},    {"hidden_size", 128},
+                      {"intermediate_size", 344}, {"num_hidden_layers", 4},
+                      {"num_attention_heads", 4}, {"num_key_value_heads", 4},
+                      {"vocab_size", 256},        {"max_position_embeddings", 50'000},
+                      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false},
+                      {"hidden_act", "silu"}};
+    folder_.put("config.json", config.dump());
+  }
+
+  Words argv(const Words& more) const {
+    Words all{SHARDWISE_PROGRAM, "generate", "--model",     folder_.path(),
+              "--load-format",   "dummy",    "--ignore-eos"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+
+/// Waits until more than `bytes` bytes were printed; returns how many.
+size_t printed_beyond(const Program& program, size_t bytes) {
+  size_t printed = 0;
+  for (const base::Stopwatch watch; watch.seconds() < testing::kStartLimit; usleep(1000)) {
+    printed = program.output().size();
+    if (printed > bytes) return printed;
+  }
+  ADD_FAILURE() << "no more than " << printed << " bytes; it has said: " << program.errors();
+  return printed;
+}
+
+/// Leaves it to be waited for.
+bool is_running(const Program& program) {
+  siginfo_t info{};
+  return waitid(P_PID, program.pid(), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+// It would take minutes to its end, so that it runs still however late this process looks.
+TEST_F(GenerateCommand, ShowsOneTextWhileItIsWritten) {
+  const std::string prompt = "line";
+  for (const char* tp : {"1", "2"}) {
+    for (const Words& input : {Words{"--prompt-ids", "5,6"}, Words{"--prompt", prompt}}) {
+      SCOPED_TRACE(input[0] + " at tp " + tp);
+      Words flags{"--max-new-tokens", "49990", "--tp", tp};
+      flags.insert(flags.end(), input.begin(), input.end());
+      Program program(argv(flags), kOneThread);
+      const size_t first = printed_beyond(program, prompt.size());
+      EXPECT_TRUE(is_running(program)) << program.errors();
+      printed_beyond(program, first);
+      EXPECT_TRUE(is_running(program)) << program.errors();
+      program.send(SIGTERM);
+      program.wait();
+    }
+  }
+}
+
+// make demo shows this line.
+TEST_F(GenerateCommand, SaysHowManyTokensItWritesInASecond) {
+  Program program(argv({"--max-new-tokens", "65", "--prompt-ids", "5,6,7", "--json"}), kOneThread);
+  ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+  const std::string errors = program.errors();
+  std::smatch found;
+  const std::regex line(
+      R"(generate: read 3 tokens in \d+\.\d+ s \(\d+\.\d/s\), wrote 64 tokens in \d+\.\d+ s \((\d+\.\d)/s\)\n)");
+  ASSERT_TRUE(std::regex_search(errors, found, line)) << errors;
+  const json decode = json::parse(program.output()).at("decode");
+  EXPECT_EQ(decode.at("tokens"), 64);  // the first comes with the prompt's last
+  EXPECT_NEAR(std::stod(found[1]), decode.at("tokens_per_second").get<double>(), 0.051);
+}
+
+}  // namespace
+}  // namespace shardwise::cli
