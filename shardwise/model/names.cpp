@@ -45,12 +45,15 @@ ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
 }
 
 /// Of a part's [out, in], or [in].
-ShardRule packed_rule(const ShardRule& rule, const PackedPart& part, bool needs_all_groups) {
+ShardRule packed_rule(const parallel::Parameter& weight, const PackedPart& part, bool needs_all_groups) {
+  const ShardRule& rule = weight.rule;
   if (rule.is_replicated()) return rule;
   if (rule.dim == 0)
     return part.out_block == 0 ? ShardRule::replicated() : in_blocks(rule, 0, part.out_block);
-  if (part.in_block == 0 || needs_all_groups) return ShardRule::replicated();
-  return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, part.in_block);
+  if (needs_all_groups) return ShardRule::replicated();
+  // A whole row's scale is a block too: a rank without columns keeps none.
+  const int64_t block = part.in_block == 0 ? weight.global_shape.at(1) : part.in_block;
+  return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, block);
 }
 
 std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Config& config) {
@@ -70,7 +73,7 @@ parallel::Parameter packed_parameter(const parallel::Parameter& weight, const Pa
   const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
   std::vector<int64_t> shape = part.shape(weight.global_shape.at(0), weight.global_shape.at(1));
   std::reverse(shape.begin(), shape.end());
-  return {name, std::move(shape), packed_rule(weight.rule, part, needs_all_groups), {}, {}, {}};
+  return {name, std::move(shape), packed_rule(weight, part, needs_all_groups), {}, {}, {}};
 }
 
 std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, const PackedPart& part,

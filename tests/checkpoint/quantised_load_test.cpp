@@ -30,26 +30,6 @@ struct Case {
 };
 const std::vector<Case> kCases{{8, 0}, {8, 8}, {4, 0}, {4, 8}, {4, 32}};
 
-at::Tensor held(const parallel::Parameter& parameter) {
-  return parameter.quantised ? dequantised(*parameter.quantised) : parameter.value.detach();
-}
-
-/// Every slice of a rank is, bit for bit, its part of `whole`.
-void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where) {
-  const Config stored = model::dense(weights.config());
-  for (const nn::Role& role : weights.roles()) {
-    const at::Tensor local = held(*role.parameter);
-    for (const model::StoredTensor& tensor : model::stored_tensors(*role.parameter, stored)) {
-      for (const auto& piece : tensor.held(weights.group().rank())) {
-        const at::Tensor own = tensor.oriented(local).narrow(tensor.dim, piece.local_begin, piece.size);
-        const at::Tensor expected = whole.at(tensor.name).narrow(tensor.dim, piece.global_begin, piece.size);
-        EXPECT_TRUE(same_bits(own, expected))
-            << tensor.name << " on rank " << weights.group().rank() << where;
-      }
-    }
-  }
-}
-
 std::string name_of(const std::string& what, const Case& c, int ranks) {
   return " of " + std::to_string(ranks) + ", " + what + " " + std::to_string(c.bits) + " bits in groups of " +
          std::to_string(c.group_size);
@@ -72,6 +52,28 @@ TEST(QuantisedLoad, ShardsAreSlicesOfTheWhole) {
         });
       }
     }
+  }
+}
+
+/// Qwen2-72B's ffn: 231 groups of 128.
+TEST(QuantisedLoad, DealsGroupsThatTheRanksDoNotDivide) {
+  Config config = uneven_config();
+  config.intermediate_size = 29568;
+  config.num_hidden_layers = 1;
+  const WholeState whole = whole_state(config, at::kFloat, /*seed=*/17);
+  const TemporaryFolder folder;
+  const std::string path = put_weights(folder.path(), config, whole.tensors);
+  const Config wanted = converting(config, 4, 128);
+  const Tensors expected = quantised_tensors(wanted, whole.tensors);
+  for (const int ranks : {2, 4}) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(wanted, group, at::kFloat);
+      if (ranks == 2) {
+        EXPECT_EQ(weights.layout().ffn.range(group.rank()).size(), (group.rank() == 0 ? 116 : 115) * 128);
+      }
+      checkpoint::load_weights(path, weights);
+      expect_slices(weights, expected, " of " + std::to_string(ranks));
+    });
   }
 }
 
@@ -103,10 +105,28 @@ TEST(QuantisedLoad, RefusesWhatIsNoNumber) {
       "that their scales fit fp16; got inf");
 }
 
+/// Columns that ranks share, and rows that one rank alone holds.
+TEST(QuantisedLoad, RefusesOnEveryRankWhatOneFinds) {
+  const Config config = uneven_config();
+  for (const std::string name : {"mlp.down_proj", "self_attn.q_proj"}) {
+    WholeState whole = whole_state(config, at::kFloat, /*seed=*/13);
+    whole.tensors.at("model.layers.1." + name + ".weight")[3][5] = std::numeric_limits<float>::infinity();
+    const TemporaryFolder folder;
+    const std::string path = put_weights(folder.path(), config, whole.tensors);
+    on_ranks(3, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(converting(config, 8, 8), group, at::kFloat);
+      EXPECT_PRED2(test::contains,
+                   test::error_text<base::AgreedError>([&] { checkpoint::load_weights(path, weights); }),
+                   "must hold numbers of at most");
+    });
+  }
+}
+
 /// A folder of ordinary weights, and one of its weights in codes.
 struct QuantisedFolder {
   QuantisedFolder(const std::string& family, const Case& c, bool with_tables = false)
-      : config(packable_config(family)) {
+      : QuantisedFolder(packable_config(family), c, with_tables) {}
+  QuantisedFolder(Config of, const Case& c, bool with_tables) : config(std::move(of)) {
     config.vocab_size = 24;
     whole = whole_state(config, at::kFloat, /*seed=*/14).tensors;
     dense = put_weights(folder.path(), config, whole);
@@ -141,23 +161,41 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
   }
 }
 
+/// Read from the codes, and made while the numbers are read.
+void expect_read_as_made(const QuantisedFolder& f, const Case& c, int ranks) {
+  const Config stored = model::load_config(f.packed);
+  on_ranks(ranks, [&](const comm::Group& group) {
+    const model::DecoderWeights read(stored, group, at::kFloat);
+    checkpoint::load_weights(f.packed, read);
+    const model::DecoderWeights made(converting(f.config, c.bits, c.group_size), group, at::kFloat);
+    checkpoint::load_weights(f.dense, made);
+    expect_same_matrices(read, made, name_of(f.config.model_type, c, ranks));
+  });
+}
+
 TEST(QuantisedFiles, GiveWhatConvertingWhileLoadingGives) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     for (const Case& c : kCases) {
       const QuantisedFolder f(family, c);
-      const Config stored = model::load_config(f.packed);
-      ASSERT_EQ(stored.quantisation, f.how);
+      ASSERT_EQ(model::load_config(f.packed).quantisation, f.how);
       checkpoint::check(f.packed, /*needs_state=*/false);
-      for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-        on_ranks(ranks, [&](const comm::Group& group) {
-          const model::DecoderWeights read(stored, group, at::kFloat);
-          checkpoint::load_weights(f.packed, read);
-          const model::DecoderWeights made(converting(f.config, c.bits, c.group_size), group, at::kFloat);
-          checkpoint::load_weights(f.dense, made);
-          expect_same_matrices(read, made, name_of(family, c, ranks));
-        });
-      }
+      for (int ranks = 1; ranks <= kMostRanks; ++ranks) expect_read_as_made(f, c, ranks);
     }
+  }
+}
+
+/// One word of the ffn's columns on six ranks: 4, or 8 that are dealt as one group.
+TEST(QuantisedFiles, LeaveRanksWithoutColumns) {
+  Config config = packable_config();
+  for (const Case& c : kCases) {
+    config.intermediate_size = 32 / c.bits;
+    const QuantisedFolder f(config, c, /*with_tables=*/false);
+    const std::string cut = f.folder / "cut", merged = f.folder / "merged";
+    checkpoint::shard(f.packed, cut, 6, kNoProgress);
+    checkpoint::merge(cut, merged, kNoProgress);
+    EXPECT_EQ(read_safetensors(merged + "/model.safetensors"),
+              read_safetensors(f.packed + "/model.safetensors"));
+    for (const int ranks : {2, 6}) expect_read_as_made(f, c, ranks);
   }
 }
 
@@ -286,6 +324,9 @@ TEST(QuantisedFiles, ThatAreDamagedAreRefused) {
   scales.dtype = "I16";
   EXPECT_PRED2(test::contains, said("scales", scales),
                name + "scales must be F32, BF16, F16 or F64; got I16");
+  scales = good.at(name + "scales");
+  scales.bytes.replace(0, 2, "\x00\x7c", 2);
+  EXPECT_EQ(said("scales", scales), file + ": " + name + "scales must hold finite numbers; got inf");
   groups.bytes[4 * 3] = 1;
   EXPECT_EQ(said("g_idx", groups), name + "g_idx: without desc_act column 3 must be in group 0; got 1");
 }

@@ -1,13 +1,23 @@
 #include "tests/checkpoint/quantised_model.h"
 
 #include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
 
 #include "shardwise/model/sharding.h"
 #include "tests/quant/reference.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
+#include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
+
+namespace {
+
+at::Tensor held(const parallel::Parameter& parameter) {
+  return parameter.quantised ? dequantised(*parameter.quantised) : parameter.value.detach();
+}
+
+}  // namespace
 
 model::Config packable_config(const std::string& family) {
   model::Config config = uneven_config(/*is_tied=*/false, family);
@@ -45,6 +55,21 @@ Tensors quantised_tensors(const model::Config& config, const Tensors& whole) {
     }
   }
   return tensors;
+}
+
+void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where) {
+  const model::Config stored = model::dense(weights.config());
+  for (const nn::Role& role : weights.roles()) {
+    const at::Tensor local = held(*role.parameter);
+    for (const model::StoredTensor& tensor : model::stored_tensors(*role.parameter, stored)) {
+      for (const auto& piece : tensor.held(weights.group().rank())) {
+        const at::Tensor own = tensor.oriented(local).narrow(tensor.dim, piece.local_begin, piece.size);
+        const at::Tensor expected = whole.at(tensor.name).narrow(tensor.dim, piece.global_begin, piece.size);
+        EXPECT_TRUE(same_bits(own, expected))
+            << tensor.name << " on rank " << weights.group().rank() << where;
+      }
+    }
+  }
 }
 
 }  // namespace shardwise::testing

@@ -25,4 +25,7 @@ at::Tensor dequantised(const quant::Matrix& m);
 /// ones; all others as they are.
 Tensors quantised_tensors(const model::Config& config, const Tensors& whole);
 
+/// Every slice of a rank, its codes as numbers, is bit for bit its part of `whole`; `where` is for messages.
+void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where);
+
 }  // namespace shardwise::testing

@@ -1,6 +1,7 @@
 // Products with codes against products with the numbers that they stand for.
 #include "shardwise/quant/product.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -57,6 +58,37 @@ TEST(QuantisedProduct, OfSeveralBlocksEqualsThatOfItsNumbers) {
     const at::Tensor x = random_tensor({rows, 9000}, /*seed=*/4, at::kFloat);
     const at::Tensor expected = x.to(at::kDouble).mm(dequantised(m, at::kDouble).t());
     EXPECT_LT(relative_error(product(x, m), expected), 1e-6) << rows;
+  }
+}
+
+/// 231 groups over two ranks (116 and 115), and a boundary within a group: of each rank's columns the bits of
+/// its numbers, together the whole product.
+TEST(QuantisedProduct, OfShardsHasTheBitsOfTheirNumbers) {
+  constexpr int64_t rows = 6, columns = 29568, group = 128;
+  const at::Tensor w = random_tensor({rows, columns}, /*seed=*/7, at::kFloat);
+  const at::Tensor x = random_tensor({3, columns}, /*seed=*/8, at::kFloat);
+  const quant::Format format{4, group};
+  const at::Tensor maxima = quant::group_maxima(w, format, columns, {0, columns});
+  const auto part_of = [&](const Range& range) {
+    Matrix m = Matrix::empty(format, rows, columns, range);
+    const Range groups = m.groups();
+    quant::quantise_rows_(m, 0, w.narrow(1, range.begin, range.size()).contiguous(),
+                          maxima.narrow(1, groups.begin, groups.size()).contiguous());
+    return m;
+  };
+  const at::Tensor numbers = dequantised(part_of({0, columns}), at::kDouble);
+  for (const int64_t boundary : {116 * group, 14784L + 1}) {
+    at::Tensor sum = at::zeros({3, rows}, at::kFloat);
+    for (const Range& range : {Range{0, boundary}, Range{boundary, columns}}) {
+      const Matrix m = part_of(range);
+      const at::Tensor local = x.narrow(1, range.begin, range.size()).contiguous();
+      at::Tensor expected = at::empty({3, rows}, at::kFloat);
+      kernels::product_out(expected, local, dequantised(m, at::kFloat).t());
+      const at::Tensor y = product(local, m);
+      EXPECT_TRUE(same_bits(y, expected)) << range.begin;
+      sum = sum + y;
+    }
+    EXPECT_LT(relative_error(sum, x.to(at::kDouble).mm(numbers.t())), 1e-6) << boundary;
   }
 }
 
