@@ -116,6 +116,9 @@ int doctor_command(const Call& call) {
   TORCH_CHECK_VALUE(!model.config().quantisation,
                     "doctor: the weights must be ordinary ones, for backward goes through them; got ",
                     model.config().quantisation->text());
+  TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(),
+                    "doctor: --tokenizer must come with the --text that it encodes; got ",
+                    o.model.tokenizer.value_or(""), " alone");
   const doctor::Tokens tokens = tokens_of(o, model);
   const doctor::Subject subject{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
                                   model.load(weights, o.seed);

@@ -118,14 +118,16 @@ void add_audits(Lines& lines, const std::vector<Audit>& audits) {
 /// Rank 0's of the training step in the run's dtype, and every line that is wrong.
 void add_traffic(Lines& lines, const std::vector<Traffic>& all) {
   lines.add("\nsent by a rank of a training step");
-  std::vector<Row> rows{{"way", "rank", "phase", "collective", "calls", "by formula", "bytes", "by formula"}};
+  std::vector<Row> rows{
+      {"way", "dtype", "rank", "phase", "collective", "calls", "by formula", "bytes", "by formula"}};
   std::vector<bool> wrong{false};
   for (const Traffic& line : all) {
     const bool is_shown = line.rank == 0 && line.task == "training" && !line.way.is_exact();
     if (line.holds() && !is_shown) continue;
-    rows.push_back({line.way.name(line.tp), std::to_string(line.rank), line.phase, line.collective,
-                    std::to_string(line.counted.calls), std::to_string(line.expected.calls),
-                    std::to_string(line.counted.bytes), std::to_string(line.expected.bytes)});
+    rows.push_back({line.way.name(line.tp), doctor::dtype_name(line.way.dtype), std::to_string(line.rank),
+                    line.phase, line.collective, std::to_string(line.counted.calls),
+                    std::to_string(line.expected.calls), std::to_string(line.counted.bytes),
+                    std::to_string(line.expected.bytes)});
     wrong.push_back(!line.holds());
   }
   lines.add_table(rows, wrong);

@@ -1,5 +1,7 @@
 #include "shardwise/doctor/bound.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

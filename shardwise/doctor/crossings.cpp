@@ -1,5 +1,6 @@
 #include "shardwise/doctor/crossings.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ struct Size {
 class Values {
  public:
   Values(const comm::Group& group, at::ScalarType dtype, const Size& size)
-      : step(group, 2 * group.size() + size.rest), dtype_(dtype), width_(size.width) {}
+      : step(group, int64_t{2} * group.size() + size.rest), dtype_(dtype), width_(size.width) {}
 
   nn::Step step;
 

@@ -49,12 +49,16 @@ bool is_slice_of_whole(const Task& task, const Way& way, const comm::Group& grou
       .equal(whole.narrow(nn::kSequence, own.begin, own.size()));
 }
 
-bool has_shared_key(const kernels::RandomKey& key, int64_t layers) {
+/// Over two steps of two micro-batches, a set of places each.
+bool has_shared_key(int64_t layers) {
   std::vector<Place> places = places_on_stream(layers);
   for (int64_t layer = 0; layer < layers; ++layer) places.push_back({layer, Place::attention_probabilities});
   std::set<uint64_t> keys;
-  for (const Place& place : places) keys.insert(nn::mask_key(key, place).value);
-  return keys.size() < places.size();
+  for (const auto& [step, micro_batch] : {std::pair{0, 0}, {0, 1}, {1, 0}, {1, 1}}) {
+    const auto key = nn::masks_key(/*seed=*/0, step, micro_batch);
+    for (const Place& place : places) keys.insert(nn::mask_key(key, place).value);
+  }
+  return keys.size() < 4 * places.size();
 }
 
 }  // namespace
@@ -77,8 +81,8 @@ Audit audit_masks(const model::DecoderWeights& weights, const Task& task, const 
               fmt::format("{} of {} ranks draw another mask behind {} than TP=1", others,
                           weights.group().size(), name_of(place))};
   }
-  if (has_shared_key(task.key, layers))
-    return {name, of, false, "two places of the model draw the same mask"};
+  if (has_shared_key(layers))
+    return {name, of, false, "two places, micro-batches or steps draw the same mask"};
   return {name, of, true, fmt::format("of {} places, those of TP=1", 2 * layers + 1)};
 }
 

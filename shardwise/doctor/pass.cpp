@@ -97,8 +97,7 @@ Pass run_pass(const DecoderWeights& weights, const Task& task, const Way& way) {
   pass.sent.passes.forward = meter.read(pass.sent.other);
   loss.backward();
   pass.sent.passes.backward = meter.read(pass.sent.other);
-  parallel::sync_gradients_(specs, group);
-  pass.norms.two = parallel::gradient_norm(specs, parallel::Norm::two, group);
+  pass.norms.two = parallel::synced_norm_(specs, group);
   pass.sent.optimizer = meter.read(pass.sent.other);
 
   pass.norms.one = parallel::gradient_norm(specs, parallel::Norm::one, group);

@@ -1,5 +1,7 @@
 #include "shardwise/doctor/task.h"
 
+#include "shardwise/nn/dropout.h"
+
 namespace shardwise::doctor {
 
 using plan::Gathered;
@@ -21,7 +23,7 @@ Task training_task(const Tokens& tokens, uint64_t seed) {
           .loss = loss,
           .dropout = 0.1,
           .attention_dropout = 0.1,
-          .key = kernels::RandomKey::of(seed).fold(/*data=*/1)};
+          .key = nn::masks_key(seed, /*step=*/0, /*micro_batch=*/0)};
 }
 
 std::string Way::name(int tp) const {

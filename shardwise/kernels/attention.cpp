@@ -95,6 +95,10 @@ HeadRows<T> rows_from_(const at::Tensor& heads, Start at) {
   return {elements_<T>(heads) + offset_of(at, heads), heads.stride(1), heads.stride(2)};
 }
 
+int64_t window_of(const AttentionOptions& options, int64_t keys) {
+  return options.window.value_or(keys) + base::mutated(base::Mutation::window_one_wider);
+}
+
 // What the loops are told of each part of a call.
 class Extents {
  public:
@@ -102,7 +106,7 @@ class Extents {
       : s_(qkv.q.size(2)),
         keys_(qkv.k.size(2)),
         d_(qkv.q.size(3)),
-        window_(std::min(keys_, options.window.value_or(keys_))),
+        window_(std::min(keys_, window_of(options, keys_))),
         options_(options) {}
 
   base::Range valid(int64_t batch) const {

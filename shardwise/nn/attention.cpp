@@ -45,7 +45,8 @@ struct Core {
 
 kernels::AttentionOptions attention_options(const HeadLayout& layout, const SelfAttentionOptions& options,
                                             const Step& step) {
-  kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, step.valid};
+  kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, {}};
+  if (!base::mutated(base::Mutation::attend_to_padding)) result.valid = step.valid;
   if (step.attention_dropout == 0) return result;
   TORCH_CHECK_VALUE(options.layer, "attention: dropout needs the layer that it is drawn for; got none");
   result.dropout = {

@@ -97,6 +97,7 @@ TEST_F(BadInput, Doctor) {
   refused({{"--seq-len", "3"}}, {"--seq-len", "between 4", "got 3"});
   refused({{"--text", scratch_ / "absent"}}, {"absent"});
   refused({{"--text", scratch_.put("short", "short")}}, {"--text", "two sequences", "129", "got 5"});
+  refused({{"--tokenizer", "bytes"}}, {"--tokenizer", "--text", "got bytes alone"});
   refused({{"--quantize", "int8"}}, {"must be ordinary ones", "got int8"});
   refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
   refused({{"--timeout", "0"}}, {"--timeout", "got 0"});

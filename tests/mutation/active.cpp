@@ -1,5 +1,5 @@
-// The fault that $SHARDWISE_MUTATION names is on, in this process. Its ranks are threads: `shardwise` itself,
-// which some tests start, has no faults.
+// The fault that $SHARDWISE_MUTATION names is on, in this process. `shardwise` itself, which some tests
+// start, has no faults; `shardwise_mutant` has, on all of its ranks.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
