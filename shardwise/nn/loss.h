@@ -20,10 +20,11 @@ struct LossOptions {
 /// Cross-entropy of p = softmax(logits) with `labels`, as `options` say; tokens labelled kIgnoreIndex, and
 /// those outside step.valid, have none. Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64 whole on
 /// every rank → scalar I. Forward: all_reduce(max) of s·b elements, all_reduce(sum) of 2·s·b, 3·s·b under
-/// label smoothing. Backward: nothing. Saved: logits and one fp32 per token. Errors: c10::ValueError for
-/// labels of another shape than the logits' tokens, a label outside the vocabulary, a step that does not fit
-/// (check_step), ε outside [0, 1], a negative coefficient. Source: Megatron-LM §3 (embedding), with the
-/// log-sum-exp shifted globally; Szegedy et al. 2016 §7 (label smoothing); Chowdhery et al. 2022 §5 (z-loss).
+/// label smoothing. Backward: nothing. Saved: logits and one fp32 per token, with padding the labels too.
+/// Errors: c10::ValueError for labels of another shape than the logits' tokens, a label outside the
+/// vocabulary, a step that does not fit (check_step), ε outside [0, 1], a negative coefficient. Source:
+/// Megatron-LM §3 (embedding), with the log-sum-exp shifted globally; Szegedy et al. 2016 §7 (label
+/// smoothing); Chowdhery et al. 2022 §5 (z-loss).
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const at::Tensor& labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step);
 

@@ -91,7 +91,7 @@ Instants backward_instants(const Workload& workload, int rank, int64_t layer) {
 Instants head_backward_instants(const Workload& workload, int rank) {
   const Passing passing(workload, rank);
   const Entries in_loss = saved_by_head(workload, rank);
-  const Entries in_head = without(in_loss, {"logits", "loss lse"});
+  const Entries in_head = without(in_loss, {"logits", "labels", "loss lse"});
   const int64_t vocab = passing.sizes().share().vocab;
   const auto [norm, head] = wanted_by_head(workload);
   Instants instants = {{"loss", both(in_loss, {{"gradient of logits", passing.sizes().features(vocab)}})},

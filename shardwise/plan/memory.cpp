@@ -9,6 +9,8 @@
 namespace shardwise::plan {
 namespace {
 
+constexpr int64_t kLabelBytes = 8;  // int64
+
 /// What may be kept, and whether a wanted gradient needs it.
 struct Candidate {
   Entry entry;
@@ -88,6 +90,7 @@ Candidates head_candidates(const Workload& workload, int rank) {
   tensors.add_norm("norm", Pool::own, norm);
   tensors.add_column_input("head input", head);
   tensors.add("logits", sizes.features(sizes.share().vocab), head.any);
+  if (workload.is_padded) tensors.add("labels", sizes.share().rows * kLabelBytes, head.any);
   tensors.add("loss lse", sizes.statistics(sizes.share().rows), head.any);
   return tensors.take();
 }

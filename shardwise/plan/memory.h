@@ -33,7 +33,7 @@ Entries read_by_block(const Workload& workload, int rank, int64_t layer);
 Entries saved_by_block(const Workload& workload, int rank, int64_t layer);
 
 /// The same for the final norm, the head and the loss, the logits included. The embedding keeps nothing: ids
-/// and labels are the caller's, its output is the first block's input.
+/// and labels are the caller's (but where padding's are taken out), its output is the first block's input.
 Entries made_by_head(const Workload& workload, int rank);
 Entries saved_by_head(const Workload& workload, int rank);
 

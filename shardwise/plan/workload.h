@@ -37,6 +37,7 @@ struct Workload {
   Recompute recompute = Recompute::none;
   bool smooths_labels = false;  // one more number per token in the loss
   bool has_dropout = false;     // on the stream; attention's needs nothing
+  bool is_padded = false;       // the loss then keeps labels of its own, without the padding's
   /// Parameters that are not trained, by our names (model/config_tensors.h).
   std::set<std::string> frozen = {};
   /// Per element of the two 16-bit factors of a weight gradient while they are multiplied: 4 widened to fp32,

@@ -74,7 +74,7 @@ void run(const Target& target, const path& seeds, const path& scratch, uint64_t 
     const std::string& other = corpus.valid[i / corpus.valid.size() % corpus.valid.size()];
     taken += takes(target, scratch, (mutator.*target.mutate)(seed, other));
   }
-  std::printf("%s: %zu seeds and %lu inputs, %lu read, %lu refused\n", target.name.c_str(),
+  std::printf("covered: %s: %zu seeds and %lu inputs, %lu read, %lu refused\n", target.name.c_str(),
               corpus.valid.size() + corpus.broken.size(), inputs, taken, inputs - taken);
   if (taken == 0 || taken == inputs) throw std::logic_error("saw inputs of one kind only: change the seeds");
 }

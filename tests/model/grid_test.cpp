@@ -1,6 +1,6 @@
 // The covering proof: one training step, split in every way, against the unsharded reference. `make test`
-// runs coverings of the whole space, `make test-full` every combination of each family
-// (tests/support/decoder_space).
+// runs coverings of the whole space, `make test-full` every split of each family as well, and one family's in
+// every mode of recomputation with everything that may be frozen (tests/support/decoder_space).
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +28,7 @@ struct Largest {
   }
 };
 
-void check(const Case& c, at::ScalarType dtype, Largest& largest) {
-  const Prepared prepared = prepare(c.problem, dtype);
+void check(const Case& c, const Prepared& prepared, Largest& largest) {
   Board board(c.ranks);
   std::mutex mutex;
   on_ranks(c.ranks, [&](const comm::Group& group) {
@@ -44,29 +43,52 @@ void check(const Case& c, at::ScalarType dtype, Largest& largest) {
   });
 }
 
+// Combinations that differ in their modes alone (in_every_mode): one reference serves them all.
+void check_modes(const std::vector<Combination>& modes, const Space& space, at::ScalarType dtype,
+                 Largest& largest) {
+  Prepared prepared = prepare(case_of(modes.at(0), space).problem, dtype);
+  for (const Combination& combination : modes) {
+    const Case c = case_of(combination, space);
+    prepared.problem.frozen = c.problem.frozen;
+    EXPECT_NO_THROW(check(c, prepared, largest)) << c.name;
+  }
+}
+
+enum class Modes { own, every };
+
 // Says how many combinations ran and how exactly.
 void run(const std::vector<Combination>& combinations, const Space& space, at::ScalarType dtype,
-         const std::string& what) {
+         const std::string& what, Modes modes = Modes::own) {
   ASSERT_FALSE(combinations.empty());
   at::set_num_threads(1);  // for tensors this small threads cost more than they bring
   Largest largest;
+  size_t count = 0;
   for (const Combination& combination : combinations) {
-    const Case c = case_of(combination, space);
-    EXPECT_NO_THROW(check(c, dtype, largest)) << c.name;
+    const std::vector<Combination> all =
+        modes == Modes::own ? std::vector<Combination>{combination} : in_every_mode(combination, space);
+    EXPECT_NO_THROW(check_modes(all, space, dtype, largest)) << space.name(combination);
+    count += all.size();
   }
   std::printf(
       "covered: %zu combinations of %s in %s; largest error %.1e (%s); nearest to its bound, %.2f of it "
       "(%s)\n",
-      combinations.size(), what.c_str(), c10::toString(dtype), largest.error, largest.where.c_str(),
-      largest.of_bound, largest.nearest.c_str());
+      count, what.c_str(), c10::toString(dtype), largest.error, largest.where.c_str(), largest.of_bound,
+      largest.nearest.c_str());
 }
 
-// Large tables with the first family alone.
+// Every split. Every mode of each, and every split of large tables, with the first family alone.
 void run_families() {
-  Tables tables = Tables::all;
+  const Space small = decoder_space(Tables::small), large = decoder_space(Tables::large);
   for (const FamilyChoices& family : family_choices()) {
-    const Space space = decoder_space(std::exchange(tables, Tables::small));
-    run(whole_of(family, space), space, at::kDouble, family.name);
+    const std::string name = family.name;
+    const bool is_first = &family == &family_choices().front();
+    run(whole_of(family, small), small, at::kDouble, name, is_first ? Modes::every : Modes::own);
+    if (is_first) {
+      run(whole_of(family, large), large, at::kDouble, name + " with large tables");
+    } else {
+      const Space all = family_space(family, Tables::all);
+      run(covering(all, 3, /*seed=*/5), all, at::kDouble, "a covering of strength 3 of " + name);
+    }
   }
 }
 

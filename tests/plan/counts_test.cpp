@@ -2,6 +2,9 @@
 // is frozen.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <set>
+
 #include "shardwise/plan/communication.h"
 #include "shardwise/plan/wanted.h"
 #include "tests/plan/print.h"
@@ -27,11 +30,20 @@ Collectives counted(const comm::Group& group, const Work& work) {
   return collectives;
 }
 
-class Counts : public ::testing::TestWithParam<int> {};
+class Counts : public ::testing::TestWithParam<int> {
+ public:
+  static void TearDownTestSuite() {
+    std::printf("covered: %zu combinations whose calls and bytes are the plan's\n", compared_);
+  }
+
+ protected:
+  static inline size_t compared_ = 0;
+};
 
 TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
+  const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& any : runs(GetParam())) {
+    for (const PlannedRun& any : all) {
       for (const int64_t layers : {1, 2}) {
         const PlannedRun run = any.of_layers(layers);
         const RunningModel model(run, group);
@@ -42,11 +54,13 @@ TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
       }
     }
   });
+  compared_ += all.size();
 }
 
 TEST_P(Counts, OfAnOptimizerStepEqualTheTable) {
+  const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& run : runs(GetParam())) {
+    for (const PlannedRun& run : all) {
       const RunningModel model(run, group);
       model.forward().backward();
       const auto specs = testing::specs_of(model.weights(), run.stream());
@@ -75,8 +89,9 @@ int64_t copied_rows(const Workload& workload, const Share& share) {
 
 /// On shared memory TP+SP copies nothing in forward.
 TEST_P(Counts, OfCopiedBytesAreTheGradientsAlone) {
+  const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& run : runs(GetParam())) {
+    for (const PlannedRun& run : all) {
       if (run.workload.stream == Stream::tp || run.workload.gathered != Gathered::in_place) continue;
       const RunningModel model(run, group);
       const comm::Counters start = model.group().counters();
@@ -91,6 +106,22 @@ TEST_P(Counts, OfCopiedBytesAreTheGradientsAlone) {
       EXPECT_EQ(copied(Op::reduce_scatter), 0) << run.name();
     }
   });
+}
+
+/// What the comparisons above run: a new family must be among it.
+TEST(PlannedRuns, HoldEveryFamilyAndEmptyShards) {
+  std::set<std::string> families;
+  bool has_empty_ffn = false, has_empty_vocab = false;
+  for (const PlannedRun& run : runs(/*ranks=*/3)) {
+    const Share last = share_of(run.workload, /*rank=*/2);
+    families.insert(run.workload.config.model_type);
+    has_empty_ffn |= last.ffn == 0;
+    has_empty_vocab |= last.vocab == 0;
+    EXPECT_NO_THROW(model::validate(run.workload.config)) << run.name();
+  }
+  for (const std::string& preset : model::preset_names())
+    EXPECT_TRUE(families.contains(model::preset(preset).model_type)) << preset;
+  EXPECT_TRUE(has_empty_ffn && has_empty_vocab);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Counts, ::testing::Values(1, 2, 3, 4));

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/plan/frozen.h"
@@ -90,6 +91,16 @@ TEST(PlanMemory, Gpt2BlockSavesItsOwnFormula) {
             tokens * (2 * (4 * h + 4 * h + 2 * f) + 4 * a + 16));
 }
 
+/// The bias is added where GeLU reads its input: between the product and what GeLU makes of it there is no
+/// third tensor of the inner width, 4h/t.
+TEST(PlanMemory, BiasAndGeluKeepNoSum) {
+  const int64_t inner = 128 * 3 * (4 * 768 / 4) * 2;
+  const Entries saved = saved_by_block(llama("gpt2", 4), 1, /*layer=*/0);
+  EXPECT_EQ(by_name(saved)["up"], inner);
+  EXPECT_EQ(by_name(saved)["down input"], inner);
+  EXPECT_EQ(std::ranges::count(saved, inner, &Entry::bytes), 2);
+}
+
 TEST(PlanMemory, FrozenWeightsKeepNoInput) {
   const int64_t tokens = 128 * 3, h = 4096, f = 14336;
   Workload workload = llama("llama-3-8b");
@@ -141,6 +152,14 @@ TEST(PlanMemory, SelectiveKeepsTheDownInputWhereTheActivationKeepsNothing) {
   EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}}));
   workload.frozen.erase("model.layers.11.mlp.up_proj.weight");
   EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
+}
+
+/// The caller's labels are not counted; those without the padding's are the loss's own.
+TEST(PlanMemory, PaddingKeepsLabelsOfItsOwn) {
+  Workload workload = llama("llama-3-8b", /*tp=*/8);
+  const int64_t tokens = 128 * 3, without = total(saved_by_head(workload, 0));
+  workload.is_padded = true;
+  EXPECT_EQ(total(saved_by_head(workload, 0)) - without, tokens * 8);
 }
 
 TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {

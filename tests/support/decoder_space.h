@@ -14,8 +14,8 @@ struct Case {
   std::string name;
 };
 
-/// Vocabulary tables of 31123 rows take most of the time that they are in.
-enum class Tables { all, small };
+/// Vocabulary tables of 31123 rows, the large ones, take most of the time that they are in.
+enum class Tables { all, small, large };
 Space decoder_space(Tables tables);
 
 Case case_of(const Combination& combination, const Space& space);
@@ -27,8 +27,14 @@ struct FamilyChoices {
 };
 const std::vector<FamilyChoices>& family_choices();
 
+/// What of the space is the family's.
+Space family_space(const FamilyChoices& family, Tables tables);
+
 /// Every combination of what decides a split (ranks, stream, path, heads, vocabulary, sequence, ffn, dropout,
 /// ties) for one family; what else a step can be asked is drawn for each from a covering of strength 2.
 std::vector<Combination> whole_of(const FamilyChoices& family, const Space& space);
+
+/// The same split and problem with every recomputation and everything that may be frozen.
+std::vector<Combination> in_every_mode(const Combination& combination, const Space& space);
 
 }  // namespace shardwise::testing

@@ -14,9 +14,10 @@ using testing::Space;
 
 namespace {
 
-/// A model in small: MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads, and what families differ in.
+/// A model in small, as its family's config.json would have it.
 struct Kind {
   const char* name;
+  const char* model_type;
   int64_t query, kv;
   void (*set)(model::Config&);
 };
@@ -24,29 +25,55 @@ struct Kind {
 void set_biases(model::Config& config) {
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
 }
+void make_gpt2(model::Config& config) {
+  set_biases(config);
+  config.norm = model::Norm::layer;
+  config.activation = model::Activation::gelu_tanh;
+  config.positions = model::Positions::learned;
+  config.tie_word_embeddings = true;
+}
+/// From three ranks on some hold nothing of the MLP and of the vocabulary. Heads cannot be fewer than ranks.
+void leave_shards_empty(model::Config& config) {
+  config.intermediate_size = config.vocab_size = 2;
+}
 
 const Kind kKinds[] = {
-    {"4 heads", 4, 4, [](model::Config&) {}},
-    {"8 over 4 heads, biases", 8, 4, set_biases},
-    {"4 over 2 heads, q/k norm", 4, 2, [](model::Config& config) { config.qk_norm = true; }},
-    {"5 over 1 heads, biases", 5, 1, set_biases},
-    {"6 over 3 heads, biases", 6, 3, set_biases},
-    {"4 heads, LayerNorm, GeLU, learned positions, tied", 4, 4,
+    {"Llama, 5 over 1 heads, biases", "llama", 5, 1, set_biases},
+    {"Llama, 4 heads, empty shards", "llama", 4, 4, leave_shards_empty},
+    {"Mistral, 8 over 4 heads", "mistral", 8, 4, [](model::Config& config) { config.sliding_window = 3; }},
+    {"Qwen 2, 6 over 3 heads", "qwen2", 6, 3,
      [](model::Config& config) {
-       set_biases(config);
-       config.norm = model::Norm::layer;
-       config.activation = model::Activation::gelu_tanh;
-       config.positions = model::Positions::learned;
-       config.tie_word_embeddings = true;
+       config.qkv_bias = true;
+       config.sliding_window = 3;
+       config.slides = {false, true};
+     }},
+    {"Qwen 3, 4 over 2 heads", "qwen3", 4, 2, [](model::Config& config) { config.qk_norm = true; }},
+    {"Phi-3, 4 heads", "phi3", 4, 4,
+     [](model::Config& config) {
+       config.partial_rotary_factor = 0.7;  // 4 elements of 6
+       config.sliding_window = 3;
+     }},
+    {"GPT-2, 4 heads", "gpt2", 4, 4, make_gpt2},
+    {"GPT-2, 4 heads, empty shards", "gpt2", 4, 4,
+     [](model::Config& config) {
+       make_gpt2(config);
+       leave_shards_empty(config);
      }},
 };
 
 struct Micro {
   const char* name;
   int64_t sequence, element_bytes;  // a sequence of 0: one position less than ranks
-  double dropout;
+  Asked asked;
 };
-const Micro kMicros[] = {{"fp32", 7, 4, 0.1}, {"bf16", 7, 2, 0}, {"fp64, short", 0, 8, 0}};
+const Micro kMicros[] = {
+    {"fp32, dropout", 7, 4, {.dropout = 0.1, .label_smoothing = 0.1}},
+    {"bf16", 7, 2, {}},
+    {"fp64, short", 0, 8, {}},
+    {"fp32, padded",
+     7,
+     4,
+     {.attention_dropout = 0.2, .label_smoothing = 0.1, .z_loss = 0.01, .is_padded = true}}};
 
 struct NamedStream {
   const char* name;
@@ -110,6 +137,7 @@ const FrozenSubset kSubsets[] = {
 
 model::Config config_of(const Kind& kind) {
   model::Config config;
+  config.model_type = kind.model_type;
   config.vocab_size = 17;
   config.hidden_size = 10;
   config.intermediate_size = 13;
@@ -165,7 +193,8 @@ PlannedRun run_of(int ranks, const Combination& combination) {
   const Micro& micro = kMicros[combination[kMicro]];
   PlannedRun run;
   run.kind = kind.name;
-  run.dropout = micro.dropout;
+  run.micro = micro.name;
+  run.asked = micro.asked;
   if (combination[kFrozen] > 0) run.frozen = &kSubsets[combination[kFrozen] - 1];
   run.workload = {.config = config_of(kind),
                   .tp = ranks,
@@ -175,8 +204,9 @@ PlannedRun run_of(int ranks, const Combination& combination) {
                   .element_bytes = micro.element_bytes,
                   .gathered = kGathered[combination[kGather]].value,
                   .recompute = kRecompute[combination[kMode]].value,
-                  .smooths_labels = micro.dropout > 0,
-                  .has_dropout = micro.dropout > 0};
+                  .smooths_labels = micro.asked.label_smoothing > 0,
+                  .has_dropout = micro.asked.dropout > 0,
+                  .is_padded = micro.asked.is_padded};
   return run.of_layers(run.workload.config.num_hidden_layers);
 }
 
@@ -186,6 +216,7 @@ PlannedRun PlannedRun::of_layers(int64_t layers) const {
   PlannedRun run = *this;
   model::Config& config = run.workload.config;
   config.num_hidden_layers = layers;
+  if (!config.slides.empty()) config.slides.resize(layers);
   run.workload.frozen.clear();
   for (const model::WholeTensor& tensor : model::whole_tensors(config)) {
     if (frozen && frozen->has(tensor.name, config)) run.workload.frozen.insert(tensor.name);
@@ -212,8 +243,8 @@ std::string PlannedRun::name() const {
   const char* modes[] = {"", ", selective", ", full"};
   return (workload.stream == Stream::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
          paths[static_cast<int>(workload.gathered)] + modes[static_cast<int>(workload.recompute)] + ", " +
-         kind + ", sequence " + std::to_string(workload.sequence_length) + ", " + c10::toString(dtype()) +
-         (dropout > 0 ? ", dropout" : "") + (frozen ? std::string(", frozen: ") + frozen->name : "");
+         kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
+         (frozen ? std::string(", frozen: ") + frozen->name : "");
 }
 
 std::vector<PlannedRun> runs(int ranks) {
@@ -235,8 +266,11 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
       batch_(testing::random_batch(run.workload.config, run.workload.sequence_length, run.workload.batch_size,
                                    1)),
       step_(testing::make_step(group, run.path(), run.workload.sequence_length, kernels::RandomKey::of(1),
-                               run.dropout)) {
+                               run.asked.dropout)) {
   step_.recompute = run.workload.recompute;
+  step_.attention_dropout = run.asked.attention_dropout;
+  const int64_t sequence = run.workload.sequence_length;
+  if (run.asked.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
   weights_.initialise_(1);
   for (const nn::Role& role : weights_.roles()) {
     if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
@@ -246,7 +280,8 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
 
 at::Tensor RunningModel::forward() const {
   nn::LossOptions options(batch_.valid_tokens);
-  options.label_smoothing = run_.workload.smooths_labels ? 0.1 : 0;
+  options.label_smoothing = run_.asked.label_smoothing;
+  options.z_loss = run_.asked.z_loss;
   const auto loss = [&](const auto& model) {
     return model.loss(batch_.ids, batch_.labels, options, step_).local();
   };

@@ -14,11 +14,17 @@ struct FrozenSubset {
   bool (*has)(const std::string& parameter, const model::Config& config);
 };
 
-/// How a workload runs: its element type, what is frozen, and whether dropout is on.
+/// What is asked of a step besides its sizes.
+struct Asked {
+  double dropout = 0, attention_dropout = 0, label_smoothing = 0, z_loss = 0;
+  bool is_padded = false;
+};
+
+/// How a workload runs: its element type, what is asked of it, and what is frozen.
 struct PlannedRun {
-  std::string kind;  // of model, in words
+  std::string kind, micro;  // of model and of micro-batch, in words
   Workload workload;
-  double dropout = 0;
+  Asked asked;
   const FrozenSubset* frozen = nullptr;
 
   /// The same with as many layers, and what is frozen of them.
@@ -29,9 +35,10 @@ struct PlannedRun {
   std::string name() const;
 };
 
-/// TP, TP+SP × in place, kept, gathered again × no, selective and full recomputation × MHA, GQA, q/k norm,
-/// MQA, 6 query and 3 KV heads, a GPT-2 × fp32 with dropout and smoothed labels, bf16, fp64 with a sequence
-/// shorter than the ranks. Sequence, ffn and vocabulary are primes. All of them with nothing frozen; those
+/// TP, TP+SP × in place, kept, gathered again × no, selective and full recomputation × a model of each family
+/// (MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads), and two whose ffn and vocabulary are empty on some
+/// of three ranks × fp32 with dropout and smoothed labels, bf16, fp64 with a sequence shorter than the ranks,
+/// fp32 with padding, attention dropout, z-loss and smoothed labels. All of them with nothing frozen; those
 /// with each of the frozen subsets as a covering of strength 3, or all of them too (tests/support/extent.h).
 std::vector<PlannedRun> runs(int ranks);
 
