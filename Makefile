@@ -78,8 +78,9 @@ test-fuzz: setup-test ## 100,000 changed inputs for each reader of foreign files
 	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
 	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
-# The rooms whose tests run ranks as threads of one process, or loops shared by threads.
-THREADED = base comm kernels parallel nn model train infer
+# The rooms whose tests run ranks as threads of one process, or loops shared by threads; and the examples. Not text,
+# whose tests train SentencePiece models: by threads of a library that is not instrumented.
+THREADED = base io comm kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
 check-tsan: setup-test ## the tests of ranks and loops as threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
 	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)

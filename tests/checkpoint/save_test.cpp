@@ -185,17 +185,23 @@ TEST_F(Save, NoRoomIsNamedAndTheOldStands) {
 
 TEST_F(Save, KilledAtAnyMomentLeavesAWholeCheckpoint) {
   save(1, /*keep=*/1);
+  RankState rank(config_, comm::Group(), whole_);
+  fill_(rank, whole_);
   for (int kill_after_us = 0; kill_after_us < 12'000; kill_after_us += 800) {
-    const pid_t child = ::fork();
+    const pid_t child = ::fork();  // which has this thread alone: on_ranks would wait for the others
     if (child == 0) {
       // Every step twice: once new, pruning the one before, and once in place of itself.
-      for (int64_t saves = 0;; ++saves) save(/*step=*/2 + saves / 2, /*keep=*/1);
+      for (int64_t saves = 0;; ++saves) {
+        rank.state.step = 2 + saves / 2;
+        checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
+      }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
     ::kill(child, SIGKILL);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     ASSERT_TRUE(latest_is_whole()) << "killed after " << kill_after_us << " us";
   }
+  EXPECT_NE(checkpoint::resolve(dir_.path()), dir_ / "step-1") << "no child has saved";
   save(4, /*keep=*/1);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
 }

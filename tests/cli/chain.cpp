@@ -14,6 +14,26 @@ bool names_a_socket_of(pid_t launcher) {
   return sockets.find("/launch/" + std::to_string(launcher) + "/") != std::string::npos;
 }
 
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code not_there_yet;
+  for (const auto& entry : fs::directory_iterator(folder, not_there_yet))
+    names.insert(entry.path().filename());
+  return names;
+}
+
+std::set<std::string> without(std::set<std::string> names, const std::set<std::string>& known) {
+  std::erase_if(names, [&](const std::string& name) { return known.contains(name); });
+  return names;
+}
+
+/// Shared memory that outlives its processes. Those of other programs come and go as they like.
+std::set<std::string> named_memory() {
+  std::set<std::string> names = names_in("/dev/shm");
+  std::erase_if(names, [](const std::string& name) { return name.find("shardwise") == std::string::npos; });
+  return names;
+}
+
 size_t lines_in(const std::string& file) {
   const std::string text = test::contents(file);
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -28,21 +48,18 @@ void wait_for_checkpoint(const std::string& folder, const Program& program) {
 }
 
 std::set<std::string> half_written(const std::string& folder) {
-  std::set<std::string> names;
-  std::error_code not_there_yet;
-  for (const auto& entry : fs::directory_iterator(folder, not_there_yet)) {
-    const std::string name = entry.path().filename();
-    if (name != "latest" && !name.starts_with("step-")) names.insert(name);
-  }
+  std::set<std::string> names = names_in(folder);
+  std::erase_if(names, [](const std::string& name) { return name == "latest" || name.starts_with("step-"); });
   return names;
 }
 
-Chain::Chain(int tp, int save_every, std::vector<std::string> flags)
+Chain::Chain(int tp, int save_every, std::vector<std::string> flags, const model::Config& config)
     : tp_(tp),
       save_every_(save_every),
       flags_(std::move(flags)),
       mark_("SHARDWISE_TEST_MARK=" + scratch_.path()) {
   small_options(scratch_);
+  scratch_.put("config.json", model::to_json(config));
 }
 
 std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const {
@@ -58,6 +75,8 @@ bool Chain::has_checkpoint() const {
 
 void Chain::start() {
   ++starts_;
+  stale_ = half_written(scratch_ / "saved");
+  named_memory_ = named_memory();
   std::vector<std::string> more{"--save", scratch_ / "saved", "--save-every", std::to_string(save_every_),
                                 "--log",  log(starts_)};
   if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
@@ -71,6 +90,15 @@ void Chain::wait_for_steps(size_t steps) const {
   ASSERT_GE(lines_in(log(starts_)), steps) << "start " << starts_ << ": " << program_->errors();
 }
 
+bool Chain::is_saving() const {
+  return !without(half_written(scratch_ / "saved"), stale_).empty();
+}
+
+bool Chain::send(pid_t pid, int signal) {
+  fault_hit_save_ = is_saving();
+  return send_to(pid, signal);
+}
+
 Ending Chain::end(double limit_s) {
   const base::Stopwatch since_fault;
   Ending ending;
@@ -78,10 +106,11 @@ Ending Chain::end(double limit_s) {
   while (!processes_with(mark_).empty() && since_fault.seconds() < limit_s) usleep(2000);
   ending.seconds = since_fault.seconds();
   ending.said = program_->errors();
-  ending.stale = half_written(scratch_ / "saved");
+  ending.hit_save = fault_hit_save_;
   EXPECT_LT(ending.seconds, limit_s) << ending.said;
   EXPECT_TRUE(processes_with(mark_).empty()) << ending.said;
   EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.said;
+  EXPECT_EQ(without(named_memory(), named_memory_), std::set<std::string>()) << ending.said;
   return ending;
 }
 

@@ -21,16 +21,17 @@ std::set<std::string> half_written(const std::string& folder);
 
 /// What is to be seen of a fault from outside.
 struct Ending {
-  int status = 0;               // waitpid's
-  double seconds = 0;           // from the fault until no process was left
-  std::string said;             // on standard error
-  std::set<std::string> stale;  // half-written names that the fault left in the save folder
+  int status = 0;         // waitpid's
+  double seconds = 0;     // from the fault until no process was left
+  std::string said;       // on standard error
+  bool hit_save = false;  // a save was half written when the fault came
 };
 
 class Chain {
  public:
   /// A small model over `tp` ranks, saved every `save_every` steps; `flags` are added to every start.
-  Chain(int tp, int save_every, std::vector<std::string> flags = {});
+  Chain(int tp, int save_every, std::vector<std::string> flags = {},
+        const model::Config& config = small_byte_config());
 
   /// Begins the run, or resumes it where a checkpoint stands.
   void start();
@@ -40,6 +41,11 @@ class Chain {
   pid_t pid_of_rank(int rank) const { return testing::pid_of_rank(rank, mark_); }
   pid_t pid() const { return program_->pid(); }
 
+  /// Whether the started program has a save half written; what an earlier one left does not count.
+  bool is_saving() const;
+
+  /// The fault: false where there is no such process.
+  bool send(pid_t pid, int signal);
   /// To be called right after the fault. Waits for the end, and fails the test where something is left.
   Ending end(double limit_s);
 
@@ -62,6 +68,9 @@ class Chain {
   std::vector<std::string> flags_;
   std::string mark_;  // in the environment of every process of the run
   int starts_ = 0;
+  // What lay in the save folder and in /dev/shm before the start.
+  std::set<std::string> stale_, named_memory_;
+  bool fault_hit_save_ = false;
   std::unique_ptr<Program> program_;
 };
 

@@ -135,7 +135,8 @@ TEST_F(Disk, FullWhileSaving) {
   }
   EXPECT_EQ(attempts, last / between + 1) << program.output();
   EXPECT_PRED2(contains, program.output(), "0 end");
-  fmt::print("full disk: {} saves refused, by {}\n", attempts, mounts ? "a full tmpfs" : "a limit on files");
+  fmt::print("covered: full disk: {} saves refused, by {}\n", attempts,
+             mounts ? "a full tmpfs" : "a limit on files");
 }
 
 // Root may write anywhere: it gives that right up first.
@@ -189,7 +190,7 @@ TEST_F(Disk, FolderVanishes) {
   if (is_full()) {
     EXPECT_GT(failed, 0) << "it never vanished in the middle of a save";
   }
-  fmt::print("vanished folder: {} in the middle of a save\n", failed);
+  fmt::print("covered: vanished folder: {} in the middle of a save\n", failed);
 }
 
 }  // namespace

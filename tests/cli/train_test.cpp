@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "shardwise/cli/program.h"
@@ -31,6 +33,47 @@ json ranks_of(const std::string& text) {
   json ranks = json::parse(text)["ranks"];
   EXPECT_FALSE(ranks.empty());
   return ranks;
+}
+
+/// Rows of a report's table of slices: name and cells, and how many parameters each stands for.
+using SliceRows = std::map<std::string, int>;
+
+SliceRows slice_rows_in(const std::string& page) {
+  const std::regex row(
+      R"(<tr><td class=name>([^ <]+)(?: <span class="times">(\d+) layers</span>)?</td>(.*?)</tr>)");
+  SliceRows rows;
+  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
+    rows[at->str(1) + at->str(3)] += (*at)[2].matched ? std::stoi(at->str(2)) : 1;
+  return rows;
+}
+
+std::string slice_cell(const json& shape, const std::string& css = "") {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(size);
+  return "<td" + css + ">" + sizes + "</td>";
+}
+
+/// Of the report's parameters, in layers that are alike as one.
+SliceRows expected_slice_rows(const json& parameters) {
+  SliceRows rows;
+  for (const json& parameter : parameters) {
+    const json &whole = parameter["shape"], &slices = parameter["slices"];
+    std::string row =
+        std::regex_replace(parameter["name"].get<std::string>(), std::regex("layers\\.\\d+"), "layers.*");
+    row += slice_cell(whole);
+    for (const json& slice : slices)
+      row += slice_cell(slice, slice == whole ? " class=\"whole\"" : " class=\"cut\"");
+    ++rows[row];
+  }
+  return rows;
+}
+
+/// The points of the curve of every step's loss.
+std::ptrdiff_t loss_points_in(const std::string& page) {
+  std::smatch curve;
+  std::regex_search(page, curve, std::regex(R"re(<polyline points="([^"]*)" class="line faint"/>)re"));
+  const std::string points = curve.str(1);
+  return std::count(points.begin(), points.end(), ',');
 }
 
 /// The model is too small for threads to help.
@@ -116,10 +159,17 @@ TEST_F(TrainProgram, ReportsEveryFigureInOneDocumentAndAPage) {
   EXPECT_EQ(embedding["slices"], (json{{130, 24}, {129, 24}}));
   Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
   expect_success(page);
-  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
-    EXPECT_PRED2(contains, page.output(), part);
+  const std::string html = page.output();
+  for (const char* title : {"Loss", "The same on one rank", "A step's time", "Memory at its fullest",
+                            "Every parameter's slices"}) {
+    EXPECT_PRED2(contains, html, "<h2>" + std::string(title) + "</h2>");
   }
-  EXPECT_FALSE(contains(page.output(), "://")) << "the page must need no network";
+  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
+    EXPECT_PRED2(contains, html, part);
+  }
+  EXPECT_EQ(loss_points_in(html), 4);
+  EXPECT_EQ(slice_rows_in(html), expected_slice_rows(figures["parameters"]));
+  EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
 }
 
 // By then a folder has the report's name, so that its last rename is refused.

@@ -11,6 +11,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/join.h"
+#include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
@@ -152,6 +153,28 @@ TEST_P(KilledRank, IsNamedByEverySurvivorInASecond) {
   EXPECT_GT(where.sequence, 20u);
   EXPECT_NE(text.find(gone(first, 1)), std::string::npos) << text;
   EXPECT_NE(second.output().find(gone(first, 1)), std::string::npos);
+}
+
+/// Meets two workers, and goes on until one of them, killed, is missed.
+void survive(const std::string& collective) {
+  const std::string job = new_job();
+  Worker first(collective, job, 1, 3, 20'000), second(collective, job, 2, 3, 20'000);
+  const Group group = meet_workers(job, 0, 3, 20'000);
+  run_collective(group, collective);
+  const int files = descriptors();
+  first.signal(SIGKILL);
+  std::string text;
+  until_error(group, collective, text);
+  EXPECT_LE(descriptors(), files);
+}
+
+TEST_P(KilledRank, LeavesNothingWithASurvivor) {
+  const int regions = mapped_regions();
+  survive(GetParam());
+  const int files = descriptors();  // by now the process has opened what it opens once
+  for (int i = 0; i < 3; ++i) survive(GetParam());
+  EXPECT_EQ(descriptors(), files);
+  EXPECT_EQ(mapped_regions(), regions);
 }
 
 INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "expose"));

@@ -1,11 +1,9 @@
 // Meeting and parting: who is missing, who contradicts, and that nothing is left behind.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <fstream>
-
 #include "shardwise/base/error.h"
+#include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 
@@ -91,24 +89,8 @@ TEST(Rendezvous, TheSameJobMeetsAgainAndAgain) {
   });
 }
 
-int entries(const char* folder) {
-  int count = 0;
-  DIR* open = opendir(folder);
-  while (open != nullptr && readdir(open) != nullptr) ++count;
-  if (open != nullptr) closedir(open);
-  return count;
-}
-
-int mapped_regions() {
-  std::ifstream maps("/proc/self/maps");
-  int count = 0;
-  for (std::string line; std::getline(maps, line);)
-    count += line.find("memfd:shardwise") != std::string::npos;
-  return count;
-}
-
 TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
-  const int files = entries("/proc/self/fd"), regions = mapped_regions(), named = entries("/dev/shm");
+  const int files = descriptors(), regions = mapped_regions(), named = entries("/dev/shm");
   for (int i = 0; i < 200; ++i) {
     on_threads(2, [&](int rank, const std::string& job) {
       const Group group = shm::connect(options(job, rank, 2));
@@ -116,7 +98,7 @@ TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
       group.all_reduce_(x);
     });
   }
-  EXPECT_EQ(entries("/proc/self/fd"), files);
+  EXPECT_EQ(descriptors(), files);
   EXPECT_EQ(mapped_regions(), regions);
   EXPECT_EQ(entries("/dev/shm"), named);
 }
