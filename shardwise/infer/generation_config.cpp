@@ -6,6 +6,11 @@
 #include "shardwise/base/json.h"
 
 namespace shardwise::infer {
+namespace {
+
+constexpr int64_t kUnsaidTopK = 50;  // what transformers 5 takes where do_sample comes without top_k
+
+}  // namespace
 
 GenerationConfig read_generation_config(const std::string& folder) {
   GenerationConfig config;
@@ -17,6 +22,7 @@ GenerationConfig read_generation_config(const std::string& folder) {
   bool is_sampled = false;
   sampling.temperature = 1;
   fields.or_flag("do_sample", is_sampled);
+  if (is_sampled) sampling.top_k = kUnsaidTopK;
   fields.or_number("temperature", sampling.temperature);
   fields.or_integer("top_k", sampling.top_k);
   fields.or_number("top_p", sampling.top_p);

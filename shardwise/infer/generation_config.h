@@ -9,7 +9,7 @@
 namespace shardwise::infer {
 
 struct GenerationConfig {
-  Sampling sampling;  // temperature 0 unless do_sample
+  Sampling sampling;  // temperature 0 unless do_sample; with it top_k 50 unless said, as in transformers
   std::optional<int64_t> max_new_tokens;
   std::vector<int64_t> end_ids;  // empty: those of config.json
 };

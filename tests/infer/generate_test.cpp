@@ -58,13 +58,26 @@ Expected reference_tokens(const model::Config& config, const Tensors& weights, c
   return expected;
 }
 
-/// What every rank of `ranks` returns and is shown.
+/// Ranks choose without asking one another: what one had otherwise in its last bit would part their texts.
+void expect_same_on_all(const std::vector<infer::Generated>& results) {
+  for (size_t rank = 1; rank < results.size(); ++rank) {
+    for (size_t i = 0; i < results[0].texts.size(); ++i) {
+      SCOPED_TRACE("rank " + std::to_string(rank) + ", request " + std::to_string(i));
+      EXPECT_EQ(results[rank].texts[i].ids, results[0].texts[i].ids);
+      EXPECT_EQ(results[rank].texts[i].logprobs, results[0].texts[i].logprobs);
+      EXPECT_EQ(results[rank].texts[i].finish, results[0].texts[i].finish);
+    }
+  }
+}
+
+/// What every rank of `ranks` returns and is shown, the same bits on each.
 std::vector<infer::Generated> generated(const model::Config& config, const Tensors& whole,
                                         const std::vector<Request>& requests, int ranks,
-                                        const infer::Batching& batching = {}) {
+                                        const infer::Batching& batching = {},
+                                        at::ScalarType dtype = at::kDouble) {
   std::vector<infer::Generated> results(ranks);
   on_ranks(ranks, [&](const comm::Group& group) {
-    const model::DecoderWeights weights(config, group, at::kDouble);
+    const model::DecoderWeights weights(config, group, dtype);
     load_slices_(weights, whole);
     std::vector<Ids> shown(requests.size());
     results[group.rank()] =
@@ -74,6 +87,7 @@ std::vector<infer::Generated> generated(const model::Config& config, const Tenso
         });
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(shown[i], results[group.rank()].texts[i].ids);
   });
+  expect_same_on_all(results);
   return results;
 }
 
@@ -112,6 +126,35 @@ TEST_P(Generate, FollowsTheReference) {
       for (size_t i = 0; i < requests.size(); ++i) {
         SCOPED_TRACE(name + ", request " + std::to_string(i));
         expect_follows(result.texts[i], requests[i], reference_tokens(config, weights, requests[i]));
+      }
+    }
+  }
+}
+
+/// Texts of full length with a number for each token.
+void expect_whole(const infer::Generated& result, const std::vector<Request>& requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto& [ids, logprobs, finish] = result.texts[i];
+    EXPECT_EQ(std::ssize(ids), requests[i].max_new_tokens);
+    ASSERT_EQ(logprobs.size(), ids.size());
+    for (const double logprob : logprobs) EXPECT_LE(logprob, 1e-12);
+  }
+}
+
+// `generated` compares them. In the dtypes of use, where it shows in which order a sum was taken; choices
+// from the best of each rank and from all logits, alone and in a batch.
+TEST_P(Generate, EveryRankHasTheSameBits) {
+  std::vector<Request> requests{{{3, 16, 0}, 8, {}},
+                                {{5}, 12, {.temperature = 1.2, .seed = 2}},
+                                {{1, 2, 3, 4, 5, 6, 7}, 9, {.temperature = 1.5, .top_k = 4, .seed = 3}},
+                                {{9, 9}, 10, {.temperature = 0.9, .top_p = 0.8, .repetition_penalty = 1.3}}};
+  for (Request& request : requests) request.wants_logprobs = true;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [name, config] : kinds()) {
+      const Tensors weights = random_weights(config, /*seed=*/7, dtype);
+      for (const infer::Batching batching : {infer::Batching{1, 512}, {3, 4}}) {
+        SCOPED_TRACE(::testing::Message() << name << ", " << dtype << ", " << batching.texts << " texts");
+        expect_whole(generated(config, weights, requests, GetParam(), batching, dtype).at(0), requests);
       }
     }
   }

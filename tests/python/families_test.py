@@ -41,6 +41,13 @@ class FamiliesTest(ParityTest):
         self.check("phi3", 17, sliding_window=None, num_key_value_heads=6, tie_word_embeddings=True)
         self.check("phi3", 18, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.75))
 
+    def test_files_of_half_precision(self):
+        """Fused, transposed and tied weights, widened while they are read."""
+        for seed, family in enumerate(OTHERS):
+            for dtype in (torch.float16, torch.bfloat16):
+                with self.subTest(family=family, dtype=dtype):
+                    self.compare(self.save_rounded(random_model(family, 30 + seed), dtype))
+
     def rewrite_config(self, change):
         path = self.folder / "model/config.json"
         config = json.loads(path.read_text())

@@ -4,11 +4,12 @@ import math
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from parity import FAMILIES, PROGRAM, ParityTest, random_model, run
 
 TOKENS = 64
+DRAWS = 3000  # of one of 127 equally likely tokens none is missed
 # The logits are of order one: log probabilities inherit the bound that theirs have.
 TOLERANCE = 1e-4
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
@@ -90,6 +91,19 @@ class GenerationTest(ParityTest):
         self.assertEqual(longer["finish_reason"], "length")
         plain = self.generate(*flags, "--ignore-eos", "--repetition-penalty", 1, "--max-new-tokens", 30)
         self.assertEqual(plain["token_ids"], expected_tokens(model, prompt, count=30)[0])
+
+    def test_a_config_that_samples_and_says_no_top_k(self):
+        """At a temperature that flattens all logits, the tokens drawn are those that may be: transformers' 50."""
+        model = self.save(random_model("llama", 74))
+        GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.folder / "model")
+        theirs = AutoModelForCausalLM.from_pretrained(self.folder / "model").generate(
+            torch.tensor([[7, 8]]), attention_mask=torch.ones(1, 2), max_new_tokens=1, num_return_sequences=DRAWS,
+            pad_token_id=0)[:, 2]
+        self.assertEqual(len(set(theirs.tolist())), 50)
+        flags = ("--prompt-ids", "7,8", "--max-new-tokens", 1, "--num-return", DRAWS, "--tp", 2)
+        for top_k, expected in (((), set(theirs.tolist())), (("--top-k", 0), set(range(model.config.vocab_size)))):
+            drawn = {result["token_ids"][0] for result in self.generate(*flags, *top_k)["results"]}
+            self.assertEqual(drawn, expected, top_k)
 
     def test_evaluation(self):
         """The mean negative log-likelihood in windows, and of a text in one window."""

@@ -1,7 +1,9 @@
 """What the comparisons with transformers share: random models, our programs, and files between the two."""
+import copy
 import json
 import math
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -30,7 +32,7 @@ def run(*command):
     return run_bytes(*command).decode()
 
 
-# Uneven over 2 and 3 ranks wherever the family allows it.
+# Uneven over 2, 3 and 4 ranks wherever the family allows it.
 SIZES = dict(vocab_size=127, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, max_position_embeddings=512,
              bos_token_id=None, eos_token_id=None)
 GROUPED = SIZES | dict(num_key_value_heads=3, head_dim=8, intermediate_size=101)
@@ -69,12 +71,21 @@ class ParityTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def our_logits(self, model_folder, ids):
-        """`ids` [b, s] -> logits [b, s, v] of 1 to 3 ranks, TP and TP+SP, by name."""
+        """`ids` [b, s] -> logits [b, s, v] of 1 to 4 ranks, TP and TP+SP, by name; the same bits on each rank."""
         save_file({"ids": ids.t().contiguous()}, self.folder / "ids")
         run(TOOL, "logits", model_folder, self.folder / "ids", self.folder / "logits")
         logits = {name: value.transpose(0, 1) for name, value in load_file(self.folder / "logits").items()}
         (self.folder / "logits").unlink()
         return logits
+
+    def save_rounded(self, model, dtype, max_shard_size="1GB"):
+        """Saves the model in `dtype` -> the model of the rounded weights in fp32, as transformers reads it."""
+        folder = self.folder / "model"
+        shutil.rmtree(folder, ignore_errors=True)
+        copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
+        stored = {value.dtype for path in folder.glob("*.safetensors") for value in load_file(path).values()}
+        self.assertEqual(stored, {dtype})
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def windows(self, text, seq_len, seed, count):
         """The first tokens [count, seq_len + 1] that training sees."""

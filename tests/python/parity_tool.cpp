@@ -1,8 +1,11 @@
 // What the comparison with transformers needs of us and the program does not print: logits, and the windows
 // of text that training sees. Both go to a safetensors file.
 //
-//   parity_tool logits FOLDER IDS OUT             `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1
-//   to 3 ranks parity_tool windows TEXT SEQ_LEN SEED COUNT OUT   → `windows` [count, s + 1]
+//   parity_tool logits FOLDER IDS OUT
+//     `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1 to 4 ranks, once it has seen that all ranks
+//     have the same bits
+//   parity_tool windows TEXT SEQ_LEN SEED COUNT OUT
+//     → `windows` [count, s + 1]
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -16,11 +19,12 @@
 #include "shardwise/io/writer.h"
 #include "shardwise/text/windows.h"
 #include "tests/support/ranks.h"
+#include "tests/support/tolerance.h"
 
 namespace shardwise::testing {
 namespace {
 
-constexpr int kMostRanks = 3;
+constexpr int kMostRanks = 4;
 
 struct Named {
   std::string name;
@@ -54,23 +58,42 @@ at::Tensor whole_logits(const model::DecoderWeights& weights, const at::Tensor& 
   return weights.group().all_gather(shard_v, weights.layout().vocab, /*dim=*/-1);
 }
 
+/// What one rank has gathered.
+struct Logits {
+  at::Tensor tp, tp_sp;
+};
+
+std::vector<Logits> logits_of_ranks(const std::string& folder, const at::Tensor& ids, int ranks) {
+  const model::Config config = model::load_config(folder);
+  std::vector<Logits> results(ranks);
+  on_ranks(ranks, [&](const comm::Group& group) {
+    const at::NoGradGuard no_grad;
+    model::DecoderWeights weights(config, group, at::kFloat);
+    checkpoint::load_weights(folder, weights);
+    results[group.rank()] = {whole_logits<nn::Invariant>(weights, ids),
+                             whole_logits<nn::Sharded<nn::kSequence>>(weights, ids)};
+  });
+  return results;
+}
+
+/// Ranks choose tokens from these numbers without asking one another.
+void check_same_bits(const std::vector<Logits>& of_ranks) {
+  for (const auto& [tp, tp_sp] : of_ranks) {
+    TORCH_CHECK(same_bits(tp, of_ranks[0].tp) && same_bits(tp_sp, of_ranks[0].tp_sp),
+                "logits: must be the same bits on every rank; got others on one of ", of_ranks.size());
+  }
+}
+
 void logits(const std::string& folder, const std::string& ids_path, const std::string& out) {
   checkpoint::check(folder, /*needs_state=*/false);
-  const model::Config config = model::load_config(folder);
   const at::Tensor ids = read_ids(ids_path);
   std::vector<Named> results;
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-    on_ranks(ranks, [&](const comm::Group& group) {
-      const at::NoGradGuard no_grad;
-      model::DecoderWeights weights(config, group, at::kFloat);
-      checkpoint::load_weights(folder, weights);
-      const at::Tensor tp = whole_logits<nn::Invariant>(weights, ids);
-      const at::Tensor sp = whole_logits<nn::Sharded<nn::kSequence>>(weights, ids);
-      if (group.rank() > 0) return;
-      const std::string name = "tp" + std::to_string(ranks);
-      results.push_back({name, tp});
-      results.push_back({name + "_sp", sp});
-    });
+    const std::vector<Logits> of_ranks = logits_of_ranks(folder, ids, ranks);
+    check_same_bits(of_ranks);
+    const std::string name = "tp" + std::to_string(ranks);
+    results.push_back({name, of_ranks[0].tp});
+    results.push_back({name + "_sp", of_ranks[0].tp_sp});
   }
   write(out, results);
 }

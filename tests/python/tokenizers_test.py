@@ -3,7 +3,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -14,7 +13,8 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 from tokenizer_texts import broken_lines, is_known_to_all, texts
 
 PROGRAM = os.environ["SHARDWISE_PROGRAM"]
-STRINGS = 2400  # of each kind of tokenizer
+IS_FULL = os.environ.get("SHARDWISE_TEST_FULL") == "1"
+STRINGS = 20000 if IS_FULL else 2400  # of each kind of tokenizer
 BROKEN = 400
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -55,6 +55,13 @@ def value_is_odd(value):
 
 
 class TokenizersTest(unittest.TestCase):
+    kinds = strings = lists = 0  # compared
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"\ncovered: {cls.strings} strings and {cls.lists} lists of ids by {cls.kinds} kinds of tokenizer, "
+              "as their references encode and decode them")
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
@@ -75,7 +82,13 @@ class TokenizersTest(unittest.TestCase):
         lines = broken_lines(BROKEN, CORPUS, SPECIALS, seed=hash_of(name) + 1)
         self.equal(name, lines, [encode(line.decode("utf-8", "replace")) for line in lines],
                    tokenize(folder, ["--lines"], lines))
-        print(f"\ncovered: {name}: {len(strings) + len(lines)} texts, {len(ids)} lists of ids", file=sys.stderr)
+        self.count(len(strings) + len(lines), len(ids))
+
+    @classmethod
+    def count(cls, strings, lists):
+        cls.kinds += 1
+        cls.strings += strings
+        cls.lists += lists
 
     @staticmethod
     def shuffled(lists, name):

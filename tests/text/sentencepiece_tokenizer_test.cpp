@@ -64,6 +64,18 @@ TEST_F(SentencePieceTokenizers, ConfigTellsWhatStandsAroundAText) {
   EXPECT_EQ(load()->special_ids().pad, 0);
 }
 
+// As in transformers 5: bos_token says which it is, not that it is put anywhere.
+TEST_F(SentencePieceTokenizers, PutNothingAroundATextUnlessTold) {
+  const Ids words = load()->encode("words");
+  EXPECT_NE(words.at(0), 1);
+  for (const char* config :
+       {R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"})",
+        R"({"add_bos_token": false})", R"({"add_bos_token": null})"}) {
+    folder_.put("tokenizer_config.json", config);
+    EXPECT_EQ(load()->encode("words"), words) << config;
+  }
+}
+
 TEST_F(SentencePieceTokenizers, RefusesConfigsThatAreWrong) {
   folder_.put("tokenizer_config.json", R"({"add_bos_token": 1})");
   expect_refused({"tokenizer_config.json: add_bos_token", "true or false"});
