@@ -125,6 +125,11 @@ TEST(Gelu, ThreadsDoNotChangeTheBits) {
 TEST(Gelu, NonContiguousAndEmpty) {
   const at::Tensor x = random_tensor({33, 5}, 5, at::kFloat).t(), bias = random_tensor({33}, 6, at::kFloat);
   EXPECT_TRUE(same_bits(gelu(x, bias, Gelu::erf), gelu(x.contiguous(), bias, Gelu::erf)));
+  // A transposed gradient, and a sum's, which is one number seen everywhere.
+  for (const at::Tensor& dy : {random_tensor({33, 5}, 7, at::kFloat).t(), at::ones({1, 1}).expand({5, 33})}) {
+    EXPECT_TRUE(same_bits(gelu_backward(dy, x, bias, Gelu::erf, {}),
+                          gelu_backward(dy.contiguous(), x.contiguous(), bias, Gelu::erf, {})));
+  }
   EXPECT_EQ(gelu(at::zeros({0, 3, 8}), {}, Gelu::tanh).sizes(), at::IntArrayRef({0, 3, 8}));
   EXPECT_EQ(gelu(at::zeros({4, 0}), {}, Gelu::tanh).sizes(), at::IntArrayRef({4, 0}));
   at::Tensor bias_grad = at::ones({8});
