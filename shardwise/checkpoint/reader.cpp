@@ -36,7 +36,7 @@ void read_converted(const Source& source, int64_t dim, const at::Tensor& target)
 
 /// Into a part of `target`, the rank's whole slice; straight into its memory where it lies there as in the
 /// file.
-void read_source(const Source& source, int64_t dim, at::Tensor target) {
+void read_source(const Source& source, int64_t dim, const at::Tensor& target) {
   if (target.scalar_type() == tensor_dtype(source.tensor->dtype) && target.is_contiguous()) {
     io::read_piece(*source.file, *source.tensor, dim, {source.file_begin, source.begin, source.size},
                    target.size(dim), target.mutable_data_ptr());

@@ -60,11 +60,12 @@ bool is_indexed(const std::string& folder) {
 }  // namespace
 
 std::vector<std::string> files_of(const std::string& folder) {
-  if (!is_indexed(folder)) return {folder + "/" + kSingleFile};
-  const std::string index = folder + "/" + kIndexFile;
+  const std::string inside = folder + "/";
+  if (!is_indexed(folder)) return {inside + kSingleFile};
+  const std::string index = inside + kIndexFile;
   std::set<std::string> files = {index};
   for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMostIndexBytes), index))
-    files.insert(folder + "/" + file);
+    files.insert(inside + file);
   return {files.begin(), files.end()};
 }
 

@@ -115,8 +115,9 @@ void add_gradients(const Tensor& dy, const Tensor& x, const Column& column) {
 }
 
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, Column column) {
+  /// Weight and bias are named so that autograd sees them; `column` holds them.
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& /*weight*/,
+                        const std::optional<Tensor>& /*bias*/, Column column) {
     Tensor y = forward_product(x, column);
     context->save_for_backward({kept_input(x, column)});
     keep(context, std::move(column));

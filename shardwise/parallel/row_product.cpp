@@ -118,8 +118,9 @@ Tensor input_of(const Tensor& saved, const Row& row) {
 }
 
 struct RowProduct : torch::autograd::Function<RowProduct> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, Row row) {
+  /// Weight and bias are named so that autograd sees them; `row` holds them.
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& /*weight*/,
+                        const std::optional<Tensor>& /*bias*/, Row row) {
     const Tensor& input = row.remakes_input() ? row.options.input.from : x;
     context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);

@@ -186,6 +186,14 @@ int usable_cores(const std::vector<Card>& cards) {
   return std::max(1, CPU_COUNT(&together));
 }
 
+/// A peer's region, mapped, its file closed.
+Member mapped(Card& peer, const Hello& self) {
+  Region region = Region::map(std::move(peer.region), peer.hello.region_bytes);
+  region.close_file();
+  const bool same_process = peer.hello.process == self.process && peer.hello.pid == self.pid;
+  return {std::move(region), peer.hello.pid, same_process ? Fd() : std::move(peer.lifetime)};
+}
+
 }  // namespace
 
 Meeting meet(const Options& options) {
@@ -197,14 +205,12 @@ Meeting meet(const Options& options) {
 
   Meeting meeting;
   meeting.cores = usable_cores(cards);
-  for (Card& peer : cards) {
-    const bool is_self = peer.hello.rank == options.rank;
-    Region region = is_self ? std::move(own) : Region::map(std::move(peer.region), peer.hello.region_bytes);
-    if (!is_self) region.close_file();
-    const bool same_process = peer.hello.process == self.process && peer.hello.pid == self.pid;
-    meeting.members.push_back(
-        {std::move(region), peer.hello.pid, same_process ? Fd() : std::move(peer.lifetime)});
-  }
+  const auto map_peers = [&](int begin, int end) {
+    for (int rank = begin; rank < end; ++rank) meeting.members.push_back(mapped(cards[rank], self));
+  };
+  map_peers(0, options.rank);
+  meeting.members.push_back({std::move(own), self.pid, Fd()});
+  map_peers(options.rank + 1, options.size);
   return meeting;
 }
 
