@@ -187,25 +187,35 @@ def tokenize(rounds, steps):
     return "\n".join(sections)
 
 
-def generation(what, rounds, steps):
+def generation_contenders(what):
     python = [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what]
-    ours = [str(BUILD / "benchmarks" / "bench_generation"), what]
-    two = Contender("shardwise TP=2, 1 thread a rank", ours + ["bf16"], 2, 1)
-    one = Contender("shardwise TP=1, 2 threads", ours + ["bf16"], 1, 2)
-    theirs = Contender("transformers, 2 threads", python + ["bf16"], 1, 2)
-    interleave([two, one, theirs], rounds, steps, warm_up=1)
-    unit = "one token, batch 1, context 32 and more" if what == "decode" else "a prompt of 512 tokens"
-    return report(f"{what}, shape of Llama-3.2-1B, drawn weights, bf16: a step is {unit}", [two, one, theirs],
-                  [("transformers / ours TP=2", theirs, two, 2.0 if what == "decode" else None),
-                   ("transformers / ours TP=1", theirs, one, None)])
+    return (Contender("shardwise TP=2, 1 thread a rank", bench_generation(what), 2, 1),
+            Contender("shardwise TP=1, 2 threads", bench_generation(what), 1, 2),
+            Contender("transformers, 2 threads", python + ["bf16"], 1, 2))
+
+
+def bench_generation(what):
+    return [str(BUILD / "benchmarks" / "bench_generation"), what, "bf16"]
 
 
 def decode(rounds, steps):
-    return generation("decode", rounds, steps)
+    two, one, theirs = generation_contenders("decode")
+    floor = Contender("reading the weights of TP=2 once and nothing else", bench_generation("read"), 2, 1)
+    contenders = [two, one, theirs, floor]
+    interleave(contenders, rounds, steps, warm_up=1)
+    return report("decode, shape of Llama-3.2-1B, drawn weights, bf16: a step is one token, batch 1, context 32 and more",
+                  contenders, [("transformers / ours TP=2", theirs, two, 2.0),
+                               ("transformers / ours TP=1", theirs, one, None),
+                               ("transformers / reading once: the most that TP=2 could reach", theirs, floor, None),
+                               ("ours TP=2 / reading once", two, floor, None)])
 
 
 def prefill(rounds, steps):
-    return generation("prefill", rounds, steps)
+    two, one, theirs = generation_contenders("prefill")
+    interleave([two, one, theirs], rounds, steps, warm_up=1)
+    return report("prefill, shape of Llama-3.2-1B, drawn weights, bf16: a step is a prompt of 512 tokens",
+                  [two, one, theirs], [("transformers / ours TP=2", theirs, two, None),
+                                       ("transformers / ours TP=1", theirs, one, None)])
 
 
 class Loader:
