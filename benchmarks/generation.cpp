@@ -3,7 +3,7 @@
 //   bench_generation decode|prefill|read [bf16|fp32]
 //
 // decode: a step is one token after a context of 32 and the tokens of the steps before. prefill: 512 tokens.
-// read: every weight once and nothing else, which no token of decode can be faster than.
+// read: every weight once and nothing else. No token can be faster than that, read as it is here.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 

@@ -206,7 +206,7 @@ def decode(rounds, steps):
     return report("decode, shape of Llama-3.2-1B, drawn weights, bf16: a step is one token, batch 1, context 32 and more",
                   contenders, [("transformers / ours TP=2", theirs, two, 2.0),
                                ("transformers / ours TP=1", theirs, one, None),
-                               ("transformers / reading once: the most that TP=2 could reach", theirs, floor, None),
+                               ("transformers / reading once, the most that this way of reading allows", theirs, floor, None),
                                ("ours TP=2 / reading once", two, floor, None)])
 
 

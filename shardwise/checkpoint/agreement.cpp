@@ -52,11 +52,13 @@ void on_all_or_none(const comm::Group& group, const std::string& op, const std::
                                              ", whose own message says why"));
 }
 
-void Mistakes::collect(const std::function<void()>& work) {
+bool Mistakes::collect(const std::function<void()>& check) {
   try {
-    work();
+    check();
+    return true;
   } catch (const c10::ValueError& error) {
     if (first_.empty()) first_ = base::one_line(error);
+    return false;
   }
 }
 

@@ -13,13 +13,14 @@ namespace shardwise::checkpoint {
 /// rank.
 void on_all_or_none(const comm::Group& group, const std::string& op, const std::function<void()>& work);
 
-/// What is wrong with the bytes that each rank reads: one may find what the others do not.
+/// What is wrong with the numbers that each rank has read: one may find what the others do not.
 class Mistakes {
  public:
-  /// Calls `work` and remembers its c10::ValueError, if it is the first. What `work` communicates before it
-  /// throws, it must on every rank.
-  void collect(const std::function<void()>& work);
-  /// Collective. Cost: one all_gather of 8 bytes; nothing in a group of one.
+  /// Calls `check`, which reads and sends nothing, and remembers its c10::ValueError if it is the first.
+  /// Returns whether there was none.
+  bool collect(const std::function<void()>& check);
+  /// Collective. Cost: one all_gather of 8 bytes, and of the longest text if there is one; nothing in a group
+  /// of one.
   /// Errors: base::AgreedError, on every rank that of the lowest that remembers one.
   void agree(const comm::Group& group) const;
 

@@ -72,13 +72,14 @@ std::optional<double> first_not_finite(const Tensor& rows) {
 
 }  // namespace
 
-void check_finite(const Entry& entry, int rank, const std::string& path) {
+void check_finite(const Entry& entry, const std::vector<Source>& parts, int rank) {
   const auto& [name, stored, local] = entry;
   const int64_t dim = stored.is_transposed ? 1 - stored.dim : stored.dim;
-  for (const auto& piece : stored.held(rank)) {
-    const Tensor part = local.narrow(dim, piece.local_begin, piece.size);
+  for (const Source& source : sources_of(parts, stored.held(rank))) {
+    const Tensor part = local.narrow(dim, source.begin, source.size);
     const auto found = first_not_finite(part.dim() > 1 ? part : part.unsqueeze(0));
-    TORCH_CHECK_VALUE(!found, path, ": ", name, " must hold finite numbers; got ", found.value_or(0));
+    TORCH_CHECK_VALUE(!found, source.file->path(), ": ", name, " must hold finite numbers; got ",
+                      found.value_or(0));
   }
 }
 

@@ -76,12 +76,13 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 }
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
-                int rank) {
+                int rank, Mistakes& mistakes) {
   for (Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
     entry.name = name_in(files, entry.name, config);
     check_weight(files, entry.name, entry.stored.shape, entry.stored.holds);
-    read_entry(entry, files.parts(entry.name, entry.stored.dim), rank);
-    check_finite(entry, rank, files.find(entry.name).path);
+    const std::vector<Source> parts = files.parts(entry.name, entry.stored.dim);
+    read_entry(entry, parts, rank);
+    mistakes.collect([&] { check_finite(entry, parts, rank); });
   }
 }
 
@@ -113,13 +114,11 @@ Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWei
   const WeightFiles files(folder, stored, reader);
   Mistakes mistakes;
   for (const nn::Role& role : weights.roles()) {
-    mistakes.collect([&] {
-      if (role.parameter->quantised) {
-        load_quantised(files, *role.parameter, config, group);
-      } else {
-        load_dense(files, *role.parameter, stored, group.rank());
-      }
-    });
+    if (role.parameter->quantised) {
+      load_quantised(files, *role.parameter, config, group, mistakes);
+    } else {
+      load_dense(files, *role.parameter, stored, group.rank(), mistakes);
+    }
   }
   mistakes.agree(group);
   return {files.bytes_read(), watch.seconds()};
@@ -135,11 +134,10 @@ Loaded load_state(const std::filesystem::path& folder, TrainState& state,
   Mistakes mistakes;
   for (const Entry& entry : state_entries(state.parameters, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
-    mistakes.collect([&] {
-      const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
-      read_entry(entry, {whole_part(file, tensor, entry.stored.dim)}, rank);
-      check_finite(entry, rank, file.path());
-    });
+    const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
+    const std::vector<Source> parts{whole_part(file, tensor, entry.stored.dim)};
+    read_entry(entry, parts, rank);
+    mistakes.collect([&] { check_finite(entry, parts, rank); });
   }
   mistakes.agree(weights.group());
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);

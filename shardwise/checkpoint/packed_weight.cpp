@@ -33,6 +33,7 @@ struct PackedWeight {
   const parallel::Parameter& weight;
   const model::Config& config;
   int rank;
+  Mistakes& mistakes;
 
   const Quantisation& quantisation() const { return *config.quantisation; }
   quant::Matrix& matrix() const { return *weight.quantised; }
@@ -57,8 +58,9 @@ struct PackedWeight {
     const std::string name = name_in(files, stored.name, config);
     check_weight(files, name, stored.shape, stored.holds);
     const Entry entry{name, stored, local};
-    read_entry(entry, files.parts(name, stored.dim), rank);
-    if (stored.holds == model::Holds::numbers) check_finite(entry, rank, files.find(name).path);
+    const std::vector<Source> parts = files.parts(name, stored.dim);
+    read_entry(entry, parts, rank);
+    if (stored.holds == model::Holds::numbers) mistakes.collect([&] { check_finite(entry, parts, rank); });
   }
 
   void read(const PackedPart& part, const Tensor& local) const {
@@ -187,8 +189,8 @@ void read_groups(const PackedWeight& packed) {
 }  // namespace
 
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                 int rank) {
-  const PackedWeight packed{files, weight, config, rank};
+                 int rank, Mistakes& mistakes) {
+  const PackedWeight packed{files, weight, config, rank, mistakes};
   if (config.quantisation->files == Quantisation::Files::awq) {
     read_awq_codes(packed);
   } else {

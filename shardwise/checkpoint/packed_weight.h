@@ -1,13 +1,14 @@
 // The tensors that hold one packed weight, unpacked into a rank's matrix. The layouts: quantised_weight.h.
 #pragma once
+#include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::checkpoint {
 
 /// Fills weight.quantised. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
-/// the rule.
+/// the rule; scales that are not finite are `mistakes`.
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                 int rank);
+                 int rank, Mistakes& mistakes);
 
 }  // namespace shardwise::checkpoint

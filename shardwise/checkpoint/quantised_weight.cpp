@@ -18,11 +18,8 @@ namespace {
 
 constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of fp32; as much again as the file has it
 
-/// The largest of all ranks' values of each group that this one keeps. Every rank refuses what one cannot
-/// hold.
-Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const std::string& name,
-                  const comm::Group& group) {
-  if (base::mutated(base::Mutation::scale_by_shard)) return maxima;
+/// Of every group of whole rows the largest of all ranks' values, the same on each.
+Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Group& group) {
   const base::Range own = m.groups(), all = m.format.groups_of({0, m.in_features}, m.in_features);
   Tensor whole = at::zeros({maxima.size(0), all.size()}, maxima.options());
   // What is no number counts as too large: a maximum over ranks need not keep NaN.
@@ -30,21 +27,24 @@ Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const std::strin
                                         /*posinf=*/std::numeric_limits<float>::infinity());
   whole.narrow(/*dim=*/1, own.begin, own.size()).copy_(numbers);
   group.all_reduce_(whole, comm::Reduce::max);
-  check_magnitudes(whole, m.format, name);
-  return whole.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
+  return whole;
 }
 
-/// Block by block, of the same rows on every rank where they share them.
+/// Block by block, of the same rows on every rank where they share them. Stops at a mistake, which such ranks
+/// find together.
 void convert(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& stored,
-             const comm::Group& group) {
+             const comm::Group& group, Mistakes& mistakes) {
   quant::Matrix& m = *weight.quantised;
-  const bool shares_rows = weight.rule.dim == 1 && group.size() > 1;
+  const bool shares_rows =
+      weight.rule.dim == 1 && group.size() > 1 && !base::mutated(base::Mutation::scale_by_shard);
   const WeightRows source(files, model::stored_tensors(weight, stored), stored, group.rank());
+  const base::Range groups = m.groups();
   for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kBlockBytes)) {
     const Tensor w = source.read(rows, m.width(), at::kFloat);
     Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
-    if (shares_rows) maxima = over_ranks(maxima, m, weight.name, group);
-    check_magnitudes(maxima, m.format, weight.name);
+    if (shares_rows) maxima = over_ranks(maxima, m, group);
+    if (!mistakes.collect([&] { check_magnitudes(maxima, m.format, weight.name); })) return;
+    if (shares_rows) maxima = maxima.narrow(/*dim=*/1, groups.begin, groups.size()).contiguous();
     quant::quantise_rows_(m, rows.begin, w, maxima);
   }
 }
@@ -61,9 +61,9 @@ void check_magnitudes(const Tensor& maxima, const quant::Format& format, const s
 }
 
 void load_quantised(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                    const comm::Group& group) {
-  if (config.quantisation->is_packed()) return load_packed(files, weight, config, group.rank());
-  convert(files, weight, model::dense(config), group);
+                    const comm::Group& group, Mistakes& mistakes) {
+  if (config.quantisation->is_packed()) return load_packed(files, weight, config, group.rank(), mistakes);
+  convert(files, weight, model::dense(config), group, mistakes);
 }
 
 }  // namespace shardwise::checkpoint

@@ -11,6 +11,7 @@
 // Sources: AutoGPTQ, nn_modules/qlinear/qlinear_cuda_old.py, pack; AutoAWQ, modules/linear/gemm.py,
 // from_linear.
 #pragma once
+#include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/parallel/parameter.h"
@@ -19,9 +20,9 @@ namespace shardwise::checkpoint {
 
 /// Fills weight.quantised with this rank's part, reading no other byte. Collective where files are ordinary
 /// and ranks share rows: the largest value of each group is that of all. Cost: 32 MB beside the weight.
-/// Errors: c10::ValueError naming the tensor and the rule.
+/// Errors: c10::ValueError naming the tensor and the rule; numbers that cannot be are `mistakes`.
 void load_quantised(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                    const comm::Group& group);
+                    const comm::Group& group, Mistakes& mistakes);
 
 /// Errors: c10::ValueError beginning with `name` for a magnitude that is no number, or too large for a scale.
 void check_magnitudes(const at::Tensor& maxima, const quant::Format& format, const std::string& name);

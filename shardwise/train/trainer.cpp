@@ -1,6 +1,7 @@
 #include "shardwise/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <array>
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
@@ -187,21 +188,32 @@ TEST_F(Save, KilledAtAnyMomentLeavesAWholeCheckpoint) {
   save(1, /*keep=*/1);
   RankState rank(config_, comm::Group(), whole_);
   fill_(rank, whole_);
-  for (int kill_after_us = 0; kill_after_us < 12'000; kill_after_us += 800) {
+  const auto start_saving = [&] {
     const pid_t child = ::fork();  // which has this thread alone: on_ranks would wait for the others
-    if (child == 0) {
-      // Every step twice: once new, pruning the one before, and once in place of itself.
-      for (int64_t saves = 0;; ++saves) {
-        rank.state.step = 2 + saves / 2;
-        checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
-      }
+    if (child != 0) return child;
+    // Every step twice: once new, pruning the one before, and once in place of itself.
+    for (int64_t saves = 0;; ++saves) {
+      rank.state.step = 2 + saves / 2;
+      checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
+  };
+  const auto kill_and_look = [&](pid_t child) {
     ::kill(child, SIGKILL);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    ASSERT_TRUE(latest_is_whole()) << "killed after " << kill_after_us << " us";
+    ASSERT_TRUE(latest_is_whole());
+  };
+  for (int kill_after_us = 0; kill_after_us < 12'000; kill_after_us += 800) {
+    SCOPED_TRACE("killed after us: " + std::to_string(kill_after_us));
+    const pid_t child = start_saving();
+    std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
+    kill_and_look(child);
   }
-  EXPECT_NE(checkpoint::resolve(dir_.path()), dir_ / "step-1") << "no child has saved";
+  // And once when a save has been whole, however long that takes here.
+  const pid_t child = start_saving();
+  const auto has_saved = [&] { return checkpoint::resolve(dir_.path()) != dir_ / "step-1"; };
+  for (const base::Stopwatch watch; !has_saved() && watch.seconds() < 60;) ::usleep(1000);
+  EXPECT_TRUE(has_saved());
+  kill_and_look(child);
   save(4, /*keep=*/1);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
 }

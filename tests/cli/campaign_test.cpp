@@ -99,13 +99,14 @@ void kill_in_steps(Campaign& campaign, Chain& chain, int tp) {
 
 /// Waits for any moment of a save: one that is half written still, or again, `delay_us` after it was seen.
 void wait_for_save(const Chain& chain, useconds_t delay_us) {
-  constexpr double kLimit = 10;  // seconds; a step and its save take milliseconds
+  constexpr double kLimit = 60;  // seconds; a step and its save take milliseconds
   const base::Stopwatch watch;
   const auto is_time = [&] { return chain.is_saving() || watch.seconds() > kLimit; };
   do {
     while (!is_time()) usleep(50);
     usleep(delay_us);
   } while (!is_time());
+  ASSERT_LE(watch.seconds(), kLimit) << "no save was seen";
 }
 
 /// Kills a random rank at random moments of saves.
@@ -128,7 +129,7 @@ TEST_P(KilledRanks, EndTheJobInTimeAndItGoesOnAsIfUndisturbed) {
   const auto kill = c.aims_at_saves() ? kill_in_a_save : kill_in_steps;
   for (int i = 0; i < samples(100, 2) && !HasFailure(); ++i) kill(campaign, chain, c.tp);
   campaign.compared(chain.expect_undisturbed_curve());
-  if (c.aims_at_saves()) {
+  if (c.aims_at_saves()) {  // half: a rank may finish its save between the look and the signal
     EXPECT_GE(2 * campaign.half_written(), campaign.faults()) << "too few kills hit a save";
   }
 }
@@ -161,10 +162,10 @@ INSTANTIATE_TEST_SUITE_P(Saving, KilledRanks,
 class StoppedRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(StoppedRanks, AreLateAtTheTimeout) {
-  constexpr double kTimeout = 3;  // longer than ranks take to come on a busy machine
   const int tp = GetParam();
+  const double timeout = 2 * tp;  // longer than ranks take to come on a busy machine
   Campaign campaign("stopped ranks", /*seed=*/10 + tp);
-  Chain chain(tp, /*save_every=*/5, {"--timeout", std::to_string(kTimeout)});
+  Chain chain(tp, /*save_every=*/5, {"--timeout", std::to_string(timeout)});
   for (int i = 0; i < samples(10, 1) && !HasFailure(); ++i) {
     chain.start();
     chain.wait_for_steps(1);
@@ -172,9 +173,9 @@ TEST_P(StoppedRanks, AreLateAtTheTimeout) {
     const pid_t pid = chain.pid_of_rank(rank);
     campaign.sleep_up_to_ms(300);
     ASSERT_TRUE(chain.send(pid, SIGSTOP));
-    const Ending ending = chain.end(kTimeout + kDeadline);
+    const Ending ending = chain.end(timeout + kDeadline);
     campaign.count(ending);
-    EXPECT_GE(ending.seconds, kTimeout - 0.1) << ending.said;
+    EXPECT_GE(ending.seconds, timeout - 0.1) << ending.said;
     EXPECT_EQ(exit_code(ending.status), 1);
     expect_operation(ending, rank, pid, "did not come");
   }

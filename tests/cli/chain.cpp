@@ -3,6 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/comm/held.h"
+
 namespace shardwise::testing {
 
 namespace fs = std::filesystem;
@@ -24,13 +26,6 @@ std::set<std::string> names_in(const std::string& folder) {
 
 std::set<std::string> without(std::set<std::string> names, const std::set<std::string>& known) {
   std::erase_if(names, [&](const std::string& name) { return known.contains(name); });
-  return names;
-}
-
-/// Shared memory that outlives its processes. Those of other programs come and go as they like.
-std::set<std::string> named_memory() {
-  std::set<std::string> names = names_in("/dev/shm");
-  std::erase_if(names, [](const std::string& name) { return name.find("shardwise") == std::string::npos; });
   return names;
 }
 
@@ -76,7 +71,7 @@ bool Chain::has_checkpoint() const {
 void Chain::start() {
   ++starts_;
   stale_ = half_written(scratch_ / "saved");
-  named_memory_ = named_memory();
+  named_memory_ = testing::named_memory();
   std::vector<std::string> more{"--save", scratch_ / "saved", "--save-every", std::to_string(save_every_),
                                 "--log",  log(starts_)};
   if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
@@ -110,7 +105,7 @@ Ending Chain::end(double limit_s) {
   EXPECT_LT(ending.seconds, limit_s) << ending.said;
   EXPECT_TRUE(processes_with(mark_).empty()) << ending.said;
   EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.said;
-  EXPECT_EQ(without(named_memory(), named_memory_), std::set<std::string>()) << ending.said;
+  EXPECT_EQ(without(testing::named_memory(), named_memory_), std::set<std::string>()) << ending.said;
   return ending;
 }
 

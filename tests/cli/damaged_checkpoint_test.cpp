@@ -1,5 +1,5 @@
-// Damaged checkpoints, read by ranks that are processes: every command that reads one refuses it in one line,
-// and leaves nothing written and nothing running.
+// Damaged checkpoints, read by ranks that are processes: generate, eval and train (--init, --resume) refuse
+// them in one line, change nothing in them and leave nothing running.
 #include <cmath>
 #include <cstring>
 #include <limits>

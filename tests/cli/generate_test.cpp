@@ -73,12 +73,11 @@ TEST_F(GenerateCommand, ShowsOneTextWhileItIsWritten) {
       printed_beyond(program, first);
       EXPECT_TRUE(is_running(program)) << program.errors();
       program.send(SIGTERM);
-      program.wait();
+      EXPECT_EQ(testing::exit_code(program.wait(60)), 128 + SIGTERM);
     }
   }
 }
 
-// make demo shows this line.
 TEST_F(GenerateCommand, SaysHowManyTokensItWritesInASecond) {
   Program program(argv({"--max-new-tokens", "65", "--prompt-ids", "5,6,7", "--json"}), kOneThread);
   ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();

@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include <fstream>
+#include <set>
 #include <string>
 
 namespace shardwise::testing {
@@ -17,6 +18,18 @@ inline int entries(const char* folder) {
 
 inline int descriptors() {
   return entries("/proc/self/fd");
+}
+
+/// Shared memory of ours that has a name, and so could outlive us: none, as long as regions are memfds.
+inline std::set<std::string> named_memory() {
+  std::set<std::string> names;
+  DIR* open = opendir("/dev/shm");
+  while (const dirent* entry = open != nullptr ? readdir(open) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.find("shardwise") != std::string::npos) names.insert(name);
+  }
+  if (open != nullptr) closedir(open);
+  return names;
 }
 
 /// Mappings of regions that ranks share.

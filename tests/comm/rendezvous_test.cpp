@@ -90,7 +90,8 @@ TEST(Rendezvous, TheSameJobMeetsAgainAndAgain) {
 }
 
 TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
-  const int files = descriptors(), regions = mapped_regions(), named = entries("/dev/shm");
+  const int files = descriptors(), regions = mapped_regions();
+  const std::set<std::string> named = named_memory();
   for (int i = 0; i < 200; ++i) {
     on_threads(2, [&](int rank, const std::string& job) {
       const Group group = shm::connect(options(job, rank, 2));
@@ -100,7 +101,7 @@ TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
   }
   EXPECT_EQ(descriptors(), files);
   EXPECT_EQ(mapped_regions(), regions);
-  EXPECT_EQ(entries("/dev/shm"), named);
+  EXPECT_EQ(named_memory(), named);
 }
 
 TEST(Rendezvous, EightRanksShareTwoCores) {

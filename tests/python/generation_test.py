@@ -96,6 +96,7 @@ class GenerationTest(ParityTest):
         """At a temperature that flattens all logits, the tokens drawn are those that may be: transformers' 50."""
         model = self.save(random_model("llama", 74))
         GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.folder / "model")
+        self.assertNotIn("top_k", json.loads((self.folder / "model" / "generation_config.json").read_text()))
         theirs = AutoModelForCausalLM.from_pretrained(self.folder / "model").generate(
             torch.tensor([[7, 8]]), attention_mask=torch.ones(1, 2), max_new_tokens=1, num_return_sequences=DRAWS,
             pad_token_id=0)[:, 2]

@@ -76,7 +76,8 @@ std::vector<Logits> logits_of_ranks(const std::string& folder, const at::Tensor&
   return results;
 }
 
-/// Ranks choose tokens from these numbers without asking one another.
+/// Ranks choose tokens from these numbers without asking one another. They are gathered: this holds the
+/// gather, and runs/replicas_test what comes before it.
 void check_same_bits(const std::vector<Logits>& of_ranks) {
   for (const auto& [tp, tp_sp] : of_ranks) {
     TORCH_CHECK(same_bits(tp, of_ranks[0].tp) && same_bits(tp_sp, of_ranks[0].tp_sp),

@@ -44,6 +44,7 @@ void compare(const comm::Group& group, int64_t size) {
   EXPECT_EQ(numbers_of(group.all_gather(own, split)), sum);
 
   const comm::Counters used = group.counters() - before;
+  EXPECT_EQ(used[Op::all_reduce].bytes > 0, group.size() > 1 && size > 0);
   EXPECT_EQ(used[Op::all_reduce].bytes, used[Op::reduce_scatter].bytes + used[Op::all_gather].bytes);
 }
 

@@ -187,7 +187,7 @@ int usable_cores(const std::vector<Card>& cards) {
 }
 
 /// A peer's region, mapped, its file closed.
-Member mapped(Card& peer, const Hello& self) {
+Member mapped(Card peer, const Hello& self) {
   Region region = Region::map(std::move(peer.region), peer.hello.region_bytes);
   region.close_file();
   const bool same_process = peer.hello.process == self.process && peer.hello.pid == self.pid;
@@ -206,7 +206,8 @@ Meeting meet(const Options& options) {
   Meeting meeting;
   meeting.cores = usable_cores(cards);
   const auto map_peers = [&](int begin, int end) {
-    for (int rank = begin; rank < end; ++rank) meeting.members.push_back(mapped(cards[rank], self));
+    for (int rank = begin; rank < end; ++rank)
+      meeting.members.push_back(mapped(std::move(cards[rank]), self));
   };
   map_peers(0, options.rank);
   meeting.members.push_back({std::move(own), self.pid, Fd()});
