@@ -5,9 +5,8 @@
 #include <numeric>
 
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/io/writer.h"
-#include "shardwise/model/config_tensors.h"
 #include "tests/checkpoint/fixture.h"
+#include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::testing {
@@ -90,18 +89,6 @@ INSTANTIATE_TEST_SUITE_P(Families, Load,
                                            Case{"gpt2", gpt2_elements}),
                          [](const auto& info) { return info.param.family; });
 
-/// The folder of a model whose weights are all zero. Returns the bytes of its safetensors file.
-int64_t put_zeros(const TemporaryFolder& folder, const model::Config& config) {
-  std::vector<io::TensorSpec> specs;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config)) {
-    specs.push_back({tensor.name, io::Dtype::F32, tensor.shape});
-  }
-  folder.put("config.json", model::to_json(config));
-  return io::SafetensorsWriter::create(folder / "model.safetensors", io::plan_file(specs))
-      .layout()
-      .total_bytes;
-}
-
 /// Large enough for the header to be little of it, and no KV head is held twice.
 model::Config medium_config(const std::string& family = "llama") {
   model::Config config = uneven_config(/*is_tied=*/false, family);
@@ -117,7 +104,7 @@ model::Config medium_config(const std::string& family = "llama") {
 TEST(LoadCost, OfAllRanksIsTheFileOnceAndWhatAllHold) {
   const model::Config config = medium_config();
   const TemporaryFolder folder;
-  const int64_t file_bytes = put_zeros(folder, config);
+  const int64_t file_bytes = put_zeros(folder.path(), config).all;
   const int64_t replicated = 5 * 96 * 4;  // the norms
   for (const int ranks : {1, 2, 3}) {
     std::vector<int64_t> read(ranks);
@@ -164,7 +151,7 @@ class LoadMemory : public ::testing::TestWithParam<const char*> {
     config_.num_hidden_layers = 1;
     config_.vocab_size = 40'000;         // tables of 15.4 MB
     config_.intermediate_size = 50'000;  // weights of 19.2 MB, on two ranks still more than a buffer
-    put_zeros(folder_, config_);
+    put_zeros(folder_.path(), config_);
   }
 
   model::Config config_ = medium_config(GetParam());

@@ -10,19 +10,52 @@ namespace shardwise::testing {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+namespace {
+
+/// The entries of tensors that lie one behind the other.
+class Header {
+ public:
+  void add(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+           int64_t bytes) {
+    entries_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {end_, end_ + bytes}}};
+    end_ += bytes;
+  }
+  int64_t data_bytes() const { return end_; }
+  std::string text() const {
+    const std::string text = entries_.dump();
+    std::string length(8, '\0');
+    for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+    return length + text;
+  }
+
+ private:
+  json entries_ = json::object();
+  int64_t end_ = 0;
+};
+
+}  // namespace
+
 std::string safetensors_of(const StoredTensors& tensors) {
-  json header = json::object();
+  Header header;
   std::string data;
   for (const auto& [name, tensor] : tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    header.add(name, tensor.dtype, tensor.shape, std::ssize(tensor.bytes));
     data += tensor.bytes;
   }
-  const std::string text = header.dump();
-  std::string length(8, '\0');
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  return length + text + data;
+  return header.text() + data;
+}
+
+FileBytes put_zeros(const std::string& folder, const model::Config& config) {
+  Header header;
+  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config))
+    header.add(tensor.name, "F32", tensor.shape, 4 * tensor.numel());
+  const std::string text = header.text(), file = folder + "/model.safetensors";
+  const FileBytes bytes{std::ssize(text), std::ssize(text) + header.data_bytes()};
+  fs::create_directories(folder);
+  std::ofstream(folder + "/config.json") << model::to_json(config);
+  std::ofstream(file, std::ios::binary) << text;
+  fs::resize_file(file, bytes.all);
+  return bytes;
 }
 
 StoredTensors read_safetensors(const std::string& path) {

@@ -25,6 +25,13 @@ StoredTensors read_safetensors(const std::string& path);
 /// Random bytes for each tensor of the config's files.
 StoredTensors random_tensors(const model::Config& config, const std::string& dtype);
 
+/// The bytes of a safetensors file, and of its header among them.
+struct FileBytes {
+  int64_t header, all;
+};
+/// Writes a model's folder: its config.json, and fp32 weights of zero, which take no room on the disk.
+FileBytes put_zeros(const std::string& folder, const model::Config& config);
+
 /// Every file below `folder`, by its path from there, with its contents.
 std::map<std::string, std::string> files_in(const std::string& folder);
 

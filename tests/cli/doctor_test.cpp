@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/model/config_tensors.h"
+#include "tests/checkpoint/stored_model.h"
 #include "tests/launch/program.h"
 #include "tests/train/runs.h"
 
@@ -34,22 +34,14 @@ class DoctorCommand : public ::testing::Test {
 
   /// All weights 0.25, but for one.
   void put_weights_of_which_one_is(float odd) const {
-    json header = json::object();
-    std::string data;
+    testing::StoredTensors stored;
     for (const model::WholeTensor& tensor : model::stored_whole_tensors(testing::small_byte_config())) {
       std::vector<float> values(static_cast<size_t>(tensor.numel()), 0.25F);
       if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = odd;
-      const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-      header[tensor.name] = {{"dtype", "F32"},
-                             {"shape", tensor.shape},
-                             {"data_offsets", {data.size(), data.size() + bytes.size()}}};
-      data += bytes;
+      stored[tensor.name] = {
+          "F32", tensor.shape, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
     }
-    const std::string text = header.dump();
-    const uint64_t length = text.size();
-    std::string head(sizeof length, '\0');
-    std::memcpy(head.data(), &length, sizeof length);
-    scratch_.put("model/model.safetensors", head + text + data);
+    scratch_.put("model/model.safetensors", testing::safetensors_of(stored));
   }
 
   const Program::Options one_thread_{.environment = {"SHARDWISE_THREADS=1"}};

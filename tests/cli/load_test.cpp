@@ -1,28 +1,13 @@
 // What generate, eval and train say of loading, each over two ranks: a line for people and `load` of --json.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "shardwise/io/writer.h"
-#include "shardwise/model/config_tensors.h"
-#include "tests/cli/called.h"
-#include "tests/launch/program.h"
-#include "tests/support/error_text.h"
-#include "tests/train/runs.h"
+#include "tests/checkpoint/stored_model.h"
+#include "tests/cli/trained_model.h"
 
 namespace shardwise::cli {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using test::contains;
-using testing::Program;
-using testing::Scratch;
-using Words = std::vector<std::string>;
 
 /// A run's JSON document, and its standard error.
 struct Ended {
@@ -30,34 +15,19 @@ struct Ended {
   std::string errors;
 };
 
-Ended ended(const std::string& command, const Words& flags, int tp = 2) {
-  Words argv{SHARDWISE_PROGRAM, command, "--json", "--tp", std::to_string(tp)};
-  argv.insert(argv.end(), flags.begin(), flags.end());
-  Program program(argv, {.environment = {"SHARDWISE_THREADS=1"}});
-  EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
-  return {json::parse(program.output()), program.errors()};
+Ended ended(const std::string& command, Words words) {
+  const Words first{command, "--json", "--tp", "2"};
+  words.insert(words.begin(), first.begin(), first.end());
+  const Said said = run(words);
+  return {json::parse(said.output), said.errors};
 }
 
 int64_t sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-/// A model of 6 heads that reads bytes, two steps old, in scratch/model.
-class LoadFigures : public ::testing::Test {
+class LoadFigures : public TrainedModel {
  protected:
-  LoadFigures() {
-    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
-    testing::small_options(scratch_);
-    const Said trained =
-        call(training({"train", "--model-config", scratch_ / "config.json", "--save", model_}));
-    EXPECT_EQ(trained.code, 0) << trained.errors;
-  }
-
-  Words training(Words words, const std::string& steps = "2") const {
-    const Words more{"--text", scratch_ / "text", "--seq-len", "11", "--batch-size", "2", "--steps", steps};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   int64_t bytes_of(const char* file) const {
     return static_cast<int64_t>(fs::file_size(fs::path(model_) / "step-2" / file));
   }
@@ -81,9 +51,6 @@ class LoadFigures : public ::testing::Test {
                     load.at("seconds").get<double>(), model_);
     EXPECT_PRED2(contains, run.errors, line);
   }
-
-  const Scratch scratch_;
-  const std::string model_ = scratch_ / "model";
 };
 
 TEST_F(LoadFigures, AreToldByEveryCommandThatReadsWeights) {
@@ -119,29 +86,11 @@ model::Config large_config() {
   return config;
 }
 
-struct FileBytes {
-  int64_t header, all;
-};
-
-/// Its folder, with weights of zero. Returns what the safetensors file takes.
-FileBytes put_zeros(const Scratch& folder, const model::Config& config) {
-  std::vector<io::TensorSpec> specs;
-  int64_t numbers = 0;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config)) {
-    specs.push_back({tensor.name, io::Dtype::F32, tensor.shape});
-    numbers += tensor.numel();
-  }
-  folder.put("config.json", model::to_json(config));
-  const int64_t all =
-      io::SafetensorsWriter::create(folder / "model.safetensors", io::plan_file(specs)).layout().total_bytes;
-  return {all - 4 * numbers, all};
-}
-
 // Whether the weights keep the file's dtype or are converted.
 TEST(LoadCostOfALargeModel, IsTheFileOnceAndLittleMemory) {
   const model::Config config = large_config();
   const Scratch folder;
-  const FileBytes file = put_zeros(folder, config);
+  const testing::FileBytes file = testing::put_zeros(folder.path(), config);
   ASSERT_GT(file.all, 190'000'000);
   constexpr int64_t kBuffer = 8 << 20,
                     kAgreed = 4096;  // what conversion takes, and what ranks tell each other

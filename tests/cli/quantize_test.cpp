@@ -1,79 +1,34 @@
 // quantize as it is called, and runs of what it wrote and of --quantize: what they print, and what a mistake
 // leaves behind.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <set>
-
-#include "tests/cli/called.h"
-#include "tests/launch/program.h"
-#include "tests/support/error_text.h"
-#include "tests/train/runs.h"
+#include "tests/cli/trained_model.h"
 
 namespace shardwise::cli {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using test::contains;
-using testing::Program;
-using testing::Scratch;
-using Words = std::vector<std::string>;
+/// Of sizes that packed files hold.
+model::Config packable_config() {
+  model::Config config = testing::small_byte_config();
+  config.hidden_size = 40;
+  config.intermediate_size = 104;
+  config.head_dim = 8;
+  return config;
+}
 
-const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
-
-/// A model of sizes that packed files hold, two steps old, in scratch/model.
-class QuantizeCommand : public ::testing::Test {
+class QuantizeCommand : public TrainedModel {
  protected:
-  QuantizeCommand() {
-    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
-    testing::small_options(scratch_);
-    model::Config config = testing::small_byte_config();
-    config.hidden_size = 40;
-    config.intermediate_size = 104;
-    config.head_dim = 8;
-    scratch_.put("config.json", model::to_json(config));
-    const Said trained =
-        call({"train", "--text", scratch_ / "text", "--model-config", scratch_ / "config.json", "--seq-len",
-              "11", "--batch-size", "2", "--steps", "2", "--lr", "0.01", "--warmup", "0", "--save", model_});
-    EXPECT_EQ(trained.code, 0) << trained.errors;
-  }
-
-  std::set<std::string> names() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(scratch_.path())) names.insert(entry.path().filename());
-    return names;
-  }
+  QuantizeCommand() : TrainedModel(packable_config()) {}
 
   /// The document of a run over ranks.
-  json run(Words argv) const {
-    argv.insert(argv.begin(), SHARDWISE_PROGRAM);
-    Program program(argv, kOneThread);
-    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
-    return json::parse(program.output());
-  }
+  static json document(const Words& argv) { return json::parse(run(argv).output); }
 
-  json generated(const std::string& folder, int tp, const Words& more = {}) const {
+  static json generated(const std::string& folder, int tp, const Words& more = {}) {
     Words argv{"generate",         "--model", folder,   "--prompt", "line 4",
                "--max-new-tokens", "20",      "--json", "--tp",     std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
-    return run(argv);
+    return document(argv);
   }
 
-  void expect_refused(const Words& argv, const Words& named) const {
-    const auto before = names();
-    const Said said = call(argv);
-    EXPECT_EQ(said.code, 2) << said.errors;
-    EXPECT_EQ(said.output, "");
-    EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
-    for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
-    EXPECT_EQ(names(), before);
-  }
-
-  const Scratch scratch_;
-  const std::string model_ = scratch_ / "model", packed_ = scratch_ / "packed";
+  const std::string packed_ = scratch_ / "packed";
 };
 
 TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
@@ -100,7 +55,7 @@ TEST_F(QuantizeCommand, EvaluationIsAlikeAtEveryTpAndNearTheOriginal) {
     Words argv{"eval",      "--model", model_,   "--text", scratch_ / "judged",
                "--seq-len", "40",      "--json", "--tp",   std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
-    return run(argv)["nll"].get<double>();
+    return document(argv)["nll"].get<double>();
   };
   const double dense = nll({}, 1), int8 = nll({"--quantize", "int8"}, 1),
                int4 = nll({"--quantize", "int4"}, 1);

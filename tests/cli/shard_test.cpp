@@ -1,70 +1,22 @@
 // shard, merge and inspect as they are called: what is printed, what a run makes of the folder, what a signal
 // and a mistake leave behind.
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <set>
-
 #include "shardwise/base/clock.h"
-#include "tests/cli/called.h"
-#include "tests/launch/program.h"
-#include "tests/support/error_text.h"
-#include "tests/train/runs.h"
+#include "tests/checkpoint/stored_model.h"
+#include "tests/cli/trained_model.h"
 
 namespace shardwise::cli {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using test::contains;
-using testing::Program;
-using testing::Scratch;
-using Words = std::vector<std::string>;
-
-const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
-
-/// A model of 6 heads that reads bytes, two steps old, in scratch/model.
-class ShardCommand : public ::testing::Test {
+class ShardCommand : public TrainedModel {
  protected:
-  ShardCommand() {
-    setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
-    testing::small_options(scratch_);
-    const Said trained =
-        call({"train", "--text", scratch_ / "text", "--model-config", scratch_ / "config.json", "--seq-len",
-              "11", "--batch-size", "2", "--steps", "2", "--save", model_});
-    EXPECT_EQ(trained.code, 0) << trained.errors;
+  static std::string generated(const std::string& model, int tp) {
+    return run({"generate", "--model", model, "--prompt", "line", "--max-new-tokens", "20", "--tp",
+                std::to_string(tp)})
+        .output;
   }
-
-  std::set<std::string> names() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(scratch_.path())) names.insert(entry.path().filename());
-    return names;
-  }
-
-  std::string generated(const std::string& model, int tp) const {
-    Program program({SHARDWISE_PROGRAM, "generate", "--model", model, "--prompt", "line", "--max-new-tokens",
-                     "20", "--tp", std::to_string(tp)},
-                    kOneThread);
-    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
-    return program.output();
-  }
-
-  void expect_refused(const Words& argv, const Words& named) const {
-    const auto before = names();
-    const Said said = call(argv);
-    EXPECT_EQ(said.code, 2) << said.errors;
-    EXPECT_EQ(said.output, "");
-    EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
-    for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
-    EXPECT_EQ(names(), before);
-  }
-
-  const Scratch scratch_;
-  const std::string model_ = scratch_ / "model";
 };
 
 TEST_F(ShardCommand, ARunFromShardsSaysTheSame) {
@@ -147,42 +99,11 @@ TEST_F(ShardCommand, DamagedWeights) {
   expect_refused({"merge", model_, scratch_ / "out"}, {"must be F32, BF16, F16 or F64; got I32"});
 }
 
-/// A model whose weights, all zero, take room in no file but in those that are written from it: 2.2 GB.
-std::string put_large_model(const Scratch& scratch) {
-  auto config = testing::small_byte_config();
-  config.vocab_size = 11'000'000;
-  const int64_t h = config.hidden_size;
-  scratch.put("large/config.json", model::to_json(config));
-  json header;
-  int64_t end = 0;
-  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
-    int64_t bytes = 4;
-    for (const int64_t size : shape) bytes *= size;
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
-    end += bytes;
-  };
-  for (const char* table : {"lm_head", "model.embed_tokens"})
-    add(std::string(table) + ".weight", {config.vocab_size, h});
-  for (const std::string& layer : std::vector<std::string>{"model.layers.0.", "model.layers.1."}) {
-    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
-      add(layer + norm + ".weight", {h});
-    add(layer + "self_attn.q_proj.weight", {24, h});
-    for (const char* kv : {"k_proj", "v_proj"}) add(layer + "self_attn." + kv + ".weight", {12, h});
-    add(layer + "self_attn.o_proj.weight", {h, 24});
-    for (const char* up : {"gate_proj", "up_proj"}) add(layer + "mlp." + up + ".weight", {37, h});
-    add(layer + "mlp.down_proj.weight", {h, 37});
-  }
-  add("model.norm.weight", {h});
-  const std::string text = header.dump();
-  std::string length(8, '\0');
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  const std::string file = scratch.put("large/model.safetensors", length + text);
-  fs::resize_file(file, 8 + text.size() + end);
-  return scratch / "large";
-}
-
 TEST_F(ShardCommand, ASignalLeavesNothing) {
-  const std::string large = put_large_model(scratch_);
+  auto config = testing::small_byte_config();
+  config.vocab_size = 11'000'000;  // 2.2 GB to be written
+  const std::string large = scratch_ / "large";
+  testing::put_zeros(large, config);
   const auto before = names();
   for (const int signal : {SIGINT, SIGTERM}) {
     Program program({SHARDWISE_PROGRAM, "shard", large, scratch_ / "out", "--tp", "6"}, kOneThread);

@@ -11,11 +11,9 @@ namespace shardwise::nn {
 namespace {
 
 using at::Tensor;
-using base::ShardRule;
-using base::Split;
+using base::ShardRule, base::Split;
 using comm::Group;
-using testing::own_rows;
-using testing::random_tensor;
+using testing::own_rows, testing::random_tensor;
 using Shape = std::vector<int64_t>;
 
 constexpr int64_t kSequenceLength = 7, kBatch = 2, kHidden = 5, kHeadDim = 4;
