@@ -112,29 +112,22 @@ inline A total(A* sums) {
   return sums[0];
 }
 
-/// sums[w] = Σ term(w, i), i < n, each in an order that depends on n alone.
-template <int count, class A, class Term>
-inline void sums_of(A* sums, int64_t n, Term term) {
+/// Σ term(i), i < n, in an order that depends on n alone; `ahead(i)` is called before the lanes from i on.
+template <class A, class Term, class Ahead>
+inline A sum_of(int64_t n, Term term, Ahead ahead) {
   constexpr int lanes = kLanes<A>;
-  A parts[count][lanes] = {};
+  A parts[lanes] = {};
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    for (int which = 0; which < count; ++which) {
-      for (int lane = 0; lane < lanes; ++lane) parts[which][lane] += term(which, i + lane);
-    }
+    ahead(i);
+    for (int lane = 0; lane < lanes; ++lane) parts[lane] += term(i + lane);
   }
-  for (int which = 0; which < count; ++which) {
-    for (int lane = 0; i + lane < n; ++lane) parts[which][lane] += term(which, i + lane);
-    sums[which] = total<lanes / 2>(parts[which]);
-  }
+  for (int lane = 0; i + lane < n; ++lane) parts[lane] += term(i + lane);
+  return total<lanes / 2>(parts);
 }
-
-/// Σ term(i), i < n, in an order that depends on n alone.
 template <class A, class Term>
 inline A sum_of(int64_t n, Term term) {
-  A sum;
-  sums_of<1>(&sum, n, [&](int, int64_t i) { return term(i); });
-  return sum;
+  return sum_of<A>(n, term, [](int64_t) {});
 }
 
 /// The largest term(i), i < n; -infinity for none.
