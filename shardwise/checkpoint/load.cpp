@@ -6,7 +6,6 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/agreement.h"
-#include "shardwise/checkpoint/finite.h"
 #include "shardwise/checkpoint/quantised_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
@@ -80,9 +79,7 @@ void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, 
   for (Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
     entry.name = name_in(files, entry.name, config);
     check_weight(files, entry.name, entry.stored.shape, entry.stored.holds);
-    const std::vector<Source> parts = files.parts(entry.name, entry.stored.dim);
-    read_entry(entry, parts, rank);
-    mistakes.collect([&] { check_finite(entry, parts, rank); });
+    read_entry(entry, files.parts(entry.name, entry.stored.dim), rank, mistakes);
   }
 }
 
@@ -135,9 +132,7 @@ Loaded load_state(const std::filesystem::path& folder, TrainState& state,
   for (const Entry& entry : state_entries(state.parameters, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
     const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
-    const std::vector<Source> parts{whole_part(file, tensor, entry.stored.dim)};
-    read_entry(entry, parts, rank);
-    mistakes.collect([&] { check_finite(entry, parts, rank); });
+    read_entry(entry, {whole_part(file, tensor, entry.stored.dim)}, rank, mistakes);
   }
   mistakes.agree(weights.group());
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);

@@ -8,7 +8,6 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/checkpoint/finite.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_rows.h"
 #include "shardwise/kernels/tensors.h"
@@ -57,10 +56,7 @@ struct PackedWeight {
   void read(const model::StoredTensor& stored, const Tensor& local) const {
     const std::string name = name_in(files, stored.name, config);
     check_weight(files, name, stored.shape, stored.holds);
-    const Entry entry{name, stored, local};
-    const std::vector<Source> parts = files.parts(name, stored.dim);
-    read_entry(entry, parts, rank);
-    if (stored.holds == model::Holds::numbers) mistakes.collect([&] { check_finite(entry, parts, rank); });
+    read_entry({name, stored, local}, files.parts(name, stored.dim), rank, mistakes);
   }
 
   void read(const PackedPart& part, const Tensor& local) const {
@@ -177,10 +173,13 @@ void read_groups(const PackedWeight& packed) {
     const Tensor listed = at::empty(packed.local_shape(part), at::kInt);
     packed.read(stored, listed);
     const auto* group = elements<int32_t>(listed);
-    for (int64_t column = 0; column < m.width(); ++column) check_group(group[column], column, m, stored.name);
     if (!first.defined()) first = listed;
-    TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
-                      ": must list the same groups as the weights that it is multiplied with; got others");
+    packed.mistakes.collect([&] {
+      for (int64_t column = 0; column < m.width(); ++column)
+        check_group(group[column], column, m, stored.name);
+      TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
+                        ": must list the same groups as the weights that it is multiplied with; got others");
+    });
   }
   if (base::mutated(base::Mutation::ignore_listed_groups)) first = std::get<0>(at::sort(first));
   if (m.group_of.defined()) m.group_of.copy_(first);

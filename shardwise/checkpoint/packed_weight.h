@@ -7,7 +7,7 @@
 namespace shardwise::checkpoint {
 
 /// Fills weight.quantised. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
-/// the rule; scales that are not finite are `mistakes`.
+/// the rule; scales that are not finite and groups that cannot be are `mistakes`.
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
                  int rank, Mistakes& mistakes);
 

@@ -7,6 +7,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/slices.h"
+#include "shardwise/kernels/finite.h"
 
 namespace shardwise::checkpoint {
 
@@ -14,7 +15,7 @@ using Piece = base::ShardRule::Piece;
 
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{8} << 20;
+constexpr int64_t kBlockBytes = int64_t{1} << 20;  // what a core's cache holds until it is looked at
 
 void check_shape(const std::string& path, const std::string& name, const std::vector<int64_t>& found,
                  const std::vector<int64_t>& shape) {
@@ -23,26 +24,26 @@ void check_shape(const std::string& path, const std::string& name, const std::ve
       fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "), fmt::join(found, ", ")));
 }
 
-/// A few rows at a time, for what has another dtype or order in memory than in the file.
-void read_converted(const Source& source, int64_t dim, const at::Tensor& target) {
-  const base::Range slice{source.file_begin, source.file_begin + source.size};
-  for (const base::Range& rows : io::block_rows(*source.tensor, dim, slice, kBufferBytes)) {
-    const at::Tensor part = target.narrow(/*dim=*/0, rows.begin, rows.size());
-    at::Tensor buffer = at::empty(part.sizes(), tensor_dtype(source.tensor->dtype));
-    io::read_block(*source.file, io::block_of(*source.tensor, dim, slice, rows), buffer.mutable_data_ptr());
-    part.copy_(buffer);
-  }
+/// Straight into the memory of `target` where it lies there as in the file.
+void read_block(const io::SafetensorsFile& file, const io::Block& block, const at::Tensor& target) {
+  const at::ScalarType dtype = tensor_dtype(block.rows.dtype);
+  const bool is_straight = target.scalar_type() == dtype && target.is_contiguous();
+  const at::Tensor found = is_straight ? target : at::empty(target.sizes(), dtype);
+  io::read_block(file, block, found.mutable_data_ptr());
+  if (!is_straight) target.copy_(found);
 }
 
-/// Into a part of `target`, the rank's whole slice; straight into its memory where it lies there as in the
-/// file.
-void read_source(const Source& source, int64_t dim, const at::Tensor& target) {
-  if (target.scalar_type() == tensor_dtype(source.tensor->dtype) && target.is_contiguous()) {
-    io::read_piece(*source.file, *source.tensor, dim, {source.file_begin, source.begin, source.size},
-                   target.size(dim), target.mutable_data_ptr());
-  } else {
-    read_converted(source, dim, target.narrow(dim, source.begin, source.size));
+/// Into its part of `target`, the rank's whole slice. Returns the first number there that is not finite.
+std::optional<double> read_source(const Source& source, int64_t dim, const at::Tensor& target) {
+  const base::Range slice{source.file_begin, source.file_begin + source.size};
+  const at::Tensor part = target.narrow(dim, source.begin, source.size);
+  std::optional<double> first;
+  for (const base::Range& rows : io::block_rows(*source.tensor, dim, slice, kBlockBytes)) {
+    const at::Tensor place = part.narrow(/*dim=*/0, rows.begin, rows.size());
+    read_block(*source.file, io::block_of(*source.tensor, dim, slice, rows), place);
+    if (!first) first = kernels::first_not_finite(place);
   }
+  return first;
 }
 
 }  // namespace
@@ -87,14 +88,20 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   return value;
 }
 
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank) {
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   std::vector<Piece> held = entry.stored.held(rank);
   if (base::mutated(base::Mutation::load_first_slice)) {
     for (Piece& piece : held) piece.global_begin = 0;
   }
-  for (const Source& source : sources_of(parts, held)) read_source(source, entry.stored.dim, target);
+  for (const Source& source : sources_of(parts, held)) {
+    const std::optional<double> found = read_source(source, entry.stored.dim, target);
+    mistakes.collect([&] {
+      TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must hold finite numbers; got ",
+                        found.value_or(0));
+    });
+  }
 }
 
 }  // namespace shardwise::checkpoint

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/io/safetensors.h"
@@ -30,9 +31,10 @@ const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::str
 int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 
 /// Reads what `rank` holds of `entry`, and no other byte, from the `parts` that make up its whole tensor (for
-/// a reader of its own file: its slice) into its place in entry.local, converting the dtype. Cost: one read a
-/// run of the slice, so one a row of a column slice; of memory nothing where dtype and order are the file's,
-/// else 8 MB.
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank);
+/// a reader of its own file: its slice) into its place in entry.local, converting the dtype. A number that is
+/// not finite there is one of the `mistakes`, naming file and tensor. Cost: one read a run of the slice or a
+/// MB of it, so one a row of a column slice; of memory nothing where dtype and order are the file's, else
+/// 1 MB.
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes);
 
 }  // namespace shardwise::checkpoint

@@ -1,25 +1,21 @@
 #include "shardwise/train/finite.h"
 
-#include <ATen/ops/isfinite.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/finite.h"
 
 namespace shardwise::train {
 namespace {
-
-bool is_finite(const at::Tensor& x) {
-  return !x.defined() || at::isfinite(x).all().item<bool>();
-}
 
 /// Weights come before gradients: bad ones explain the rest. One past the last place: none here.
 int64_t first_bad_place(const parallel::ParamSpecs& specs) {
   const auto n = static_cast<int64_t>(specs.size());
   for (int64_t place = 0; place < 2 * n; ++place) {
     const parallel::Parameter& parameter = *specs[place % n].parameter;
-    if (!is_finite(place < n ? parameter.value : parameter.main_grad)) return place;
+    const at::Tensor& numbers = place < n ? parameter.value : parameter.main_grad;
+    if (numbers.defined() && kernels::first_not_finite(numbers)) return place;
   }
   return 2 * n;
 }

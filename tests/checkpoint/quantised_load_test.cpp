@@ -330,6 +330,28 @@ TEST(QuantisedFiles, ThatAreDamagedAreRefused) {
   EXPECT_EQ(said("g_idx", groups), name + "g_idx: without desc_act column 3 must be in group 0; got 1");
 }
 
+/// The last columns' group or scale, which the last rank alone reads.
+TEST(QuantisedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
+  const QuantisedFolder f("llama", {4, 8});
+  const std::string file = f.packed + "/model.safetensors", name = "model.layers.1.mlp.down_proj.";
+  const StoredTensors good = read_safetensors(file);
+  const auto expect_refused = [&](const std::string& leaf, const std::string& last, const std::string& part) {
+    StoredTensors tensors = good;
+    std::string& bytes = tensors.at(name + leaf).bytes;
+    bytes.replace(bytes.size() - last.size(), last.size(), last);
+    std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
+    on_ranks(3, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(model::load_config(f.packed), group, at::kFloat);
+      EXPECT_PRED2(test::contains,
+                   test::error_text<base::AgreedError>([&] { checkpoint::load_weights(f.packed, weights); }),
+                   name + leaf + part);
+    });
+  };
+  expect_refused("g_idx", std::string("\0\0\0\0", 4),
+                 ": without desc_act column 103 must be in group 12; got 0");
+  expect_refused("scales", "\xff\xff", " must hold finite numbers; got nan");
+}
+
 TEST(QuantisedFiles, MayHoldABiasOfZerosThatTheModelLacks) {
   const QuantisedFolder f("phi3", {4, 8});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.0.mlp.down_proj.bias";

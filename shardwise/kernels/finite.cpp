@@ -1,15 +1,16 @@
-#include "shardwise/checkpoint/finite.h"
+#include "shardwise/kernels/finite.h"
+
+#include <ATen/ops/atleast_2d.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
-namespace shardwise::checkpoint {
+namespace shardwise::kernels {
 
 using at::Tensor;
 
@@ -37,15 +38,18 @@ void lower_(std::atomic<int64_t>& least, int64_t value) {
   }
 }
 
+bool is_of_rows(const Tensor& x) {
+  return x.size(1) <= 1 || x.stride(1) == 1;
+}
+
 template <class Bits>
-std::optional<double> first_not_finite(const Tensor& rows, Bits exponent) {
+std::optional<double> first_in_rows(const Tensor& rows, Bits exponent) {
   const int64_t count = rows.size(0), width = rows.size(1);
-  TORCH_INTERNAL_ASSERT(width <= 1 || rows.stride(1) == 1, "rows that do not lie in one piece");
   const auto place_in = [&](int64_t row) {
-    return first_place(kernels::elements<Bits>(rows) + row * rows.stride(0), width, exponent);
+    return first_place(elements<Bits>(rows) + row * rows.stride(0), width, exponent);
   };
   std::atomic<int64_t> first = count;
-  kernels::for_ranges(count, std::max<int64_t>(width, 1), [&](int64_t begin, int64_t end) {
+  for_ranges(count, std::max<int64_t>(width, 1), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (place_in(row) < width) return lower_(first, row);
     }
@@ -55,32 +59,24 @@ std::optional<double> first_not_finite(const Tensor& rows, Bits exponent) {
   return std::isnan(number) ? std::numeric_limits<double>::quiet_NaN() : number;  // of either sign
 }
 
-std::optional<double> first_not_finite(const Tensor& rows) {
-  switch (rows.scalar_type()) {
-    case at::kDouble:
-      return first_not_finite<int64_t>(rows, 0x7ff0000000000000);
-    case at::kFloat:
-      return first_not_finite<int32_t>(rows, 0x7f800000);
-    case at::kBFloat16:
-      return first_not_finite<int16_t>(rows, 0x7f80);
-    case at::kHalf:
-      return first_not_finite<int16_t>(rows, 0x7c00);
-    default:
-      TORCH_INTERNAL_ASSERT(false, "numbers as ", rows.scalar_type());
-  }
-}
-
 }  // namespace
 
-void check_finite(const Entry& entry, const std::vector<Source>& parts, int rank) {
-  const auto& [name, stored, local] = entry;
-  const int64_t dim = stored.is_transposed ? 1 - stored.dim : stored.dim;
-  for (const Source& source : sources_of(parts, stored.held(rank))) {
-    const Tensor part = local.narrow(dim, source.begin, source.size);
-    const auto found = first_not_finite(part.dim() > 1 ? part : part.unsqueeze(0));
-    TORCH_CHECK_VALUE(!found, source.file->path(), ": ", name, " must hold finite numbers; got ",
-                      found.value_or(0));
+std::optional<double> first_not_finite(const Tensor& x) {
+  if (at::isIntegralType(x.scalar_type(), /*includeBool=*/true)) return std::nullopt;
+  const Tensor matrix = at::atleast_2d(x), rows = is_of_rows(matrix) ? matrix : matrix.t();
+  TORCH_INTERNAL_ASSERT(is_of_rows(rows), "numbers that do not lie in rows");
+  switch (x.scalar_type()) {
+    case at::kDouble:
+      return first_in_rows<int64_t>(rows, 0x7ff0000000000000);
+    case at::kFloat:
+      return first_in_rows<int32_t>(rows, 0x7f800000);
+    case at::kBFloat16:
+      return first_in_rows<int16_t>(rows, 0x7f80);
+    case at::kHalf:
+      return first_in_rows<int16_t>(rows, 0x7c00);
+    default:
+      TORCH_INTERNAL_ASSERT(false, "numbers as ", x.scalar_type());
   }
 }
 
-}  // namespace shardwise::checkpoint
+}  // namespace shardwise::kernels
