@@ -9,6 +9,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/comm/launch.h"
 
@@ -56,11 +57,15 @@ int run(const Call& call) {
 }
 
 int fail(const std::exception& error, int exit_code) {
-  std::fprintf(stderr, "shardwise: %s\n", base::one_line(error).c_str());
+  tell(error);
   return exit_code;
 }
 
 }  // namespace
+
+void tell(const std::exception& error) {
+  std::fprintf(stderr, "shardwise: %s\n", base::one_line(error).c_str());
+}
 
 int run_program(const std::vector<std::string>& argv) {
   Call call{argv, {}};
@@ -72,7 +77,7 @@ int run_program(const std::vector<std::string>& argv) {
   } catch (const EndedBySignal& error) {
     return fail(error, 128 + error.signal());
   } catch (const c10::ValueError& error) {
-    return fail(error, 2);
+    return fail(error, comm::kMistakeExitCode);
   } catch (const std::exception& error) {
     return fail(error, 1);
   }

@@ -7,6 +7,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/comm/affinity.h"
 #include "shardwise/comm/join.h"
@@ -39,6 +40,16 @@ comm::Group join(const RankJob& job) {
   TORCH_CHECK(false, "rank ", rank, ": ", text);
 }
 
+/// The first rank's to tell, while all are there: a starter ends the others once one has ended.
+void tell_agreed(const base::AgreedError& error, const comm::Group& group) {
+  if (group.rank() == 0) tell(error);
+  try {
+    group.barrier();
+    // NOLINTNEXTLINE(bugprone-empty-catch): a peer was killed, and all have what they are to say.
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 void add_timeout_flag(Flags& flags, RankOptions& options) {
@@ -67,9 +78,9 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
   const comm::Group group = join(job);
   try {
     body(group);
-  } catch (const base::AgreedError&) {
-    if (group.rank() == 0) throw;
-    return comm::kMistakeExitCode;         // which the first rank tells
+  } catch (const base::AgreedError& error) {
+    tell_agreed(error, group);
+    return comm::kMistakeExitCode;
   } catch (const std::exception& error) {  // what else the caller can get wrong was refused before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.place.rank);

@@ -38,8 +38,8 @@ struct RankJob {
 };
 
 /// Runs `body(group)` on every rank of the job and returns the job's exit code. A process that was started by
-/// hand becomes the launcher when tp is above 1. Errors: those of `body`, after telling the other ranks; a
-/// base::AgreedError on the first rank alone, the others return its exit code.
+/// hand becomes the launcher when tp is above 1. A base::AgreedError of `body` is told here, by the first
+/// rank, and is exit code 2. Errors: the others of `body`, after telling the other ranks.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
 
 }  // namespace shardwise::cli

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <utility>
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
@@ -110,7 +111,8 @@ class Display {
       : progress_(job.first_step(), job.options().last_step()), reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
-    log_.open(path_, job.resumed() ? std::ios::app : std::ios::trunc);
+    is_to_be_emptied_ = !job.resumed();
+    log_.open(path_, std::ios::app);
     check();
   }
 
@@ -118,6 +120,7 @@ class Display {
     progress_.update(record.step, record.loss, record.tokens_per_s);
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
+    if (std::exchange(is_to_be_emptied_, false)) empty_();
     log_ << train::to_json(record) << '\n' << std::flush;  // whole lines only, whatever happens next
     check();
   }
@@ -127,10 +130,15 @@ class Display {
 
  private:
   void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written"); }
+  void empty_() {
+    log_.close();
+    log_.open(path_, std::ios::trunc);
+  }
 
   base::Progress progress_;
   std::string path_;
   std::ofstream log_;
+  bool is_to_be_emptied_ = false;  // of another run's lines, once there is one of this: it may yet be refused
   bool reports_;
   std::vector<train::StepRecord> records_;
 };

@@ -14,11 +14,16 @@ bool is_due(int64_t step, int64_t every, int64_t last) {
   return step == last || (every > 0 && step % every == 0);
 }
 
+void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Group& group) {
+  checkpoint::log_load("train", job.resumed() ? *job.resumed() : *job.initial(), cost, group);
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   const Options& options = job.options();
   Trainer trainer(job, group);
+  if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
@@ -54,14 +55,33 @@ const std::optional<std::filesystem::path>& start_of(const Job& job) {
   return job.resumed() ? job.resumed() : job.initial();
 }
 
+/// Frozen where asked; their values are not set yet.
+std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group) {
+  auto weights =
+      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
+  for (const nn::Role& role : weights->roles()) {
+    if (job.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  }
+  return weights;
+}
+
+/// Returns what reading them has cost; nothing where they are drawn.
+std::optional<checkpoint::LoadCost> load_or_draw_(const Job& job, model::DecoderWeights& weights) {
+  if (const auto& folder = start_of(job)) {
+    return checkpoint::cost_of(checkpoint::load_weights(*folder, weights), weights);
+  }
+  weights.initialise_(job.options().seed);
+  return std::nullopt;
+}
+
 /// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
 /// meanwhile would leave them with different weights or batches of equal shapes. After all has been read.
 void check_same_start(const Job& job, const comm::Group& group) {
   const std::array<uint64_t, 2> own = {job.fingerprint(), job.fingerprint_now()};
   const auto all = comm::gather_values(own, group);
   const std::array<uint64_t, 2> same = {all[0][0], all[0][0]};
-  TORCH_CHECK_VALUE(
-      std::count(all.begin(), all.end(), same) == group.size(),
+  if (std::count(all.begin(), all.end(), same) == group.size()) return;
+  throw base::AgreedError(
       "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
 }
 
@@ -70,27 +90,13 @@ void check_same_start(const Job& job, const comm::Group& group) {
 Trainer::Trainer(const Job& job, const comm::Group& group)
     : job_(job),
       group_(group),
-      weights_(make_weights()),
+      weights_(new_weights(job, group)),
+      load_cost_(load_or_draw_(job, *weights_)),
       model_(assemble(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->roles(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())) {
   if (job.resumed()) read_state(*job.resumed());
-  if (load_cost_) checkpoint::log_load("train", *start_of(job), *load_cost_, group);
   check_same_start(job, group);
-}
-
-std::unique_ptr<model::DecoderWeights> Trainer::make_weights() {
-  auto weights =
-      std::make_unique<model::DecoderWeights>(job_.config(), group_, scalar_type(job_.config().dtype));
-  for (const nn::Role& role : weights->roles()) {
-    if (job_.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
-  }
-  if (const auto& folder = start_of(job_)) {
-    load_cost_ = checkpoint::cost_of(checkpoint::load_weights(*folder, *weights), *weights);
-  } else {
-    weights->initialise_(job_.options().seed);
-  }
-  return weights;
 }
 
 void Trainer::read_state(const std::filesystem::path& folder) {

@@ -41,15 +41,13 @@ class Trainer {
   /// Sync, norm, clip, AdamW; returns the norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
-  /// Drawn, or read at `load_cost_`.
-  std::unique_ptr<model::DecoderWeights> make_weights();
   void read_state(const std::filesystem::path& folder);
   checkpoint::TrainState state() const;
 
   const Job& job_;
   comm::Group group_;
-  std::optional<checkpoint::LoadCost> load_cost_;
   std::unique_ptr<model::DecoderWeights> weights_;
+  std::optional<checkpoint::LoadCost> load_cost_;
   StreamedModel model_;
   AdamW optimizer_;
   Schedule schedule_;

@@ -212,5 +212,45 @@ TEST_F(DamagedCheckpoint, IsNotResumed) {
   }
 }
 
+/// What the rank of a job of two is started with, whose end does not wait for the other's.
+Program::Options by_mpirun(int rank, const std::string& job) {
+  const std::string number = std::to_string(rank);
+  return {.environment = {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=2",
+                          "OMPI_COMM_WORLD_LOCAL_RANK=" + number, "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                          "SHARDWISE_JOB=" + job}};
+}
+
+// mpirun kills the others once a rank has ended with an error: the first must have told it by then.
+TEST_F(DamagedCheckpoint, IsToldBeforeAnyRankEnds) {
+  const std::string folder = damaged("model.safetensors", kDamagedWeights.back());
+  for (const auto& [command, arguments] : readers_of(folder)) {
+    Program first(program(command, arguments), by_mpirun(0, scratch_.path()));
+    Program second(program(command, arguments), by_mpirun(1, scratch_.path()));
+    EXPECT_EQ(testing::exit_code(second.wait(kLimit)), 2) << second.errors();
+    first.send(SIGKILL);
+    first.wait(kLimit);
+    ASSERT_EQ(complaints(first).size(), 1U) << first.errors();
+    EXPECT_PRED2(contains, complaints(first)[0], kNorm + " must hold finite numbers; got -inf");
+    EXPECT_TRUE(complaints(second).empty()) << second.errors();
+  }
+}
+
+TEST_F(DamagedCheckpoint, LeavesTheLogOfAnotherRunAsItWas) {
+  const std::string log = scratch_.put("log", "of another run\n");
+  for (const Damage& damage : {kDamagedWeights.front(), kDamagedWeights.back()}) {
+    Arguments arguments = training_from("--init", damaged("model.safetensors", damage));
+    arguments["--log"] = log;
+    expect_refused_by_ranks("train", arguments, damage);
+    EXPECT_EQ(test::contents(log), "of another run\n");
+  }
+  Arguments arguments = training_from("--init", sound_);
+  arguments["--log"] = log;
+  Program run(program("train", arguments));
+  EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 0) << run.errors();
+  const std::string lines = test::contents(log);
+  EXPECT_TRUE(lines.starts_with("{")) << lines;
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 4) << lines;
+}
+
 }  // namespace
 }  // namespace shardwise::cli
