@@ -3,9 +3,7 @@
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <exception>
-#include <vector>
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/gather_values.h"
@@ -17,20 +15,6 @@ namespace {
 int64_t failed_rank(const comm::Group& group, bool has_failed) {
   const int64_t own = has_failed ? group.rank() : -1;
   return group.all_reduce(at::full({1}, own, at::kLong), comm::Reduce::max).item<int64_t>();
-}
-
-/// The first of the ranks' texts that is not empty; empty: all are.
-std::string first_text(const std::string& own, const comm::Group& group) {
-  if (group.size() == 1) return own;
-  const std::vector<int64_t> lengths = comm::gather_values(std::ssize(own), group);
-  const int64_t longest = *std::ranges::max_element(lengths);
-  if (longest == 0) return {};
-  std::vector<char> padded(own.begin(), own.end());
-  padded.resize(longest);
-  const std::vector<char> all = comm::gather_values(padded, group);
-  const auto rank =
-      std::ranges::find_if(lengths, [](int64_t length) { return length > 0; }) - lengths.begin();
-  return {all.begin() + rank * longest, all.begin() + rank * longest + lengths[rank]};
 }
 
 }  // namespace
@@ -63,7 +47,7 @@ bool Mistakes::collect(const std::function<void()>& check) {
 }
 
 void Mistakes::agree(const comm::Group& group) const {
-  const std::string text = first_text(first_, group);
+  const std::string text = comm::first_text(first_, group);
   if (!text.empty()) throw base::AgreedError(text);
 }
 

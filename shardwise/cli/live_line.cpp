@@ -3,6 +3,17 @@
 #include <fmt/format.h>
 
 namespace shardwise::cli {
+namespace {
+
+double megabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+std::string bytes_line(const std::string& command, int64_t done, int64_t all, const std::string& end) {
+  return fmt::format("{}: {:.1f} of {:.1f} MB, {}", command, megabytes(done), megabytes(all), end);
+}
+
+}  // namespace
 
 void LiveLine::show(const std::string& text) {
   if (since_drawn_.seconds() >= 0.2) show_at_once(text);
@@ -14,9 +25,12 @@ void LiveLine::show_at_once(const std::string& text) {
 }
 
 void LiveLine::show_bytes(const std::string& command, int64_t done, int64_t all) {
-  const double mb = static_cast<double>(done) / 1e6;
-  show(fmt::format("{}: {:.1f} of {:.1f} MB, {:.0f} MB/s", command, mb, static_cast<double>(all) / 1e6,
-                   mb / clock_.seconds()));
+  show(bytes_line(command, done, all, fmt::format("{:.0f} MB/s", megabytes(done) / clock_.seconds())));
+}
+
+void LiveLine::show_bytes_at_once(const std::string& command, int64_t done, int64_t all,
+                                  const std::string& what) {
+  show_at_once(bytes_line(command, done, all, "now " + what));
 }
 
 }  // namespace shardwise::cli

@@ -6,6 +6,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
 #include "shardwise/cli/live_line.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/signals.h"
@@ -33,11 +34,11 @@ std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOp
 
 /// A file is encoded whole, which takes seconds where it is large: says which one beforehand.
 void announce(const text::Corpus& corpus, int64_t file, int64_t done, LiveLine& line) {
-  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   const int64_t bytes = corpus.file_size(file);
   if (bytes < kLargeBytes) return;
-  line.show_at_once(fmt::format("tokenize: {:.1f} of {:.1f} MB, now {:.1f} MB of {}", megabytes(done),
-                                megabytes(corpus.size()), megabytes(bytes), corpus.file_path(file)));
+  line.show_bytes_at_once(
+      "tokenize", done, corpus.size(),
+      fmt::format("{:.1f} MB of {}", static_cast<double>(bytes) / 1e6, base::shown(corpus.file_path(file))));
 }
 
 Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus, const TokenizeOptions& o) {

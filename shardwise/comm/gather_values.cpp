@@ -2,15 +2,29 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 
-namespace shardwise::comm::detail {
+namespace shardwise::comm {
 
-void gather_bytes(const void* own, size_t bytes, void* all, const Group& group) {
+void detail::gather_bytes(const void* own, size_t bytes, void* all, const Group& group) {
   at::Tensor row = at::empty({1, int64_t(bytes)}, at::kByte);
   std::memcpy(row.mutable_data_ptr(), own, bytes);
   const at::Tensor rows = group.all_gather(row, base::Split::even("ranks", group.size(), group.size()));
   std::memcpy(all, rows.const_data_ptr(), rows.nbytes());
 }
 
-}  // namespace shardwise::comm::detail
+std::string first_text(const std::string& own, const Group& group) {
+  if (group.size() == 1) return own;
+  const std::vector<int64_t> lengths = gather_values(std::ssize(own), group);
+  const int64_t longest = *std::ranges::max_element(lengths);
+  if (longest == 0) return {};
+  std::vector<char> padded(own.begin(), own.end());
+  padded.resize(longest);
+  const std::vector<char> all = gather_values(padded, group);
+  const auto rank =
+      std::ranges::find_if(lengths, [](int64_t length) { return length > 0; }) - lengths.begin();
+  return {all.begin() + rank * longest, all.begin() + rank * longest + lengths[rank]};
+}
+
+}  // namespace shardwise::comm

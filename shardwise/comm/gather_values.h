@@ -1,5 +1,6 @@
 // Small values of every rank, such as a struct of figures, on all of them.
 #pragma once
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -27,5 +28,10 @@ template <typename T>
 std::vector<T> gather_values(const T& own, const Group& group) {
   return gather_values(std::vector<T>{own}, group);
 }
+
+/// Collective: of all ranks' texts, which may differ in length, that of the lowest rank whose is not empty;
+/// empty: all are. Cost: one all_gather of 8 bytes, and of the longest text if there is one; nothing in a
+/// group of one. Errors: the group's.
+std::string first_text(const std::string& own, const Group& group);
 
 }  // namespace shardwise::comm

@@ -66,7 +66,7 @@ class Launcher {
   void send(int signal);
   void say_why_it_ended() const;
   bool is_over() const;
-  bool all_have(int code) const;
+  int64_t count_of(int code) const;
   int exit_code() const;
 
   LaunchSignals signals_;
@@ -108,7 +108,7 @@ void Launcher::say_why_it_ended() const {
   if (interrupted_by_) {
     print_line(
         fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
-  } else if (failed_ && !all_have(kMistakeExitCode)) {
+  } else if (failed_ && count_of(kMistakeExitCode) < std::ssize(ranks_)) {
     const Rank& rank = ranks_[*failed_];
     print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
                            how_it_ended(*rank.status)));
@@ -188,18 +188,15 @@ bool Launcher::is_over() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.status.has_value(); });
 }
 
-bool Launcher::all_have(int code) const {
-  return std::ranges::all_of(ranks_, [=](const Rank& r) { return has_code(*r.status, code); });
+/// The ranks that have ended with it.
+int64_t Launcher::count_of(int code) const {
+  return std::ranges::count_if(ranks_, [=](const Rank& r) { return has_code(*r.status, code); });
 }
 
 int Launcher::exit_code() const {
   if (interrupted_by_) return 128 + interrupted_by_;
-  const auto any_has = [&](int code) {
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [=](const Rank& r) { return has_code(*r.status, code); });
-  };
-  if (!failed_) return any_has(kFindingExitCode) ? kFindingExitCode : 0;
-  return any_has(kMistakeExitCode) ? kMistakeExitCode : 1;
+  if (!failed_) return count_of(kFindingExitCode) > 0 ? kFindingExitCode : 0;
+  return count_of(kMistakeExitCode) > 0 ? kMistakeExitCode : 1;
 }
 
 }  // namespace

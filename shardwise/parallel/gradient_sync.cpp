@@ -135,8 +135,9 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
   Tensor total = group.empty({1}, at::kDouble);
   double own = 0;
   for (const ParamSpec& spec : specs) {
-    const bool is_cut = !spec.parameter->rule.is_replicated();
-    if (base::mutated(Mutation::norm_without_peers_cuts) && is_cut && group.rank() > 0) continue;
+    if (base::mutated(Mutation::norm_without_peers_cuts) && !spec.parameter->rule.is_replicated() &&
+        group.rank() > 0)
+      continue;
     own = joined(norm, own, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(own);
