@@ -8,6 +8,7 @@
 #include "shardwise/base/console.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/doctor_report.h"
+#include "shardwise/cli/job_folder.h"
 #include "shardwise/cli/loaded_model.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
@@ -103,8 +104,10 @@ int doctor_command(const Call& call) {
   Flags flags(
       "doctor",
       "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, "
-      "and says layer by layer how far they are apart: rounding, or a bug and where. Rank 0 holds the "
-      "unsharded model in fp64: 32 bytes a parameter beside the 24/N of every rank; the others wait "
+      "and says layer by layer how far they are apart: rounding, or a bug and where. Then trains a model "
+      "of the same kind in small for a few steps, saves and resumes it, and holds text, optimizer, "
+      "checkpoint and logits against formulas (some MB below TMPDIR, removed at the end). Rank 0 holds "
+      "the unsharded model in fp64: 32 bytes a parameter beside the 24/N of every rank; the others wait "
       "for it (--timeout). Exit code 0: all holds; 3: it does not.");
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
@@ -124,21 +127,23 @@ int doctor_command(const Call& call) {
                                   model.load(weights, o.seed);
                                   if (o.model.load_format == "dummy") doctor::draw_vectors_(weights, o.seed);
                                 }};
+  const comm::Place place = place_for(o.model.tp);
+  const JobFolder folder(place);
   base::Console& console = base::Console::standard_error();
   int found = 0;
-  const int ended =
-      run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-        const doctor::Examination examination{
-            tokens, o.seed, [&](const std::string& part) { console.set_live("doctor: " + part); }};
-        const doctor::Report report = doctor::examine(subject, examination, group);
-        if (group.rank() == 0) {
-          console.set_live("");
-          const Examined examined{model.folder().string(), o.model.tp, model.dtype_name(), tokens.ids.size(0),
-                                  report};
-          o.json ? print(to_json(examined)) : show(to_lines(examined));
-        }
-        found = report.holds ? 0 : comm::kFindingExitCode;
-      });
+  const int ended = run_on_ranks({place, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    const doctor::Examination examination{tokens, o.seed, folder.path(group), [&](const std::string& part) {
+                                            console.set_live("doctor: " + part);
+                                          }};
+    const doctor::Report report = doctor::examine(subject, examination, group);
+    if (group.rank() == 0) {
+      console.set_live("");
+      const Examined examined{model.folder().string(), o.model.tp, model.dtype_name(), tokens.ids.size(0),
+                              report};
+      o.json ? print(to_json(examined)) : show(to_lines(examined));
+    }
+    found = report.holds ? 0 : comm::kFindingExitCode;
+  });
   return ended != 0 ? ended : found;
 }
 

@@ -35,12 +35,14 @@ const Kind kKinds[] = {
     {"6 over 3 heads with biases", 2, 12, at::kBFloat16, set_biases},
     {"6 over 2 heads, q/k norm, tied head, window", 3, 11, at::kFloat,
      [](model::Config& config) {
+       config.model_type = "qwen3";
        config.num_key_value_heads = 2;
        config.qk_norm = config.tie_word_embeddings = true;
        config.sliding_window = 5;
      }},
     {"LayerNorm, GeLU, learned positions, biases, tied head", 2, 11, at::kFloat,
      [](model::Config& config) {
+       config.model_type = "gpt2";
        set_biases(config);
        config.num_key_value_heads = 6;
        config.norm = model::Norm::layer;
@@ -65,16 +67,17 @@ Load drawn() {
   };
 }
 
-Examination examination_of(const model::Config& config, int64_t positions = 11) {
+Examination examination_of(const model::Config& config, const std::string& folder, int64_t positions = 11) {
   at::manual_seed(5);
   const at::Tensor ids = at::randint(config.vocab_size, {positions + 1, 2}, at::kLong);
   return {{ids.narrow(0, 0, positions).contiguous(), ids.narrow(0, 1, positions).contiguous()},
           /*seed=*/9,
-          {}};
+          folder};
 }
 
 Report examine_on(int ranks, const Subject& subject, int64_t positions = 11) {
-  const Examination examination = examination_of(subject.config, positions);
+  const test::TemporaryFolder folder;
+  const Examination examination = examination_of(subject.config, folder.path(), positions);
   Report report;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
     Report own = examine(subject, examination, group);
@@ -162,7 +165,7 @@ TEST(Examine, NamesTheReplicaThatDiffers) {
 TEST(Examine, RefusesAGroupOfOne) {
   const Subject subject{testing::small_config(), at::kFloat, drawn()};
   EXPECT_PRED2(test::contains,
-               test::error_text([&] { examine(subject, examination_of(subject.config), comm::Group()); }),
+               test::error_text([&] { examine(subject, examination_of(subject.config, ""), comm::Group()); }),
                "doctor: TP=1 is compared with at least 2 ranks; got 1");
 }
 

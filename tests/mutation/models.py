@@ -16,7 +16,8 @@ DRAWN = ["--load-format", "dummy"]
 KINDS = [
     ("biases", LLAMA | {"attention_bias": True, "mlp_bias": True},
      [*DRAWN, "--tp", "2", "--seq-len", "12", "--dtype", "bf16"]),
-    ("qk_norm", LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    ("qk_norm", LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2, "tie_word_embeddings": True,
+                         "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
      [*DRAWN, "--tp", "3", "--seq-len", "11", "--dtype", "fp32"]),
     ("gpt2", GPT2, [*DRAWN, "--tp", "2", "--seq-len", "11", "--dtype", "fp32"]),
     ("from_files", LLAMA, ["--tp", "2", "--seq-len", "11", "--dtype", "fp32"]),

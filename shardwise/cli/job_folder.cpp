@@ -1,0 +1,52 @@
+#include "shardwise/cli/job_folder.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+#include "shardwise/cli/signals.h"
+#include "shardwise/comm/gather_values.h"
+
+namespace shardwise::cli {
+namespace {
+
+constexpr const char* kVariable = "SHARDWISE_JOB_FOLDER";
+
+std::string new_folder() {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  if (error) throw base::FileError("make folder", "in TMPDIR", error.value());
+  std::string path = (parent / "shardwise-XXXXXX").string();
+  if (!::mkdtemp(path.data())) throw base::FileError("make folder", path, errno);
+  return path;
+}
+
+}  // namespace
+
+JobFolder::JobFolder(const comm::Place& place) {
+  using By = comm::Place::By;
+  const char* told = place.by == By::launcher ? std::getenv(kVariable) : nullptr;
+  if (told) path_ = told;
+  if (told || place.rank > 0) return;
+  if (place.by == By::self) remember_signals();
+  path_ = new_folder();
+  is_own_ = true;
+  if (place.by == By::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
+}
+
+JobFolder::~JobFolder() {
+  if (!is_own_) return;
+  try {
+    base::remove_all(path_);
+  } catch (const std::exception& error) {
+    base::log_warning(base::one_line(error));
+  }
+}
+
+std::string JobFolder::path(const comm::Group& group) const {
+  return comm::first_text(group.rank() == 0 ? path_ : "", group);
+}
+
+}  // namespace shardwise::cli
