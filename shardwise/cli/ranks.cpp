@@ -73,6 +73,7 @@ comm::Place place_for(int64_t tp) {
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
   if (job.place.by == comm::Place::By::self && job.tp > 1) {
+    check_signals();  // those that were remembered: from here on the launcher looks after them
     return comm::launch(static_cast<int>(job.tp), job.argv);
   }
   const comm::Group group = join(job);

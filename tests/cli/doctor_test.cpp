@@ -1,9 +1,12 @@
 // The doctor as it is called: ranks that are processes, exit codes, what is printed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/model/config_tensors.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/launch/program.h"
@@ -12,6 +15,7 @@
 namespace shardwise::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::Program;
 using Words = std::vector<std::string>;
@@ -105,6 +109,51 @@ TEST_F(DoctorCommand, RefusesWeightsThatAreNoNumbers) {
                                   "/model.safetensors: model.layers.1.mlp.down_proj.weight must hold finite "
                                   "numbers; got nan\n");
   EXPECT_EQ(program.output(), "");
+}
+
+/// The rehearsal's folder goes however the job ends.
+class DoctorsFolder : public DoctorCommand {
+ protected:
+  DoctorsFolder() { fs::create_directory(temporary_); }
+
+  bool is_empty() const { return fs::is_empty(temporary_); }
+  void wait_until_it_is_there() const {
+    const base::Stopwatch watch;
+    while (is_empty() && watch.seconds() < testing::kStartLimit) usleep(1000);
+    ASSERT_FALSE(is_empty());
+  }
+
+  const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTORS_FOLDER=" + temporary_;
+  const Words argv_ = doctor({"--load-format", "dummy"});
+  const Program::Options options_{.environment = {"SHARDWISE_THREADS=1", "TMPDIR=" + temporary_, mark_}};
+};
+
+TEST_F(DoctorsFolder, IsGoneAtTheEnd) {
+  Program program(argv_, options_);
+  wait_until_it_is_there();
+  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
+  EXPECT_TRUE(is_empty());
+}
+
+TEST_F(DoctorsFolder, IsGoneAfterASignal) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    for (const bool has_ranks : {false, true}) {
+      Program program(argv_, options_);
+      wait_until_it_is_there();
+      if (has_ranks) testing::pid_of_rank(1, mark_);
+      program.send(signal);
+      EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 128 + signal) << program.errors();
+      EXPECT_TRUE(is_empty());
+      EXPECT_TRUE(testing::processes_with(mark_).empty());
+    }
+  }
+}
+
+TEST_F(DoctorsFolder, IsGoneAfterARanksDeath) {
+  Program program(argv_, options_);
+  testing::send_to(testing::pid_of_rank(1, mark_), SIGKILL);
+  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 1) << program.errors();
+  EXPECT_TRUE(is_empty());
 }
 
 }  // namespace
