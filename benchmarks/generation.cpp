@@ -61,8 +61,10 @@ class Text {
   int64_t last_ = 7;
 };
 
-/// Asks for every line long before it is added: reading alone leaves memory a sixth of its time idle.
-uint64_t sum_of_words(const at::Tensor& weight) {
+/// Asks for every line long before it is added: reading alone leaves memory a sixth of its time idle. Vectors
+/// of the machine's size, for scalars would be what limits it.
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3"))) uint64_t
+sum_of_words(const at::Tensor& weight) {
   constexpr size_t kLine = 64 / sizeof(uint64_t), kAhead = 8192 / sizeof(uint64_t);
   const auto* words = static_cast<const uint64_t*>(weight.const_data_ptr());
   const size_t count = weight.nbytes() / sizeof(uint64_t);

@@ -4,27 +4,13 @@
 
 #include <set>
 
+#include "shardwise/checkpoint/dtype.h"
+
 namespace shardwise::doctor {
 
 using at::Tensor;
 
 namespace {
-
-/// Not checkpoint/'s, which is what is held against this.
-at::ScalarType type_of(io::Dtype dtype) {
-  switch (dtype) {
-    case io::Dtype::F64:
-      return at::kDouble;
-    case io::Dtype::F32:
-      return at::kFloat;
-    case io::Dtype::BF16:
-      return at::kBFloat16;
-    case io::Dtype::F16:
-      return at::kHalf;
-    default:
-      TORCH_INTERNAL_ASSERT(false, io::dtype_name(dtype), " is no type of a dense weight");
-  }
-}
 
 /// Of a fused projection: the outputs [begin, begin + size).
 Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
@@ -41,7 +27,7 @@ StandardWeights::StandardWeights(const std::filesystem::path& folder, const mode
 
 Tensor StandardWeights::tensor(const std::string& name) const {
   const auto [file, info] = files_.find(name);
-  const Tensor stored = at::empty(info->shape, type_of(info->dtype));
+  const Tensor stored = at::empty(info->shape, checkpoint::tensor_dtype(info->dtype));
   file->read_whole(*info, stored.mutable_data_ptr());
   return stored.to(at::kDouble);
 }
