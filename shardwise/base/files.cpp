@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -204,6 +205,15 @@ void make_folders(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) throw FileError("make folder", path, error.value());
+}
+
+std::string make_temporary_folder(const std::string& prefix) {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error) throw FileError("make folder", "in TMPDIR", error.value());
+  std::string path = parent / (prefix + std::string(6, 'X'));  // the X's are what mkdtemp replaces
+  if (!::mkdtemp(path.data())) throw FileError("make folder", path, errno);
+  return path;
 }
 
 void remove_all(const std::string& path) {

@@ -75,6 +75,9 @@ bool exists(const std::string& path);
 bool is_folder(const std::string& path);
 /// Errors: FileError.
 void make_folders(const std::string& path);
+/// Makes a folder of a new name that begins with `prefix`, for this user alone, below TMPDIR (/tmp without).
+/// Errors: FileError.
+std::string make_temporary_folder(const std::string& prefix);
 /// Removes a file or a folder with all in it, if there. Errors: FileError.
 void remove_all(const std::string& path);
 /// Makes the names in a folder durable: after creating, renaming or removing in it. Errors: FileError.

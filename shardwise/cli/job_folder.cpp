@@ -1,7 +1,6 @@
 #include "shardwise/cli/job_folder.h"
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
@@ -11,18 +10,7 @@
 
 namespace shardwise::cli {
 namespace {
-
 constexpr const char* kVariable = "SHARDWISE_JOB_FOLDER";
-
-std::string new_folder() {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-  if (error) throw base::FileError("make folder", "in TMPDIR", error.value());
-  std::string path = (parent / "shardwise-XXXXXX").string();
-  if (!::mkdtemp(path.data())) throw base::FileError("make folder", path, errno);
-  return path;
-}
-
 }  // namespace
 
 JobFolder::JobFolder(const comm::Place& place) {
@@ -31,7 +19,7 @@ JobFolder::JobFolder(const comm::Place& place) {
   if (told) path_ = told;
   if (told || place.rank > 0) return;
   if (place.by == By::self) remember_signals();
-  path_ = new_folder();
+  path_ = base::make_temporary_folder("shardwise-");
   is_own_ = true;
   if (place.by == By::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
 }

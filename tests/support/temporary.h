@@ -1,20 +1,17 @@
 // A folder of a test's own, gone with it.
 #pragma once
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
 
+#include "shardwise/base/files.h"
+
 namespace shardwise::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shardwise-test-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::system_error(errno, std::generic_category(), pattern);
-    path_ = pattern;
-  }
+  TemporaryFolder() : path_(base::make_temporary_folder("shardwise-test-")) {}
   ~TemporaryFolder() {
     std::error_code ignored;
     if (!is_kept_) std::filesystem::remove_all(path_, ignored);
