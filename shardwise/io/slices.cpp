@@ -46,13 +46,6 @@ void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t d
   }
 }
 
-void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t dim, const Piece& piece,
-                int64_t local_size, void* dst) {
-  for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
-    file.read(tensor, run.file_offset, run.bytes, static_cast<char*>(dst) + run.buffer_offset);
-  });
-}
-
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim, const Piece& piece,
                  int64_t local_size, const void* src) {
   for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
@@ -91,7 +84,11 @@ std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base:
 }
 
 void read_block(const SafetensorsFile& file, const Block& block, void* dst) {
-  read_piece(file, block.rows, block.dim, block.piece, block.piece.size, dst);
+  for_each_run(block.rows.shape, itemsize(block.rows.dtype), block.dim, block.piece, block.piece.size,
+               [&](const Run& run) {
+                 file.read(block.rows, run.file_offset, run.bytes,
+                           static_cast<char*>(dst) + run.buffer_offset);
+               });
 }
 
 void write_block(const SafetensorsWriter& file, const Block& block, const void* src) {

@@ -26,10 +26,6 @@ void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t d
                   const base::ShardRule::Piece& piece, int64_t local_size,
                   const std::function<void(const Run&)>& visit);
 
-/// Reads a piece of a tensor into its place in `dst`, a buffer of `local_size` indices along `dim`.
-void read_piece(const SafetensorsFile& file, const TensorInfo& tensor, int64_t dim,
-                const base::ShardRule::Piece& piece, int64_t local_size, void* dst);
-
 /// Writes a piece of a tensor from its place in `src`, a buffer of `local_size` indices along `dim`.
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim,
                  const base::ShardRule::Piece& piece, int64_t local_size, const void* src);

@@ -70,8 +70,7 @@ void read_tensors(const io::SafetensorsFile& file) {
     for (const int rank : {0, 1}) {
       const base::Range rows = halves.range(rank);
       std::string half(tensor.shape[0] == 0 ? 0 : tensor.bytes() / tensor.shape[0] * rows.size(), '\0');
-      io::read_piece(file, tensor, /*dim=*/0, {rows.begin, /*local_begin=*/0, rows.size()}, rows.size(),
-                     half.data());
+      io::read_block(file, io::block_of(tensor, /*dim=*/0, {0, tensor.shape[0]}, rows), half.data());
       joined += half;
     }
     hold(joined == whole, "its halves are the whole");
