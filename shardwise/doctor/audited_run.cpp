@@ -54,8 +54,7 @@ double AuditedRun::expected_loss() const {
   double loss = 0;
   for (int64_t i = 0; i < o.grad_accum; ++i, first += o.batch_size)
     loss +=
-        run_pass(trainer_.weights(), {"rehearsal", columns(job_.windows(), first, o.batch_size), mean}, way_)
-            .loss;
+        loss_of(trainer_.weights(), {"rehearsal", columns(job_.windows(), first, o.batch_size), mean}, way_);
   return loss;
 }
 
