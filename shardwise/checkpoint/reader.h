@@ -34,7 +34,7 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 /// a reader of its own file: its slice) into its place in entry.local, converting the dtype. A number that is
 /// not finite there is one of the `mistakes`, naming file and tensor. Cost: one read a run of the slice or a
 /// MB of it, so one a row of a column slice; of memory nothing where dtype and order are the file's, else
-/// 1 MB.
+/// 1 MB, or a row where one is longer.
 void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes);
 
 }  // namespace shardwise::checkpoint

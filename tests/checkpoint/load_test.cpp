@@ -141,7 +141,7 @@ int64_t extra_bytes(const std::string& folder, const model::Config& config, at::
   return most - before;
 }
 
-constexpr int64_t kBuffer = 8 << 20;
+constexpr int64_t kBuffer = 1 << 20;
 constexpr int64_t kAgreed = 4096;  // what ranks tell each other at the end of a load
 
 class LoadMemory : public ::testing::TestWithParam<const char*> {

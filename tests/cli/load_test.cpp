@@ -92,7 +92,7 @@ TEST(LoadCostOfALargeModel, IsTheFileOnceAndLittleMemory) {
   const Scratch folder;
   const testing::FileBytes file = testing::put_zeros(folder.path(), config);
   ASSERT_GT(file.all, 190'000'000);
-  constexpr int64_t kBuffer = 8 << 20,
+  constexpr int64_t kBuffer = 1 << 20,
                     kAgreed = 4096;  // what conversion takes, and what ranks tell each other
   const int64_t replicated = (2 * config.num_hidden_layers + 1) * config.hidden_size * 4;  // the norms
   for (const char* dtype : {"fp32", "bf16"}) {
