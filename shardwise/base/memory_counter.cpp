@@ -32,27 +32,35 @@ struct Prefix {
   int64_t bytes;
 };
 
-// Weights are read from end to end for every token: fewer translations, an eighth more of them a second. A
-// wish that the system may leave unheard.
-void ask_for_huge_pages(void* data, size_t bytes) {
-  constexpr size_t kHugePage = size_t{2} << 20, kWorthAsking = 2 * kHugePage;
-  if (bytes < kWorthAsking) return;
-  size_t room = bytes;
-  if (std::align(kHugePage, kHugePage, data, room))
-    ::madvise(data, room / kHugePage * kHugePage, MADV_HUGEPAGE);
-}
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Where a block begins and how much room it takes. Weights are read from end to end for every token: huge
+// pages are fewer translations, an eighth more of them a second. A page is huge only when all of it is asked
+// for before any of it is touched, and malloc writes beside its blocks: so large blocks have pages of their
+// own, the last one too unless that is an eighth more memory.
+struct Placing {
+  size_t alignment, room;
+  explicit Placing(size_t bytes) : alignment(c10::gAlignment), room(bytes) {
+    if (bytes < 2 * kHugePage) return;
+    alignment = kHugePage;
+    const size_t whole_pages = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    if (whole_pages - bytes <= bytes / 8) room = whole_pages;
+  }
+};
 
 // malloc and an alignment by hand: glibc's posix_memalign does not find a freed block of the same request
 // again (it asks for the alignment on top), so each step's tensors would be faulted in anew.
 void* aligned_block(size_t bytes) {
-  void* start = std::malloc(bytes + sizeof(Prefix) + c10::gAlignment);
+  const Placing placing(bytes);
+  size_t room = placing.room + placing.alignment;
+  void* start = std::malloc(sizeof(Prefix) + room);
   TORCH_CHECK_WITH(OutOfMemoryError, start != nullptr, "allocate: out of memory; asked for ", bytes,
                    " bytes");
   void* data = static_cast<char*>(start) + sizeof(Prefix);
-  size_t room = bytes + c10::gAlignment;
-  std::align(c10::gAlignment, bytes, data, room);
+  std::align(placing.alignment, placing.room, data, room);
   static_cast<Prefix*>(data)[-1] = {start, static_cast<int64_t>(bytes)};
-  ask_for_huge_pages(data, bytes);
+  // A wish that the system may leave unheard.
+  if (placing.alignment == kHugePage) ::madvise(data, placing.room / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
 
