@@ -8,10 +8,9 @@
 #include <string>
 
 #include "shardwise/base/split.h"
+#include "shardwise/comm/reduction.h"
 
 namespace shardwise::comm {
-
-enum class Reduce : uint8_t { sum, max };
 
 /// What a caller does with a collective's input afterwards: autograd may write to any tensor that it holds.
 enum class InputThen : uint8_t { may_be_written, is_only_dropped };

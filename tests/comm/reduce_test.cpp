@@ -1,15 +1,20 @@
-// The reduction kernels of every instruction set that this machine has, against a scalar reference and each
-// other.
+// The reduction kernels of every instruction set that this machine has, against scalar references.
 #include "shardwise/comm/shm/reduce.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
+
+#include "shardwise/base/error.h"
 
 namespace shardwise::comm::shm {
 namespace {
@@ -19,6 +24,213 @@ std::vector<const ReduceKernels*> available() {
   if (__builtin_cpu_supports("avx2")) kernels.push_back(&avx2::reduce_kernels);
   if (__builtin_cpu_supports("avx512bw")) kernels.push_back(&avx512::reduce_kernels);
   return kernels;
+}
+
+ReduceKernel kernel(const ReduceKernels& kernels, Reduce reduce, Element element) {
+  return kernels.table[int(reduce)][int(element)];
+}
+
+/// A byte of a bool tensor; any but zero is true.
+struct Flag {
+  uint8_t byte = 0;
+};
+
+template <typename T, Element kElement>
+struct Typed {
+  using Type = T;
+  using Buffer = std::vector<T>;
+  static constexpr Element element = kElement;
+  static constexpr bool is_flag = std::is_same_v<T, Flag>;
+  static constexpr bool is_float =
+      std::is_floating_point_v<T> || kElement == Element::bf16 || kElement == Element::f16;
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+  static bool takes(Reduce reduce) {
+    if (reduce == Reduce::average) return is_float;
+    return !is_float || (reduce != Reduce::bit_and && reduce != Reduce::bit_or && reduce != Reduce::bit_xor);
+  }
+};
+
+// In the order of the ranks, rounded once.
+template <typename Wide>
+Wide of_floats(Reduce reduce, const std::vector<Wide>& terms) {
+  if (reduce == Reduce::product)
+    return std::accumulate(terms.begin() + 1, terms.end(), terms[0], std::multiplies<>());
+  if (reduce == Reduce::sum || reduce == Reduce::average) {
+    const Wide sum = std::accumulate(terms.begin() + 1, terms.end(), terms[0]);
+    return reduce == Reduce::sum ? sum : sum / Wide(terms.size());
+  }
+  for (const Wide term : terms) {
+    if (std::isnan(term)) return term;
+  }
+  // Of zeros the last one, whatever their signs.
+  return reduce == Reduce::min ? *std::min_element(terms.rbegin(), terms.rend())
+                               : *std::max_element(terms.rbegin(), terms.rend());
+}
+
+// Modulo 2^128, of which the element's width keeps the lowest bits.
+template <typename T>
+T of_integers(Reduce reduce, const std::vector<T>& terms) {
+  if (reduce == Reduce::min) return *std::min_element(terms.begin(), terms.end());
+  if (reduce == Reduce::max) return *std::max_element(terms.begin(), terms.end());
+  using Wide = unsigned __int128;
+  Wide result = Wide(terms[0]);
+  for (size_t rank = 1; rank < terms.size(); ++rank) {
+    const Wide term = Wide(terms[rank]);
+    if (reduce == Reduce::sum) result += term;
+    if (reduce == Reduce::product) result *= term;
+    if (reduce == Reduce::bit_and) result &= term;
+    if (reduce == Reduce::bit_or) result |= term;
+    if (reduce == Reduce::bit_xor) result ^= term;
+  }
+  return T(result);
+}
+
+Flag of_flags(Reduce reduce, const std::vector<Flag>& terms) {
+  const auto trues = std::count_if(terms.begin(), terms.end(), [](Flag flag) { return flag.byte != 0; });
+  if (reduce == Reduce::bit_xor) return {uint8_t(trues % 2)};
+  const bool needs_all = reduce == Reduce::product || reduce == Reduce::min || reduce == Reduce::bit_and;
+  return {uint8_t(needs_all ? trues == std::ssize(terms) : trues > 0)};
+}
+
+template <typename Case>
+typename Case::Type reference(Reduce reduce, const typename Case::Buffer& terms) {
+  if constexpr (Case::is_flag) {
+    return of_flags(reduce, terms);
+  } else if constexpr (Case::is_float) {
+    using Wide = typename Case::Wide;
+    return typename Case::Type(of_floats(reduce, std::vector<Wide>(terms.begin(), terms.end())));
+  } else {
+    return of_integers(reduce, terms);
+  }
+}
+
+/// All bits of integers, four bytes of flags, floats over many binades with infinities, NaNs, zeros and the
+/// ends of the range among them.
+template <typename Case>
+typename Case::Type draw(std::mt19937_64& random) {
+  using T = typename Case::Type;
+  if constexpr (Case::is_flag) {
+    return {std::array<uint8_t, 4>{0, 1, 2, 255}[random() % 4]};
+  } else if constexpr (Case::is_float) {
+    using Limits = std::numeric_limits<T>;
+    const T ends[] = {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), T(0.f), T(-0.f),
+                      Limits::max(),       Limits::lowest(),   Limits::denorm_min()};
+    if (random() % 8 == 0) return ends[random() % 8];
+    const int exponent = int(random() % 24) - 12;
+    return T(typename Case::Wide(std::ldexp(double(int64_t(random())), exponent - 63)));
+  } else {
+    return T(random());
+  }
+}
+
+template <typename T>
+bool same(T a, T b) {
+  if constexpr (std::is_same_v<T, Flag> || std::is_integral_v<T>) {
+    return std::memcmp(&a, &b, sizeof(T)) == 0;
+  } else {
+    return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(T)) == 0;
+  }
+}
+
+/// The place of the first element that differs; -1 when none does.
+template <typename T>
+int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same(a[i], b[i])) return int64_t(i);
+  }
+  return -1;
+}
+
+constexpr int kGuard = 5;  // elements behind each buffer that no kernel may touch
+
+/// One buffer for each rank and two others.
+template <typename Case>
+std::vector<typename Case::Buffer> buffers(int ranks, int64_t n) {
+  std::mt19937_64 random(uint64_t(ranks * 10'000 + n));
+  std::vector<typename Case::Buffer> buffers(size_t(ranks) + 2);
+  for (auto& buffer : buffers) {
+    for (int64_t i = 0; i < n + kGuard; ++i) buffer.push_back(draw<Case>(random));
+  }
+  return buffers;
+}
+
+template <typename Case>
+typename Case::Buffer expected(Reduce reduce, const std::vector<typename Case::Buffer>& buffers, int ranks,
+                               int64_t n) {
+  typename Case::Buffer result, terms(static_cast<size_t>(ranks));
+  for (size_t i = 0; i < size_t(n); ++i) {
+    for (size_t rank = 0; rank < terms.size(); ++rank) terms[rank] = buffers[rank][i];
+    result.push_back(reference<Case>(reduce, terms));
+  }
+  return result;
+}
+
+/// Buffers to write to: one apart, both apart, the first or the last source, all sources.
+std::vector<std::vector<int>> target_lists(int ranks) {
+  std::vector<int> sources(static_cast<size_t>(ranks));
+  std::iota(sources.begin(), sources.end(), 0);
+  return {{ranks}, {ranks, ranks + 1}, {0}, {ranks - 1}, sources};
+}
+
+/// What lies in all buffers after `kernel`, and what should.
+template <typename Case>
+void check(ReduceKernel kernel, std::vector<typename Case::Buffer> buffers,
+           const typename Case::Buffer& result, int ranks, const std::vector<int>& targets) {
+  auto correct = buffers;
+  for (const int target : targets) std::copy(result.begin(), result.end(), correct[size_t(target)].begin());
+  std::vector<const void*> from;
+  std::vector<void*> to;
+  for (int rank = 0; rank < ranks; ++rank) from.push_back(buffers[size_t(rank)].data());
+  for (const int target : targets) to.push_back(buffers[size_t(target)].data());
+  kernel(from.data(), ranks, to.data(), int(to.size()), int64_t(result.size()));
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    ASSERT_EQ(difference(buffers[i], correct[i]), -1)
+        << "buffer " << i << " of " << ranks << " ranks, " << targets.size() << " targets from " << targets[0]
+        << ", " << result.size() << " elements";
+  }
+}
+
+template <typename Case>
+class ReduceOf : public ::testing::Test {};
+
+struct CaseName {
+  template <typename Case>
+  static std::string GetName(int) {
+    constexpr const char* names[kElements] = {"f64", "f32", "bf16", "f16", "i64",
+                                              "i32", "i16", "i8",   "u8",  "bool"};
+    return names[int(Case::element)];
+  }
+};
+
+using Cases =
+    ::testing::Types<Typed<double, Element::f64>, Typed<float, Element::f32>,
+                     Typed<c10::BFloat16, Element::bf16>, Typed<c10::Half, Element::f16>,
+                     Typed<int64_t, Element::i64>, Typed<int32_t, Element::i32>, Typed<int16_t, Element::i16>,
+                     Typed<int8_t, Element::i8>, Typed<uint8_t, Element::u8>, Typed<Flag, Element::boolean>>;
+TYPED_TEST_SUITE(ReduceOf, Cases, CaseName);
+
+TYPED_TEST(ReduceOf, EveryOperationIsTheScalarReference) {
+  for (int i = 0; i < kReductions; ++i) {
+    const Reduce reduce = Reduce(i);
+    SCOPED_TRACE(name(reduce));
+    for (const ReduceKernels* kernels : available()) {
+      ASSERT_EQ(kernel(*kernels, reduce, TypeParam::element) != nullptr, TypeParam::takes(reduce));
+    }
+    if (!TypeParam::takes(reduce)) continue;
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const int64_t n : {0, 1, 37, 1023, 1024, 1025, 5000}) {
+        const auto before = buffers<TypeParam>(ranks, n);
+        const auto result = expected<TypeParam>(reduce, before, ranks, n);
+        for (const auto& targets : target_lists(ranks)) {
+          for (const ReduceKernels* kernels : available()) {
+            const ReduceKernel reduce_kernel = kernel(*kernels, reduce, TypeParam::element);
+            ASSERT_NO_FATAL_FAILURE(check<TypeParam>(reduce_kernel, before, result, ranks, targets));
+          }
+        }
+      }
+    }
+  }
 }
 
 // All pairs of one special and one random 16-bit pattern; c10's conversions are the reference.
@@ -34,7 +246,7 @@ void check_16_bit(Element element) {
   const void* sources[] = {a.data(), b.data()};
   void* target = result.data();
   for (const ReduceKernels* kernels : available()) {
-    kernels->sum[int(element)](sources, 2, &target, 1, n);
+    kernel(*kernels, Reduce::sum, element)(sources, 2, &target, 1, n);
     for (size_t i = 0; i < size_t(n); ++i) {
       const T expected = float(a[i]) + float(b[i]);
       const bool both_nan = std::isnan(float(expected)) && std::isnan(float(result[i]));
@@ -63,7 +275,7 @@ TEST(Reduce, Fp16RoundsSumsOfManyOnce) {
   std::vector<c10::Half> result(n);
   void* target = result.data();
   for (const ReduceKernels* kernels : available()) {
-    kernels->sum[int(Element::f16)](sources, 3, &target, 1, int64_t(n));
+    kernel(*kernels, Reduce::sum, Element::f16)(sources, 3, &target, 1, int64_t(n));
     for (size_t i = 0; i < n; ++i) {
       const c10::Half expected = float(inputs[0][i]) + float(inputs[1][i]) + float(inputs[2][i]);
       ASSERT_EQ(result[i].x & 0x7fff, expected.x & 0x7fff) << i;
@@ -78,9 +290,12 @@ TEST(Reduce, NaNStaysWhicheverRankHasIt) {
   std::vector<float> result(3);
   void* target = result.data();
   for (const ReduceKernels* kernels : available()) {
-    kernels->max[int(Element::f32)](sources, 2, &target, 1, 3);
+    kernel(*kernels, Reduce::max, Element::f32)(sources, 2, &target, 1, 3);
     EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[1]));
     EXPECT_EQ(result[2], 3);
+    kernel(*kernels, Reduce::min, Element::f32)(sources, 2, &target, 1, 3);
+    EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[1]));
+    EXPECT_EQ(result[2], 2);
   }
 }
 
@@ -92,11 +307,11 @@ TEST(Reduce, IntegersWrap) {
   for (const ReduceKernels* kernels : available()) {
     const void* small[] = {a.data(), b.data()};
     void* target = bytes.data();
-    kernels->sum[int(Element::u8)](small, 2, &target, 1, 40);
+    kernel(*kernels, Reduce::sum, Element::u8)(small, 2, &target, 1, 40);
     EXPECT_EQ(bytes, std::vector<uint8_t>(40, 44));
     const void* large[] = {c.data(), d.data()};
     target = longs.data();
-    kernels->sum[int(Element::i64)](large, 2, &target, 1, 3);
+    kernel(*kernels, Reduce::sum, Element::i64)(large, 2, &target, 1, 3);
     EXPECT_EQ(longs, std::vector<int64_t>(3, std::numeric_limits<int64_t>::min()));
   }
 }
@@ -107,7 +322,7 @@ TEST(Reduce, NegativeIntegersCompareSigned) {
   std::vector<int32_t> result(2);
   void* target = result.data();
   for (const ReduceKernels* kernels : available()) {
-    kernels->max[int(Element::i32)](sources, 2, &target, 1, 2);
+    kernel(*kernels, Reduce::max, Element::i32)(sources, 2, &target, 1, 2);
     EXPECT_EQ(result, (std::vector<int32_t>{-3, 4}));
   }
 }
@@ -121,6 +336,42 @@ TEST(Reduce, WritesEveryTargetEvenWhenTheyAreTheSources) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i], double(i) + 10.5);
   EXPECT_EQ(a, b);
   EXPECT_EQ(a, c);
+}
+
+// (1.25 + 2^-8 + 0) / 3 in bf16: rounding the sum first would give 0.416015625.
+TEST(Reduce, AveragesAreRoundedOnceAfterTheDivision) {
+  const std::vector<c10::BFloat16> a(70, 1.25f), b(70, 0x1p-8f), c(70, 0.f);
+  const void* sources[] = {a.data(), b.data(), c.data()};
+  std::vector<c10::BFloat16> result(70);
+  void* target = result.data();
+  for (const ReduceKernels* kernels : available()) {
+    kernel(*kernels, Reduce::average, Element::bf16)(sources, 3, &target, 1, 70);
+    EXPECT_EQ(result, std::vector<c10::BFloat16>(70, 0.41796875f));
+  }
+}
+
+std::string refusal(at::ScalarType dtype, Reduce reduce) {
+  try {
+    reduce_kernel(dtype, reduce);
+  } catch (const c10::ValueError& error) {
+    return base::one_line(error);
+  }
+  return "taken";
+}
+
+TEST(Reduce, RefusesWhatAnOperationDoesNotTake) {
+  EXPECT_EQ(refusal(at::kLong, Reduce::average), "reduction: average takes floating-point dtypes; got Long");
+  EXPECT_EQ(refusal(at::kBool, Reduce::average), "reduction: average takes floating-point dtypes; got Bool");
+  EXPECT_EQ(refusal(at::kHalf, Reduce::bit_and), "reduction: bit_and takes integers and bool; got Half");
+  EXPECT_EQ(refusal(at::kDouble, Reduce::bit_or), "reduction: bit_or takes integers and bool; got Double");
+  EXPECT_EQ(refusal(at::kFloat, Reduce::bit_xor), "reduction: bit_xor takes integers and bool; got Float");
+  EXPECT_EQ(
+      refusal(at::kComplexFloat, Reduce::sum),
+      "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32, int16, int8, uint8 or "
+      "bool; got ComplexFloat");
+  EXPECT_EQ(refusal(at::kBool, Reduce::sum), "taken");
+  EXPECT_EQ(refusal(at::kShort, Reduce::bit_xor), "taken");
+  EXPECT_EQ(refusal(at::kChar, Reduce::product), "taken");
 }
 
 }  // namespace

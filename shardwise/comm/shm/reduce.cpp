@@ -31,21 +31,31 @@ Element element(at::ScalarType dtype) {
       return Element::i64;
     case at::kInt:
       return Element::i32;
+    case at::kShort:
+      return Element::i16;
+    case at::kChar:
+      return Element::i8;
     case at::kByte:
       return Element::u8;
+    case at::kBool:
+      return Element::boolean;
     default:
-      TORCH_CHECK_VALUE(
-          false, "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32 or uint8; got ",
-          dtype);
+      TORCH_CHECK_VALUE(false,
+                        "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32, int16, "
+                        "int8, uint8 or bool; got ",
+                        dtype);
   }
 }
 
 }  // namespace
 
 ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
-  const ReduceKernels& kernels = kernels_of_this_machine();
-  const int i = static_cast<int>(element(dtype));
-  return reduce == Reduce::sum ? kernels.sum[i] : kernels.max[i];
+  const Element of = element(dtype);
+  const ReduceKernel kernel = kernels_of_this_machine().table[int(reduce)][int(of)];
+  TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " takes ",
+                    reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
+                    dtype);
+  return kernel;
 }
 
 }  // namespace shardwise::comm::shm

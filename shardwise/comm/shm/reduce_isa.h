@@ -3,18 +3,20 @@
 #pragma once
 #include <cstdint>
 
+#include "shardwise/comm/reduction.h"
+
 namespace shardwise::comm::shm {
 
 /// `sources` of all `ranks` are read, then all `copies` targets written; a target may be one of the sources.
 using ReduceKernel = void (*)(const void* const* sources, int ranks, void* const* targets, int copies,
                               int64_t n);
 
-enum class Element { f64, f32, bf16, f16, i64, i32, u8 };
-inline constexpr int kElements = 7;
+enum class Element { f64, f32, bf16, f16, i64, i32, i16, i8, u8, boolean };
+inline constexpr int kElements = 10;
 
+/// By operation and element; null where the operation does not take the element.
 struct ReduceKernels {
-  ReduceKernel sum[kElements];
-  ReduceKernel max[kElements];
+  ReduceKernel table[kReductions][kElements];
 };
 
 namespace baseline {
