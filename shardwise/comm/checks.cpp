@@ -22,6 +22,11 @@ void check_root(const char* op, int root, int size) {
   TORCH_CHECK_VALUE(root >= 0 && root < size, op, ": root must be in [0, ", size, "); got ", root);
 }
 
+void check_peer(const char* op, int peer, int rank, int size) {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size && peer != rank, op, ": peer must be another rank in [0, ", size,
+                    "); got ", peer, " on rank ", rank);
+}
+
 int64_t check_shard(const char* op, const at::Tensor& shard, const base::Split& split, int64_t dim, int rank,
                     int size) {
   check_split(op, split, size);

@@ -8,6 +8,7 @@ namespace shardwise::comm {
 
 /// All throw c10::ValueError naming `op`. Those that take a dim return it counted from the front.
 void check_root(const char* op, int root, int size);
+void check_peer(const char* op, int peer, int rank, int size);
 int64_t check_shard(const char* op, const at::Tensor& shard, const base::Split& split, int64_t dim, int rank,
                     int size);
 int64_t check_whole(const char* op, const at::Tensor& x, const base::Split& split, int64_t dim, int size);

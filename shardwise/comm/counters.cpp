@@ -5,7 +5,7 @@ namespace shardwise::comm {
 std::string_view name(Op op) {
   static constexpr std::array<std::string_view, kCountedOps + 1> names = {
       "broadcast", "all_gather", "all_reduce", "reduce_scatter", "scatter",
-      "gather",    "all_to_all", "barrier",    "expose"};
+      "gather",    "all_to_all", "barrier",    "send",           "expose"};
   return names[static_cast<int>(op)];
 }
 

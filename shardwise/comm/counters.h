@@ -15,9 +15,10 @@ enum class Op : uint8_t {
   gather,
   all_to_all,
   barrier,
+  send,   // and the receive of the message, which sends nothing
   expose  // has the counter of the all_gather that it stands for
 };
-inline constexpr int kCountedOps = 8;
+inline constexpr int kCountedOps = 9;
 std::string_view name(Op op);
 
 /// `bytes` are those a rank sends in the collective whatever the algorithm (docs/algorithms.md).
@@ -31,6 +32,7 @@ std::string_view name(Op op);
 ///   all_gather      n, and own more when the shard is foreign
 ///   expose          0, or own when the shard is foreign
 ///   broadcast       n; at the root 0, or n when x is foreign
+///   send            n, at the sender and at the receiver
 struct OpCount {
   int64_t calls = 0;
   int64_t bytes = 0;

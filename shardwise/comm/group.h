@@ -45,9 +45,10 @@ class Group {
   /// Cost: own·(t−1) elements.
   at::Tensor all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim = 0) const;
 
-  /// Sum or maximum over the ranks, in rank order, bf16 and fp16 accumulated in fp32; the same bits on every
-  /// rank. Cost: own·(t−1) + (total − own) elements, own being the even slice of the flat message.
-  /// The result came from `empty`; those of the other collectives are ordinary memory.
+  /// Sum, or another reduction, over the ranks, in rank order, bf16 and fp16 accumulated in fp32; the same
+  /// bits on every rank. Cost: own·(t−1) + (total − own) elements, own being the even slice of the flat
+  /// message. The result came from `empty`; those of the other collectives are ordinary memory.
+  /// Errors: c10::ValueError for a dtype that the reduction does not take.
   at::Tensor all_reduce(const at::Tensor& x, Reduce reduce = Reduce::sum) const;
   /// In place, and without staging when `x` is contiguous and came from `empty`. Up to 4032 bytes go with the
   /// announcement instead (one synchronisation, one small copy).
@@ -69,6 +70,13 @@ class Group {
   /// Row block j of rank i becomes row block i of rank j; dim 0 divides by t. Cost: total − own.
   at::Tensor all_to_all(const at::Tensor& x) const;
   void barrier() const;
+
+  /// Hands `x` to rank `to`; returns when `x` may be written to again, which may be before `to` receives it.
+  /// Messages of one sender and tag arrive in order. Cost: payload.
+  void send(const at::Tensor& x, int to, int tag = 0) const;
+  /// Overwrites `x` with the next message that rank `from` sends with `tag`; shapes must have as many
+  /// elements.
+  void recv_(at::Tensor& x, int from, int tag = 0) const;
 
   /// Makes `shard` readable by the peers where it lies; a collective that stands for an all_gather and copies
   /// nothing (a shard outside the shared memory is copied into it once). Needs has_symmetric().

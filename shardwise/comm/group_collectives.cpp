@@ -31,7 +31,25 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
 }
 
 c10d::ReduceOp c10d_op(Reduce reduce) {
-  return reduce == Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+  switch (reduce) {
+    case Reduce::sum:
+      return c10d::ReduceOp::SUM;
+    case Reduce::product:
+      return c10d::ReduceOp::PRODUCT;
+    case Reduce::min:
+      return c10d::ReduceOp::MIN;
+    case Reduce::max:
+      return c10d::ReduceOp::MAX;
+    case Reduce::average:
+      return c10d::ReduceOp::AVG;
+    case Reduce::bit_and:
+      return c10d::ReduceOp::BAND;
+    case Reduce::bit_or:
+      return c10d::ReduceOp::BOR;
+    case Reduce::bit_xor:
+      return c10d::ReduceOp::BXOR;
+  }
+  TORCH_INTERNAL_ASSERT(false, "a reduction without a c10d operation");
 }
 
 int64_t bytes_of(const at::Tensor& x) {

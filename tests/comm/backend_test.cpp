@@ -5,25 +5,18 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/base/error.h"
-#include "tests/comm/threads.h"
+#include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
 using namespace shardwise::testing;
-using Tensors = Backend::Tensors;
 
 constexpr int kRanks = 3;
 
-void on_backends(const std::function<void(Backend&, int rank)>& body) {
-  on_threads(kRanks, [&](int rank, const std::string& job) {
-    const Options meeting = options(job, rank, kRanks);
-    const auto backend =
-        c10::make_intrusive<Backend>(std::make_shared<Transport>(meet(meeting), rank, meeting.timeout));
-    body(*backend, rank);
-  });
+void on_backends(const BackendBody& body) {
+  shardwise::testing::on_backends(kRanks, body);
 }
 
 at::Tensor of(int64_t numel, int rank) {
@@ -54,17 +47,71 @@ TEST(Backend, WorkIsDoneWithARealFuture) {
   });
 }
 
-TEST(Backend, AllreduceTakesSumAndMax) {
-  on_backends([](Backend& backend, int rank) {
-    Tensors x = {of(5000, rank)};
-    c10d::AllreduceOptions max;
-    max.reduceOp = c10d::ReduceOp::MAX;
-    backend.allreduce(x, max);
-    EXPECT_TRUE(equals(x[0], reduced({5000}, kRanks, Reduce::max)));
-    c10d::AllreduceOptions product;
-    product.reduceOp = c10d::ReduceOp::PRODUCT;
-    EXPECT_THROW(backend.allreduce(x, product), c10::ValueError);
-    Tensors two = {x[0], x[0]};
+using RedOp = c10d::ReduceOp::RedOpType;
+
+/// Whether all_reduce and reduce_scatter, in two forms each, give `reduced`.
+bool reduces(Backend& backend, int rank, RedOp op, Reduce reduce, at::ScalarType dtype, int64_t numel) {
+  const int64_t ranks = backend.getSize();
+  c10d::AllreduceOptions one;
+  c10d::AllreduceCoalescedOptions many;
+  c10d::ReduceScatterOptions scatter;
+  one.reduceOp = many.reduceOp = scatter.reduceOp = op;
+  at::Tensor whole = value({ranks * numel}, rank, dtype), even = at::empty({numel}, dtype);
+  Tensors x = {whole.clone()}, several = {whole.clone()}, own = {at::empty({numel}, dtype)};
+  std::vector<Tensors> pieces = {whole.chunk(ranks)};
+  backend.allreduce(x, one);
+  backend.allreduce_coalesced(several, many);
+  backend._reduce_scatter_base(even, whole, scatter);
+  backend.reduce_scatter(own, pieces, scatter);
+  const at::Tensor expected = reduced({ranks * numel}, int(ranks), reduce, dtype);
+  const at::Tensor piece = expected.narrow(0, rank * numel, numel);
+  return equals(x[0], expected) && equals(several[0], expected) && equals(even, piece) &&
+         equals(own[0], piece);
+}
+
+TEST(Backend, ReducesByEveryOperationOfC10d) {
+  const std::pair<RedOp, Reduce> operations[] = {
+      {RedOp::SUM, Reduce::sum},    {RedOp::AVG, Reduce::average}, {RedOp::PRODUCT, Reduce::product},
+      {RedOp::MIN, Reduce::min},    {RedOp::MAX, Reduce::max},     {RedOp::BAND, Reduce::bit_and},
+      {RedOp::BOR, Reduce::bit_or}, {RedOp::BXOR, Reduce::bit_xor}};
+  const auto body = [&](Backend& backend, int rank) {
+    for (const auto& [op, reduce] : operations) {
+      for (const at::ScalarType dtype : kDtypes) {
+        if (!takes(reduce, dtype)) continue;
+        for (const int64_t numel : {5, 3000}) {
+          EXPECT_TRUE(reduces(backend, rank, op, reduce, dtype, numel)) << name(reduce) << " " << dtype;
+        }
+      }
+    }
+  };
+  for (const int ranks : {2, 3}) shardwise::testing::on_backends(ranks, body);
+}
+
+/// What is said against `op`.
+std::string refusal(Backend& backend, const c10d::ReduceOp& op, at::ScalarType dtype) {
+  Tensors x = {value({5}, /*rank=*/0, dtype)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  try {
+    backend.allreduce(x, options);
+  } catch (const c10::ValueError& error) {
+    return base::one_line(error);
+  }
+  return "nothing";
+}
+
+TEST(Backend, ReductionsThatItDoesNotTakeAreNamed) {
+  on_backends([](Backend& backend, int) {
+    const std::string rule =
+        "allreduce: backend shardwise reduces by SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ";
+    EXPECT_EQ(refusal(backend, c10d::makeNCCLPreMulSum(2.0), at::kFloat), rule + "PREMUL_SUM");
+    EXPECT_EQ(refusal(backend, RedOp::UNUSED, at::kFloat), rule + "UNUSED");
+    EXPECT_EQ(refusal(backend, RedOp::AVG, at::kInt),
+              "reduction: average takes floating-point dtypes; got Int");
+    EXPECT_EQ(refusal(backend, RedOp::BAND, at::kFloat),
+              "reduction: bit_and takes integers and bool; got Float");
+    EXPECT_EQ(refusal(backend, RedOp::SUM, at::kFloat), "nothing");  // and the group still works
+    Tensors two = {of(5, 0), of(5, 0)};
     EXPECT_THROW(backend.allreduce(two, {}), c10::ValueError);
   });
 }
@@ -163,16 +210,15 @@ TEST(Backend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
     Tensors own = {at::empty({4})};
     backend.gather(pieces, own, {.rootRank = 1});
   };
-  const Tensors uneven = {at::empty({5}), at::empty({4}), at::empty({3})};
   struct Case {
     std::function<void(Backend&, std::vector<Tensors>)> call;
     std::vector<Tensors> lists;  // the root's
     const char* said;
   };
   const Case cases[] = {
-      {scatter, {uneven}, "scatter: pieces must be even; got 5 and 4 elements"},
-      {gather, {uneven}, "gather: pieces must be even; got 5 and 4 elements"},
-      {scatter, {{uneven[1]}}, "scatter: takes one CPU tensor per rank, all of one dtype; got 1 for 3 ranks"},
+      {scatter,
+       {{at::empty({4})}},
+       "scatter: takes one CPU tensor per rank, all of one dtype; got 1 for 3 ranks"},
       {gather, {}, "gather: takes one list of outputs at the root, none elsewhere; got 0"},
   };
   for (const Case& c : cases) {
@@ -215,7 +261,7 @@ TEST(Backend, AfterShutdownThereIsNoCollective) {
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(rank, 1);
       EXPECT_EQ(base::one_line(error),
-                "barrier: the group takes collectives until it is shut down; got one afterwards");
+                "barrier: the group takes calls until it is shut down; got one afterwards");
     } catch (const base::CommError& error) {
       EXPECT_EQ(error.where().peer, 1);
       EXPECT_NE(base::one_line(error).find(") left"), std::string::npos) << base::one_line(error);
@@ -223,7 +269,7 @@ TEST(Backend, AfterShutdownThereIsNoCollective) {
   });
 }
 
-TEST(Backend, AllToAllTakesEvenPieces) {
+TEST(Backend, AllToAllTakesListsOrOneTensor) {
   on_backends([](Backend& backend, int rank) {
     Tensors inputs, outputs;
     for (int peer = 0; peer < kRanks; ++peer) {
@@ -233,13 +279,31 @@ TEST(Backend, AllToAllTakesEvenPieces) {
     backend.alltoall(outputs, inputs, {});
     for (int peer = 0; peer < kRanks; ++peer)
       EXPECT_TRUE(equals(outputs[size_t(peer)], of(4, 10 * peer + rank)));
-    std::vector<int64_t> none, even = {2, 2, 2}, uneven = {3, 2, 1};
+    std::vector<int64_t> none, even = {2, 2, 2};
     at::Tensor input = of(6, rank), output = at::empty({6});
     backend.alltoall_base(output, input, even, none, {});
     for (int peer = 0; peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), of(6, peer).narrow(0, 2 * rank, 2)));
     }
-    EXPECT_THROW(backend.alltoall_base(output, input, uneven, uneven, {}), c10::ValueError);
+  });
+}
+
+TEST(Backend, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
+  on_backends([](Backend& backend, int rank) {
+    for (const int64_t numel : {0, 5, 5000}) {
+      for (int root = 0; root < kRanks; ++root) {
+        c10d::ReduceOptions options;
+        options.rootRank = root;
+        Tensors x = {of(2 * numel, rank).slice(0, 0, at::nullopt, 2)};
+        const at::Tensor before = x[0].clone(), whole = sum(2 * numel).slice(0, 0, at::nullopt, 2);
+        backend.reduce(x, options);
+        EXPECT_TRUE(equals(x[0], rank == root ? whole : before)) << numel << " to " << root;
+      }
+    }
+    c10d::ReduceOptions nobody;
+    nobody.rootRank = kRanks;
+    Tensors x = {of(1, rank)};
+    EXPECT_THROW(backend.reduce(x, nobody), c10::ValueError);
   });
 }
 
@@ -247,10 +311,10 @@ TEST(Backend, WhatItDoesNotDoNamesBackendAndOperation) {
   on_backends([](Backend& backend, int) {
     Tensors x = {at::empty({1})};
     try {
-      backend.send(x, 0, 0);
+      backend.allreduce_sparse(x, {});
       FAIL();
     } catch (const c10::Error& error) {
-      EXPECT_NE(std::string(error.what()).find("Backend shardwise does not support send"), std::string::npos);
+      EXPECT_TRUE(says(error.what(), "Backend shardwise does not support allreduce sparse"));
     }
   });
 }

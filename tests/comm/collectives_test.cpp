@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
@@ -33,20 +34,40 @@ class Collectives : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(Collectives, AllReduceGivesTheSumOrMaximum) {
-  std::map<int64_t, at::Tensor> sums, maxima;
-  for (const int64_t numel : kNumels) {
-    sums[numel] = reduced({numel}, ranks(), Reduce::sum);
-    maxima[numel] = reduced({numel}, ranks(), Reduce::max);
+  std::map<std::tuple<at::ScalarType, int64_t, Reduce>, at::Tensor> all_expected;
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const int64_t numel : kNumels) {
+      for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
+        all_expected[{dtype, numel, reduce}] = reduced({numel}, ranks(), reduce, dtype);
+      }
+    }
   }
   on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
     for (const int64_t numel : kNumels) {
       for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
-        const at::Tensor& expected = (reduce == Reduce::sum ? sums : maxima).at(numel);
+        const at::Tensor& expected = all_expected.at({dtype, numel, reduce});
         at::Tensor x = laid_out(group, value({numel}, group.rank(), dtype), layout);
         EXPECT_TRUE(equals(group.all_reduce(x, reduce), expected)) << numel << " " << dtype;
         EXPECT_TRUE(equals(x, value({numel}, group.rank(), dtype))) << "the input was changed";
         group.all_reduce_(x, reduce);
         EXPECT_TRUE(equals(x, expected)) << numel << " " << dtype;
+      }
+    }
+  });
+}
+
+// By one_shot and two_shot, with slices that end within a vector.
+TEST_P(Collectives, AllReduceTakesEveryOperationThatADtypeHas) {
+  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+    for (const Reduce reduce : kReduces) {
+      for (const int64_t numel : {7, 5003}) {
+        at::Tensor x = laid_out(group, value({numel}, group.rank(), dtype), layout);
+        if (takes(reduce, dtype)) {
+          group.all_reduce_(x, reduce);
+          EXPECT_TRUE(equals(x, reduced({numel}, ranks(), reduce, dtype))) << name(reduce) << " " << dtype;
+        } else if (ranks() > 1) {
+          EXPECT_THROW(group.all_reduce_(x, reduce), c10::ValueError) << name(reduce) << " " << dtype;
+        }
       }
     }
   });
@@ -78,7 +99,8 @@ TEST_P(Collectives, ReduceScatterGivesTheOwnRangeOfTheSum) {
     for (const auto [rows, granule] : kCuts) {
       const Split split = Split::even("rows", rows, ranks(), granule);
       const base::Range range = split.range(group.rank());
-      const at::Tensor expected = reduced({rows, 5}, ranks(), Reduce::sum).slice(0, range.begin, range.end);
+      const at::Tensor expected =
+          reduced({rows, 5}, ranks(), Reduce::sum, dtype).slice(0, range.begin, range.end);
       const at::Tensor x = laid_out(group, value({rows, 5}, group.rank(), dtype), layout);
       EXPECT_TRUE(equals(group.reduce_scatter(x, split), expected)) << rows << " " << dtype;
       at::Tensor out = laid_out(group, at::zeros(expected.sizes(), dtype), layout);
@@ -192,8 +214,10 @@ TEST(CollectivesArguments, AreCheckedBeforeAnyRankWaits) {
     const at::Tensor odd = at::full({3, 3}, 1.0);
     EXPECT_THROW(group.scatter(odd, 0), c10::ValueError);
     EXPECT_THROW(group.all_to_all(odd), c10::ValueError);
-    at::Tensor flags = at::full({3}, true);
-    EXPECT_THROW(group.all_reduce_(flags), c10::ValueError);
+    at::Tensor flags = at::full({3}, true), complex = at::zeros({3}, at::kComplexFloat);
+    EXPECT_THROW(group.all_reduce_(flags, Reduce::average), c10::ValueError);
+    EXPECT_THROW(group.all_reduce_(x, Reduce::bit_or), c10::ValueError);
+    EXPECT_THROW(group.all_reduce_(complex), c10::ValueError);
     group.barrier();  // and the group still works
   });
 }

@@ -107,6 +107,25 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
   });
 }
 
+TEST(CountersOfMessages, AreTheSendersPayloadAndACallOfEither) {
+  on_ranks(2, [](Group group) {
+    for (const Group& path : {group, group.without_symmetric()}) {
+      for (const int64_t numel : {3, 3000}) {
+        at::Tensor x = value({numel}, 0, at::kFloat);
+        const Counters before = path.counters();
+        if (group.rank() == 0) {
+          path.send(x, /*to=*/1);
+        } else {
+          path.recv_(x, /*from=*/0);
+        }
+        const Counters added = path.counters() - before;
+        EXPECT_EQ(added[Op::send], (OpCount{1, group.rank() == 0 ? numel * kItem : 0, numel * kItem}));
+        EXPECT_EQ(added.total(), added[Op::send]);
+      }
+    }
+  });
+}
+
 TEST(Counters, AnExposureHasThatOfAllGather) {
   Counters counters;
   counters[Op::expose].calls = 2;

@@ -98,7 +98,8 @@ TEST(Worker, DISABLED_Run) {
   words >> scenario >> job >> rank >> size >> timeout_ms;
   try {
     const comm::Group group = meet_workers(job, rank, size, timeout_ms);
-    if (scenario == "exit" || scenario == "leave") group.barrier();
+    if (scenario == "exit" || scenario == "leave" || scenario == "idle") group.barrier();
+    while (scenario == "idle") pause();
     if (scenario == "exit") _exit(0);
     if (scenario == "share") take_share(group);
     while (scenario != "leave" && scenario != "share") run_collective(group, scenario);

@@ -57,6 +57,14 @@ TEST_F(HeapTest, NeighboursGrowTogetherWhateverTheOrder) {
   EXPECT_GT(wall, blocks[2]);
 }
 
+TEST_F(HeapTest, ABlockThatNobodyReadsIsReusedAtOnce) {
+  ++progress->started;  // a collective that has nothing to do with it
+  std::byte* a = heap.allocate(128);
+  heap.free_at_once(a, 128);
+  EXPECT_EQ(heap.live_bytes(), 0);
+  EXPECT_EQ(heap.allocate(128), a);
+}
+
 TEST_F(HeapTest, TheSmallestBlockThatFitsIsTaken) {
   std::byte* large = heap.allocate(4096);
   heap.allocate(64);

@@ -50,7 +50,7 @@ TEST(Join, OneHostJoinsEveryAxis) {
   });
 }
 
-TEST(Join, GroupsAcrossPretendedHostsAreRefused) {
+TEST(Join, GroupsAcrossPretendedHostsNeedMpirun) {
   on_threads(4, [](int rank, const std::string& job) {
     const Place place = place_of(rank, /*hosts=*/2, job);
     Mesh mesh = mesh_of(place);
@@ -61,8 +61,8 @@ TEST(Join, GroupsAcrossPretendedHostsAreRefused) {
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(
           base::one_line(error),
-          "launch: the ranks of group dp are on one host, as only shared memory joins ranks; got 2 ranks, "
-          "of a job on 2 hosts (SHARDWISE_HOSTS)");
+          "launch: ranks of several hosts are started by Open MPI's mpirun; got 2 ranks of group dp on 2 "
+          "hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n 4");
     }
     EXPECT_THROW(connect_all(place), c10::ValueError);
   });

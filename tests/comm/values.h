@@ -5,27 +5,66 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/remainder.h>
-#include <ATen/ops/stack.h>
+
+#include <iterator>
 
 #include "shardwise/comm/group.h"
 
 namespace shardwise::testing {
 
-inline constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
-                                             at::kLong,   at::kInt,   at::kByte};
+inline constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong,
+                                             at::kInt,    at::kShort, at::kChar,     at::kByte, at::kBool};
+inline constexpr comm::Reduce kReduces[] = {
+    comm::Reduce::sum,     comm::Reduce::product, comm::Reduce::min,    comm::Reduce::max,
+    comm::Reduce::average, comm::Reduce::bit_and, comm::Reduce::bit_or, comm::Reduce::bit_xor};
+static_assert(std::size(kReduces) == comm::kReductions);
 
-/// Element i of rank r is (7i + 3r + 1) mod 11: sums over a few ranks are exact in every dtype.
-inline at::Tensor value(at::IntArrayRef sizes, int rank, at::ScalarType dtype) {
-  const int64_t numel = c10::multiply_integers(sizes);
-  return at::remainder(at::arange(numel, at::kLong).mul(7).add(3 * rank + 1), 11).to(dtype).reshape(sizes);
+/// Whether the operation has a meaning for the dtype.
+inline bool takes(comm::Reduce reduce, at::ScalarType dtype) {
+  if (reduce == comm::Reduce::average) return at::isFloatingType(dtype);
+  const bool is_bitwise =
+      reduce == comm::Reduce::bit_and || reduce == comm::Reduce::bit_or || reduce == comm::Reduce::bit_xor;
+  return !is_bitwise || !at::isFloatingType(dtype);
 }
 
-/// Sum (or maximum) of `value` over the ranks, in fp64.
-inline at::Tensor reduced(at::IntArrayRef sizes, int ranks, comm::Reduce reduce) {
-  std::vector<at::Tensor> terms;
-  for (int rank = 0; rank < ranks; ++rank) terms.push_back(value(sizes, rank, at::kDouble));
-  const at::Tensor all = at::stack(terms);
-  return reduce == comm::Reduce::sum ? all.sum(0) : std::get<0>(all.max(0));
+/// Element i of rank r is (7i + 3r + 1) mod 11: sums over a few ranks are exact in every dtype. That of a
+/// bool is (6i + r) mod 11 < 5: up to five ranks agree on true in places, and on false in others.
+inline at::Tensor value(at::IntArrayRef sizes, int rank, at::ScalarType dtype) {
+  const at::Tensor i = at::arange(c10::multiply_integers(sizes), at::kLong);
+  if (dtype == at::kBool) return at::remainder(i.mul(6).add(rank), 11).lt(5).reshape(sizes);
+  return at::remainder(i.mul(7).add(3 * rank + 1), 11).to(dtype).reshape(sizes);
+}
+
+/// One more term of a reduction, in exact integers.
+inline at::Tensor with_term(const at::Tensor& result, const at::Tensor& term, comm::Reduce reduce) {
+  switch (reduce) {
+    case comm::Reduce::sum:
+    case comm::Reduce::average:
+      return result.add(term);
+    case comm::Reduce::product:
+      return result.mul(term);
+    case comm::Reduce::min:
+      return result.minimum(term);
+    case comm::Reduce::max:
+      return result.maximum(term);
+    case comm::Reduce::bit_and:
+      return result.bitwise_and(term);
+    case comm::Reduce::bit_or:
+      return result.bitwise_or(term);
+    case comm::Reduce::bit_xor:
+      return result.bitwise_xor(term);
+  }
+  return {};
+}
+
+/// Reduction of `value` over the ranks: exact, then rounded to the dtype, or wrapped, or not zero.
+inline at::Tensor reduced(at::IntArrayRef sizes, int ranks, comm::Reduce reduce,
+                          at::ScalarType dtype = at::kDouble) {
+  at::Tensor result = value(sizes, /*rank=*/0, dtype).to(at::kLong);
+  for (int rank = 1; rank < ranks; ++rank) {
+    result = with_term(result, value(sizes, rank, dtype).to(at::kLong), reduce);
+  }
+  return reduce == comm::Reduce::average ? result.to(at::kDouble).div(ranks).to(dtype) : result.to(dtype);
 }
 
 enum class Layout { foreign, strided, in_arena, strided_in_arena };

@@ -11,7 +11,8 @@ namespace shardwise::testing {
 
 /// "all_reduce", "expose": that collective again and again until an error, which is printed.
 /// "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
-/// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit.
+/// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit. "idle": one barrier, then
+/// nothing.
 class Worker {
  public:
   Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms);

@@ -1,9 +1,9 @@
 #include "shardwise/comm/shm/backend.h"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/work.h"
@@ -16,9 +16,28 @@ using c10d::ReduceOp;
 using Tensors = Backend::Tensors;
 
 Reduce reduce_of(const ReduceOp& op, const char* name) {
-  TORCH_CHECK_VALUE(op.op_ == ReduceOp::SUM || op.op_ == ReduceOp::MAX, name,
-                    ": backend shardwise reduces by SUM and MAX; got c10d operation ", int(op.op_));
-  return op.op_ == ReduceOp::SUM ? Reduce::sum : Reduce::max;
+  switch (op.op_) {
+    case ReduceOp::SUM:
+      return Reduce::sum;
+    case ReduceOp::AVG:
+      return Reduce::average;
+    case ReduceOp::PRODUCT:
+      return Reduce::product;
+    case ReduceOp::MIN:
+      return Reduce::min;
+    case ReduceOp::MAX:
+      return Reduce::max;
+    case ReduceOp::BAND:
+      return Reduce::bit_and;
+    case ReduceOp::BOR:
+      return Reduce::bit_or;
+    case ReduceOp::BXOR:
+      return Reduce::bit_xor;
+    default:
+      TORCH_CHECK_VALUE(
+          false, name, ": backend shardwise reduces by SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ",
+          op.op_ == ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : "UNUSED");
+  }
 }
 
 at::Tensor& single(Tensors& tensors, const char* name) {
@@ -34,14 +53,6 @@ void check_pieces(const Tensors& pieces, const at::Tensor& model, int size, cons
   TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
                     ": takes one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
                     " ranks");
-}
-
-void check_even(const Tensors& pieces, const at::Tensor& model, int size, const char* name) {
-  check_pieces(pieces, model, size, name);
-  for (const at::Tensor& piece : pieces) {
-    TORCH_CHECK_VALUE(piece.numel() == model.numel(), name, ": pieces must be even; got ", piece.numel(),
-                      " and ", model.numel(), " elements");
-  }
 }
 
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
@@ -60,17 +71,27 @@ void check_lists(size_t lists, bool is_root, const char* rule) {
   TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root, none elsewhere; got ", lists);
 }
 
+void check_rank(int peer, int size, const char* name) {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer);
+}
+
+/// How many rows of `x` are each rank's: as `splits` say, even when they say nothing.
+std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size) {
+  const int64_t rows = x.dim() == 0 ? -1 : x.size(0);
+  const bool deals_all = splits.empty()
+                             ? rows >= 0 && rows % size == 0
+                             : int(splits.size()) == size && *std::ranges::min_element(splits) >= 0 &&
+                                   std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows;
+  TORCH_CHECK_VALUE(deals_all, "alltoall_base: splits must deal dim 0 to ", size, " ranks; got ",
+                    at::IntArrayRef(splits), " for ", x.sizes());
+  return splits.empty() ? std::vector<int64_t>(size_t(size), rows / size) : splits;
+}
+
 Backend::WorkPtr done(int rank, OpType op, Tensors results) {
   return c10::make_intrusive<DoneWork>(rank, op, std::move(results));
 }
 
 }  // namespace
-
-c10::intrusive_ptr<c10::ivalue::Future> DoneWork::getFuture() {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(results_));
-  return future;
-}
 
 template <class Check>
 void Backend::check_or_abort(const Check& check) const {
@@ -101,6 +122,18 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
   const Reduce reduce = reduce_of(options.reduceOp, "allreduce_coalesced");
   for (at::Tensor& tensor : tensors) transport_->all_reduce_(tensor, reduce);
   return done(rank_, OpType::ALLREDUCE_COALESCED, tensors);
+}
+
+// As a scattered sum of which the root's piece is all.
+Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  at::Tensor& x = single(tensors, "reduce");
+  check_rank(int(options.rootRank), size_, "reduce");
+  at::Tensor nothing = at::empty({0}, x.options());
+  Tensors pieces(size_t(size_), nothing);
+  pieces[size_t(options.rootRank)] = x;
+  at::Tensor& out = options.rootRank == rank_ ? x : nothing;
+  transport_->reduce_scatter_pieces(out, pieces, reduce_of(options.reduceOp, "reduce"));
+  return done(rank_, OpType::REDUCE, tensors);
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -174,7 +207,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   at::Tensor& output = single(outputs, "scatter");
   const bool is_root = options.rootRank == rank_;
   check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: takes one list of inputs"); });
-  if (is_root) check_or_abort([&] { check_even(inputs[0], output, size_, "scatter"); });
+  if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
   transport_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank));
   return done(rank_, OpType::SCATTER, outputs);
 }
@@ -186,7 +219,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: takes one list of outputs"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
-  if (is_root) check_or_abort([&] { check_even(pieces, input, size_, "gather"); });
+  if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
   transport_->gather(pieces, input, int(options.rootRank));
   return done(rank_, OpType::GATHER, pieces);
 }
@@ -194,26 +227,48 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
-  const int64_t rows = input.dim() == 0 ? 0 : input.size(0);
-  const auto even = [&](const std::vector<int64_t>& splits) {
-    return std::all_of(splits.begin(), splits.end(), [&](int64_t n) { return n == rows / size_; });
-  };
-  TORCH_CHECK_VALUE(input.dim() > 0 && rows % size_ == 0 && even(output_splits) && even(input_splits),
-                    "alltoall_base: splits must be even; got ", input.sizes(), " for ", size_, " ranks");
-  TORCH_CHECK_VALUE(output.sizes() == input.sizes() && output.scalar_type() == input.scalar_type() &&
-                        output.is_cpu() && input.is_cpu(),
-                    "alltoall_base: output must be a CPU tensor like the input; got ", output.sizes(),
-                    " and ", input.sizes());
-  transport_->all_to_all_even(output, input);
+  std::vector<int64_t> output_rows, input_rows;
+  check_or_abort([&] {
+    TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.is_cpu() && input.is_cpu(),
+                      "alltoall_base: takes two CPU tensors of one dtype; got ", output.scalar_type(),
+                      " and ", input.scalar_type());
+    output_rows = rows_of(output, output_splits, size_);
+    input_rows = rows_of(input, input_splits, size_);
+  });
+  transport_->all_to_all_rows(output, output_rows, input, input_rows);
   return done(rank_, OpType::ALLTOALL_BASE, {output});
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
-  TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: takes one input per rank; got ", inputs.size());
-  check_even(inputs, inputs[0], size_, "alltoall");
-  check_even(outputs, inputs[0], size_, "alltoall");
+  check_or_abort([&] {
+    TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: takes one input per rank; got ", inputs.size());
+    check_pieces(inputs, inputs[0], size_, "alltoall");
+    check_pieces(outputs, inputs[0], size_, "alltoall");
+  });
   transport_->all_to_all(outputs, inputs);
   return done(rank_, OpType::ALLTOALL, outputs);
+}
+
+Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
+  check_rank(to, size_, "send");
+  transport_->outbox().send(single(tensors, "send"), to, tag);
+  return done(rank_, OpType::SEND, tensors);
+}
+
+Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
+  check_rank(from, size_, "recv");
+  auto receive = transport_->inbox().post(single(tensors, "recv"), from, tag);
+  return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECV, transport_, std::move(receive));
+}
+
+Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+  auto receive = transport_->inbox().post(single(tensors, "recvAnysource"), kAnySource, tag);
+  return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECVANYSOURCE, transport_, std::move(receive));
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all) {
+  const bool has_limit = options.timeout.count() > 0;
+  transport_->monitored_barrier(has_limit ? options.timeout : transport_->channel().timeout(), name_all);
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions&) {

@@ -1,7 +1,8 @@
 // The shared-memory collectives behind c10d's interface, so that torch programs can use them too.
 //
-// Synchronous: every call returns when its work is done, and throws where it cannot be. What is not
-// overridden here throws c10d's error, which names backend and operation.
+// Synchronous but for receives: every call returns when its work is done, and throws where it cannot be. A
+// receive is posted, and done when it is waited for. What is not overridden here throws c10d's error, which
+// names backend and operation.
 #pragma once
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -10,10 +11,11 @@
 
 namespace shardwise::comm::shm {
 
-/// CPU tensors of any strides. Reductions: SUM and MAX. scatter, gather and all-to-all take even pieces only,
-/// allgather and reduce_scatter in their list forms any sizes.
-/// Errors: c10::ValueError for arguments, base::CommError for peers. What only the root of scatter or gather
-/// can see wrong is a ValueError there and breaks the group, as the others wait for it already.
+/// CPU tensors of any strides. Reductions: all but PREMUL_SUM. List forms, scatter, gather and all-to-all
+/// take pieces of any sizes, those that a sender and its receiver agree about. Errors: c10::ValueError for
+/// arguments, base::CommError for peers, different sizes among them. What one rank alone can see wrong (lists
+/// and splits of scatter, gather and all-to-all) is a ValueError there and breaks the group, as the others
+/// wait for it already.
 class Backend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -29,6 +31,8 @@ class Backend final : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  /// The result is the root's; the other ranks' tensors stay as they are.
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -45,7 +49,13 @@ class Backend final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
+  /// Done when the call returns, which is before the receiver has come.
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  /// Receives of one source and tag get its messages in the order in which they were posted.
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions&) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool name_all) override;
 
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
   uint64_t getSequenceNumberForGroup() override { return transport_->sequence(); }

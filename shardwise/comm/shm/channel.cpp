@@ -30,6 +30,7 @@ void Channel::leave() {
   if (own.left.exchange(1) != 0) return;
   for (Slot& slot : own.slots) wake_sleepers(slot.flag);
   wake_sleepers(own.closed);
+  for (Control* control : controls_) ring(control->doorbell);
 }
 
 std::byte* Channel::next_payload() {
@@ -60,14 +61,23 @@ void Channel::complete_pending() {
   pending_.reset();
 }
 
+void Channel::check_member(std::string_view op) const {
+  TORCH_CHECK_VALUE(controls_[size_t(rank_)]->left.load() == 0, op,
+                    ": the group takes calls until it is shut down; got one afterwards");
+}
+
+void Channel::check_usable(const Attempt& attempt) const {
+  check_member(attempt.op);
+  if (is_broken()) throw_if_aborted(attempt);
+}
+
 void Channel::announce(const Descriptor& descriptor) {
-  TORCH_CHECK_VALUE(controls_[size_t(rank_)]->left.load() == 0, name(descriptor.op),
-                    ": the group takes collectives until it is shut down; got one afterwards");
+  check_member(name(descriptor.op));
   complete_pending();
   const uint64_t next = sequence() + 1;
   mine_ = descriptor;
   progress_->started.store(next);
-  throw_if_broken();
+  if (is_broken()) throw_if_aborted(attempt(-1));
   Slot& slot = controls_[size_t(rank_)]->slots[next % 2];
   slot.descriptor = descriptor;
   advance(slot.flag, next);
@@ -76,7 +86,7 @@ void Channel::announce(const Descriptor& descriptor) {
 const Descriptor& Channel::await(Opening& opening, int peer) {
   const size_t i = size_t(peer);
   if (!opening.seen[i]) {
-    throw_if_broken();
+    if (is_broken()) throw_if_aborted(attempt(peer));
     TORCH_INTERNAL_ASSERT(opening.sequence == sequence());
     await(Phase::opening, peer);
     opening.descriptors[i] = controls_[i]->slots[opening.sequence % 2].descriptor;
@@ -89,6 +99,10 @@ const Descriptor& Channel::await(Opening& opening, int peer) {
 void Channel::await_all(Opening& opening) {
   for (int peer = 0; peer < size(); ++peer) await(opening, peer);
   progress_->passed.store(opening.sequence);
+}
+
+const std::byte* Channel::payload(const Opening& opening, int peer) const {
+  return controls_[size_t(peer)]->slots[opening.sequence % 2].payload;
 }
 
 void Channel::close() {

@@ -2,7 +2,8 @@
 // failed.
 //
 // Knows nothing of tensors. One collective is a post, an opening (every peer was seen to post it, with a
-// descriptor that matches) and, where a peer's reading or writing must have ended, a closing.
+// descriptor that matches) and, where a peer's reading or writing must have ended, a closing. Messages
+// between two ranks (inbox.h, outbox.h) wait and fail as collectives do.
 #pragma once
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ struct Opening {
   std::vector<uint8_t> seen;
 };
 
-/// Collectives and `leave` come from one thread at a time; `abort` from any.
+/// Collectives, messages and `leave` come from one thread at a time; `abort` from any.
 class Channel {
  public:
   Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout);
@@ -37,6 +38,8 @@ class Channel {
 
   /// Where a rank's region lies in this rank's address space.
   std::byte* base(int rank) const { return bases_[size_t(rank)]; }
+  Control& control(int rank) const { return *controls_[size_t(rank)]; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// The payload of this rank's next slot, to be written before `post`.
   std::byte* next_payload();
@@ -48,11 +51,27 @@ class Channel {
   /// Waits until `peer` has posted and compares. Errors: base::CommError.
   const Descriptor& await(Opening& opening, int peer);
   void await_all(Opening& opening);
+  /// What `peer` has written into its slot for this collective; after `await`.
+  const std::byte* payload(const Opening& opening, int peer) const;
 
   /// This rank reads nothing of the current collective any more.
   void close();
   /// Waits until all peers have closed the current collective.
   void await_closed();
+
+  /// Errors: c10::ValueError after `leave`, base::CommError when the group is broken.
+  void check_usable(const Attempt& attempt) const;
+  /// Waits for what is not ready yet. Errors: base::CommError when it cannot be, or not in time.
+  void wait_for(const Wait& wait);
+  /// One look at what `wait_for` would fail for.
+  void check_failures(const Wait& wait);
+  /// Breaks the group because `peer` sends this rank something else than it takes.
+  [[noreturn]] void fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
+                                  const std::string& taken);
+  /// Breaks the group and says so, with `peer` to blame (-1: no single one).
+  [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what);
+  /// An attempt of the current collective.
+  Attempt attempt(int peer) const { return {name(mine_.op), sequence(), peer, timeout_}; }
   /// Time spent in waits that did not end at once.
   int64_t waited_ns() const { return waited_.count(); }
 
@@ -64,22 +83,20 @@ class Channel {
 
  private:
   enum class Phase { opening, closing };
-  struct Wait;
 
   void announce(const Descriptor& descriptor);
   void complete_pending();
   Flag& flag(Phase phase, int peer) const;
   bool reached(Phase phase, int peer) const;
   void await(Phase phase, int peer);
-  void wait_for(const Wait& wait);
 
-  void check_failures(const Wait& wait);
   void check_alive(const Wait& wait, int peer);
   bool is_gone(int peer) const;
-  void throw_if_broken() const;
-  void throw_if_aborted(const Wait& wait) const;
-  [[noreturn]] void throw_failure(const Wait& wait, int peer, const std::string& what) const;
-  [[noreturn]] void fail(const Wait& wait, int peer, const std::string& what);
+  void check_member(std::string_view op) const;
+  bool is_broken() const;
+  void throw_if_aborted(const Attempt& attempt) const;
+  [[noreturn]] void throw_failure(const Attempt& attempt, int peer, const std::string& what) const;
+  [[noreturn]] void fail_late(const Attempt& attempt);
   [[noreturn]] void fail_mismatch(const Descriptor& theirs, int peer);
   void poison(int peer, const std::string& reason);
 

@@ -175,46 +175,6 @@ void Transport::broadcast_(at::Tensor& x, int root) {
   finish(staged.in_place ? Closing::yes : Closing::no);
 }
 
-void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root) {
-  const Staged staged = rank() == root ? stage_all(pieces) : Staged();
-  Opening& opening = post(descriptor_of(Op::scatter, out, out.numel() * size(), root), staged);
-  copy_out(out, input_of(opening, root) + size_t(rank()) * out.nbytes());
-  channel_.await_all(opening);
-  finish(Closing::no);
-}
-
-void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
-  const Staged staged = stage(shard);
-  Opening& opening = post(descriptor_of(Op::gather, shard, shard.numel() * size(), root), staged);
-  for (int peer = 0; rank() == root && peer < size(); ++peer)
-    copy_out(pieces[size_t(peer)], input_of(opening, peer));
-  channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
-}
-
-void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
-  const Staged staged = stage_all(pieces);
-  Opening& opening = post(descriptor_of(Op::all_to_all, pieces[0], total_numel(pieces)), staged);
-  for (int peer = 0; peer < size(); ++peer) {
-    at::Tensor& out = outs[size_t(peer)];
-    copy_out(out, input_of(opening, peer) + size_t(rank()) * out.nbytes());
-  }
-  channel_.await_all(opening);
-  finish(Closing::no);
-}
-
-void Transport::all_to_all_even(at::Tensor& out, const at::Tensor& x) {
-  const Staged staged = stage(x);
-  Opening& opening = post(descriptor_of(Op::all_to_all, x, x.numel()), staged);
-  const int64_t rows = out.size(0) / size();
-  for (int peer = 0; peer < size(); ++peer) {
-    at::Tensor block = out.narrow(0, peer * rows, rows);
-    copy_out(block, input_of(opening, peer) + size_t(rank()) * block.nbytes());
-  }
-  channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
-}
-
 void Transport::barrier() {
   channel_.await_all(channel_.post(Descriptor()));
   finish(Closing::no);

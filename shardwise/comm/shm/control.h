@@ -1,14 +1,15 @@
 // What lies at the start of every rank's region: the lines by which the ranks of a group see each other.
 //
-// Each rank writes its own lines and reads its peers'; only `sleepers` is written by peers. All zero at
-// birth, as the kernel hands out the pages. Lines that different ranks poll are 128 bytes apart (adjacent
-// lines are prefetched).
+// Each rank writes its own lines and reads its peers'; only `sleepers` and the doorbell are written by peers.
+// All zero at birth, as the kernel hands out the pages. Lines that different ranks poll are 128 bytes apart
+// (adjacent lines are prefetched).
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "shardwise/comm/counters.h"
+#include "shardwise/comm/shm/mailbox.h"
 #include "shardwise/comm/symmetric.h"
 
 namespace shardwise::comm::shm {
@@ -25,7 +26,7 @@ struct Descriptor {
   int8_t dtype = 0;
   Reduce reduce = Reduce::sum;
   int32_t root_or_dim = 0;
-  int64_t numel = 0;    // of the whole message
+  int64_t numel = 0;    // of the whole message; 0 where no rank knows it alone (uneven.cpp)
   uint64_t split = 0;   // hash of how the message is cut
   uint64_t offset = 0;  // of this rank's contiguous input in its region
 
@@ -55,11 +56,17 @@ struct alignas(128) Abort {
   char reason[1000];
 };
 
+inline constexpr int kMostRanks = 240;
+
 struct Control {
   Slot slots[2];
   alignas(128) Flag closed;  // the last collective that this rank reads nothing of any more
   Abort abort;
   alignas(128) std::atomic<uint32_t> left;  // 1 once the rank has ended its use of the group in good order
+  alignas(128) Flag doorbell;               // rung when a message comes, is taken, or never will be
+  Mailbox mailboxes[kMostRanks];            // as many are backed by memory as there are ranks
+
+  static size_t bytes(int ranks) { return offsetof(Control, mailboxes) + size_t(ranks) * sizeof(Mailbox); }
 };
 
 /// The heap begins on a huge page; the gap costs address space only.

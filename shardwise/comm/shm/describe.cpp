@@ -20,8 +20,14 @@ std::string dtype_name(int8_t dtype) {
       return "int64";
     case c10::kInt:
       return "int32";
+    case c10::kShort:
+      return "int16";
+    case c10::kChar:
+      return "int8";
     case c10::kByte:
       return "uint8";
+    case c10::kBool:
+      return "bool";
     default:
       return c10::toString(static_cast<c10::ScalarType>(dtype));
   }
@@ -29,16 +35,21 @@ std::string dtype_name(int8_t dtype) {
 
 }  // namespace
 
+std::string describe(int8_t dtype, int64_t numel) {
+  return fmt::format("{} [{}]", dtype_name(dtype), numel);
+}
+
 std::string describe(const Descriptor& descriptor) {
   const Op op = descriptor.op;
   if (op == Op::barrier) return "barrier";
+  if (op == Op::all_to_all) return fmt::format("{} {}", name(op), dtype_name(descriptor.dtype));
+  if (op == Op::scatter || op == Op::gather)
+    return fmt::format("{} {} root {}", name(op), dtype_name(descriptor.dtype), descriptor.root_or_dim);
   const bool reduces = op == Op::all_reduce || op == Op::reduce_scatter;
-  const bool has_root = op == Op::broadcast || op == Op::scatter || op == Op::gather;
-  std::string text = fmt::format("{} {}{} [{}]", name(op),
-                                 !reduces                           ? ""
-                                 : descriptor.reduce == Reduce::sum ? "sum "
-                                                                    : "max ",
-                                 dtype_name(descriptor.dtype), descriptor.numel);
+  const bool has_root = op == Op::broadcast;
+  const std::string operation = reduces ? fmt::format("{} ", name(descriptor.reduce)) : "";
+  std::string text =
+      fmt::format("{} {}{} [{}]", name(op), operation, dtype_name(descriptor.dtype), descriptor.numel);
   if (has_root) text += fmt::format(" root {}", descriptor.root_or_dim);
   if (!has_root && descriptor.root_or_dim != 0) text += fmt::format(" dim {}", descriptor.root_or_dim);
   if (descriptor.split != 0) text += fmt::format(" split {:08x}", uint32_t(descriptor.split));

@@ -19,12 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-struct Channel::Wait {
-  Phase phase;
-  int peer;
-  Clock::time_point start = Clock::now();
-};
-
 Flag& Channel::flag(Phase phase, int peer) const {
   Control& control = *controls_[size_t(peer)];
   return phase == Phase::opening ? control.slots[sequence() % 2].flag : control.closed;
@@ -36,46 +30,46 @@ bool Channel::reached(Phase phase, int peer) const {
 
 void Channel::await(Phase phase, int peer) {
   if (reached(phase, peer)) return;
-  const Wait wait{phase, peer};
-  wait_for(wait);
-  waited_ += Clock::now() - wait.start;
+  const auto ready = [&] { return reached(phase, peer); };
+  const auto can_do_without = [&](int other, End) { return reached(phase, other); };
+  wait_for({attempt(peer), flag(phase, peer), ready, can_do_without});
 }
 
 void Channel::wait_for(const Wait& wait) {
-  if (wait_awake(policy_, [&] { return reached(wait.phase, wait.peer); })) return;
-  Flag& awaited = flag(wait.phase, wait.peer);
-  while (true) {
-    const uint64_t seen = awaited.sequence.load();
-    if (seen >= sequence()) return;
-    check_failures(wait);
-    sleep_on(awaited, seen, std::min(kSlice, timeout_));
+  if (!wait_awake(policy_, wait.ready)) {
+    while (true) {
+      const uint64_t seen = wait.flag.sequence.load();
+      if (wait.ready()) break;
+      check_failures(wait);
+      sleep_on(wait.flag, seen, std::min(kSlice, wait.attempt.limit));
+    }
   }
+  waited_ += Clock::now() - wait.attempt.start;
 }
 
 void Channel::check_failures(const Wait& wait) {
-  throw_if_aborted(wait);
+  throw_if_aborted(wait.attempt);
   for (int peer = 0; peer < size(); ++peer) check_alive(wait, peer);
-  if (Clock::now() - wait.start >= timeout_) {
-    fail(wait, wait.peer, fmt::format("rank {} (pid {}) did not come", wait.peer, pids_[size_t(wait.peer)]));
-  }
+  if (Clock::now() - wait.attempt.start >= wait.attempt.limit) fail_late(wait.attempt);
 }
 
 // The first reason that any rank gave is everybody's.
-void Channel::throw_if_aborted(const Wait& wait) const {
+void Channel::throw_if_aborted(const Attempt& attempt) const {
   for (const Control* control : controls_) {
     if (control->abort.state.load() == Abort::set)
-      throw_failure(wait, control->abort.peer, control->abort.reason);
+      throw_failure(attempt, control->abort.peer, control->abort.reason);
   }
 }
 
-// A rank may end before its peers are through, as long as it has done its part of the collective. Whether it
-// left in good order is written before its last flag is read again, so that a part just done is not
-// overlooked.
+// A rank may end before its peers are through, as long as it has done its part. Whether it left in good order
+// is read before that part is looked for again, so that one just done is not overlooked.
 void Channel::check_alive(const Wait& wait, int peer) {
   const bool left = controls_[size_t(peer)]->left.load() != 0;
   const bool gone = is_gone(peer);
-  if ((!left && !gone) || reached(wait.phase, peer)) return;
-  fail(wait, peer, fmt::format("rank {} (pid {}) {}", peer, pids_[size_t(peer)], left ? "left" : "is gone"));
+  if ((!left && !gone) || wait.can_do_without(peer, left ? End::left : End::gone)) return;
+  throw_if_aborted(wait.attempt);  // by now it may be told why
+  fail(wait.attempt, peer,
+       fmt::format("rank {} (pid {}) {}", peer, pids_[size_t(peer)], left ? "left" : "is gone"));
 }
 
 bool Channel::is_gone(int peer) const {
@@ -83,26 +77,36 @@ bool Channel::is_gone(int peer) const {
   return poll(&lifetime, 1, 0) == 1;
 }
 
-void Channel::throw_if_broken() const {
-  const Abort& own = controls_[size_t(rank_)]->abort;
-  if (own.state.load(std::memory_order_relaxed) != Abort::none) throw_if_aborted({Phase::opening, -1});
+bool Channel::is_broken() const {
+  return controls_[size_t(rank_)]->abort.state.load(std::memory_order_relaxed) != Abort::none;
+}
+
+void Channel::fail_late(const Attempt& attempt) {
+  const int peer = attempt.peer;
+  if (peer < 0) fail(attempt, peer, "no rank came");
+  fail(attempt, peer, fmt::format("rank {} (pid {}) did not come", peer, pids_[size_t(peer)]));
 }
 
 void Channel::fail_mismatch(const Descriptor& theirs, int peer) {
   const std::string ours = fmt::format("rank {} runs {}", rank_, describe(mine_));
   const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs));
-  fail({Phase::opening, peer}, peer, rank_ < peer ? ours + ", " + others : others + ", " + ours);
+  fail(attempt(peer), peer, rank_ < peer ? ours + ", " + others : others + ", " + ours);
 }
 
-void Channel::fail(const Wait& wait, int peer, const std::string& what) {
+void Channel::fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
+                            const std::string& taken) {
+  fail(attempt, peer, fmt::format("rank {} sends {}, rank {} takes {}", peer, sent, rank_, taken));
+}
+
+void Channel::fail(const Attempt& attempt, int peer, const std::string& what) {
   poison(peer, what);
-  throw_failure(wait, peer, what);
+  throw_failure(attempt, peer, what);
 }
 
-void Channel::throw_failure(const Wait& wait, int peer, const std::string& what) const {
-  const std::chrono::duration<double> elapsed = Clock::now() - wait.start, limit = timeout_;
+void Channel::throw_failure(const Attempt& attempt, int peer, const std::string& what) const {
+  const std::chrono::duration<double> elapsed = Clock::now() - attempt.start, limit = attempt.limit;
   throw base::CommError(
-      {std::string(name(mine_.op)), rank_, peer, sequence(), elapsed.count(), limit.count()}, what);
+      {std::string(attempt.op), rank_, peer, attempt.sequence, elapsed.count(), limit.count()}, what);
 }
 
 void Channel::abort(const std::string& reason) {
@@ -119,6 +123,7 @@ void Channel::poison(int peer, const std::string& reason) {
   for (Control* control : controls_) {
     for (Slot& slot : control->slots) wake_sleepers(slot.flag);
     wake_sleepers(control->closed);
+    ring(control->doorbell);
   }
 }
 

@@ -36,6 +36,12 @@ void Heap::free(std::byte* block, int64_t bytes) {
   quarantine_.push_back({progress_->started.load(), Offset(block - region_.base()), block_bytes(bytes)});
 }
 
+void Heap::free_at_once(std::byte* block, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  live_bytes_ -= bytes;
+  insert_free(Offset(block - region_.base()), block_bytes(bytes));
+}
+
 void Heap::release_passed() {
   const uint64_t passed =
       base::mutated(base::Mutation::reuse_at_once) ? UINT64_MAX : progress_->passed.load();

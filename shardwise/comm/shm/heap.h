@@ -31,6 +31,8 @@ class Heap {
   /// 64-byte aligned, uninitialised. Errors: c10::OutOfMemoryError.
   std::byte* allocate(int64_t bytes);
   void free(std::byte* block, int64_t bytes);
+  /// The same for a block that is no collective's and that no peer reads any more: reusable at once.
+  void free_at_once(std::byte* block, int64_t bytes);
 
   const Region& region() const { return region_; }
   int64_t live_bytes() const;

@@ -98,6 +98,7 @@ void unmap_shared(std::byte* base, size_t bytes) {
 }  // namespace
 
 Region Region::create(int ranks) {
+  TORCH_CHECK_VALUE(ranks <= kMostRanks, "shared memory: joins at most ", kMostRanks, " ranks; got ", ranks);
   const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
   Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno));
@@ -107,7 +108,7 @@ Region Region::create(int ranks) {
               "shared memory: sealing; ", std::strerror(errno));
   std::byte* base = map_shared(file.get(), bytes);
   Region region(std::move(file), base, bytes);
-  region.commit(0, sizeof(Control));
+  region.commit(0, Control::bytes(ranks));
   return region;
 }
 

@@ -8,7 +8,7 @@
 
 namespace shardwise::comm::shm {
 
-/// A block of the heap; freed, and thereby quarantined, at the end of the collective.
+/// A block of the heap; freed, and thereby quarantined, at its end.
 class Block {
  public:
   Block() = default;
@@ -26,6 +26,10 @@ class Block {
     if (data_ != nullptr) heap_->free(data_, bytes_);
   }
   std::byte* data() const { return data_; }
+  /// For what no peer reads any more.
+  void free_at_once() {
+    if (data_ != nullptr) heap_->free_at_once(std::exchange(data_, nullptr), bytes_);
+  }
 
  private:
   std::shared_ptr<Heap> heap_;

@@ -4,15 +4,16 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include <cstring>
-
 #include "shardwise/comm/shm/exposure.h"
+#include "shardwise/comm/shm/pack.h"
 
 namespace shardwise::comm::shm {
 
 Transport::Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout)
     : channel_(std::move(meeting), rank, timeout),
       heap_(channel_.heap()),
+      inbox_(channel_),
+      outbox_(channel_, inbox_),
       sources_(size_t(channel_.size())),
       targets_(size_t(channel_.size())) {}
 
@@ -42,25 +43,26 @@ std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::
   return std::make_shared<Exposure>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
 }
 
-Staged Transport::stage_bytes(int64_t bytes) {
-  if (bytes <= int64_t(kInlineBytes)) return {channel_.next_payload(), /*in_place=*/false, Block()};
+Staged Transport::stage_bytes(int64_t bytes, int64_t reserved) {
+  if (reserved + bytes <= int64_t(kInlineBytes))
+    return {channel_.next_payload() + reserved, /*in_place=*/false, Block()};
   Block block(heap_, bytes);
   return {block.data(), /*in_place=*/false, std::move(block)};
 }
 
-Staged Transport::stage(const at::Tensor& x) {
+Staged Transport::stage(const at::Tensor& x, int64_t reserved) {
   if (x.numel() > 0 && x.is_contiguous() && contains(x)) {
     return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, Block()};
   }
-  Staged staged = stage_bytes(int64_t(x.nbytes()));
+  Staged staged = stage_bytes(int64_t(x.nbytes()), reserved);
   copy_in(staged.data, x);
   return staged;
 }
 
-Staged Transport::stage_all(const std::vector<at::Tensor>& pieces) {
+Staged Transport::stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved) {
   int64_t bytes = 0;
   for (const at::Tensor& piece : pieces) bytes += int64_t(piece.nbytes());
-  Staged staged = stage_bytes(bytes);
+  Staged staged = stage_bytes(bytes, reserved);
   std::byte* target = staged.data;
   for (const at::Tensor& piece : pieces) {
     copy_in(target, piece);
@@ -70,24 +72,13 @@ Staged Transport::stage_all(const std::vector<at::Tensor>& pieces) {
 }
 
 void Transport::copy_in(std::byte* target, const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: takes CPU tensors; got one on ", x.device());
+  pack(target, x);
   copied_bytes_ += int64_t(x.nbytes());
-  if (x.numel() == 0) return;  // the tensor may have no memory at all
-  if (x.is_contiguous()) {
-    std::memcpy(target, x.const_data_ptr(), x.nbytes());
-  } else {
-    at::from_blob(target, x.sizes(), x.options()).copy_(x);
-  }
 }
 
 void Transport::copy_out(at::Tensor& target, const std::byte* source) {
+  unpack(target, source);
   copied_bytes_ += int64_t(target.nbytes());
-  if (target.numel() == 0) return;
-  if (target.is_contiguous()) {
-    std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
-  } else {
-    target.copy_(at::from_blob(const_cast<std::byte*>(source), target.sizes(), target.options()));
-  }
 }
 
 Opening& Transport::post(Descriptor descriptor, const Staged& staged) {
@@ -102,6 +93,7 @@ const std::byte* Transport::input_of(Opening& opening, int peer) {
 void Transport::finish(Closing closing) {
   channel_.close();
   if (closing == Closing::yes) channel_.await_closed();
+  outbox_.collect();
 }
 
 }  // namespace shardwise::comm::shm

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "shardwise/comm/shm/channel.h"
+#include "shardwise/comm/shm/inbox.h"
+#include "shardwise/comm/shm/outbox.h"
 #include "shardwise/comm/shm/reduce_isa.h"
 #include "shardwise/comm/shm/staged.h"
 #include "shardwise/comm/symmetric.h"
@@ -28,6 +30,8 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   int size() const { return channel_.size(); }
   uint64_t sequence() const { return channel_.sequence(); }
   Channel& channel() { return channel_; }
+  Inbox& inbox() { return inbox_; }
+  Outbox& outbox() { return outbox_; }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
@@ -42,7 +46,9 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   int64_t live_bytes() const override { return heap_->live_bytes(); }
   int64_t peak_bytes() const override { return heap_->peak_bytes(); }
   void reset_peak() override { heap_->reset_peak(); }
-  int64_t copied_bytes() const override { return copied_bytes_; }
+  int64_t copied_bytes() const override {
+    return copied_bytes_ + inbox_.copied_bytes() + outbox_.copied_bytes();
+  }
   int64_t waited_ns() const override { return channel_.waited_ns(); }
 
   // c10d's forms. `pieces[r]` belongs to rank r; lists are read at the root only where there is one.
@@ -50,25 +56,40 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   void all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim = 0);
   void reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce);
   void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce);
+  void barrier();
+
+  // Those of uneven.cpp: pieces of any sizes, which sender and receiver must agree about.
   void scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root);
   void gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root);
   void all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces);
-  void all_to_all_even(at::Tensor& out, const at::Tensor& x);
-  void barrier();
+  /// Cuts and joins along dim 0; `out_rows` and `x_rows` hold the rows from and for each rank.
+  void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
+                       const std::vector<int64_t>& x_rows);
+
+  /// A barrier by messages to rank 0, which names a rank that does not come within `limit`, or all of them.
+  void monitored_barrier(std::chrono::milliseconds limit, bool name_all);
 
  private:
   struct Rows {
     int64_t begin, count;  // in elements of the flat message
   };
+  struct Place {
+    int sender, index;  // among the sender's pieces
+  };
 
-  Staged stage(const at::Tensor& x);
-  Staged stage_all(const std::vector<at::Tensor>& pieces);
-  Staged stage_bytes(int64_t bytes);
+  // `reserved` bytes at the slot's begin are taken already.
+  Staged stage(const at::Tensor& x, int64_t reserved = 0);
+  Staged stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved = 0);
+  Staged stage_bytes(int64_t bytes, int64_t reserved);
   void copy_in(std::byte* target, const at::Tensor& x);
   void copy_out(at::Tensor& target, const std::byte* source);
   Opening& post(Descriptor descriptor, const Staged& staged);
   const std::byte* input_of(Opening& opening, int peer);
   void finish(Closing closing);
+
+  int64_t announce_sizes(const std::vector<int64_t>& numels);
+  void copy_piece(at::Tensor& target, Opening& opening, Place place);
+  void await_arrivals(std::chrono::milliseconds limit, bool name_all);
 
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
@@ -78,6 +99,8 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
 
   Channel channel_;
   std::shared_ptr<Heap> heap_;
+  Inbox inbox_;
+  Outbox outbox_;
   int64_t copied_bytes_ = 0;
   std::vector<const void*> sources_;  // scratch of the reductions
   std::vector<void*> targets_;

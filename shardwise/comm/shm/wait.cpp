@@ -40,6 +40,11 @@ void advance(Flag& flag, uint64_t sequence) {
   if (flag.sleepers.load() != 0) wake_sleepers(flag);
 }
 
+void ring(Flag& flag) {
+  flag.sequence.fetch_add(1);
+  if (flag.sleepers.load() != 0) wake_sleepers(flag);
+}
+
 void wake_sleepers(Flag& flag) {
   syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -3,13 +3,36 @@
 // Which of them for how long depends on whether the ranks have a core each. A spinning rank that shares its
 // core with the one it waits for costs a whole time slice (measured: a thousand times the latency).
 #pragma once
+#include <c10/util/FunctionRef.h>
 #include <sched.h>
 
 #include <chrono>
+#include <string_view>
 
 #include "shardwise/comm/shm/control.h"
 
 namespace shardwise::comm::shm {
+
+/// What an error tells of a call that waits.
+struct Attempt {
+  std::string_view op;
+  uint64_t sequence;  // number of the collective, or of this rank's sends or receives
+  int peer;           // whose turn it is; -1 when it is no single one's
+  std::chrono::milliseconds limit;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+/// How a rank's part in the group came to be over: in good order, or with its process.
+enum class End { left, gone };
+
+/// A wait for what peers do. Refers to its functions, which must outlive it.
+struct Wait {
+  Attempt attempt;
+  Flag& flag;  // grows whenever `ready` may have come true
+  c10::function_ref<bool()> ready;
+  /// Whether the wait can end well though `peer` does nothing more; asked when that is so.
+  c10::function_ref<bool(int peer, End end)> can_do_without;
+};
 
 struct WaitPolicy {
   std::chrono::nanoseconds spin;
@@ -42,6 +65,8 @@ bool wait_awake(const WaitPolicy& policy, const Ready& ready) {
 void sleep_on(Flag& flag, uint64_t seen, std::chrono::milliseconds limit);
 /// Stores `sequence` and wakes those who sleep on the flag.
 void advance(Flag& flag, uint64_t sequence);
+/// Adds one, beside others who do, and wakes them.
+void ring(Flag& flag);
 void wake_sleepers(Flag& flag);
 
 }  // namespace shardwise::comm::shm

@@ -1,0 +1,28 @@
+#include "shardwise/comm/shm/pack.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <cstring>
+
+namespace shardwise::comm::shm {
+
+void pack(std::byte* target, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: takes CPU tensors; got one on ", x.device());
+  if (x.numel() == 0) return;  // the tensor may have no memory at all
+  if (x.is_contiguous()) {
+    std::memcpy(target, x.const_data_ptr(), x.nbytes());
+  } else {
+    at::from_blob(target, x.sizes(), x.options()).copy_(x);
+  }
+}
+
+void unpack(at::Tensor& target, const std::byte* source) {
+  if (target.numel() == 0) return;
+  if (target.is_contiguous()) {
+    std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
+  } else {
+    target.copy_(at::from_blob(const_cast<std::byte*>(source), target.sizes(), target.options()));
+  }
+}
+
+}  // namespace shardwise::comm::shm

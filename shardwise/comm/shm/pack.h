@@ -1,0 +1,14 @@
+// A tensor's elements to and from memory that ranks share: dense there, in row-major order; of any strides
+// here.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+namespace shardwise::comm::shm {
+
+/// Errors: c10::ValueError when `x` is not on the CPU.
+void pack(std::byte* target, const at::Tensor& x);
+void unpack(at::Tensor& target, const std::byte* source);
+
+}  // namespace shardwise::comm::shm

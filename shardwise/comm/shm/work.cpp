@@ -1,0 +1,31 @@
+#include "shardwise/comm/shm/work.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+namespace shardwise::comm::shm {
+
+c10::intrusive_ptr<c10::ivalue::Future> DoneWork::getFuture() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(results_));
+  return future;
+}
+
+bool ReceiveWork::isCompleted() {
+  if (exception_) return true;
+  if (!polled_since_) polled_since_ = std::chrono::steady_clock::now();
+  try {
+    return transport_->inbox().poll(*receive_, *polled_since_);
+  } catch (const c10::Error&) {
+    exception_ = std::current_exception();
+    return true;
+  }
+}
+
+bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
+  if (exception_) std::rethrow_exception(exception_);
+  transport_->inbox().wait(*receive_, timeout == kNoTimeout ? transport_->channel().timeout() : timeout);
+  return true;
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,331 @@
+// Messages that do not come, are not taken, or are not what the other side takes: who is named, and how soon.
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/comm/messages.h"
+#include "tests/comm/values.h"
+#include "tests/comm/workers.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRing = int(kEnvelopes);
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// What `call` fails with, and its line.
+base::CommError::Where failure_of(const std::function<void()>& call, std::string& line) {
+  try {
+    call();
+    ADD_FAILURE() << "no error";
+    return {};
+  } catch (const base::CommError& error) {
+    line = base::one_line(error);
+    return error.where();
+  }
+}
+
+// ---- Sizes and dtypes
+
+TEST(MessageMismatch, FailsOnBothRanksNamingBothSides) {
+  struct Case {
+    at::Tensor sent, taken;
+    std::string words;
+  };
+  const Case cases[] = {
+      {at::full({5}, 1.f), at::full({4}, -1.f), "rank 0 sends float32 [5], rank 1 takes float32 [4]"},
+      {at::full({4}, 1.f), at::full({5000}, -1.f), "rank 0 sends float32 [4], rank 1 takes float32 [5000]"},
+      {at::full({5000}, 1.f), at::full({0}, -1.f), "rank 0 sends float32 [5000], rank 1 takes float32 [0]"},
+      {at::full({4}, 1, at::kInt), at::full({4}, -1.f), "rank 0 sends int32 [4], rank 1 takes float32 [4]"},
+  };
+  for (const Case& c : cases) {
+    for (const bool kept : {false, true}) {  // taken out of the mailbox before it is wanted
+      const auto errors = errors_of(2, [&](Backend& backend, int rank) {
+        if (rank == 0) {
+          send(backend, c.sent, 1);
+          send(backend, number(5), 1, /*tag=*/1);
+        } else {
+          if (kept) {
+            EXPECT_EQ(received(backend, 0, /*tag=*/1), 5);
+          }
+          recv(backend, c.taken, 0);
+        }
+        backend.barrier({});
+      });
+      EXPECT_TRUE(says(errors[1], "recv #")) << errors[1];
+      for (const std::string& error : errors) EXPECT_TRUE(says(error, c.words)) << error;
+      EXPECT_TRUE(c.taken.eq(-1).all().item<bool>());
+    }
+  }
+}
+
+TEST(MessageMismatch, IsToldByAPollToo) {
+  on_backends(2, [](Backend& backend, int rank) {
+    if (rank == 0) send(backend, number(1), 1);
+    backend.barrier({});
+    if (rank == 0) return;
+    const WorkPtr work = irecv(backend, at::empty({2}), 0);
+    EXPECT_TRUE(work->isCompleted());
+    EXPECT_FALSE(work->isSuccess());
+    ASSERT_TRUE(work->exception() != nullptr);
+    EXPECT_THROW(std::rethrow_exception(work->exception()), base::CommError);
+    EXPECT_THROW(work->wait(), base::CommError);
+  });
+}
+
+// ---- Peers that are late
+
+TEST(LateMessage, IsAnErrorAfterTheTimeout) {
+  on_backends(
+      2,
+      [](Backend& backend, int rank) {
+        if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        const auto start = Clock::now();
+        std::string line;
+        const auto where = failure_of([&] { received(backend, 1); }, line);
+        EXPECT_EQ(where.op, "recv");
+        EXPECT_EQ(where.peer, 1);
+        EXPECT_EQ(where.sequence, 1u);
+        EXPECT_GE(where.elapsed_s, 0.5);
+        EXPECT_EQ(where.limit_s, 0.5);
+        EXPECT_LT(seconds_since(start), 1.3);
+        EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+      },
+      /*timeout_ms=*/500);
+}
+
+TEST(LateMessage, OfAnySourceBlamesNoSingleRank) {
+  on_backends(
+      3,
+      [](Backend& backend, int rank) {
+        if (rank != 0) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        std::string line;
+        const auto where = failure_of([&] { irecv_any(backend, number(-1))->wait(); }, line);
+        EXPECT_EQ(where.peer, -1);
+        EXPECT_TRUE(says(line, "no rank came")) << line;
+      },
+      /*timeout_ms=*/500);
+}
+
+TEST(LateMessage, HasTheLimitOfTheWait) {
+  on_backends(2, [](Backend& backend, int rank) {
+    if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const WorkPtr work = irecv(backend, number(-1), 1);
+    std::string line;
+    EXPECT_EQ(failure_of([&] { work->wait(std::chrono::milliseconds(100)); }, line).limit_s, 0.1);
+  });
+}
+
+TEST(LateMessage, EndsALoopOfPollsToo) {
+  on_backends(
+      2,
+      [](Backend& backend, int rank) {
+        if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        const auto start = Clock::now();
+        const WorkPtr work = irecv(backend, number(-1), 1);
+        while (!work->isCompleted() && seconds_since(start) < 5) std::this_thread::yield();
+        EXPECT_LT(seconds_since(start), 1.3);
+        EXPECT_FALSE(work->isSuccess());
+        EXPECT_THROW(work->wait(), base::CommError);
+      },
+      /*timeout_ms=*/500);
+}
+
+TEST(FullMailbox, OfALateReceiverIsAnErrorAfterTheTimeout) {
+  on_backends(
+      2,
+      [](Backend& backend, int rank) {
+        if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        for (int i = 0; i < kRing; ++i) send(backend, number(i), 1);
+        std::string line;
+        const auto where = failure_of([&] { send(backend, number(kRing), 1); }, line);
+        EXPECT_EQ(where.op, "send");
+        EXPECT_EQ(where.peer, 1);
+        EXPECT_EQ(where.sequence, uint64_t(kRing + 1));
+        EXPECT_GE(where.elapsed_s, 0.5);
+        EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+      },
+      /*timeout_ms=*/500);
+}
+
+TEST(Abort, EndsWaitsForMessagesAndForRoom) {
+  for (const bool sends : {false, true}) {
+    on_backends(2, [&](Backend& backend, int rank) {
+      if (rank == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        backend.abort();
+        return std::this_thread::sleep_for(std::chrono::milliseconds(300));  // before it leaves, too
+      }
+      const auto start = Clock::now();
+      for (int i = 0; sends && i < kRing; ++i) send(backend, number(i), 1);
+      std::string line;
+      const auto where = failure_of(
+          [&] {
+            if (sends) {
+              send(backend, number(kRing), 1);
+            } else {
+              received(backend, 1);
+            }
+          },
+          line);
+      EXPECT_EQ(where.peer, 1);
+      EXPECT_TRUE(says(line, "rank 1 aborted: c10d abort")) << line;
+      EXPECT_LT(seconds_since(start), 1);
+    });
+  }
+}
+
+// ---- Peers that leave
+
+// What was sent before is there still, though the sender's group and heap are gone.
+TEST(LeftRank, IsAnErrorOnlyWhereNoMessageOfItIsLeft) {
+  on_backends(2, [](Backend& backend, int rank) {
+    if (rank == 1) {
+      send(backend, number(7), 0);
+      send(backend, value({9000}, 1, at::kFloat), 0, /*tag=*/1);
+      return backend.shutdown();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const at::Tensor x = at::empty({9000});
+    recv(backend, x, 1, /*tag=*/1);
+    EXPECT_TRUE(equals(x, value({9000}, 1, at::kFloat)));
+    EXPECT_EQ(received(backend, 1), 7);
+    const auto start = Clock::now();
+    std::string line;
+    const auto where = failure_of([&] { received(backend, 1); }, line);
+    EXPECT_EQ(where.op, "recv");
+    EXPECT_EQ(where.peer, 1);
+    EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") left")) << line;
+    EXPECT_LT(seconds_since(start), 1);
+  });
+}
+
+TEST(LeftRank, IsAnErrorWhereRoomInItsMailboxIsWaitedFor) {
+  on_backends(2, [](Backend& backend, int rank) {
+    if (rank == 1) return backend.shutdown();
+    for (int i = 0; i < kRing; ++i) send(backend, number(i), 1);
+    std::string line;
+    EXPECT_EQ(failure_of([&] { send(backend, number(kRing), 1); }, line).peer, 1);
+    EXPECT_TRUE(says(line, ") left")) << line;
+  });
+}
+
+TEST(LeftRank, IsNotMissedByOthers) {
+  on_backends(3, [](Backend& backend, int rank) {
+    if (rank == 1) return backend.shutdown();
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 0 waits meanwhile
+      send(backend, number(5), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      send(backend, number(6), 0);
+      return backend.shutdown();
+    }
+    EXPECT_EQ(received(backend, 2), 5);
+    const at::Tensor x = number(-1);
+    irecv_any(backend, x)->wait();
+    EXPECT_EQ(x.item<int64_t>(), 6);
+    const auto start = Clock::now();
+    std::string line;
+    failure_of([&] { irecv_any(backend, x)->wait(); }, line);  // now that all have left
+    EXPECT_TRUE(says(line, ") left")) << line;
+    EXPECT_LT(seconds_since(start), 1);
+  });
+}
+
+// ---- Peers that die
+
+/// Kills a worker after a while.
+class Killer {
+ public:
+  explicit Killer(const Worker& worker)
+      : thread_([&worker] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          worker.signal(SIGKILL);
+        }) {}
+  ~Killer() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+class KilledPeer : public ::testing::Test {
+ protected:
+  /// Meets two idle workers, kills the first, and expects `call` of rank 0 to name it soon.
+  static void expect_named(const std::string& op, const std::function<void(Backend&)>& call) {
+    const std::string job = new_job();
+    const Worker first("idle", job, 1, 3, 20'000), second("idle", job, 2, 3, 20'000);
+    connect(options(job + "-start", 0, 3));
+    const auto backend = c10::make_intrusive<Backend>(
+        std::make_shared<Transport>(meet(options(job, 0, 3)), 0, std::chrono::seconds(20)));
+    backend->barrier({});
+    const auto start = Clock::now();
+    std::string line;
+    {
+      const Killer killer(first);
+      const auto where = failure_of([&] { call(*backend); }, line);
+      EXPECT_EQ(where.op, op);
+      EXPECT_EQ(where.peer, 1);
+    }
+    EXPECT_LT(seconds_since(start), 1.5);
+    EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") is gone")) << line;
+  }
+};
+
+TEST_F(KilledPeer, IsNamedByWhoWaitsForItsMessage) {
+  expect_named("recv", [](Backend& backend) { received(backend, 1); });
+}
+
+TEST_F(KilledPeer, IsNamedByWhoWaitsForRoom) {
+  expect_named("send", [](Backend& backend) {
+    for (int i = 0; i <= kRing; ++i) send(backend, number(i), 1);
+  });
+}
+
+TEST_F(KilledPeer, IsNamedByWhoWaitsForAnyRank) {
+  expect_named("recv", [](Backend& backend) { irecv_any(backend, number(-1))->wait(); });
+}
+
+// ---- The monitored barrier
+
+c10d::BarrierOptions within(int ms) {
+  c10d::BarrierOptions options;
+  options.timeout = std::chrono::milliseconds(ms);
+  return options;
+}
+
+TEST(MonitoredBarrier, HoldsEverybodyUntilTheLastHasCome) {
+  static std::atomic<int> came;
+  came = 0;
+  on_backends(3, [](Backend& backend, int rank) {
+    for (int round = 1; round <= 20; ++round) {
+      if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ++came;
+      backend.monitoredBarrier(within(20'000), /*name_all=*/round % 2 == 0);
+      EXPECT_GE(came, 3 * round);
+    }
+  });
+}
+
+TEST(MonitoredBarrier, NamesWhoDidNotComeToAllWhoDid) {
+  for (const bool name_all : {false, true}) {
+    const auto errors = errors_of(4, [&](Backend& backend, int rank) {
+      if (rank % 2 == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      backend.monitoredBarrier(within(300), name_all);
+    });
+    for (const int rank : {0, 2}) {
+      EXPECT_TRUE(says(errors[size_t(rank)], name_all ? "did not come: rank 1, 3;" : "did not come: rank 1;"))
+          << errors[size_t(rank)];
+    }
+    EXPECT_TRUE(says(errors[0], "monitored_barrier #")) << errors[0];
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,244 @@
+// Pieces of any sizes: scatter, gather and all-to-all against closed forms, and sizes that ranks disagree
+// about.
+#include <ATen/ops/cat.h>
+
+#include "tests/comm/backends.h"
+#include "tests/comm/values.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+
+/// The elements of the piece from i to j, in units: 0 to 5, and nothing to or from the last of many ranks.
+int64_t units(int i, int j, int ranks) {
+  if (ranks > 2 && (i == ranks - 1 || j == ranks - 1)) return 0;
+  return (3 * i + 5 * j + 1) % 6;
+}
+
+struct Case {
+  int ranks;
+  int64_t unit;  // elements
+  at::ScalarType dtype;
+  Memory memory;
+
+  /// A row of `unit` elements per unit.
+  at::Tensor piece(int i, int j) const { return value({units(i, j, ranks), unit}, 10 * i + j, dtype); }
+  std::vector<int64_t> rows_from(int i) const {
+    std::vector<int64_t> rows;
+    for (int j = 0; j < ranks; ++j) rows.push_back(units(i, j, ranks));
+    return rows;
+  }
+  std::vector<int64_t> rows_to(int j) const {
+    std::vector<int64_t> rows;
+    for (int i = 0; i < ranks; ++i) rows.push_back(units(i, j, ranks));
+    return rows;
+  }
+  std::string name() const {
+    return std::to_string(ranks) + " ranks, unit " + std::to_string(unit) + ", " +
+           std::string(c10::toString(dtype)) + ", memory " + std::to_string(int(memory));
+  }
+};
+
+class Uneven : public ::testing::TestWithParam<int> {
+ protected:
+  /// With the messages in the slot and in the heap, on one group.
+  static void on_all_cases(const std::function<void(Backend&, int rank, const Case&)>& body) {
+    on_backends(GetParam(), [&](Backend& backend, int rank) {
+      for (const at::ScalarType dtype : kDtypes) {
+        for (const Memory memory : kMemories) {
+          for (const int64_t unit : {1, 1111}) body(backend, rank, {GetParam(), unit, dtype, memory});
+        }
+      }
+    });
+  }
+};
+
+TEST_P(Uneven, ScatterGivesEachRankItsPiece) {
+  on_all_cases([](Backend& backend, int rank, const Case& c) {
+    for (int root = 0; root < c.ranks; ++root) {
+      std::vector<Tensors> pieces;
+      if (rank == root) pieces.emplace_back();
+      for (int peer = 0; rank == root && peer < c.ranks; ++peer)
+        pieces[0].push_back(placed(backend, c.piece(root, peer), c.memory));
+      Tensors own = {placed_like(backend, c.piece(root, rank), c.memory)};
+      backend.scatter(own, pieces, {.rootRank = root});
+      EXPECT_TRUE(equals(own[0], c.piece(root, rank))) << c.name() << ", root " << root;
+    }
+  });
+}
+
+TEST_P(Uneven, GatherGivesTheRootEachRanksPiece) {
+  on_all_cases([](Backend& backend, int rank, const Case& c) {
+    for (int root = 0; root < c.ranks; ++root) {
+      std::vector<Tensors> gathered;
+      if (rank == root) gathered.emplace_back();
+      for (int peer = 0; rank == root && peer < c.ranks; ++peer)
+        gathered[0].push_back(placed_like(backend, c.piece(peer, root), c.memory));
+      Tensors own = {placed(backend, c.piece(rank, root), c.memory)};
+      backend.gather(gathered, own, {.rootRank = root});
+      own[0].fill_(99);  // the caller's again
+      for (int peer = 0; rank == root && peer < c.ranks; ++peer)
+        EXPECT_TRUE(equals(gathered[0][size_t(peer)], c.piece(peer, root))) << c.name() << ", root " << root;
+    }
+  });
+}
+
+TEST_P(Uneven, AllToAllExchangesAllPairs) {
+  on_all_cases([](Backend& backend, int rank, const Case& c) {
+    Tensors inputs, outputs;
+    for (int peer = 0; peer < c.ranks; ++peer) {
+      inputs.push_back(placed(backend, c.piece(rank, peer), c.memory));
+      outputs.push_back(placed_like(backend, c.piece(peer, rank), c.memory));
+    }
+    backend.alltoall(outputs, inputs, {});
+    for (at::Tensor& input : inputs) input.fill_(99);
+    for (int peer = 0; peer < c.ranks; ++peer)
+      EXPECT_TRUE(equals(outputs[size_t(peer)], c.piece(peer, rank))) << c.name();
+  });
+}
+
+TEST_P(Uneven, AllToAllOfOneTensorIsCutAlongDim0) {
+  on_all_cases([](Backend& backend, int rank, const Case& c) {
+    Tensors sent, expected;
+    for (int peer = 0; peer < c.ranks; ++peer) {
+      sent.push_back(c.piece(rank, peer));
+      expected.push_back(c.piece(peer, rank));
+    }
+    at::Tensor input = placed(backend, at::cat(sent), c.memory);
+    at::Tensor output = placed_like(backend, at::cat(expected), c.memory);
+    std::vector<int64_t> output_rows = c.rows_to(rank), input_rows = c.rows_from(rank);
+    backend.alltoall_base(output, input, output_rows, input_rows, {});
+    input.fill_(99);  // of a peer that is still reading it would be seen there
+    EXPECT_TRUE(equals(output, at::cat(expected))) << c.name();
+  });
+}
+
+// Even on one side and told on the other, which are the same sizes.
+TEST_P(Uneven, NoSplitsMeanEvenOnes) {
+  on_backends(GetParam(), [](Backend& backend, int rank) {
+    const int ranks = GetParam();
+    at::Tensor input = value({2 * ranks, 3}, rank, at::kFloat), output = at::empty({2 * ranks, 3});
+    std::vector<int64_t> none, twos(size_t(ranks), 2);
+    const auto check = [&] {
+      for (int peer = 0; peer < ranks; ++peer) {
+        EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2),
+                           value({2 * ranks, 3}, peer, at::kFloat).narrow(0, 2 * rank, 2)));
+      }
+      output.fill_(77);
+    };
+    backend.alltoall_base(output, input, none, none, {});
+    check();
+    if (rank == 0) {
+      backend.alltoall_base(output, input, twos, none, {});
+    } else {
+      backend.alltoall_base(output, input, none, twos, {});
+    }
+    check();
+  });
+}
+
+// Only sizes of pieces are compared: their shapes are each rank's own.
+TEST_P(Uneven, ShapesMayDiffer) {
+  on_backends(GetParam(), [](Backend& backend, int rank) {
+    const int ranks = GetParam();
+    at::Tensor input = value({3 * ranks, 4}, rank, at::kInt), output = at::empty({2 * ranks, 6}, at::kInt);
+    std::vector<int64_t> none;
+    backend.alltoall_base(output, input, none, none, {});
+    for (int peer = 0; peer < ranks; ++peer) {
+      const at::Tensor sent = value({3 * ranks, 4}, peer, at::kInt).narrow(0, 3 * rank, 3);
+      EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), sent.reshape({2, 6})));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Uneven, ::testing::Values(1, 2, 3, 4));
+
+/// Sizes of 4 elements everywhere but for one that rank 2 says otherwise.
+using Disagreement = std::function<void(Backend&, int rank)>;
+
+void scatter_three_to_rank_2(Backend& backend, int rank) {
+  std::vector<Tensors> pieces;
+  if (rank == 1) pieces = {{at::full({4}, 1.f), at::full({4}, 1.f), at::full({3}, 1.f)}};
+  Tensors own = {at::empty({4})};
+  backend.scatter(own, pieces, {.rootRank = 1});
+}
+void gather_three_from_rank_2(Backend& backend, int rank) {
+  std::vector<Tensors> gathered;
+  if (rank == 1) gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
+  Tensors own = {at::full({rank == 2 ? 3 : 4}, 1.f)};
+  backend.gather(gathered, own, {.rootRank = 1});
+}
+void list_of_three_from_rank_2_to_1(Backend& backend, int rank) {
+  Tensors inputs, outputs;
+  for (int peer = 0; peer < 3; ++peer) {
+    inputs.push_back(at::full({rank == 2 && peer == 1 ? 3 : 4}, 1.f));
+    outputs.push_back(at::empty({4}));
+  }
+  backend.alltoall(outputs, inputs, {});
+}
+void rows_of_three_from_rank_2_to_1(Backend& backend, int rank) {
+  std::vector<int64_t> none, less = {4, 3, 4};
+  at::Tensor input = at::full({rank == 2 ? 11 : 12}, 1.f), output = at::empty({12});
+  backend.alltoall_base(output, input, none, rank == 2 ? less : none, {});
+}
+void rows_far_beyond_what_rank_1_sends(Backend& backend, int rank) {
+  std::vector<int64_t> none, rows = {4, 1'000'000, 4};
+  at::Tensor input = at::full({12}, 1.f), output = at::empty({rank == 2 ? 1'000'008 : 12});
+  backend.alltoall_base(output, input, rank == 2 ? rows : none, none, {});
+}
+
+TEST(UnevenSizes, ThatDisagreeFailOnAllRanksNamingBothSides) {
+  const std::pair<Disagreement, std::string> cases[] = {
+      {scatter_three_to_rank_2, "rank 1 sends float32 [3], rank 2 takes float32 [4]"},
+      {gather_three_from_rank_2, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
+      {list_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
+      {rows_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
+      {rows_far_beyond_what_rank_1_sends, "rank 1 sends float32 [4], rank 2 takes float32 [1000000]"}};
+  for (const auto& [disagree, words] : cases) {
+    const auto errors = errors_of(3, [&](Backend& backend, int rank) {
+      disagree(backend, rank);
+      backend.barrier({});  // where those learn it who had no part in it
+    });
+    for (const std::string& error : errors) EXPECT_TRUE(says(error, words)) << error;
+  }
+}
+
+TEST(UnevenSizes, OfAnotherDtypeFailOnAllRanksNamingBothSides) {
+  const auto errors = errors_of(3, [](Backend& backend, int rank) {
+    const at::ScalarType dtype = rank == 1 ? at::kInt : at::kFloat;  // of the same bytes
+    at::Tensor input = at::full({3}, 1, dtype), output = at::empty({3}, dtype);
+    std::vector<int64_t> none;
+    backend.alltoall_base(output, input, none, none, {});
+    backend.barrier({});
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(says(error, "runs all_to_all float32")) << error;
+    EXPECT_TRUE(says(error, "rank 1 runs all_to_all int32")) << error;
+  }
+}
+
+// The others cannot see it, and wait already.
+TEST(UnevenSizes, ThatDoNotFitTheTensorFailOnAllRanks) {
+  const std::vector<int64_t> wrong[] = {{3, 2, 2}, {-1, 4, 3}, {6}};
+  for (const std::vector<int64_t>& splits : wrong) {
+    on_backends(3, [&](Backend& backend, int rank) {
+      at::Tensor input = at::full({6}, 1.f), output = at::empty({6});
+      std::vector<int64_t> none, own = rank == 1 ? splits : none;
+      const std::string rule = "alltoall_base: splits must deal dim 0 to 3 ranks";
+      try {
+        backend.alltoall_base(output, input, none, own, {});
+        ADD_FAILURE() << "no error on rank " << rank;
+      } catch (const c10::ValueError& error) {
+        EXPECT_EQ(rank, 1);
+        EXPECT_TRUE(says(base::one_line(error), rule)) << base::one_line(error);
+      } catch (const base::CommError& error) {
+        EXPECT_NE(rank, 1);
+        EXPECT_TRUE(says(base::one_line(error), "rank 1 aborted: " + rule)) << base::one_line(error);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm
