@@ -1,12 +1,13 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
         [--rounds N] [--steps N]
 
-All but load and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is noisy for
-all alike.
+All but load, comm and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is
+noisy for all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
-load: contenders take turns too, each a new process. memory: every case runs once; rounds and steps do not apply.
+load: contenders take turns too, each a new process. comm: likewise, of all_reduce at five sizes (comm.py); its peers are what
+`tools/setup bench` installs. memory: every case runs once; rounds and steps do not apply.
 """
 
 import argparse
@@ -19,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
+from comm import comm
+from figures import Figure, ratio
+from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
 
 class Contender:
@@ -70,12 +72,6 @@ def interleave(contenders, rounds, steps, warm_up=2):
     print(file=sys.stderr)
     for contender in contenders:
         contender.close()
-
-
-def ratio(slower, faster):
-    """Median over rounds of slower/faster, with its quartiles."""
-    ratios = sorted(a / b for a, b in zip(slower.seconds, faster.seconds))
-    return statistics.median(ratios), ratios[len(ratios) // 4], ratios[(3 * len(ratios)) // 4]
 
 
 def report(title, contenders, comparisons):
@@ -234,11 +230,6 @@ class Loader:
         self.first_token.seconds.append(first_token)
 
 
-class Figure:
-    def __init__(self, name):
-        self.name, self.seconds = name, []
-
-
 def load(rounds):
     """A 2.5 GB checkpoint in the page cache. Starting the process is not counted on either side."""
     peer = [sys.executable, str(ROOT / "benchmarks" / "load_peer.py")]
@@ -276,20 +267,9 @@ BENCHES = {
     "decode": (decode, {"rounds": 9, "steps": 4}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
     "load": (load, {"rounds": 5}, TURNS),
+    "comm": (comm, {"rounds": 7}, TURNS + " A contender is started anew for every turn."),
     "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is what the rank's allocators counted at most."),
 }
-
-
-def cpu_name():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
-
-
-def cpu_family():
-    return next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-                 if line.startswith("cpu family")), "?")
 
 
 def main():
@@ -306,8 +286,7 @@ def main():
         command = " ".join(["benchmarks/run.py", what] + [f"--{name} {value}" for name, value in used.items()])
         head = (f"# {what}, {today}\n\nCPU: {cpu_name()} (family {cpu_family()}), {os.cpu_count()} cores. "
                 f"Command: `{command}`. {how}\n\n")
-        path = ROOT / "benchmarks" / "results" / f"{today}-{os.uname().machine}-{what}.md"
-        path.write_text(head + text)
+        result_path(what, "md").write_text(head + text)
         print(head + text, flush=True)
 
 

@@ -22,5 +22,6 @@ int inspect_command(const Call& call);
 int shard_command(const Call& call);
 int merge_command(const Call& call);
 int quantize_command(const Call& call);
+int bench_command(const Call& call);
 
 }  // namespace shardwise::cli

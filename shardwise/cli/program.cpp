@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"shard", shard_command, "write a model's weights as one file a rank"},
     {"merge", merge_command, "write sharded weights as whole ones again"},
     {"quantize", quantize_command, "write a model with weights of 8 or 4 bits"},
+    {"bench", bench_command, "say how fast parts of the library are on this machine"},
 };
 
 void print_help() {

@@ -66,7 +66,7 @@ void validate(const std::string& command, const RankOptions& options) {
 comm::Place place_for(int64_t tp) {
   const comm::Place place = comm::place_from_environment();
   if (place.by != comm::Place::By::self) comm::check_world_size(place, tp);
-  comm::check_one_host(place, tp);
+  comm::check_hosts(place, tp);
   comm::check_thread_variables();
   return place;
 }
@@ -81,11 +81,13 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
     body(group);
   } catch (const base::AgreedError& error) {
     tell_agreed(error, group);
+    comm::finish();
     return comm::kMistakeExitCode;
   } catch (const std::exception& error) {  // what else the caller can get wrong was refused before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.place.rank);
   }
+  comm::finish();
   return 0;
 }
 

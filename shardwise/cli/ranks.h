@@ -26,7 +26,7 @@ void add_timeout_flag(Flags& flags, RankOptions& options);
 void validate(const std::string& command, const RankOptions& options);
 
 /// Where this process stands; errors: c10::ValueError when somebody else has started another number of ranks
-/// than `tp`, or they are on several hosts.
+/// than `tp`, or they are on several hosts that nothing joins.
 comm::Place place_for(int64_t tp);
 
 /// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.

@@ -176,7 +176,7 @@ TEST_F(BadInput, Environment) {
   expect_refused({{"--save", scratch_ / "new/folder"}}, {"got 1", "degrees of 2"});
   for (const char* name : {"SHARDWISE_RANK", "SHARDWISE_WORLD_SIZE", "SHARDWISE_JOB"}) unsetenv(name);
   setenv("SHARDWISE_HOSTS", "2", /*overwrite=*/1);
-  expect_refused({}, {"one host", "got 2 ranks", "2 hosts"});
+  expect_refused({}, {"several hosts", "mpirun", "got 2 ranks", "2 hosts"});
   unsetenv("SHARDWISE_HOSTS");
 }
 

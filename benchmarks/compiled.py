@@ -1,0 +1,30 @@
+"""Programs and libraries that the peers of `run.py comm` need, compiled into build/benchmarks when they are first used."""
+
+import shutil
+import subprocess
+
+from machine import BUILD, ROOT
+
+CLI = ROOT / "shardwise" / "cli"
+INSTALL = "tools/setup bench installs it"
+
+
+class Missing(Exception):
+    """Why a peer cannot run here."""
+
+
+class Compiled:
+    """A source of this folder with those of shardwise/cli that it is measured by; made where it is older than they."""
+
+    def __init__(self, source, name, command):
+        self.path, self.command = BUILD / "benchmarks" / name, command
+        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_rounds.cpp", CLI / "bench_document.cpp"]
+
+    def make(self):
+        changed = max(file.stat().st_mtime for file in [*self.sources, *CLI.glob("bench_*.h")])
+        if self.path.exists() and self.path.stat().st_mtime > changed:
+            return
+        if shutil.which(self.command[0]) is None:
+            raise Missing(f"no {self.command[0]}; {INSTALL}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*self.command, "-O2", "-std=c++20", f"-I{ROOT}", *self.sources, "-o", self.path], check=True)

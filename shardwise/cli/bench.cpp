@@ -1,0 +1,44 @@
+// `shardwise bench WHAT`: how fast parts of the library are on this machine.
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+
+#include "shardwise/cli/bench_comm.h"
+#include "shardwise/cli/bench_overlap.h"
+#include "shardwise/cli/commands.h"
+
+namespace shardwise::cli {
+namespace {
+
+struct Bench {
+  const char* name;
+  int (*run)(const Call&);
+  const char* help;
+};
+
+constexpr Bench kBenches[] = {
+    {"comm", bench_comm_command, "time all_reduce beside copying as many bytes once"},
+    {"overlap", bench_overlap_command,
+     "time linear layers, collectives included, beside their bare products"},
+};
+
+void print_help() {
+  std::puts("Says how fast parts of the library are on this machine.\n");
+  std::puts("Usage: shardwise bench WHAT [FLAGS]\n");
+  for (const Bench& bench : kBenches) std::printf("  %-10s%s\n", bench.name, bench.help);
+  std::puts("\n  --help    this text; shardwise bench WHAT --help for the flags");
+}
+
+}  // namespace
+
+int bench_command(const Call& call) {
+  const std::string name = call.arguments.empty() ? "" : call.arguments[0];
+  if (name == "--help" || name == "-h") return print_help(), 0;
+  for (const Bench& bench : kBenches) {
+    if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
+  }
+  TORCH_CHECK_VALUE(false, "bench: the first argument says what to time; got ", name.empty() ? "none" : name,
+                    "; see shardwise bench --help");
+}
+
+}  // namespace shardwise::cli

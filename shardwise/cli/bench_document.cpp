@@ -1,0 +1,51 @@
+#include "shardwise/cli/bench_document.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace shardwise::cli {
+namespace {
+
+nlohmann::ordered_json to_json(const CommPoint& point, const Measured& m) {
+  return {{"bytes", point.bytes}, {"mode", name_of(point.use)},           {"call", m.name},
+          {"rounds", m.rounds},   {"calls_per_round", m.calls_per_round}, {"raw", to_json(m.raw)},
+          {"net", to_json(m.net)}};
+}
+
+}  // namespace
+
+std::string name_of(BufferUse use) {
+  return use == BufferUse::warm ? "warm" : "rewritten";
+}
+
+std::string cpu_name() {
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+nlohmann::ordered_json to_json(const Spread& s) {
+  return {{"median_us", s.median_us},
+          {"best_us", s.best_us},
+          {"lower_quartile_us", s.lower_quartile_us},
+          {"upper_quartile_us", s.upper_quartile_us}};
+}
+
+nlohmann::ordered_json to_json(const CommDocument& document) {
+  nlohmann::ordered_json json{{"contender", document.contender},
+                              {"version", document.version},
+                              {"how", document.how},
+                              {"cpu", cpu_name()},
+                              {"tp", document.tp},
+                              {"dtype", document.dtype},
+                              {"points", nlohmann::ordered_json::array()}};
+  for (const CommPoint& point : document.points) {
+    for (const Measured& measured : point.measured) json["points"].push_back(to_json(point, measured));
+  }
+  return json;
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,127 @@
+#include "shardwise/cli/bench_overlap.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+
+#include "shardwise/cli/bench_meeting.h"
+#include "shardwise/kernels/grad.h"
+#include "shardwise/kernels/product.h"
+#include "shardwise/parallel/column_product.h"
+#include "shardwise/parallel/row_product.h"
+
+namespace shardwise::cli {
+namespace {
+
+using at::Tensor;
+using parallel::kFeature, parallel::kSequence, parallel::Placed, parallel::Sharded;
+
+/// The weights of both layers, what every rank holds of their inputs and of their outputs' gradients, and the
+/// whole of what is cut along the sequence. One text: [s, 1, h].
+struct Layers {
+  parallel::Step step;
+  parallel::ParameterPtr up, down;
+  Tensor whole, shard, features;
+
+  Layers(const OverlapBench& bench, const comm::Group& group) : step(group, bench.rows) {
+    const auto ffn = base::Split::even("ffn", bench.ffn, group.size());
+    const auto init = parallel::Init::normal(0.02);
+    const auto make = [&](const char* name, std::vector<int64_t> shape, const base::ShardRule& rule) {
+      auto made = parallel::make_parameter(name, std::move(shape), rule, init, group, bench.dtype);
+      parallel::initialise_(*made, kernels::RandomKey::of(1), group);
+      parallel::zero_grad_(*made);
+      return made;
+    };
+    up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::cut(/*dim=*/0, ffn));
+    down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::cut(/*dim=*/1, ffn));
+    whole = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
+    const base::Range own = step.own_sequence();
+    shard = group.empty({own.size(), 1, bench.hidden}, bench.dtype);
+    shard.copy_(whole.narrow(kSequence, own.begin, own.size()));
+    features = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);
+  }
+
+  Tensor column(const Tensor& x) const {
+    return parallel::column_product(Placed<Sharded<kSequence>>(x), {up, nullptr}, step).local();
+  }
+  Tensor row(const Tensor& x) const {
+    return parallel::row_product<Sharded<kSequence>>(Placed<Sharded<kFeature>>(x), {down, nullptr}, step)
+        .local();
+  }
+};
+
+Tensor as_matrix(const Tensor& x) {
+  return x.view({x.size(0), x.size(2)});
+}
+
+/// a·b of matrices, in new memory as the layers' results.
+Tensor product(const Tensor& a, const Tensor& b) {
+  Tensor y = at::empty({a.size(0), b.size(1)}, a.options());
+  kernels::product_out(y, a, b);
+  return y;
+}
+
+/// What one layer computes on this rank: y = x Wᵀ and, with `dy`, dX = dY W and dW += dYᵀ x.
+std::function<void()> bare(const parallel::ParameterPtr& w, const Tensor& x, const Tensor& dy) {
+  return [w, x = as_matrix(x), dy = dy.defined() ? as_matrix(dy) : dy] {
+    const at::NoGradGuard no_grad;
+    product(x, w->value.t());
+    if (!dy.defined()) return;
+    product(dy, w->value);
+    kernels::add_weight_grad_(w->main_grad, dy, x);
+  };
+}
+
+/// The same as the layer does it, collectives included; forward alone when `dy` is undefined.
+std::function<void()> layer(std::function<Tensor(const Tensor&)> forward, const Tensor& x, const Tensor& dy) {
+  if (!dy.defined()) {
+    return [forward = std::move(forward), x] {
+      const at::NoGradGuard no_grad;
+      forward(x);
+    };
+  }
+  return [forward = std::move(forward), x = x.detach().requires_grad_(), dy] {
+    forward(x).backward(dy);
+    x.mutable_grad().reset();
+  };
+}
+
+struct Pair {
+  std::string name;
+  std::function<void()> layer, bare;
+};
+
+std::vector<Pair> pairs_of(const Layers& l) {
+  const auto column = [&l](const Tensor& x) { return l.column(x); };
+  const auto row = [&l](const Tensor& x) { return l.row(x); };
+  const Tensor none;
+  return {
+      {"AllGather+GEMM", layer(column, l.shard, none), bare(l.up, l.whole, none)},
+      {"AllGather+GEMM and backward", layer(column, l.shard, l.features), bare(l.up, l.whole, l.features)},
+      {"GEMM+ReduceScatter", layer(row, l.features, none), bare(l.down, l.features, none)},
+      {"GEMM+ReduceScatter and backward", layer(row, l.features, l.shard),
+       bare(l.down, l.features, l.whole)}};
+}
+
+}  // namespace
+
+std::vector<OverlapPair> measure_overlap(const OverlapBench& bench, const comm::Group& group,
+                                         const std::function<void(const std::string&)>& show) {
+  const Layers layers(bench, group);
+  Meeting meeting = meeting_of(group);
+  std::vector<OverlapPair> measured;
+  for (const auto& [name, layer, bare] : pairs_of(layers)) {
+    if (group.rank() == 0) {
+      meeting.after_round = [&, name = name](int64_t done, int64_t rounds) {
+        show(fmt::format("bench overlap: {}, round {} of {}", name, done, rounds));
+      };
+    }
+    const std::vector<Measured> both =
+        measure({{"layer", layer, {}}, {"bare", bare, {}}}, BufferUse::warm, bench.seconds, meeting);
+    measured.push_back({name, both[0], both[1]});
+  }
+  return measured;
+}
+
+}  // namespace shardwise::cli

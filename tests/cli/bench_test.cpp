@@ -1,0 +1,154 @@
+// bench as it is called: every point is there, with times that can be; and what is refused.
+#include "tests/cli/trained_model.h"
+
+namespace shardwise::cli {
+namespace {
+
+/// Short, with ranks of its own.
+json document(const Words& more) {
+  Words argv{"bench", "comm", "--seconds", "0.01", "--json"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return json::parse(run(argv).output);
+}
+
+void expect_times(const json& point) {
+  const json& raw = point["raw"];
+  EXPECT_GT(raw["best_us"].get<double>(), 0) << point;
+  EXPECT_LE(raw["best_us"], raw["lower_quartile_us"]) << point;
+  EXPECT_LE(raw["lower_quartile_us"], raw["median_us"]) << point;
+  EXPECT_LE(raw["median_us"], raw["upper_quartile_us"]) << point;
+  EXPECT_GE(point["rounds"], 5) << point;
+  EXPECT_GE(point["calls_per_round"], 1) << point;
+  if (point["mode"] == "warm") {
+    EXPECT_EQ(point["net"], raw);
+  } else {
+    EXPECT_LT(point["net"]["upper_quartile_us"], raw["upper_quartile_us"]) << point;
+  }
+}
+
+/// Also where there are fewer elements than ranks.
+void expect_every_point(int tp, const std::string& dtype) {
+  const json found = document({"--tp", std::to_string(tp), "--dtype", dtype, "--sizes", "4,4KB,20KB"});
+  EXPECT_EQ(found["tp"], tp);
+  EXPECT_EQ(found["dtype"], dtype);
+  EXPECT_EQ(found["contender"], "shardwise");
+  EXPECT_NE(found["cpu"], "");
+  json points;
+  for (const json& point : found["points"]) {
+    expect_times(point);
+    points.push_back({point["bytes"], point["mode"], point["call"]});
+  }
+  json wanted;
+  for (const int bytes : {4, 4096, 20480}) {
+    for (const char* mode : {"warm", "rewritten"}) {
+      for (const char* call : {"all_reduce", "all_reduce_foreign", "memcpy"})
+        wanted.push_back({bytes, mode, call});
+    }
+  }
+  EXPECT_EQ(points, wanted);
+}
+
+TEST(BenchComm, EveryPointOfTwoRanks) {
+  expect_every_point(2, "fp32");
+}
+
+TEST(BenchComm, EveryPointOfThreeRanks) {
+  expect_every_point(3, "bf16");
+}
+
+TEST(BenchComm, ATableForEveryMode) {
+  const Words shortly{"bench", "comm", "--sizes", "4KB,1MB", "--seconds", "0.01"};
+  const std::string both = run(shortly).output;
+  EXPECT_PRED2(contains, both, "2 ranks, fp32, ");
+  EXPECT_PRED2(contains, both, "\nwarm: ");
+  EXPECT_PRED2(contains, both, "\nrewritten: ");
+  EXPECT_EQ(std::count(both.begin(), both.end(), '\n'), 9) << both;
+  Words only = shortly;
+  only.insert(only.end(), {"--mode", "rewritten"});
+  const std::string one = run(only).output;
+  EXPECT_FALSE(contains(one, "warm: ")) << one;
+  EXPECT_PRED2(contains, one, "\n4KB ");
+  EXPECT_PRED2(contains, one, "\n1MB ");
+}
+
+TEST(BenchComm, Help) {
+  const Said said = call({"bench", "--help"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_PRED2(contains, said.output, "shardwise bench WHAT");
+  EXPECT_PRED2(contains, said.output, "  comm ");
+  EXPECT_PRED2(contains, said.output, "  overlap ");
+}
+
+void expect_refused(const Words& argv, const Words& named) {
+  const Said said = call(argv);
+  EXPECT_EQ(said.code, 2) << said.errors;
+  EXPECT_EQ(said.output, "");
+  EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
+  for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
+}
+
+TEST(BenchComm, Mistakes) {
+  expect_refused({"bench"}, {"bench: the first argument says what to time; got none"});
+  expect_refused({"bench", "all"}, {"got all; see shardwise bench --help"});
+  for (const char* size : {"0", "x", "", "KB", "4kb", "4 KB", "4KBx", "6", "2GB", "99999999999GB"}) {
+    expect_refused(
+        {"bench", "comm", "--sizes", size + std::string(",4KB")},
+        {"bench comm: --sizes lists multiples of 4 bytes up to 1GB", "got '" + std::string(size) + "'"});
+  }
+  expect_refused({"bench", "comm", "--sizes", "4KB,"}, {"--sizes", "got ''"});
+  expect_refused({"bench", "comm", "--tp", "0"}, {"bench comm: --tp must be from 2 to 256", "got 0"});
+  expect_refused({"bench", "comm", "--tp", "1"}, {"a rank alone sends nothing; got 1"});
+  expect_refused({"bench", "comm", "--tp", "257"}, {"got 257"});
+  expect_refused({"bench", "comm", "--tp", "two"}, {"bench comm: --tp takes a whole number", "'two'"});
+  expect_refused({"bench", "comm", "--seconds", "0"}, {"bench comm: --seconds must be above 0", "got 0"});
+  expect_refused({"bench", "comm", "--dtype", "fp16"}, {"--dtype must be one of fp32, bf16; got fp16"});
+  expect_refused({"bench", "comm", "--mode", "cold"},
+                 {"--mode must be one of warm, rewritten, both; got cold"});
+  expect_refused({"bench", "comm", "--timeout", "0"}, {"bench comm: --timeout", "got 0"});
+  expect_refused({"bench", "comm", "--size", "4KB"}, {"bench comm: unknown flag --size"});
+}
+
+Words overlap(const Words& more) {
+  Words argv{"bench", "overlap", "--rows", "5", "--hidden", "6", "--ffn", "7", "--seconds", "0.01"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+/// Also where rows and features are cut unevenly, and where there are fewer rows than ranks.
+TEST(BenchOverlap, EveryPair) {
+  for (const char* tp : {"2", "3"}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      const json found = json::parse(run(overlap({"--tp", tp, "--dtype", dtype, "--json"})).output);
+      EXPECT_EQ(found["tp"], std::stoi(tp));
+      EXPECT_EQ(found["dtype"], dtype);
+      EXPECT_EQ(found["hidden"], 6);
+      json names;
+      for (const json& pair : found["pairs"]) {
+        names.push_back(pair["name"]);
+        for (const char* side : {"layer", "bare"}) EXPECT_GT(pair[side]["best_us"].get<double>(), 0) << pair;
+        EXPECT_GE(pair["rounds"], 5) << pair;
+      }
+      EXPECT_EQ(names, json({"AllGather+GEMM", "AllGather+GEMM and backward", "GEMM+ReduceScatter",
+                             "GEMM+ReduceScatter and backward"}));
+    }
+  }
+  EXPECT_GT(json::parse(run(overlap({"--rows", "2", "--tp", "3", "--json"})).output)["pairs"].size(), 0u);
+}
+
+TEST(BenchOverlap, ATable) {
+  const std::string table = run(overlap({})).output;
+  EXPECT_PRED2(contains, table, "2 ranks, bf16, 5 rows, 6 x 7, ");
+  EXPECT_PRED2(contains, table, "\nAllGather+GEMM and backward ");
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 6) << table;
+}
+
+TEST(BenchOverlap, Mistakes) {
+  expect_refused(overlap({"--tp", "1"}), {"bench overlap: --tp must be from 2 to 256; got 1"});
+  expect_refused(overlap({"--rows", "0"}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
+  expect_refused(overlap({"--ffn", "131073"}), {"bench overlap: --ffn must be from 1 to 131072; got 131073"});
+  expect_refused(overlap({"--dtype", "fp16"}), {"--dtype must be one of fp32, bf16; got fp16"});
+  expect_refused(overlap({"--seconds", "0"}), {"bench overlap: --seconds must be above 0", "got 0"});
+}
+
+}  // namespace
+}  // namespace shardwise::cli
