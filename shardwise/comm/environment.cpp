@@ -54,7 +54,7 @@ void check_rank(const char* rank_variable, int rank, const char* size_variable, 
 /// `spread` says where the ranks are.
 void check_one_host(bool is_one, int ranks, const std::string& spread, const char* starter) {
   TORCH_CHECK_VALUE(is_one, "environment: shared memory serves the ranks of one host; got ", ranks, " ranks",
-                    spread, "; let ", starter, " use one host");
+                    spread, "; let ", starter, " use one host, or start the ranks by Open MPI's mpirun");
 }
 
 Place place_by(const Starter& starter) {
@@ -66,7 +66,8 @@ Place place_by(const Starter& starter) {
   place.local_size = count_of(starter.local_size, 1, starter.name);
   check_rank(starter.rank, place.rank, starter.world_size, place.world_size);
   check_rank(starter.local_rank, place.local_rank, starter.local_size, place.local_size);
-  check_one_host(place.local_size == place.world_size, place.world_size,
+  place.is_spread = place.local_size < place.world_size;
+  check_one_host(!place.is_spread || starter.rank == kOpenMpi.rank, place.world_size,
                  fmt::format(", {} of them here", place.local_size), starter.name);
   return place;
 }
@@ -138,7 +139,10 @@ base::Split deal(int ranks, int hosts) {
 /// `place.hosts` machines played by this one.
 void pretend_hosts(Place& place) {
   place.hosts = count_from_environment("SHARDWISE_HOSTS", 1, 1);
-  if (place.by == Place::By::self) return;  // its ranks will be dealt
+  TORCH_CHECK_VALUE(!place.is_spread || place.hosts == 1,
+                    "environment: SHARDWISE_HOSTS makes one machine play several; got ", place.hosts, " for ",
+                    place.world_size, " ranks, ", place.local_size, " of them here");
+  if (place.is_spread || place.by == Place::By::self) return;  // the launcher's ranks will be dealt
   TORCH_CHECK_VALUE(place.hosts <= place.world_size,
                     "environment: SHARDWISE_HOSTS is at most the number of ranks; got ", place.hosts, " for ",
                     place.world_size);
@@ -170,7 +174,12 @@ Told told_by(Place::By by, int64_t ranks) {
 
 }  // namespace
 
+bool Place::may_cross_hosts(const std::vector<int>& ranks) const {
+  return ranks.size() > 1 && (is_spread || host_of(ranks.front()) != host_of(ranks.back()));
+}
+
 int Place::host_of(int rank_in_job) const {
+  TORCH_INTERNAL_ASSERT(!is_spread);
   return deal(world_size, hosts).holders(rank_in_job).front();
 }
 

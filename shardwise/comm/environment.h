@@ -1,10 +1,11 @@
 // Where this process stands in its job, as told by whoever started it through environment variables.
 //
-// Reads and checks only: starting ranks is launch.h, joining them is connect.h. The ranks of a host meet at a
+// Reads and checks only: starting ranks is launch.h, joining them is join.h. The ranks of a host meet at a
 // name that all of them, and no other job, find in their environment (docs/adr/0009).
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shardwise::comm {
 
@@ -23,16 +24,21 @@ struct Place {
   int local_size = 1;
   int host = 0;   // of `hosts`: ranks fill them in order, as evenly as possible
   int hosts = 1;  // above 1 where SHARDWISE_HOSTS makes one machine play several
+  /// Over several real hosts. No environment tells which ranks share one (mpirun fills hosts or deals to them
+  /// in turn, as its user likes): they find out when they meet.
+  bool is_spread = false;
   std::string job;
   By by = By::self;
 
-  /// The host that a rank of the job is on.
+  /// Whether some of these ranks of the job (ascending) may be on different hosts.
+  bool may_cross_hosts(const std::vector<int>& ranks) const;
+  /// The host that a rank of the job is on, unless the job is spread.
   int host_of(int rank_in_job) const;
 };
 
 /// Our launcher's variables where set, else torchrun's, mpirun's or srun's, else a job of one.
 /// Errors: c10::ValueError when one is missing, no number or contradicts another, or the ranks span several
-/// real hosts.
+/// real hosts and were not started by Open MPI's mpirun.
 Place place_from_environment();
 
 /// Errors: c10::ValueError unless `place` has as many ranks as the degrees of parallelism multiply to.

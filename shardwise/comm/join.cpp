@@ -4,20 +4,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
+#include <map>
 #include <numeric>
 
 #include "shardwise/comm/affinity.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/host.h"
+#include "shardwise/comm/mpi/mpi.h"
 #include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm {
 namespace {
 
-[[noreturn]] void refuse_hosts(const std::string& name, size_t ranks, int hosts) {
-  TORCH_CHECK_VALUE(false, "launch: the ranks of group ", name,
-                    " are on one host, as only shared memory joins ranks; got ", ranks,
-                    " ranks, of a job on ", hosts, " hosts (SHARDWISE_HOSTS)");
+void check_mpi(const Place& place, const std::string& name, size_t ranks) {
+  TORCH_CHECK_VALUE(place.by == Place::By::mpirun,
+                    "launch: ranks of several hosts are started by Open MPI's mpirun; got ", ranks,
+                    " ranks of group ", name, " on ", place.hosts,
+                    " hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n ",
+                    std::max(size_t(place.world_size), ranks));
+  TORCH_CHECK_VALUE(mpi::is_built_in(),
+                    "launch: ranks of several hosts are joined by Open MPI, which this build lacks; got ",
+                    ranks, " ranks of group ", name, "; install libopenmpi-dev and build again");
 }
+
+// Hosts that are played by one machine differ by their number, real ones by themselves.
+uint64_t host_of_this_rank(const Place& place) {
+  return own_host() ^ (uint64_t(place.host) << 48);
+}
+
+Group connect_across(const Place& place, const std::string& name, const std::vector<int>& ranks,
+                     std::chrono::milliseconds timeout) {
+  check_mpi(place, name, ranks.size());
+  mpi::Options options(place.job, name, ranks, place.rank, place.world_size);
+  options.host = host_of_this_rank(place);
+  options.timeout = timeout;
+  return mpi::connect(options);
+}
+
+/// Plain bytes.
+struct Member {
+  uint64_t machine;
+  Allowance allowance;
+};
 
 }  // namespace
 
@@ -26,8 +55,7 @@ Group connect(const Place& place, const std::string& name, const std::vector<int
   const auto own = std::find(ranks.begin(), ranks.end(), place.rank);
   TORCH_INTERNAL_ASSERT(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
   if (ranks.size() == 1) return Group();
-  if (place.host_of(ranks.front()) != place.host_of(ranks.back()))
-    refuse_hosts(name, ranks.size(), place.hosts);
+  if (place.may_cross_hosts(ranks)) return connect_across(place, name, ranks, timeout);
   shm::Options options(fmt::format("{}/{}/{}", place.job, name, ranks.front()), int(own - ranks.begin()),
                        int(ranks.size()));
   options.timeout = timeout;
@@ -40,14 +68,28 @@ Group connect_all(const Place& place, std::chrono::milliseconds timeout) {
   return connect(place, "world", ranks, timeout);
 }
 
-void check_one_host(const Place& place, int64_t ranks) {
-  if (place.hosts > 1) refuse_hosts("world", size_t(ranks), place.hosts);
+void check_hosts(const Place& place, int64_t ranks) {
+  if (place.hosts > 1 || place.is_spread) check_mpi(place, "world", size_t(ranks));
+}
+
+void finish() {
+  mpi::finish();
 }
 
 int take_core_share(const Group& group) {
-  const CoreShare share = share_out(gather_values(own_allowance(), group), group.rank());
-  bind_to(share);
-  return share.threads;
+  const std::vector<Member> members = gather_values(Member{own_machine(), own_allowance()}, group);
+  std::map<uint64_t, std::vector<Allowance>> machines;
+  int own = 0;  // among the ranks of this machine
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::vector<Allowance>& machine = machines[members[size_t(rank)].machine];
+    if (rank == group.rank()) own = static_cast<int>(machine.size());
+    machine.push_back(members[size_t(rank)].allowance);
+  }
+  int threads = INT_MAX;
+  for (const auto& [machine, allowances] : machines)
+    threads = std::min(threads, share_out(allowances, /*rank=*/0).threads);
+  bind_to(share_out(machines[own_machine()], own));
+  return threads;
 }
 
 }  // namespace shardwise::comm

@@ -10,9 +10,10 @@
 namespace shardwise::comm {
 
 /// Collective over `ranks` (of the job, ascending, this one among them): their group, which `name` tells from
-/// the job's others. What Mesh makes its axes' groups of. One rank: a group of one, at once.
-/// Errors: c10::ValueError when the ranks are on several hosts, pretended ones too: only shared memory joins
-/// ranks so far (docs/adr/0009). base::CommError when one does not come in time.
+/// the job's others. What Mesh makes its axes' groups of. One rank: a group of one, at once. Ranks of one
+/// host share memory; those of several, pretended ones too, are joined by MPI (docs/adr/0017), whose start at
+/// the first such call is collective over the job. Errors: c10::ValueError when they are on several hosts and
+/// cannot be joined: see check_hosts. base::CommError when one does not come in time.
 Group connect(const Place& place, const std::string& name, const std::vector<int>& ranks,
               std::chrono::milliseconds timeout = kTimeout);
 
@@ -20,11 +21,17 @@ Group connect(const Place& place, const std::string& name, const std::vector<int
 Group connect_all(const Place& place, std::chrono::milliseconds timeout = kTimeout);
 
 /// What connect_all would refuse, before any rank starts: `ranks` of them, as `place` is told.
-/// Errors: c10::ValueError when `place` is of several hosts.
-void check_one_host(const Place& place, int64_t ranks);
+/// Errors: c10::ValueError when `place` is of several hosts, and mpirun has not started the ranks or MPI is
+/// not built in.
+void check_hosts(const Place& place, int64_t ranks);
 
-/// Collective over the ranks of this host, before the process computes anything: binds it to its share of the
-/// cores (affinity.h) and returns the number of threads to compute with.
+/// Collective over the job where MPI joins it, nothing elsewhere: ends this rank's part in good order, before
+/// a process that leaves without returning from main (mpi/mpi.h). No group works afterwards.
+void finish();
+
+/// Collective, before the process computes anything: binds it to its share of the cores of its machine
+/// (affinity.h), with those of the group's ranks that run there, and returns the number of threads to compute
+/// with, the same on all machines.
 /// Errors: those of share_out and bind_to.
 int take_core_share(const Group& group);
 

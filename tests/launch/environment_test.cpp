@@ -271,11 +271,32 @@ TEST_F(Environment, what_is_no_number_or_out_of_range_is_refused) {
                  "SHARDWISE_RANK is below SHARDWISE_WORLD_SIZE; got 3 and 3");
 }
 
-TEST_F(Environment, several_hosts_are_refused) {
-  expect_refused(torchrun({{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}), "got 4 ranks, 2 of them here");
-  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}),
-                 "got 4 ranks, 3 of them here; let mpirun use one host");
+TEST_F(Environment, several_hosts_are_refused_but_for_open_mpi) {
+  expect_refused(
+      torchrun({{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}),
+      "got 4 ranks, 2 of them here; let torchrun use one host, or start the ranks by Open MPI's mpirun");
+  expect_refused(hydra({{"MPI_LOCALNRANKS", "3"}}), "got 4 ranks, 3 of them here; let mpirun use one host");
   expect_refused(srun({{"SLURM_STEP_NUM_NODES", "2"}}), "got 4 ranks on 2; let srun use one host");
+}
+
+TEST_F(Environment, open_mpi_may_spread_the_ranks) {
+  const Place here = place_with(open_mpi()),
+              apart = place_with(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}));
+  EXPECT_FALSE(here.is_spread);
+  EXPECT_FALSE(here.may_cross_hosts({0, 1, 2, 3}));
+  EXPECT_TRUE(apart.is_spread);
+  EXPECT_EQ(apart.local_rank, 2);
+  EXPECT_EQ(apart.local_size, 3);
+  EXPECT_TRUE(apart.may_cross_hosts({0, 1}));
+  EXPECT_FALSE(apart.may_cross_hosts({1}));
+  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"SHARDWISE_HOSTS", "2"}}),
+                 "SHARDWISE_HOSTS makes one machine play several; got 2 for 4 ranks, 3 of them here");
+}
+
+TEST_F(Environment, pretended_hosts_are_crossed_by_those_who_are_on_two) {
+  const Place place = place_with(open_mpi({{"SHARDWISE_HOSTS", "2"}}));
+  EXPECT_FALSE(place.may_cross_hosts({0, 1}));
+  EXPECT_TRUE(place.may_cross_hosts({1, 2}));
 }
 
 TEST_F(Environment, the_world_is_the_product_of_the_degrees) {

@@ -1,0 +1,33 @@
+# Open MPI, where it is installed: ranks of several hosts (shardwise/comm/mpi, docs/adr/0017). Without it no_mpi.cpp
+# stands in for that folder.
+
+pkg_check_modules(OMPI QUIET IMPORTED_TARGET ompi-c>=4)
+find_program(SHARDWISE_MPIRUN mpirun DOC "Open MPI's, for the tests")
+if(OMPI_FOUND AND SHARDWISE_MPIRUN)
+  set(_mpi_found ON)
+else()
+  set(_mpi_found OFF)
+endif()
+option(SHARDWISE_MPI "join ranks of several hosts by Open MPI" ${_mpi_found})
+
+add_library(shardwise_mpi INTERFACE)
+add_library(shardwise::mpi ALIAS shardwise_mpi)
+if(SHARDWISE_MPI)
+  if(NOT _mpi_found)
+    message(FATAL_ERROR "mpi: SHARDWISE_MPI needs Open MPI (Debian: libopenmpi-dev, openmpi-bin)")
+  endif()
+  message(STATUS "MPI: Open MPI ${OMPI_VERSION}, for ranks of several hosts")
+  set(SHARDWISE_NO_MPI comm/mpi/no_mpi.cpp)
+  set(SHARDWISE_MPI_SOURCES comm/mpi/*.cpp)
+  # Only that folder sees MPI's headers, without their C++ classes, which are in a library of their own.
+  set(SHARDWISE_MPI_OPTIONS -DOMPI_SKIP_MPICXX)
+  foreach(_folder ${OMPI_INCLUDE_DIRS})
+    list(APPEND SHARDWISE_MPI_OPTIONS -isystem${_folder})
+  endforeach()
+  file(GLOB _mpi_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/comm/mpi/*.cpp")
+  set_source_files_properties(${_mpi_sources} PROPERTIES COMPILE_OPTIONS "${SHARDWISE_MPI_OPTIONS}")
+  target_link_libraries(shardwise_mpi INTERFACE $<LINK_ONLY:PkgConfig::OMPI>)
+else()
+  message(STATUS "MPI: none, ranks are those of one host")
+  set(SHARDWISE_MPI_SOURCES comm/mpi/no_mpi.cpp)
+endif()

@@ -1,0 +1,102 @@
+#include "shardwise/comm/mpi/channel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace shardwise::comm::mpi {
+namespace {
+
+constexpr std::chrono::microseconds kLongestNap{1000}, kLongestNapWithData{50};
+
+}  // namespace
+
+Channel::Channel(const Options& options, Meeting meeting)
+    : meeting_(std::move(meeting)),
+      timeout_(options.timeout),
+      message_bytes_(options.message_bytes),
+      announcements_(std::make_shared<Announcements>()),
+      left_(size_t(meeting_.size())) {
+  announcements_->mine.resize(size_t(size()));
+  announcements_->theirs.resize(size_t(size()));
+}
+
+Channel::Attempt Channel::attempt(Awaited awaited) const {
+  return {std::string(name(mine_.op)), sequence_, timeout_, awaited};
+}
+
+void Channel::announce(const shm::Descriptor& descriptor, const Sides& sides) {
+  for (int peer = 0; peer < size(); ++peer) {
+    Announcement& mine = announcements_->mine[size_t(peer)];
+    mine.sequence = sequence_;
+    mine.for_peer = sides.to_peers.empty() ? 0 : sides.to_peers[size_t(peer)];
+    mine.descriptor = descriptor;
+    std::copy(sides.payload.begin(), sides.payload.end(), mine.payload);
+  }
+}
+
+// Announcements are compared in the order of ranks as they come: two that differ are found whether or not a
+// third rank comes.
+void Channel::open(const shm::Descriptor& descriptor, const Sides& sides) {
+  TORCH_CHECK_VALUE(!has_left_, name(descriptor.op),
+                    ": the group takes collectives until it is shut down; got one afterwards");
+  TORCH_INTERNAL_ASSERT(sides.payload.size() <= kInlineBytes);
+  ++sequence_;
+  mine_ = descriptor;
+  read_notices();
+  throw_if_broken(attempt(Awaited::announcement));
+  announce(descriptor, sides);
+  Transfers transfers(*meeting_.process, kWhole);
+  transfers.keep(announcements_);
+  std::vector<int> peers;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) peers.push_back(peer);
+  }
+  for (const int peer : peers)
+    transfers.receive(&announcements_->theirs[size_t(peer)], sizeof(Announcement), data(peer));
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    transfers.send(&announcements_->mine[size_t(peer)], sizeof(Announcement), data(peer));
+  }
+  const Attempt opening = attempt(Awaited::announcement);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    wait(transfers, i + 1, opening);
+    compare(peers[i], sides);
+  }
+  wait(transfers, transfers.count(), opening);
+}
+
+void Channel::compare(int peer, const Sides& sides) {
+  const Announcement& theirs = announcements_->theirs[size_t(peer)];
+  if (!theirs.descriptor.matches(mine_) || theirs.sequence != sequence_) {
+    const std::string ours = fmt::format("rank {} runs {}", rank(), describe(mine_));
+    const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs.descriptor));
+    fail(attempt(Awaited::announcement), peer, rank() < peer ? ours + ", " + others : others + ", " + ours);
+  }
+  const int64_t taken = sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)];
+  if (theirs.for_peer != taken) {
+    fail_transfer(attempt(Awaited::announcement), peer, shm::describe(mine_.dtype, theirs.for_peer),
+                  shm::describe(mine_.dtype, taken));
+  }
+}
+
+const std::byte* Channel::payload(int peer) const {
+  return (peer == rank() ? announcements_->mine : announcements_->theirs)[size_t(peer)].payload;
+}
+
+void Channel::run(Transfers& transfers) {
+  wait(transfers, transfers.count(), attempt(Awaited::data));
+}
+
+void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt) {
+  Backoff backoff(meeting_.policy, attempt.awaited == Awaited::data ? kLongestNapWithData : kLongestNap);
+  while (!transfers.advance(parts)) {
+    if (backoff.is_asleep()) check_failures(attempt, transfers.peer(), backoff);
+    backoff.pause();
+  }
+  if (transfers.error() != MPI_SUCCESS)
+    fail(attempt, transfers.peer(), "MPI: " + error_text(transfers.error()), backoff.elapsed());
+}
+
+}  // namespace shardwise::comm::mpi

@@ -1,0 +1,114 @@
+// The synchronisation of a group over MPI: announce a collective, wait for the peers' announcements, find out
+// who failed.
+//
+// As comm/shm/channel.h, with messages for flags. Every rank tells every other what it is about to do before
+// any data moves: 512 bytes each, which one round of messages carries whatever their size, and into which
+// small sums fit.
+#pragma once
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/transfers.h"
+#include "shardwise/comm/shm/describe.h"
+
+namespace shardwise::comm::mpi {
+
+inline constexpr size_t kInlineBytes = 448;
+
+/// One rank's side of one collective, as told to one peer.
+struct Announcement {
+  uint64_t sequence = 0;
+  int64_t for_peer = 0;  // elements that this peer will get, where ranks know their own pieces alone
+  shm::Descriptor descriptor;
+  alignas(64) std::byte payload[kInlineBytes] = {};
+};
+static_assert(sizeof(Announcement) == 512);
+
+/// Collectives come from one thread at a time; `abort` from any.
+class Channel {
+ public:
+  Channel(const Options& options, Meeting meeting);
+
+  int rank() const { return meeting_.rank; }
+  int size() const { return meeting_.size(); }
+  uint64_t sequence() const { return sequence_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const Meeting& meeting() const { return meeting_; }
+  /// For a collective's data; none under way yet.
+  Transfers transfers() const { return Transfers(*meeting_.process, message_bytes_); }
+  Address data(int peer) const { return {meeting_.data, peer}; }
+
+  struct Sides {
+    std::span<const std::byte> payload;
+    // Elements, where each pair of ranks has a piece of its own size; empty: none.
+    std::span<const int64_t> to_peers, from_peers;
+  };
+  /// Begins a collective: returns when all peers have announced the same. Errors: base::CommError.
+  void open(const shm::Descriptor& descriptor, const Sides& sides = {});
+  /// What a peer has announced, this rank too.
+  const std::byte* payload(int peer) const;
+  /// Until all of a collective's messages are done. Errors: base::CommError.
+  void run(Transfers& transfers);
+
+  enum class Awaited { announcement, data, message };
+  /// What an error tells of a call that waits.
+  struct Attempt {
+    std::string op;
+    uint64_t sequence;  // number of the collective, or of this rank's sends or receives
+    std::chrono::milliseconds limit;
+    Awaited awaited;
+  };
+  /// The reason that the group is broken for, if it is.
+  void throw_if_broken(const Attempt& attempt, Backoff::Clock::duration elapsed = {});
+  /// Until the first `parts` of the messages are done.
+  void wait(Transfers& transfers, size_t parts, const Attempt& attempt);
+  /// Breaks the group and throws.
+  [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what,
+                         Backoff::Clock::duration elapsed = {});
+
+  [[noreturn]] void fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
+                                  const std::string& taken);
+
+  void abort(const std::string& reason);
+  /// Ends this rank's use of the group: peers are told when they wait for more.
+  void leave();
+
+ private:
+  struct Notice;
+  struct Failure {
+    int peer;
+    std::string reason;
+  };
+  struct Announcements {
+    std::vector<Announcement> mine, theirs;
+  };
+
+  Attempt attempt(Awaited awaited) const;
+  void announce(const shm::Descriptor& descriptor, const Sides& sides);
+  void compare(int peer, const Sides& sides);
+  void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
+  bool has_left(int peer, const Attempt& attempt) const;
+  void read_notices();
+  [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,
+                                  Backoff::Clock::duration elapsed) const;
+  void poison(const Failure& failure);
+  void send_to_all(const Notice& notice);
+
+  Meeting meeting_;
+  std::chrono::milliseconds timeout_;
+  int64_t message_bytes_;
+  uint64_t sequence_ = 0;
+  bool has_left_ = false;
+  shm::Descriptor mine_;
+  std::shared_ptr<Announcements> announcements_;
+  std::vector<std::optional<uint64_t>> left_;  // the last collective of a rank that has left
+  std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace shardwise::comm::mpi

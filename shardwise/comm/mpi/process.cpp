@@ -1,0 +1,180 @@
+#include "shardwise/comm/mpi/process.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "shardwise/base/error.h"
+#include "shardwise/comm/mpi/transfers.h"
+
+namespace shardwise::comm::mpi {
+namespace {
+
+constexpr std::chrono::microseconds kNap{100};   // between two looks at messages that nobody waits for
+constexpr std::chrono::milliseconds kLook{100};  // between two looks at whether a call hangs
+constexpr int kFailure = 1;
+
+std::mutex start_mutex;
+Process* the_process = nullptr;  // never freed: its thread may be in a call that hangs
+
+[[noreturn]] void fail(const Job& job, const std::string& what, std::chrono::milliseconds elapsed) {
+  const std::chrono::duration<double> waited = elapsed, limit = job.timeout;
+  throw base::CommError({"connect", job.rank, /*peer=*/-1, /*sequence=*/0, waited.count(), limit.count()},
+                        what);
+}
+
+}  // namespace
+
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return text;
+}
+
+Process* Process::started() {
+  const std::lock_guard guard(start_mutex);
+  return the_process;
+}
+
+Process& Process::of(const Job& job) {
+  const std::lock_guard guard(start_mutex);
+  if (the_process == nullptr) {
+    auto* const process = new Process(job.timeout);
+    if (!process->run([process] { process->start(); }, job.timeout))
+      fail(job, "not all ranks of the job came to start MPI", job.timeout);
+    process->check(job);
+    the_process = process;
+    on_exit([](int code, void*) { the_process->end_with(code); }, nullptr);
+  }
+  TORCH_CHECK_VALUE(!the_process->is_finished_,
+                    "connect: MPI is started once in a process; got a group after its end");
+  the_process->enter();  // it does not hang
+  return *the_process;
+}
+
+Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
+  std::thread([this] { serve(); }).detach();
+}
+
+// On the own thread, with the lock.
+void Process::start() {
+  int is_started = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&is_started);
+  is_ours_ = !is_started;
+  if (is_ours_) {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  } else {
+    MPI_Query_thread(&level);
+  }
+  TORCH_CHECK_VALUE(level >= MPI_THREAD_SERIALIZED,
+                    "connect: MPI must serve one thread after the other (MPI_THREAD_SERIALIZED); got level ",
+                    level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  MPI_Comm_dup(MPI_COMM_WORLD, &world_);
+  MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+  int* largest = nullptr;
+  int is_known = 0;
+  MPI_Comm_get_attr(world_, MPI_TAG_UB, static_cast<void*>(&largest), &is_known);
+  if (is_known) largest_tag_ = *largest;
+}
+
+// A process that another MPI's mpirun has started is alone in this one's eyes.
+void Process::check(const Job& job) {
+  if (rank_ == job.rank && size_ == job.world_size) return;
+  finish();
+  TORCH_CHECK_VALUE(false, "connect: ranks of several hosts are started by Open MPI's own mpirun; got rank ",
+                    job.rank, " of ", job.world_size, ", which MPI knows as ", rank_, " of ", size_);
+}
+
+bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout) {
+  std::packaged_task<void()> task(std::move(call));
+  std::future<void> done = task.get_future();
+  {
+    const std::lock_guard guard(mutex_);
+    calls_.push_back(std::move(task));
+  }
+  work_.notify_one();
+  if (done.wait_for(timeout) != std::future_status::ready) {
+    is_stuck_ = true;
+    give_up();
+    return false;
+  }
+  done.get();
+  return true;
+}
+
+std::unique_lock<std::timed_mutex> Process::try_enter() {
+  std::unique_lock guard(lock_, std::defer_lock);
+  while (!guard.try_lock_for(kLook) && !is_stuck_) continue;
+  return guard;
+}
+
+std::unique_lock<std::timed_mutex> Process::enter() {
+  std::unique_lock guard = try_enter();
+  if (!guard)
+    fail({rank_, size_, timeout_}, "a call of MPI hangs since an error", std::chrono::milliseconds(0));
+  return guard;
+}
+
+void Process::drive(std::shared_ptr<Transfers> transfers) {
+  if (transfers->advance()) return;
+  {
+    const std::lock_guard guard(mutex_);
+    driven_.push_back(std::move(transfers));
+  }
+  work_.notify_one();
+}
+
+void Process::serve() {
+  std::unique_lock guard(mutex_);
+  while (true) {
+    const auto has_call = [&] { return !calls_.empty(); };
+    if (driven_.empty()) {
+      work_.wait(guard, [&] { return has_call() || !driven_.empty(); });
+    } else {
+      work_.wait_for(guard, kNap, has_call);
+    }
+    drive_all();
+    if (!has_call()) continue;
+    std::packaged_task<void()> call = std::move(calls_.front());
+    calls_.pop_front();
+    guard.unlock();
+    {
+      const std::lock_guard mpi(lock_);
+      call();
+    }
+    guard.lock();
+  }
+}
+
+void Process::drive_all() {
+  std::erase_if(driven_, [](const std::shared_ptr<Transfers>& transfers) { return transfers->advance(); });
+}
+
+// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it.
+void Process::finish() {
+  if (is_given_up_ || is_finished_.exchange(true)) return;
+  const auto start = std::chrono::steady_clock::now();
+  const auto are_sent = [&] {
+    const std::lock_guard guard(mutex_);
+    return driven_.empty();
+  };
+  while (!are_sent() && std::chrono::steady_clock::now() - start < timeout_)
+    std::this_thread::sleep_for(kNap);
+  if (!is_ours_) return;
+  if (!run([] { MPI_Finalize(); }, timeout_)) end_with(kFailure);
+}
+
+// At the end of the process. Without MPI_Abort the others would wait for this rank until their timeouts.
+void Process::end_with(int exit_code) {
+  if (is_finished_ && !is_given_up_) return;
+  if (exit_code == 0 && !is_given_up_) return finish();
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, exit_code == 0 ? kFailure : exit_code);
+}
+
+}  // namespace shardwise::comm::mpi

@@ -1,0 +1,80 @@
+// MPI in this process: started once, used by one thread at a time, ended in good order or with the job.
+//
+// MPI_THREAD_SERIALIZED, not FUNNELED: what returns only once other ranks come (the start, new communicators,
+// the end) runs on a thread of its own, so that its caller waits no longer than its timeout; and a group's
+// caller may change threads. A lock around every call keeps the promise and costs nanoseconds.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace shardwise::comm::mpi {
+
+class Transfers;
+
+/// This process's place in the job, as told by whoever started it.
+struct Job {
+  int rank;
+  int world_size;
+  std::chrono::milliseconds timeout;
+};
+
+class Process {
+ public:
+  /// MPI of this process, which the first call starts: collective over the job.
+  /// Errors: base::CommError when not all ranks came in time; c10::ValueError when MPI knows another job.
+  static Process& of(const Job& job);
+  /// Null before.
+  static Process* started();
+
+  /// All ranks of the job; not MPI_COMM_WORLD, which is the program's.
+  MPI_Comm world() const { return world_; }
+  int largest_tag() const { return largest_tag_; }
+  /// Held around every call of MPI. Nobody waits for a peer with it, but for `run`.
+  /// Errors: base::CommError when a call that `run` gave up keeps it.
+  std::unique_lock<std::timed_mutex> enter();
+  /// The same for those who can do without: empty then.
+  std::unique_lock<std::timed_mutex> try_enter();
+
+  /// Runs a call that may wait for peers. False when it has not returned in time: then it keeps what it
+  /// refers to and the lock, and MPI is of no more use to this process.
+  bool run(std::function<void()> call, std::chrono::milliseconds timeout);
+  /// Looks after messages that nobody waits for, until they are done.
+  void drive(std::shared_ptr<Transfers> transfers);
+  /// From now on MPI cannot be ended in good order.
+  void give_up() { is_given_up_ = true; }
+  void finish();
+
+ private:
+  explicit Process(std::chrono::milliseconds timeout);
+  void start();
+  void check(const Job& job);
+  void serve();
+  void drive_all();
+  void end_with(int exit_code);
+
+  std::timed_mutex lock_;
+  std::mutex mutex_;  // of the three below; taken before lock_
+  std::condition_variable work_;
+  std::deque<std::packaged_task<void()>> calls_;
+  std::vector<std::shared_ptr<Transfers>> driven_;
+
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1, largest_tag_ = 32767;
+  bool is_ours_ = true;  // not started by the program itself
+  std::atomic<bool> is_stuck_ = false, is_given_up_ = false, is_finished_ = false;
+  std::chrono::milliseconds timeout_;
+};
+
+/// MPI's words for a code.
+std::string error_text(int code);
+
+}  // namespace shardwise::comm::mpi

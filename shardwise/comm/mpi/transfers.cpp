@@ -1,0 +1,99 @@
+#include "shardwise/comm/mpi/transfers.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "shardwise/comm/mpi/process.h"
+
+namespace shardwise::comm::mpi {
+namespace {
+
+/// Never freed, see Transfers.
+void lose(std::vector<std::any> owners) {
+  static std::mutex mutex;
+  static auto* const lost = new std::vector<std::vector<std::any>>;
+  const std::lock_guard guard(mutex);
+  lost->push_back(std::move(owners));
+}
+
+template <class Start>
+void in_parts(int64_t bytes, int64_t part_bytes, const Start& start) {
+  for (int64_t begin = 0; begin < bytes; begin += part_bytes)
+    start(begin, static_cast<int>(std::min(part_bytes, bytes - begin)));
+}
+
+}  // namespace
+
+Transfers::Transfers(Transfers&& other) noexcept
+    : process_(other.process_),
+      part_bytes_(other.part_bytes_),
+      parts_(std::move(other.parts_)),
+      kept_(std::move(other.kept_)),
+      done_(other.done_),
+      error_(other.error_) {
+  other.parts_.clear();
+  other.done_ = 0;
+}
+
+Transfers::~Transfers() {
+  if (done_ == parts_.size()) return;
+  const auto guard = process_->try_enter();
+  for (size_t i = done_; guard && i < parts_.size(); ++i) {
+    if (parts_[i].is_received && parts_[i].request != MPI_REQUEST_NULL) MPI_Cancel(&parts_[i].request);
+  }
+  lose(std::move(kept_));
+}
+
+void Transfers::send(const void* data, int64_t bytes, const Address& to) {
+  in_parts(bytes, part_bytes_, [&](int64_t begin, int count) {
+    const auto guard = process_->enter();
+    Part part{MPI_REQUEST_NULL, to.peer, count, /*is_received=*/false};
+    const int code = MPI_Isend(static_cast<const std::byte*>(data) + begin, count, MPI_BYTE, to.peer, to.tag,
+                               to.comm, &part.request);
+    if (code != MPI_SUCCESS) error_ = code;
+    parts_.push_back(part);
+  });
+}
+
+void Transfers::receive(void* data, int64_t bytes, const Address& from) {
+  in_parts(bytes, part_bytes_, [&](int64_t begin, int count) {
+    const auto guard = process_->enter();
+    Part part{MPI_REQUEST_NULL, from.peer, count, /*is_received=*/true};
+    const int code = MPI_Irecv(static_cast<std::byte*>(data) + begin, count, MPI_BYTE, from.peer, from.tag,
+                               from.comm, &part.request);
+    if (code != MPI_SUCCESS) error_ = code;
+    parts_.push_back(part);
+  });
+}
+
+void Transfers::send(const at::Tensor& x, const Address& to) {
+  if (x.numel() == 0) return;
+  keep(x);
+  send(x.const_data_ptr(), int64_t(x.nbytes()), to);
+}
+
+void Transfers::receive(const at::Tensor& x, const Address& from) {
+  if (x.numel() == 0) return;
+  keep(x);
+  receive(x.mutable_data_ptr(), int64_t(x.nbytes()), from);
+}
+
+bool Transfers::test(Part& part) {
+  int is_done = 0, bytes = 0;
+  MPI_Status status;
+  const int code = MPI_Test(&part.request, &is_done, &status);
+  if (code != MPI_SUCCESS) error_ = code;
+  if (!is_done || code != MPI_SUCCESS || !part.is_received) return is_done;
+  part.peer = status.MPI_SOURCE;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  if (bytes != part.bytes) error_ = MPI_ERR_COUNT;
+  return true;
+}
+
+bool Transfers::advance(size_t count) {
+  const auto guard = process_->enter();
+  while (error_ == MPI_SUCCESS && done_ < count && test(parts_[done_])) ++done_;
+  return done_ >= count || error_ != MPI_SUCCESS;
+}
+
+}  // namespace shardwise::comm::mpi

@@ -1,0 +1,273 @@
+#include "shardwise/comm/mpi/transport.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "shardwise/base/split.h"
+#include "shardwise/comm/shm/reduce.h"
+
+namespace shardwise::comm::mpi {
+namespace {
+
+using Tensors = Transport::Tensors;
+
+const char* const kFlat = "flat";
+
+shm::Descriptor reducing(shm::Descriptor descriptor, Reduce reduce) {
+  descriptor.reduce = reduce;
+  return descriptor;
+}
+
+Tensors dense_inputs(const Tensors& pieces) {
+  Tensors dense;
+  for (const at::Tensor& piece : pieces) dense.push_back(piece.contiguous());
+  return dense;
+}
+
+Tensors dense_targets(const Tensors& pieces) {
+  Tensors dense;
+  for (const at::Tensor& piece : pieces) dense.push_back(dense_like(piece));
+  return dense;
+}
+
+void put_back(Tensors& pieces, const Tensors& dense) {
+  for (size_t i = 0; i < pieces.size(); ++i) mpi::put_back(pieces[i], dense[i]);
+}
+
+/// Where the messages of a step may start: each rank begins with its neighbour, so that not all send to one.
+template <class Visit>
+void visit_others(const Transport::Team& team, int rank, const Visit& visit) {
+  const size_t own = size_t(std::find(team.begin(), team.end(), rank) - team.begin());
+  for (size_t step = 1; step < team.size(); ++step) visit((own + step) % team.size());
+}
+
+/// The part of `flat` that lies in [begin, begin + count).
+at::Tensor part_of(const at::Tensor& flat, int64_t begin, int64_t count) {
+  const int64_t start = std::min(begin, flat.numel());
+  return flat.narrow(0, start, std::min(count, flat.numel() - start));
+}
+
+int64_t largest_of(const Tensors& pieces) {
+  int64_t largest = 0;
+  for (const at::Tensor& piece : pieces) largest = std::max(largest, piece.numel());
+  return largest;
+}
+
+std::vector<int64_t> numels(const Tensors& pieces) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& piece : pieces) sizes.push_back(piece.numel());
+  return sizes;
+}
+
+}  // namespace
+
+shm::Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root) {
+  shm::Descriptor descriptor;
+  descriptor.op = op;
+  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
+  descriptor.root_or_dim = static_cast<int32_t>(root);
+  descriptor.numel = numel;
+  return descriptor;
+}
+
+shm::Descriptor descriptor_of(Op op, const at::Tensor& x, const Tensors& pieces) {
+  const std::vector<int64_t> sizes = numels(pieces);
+  shm::Descriptor descriptor = descriptor_of(op, x, std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+  descriptor.split = 0xcbf29ce484222325ull;  // FNV-1a
+  for (const int64_t size : sizes) descriptor.split = (descriptor.split ^ uint64_t(size)) * 0x100000001b3ull;
+  return descriptor;
+}
+
+at::Tensor dense_like(const at::Tensor& x) {
+  return x.is_contiguous() ? x : at::empty(x.sizes(), x.options().requires_grad(false));
+}
+
+void put_back(at::Tensor& x, const at::Tensor& dense) {
+  const c10::NoGradGuard no_grad;
+  if (!dense.is_same(x)) x.copy_(dense.view(x.sizes()));
+}
+
+Tensors cut(const at::Tensor& flat, const std::vector<int64_t>& sizes) {
+  Tensors parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(flat.narrow(0, begin, size));
+    begin += size;
+  }
+  return parts;
+}
+
+Tensors cut_evenly(const at::Tensor& flat, int parts) {
+  const auto split = base::Split::even(kFlat, flat.numel(), parts);
+  std::vector<int64_t> sizes;
+  for (int part = 0; part < parts; ++part) sizes.push_back(split.range(part).size());
+  return cut(flat, sizes);
+}
+
+Transport::Transport(const Options& options, Meeting meeting)
+    : channel_(std::make_shared<Channel>(options, std::move(meeting))),
+      round_bytes_(options.round_bytes),
+      all_(size_t(size())) {
+  std::iota(all_.begin(), all_.end(), 0);
+}
+
+// In rounds, so that a rank holds a bounded part of its peers' terms. All ranks know all pieces' sizes, hence
+// how many rounds there are.
+void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce, const Team& team) {
+  const shm::ReduceKernel kernel = shm::reduce_kernel(out.scalar_type(), reduce);
+  const int64_t block = std::max<int64_t>(1, round_bytes_ / out.element_size());
+  const int64_t largest = largest_of(pieces);
+  const at::Tensor terms =
+      at::empty({int64_t(team.size()), std::min(block, out.numel())}, out.options().requires_grad(false));
+  const size_t own = size_t(std::find(team.begin(), team.end(), rank()) - team.begin());
+  for (int64_t begin = 0; begin < largest; begin += block) {
+    at::Tensor target = part_of(out, begin, block);
+    Transfers moves = channel_->transfers();
+    visit_others(team, rank(), [&](size_t i) {
+      moves.receive(terms[int64_t(i)].narrow(0, 0, target.numel()), channel_->data(team[i]));
+    });
+    visit_others(team, rank(),
+                 [&](size_t i) { moves.send(part_of(pieces[i], begin, block), channel_->data(team[i])); });
+    channel_->run(moves);
+    if (target.numel() == 0) continue;
+    const at::Tensor own_term = part_of(pieces[own], begin, block);
+    std::vector<const void*> sources;
+    for (size_t i = 0; i < team.size(); ++i)
+      sources.push_back((i == own ? own_term : terms[int64_t(i)]).const_data_ptr());
+    void* const sum = target.mutable_data_ptr();
+    kernel(sources.data(), static_cast<int>(team.size()), &sum, /*copies=*/1, target.numel());
+  }
+}
+
+void Transport::gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Team& team) {
+  Transfers moves = channel_->transfers();
+  visit_others(team, rank(), [&](size_t i) { moves.receive(pieces[i], channel_->data(team[i])); });
+  visit_others(team, rank(), [&](size_t i) { moves.send(shard, channel_->data(team[i])); });
+  channel_->run(moves);
+}
+
+void Transport::broadcast_dense(const at::Tensor& x, int root, const Team& team) {
+  Transfers moves = channel_->transfers();
+  if (rank() == root) {
+    visit_others(team, rank(), [&](size_t i) { moves.send(x, channel_->data(team[i])); });
+  } else {
+    moves.receive(x, channel_->data(root));
+  }
+  channel_->run(moves);
+}
+
+void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
+  shm::reduce_kernel(x.scalar_type(), reduce);  // its errors, before the peers wait
+  const shm::Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
+  at::Tensor dense = x.contiguous();
+  if (x.nbytes() <= kInlineBytes) {
+    one_shot(dense, descriptor, reduce);
+  } else {
+    two_shot(dense, descriptor, reduce);
+  }
+  mpi::put_back(x, dense);
+}
+
+// The announcements carry the terms.
+void Transport::one_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce) {
+  channel_->open(descriptor,
+                 {{static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()}, {}, {}});
+  if (dense.numel() == 0) return;
+  std::vector<const void*> sources;
+  for (int peer = 0; peer < size(); ++peer) sources.push_back(channel_->payload(peer));
+  void* const sum = dense.mutable_data_ptr();
+  shm::reduce_kernel(dense.scalar_type(), reduce)(sources.data(), size(), &sum, /*copies=*/1, dense.numel());
+}
+
+void Transport::two_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce) {
+  channel_->open(descriptor);
+  const Tensors slices = cut_evenly(dense.view({-1}), size());
+  at::Tensor own = slices[size_t(rank())];
+  reduce_pieces(own, slices, reduce, all_);
+  gather_pieces(slices, own, all_);
+}
+
+void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
+  shm::reduce_kernel(out.scalar_type(), reduce);
+  channel_->open(reducing(descriptor_of(Op::reduce_scatter, out, pieces), reduce));
+  Tensors flat;
+  for (const at::Tensor& piece : pieces) flat.push_back(piece.contiguous().view({-1}));
+  const at::Tensor dense = dense_like(out);
+  at::Tensor target = dense.view({-1});
+  reduce_pieces(target, flat, reduce, all_);
+  mpi::put_back(out, dense);
+}
+
+void Transport::all_gather(Tensors& pieces, const at::Tensor& shard) {
+  channel_->open(descriptor_of(Op::all_gather, shard, pieces));
+  const Tensors dense = dense_targets(pieces);
+  gather_pieces(dense, shard.contiguous(), all_);
+  put_back(pieces, dense);
+  const c10::NoGradGuard no_grad;
+  pieces[size_t(rank())].copy_(shard.reshape(pieces[size_t(rank())].sizes()));
+}
+
+void Transport::broadcast_(at::Tensor& x, int root) {
+  channel_->open(descriptor_of(Op::broadcast, x, x.numel(), root));
+  const at::Tensor dense = rank() == root ? x.contiguous() : dense_like(x);
+  broadcast_dense(dense, root, all_);
+  if (rank() != root) mpi::put_back(x, dense);
+}
+
+void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
+  std::vector<int64_t> sent = numels(pieces), taken = nothing();
+  if (rank() != root) sent = nothing();
+  if (rank() != root) taken[size_t(root)] = out.numel();
+  channel_->open(descriptor_of(Op::scatter, out, /*numel=*/0, root), {{}, sent, taken});
+  const at::Tensor dense = dense_like(out);
+  const Tensors inputs = dense_inputs(pieces);
+  Transfers moves = channel_->transfers();
+  if (rank() != root) {
+    moves.receive(dense, channel_->data(root));
+  } else {
+    visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
+  }
+  channel_->run(moves);
+  mpi::put_back(out, rank() == root ? inputs[size_t(root)] : dense);
+}
+
+void Transport::gather(Tensors& pieces, const at::Tensor& shard, int root) {
+  std::vector<int64_t> sent = nothing(), taken = numels(pieces);
+  if (rank() != root) taken = nothing();
+  if (rank() != root) sent[size_t(root)] = shard.numel();
+  channel_->open(descriptor_of(Op::gather, shard, /*numel=*/0, root), {{}, sent, taken});
+  Tensors dense = dense_targets(pieces);
+  const at::Tensor own = shard.contiguous();
+  Transfers moves = channel_->transfers();
+  if (rank() != root) {
+    moves.send(own, channel_->data(root));
+  } else {
+    visit_others(all_, rank(), [&](size_t i) { moves.receive(dense[i], channel_->data(all_[i])); });
+    dense[size_t(root)] = own;
+  }
+  channel_->run(moves);
+  put_back(pieces, dense);
+}
+
+void Transport::all_to_all(Tensors& outs, const Tensors& pieces) {
+  const std::vector<int64_t> sent = numels(pieces), taken = numels(outs);
+  channel_->open(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), {{}, sent, taken});
+  Tensors dense = dense_targets(outs);
+  const Tensors inputs = dense_inputs(pieces);
+  Transfers moves = channel_->transfers();
+  visit_others(all_, rank(), [&](size_t i) { moves.receive(dense[i], channel_->data(all_[i])); });
+  visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
+  dense[size_t(rank())] = inputs[size_t(rank())];
+  channel_->run(moves);
+  put_back(outs, dense);
+}
+
+void Transport::barrier() {
+  channel_->open({});
+}
+
+}  // namespace shardwise::comm::mpi

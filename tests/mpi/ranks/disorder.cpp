@@ -1,0 +1,239 @@
+// Ranks that run different programs, shut down early or give up: what all of them are told. These tests break
+// groups, so the job cannot end in good order; mpi_test looks at the ranks' last lines instead.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "shardwise/base/error.h"
+#include "shardwise/comm/mesh.h"
+#include "shardwise/comm/mpi/backend.h"
+#include "shardwise/comm/mpi/meeting.h"
+#include "tests/comm/values.h"
+#include "tests/mpi/ranks/ranks.h"
+
+namespace shardwise::comm {
+namespace {
+
+using namespace shardwise::testing;
+using base::Split;
+using mpi::Layout;
+using Call = std::function<void(const Group&)>;
+
+at::Tensor some(int64_t numel, at::ScalarType dtype = at::kFloat) {
+  return value({numel}, 0, dtype);
+}
+Call all_reduce(int64_t numel, at::ScalarType dtype = at::kFloat, Reduce reduce = Reduce::sum) {
+  return [=](const Group& group) { group.all_reduce(some(numel, dtype), reduce); };
+}
+Call all_gather(int64_t numel, int64_t granule = 1) {
+  return [=](const Group& group) {
+    const Split split = Split::even("x", numel, group.size(), granule);
+    group.all_gather(some(split.range(group.rank()).size()), split);
+  };
+}
+Call reduce_scatter(int64_t numel) {
+  return
+      [=](const Group& group) { group.reduce_scatter(some(numel), Split::even("x", numel, group.size())); };
+}
+Call broadcast(int64_t numel, int root) {
+  return [=](const Group& group) {
+    at::Tensor x = some(numel);
+    group.broadcast_(x, root);
+  };
+}
+Call barrier() {
+  return [](const Group& group) { group.barrier(); };
+}
+
+struct Named {
+  Call call;
+  std::string words;
+};
+
+std::vector<Named> all_calls() {
+  return {{broadcast(12, 0), "broadcast float32 [12] root 0"},
+          {broadcast(12, 1), "broadcast float32 [12] root 1"},
+          {broadcast(24, 0), "broadcast float32 [24] root 0"},
+          {all_gather(12), "all_gather float32 [12] split"},
+          {all_gather(24), "all_gather float32 [24] split"},
+          {all_gather(24, 5), "all_gather float32 [24] split"},
+          {all_reduce(12), "all_reduce sum float32 [12]"},
+          {all_reduce(5000), "all_reduce sum float32 [5000]"},
+          {all_reduce(12, at::kBFloat16), "all_reduce sum bfloat16 [12]"},
+          {all_reduce(5000, at::kFloat, Reduce::max), "all_reduce max float32 [5000]"},
+          {reduce_scatter(12), "reduce_scatter sum float32 [12] split"},
+          {[](const Group& group) { group.all_to_all(some(24)); }, "all_to_all float32"},
+          {[](const Group& group) { group.gather(some(4), 0); }, "gather float32 root 0"},
+          {barrier(), "barrier"}};
+}
+
+std::string error_of(const Group& group, const Call& call) {
+  try {
+    call(group);
+    group.barrier();  // a rank that need not wait for rank 1 finds out here
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().rank, group.rank());
+    return base::one_line(error);
+  }
+  return "no error";
+}
+
+class Disorder : public ::testing::TestWithParam<Layout> {
+ protected:
+  static Group new_group(int timeout_s = 20) {
+    return mpi::connect(new_options(GetParam(), std::chrono::seconds(timeout_s)));
+  }
+};
+
+// Rank 1 runs one of them, the others another.
+TEST_P(Disorder, EveryMismatchIsAnErrorNamingBothSidesOnAllRanks) {
+  const std::vector<Named> calls = all_calls();
+  for (size_t ours = 0; ours < calls.size(); ++ours) {
+    for (const size_t ahead : {1, 2, 5}) {
+      const size_t theirs = (ours + ahead) % calls.size();
+      const Group group = new_group();
+      const std::string error = error_of(group, calls[group.rank() == 1 ? theirs : ours].call);
+      EXPECT_NE(error.find("runs " + calls[ours].words), std::string::npos) << error;
+      EXPECT_NE(error.find("rank 1 runs " + calls[theirs].words), std::string::npos) << error;
+      EXPECT_EQ(error.find('\n'), std::string::npos);
+    }
+  }
+}
+
+TEST_P(Disorder, ReasonsOfAnAbortReachEveryRank) {
+  const Group group = new_group();
+  group.barrier();
+  if (group.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    group.abort("the loss is not finite");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    const std::string error = error_of(group, all_reduce(5000));
+    EXPECT_NE(error.find("rank 1 aborted: the loss is not finite"), std::string::npos) << error;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+// A rank that is somewhere else, but lives.
+TEST_P(Disorder, ALateRankIsNamedAtTheTimeout) {
+  const Group group = new_group(/*timeout_s=*/1);
+  group.barrier();
+  if (group.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const std::string error = error_of(group, all_reduce(5000));
+    EXPECT_NE(error.find("did not come"), std::string::npos) << error;
+    return;
+  }
+  try {
+    group.all_reduce(some(5000));
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().op, "all_reduce");
+    EXPECT_EQ(error.where().peer, 1);
+    EXPECT_EQ(error.where().sequence, 2u);
+    EXPECT_EQ(error.where().limit_s, 1);
+    EXPECT_LT(error.where().elapsed_s, 2);
+    EXPECT_NE(base::one_line(error).find("did not come"), std::string::npos) << base::one_line(error);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Disorder, ::testing::Values(Layout::flat, Layout::by_host),
+                         [](const auto& layout) {
+                           return layout.param == Layout::flat ? "flat" : "by_host";
+                         });
+
+std::pair<mpi::Options, c10::intrusive_ptr<mpi::Backend>> new_backend() {
+  const mpi::Options options = new_options(Layout::flat);
+  auto backend =
+      c10::make_intrusive<mpi::Backend>(std::make_shared<mpi::Transport>(options, mpi::meet(options)));
+  return {options, backend};
+}
+
+TEST(DisorderlyBackend, PiecesThatTwoRanksDisagreeAbout) {
+  const auto backend = new_backend().second;
+  std::vector<at::Tensor> inputs, outputs;
+  for (int peer = 0; peer < backend->getSize(); ++peer) {
+    inputs.push_back(some(backend->getRank() == 1 && peer == 0 ? 5 : 4));
+    outputs.push_back(at::empty({4}));
+  }
+  try {
+    backend->alltoall(outputs, inputs, {});
+    backend->barrier({});
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    const std::string text = base::one_line(error);
+    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 takes float32 [4]"), std::string::npos) << text;
+  }
+}
+
+TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
+  const auto backend = new_backend().second;
+  std::vector<at::Tensor> out = {some(5)}, in = {at::empty({4})};
+  if (backend->getRank() == 1) backend->send(out, 0, 2);
+  try {
+    if (backend->getRank() == 0) backend->recv(in, 1, 2)->wait(kNoTimeout);
+    backend->barrier({});
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    const std::string text = base::one_line(error);
+    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 takes float32 [4]"), std::string::npos) << text;
+  }
+}
+
+TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
+  const auto backend = new_backend().second;
+  backend->barrier({});
+  if (backend->getRank() == 1) backend->shutdown();
+  try {
+    backend->barrier({});
+    ADD_FAILURE() << "no error";
+  } catch (const c10::ValueError& error) {
+    EXPECT_EQ(backend->getRank(), 1);
+    EXPECT_EQ(base::one_line(error),
+              "barrier: the group takes collectives until it is shut down; got one afterwards");
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().peer, 1);
+    EXPECT_NE(base::one_line(error).find("rank 1 left"), std::string::npos) << base::one_line(error);
+  }
+}
+
+// What only the root can see.
+TEST(DisorderlyBackend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
+  const auto backend = new_backend().second;
+  std::vector<at::Tensor> own = {at::empty({4})};
+  std::vector<std::vector<at::Tensor>> pieces;
+  if (backend->getRank() == 1) pieces = {{some(4)}};
+  c10d::ScatterOptions options;
+  options.rootRank = 1;
+  try {
+    backend->scatter(own, pieces, options);
+    ADD_FAILURE() << "no error";
+  } catch (const c10::ValueError& error) {
+    EXPECT_EQ(backend->getRank(), 1) << base::one_line(error);
+  } catch (const base::CommError& error) {
+    EXPECT_NE(base::one_line(error).find("rank 1 aborted: scatter: takes one CPU tensor per rank"),
+              std::string::npos)
+        << base::one_line(error);
+  }
+}
+
+// Groups of other ranks, or of another name at the same tag, do not mix.
+TEST(Meeting, ARankThatDoesNotComeIsNamed) {
+  mpi::Options options = new_options(Layout::flat, std::chrono::milliseconds(500));
+  mpi::connect(new_options(Layout::flat));  // MPI is started
+  if (options.rank == 1) return;
+  try {
+    mpi::connect(options);
+    ADD_FAILURE() << "joined";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().op, "connect");
+    EXPECT_EQ(error.where().peer, 1);
+    EXPECT_NE(base::one_line(error).find("rank 1 did not come to group " + options.name), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::comm

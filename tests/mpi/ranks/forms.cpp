@@ -1,0 +1,168 @@
+// c10d's forms that Group does not call: lists, coalesced ones, uneven splits, messages between two ranks.
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "shardwise/base/error.h"
+#include "shardwise/comm/mpi/backend.h"
+#include "shardwise/comm/mpi/meeting.h"
+#include "tests/comm/values.h"
+#include "tests/mpi/ranks/ranks.h"
+
+namespace shardwise::comm::mpi {
+namespace {
+
+using namespace shardwise::testing;
+using Tensors = Backend::Tensors;
+
+Backend& backend() {
+  static const auto made = [] {
+    const Options options = new_options(Layout::flat);
+    return c10::make_intrusive<Backend>(std::make_shared<Transport>(options, meet(options)));
+  }();
+  return *made;
+}
+
+at::Tensor of(int64_t numel, int rank) {
+  return value({numel}, rank, at::kFloat);
+}
+at::Tensor sum(int64_t numel) {
+  return reduced({numel}, backend().getSize(), Reduce::sum);
+}
+/// Different for any two ranks and each direction; 0 among them.
+int64_t between(int from, int to) {
+  return (7 * from + 3 * to) % 11 * 40;
+}
+
+class Forms : public ::testing::Test {
+ protected:
+  void TearDown() override { backend_.barrier({}); }
+  Backend& backend_ = backend();
+  const int rank_ = backend_.getRank(), size_ = backend_.getSize();
+};
+
+TEST_F(Forms, CoalescedFormsDoEachTensor) {
+  Tensors x = {of(5, rank_), of(4000, rank_), of(0, rank_)};
+  backend_.allreduce_coalesced(x, {});
+  EXPECT_TRUE(equals(x[0], sum(5)) && equals(x[1], sum(4000)));
+  Tensors shards = {of(2, rank_), of(1000, rank_)};
+  Tensors wholes = {at::empty({2 * size_}), at::empty({size_, 1000})};
+  backend_.allgather_into_tensor_coalesced(wholes, shards, {});
+  for (int peer = 0; peer < size_; ++peer) {
+    EXPECT_TRUE(equals(wholes[0].narrow(0, 2 * peer, 2), of(2, peer)) &&
+                equals(wholes[1][peer], of(1000, peer)));
+  }
+  Tensors inputs = {of(2 * size_, rank_), of(1000 * size_, rank_)},
+          outputs = {at::empty({2}), at::empty({1000})};
+  backend_.reduce_scatter_tensor_coalesced(outputs, inputs, {});
+  EXPECT_TRUE(equals(outputs[0], sum(2 * size_).narrow(0, 2 * rank_, 2)));
+  EXPECT_TRUE(equals(outputs[1], sum(1000 * size_).narrow(0, 1000 * rank_, 1000)));
+}
+
+TEST_F(Forms, ListFormsTakeUnevenPieces) {
+  const auto numel_of = [](int rank) { return rank == 1 ? 0 : 5 + 3000 * rank; };
+  Tensors input = {of(numel_of(rank_), rank_)};
+  std::vector<Tensors> gathered(1), inputs(1);
+  for (int peer = 0; peer < size_; ++peer) {
+    gathered[0].push_back(at::empty({2 * numel_of(peer)}).slice(0, 0, at::nullopt, 2));  // strided targets
+    inputs[0].push_back(of(numel_of(peer), rank_));
+  }
+  backend_.allgather(gathered, input, {});
+  for (int peer = 0; peer < size_; ++peer)
+    EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(numel_of(peer), peer)));
+  Tensors output = {at::empty({numel_of(rank_)})};
+  backend_.reduce_scatter(output, inputs, {});
+  EXPECT_TRUE(equals(output[0], sum(numel_of(rank_))));
+}
+
+TEST_F(Forms, AllToAllTakesUnevenPieces) {
+  Tensors inputs, outputs;
+  std::vector<int64_t> sent, taken;
+  int64_t total_sent = 0, total_taken = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    total_sent += sent.emplace_back(between(rank_, peer));
+    total_taken += taken.emplace_back(between(peer, rank_));
+    inputs.push_back(of(sent.back(), 10 * rank_ + peer));
+    outputs.push_back(at::empty({taken.back()}));
+  }
+  backend_.alltoall(outputs, inputs, {});
+  for (int peer = 0; peer < size_; ++peer)
+    EXPECT_TRUE(equals(outputs[size_t(peer)], of(taken[size_t(peer)], 10 * peer + rank_)));
+
+  at::Tensor input = at::empty({total_sent, 3}), output = at::empty({total_taken, 3});
+  for (int64_t peer = 0, begin = 0; peer < size_; begin += sent[size_t(peer)], ++peer)
+    input.narrow(0, begin, sent[size_t(peer)]).fill_(10 * rank_ + peer);
+  backend_.alltoall_base(output, input, taken, sent, {});
+  for (int64_t peer = 0, begin = 0; peer < size_; begin += taken[size_t(peer)], ++peer)
+    EXPECT_TRUE((output.narrow(0, begin, taken[size_t(peer)]) == 10 * peer + rank_).all().item<bool>());
+}
+
+TEST_F(Forms, ReduceGivesTheRootTheSum) {
+  for (int root = 0; root < size_; ++root) {
+    Tensors x = {of(3000, rank_)};
+    c10d::ReduceOptions options;
+    options.rootRank = root;
+    backend_.reduce(x, options);
+    EXPECT_TRUE(equals(x[0], rank_ == root ? sum(3000) : of(3000, rank_)));
+  }
+}
+
+TEST_F(Forms, RanksMaySendFirstAndReceiveAfterwards) {
+  const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
+  for (const int64_t numel : {0, 1, 100, 3'000'000}) {  // beyond what MPI sends before it is received
+    Tensors out = {of(numel, rank_)}, in = {at::empty({2 * numel}).slice(0, 0, at::nullopt, 2)};
+    backend_.send(out, next, /*tag=*/3);
+    out[0].fill_(-1);
+    EXPECT_TRUE(backend_.recv(in, last, /*tag=*/3)->wait(kNoTimeout));
+    EXPECT_TRUE(equals(in[0], of(numel, last))) << numel;
+  }
+}
+
+TEST_F(Forms, MessagesOfATagKeepTheirOrderAndTagsDoNotMix) {
+  const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
+  std::vector<Tensors> in(6);
+  std::vector<Backend::WorkPtr> works;
+  for (int i = 0; i < 6; ++i) {
+    in[size_t(i)] = {at::empty({10})};
+    works.push_back(backend_.recv(in[size_t(i)], last, /*tag=*/i % 2));
+  }
+  for (const int i : {1, 0, 3, 2, 5, 4}) {
+    Tensors out = {of(10, i)};
+    backend_.send(out, next, /*tag=*/i % 2);
+  }
+  for (const int i : {5, 0, 3, 1, 4, 2}) {
+    works[size_t(i)]->wait(kNoTimeout);
+    EXPECT_EQ(works[size_t(i)]->sourceRank(), last);
+    EXPECT_TRUE(equals(in[size_t(i)][0], of(10, i)));
+  }
+}
+
+TEST_F(Forms, AnySourceTellsWhose) {
+  if (rank_ != 0) {
+    Tensors out = {of(50'000, rank_)};
+    backend_.send(out, 0, /*tag=*/7);
+  }
+  std::set<int> sources;
+  for (int i = 1; rank_ == 0 && i < size_; ++i) {
+    Tensors in = {at::empty({50'000})};
+    const auto work = backend_.recvAnysource(in, /*tag=*/7);
+    while (!work->isCompleted()) sched_yield();
+    EXPECT_TRUE(work->isSuccess() && equals(in[0], of(50'000, work->sourceRank())));
+    sources.insert(work->sourceRank());
+  }
+  EXPECT_EQ(int(sources.size()), rank_ == 0 ? size_ - 1 : 0);
+}
+
+TEST_F(Forms, ArgumentsAreChecked) {
+  Tensors x = {of(4, rank_)}, two = {x[0], x[0]};
+  c10d::AllreduceOptions unknown;
+  unknown.reduceOp = c10d::ReduceOp::UNUSED;
+  EXPECT_THROW(backend_.allreduce(two, {}), c10::ValueError);
+  EXPECT_THROW(backend_.allreduce(x, unknown), c10::ValueError);
+  EXPECT_THROW(backend_._allgather_base(x[0], x[0], {}), c10::ValueError);
+  EXPECT_THROW(backend_._reduce_scatter_base(x[0], x[0], {}), c10::ValueError);
+  EXPECT_THROW(backend_.send(x, size_, 0), c10::ValueError);
+  EXPECT_THROW(backend_.recv(x, 0, -1), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::comm::mpi

@@ -1,0 +1,93 @@
+// The program that mpi_test starts through mpirun: gtest on every rank, or `mpi_ranks endless flat|by_host`.
+// The last line of a rank says how its tests went, as mpirun's exit code cannot tell a test that failed from
+// one that breaks the job on purpose.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <numeric>
+
+#include "shardwise/base/error.h"
+#include "shardwise/comm/host.h"
+#include "shardwise/comm/join.h"
+#include "shardwise/comm/shm/shm.h"
+#include "tests/mpi/ranks/ranks.h"
+
+// Open MPI frees not all that it has at its end.
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
+  return "leak:libmpi.so\nleak:libopen-pal.so\nleak:libopen-rte.so\nleak:libpmix.so\nleak:mca_\nleak:"
+         "libevent\n";
+}
+
+namespace shardwise::testing {
+
+using comm::mpi::Layout;
+
+uint64_t own_pretended_host(const comm::Place& place) {
+  return comm::own_host() ^ (uint64_t(place.host) << 48);
+}
+
+comm::mpi::Options new_options(Layout layout, std::chrono::milliseconds timeout) {
+  static int made = 0;
+  const comm::Place place = comm::place_from_environment();
+  std::vector<int> ranks(size_t(place.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  comm::mpi::Options options(place.job, "test-" + std::to_string(made++), ranks, place.rank,
+                             place.world_size);
+  options.host = own_pretended_host(place);
+  options.layout = layout;
+  options.timeout = timeout;
+  return options;
+}
+
+const comm::Group& group_of(Layout layout) {
+  static std::map<Layout, comm::Group> groups;
+  const auto found = groups.find(layout);
+  if (found != groups.end()) return found->second;
+  return groups.emplace(layout, comm::mpi::connect(new_options(layout))).first->second;
+}
+
+comm::Group shared_group() {
+  static int made = 0;
+  const comm::Place place = comm::place_from_environment();
+  return comm::shm::connect({place.job + "/shared-" + std::to_string(made++), place.rank, place.world_size});
+}
+
+/// The first rank that ends with a broken group ends the job, which is what the others shall not miss to say.
+void wait_for_others() {
+  try {
+    comm::mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+    // NOLINTNEXTLINE(bugprone-empty-catch): all have said what they can.
+  } catch (const c10::Error&) {
+  }
+}
+
+/// Sums for ever, until something fails.
+int run_endless(Layout layout) {
+  try {
+    const comm::Group group = comm::mpi::connect(new_options(layout, std::chrono::seconds(2)));
+    group.barrier();
+    std::fprintf(stderr, "ready %d rank %d\n", getpid(), group.rank());
+    while (true) group.all_reduce(at::full({3000}, 1.f));
+  } catch (const base::CommError& error) {
+    std::fprintf(stderr, "%s\n", base::one_line(error).c_str());
+    return 1;
+  }
+}
+
+}  // namespace shardwise::testing
+
+int main(int argc, char** argv) {
+  using shardwise::comm::mpi::Layout;
+  if (argc == 3 && std::string(argv[1]) == "endless")
+    return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Layout::flat : Layout::by_host);
+  testing::InitGoogleTest(&argc, argv);
+  const int rank = shardwise::comm::place_from_environment().rank;
+  const int failed = RUN_ALL_TESTS();
+  const int count = testing::UnitTest::GetInstance()->successful_test_count();
+  std::fprintf(stderr, "rank %d: %s\n", rank, failed ? "failed" : count == 0 ? "ran nothing" : "passed");
+  shardwise::testing::wait_for_others();
+  return failed;
+}
