@@ -3,12 +3,19 @@
 # find_package(Torch) is not used: with the default wheel it fails without a CUDA toolkit. Only libc10 and
 # libtorch_cpu are linked; libtorch.so would pull in the CUDA half.
 
-set(SHARDWISE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment that holds torch")
-file(GLOB _torch_roots "${SHARDWISE_VENV}/lib/python3*/site-packages/torch")
-if(NOT _torch_roots)
-  message(FATAL_ERROR "torch: not found in ${SHARDWISE_VENV}; run tools/setup")
+if(SKBUILD)  # by pip, whose Python knows where torch is
+  find_package(Python3 REQUIRED COMPONENTS Interpreter Development.Module)
+  execute_process(COMMAND "${Python3_EXECUTABLE}" -c
+      "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE TORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+else()
+  set(SHARDWISE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment that holds torch")
+  file(GLOB _torch_roots "${SHARDWISE_VENV}/lib/python3*/site-packages/torch")
+  if(NOT _torch_roots)
+    message(FATAL_ERROR "torch: not found in ${SHARDWISE_VENV}; run tools/setup")
+  endif()
+  list(GET _torch_roots 0 TORCH_ROOT)
 endif()
-list(GET _torch_roots 0 TORCH_ROOT)
 
 file(READ "${TORCH_ROOT}/version.py" _torch_version)
 if(NOT _torch_version MATCHES "__version__ = '2\\.11\\.")

@@ -1,0 +1,1 @@
+"""Tensor parallelism over the ranks of one host. `shardwise.torch` joins PyTorch's own ranks."""

@@ -1,0 +1,71 @@
+"""A rank that dies, leaves or runs something else is an error on the others that names it, and soon."""
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from torch_ranks import RanksTest
+
+SOON_S = 1.0
+
+
+class FailureTest(RanksTest):
+    def fails_soon(self, call, text):
+        begin = time.monotonic()
+        with self.assertRaisesRegex(dist.DistBackendError, text):
+            call()
+        self.assertLess(time.monotonic() - begin, SOON_S)
+
+    def test_a_killed_rank_is_named(self):
+        for size, victim in [(2, 0), (2, 1), (3, 1)]:
+            @self.on_ranks(size, dying=[victim])
+            def body(rank, size):
+                dist.barrier()
+                if rank == victim:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                x = torch.ones(5000)
+                self.fails_soon(lambda: dist.all_reduce(x), rf"all_reduce #\d+: rank {victim} .* is gone; rank {rank}")
+                # And it stays so.
+                self.fails_soon(lambda: dist.broadcast(x, 0), f"rank {victim} ")
+                dist.destroy_process_group()
+
+    def test_a_rank_killed_while_others_wait(self):
+        @self.on_ranks(2, dying=[1])
+        def body(rank, size):
+            if rank == 1:
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGKILL)
+            begin = time.monotonic()
+            with self.assertRaisesRegex(dist.DistBackendError, "rank 1 .* is gone"):
+                dist.barrier()
+            self.assertLess(time.monotonic() - begin, 0.5 + SOON_S)
+
+    def test_a_late_rank_is_named(self):
+        @self.on_ranks(2, timeout_s=1)
+        def body(rank, size):
+            dist.barrier()
+            if rank == 1:
+                time.sleep(1.5)
+                with self.assertRaisesRegex(dist.DistBackendError, "rank 1 .* did not come"):
+                    dist.barrier()  # of which rank 0 did its part
+                    dist.barrier()
+            else:
+                with self.assertRaisesRegex(dist.DistBackendError, "barrier.*: rank 1 .* did not come; rank 0 waited 1"):
+                    dist.barrier()
+
+    def test_different_programs_are_told_apart(self):
+        @self.on_ranks(2)
+        def body(rank, size):
+            x = torch.ones(5 + rank)
+            self.fails_soon(lambda: dist.all_reduce(x), r"rank 0 runs .*\[5\], rank 1 runs .*\[6\]")
+
+    def test_a_rank_that_has_left_is_named(self):
+        @self.on_ranks(2)
+        def body(rank, size):
+            dist.barrier()
+            if rank == 1:
+                dist.destroy_process_group()
+            else:
+                self.fails_soon(lambda: dist.all_reduce(torch.ones(3)), r"rank 1 \(pid \d+\) (left|is gone)")
