@@ -4,7 +4,7 @@
 # A compiler that sees ATen takes up to 2 GB.
 JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | getline n; \
 	j = m < n ? m : n; print j < 1 ? 1 : j}' /proc/meminfo)
-SOURCES = $(shell find shardwise tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
+SOURCES = $(shell find shardwise python tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
 # How many combinations the tests went through.
@@ -38,9 +38,10 @@ test: build-tests ## every test, with coverings of the large spaces
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## the same with every combination of what decides a split
+test-full: build-tests ## the same with every combination of what decides a split, and ranks on two hosts (root)
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
+	@tests/mpi/two_hosts.sh build
 
 curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
 	@rm -f build/curves.json
@@ -52,7 +53,8 @@ test-mutations: setup-test ## which test notices which deliberate fault (tests/m
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
 
-bench: build-tests ## ours and PyTorch side by side
+bench: build-tests ## ours and others side by side
+	@tools/setup bench
 	@.venv-test/bin/python benchmarks/run.py
 
 format: setup ## lay out the sources
