@@ -1,4 +1,6 @@
 // bench as it is called: every point is there, with times that can be; and what is refused.
+#include <map>
+
 #include "tests/cli/trained_model.h"
 
 namespace shardwise::cli {
@@ -108,8 +110,13 @@ TEST(BenchComm, Mistakes) {
   expect_refused({"bench", "comm", "--size", "4KB"}, {"bench comm: unknown flag --size"});
 }
 
-Words overlap(const Words& more) {
-  Words argv{"bench", "overlap", "--rows", "5", "--hidden", "6", "--ffn", "7", "--seconds", "0.01"};
+/// A small case, with other flags or values.
+Words overlap(const std::map<std::string, std::string>& changed, const Words& more = {}) {
+  std::map<std::string, std::string> flags{
+      {"--rows", "5"}, {"--hidden", "6"}, {"--ffn", "7"}, {"--seconds", "0.01"}};
+  for (const auto& [flag, value] : changed) flags[flag] = value;
+  Words argv{"bench", "overlap"};
+  for (const auto& [flag, value] : flags) argv.insert(argv.end(), {flag, value});
   argv.insert(argv.end(), more.begin(), more.end());
   return argv;
 }
@@ -118,7 +125,7 @@ Words overlap(const Words& more) {
 TEST(BenchOverlap, EveryPair) {
   for (const char* tp : {"2", "3"}) {
     for (const char* dtype : {"fp32", "bf16"}) {
-      const json found = json::parse(run(overlap({"--tp", tp, "--dtype", dtype, "--json"})).output);
+      const json found = json::parse(run(overlap({{"--tp", tp}, {"--dtype", dtype}}, {"--json"})).output);
       EXPECT_EQ(found["tp"], std::stoi(tp));
       EXPECT_EQ(found["dtype"], dtype);
       EXPECT_EQ(found["hidden"], 6);
@@ -132,7 +139,8 @@ TEST(BenchOverlap, EveryPair) {
                              "GEMM+ReduceScatter and backward"}));
     }
   }
-  EXPECT_GT(json::parse(run(overlap({"--rows", "2", "--tp", "3", "--json"})).output)["pairs"].size(), 0u);
+  EXPECT_GT(json::parse(run(overlap({{"--rows", "2"}, {"--tp", "3"}}, {"--json"})).output)["pairs"].size(),
+            0u);
 }
 
 TEST(BenchOverlap, ATable) {
@@ -143,11 +151,12 @@ TEST(BenchOverlap, ATable) {
 }
 
 TEST(BenchOverlap, Mistakes) {
-  expect_refused(overlap({"--tp", "1"}), {"bench overlap: --tp must be from 2 to 256; got 1"});
-  expect_refused(overlap({"--rows", "0"}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
-  expect_refused(overlap({"--ffn", "131073"}), {"bench overlap: --ffn must be from 1 to 131072; got 131073"});
-  expect_refused(overlap({"--dtype", "fp16"}), {"--dtype must be one of fp32, bf16; got fp16"});
-  expect_refused(overlap({"--seconds", "0"}), {"bench overlap: --seconds must be above 0", "got 0"});
+  expect_refused(overlap({{"--tp", "1"}}), {"bench overlap: --tp must be from 2 to 256; got 1"});
+  expect_refused(overlap({{"--rows", "0"}}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
+  expect_refused(overlap({{"--ffn", "131073"}}),
+                 {"bench overlap: --ffn must be from 1 to 131072; got 131073"});
+  expect_refused(overlap({{"--dtype", "fp16"}}), {"--dtype must be one of fp32, bf16; got fp16"});
+  expect_refused(overlap({{"--seconds", "0"}}), {"bench overlap: --seconds must be above 0", "got 0"});
 }
 
 }  // namespace
