@@ -7,27 +7,26 @@
 
 namespace shardwise::testing {
 
-/// `mpirun -n ranks ... command`: over shared memory and sockets, which every machine has; by root too, on
-/// fewer cores than ranks, and without binding ranks to cores.
+/// By root too, on fewer cores than ranks, and without binding ranks to cores.
 inline std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& command) {
   std::vector<std::string> argv = {
       SHARDWISE_MPIRUN, "-n",  std::to_string(ranks), "--allow-run-as-root", "--oversubscribe",
       "--bind-to",      "none"};
-  for (const auto& [name, parameter] : std::vector<std::pair<std::string, std::string>>{
-           {"pml", "ob1"},
-           {"btl", "self,vader,tcp"},
-           {"btl_vader_single_copy_mechanism", "none"},  // which containers forbid
-           {"orte_base_help_aggregate", "0"}}) {
-    argv.insert(argv.end(), {"--mca", name, parameter});
-  }
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }
 
-/// What a job adds to this process's variables; none is left of a job that runs this test itself.
-inline Program::Options environment(std::vector<std::string> more = {}) {
-  more.push_back("OMP_NUM_THREADS=1");
-  return {.environment = std::move(more)};
+/// Over shared memory and sockets, which every machine has; `more` may say otherwise.
+inline Program::Options environment(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> variables = {
+      "OMP_NUM_THREADS=1",
+      "OMPI_MCA_pml=ob1",
+      "OMPI_MCA_btl=self,vader,tcp",
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none",  // which containers forbid
+      "OMPI_MCA_orte_base_help_aggregate=0",
+      "LSAN_OPTIONS=suppressions=" SHARDWISE_SOURCE_DIR "/tests/mpi/leaks:print_suppressions=0"};
+  variables.insert(variables.end(), more.begin(), more.end());
+  return {.environment = variables};
 }
 
 }  // namespace shardwise::testing

@@ -18,7 +18,6 @@ Channel::Channel(const Options& options, Meeting meeting)
       message_bytes_(options.message_bytes),
       announcements_(std::make_shared<Announcements>()),
       left_(size_t(meeting_.size())) {
-  announcements_->mine.resize(size_t(size()));
   announcements_->theirs.resize(size_t(size()));
 }
 
@@ -27,12 +26,13 @@ Channel::Attempt Channel::attempt(Awaited awaited) const {
 }
 
 void Channel::announce(const shm::Descriptor& descriptor, const Sides& sides) {
-  for (int peer = 0; peer < size(); ++peer) {
-    Announcement& mine = announcements_->mine[size_t(peer)];
-    mine.sequence = sequence_;
-    mine.for_peer = sides.to_peers.empty() ? 0 : sides.to_peers[size_t(peer)];
-    mine.descriptor = descriptor;
-    std::copy(sides.payload.begin(), sides.payload.end(), mine.payload);
+  std::vector<Announcement>& mine = announcements_->mine;
+  mine.resize(std::max<size_t>(1, sides.to_peers.size()));
+  for (size_t peer = 0; peer < mine.size(); ++peer) {
+    mine[peer].sequence = sequence_;
+    mine[peer].for_peer = sides.to_peers.empty() ? 0 : sides.to_peers[peer];
+    mine[peer].descriptor = descriptor;
+    std::copy(sides.payload.begin(), sides.payload.end(), mine[peer].payload);
   }
 }
 
@@ -41,7 +41,7 @@ void Channel::announce(const shm::Descriptor& descriptor, const Sides& sides) {
 void Channel::open(const shm::Descriptor& descriptor, const Sides& sides) {
   TORCH_CHECK_VALUE(!has_left_, name(descriptor.op),
                     ": the group takes collectives until it is shut down; got one afterwards");
-  TORCH_INTERNAL_ASSERT(sides.payload.size() <= kInlineBytes);
+  TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;
   read_notices();
@@ -54,10 +54,11 @@ void Channel::open(const shm::Descriptor& descriptor, const Sides& sides) {
     if (peer != rank()) peers.push_back(peer);
   }
   for (const int peer : peers)
-    transfers.receive(&announcements_->theirs[size_t(peer)], sizeof(Announcement), data(peer));
+    transfers.receive_at_most(&announcements_->theirs[size_t(peer)], sizeof(Announcement), data(peer));
+  const int64_t bytes = int64_t(offsetof(Announcement, payload) + sides.payload.size());
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    transfers.send(&announcements_->mine[size_t(peer)], sizeof(Announcement), data(peer));
+    transfers.send(&announcements_->mine[sides.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
   }
   const Attempt opening = attempt(Awaited::announcement);
   for (size_t i = 0; i < peers.size(); ++i) {
@@ -82,7 +83,7 @@ void Channel::compare(int peer, const Sides& sides) {
 }
 
 const std::byte* Channel::payload(int peer) const {
-  return (peer == rank() ? announcements_->mine : announcements_->theirs)[size_t(peer)].payload;
+  return peer == rank() ? announcements_->mine[0].payload : announcements_->theirs[size_t(peer)].payload;
 }
 
 void Channel::run(Transfers& transfers) {

@@ -2,10 +2,10 @@
 // who failed.
 //
 // As comm/shm/channel.h, with messages for flags. Every rank tells every other what it is about to do before
-// any data moves: 512 bytes each, which one round of messages carries whatever their size, and into which
-// small sums fit.
+// any data moves: 64 bytes each, and behind them the terms of small sums, which then need no more messages.
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -18,16 +18,17 @@
 
 namespace shardwise::comm::mpi {
 
-inline constexpr size_t kInlineBytes = 448;
+/// Together with its header one message of 4032 bytes, which MPI sends without asking the receiver first.
+inline constexpr size_t kPayloadBytes = 3968;
 
-/// One rank's side of one collective, as told to one peer.
+/// One rank's side of one collective, as told to one peer; sent up to the end of the payload's used part.
 struct Announcement {
   uint64_t sequence = 0;
   int64_t for_peer = 0;  // elements that this peer will get, where ranks know their own pieces alone
   shm::Descriptor descriptor;
-  alignas(64) std::byte payload[kInlineBytes] = {};
+  alignas(64) std::byte payload[kPayloadBytes] = {};
 };
-static_assert(sizeof(Announcement) == 512);
+static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 64 + kPayloadBytes);
 
 /// Collectives come from one thread at a time; `abort` from any.
 class Channel {
@@ -43,6 +44,11 @@ class Channel {
   Transfers transfers() const { return Transfers(*meeting_.process, message_bytes_); }
   Address data(int peer) const { return {meeting_.data, peer}; }
 
+  /// Whether a message goes with the announcements: a rank sends it to all others.
+  bool fits_payload(size_t bytes) const {
+    constexpr size_t kAllPayloads = size_t{32} << 10;
+    return bytes <= kPayloadBytes && bytes * size_t(size() - 1) <= kAllPayloads;
+  }
   struct Sides {
     std::span<const std::byte> payload;
     // Elements, where each pair of ranks has a piece of its own size; empty: none.
@@ -50,7 +56,7 @@ class Channel {
   };
   /// Begins a collective: returns when all peers have announced the same. Errors: base::CommError.
   void open(const shm::Descriptor& descriptor, const Sides& sides = {});
-  /// What a peer has announced, this rank too.
+  /// What a peer has announced, or this rank.
   const std::byte* payload(int peer) const;
   /// Until all of a collective's messages are done. Errors: base::CommError.
   void run(Transfers& transfers);
@@ -63,6 +69,9 @@ class Channel {
     std::chrono::milliseconds limit;
     Awaited awaited;
   };
+  /// What a call must look at that has waited for `peer` (below 0: any rank) so long: notices, whether the
+  /// rank has left, the limit.
+  void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
   /// The reason that the group is broken for, if it is.
   void throw_if_broken(const Attempt& attempt, Backoff::Clock::duration elapsed = {});
   /// Until the first `parts` of the messages are done.
@@ -85,13 +94,13 @@ class Channel {
     std::string reason;
   };
   struct Announcements {
-    std::vector<Announcement> mine, theirs;
+    std::vector<Announcement> mine;  // one for all where they are alike
+    std::vector<Announcement> theirs;
   };
 
   Attempt attempt(Awaited awaited) const;
   void announce(const shm::Descriptor& descriptor, const Sides& sides);
   void compare(int peer, const Sides& sides);
-  void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
   bool has_left(int peer, const Attempt& attempt) const;
   void read_notices();
   [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,

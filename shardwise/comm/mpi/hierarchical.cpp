@@ -108,7 +108,7 @@ at::Tensor Hierarchical::sum_across(const at::Tensor& sum, const std::vector<int
 }
 
 void Hierarchical::all_reduce_(at::Tensor& x, Reduce reduce) {
-  if (!is_sum(x, reduce) || x.nbytes() <= kInlineBytes) return flat_->all_reduce_(x, reduce);
+  if (!is_sum(x, reduce) || flat_->channel()->fits_payload(x.nbytes())) return flat_->all_reduce_(x, reduce);
   shm::Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
   descriptor.reduce = reduce;
   across([&] { flat_->channel()->open(descriptor); });

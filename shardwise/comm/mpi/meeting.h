@@ -17,7 +17,7 @@ struct Meeting {
   int rank = 0;                      // in the group
   std::vector<uint64_t> hosts;       // of its ranks
   Backoff::Policy policy;            // by how many of them share this machine's processors
-  MPI_Comm data = MPI_COMM_NULL;     // collectives, tag 0; payloads of messages, their tag + 1
+  MPI_Comm data = MPI_COMM_NULL;     // collectives, tag 0; payloads of messages, the others
   MPI_Comm control = MPI_COMM_NULL;  // notices (channel.h), tag 0; envelopes of messages, their tag + 1
   int size() const { return static_cast<int>(hosts.size()); }
 };

@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <cstring>
+#include <optional>
+
 #include "shardwise/base/error.h"
 #include "shardwise/comm/mpi/transport.h"
 #include "shardwise/comm/shm/work.h"
@@ -13,9 +16,12 @@ namespace {
 struct Envelope {
   int64_t dtype = 0;
   int64_t numel = 0;
+  int64_t payload_tag = 0;
+  std::byte payload[488] = {};
 };
+static_assert(sizeof(Envelope) == 512);
 
-/// A receive under way. Dropped without a wait, it gives its place up (Transfers).
+/// A receive under way. Dropped before the envelope is there, it gives its place up (Transfers).
 class Receiving final : public c10d::Work {
  public:
   Receiving(std::shared_ptr<Channel> channel, at::Tensor x, const Address& envelope, uint64_t sequence)
@@ -24,32 +30,24 @@ class Receiving final : public c10d::Work {
         channel_(std::move(channel)),
         x_(std::move(x)),
         dense_(dense_like(x_)),
-        envelope_at_(envelope),
         sequence_(sequence),
         envelope_(std::make_shared<Envelope>()),
         envelopes_(*channel_->meeting().process, kWhole),
         payload_(channel_->transfers()) {
     envelopes_.keep(envelope_);
     envelopes_.receive(envelope_.get(), sizeof(Envelope), envelope);
-    if (envelope.peer != MPI_ANY_SOURCE) post(envelope.peer);
   }
 
-  /// Never waits; true also after a failure.
+  /// Never waits; true also after a failure, or the group's timeout since the first call.
   bool isCompleted() override {
     if (is_done_ || exception_) return true;
-    const Channel::Attempt polling = attempt(channel_->timeout());
+    if (!polling_) polling_.emplace(Backoff::Policy(), std::chrono::microseconds(0));
     try {
-      channel_->throw_if_broken(polling);
-      if (!envelopes_.advance()) return false;
-      channel_->wait(envelopes_, envelopes_.count(), polling);  // of what is done or has failed
-      open(channel_->timeout());
-      if (!payload_.advance()) return false;
-      channel_->wait(payload_, payload_.count(), polling);
-      finish();
+      if (poll(envelopes_) && (is_open_ || open(channel_->timeout())) && poll(payload_)) finish();
     } catch (const base::CommError&) {
       exception_ = std::current_exception();
     }
-    return true;
+    return is_done_ || exception_;
   }
   bool isSuccess() const override { return is_done_; }
   bool wait(std::chrono::milliseconds timeout) override {
@@ -57,7 +55,7 @@ class Receiving final : public c10d::Work {
     if (is_done_) return true;
     const std::chrono::milliseconds limit = timeout == kNoTimeout ? channel_->timeout() : timeout;
     channel_->wait(envelopes_, envelopes_.count(), attempt(limit));
-    open(limit);
+    if (!is_open_) open(limit);
     channel_->wait(payload_, payload_.count(), attempt(limit));
     finish();
     return true;
@@ -70,21 +68,35 @@ class Receiving final : public c10d::Work {
   Channel::Attempt attempt(std::chrono::milliseconds limit) const {
     return {"recv", sequence_, limit, Channel::Awaited::message};
   }
-  void post(int source) {
-    source_ = source;
-    payload_.receive(dense_, {channel_->meeting().data, source, envelope_at_.tag});
-  }
-  /// The envelope is there.
-  void open(std::chrono::milliseconds limit) {
-    const Envelope expected{static_cast<int64_t>(x_.scalar_type()), x_.numel()};
-    const int source = envelopes_.source(0);
-    if (envelope_->dtype != expected.dtype || envelope_->numel != expected.numel) {
-      channel_->fail_transfer(attempt(limit), source,
-                              shm::describe(int8_t(envelope_->dtype), envelope_->numel),
-                              shm::describe(int8_t(expected.dtype), expected.numel));
+
+  bool poll(Transfers& transfers) {
+    const Channel::Attempt polling = attempt(channel_->timeout());
+    if (!transfers.advance()) {
+      channel_->check_failures(polling, transfers.peer(), *polling_);
+      return false;
     }
-    if (source_ < 0) post(source);
+    channel_->wait(transfers, transfers.count(), polling);  // does not wait: tells of an error
+    return true;
   }
+
+  /// The envelope is there.
+  bool open(std::chrono::milliseconds limit) {
+    source_ = envelopes_.source(0);
+    const auto dtype = static_cast<int8_t>(x_.scalar_type());
+    if (envelope_->dtype != dtype || envelope_->numel != x_.numel()) {
+      channel_->fail_transfer(attempt(limit), source_,
+                              shm::describe(static_cast<int8_t>(envelope_->dtype), envelope_->numel),
+                              shm::describe(dtype, x_.numel()));
+    }
+    is_open_ = true;
+    if (x_.nbytes() > sizeof(Envelope::payload)) {
+      payload_.receive(dense_, {channel_->meeting().data, source_, static_cast<int>(envelope_->payload_tag)});
+    } else if (x_.numel() > 0) {
+      std::memcpy(dense_.mutable_data_ptr(), envelope_->payload, x_.nbytes());
+    }
+    return true;
+  }
+
   void finish() {
     put_back(x_, dense_);
     is_done_ = true;
@@ -92,17 +104,17 @@ class Receiving final : public c10d::Work {
 
   std::shared_ptr<Channel> channel_;
   at::Tensor x_, dense_;
-  Address envelope_at_;
   uint64_t sequence_;
   std::shared_ptr<Envelope> envelope_;
   Transfers envelopes_, payload_;
+  std::optional<Backoff> polling_;  // since the first look
   int source_ = -1;
-  bool is_done_ = false;
+  bool is_open_ = false, is_done_ = false;
 };
 
 }  // namespace
 
-// Tag 0 is the channel's own, on both communicators.
+// Tag 0 is the channel's own, on both communicators; payloads have the others of `data`.
 int Messages::checked(int tag, const char* op) const {
   const int largest = channel_->meeting().process->largest_tag() - 1;
   TORCH_CHECK_VALUE(tag >= 0 && tag <= largest, op, ": tag must be in [0, ", largest, "]; got ", tag);
@@ -115,12 +127,17 @@ Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   const c10::NoGradGuard no_grad;
   const at::Tensor copy = at::empty(x.sizes(), x.options());
   copy.copy_(x);
-  const auto envelope =
-      std::make_shared<Envelope>(Envelope{static_cast<int64_t>(x.scalar_type()), x.numel()});
+  const int payload_tag = 1 + static_cast<int>(sent_ % uint64_t(channel_->meeting().process->largest_tag()));
+  const auto envelope = std::make_shared<Envelope>();
+  envelope->dtype = static_cast<int64_t>(x.scalar_type());
+  envelope->numel = x.numel();
+  envelope->payload_tag = payload_tag;
+  const bool is_inside = x.nbytes() <= sizeof(Envelope::payload);
+  if (is_inside && x.numel() > 0) std::memcpy(envelope->payload, copy.const_data_ptr(), x.nbytes());
   const auto transfers = std::make_shared<Transfers>(channel_->transfers());
   transfers->keep(envelope);
   transfers->send(envelope.get(), sizeof(Envelope), {channel_->meeting().control, peer, own_tag});
-  transfers->send(copy, {channel_->meeting().data, peer, own_tag});
+  if (!is_inside) transfers->send(copy, {channel_->meeting().data, peer, payload_tag});
   channel_->meeting().process->drive(transfers);
   return c10::make_intrusive<shm::DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
 }

@@ -1,8 +1,10 @@
 // Messages between two ranks: c10d's send, recv and recv_anysource.
 //
-// An envelope {dtype, numel} goes before each message, so that another size or dtype is an error that names
-// both sides. A send copies its tensor and is done; MPI's own thread looks after it (process.h). A receive is
-// posted at once and waited for by its Work; of one source and tag, messages go to receives in order.
+// An envelope {dtype, numel, tag} goes before each message, so that another size or dtype is an error that
+// names both sides, and holds a small one. A longer one follows under a tag of its own, by which receives may
+// be waited for in any order. A send copies its tensor and is done; MPI's own thread looks after it
+// (process.h). A receive is posted at once and waited for by its Work; of one source and tag, messages go to
+// receives in order.
 #pragma once
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>

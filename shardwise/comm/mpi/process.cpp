@@ -42,12 +42,11 @@ Process* Process::started() {
 Process& Process::of(const Job& job) {
   const std::lock_guard guard(start_mutex);
   if (the_process == nullptr) {
-    auto* const process = new Process(job.timeout);
-    if (!process->run([process] { process->start(); }, job.timeout))
-      fail(job, "not all ranks of the job came to start MPI", job.timeout);
-    process->check(job);
-    the_process = process;
+    the_process = new Process(job.timeout);
     on_exit([](int code, void*) { the_process->end_with(code); }, nullptr);
+    if (!the_process->run([] { the_process->start(); }, job.timeout))
+      fail(job, "not all ranks of the job came to start MPI", job.timeout);
+    the_process->check(job);
   }
   TORCH_CHECK_VALUE(!the_process->is_finished_,
                     "connect: MPI is started once in a process; got a group after its end");

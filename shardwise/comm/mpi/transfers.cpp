@@ -55,15 +55,22 @@ void Transfers::send(const void* data, int64_t bytes, const Address& to) {
   });
 }
 
+void Transfers::start_receive(void* data, int bytes, int expected_bytes, const Address& from) {
+  const auto guard = process_->enter();
+  Part part{MPI_REQUEST_NULL, from.peer, expected_bytes, /*is_received=*/true};
+  const int code = MPI_Irecv(data, bytes, MPI_BYTE, from.peer, from.tag, from.comm, &part.request);
+  if (code != MPI_SUCCESS) error_ = code;
+  parts_.push_back(part);
+}
+
 void Transfers::receive(void* data, int64_t bytes, const Address& from) {
   in_parts(bytes, part_bytes_, [&](int64_t begin, int count) {
-    const auto guard = process_->enter();
-    Part part{MPI_REQUEST_NULL, from.peer, count, /*is_received=*/true};
-    const int code = MPI_Irecv(static_cast<std::byte*>(data) + begin, count, MPI_BYTE, from.peer, from.tag,
-                               from.comm, &part.request);
-    if (code != MPI_SUCCESS) error_ = code;
-    parts_.push_back(part);
+    start_receive(static_cast<std::byte*>(data) + begin, count, count, from);
   });
+}
+
+void Transfers::receive_at_most(void* data, int bytes, const Address& from) {
+  start_receive(data, bytes, /*expected_bytes=*/-1, from);
 }
 
 void Transfers::send(const at::Tensor& x, const Address& to) {
@@ -86,7 +93,7 @@ bool Transfers::test(Part& part) {
   if (!is_done || code != MPI_SUCCESS || !part.is_received) return is_done;
   part.peer = status.MPI_SOURCE;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (bytes != part.bytes) error_ = MPI_ERR_COUNT;
+  if (part.bytes >= 0 && bytes != part.bytes) error_ = MPI_ERR_COUNT;
   return true;
 }
 

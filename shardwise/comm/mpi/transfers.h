@@ -36,6 +36,8 @@ class Transfers {
   /// Memory that `keep` or the caller holds.
   void send(const void* data, int64_t bytes, const Address& to);
   void receive(void* data, int64_t bytes, const Address& from);
+  /// One part, which may be shorter.
+  void receive_at_most(void* data, int bytes, const Address& from);
   void keep(std::any owner) { kept_.push_back(std::move(owner)); }
 
   size_t count() const { return parts_.size(); }
@@ -53,9 +55,10 @@ class Transfers {
   struct Part {
     MPI_Request request;
     int peer;
-    int bytes;
+    int bytes;  // to be received; below 0: any number
     bool is_received;
   };
+  void start_receive(void* data, int bytes, int expected_bytes, const Address& from);
   bool test(Part& part);
 
   Process* process_;

@@ -164,7 +164,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   shm::reduce_kernel(x.scalar_type(), reduce);  // its errors, before the peers wait
   const shm::Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
   at::Tensor dense = x.contiguous();
-  if (x.nbytes() <= kInlineBytes) {
+  if (channel_->fits_payload(x.nbytes())) {
     one_shot(dense, descriptor, reduce);
   } else {
     two_shot(dense, descriptor, reduce);

@@ -152,6 +152,34 @@ TEST_F(Forms, AnySourceTellsWhose) {
   EXPECT_EQ(int(sources.size()), rank_ == 0 ? size_ - 1 : 0);
 }
 
+// A receive of any source posted first gets the first message, waited for last or not.
+TEST_F(Forms, AnySourceAndASourceDoNotMixTheirPayloads) {
+  if (rank_ == 1) {
+    for (const int i : {10, 20}) {
+      Tensors out = {of(50'000, i)};
+      backend_.send(out, 0, /*tag=*/9);
+    }
+  }
+  if (rank_ != 0) return;
+  Tensors first = {at::empty({50'000})}, second = {at::empty({50'000})};
+  const auto any = backend_.recvAnysource(first, /*tag=*/9), from_one = backend_.recv(second, 1, /*tag=*/9);
+  from_one->wait(kNoTimeout);
+  any->wait(kNoTimeout);
+  EXPECT_TRUE(equals(first[0], of(50'000, 10)) && equals(second[0], of(50'000, 20)));
+}
+
+TEST_F(Forms, ADroppedReceiveGivesItsPlaceUp) {
+  Tensors dropped = {at::empty({300})}, taken = {at::empty({300})};
+  if (rank_ == 0) backend_.recv(dropped, 1, /*tag=*/4);
+  backend_.barrier({});
+  if (rank_ == 1) {
+    Tensors out = {of(300, 1)};
+    backend_.send(out, 0, /*tag=*/4);
+  }
+  if (rank_ == 0) backend_.recv(taken, 1, /*tag=*/4)->wait(kNoTimeout);
+  EXPECT_TRUE(rank_ != 0 || equals(taken[0], of(300, 1)));
+}
+
 TEST_F(Forms, ArgumentsAreChecked) {
   Tensors x = {of(4, rank_)}, two = {x[0], x[0]};
   c10d::AllreduceOptions unknown;

@@ -15,12 +15,6 @@
 #include "shardwise/comm/shm/shm.h"
 #include "tests/mpi/ranks/ranks.h"
 
-// Open MPI frees not all that it has at its end.
-extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
-  return "leak:libmpi.so\nleak:libopen-pal.so\nleak:libopen-rte.so\nleak:libpmix.so\nleak:mca_\nleak:"
-         "libevent\n";
-}
-
 namespace shardwise::testing {
 
 using comm::mpi::Layout;
