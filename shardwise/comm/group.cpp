@@ -3,7 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/comm/breakable.h"
+#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_state.h"
@@ -97,8 +97,8 @@ void Group::count_reading(const at::Tensor& shard) const {
 void Group::abort(const std::string& reason) const {
   if (state_->shared) {
     state_->shared->abort(reason);
-  } else if (auto* const breakable = dynamic_cast<Breakable*>(state_->backend.get())) {
-    breakable->abort(reason);
+  } else if (auto* const ours = dynamic_cast<Backend*>(state_->backend.get())) {
+    ours->abort(reason);
   } else if (state_->backend) {
     state_->backend->abort();
   }

@@ -2,6 +2,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "shardwise/comm/c10d_reduction.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_state.h"
@@ -28,28 +29,6 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
   at::DimVector sizes(x.sizes());
   sizes[size_t(dim)] = size;
   return at::empty(sizes, x.options());
-}
-
-c10d::ReduceOp c10d_op(Reduce reduce) {
-  switch (reduce) {
-    case Reduce::sum:
-      return c10d::ReduceOp::SUM;
-    case Reduce::product:
-      return c10d::ReduceOp::PRODUCT;
-    case Reduce::min:
-      return c10d::ReduceOp::MIN;
-    case Reduce::max:
-      return c10d::ReduceOp::MAX;
-    case Reduce::average:
-      return c10d::ReduceOp::AVG;
-    case Reduce::bit_and:
-      return c10d::ReduceOp::BAND;
-    case Reduce::bit_or:
-      return c10d::ReduceOp::BOR;
-    case Reduce::bit_xor:
-      return c10d::ReduceOp::BXOR;
-  }
-  TORCH_INTERNAL_ASSERT(false, "a reduction without a c10d operation");
 }
 
 int64_t bytes_of(const at::Tensor& x) {
@@ -114,7 +93,7 @@ void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
   std::vector<at::Tensor> tensors = {x.contiguous()};
   c10d::AllreduceOptions options;
-  options.reduceOp = c10d_op(reduce);
+  options.reduceOp = to_c10d(reduce);
   state_->backend->allreduce(tensors, options)->wait();
   if (!x.is_contiguous()) x.copy_(tensors[0]);
 }

@@ -25,7 +25,7 @@ Channel::Attempt Channel::attempt(Awaited awaited) const {
   return {std::string(name(mine_.op)), sequence_, timeout_, awaited};
 }
 
-void Channel::announce(const shm::Descriptor& descriptor, const Sides& sides) {
+void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
   std::vector<Announcement>& mine = announcements_->mine;
   mine.resize(std::max<size_t>(1, sides.to_peers.size()));
   for (size_t peer = 0; peer < mine.size(); ++peer) {
@@ -38,7 +38,7 @@ void Channel::announce(const shm::Descriptor& descriptor, const Sides& sides) {
 
 // Announcements are compared in the order of ranks as they come: two that differ are found whether or not a
 // third rank comes.
-void Channel::open(const shm::Descriptor& descriptor, const Sides& sides) {
+void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   TORCH_CHECK_VALUE(!has_left_, name(descriptor.op),
                     ": the group takes collectives until it is shut down; got one afterwards");
   TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
@@ -46,6 +46,8 @@ void Channel::open(const shm::Descriptor& descriptor, const Sides& sides) {
   mine_ = descriptor;
   read_notices();
   throw_if_broken(attempt(Awaited::announcement));
+  if (!sides.to_peers.empty())
+    compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())]);
   announce(descriptor, sides);
   Transfers transfers(*meeting_.process, kWhole);
   transfers.keep(announcements_);
@@ -75,11 +77,13 @@ void Channel::compare(int peer, const Sides& sides) {
     const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs.descriptor));
     fail(attempt(Awaited::announcement), peer, rank() < peer ? ours + ", " + others : others + ", " + ours);
   }
-  const int64_t taken = sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)];
-  if (theirs.for_peer != taken) {
-    fail_transfer(attempt(Awaited::announcement), peer, shm::describe(mine_.dtype, theirs.for_peer),
-                  shm::describe(mine_.dtype, taken));
-  }
+  compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)]);
+}
+
+void Channel::compare_sizes(int peer, int64_t sent, int64_t taken) {
+  if (sent == taken) return;
+  fail_transfer(attempt(Awaited::announcement), peer, describe(mine_.dtype, sent),
+                describe(mine_.dtype, taken));
 }
 
 const std::byte* Channel::payload(int peer) const {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/mpi/meeting.h"
 #include "shardwise/comm/mpi/transfers.h"
-#include "shardwise/comm/shm/describe.h"
 
 namespace shardwise::comm::mpi {
 
@@ -25,7 +25,7 @@ inline constexpr size_t kPayloadBytes = 3968;
 struct Announcement {
   uint64_t sequence = 0;
   int64_t for_peer = 0;  // elements that this peer will get, where ranks know their own pieces alone
-  shm::Descriptor descriptor;
+  Descriptor descriptor;
   alignas(64) std::byte payload[kPayloadBytes] = {};
 };
 static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 64 + kPayloadBytes);
@@ -55,7 +55,7 @@ class Channel {
     std::span<const int64_t> to_peers, from_peers;
   };
   /// Begins a collective: returns when all peers have announced the same. Errors: base::CommError.
-  void open(const shm::Descriptor& descriptor, const Sides& sides = {});
+  void open(const Descriptor& descriptor, const Sides& sides = {});
   /// What a peer has announced, or this rank.
   const std::byte* payload(int peer) const;
   /// Until all of a collective's messages are done. Errors: base::CommError.
@@ -99,8 +99,9 @@ class Channel {
   };
 
   Attempt attempt(Awaited awaited) const;
-  void announce(const shm::Descriptor& descriptor, const Sides& sides);
+  void announce(const Descriptor& descriptor, const Sides& sides);
   void compare(int peer, const Sides& sides);
+  void compare_sizes(int peer, int64_t sent, int64_t taken);
   bool has_left(int peer, const Attempt& attempt) const;
   void read_notices();
   [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,
@@ -113,7 +114,7 @@ class Channel {
   int64_t message_bytes_;
   uint64_t sequence_ = 0;
   bool has_left_ = false;
-  shm::Descriptor mine_;
+  Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;
   std::vector<std::optional<uint64_t>> left_;  // the last collective of a rank that has left
   std::mutex failure_mutex_;

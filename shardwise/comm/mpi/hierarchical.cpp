@@ -8,6 +8,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/split.h"
+#include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm::mpi {
 namespace {
@@ -62,8 +63,16 @@ bool Hosts::is_even() const {
                      [&](const std::vector<int>& host) { return host.size() == ranks[0].size(); });
 }
 
-Hierarchical::Hierarchical(std::shared_ptr<Transport> flat, Group inside, Hosts hosts)
-    : flat_(std::move(flat)), inside_(std::move(inside)), hosts_(std::move(hosts)) {
+Group join_host(const Options& options, const Hosts& hosts) {
+  const int first = options.ranks[size_t(hosts.ranks[size_t(hosts.own)].front())];
+  shm::Options inside(fmt::format("{}/{}/{}", options.job, options.name, first), hosts.local,
+                      hosts.local_count());
+  inside.timeout = options.timeout;
+  return shm::connect(inside);
+}
+
+Hierarchical::Hierarchical(const Options& options, Meeting meeting, Hosts hosts)
+    : Transport(options, std::move(meeting)), inside_(join_host(options, hosts)), hosts_(std::move(hosts)) {
   for (const std::vector<int>& host : hosts_.ranks) column_.push_back(host[size_t(hosts_.local)]);
 }
 
@@ -86,32 +95,32 @@ void Hierarchical::inside(const Call& call) {
     const std::vector<int>& host = hosts_.ranks[size_t(hosts_.own)];
     const std::string what = fmt::format("on the host of ranks {}, numbered from 0: {}",
                                          fmt::join(host, ", "), base::one_line(error));
-    flat_->abort(what);
+    Transport::abort(what);
     base::CommError::Where where = error.where();
-    where.rank = flat_->rank();
+    where.rank = rank();
     if (where.peer >= 0) where.peer = host[size_t(where.peer)];
-    where.sequence = flat_->channel()->sequence();
+    where.sequence = channel().sequence();
     throw base::CommError(where, what);
   }
 }
 
 void Hierarchical::abort(const std::string& reason) {
-  flat_->abort(reason);
+  Transport::abort(reason);
   inside_.abort(reason);
 }
 
 at::Tensor Hierarchical::sum_across(const at::Tensor& sum, const std::vector<int64_t>& sizes, Reduce reduce) {
   const Tensors parts = cut(sum, sizes);
   at::Tensor own = parts[size_t(hosts_.own)];
-  across([&] { flat_->reduce_pieces(own, parts, Reduce::sum, column_); });
-  return reduce == Reduce::average ? own.div_(flat_->size()) : own;
+  across([&] { reduce_pieces(own, parts, Reduce::sum, column_); });
+  return reduce == Reduce::average ? own.div_(size()) : own;
 }
 
 void Hierarchical::all_reduce_(at::Tensor& x, Reduce reduce) {
-  if (!is_sum(x, reduce) || flat_->channel()->fits_payload(x.nbytes())) return flat_->all_reduce_(x, reduce);
-  shm::Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
+  if (!is_sum(x, reduce) || channel().fits_payload(x.nbytes())) return Transport::all_reduce_(x, reduce);
+  Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
   descriptor.reduce = reduce;
-  across([&] { flat_->channel()->open(descriptor); });
+  across([&] { channel().open(descriptor); });
   const at::Tensor dense = x.contiguous(), flat = dense.view({-1});
   for (int64_t begin = 0; begin < flat.numel(); begin += kPartElements) {
     at::Tensor part = flat.narrow(0, begin, std::min(kPartElements, flat.numel() - begin));
@@ -132,7 +141,7 @@ void Hierarchical::reduce_part(at::Tensor& part, Reduce reduce) {
   for (const at::Tensor& piece : pieces) sizes.push_back(piece.numel());
   const at::Tensor own = pieces[size_t(hosts_.own)];
   own.copy_(sum_across(sum, sizes, reduce));  // the only rounding
-  across([&] { flat_->gather_pieces(pieces, own, column_); });
+  across([&] { gather_pieces(pieces, own, column_); });
   inside([&] { inside_.symmetric()->all_gather_out(part, slice, slices, /*dim=*/0); });
 }
 
@@ -152,10 +161,10 @@ int64_t Hierarchical::largest_column(const Tensors& pieces) const {
 
 // Row l of the terms is what the ranks in place l of all hosts will get.
 void Hierarchical::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
-  if (!is_sum(out, reduce)) return flat_->reduce_scatter(out, pieces, reduce);
-  shm::Descriptor descriptor = descriptor_of(Op::reduce_scatter, out, pieces);
+  if (!is_sum(out, reduce)) return Transport::reduce_scatter(out, pieces, reduce);
+  Descriptor descriptor = descriptor_of(Op::reduce_scatter, out, pieces);
   descriptor.reduce = reduce;
-  across([&] { flat_->channel()->open(descriptor); });
+  across([&] { channel().open(descriptor); });
   const int locals = hosts_.local_count();
   const int64_t width = largest_column(pieces);
   at::Tensor terms = inside_.empty({locals, width}, accumulator(out.scalar_type()));
@@ -175,12 +184,12 @@ void Hierarchical::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce
 }
 
 void Hierarchical::all_gather(Tensors& pieces, const at::Tensor& shard) {
-  across([&] { flat_->channel()->open(descriptor_of(Op::all_gather, shard, pieces)); });
+  across([&] { channel().open(descriptor_of(Op::all_gather, shard, pieces)); });
   const int64_t width = largest_column(pieces);
   const at::Tensor bundle = inside_.empty({1, width}, shard.scalar_type());
   const Tensors parts = cut(bundle[0], column_sizes(pieces, hosts_.local));
   parts[size_t(hosts_.own)].copy_(shard.reshape({-1}));
-  across([&] { flat_->gather_pieces(parts, parts[size_t(hosts_.own)], column_); });
+  across([&] { gather_pieces(parts, parts[size_t(hosts_.own)], column_); });
   inside([&] {
     const auto bundles = inside_.expose(bundle, one_row_each(hosts_.local_count()));
     for (int local = 0; local < hosts_.local_count(); ++local) {
@@ -195,16 +204,16 @@ void Hierarchical::all_gather(Tensors& pieces, const at::Tensor& shard) {
 
 // From the root to the ranks in its place on the other hosts, then on each host to the others.
 void Hierarchical::broadcast_(at::Tensor& x, int root) {
-  across([&] { flat_->channel()->open(descriptor_of(Op::broadcast, x, x.numel(), root)); });
-  at::Tensor dense = flat_->rank() == root ? x.contiguous() : dense_like(x);
+  across([&] { channel().open(descriptor_of(Op::broadcast, x, x.numel(), root)); });
+  at::Tensor dense = rank() == root ? x.contiguous() : dense_like(x);
   int place = 0;
   for (const std::vector<int>& host : hosts_.ranks) {
     const auto found = std::find(host.begin(), host.end(), root);
     if (found != host.end()) place = static_cast<int>(found - host.begin());
   }
-  if (place == hosts_.local) across([&] { flat_->broadcast_dense(dense, root, column_); });
+  if (place == hosts_.local) across([&] { broadcast_dense(dense, root, column_); });
   inside([&] { inside_.broadcast_(dense, place); });
-  if (flat_->rank() != root) put_back(x, dense);
+  if (rank() != root) put_back(x, dense);
 }
 
 }  // namespace shardwise::comm::mpi

@@ -26,17 +26,19 @@ struct Hosts {
   bool is_even() const;
 };
 
-class Hierarchical final : public Collectives {
+/// The ranks of this host, in their order, by shared memory.
+Group join_host(const Options& options, const Hosts& hosts);
+
+/// The forms that it does not override are flat.
+class Hierarchical final : public Transport {
  public:
-  /// `inside` joins the ranks of this host, in their order.
-  Hierarchical(std::shared_ptr<Transport> flat, Group inside, Hosts hosts);
+  Hierarchical(const Options& options, Meeting meeting, Hosts hosts);
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
   void all_gather(Tensors& pieces, const at::Tensor& shard) override;
   void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) override;
   void abort(const std::string& reason) override;
-  void leave() override { flat_->leave(); }
 
  private:
   void reduce_part(at::Tensor& part, Reduce reduce);
@@ -50,10 +52,9 @@ class Hierarchical final : public Collectives {
   template <class Call>
   void across(const Call& call);
 
-  std::shared_ptr<Transport> flat_;
   Group inside_;
   Hosts hosts_;
-  Transport::Team column_;  // of every host, the rank in this one's place
+  Team column_;  // of every host, the rank in this one's place
 };
 
 }  // namespace shardwise::comm::mpi

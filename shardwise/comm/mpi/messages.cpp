@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "shardwise/base/error.h"
+#include "shardwise/comm/done_work.h"
 #include "shardwise/comm/mpi/transport.h"
-#include "shardwise/comm/shm/work.h"
 
 namespace shardwise::comm::mpi {
 namespace {
@@ -85,8 +85,8 @@ class Receiving final : public c10d::Work {
     const auto dtype = static_cast<int8_t>(x_.scalar_type());
     if (envelope_->dtype != dtype || envelope_->numel != x_.numel()) {
       channel_->fail_transfer(attempt(limit), source_,
-                              shm::describe(static_cast<int8_t>(envelope_->dtype), envelope_->numel),
-                              shm::describe(dtype, x_.numel()));
+                              describe(static_cast<int8_t>(envelope_->dtype), envelope_->numel),
+                              describe(dtype, x_.numel()));
     }
     is_open_ = true;
     if (x_.nbytes() > sizeof(Envelope::payload)) {
@@ -139,7 +139,7 @@ Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   transfers->send(envelope.get(), sizeof(Envelope), {channel_->meeting().control, peer, own_tag});
   if (!is_inside) transfers->send(copy, {channel_->meeting().data, peer, payload_tag});
   channel_->meeting().process->drive(transfers);
-  return c10::make_intrusive<shm::DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
+  return c10::make_intrusive<DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
 }
 
 Messages::WorkPtr Messages::receive(const at::Tensor& x, int peer, int tag) {

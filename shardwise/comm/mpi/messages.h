@@ -16,7 +16,6 @@ namespace shardwise::comm::mpi {
 class Messages {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  static constexpr int kAnySource = -1;
 
   explicit Messages(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
   /// Errors: c10::ValueError for a tag that MPI does not take.

@@ -5,20 +5,11 @@
 #include <fmt/ranges.h>
 
 #include "shardwise/base/log.h"
-#include "shardwise/comm/mpi/backend.h"
+#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mpi/hierarchical.h"
-#include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm::mpi {
 namespace {
-
-Group join_host(const Options& options, const Hosts& hosts) {
-  const int first = options.ranks[size_t(hosts.ranks[size_t(hosts.own)].front())];
-  shm::Options inside(fmt::format("{}/{}/{}", options.job, options.name, first), hosts.local,
-                      hosts.local_count());
-  inside.timeout = options.timeout;
-  return shm::connect(inside);
-}
 
 void say_uneven(const Options& options, const Hosts& hosts) {
   std::vector<size_t> sizes;
@@ -39,12 +30,12 @@ Group connect(const Options& options) {
   const Hosts hosts = Hosts::of(meeting);
   const bool by_host = options.layout == Layout::by_host;
   if (by_host && hosts.count() == 1) return join_host(options, hosts);
-  const auto flat = std::make_shared<Transport>(options, std::move(meeting));
-  if (by_host && !hosts.is_even() && flat->rank() == 0) say_uneven(options, hosts);
-  if (!by_host || !hosts.is_even() || hosts.local_count() == 1)
-    return Group(c10::make_intrusive<Backend>(flat));
-  const auto hierarchical = std::make_shared<Hierarchical>(flat, join_host(options, hosts), hosts);
-  return Group(c10::make_intrusive<Backend>(flat, hierarchical));
+  if (by_host && hosts.is_even() && hosts.local_count() > 1) {
+    return Group(
+        c10::make_intrusive<Backend>(std::make_shared<Hierarchical>(options, std::move(meeting), hosts)));
+  }
+  if (by_host && !hosts.is_even() && meeting.rank == 0) say_uneven(options, hosts);
+  return Group(c10::make_intrusive<Backend>(std::make_shared<Transport>(options, std::move(meeting))));
 }
 
 void finish() {

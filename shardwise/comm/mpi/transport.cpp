@@ -17,7 +17,7 @@ using Tensors = Transport::Tensors;
 
 const char* const kFlat = "flat";
 
-shm::Descriptor reducing(shm::Descriptor descriptor, Reduce reduce) {
+Descriptor reducing(Descriptor descriptor, Reduce reduce) {
   descriptor.reduce = reduce;
   return descriptor;
 }
@@ -40,7 +40,7 @@ void put_back(Tensors& pieces, const Tensors& dense) {
 
 /// Where the messages of a step may start: each rank begins with its neighbour, so that not all send to one.
 template <class Visit>
-void visit_others(const Transport::Team& team, int rank, const Visit& visit) {
+void visit_others(const std::vector<int>& team, int rank, const Visit& visit) {
   const size_t own = size_t(std::find(team.begin(), team.end(), rank) - team.begin());
   for (size_t step = 1; step < team.size(); ++step) visit((own + step) % team.size());
 }
@@ -65,23 +65,6 @@ std::vector<int64_t> numels(const Tensors& pieces) {
 
 }  // namespace
 
-shm::Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root) {
-  shm::Descriptor descriptor;
-  descriptor.op = op;
-  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
-  descriptor.root_or_dim = static_cast<int32_t>(root);
-  descriptor.numel = numel;
-  return descriptor;
-}
-
-shm::Descriptor descriptor_of(Op op, const at::Tensor& x, const Tensors& pieces) {
-  const std::vector<int64_t> sizes = numels(pieces);
-  shm::Descriptor descriptor = descriptor_of(op, x, std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
-  descriptor.split = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const int64_t size : sizes) descriptor.split = (descriptor.split ^ uint64_t(size)) * 0x100000001b3ull;
-  return descriptor;
-}
-
 at::Tensor dense_like(const at::Tensor& x) {
   return x.is_contiguous() ? x : at::empty(x.sizes(), x.options().requires_grad(false));
 }
@@ -91,11 +74,11 @@ void put_back(at::Tensor& x, const at::Tensor& dense) {
   if (!dense.is_same(x)) x.copy_(dense.view(x.sizes()));
 }
 
-Tensors cut(const at::Tensor& flat, const std::vector<int64_t>& sizes) {
+Tensors cut(const at::Tensor& x, const std::vector<int64_t>& sizes) {
   Tensors parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
-    parts.push_back(flat.narrow(0, begin, size));
+    parts.push_back(x.narrow(0, begin, size));
     begin += size;
   }
   return parts;
@@ -110,6 +93,7 @@ Tensors cut_evenly(const at::Tensor& flat, int parts) {
 
 Transport::Transport(const Options& options, Meeting meeting)
     : channel_(std::make_shared<Channel>(options, std::move(meeting))),
+      messages_(channel_),
       round_bytes_(options.round_bytes),
       all_(size_t(size())) {
   std::iota(all_.begin(), all_.end(), 0);
@@ -162,7 +146,7 @@ void Transport::broadcast_dense(const at::Tensor& x, int root, const Team& team)
 
 void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   shm::reduce_kernel(x.scalar_type(), reduce);  // its errors, before the peers wait
-  const shm::Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
+  const Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
   at::Tensor dense = x.contiguous();
   if (channel_->fits_payload(x.nbytes())) {
     one_shot(dense, descriptor, reduce);
@@ -173,7 +157,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
 }
 
 // The announcements carry the terms.
-void Transport::one_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce) {
+void Transport::one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce) {
   channel_->open(descriptor,
                  {{static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()}, {}, {}});
   if (dense.numel() == 0) return;
@@ -183,7 +167,7 @@ void Transport::one_shot(at::Tensor& dense, const shm::Descriptor& descriptor, R
   shm::reduce_kernel(dense.scalar_type(), reduce)(sources.data(), size(), &sum, /*copies=*/1, dense.numel());
 }
 
-void Transport::two_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce) {
+void Transport::two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce) {
   channel_->open(descriptor);
   const Tensors slices = cut_evenly(dense.view({-1}), size());
   at::Tensor own = slices[size_t(rank())];
@@ -200,6 +184,10 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   at::Tensor target = dense.view({-1});
   reduce_pieces(target, flat, reduce, all_);
   mpi::put_back(out, dense);
+}
+
+void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
+  reduce_scatter(out, cut_evenly(x.contiguous().view({-1}), size()), reduce);
 }
 
 void Transport::all_gather(Tensors& pieces, const at::Tensor& shard) {
@@ -221,7 +209,7 @@ void Transport::broadcast_(at::Tensor& x, int root) {
 void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
   std::vector<int64_t> sent = numels(pieces), taken = nothing();
   if (rank() != root) sent = nothing();
-  if (rank() != root) taken[size_t(root)] = out.numel();
+  taken[size_t(root)] = out.numel();
   channel_->open(descriptor_of(Op::scatter, out, /*numel=*/0, root), {{}, sent, taken});
   const at::Tensor dense = dense_like(out);
   const Tensors inputs = dense_inputs(pieces);
@@ -238,7 +226,7 @@ void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
 void Transport::gather(Tensors& pieces, const at::Tensor& shard, int root) {
   std::vector<int64_t> sent = nothing(), taken = numels(pieces);
   if (rank() != root) taken = nothing();
-  if (rank() != root) sent[size_t(root)] = shard.numel();
+  sent[size_t(root)] = shard.numel();
   channel_->open(descriptor_of(Op::gather, shard, /*numel=*/0, root), {{}, sent, taken});
   Tensors dense = dense_targets(pieces);
   const at::Tensor own = shard.contiguous();
@@ -264,6 +252,12 @@ void Transport::all_to_all(Tensors& outs, const Tensors& pieces) {
   dense[size_t(rank())] = inputs[size_t(rank())];
   channel_->run(moves);
   put_back(outs, dense);
+}
+
+void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
+                                const std::vector<int64_t>& x_rows) {
+  Tensors outs = cut(out, out_rows);
+  all_to_all(outs, cut(x, x_rows));
 }
 
 void Transport::barrier() {

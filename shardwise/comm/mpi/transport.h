@@ -9,43 +9,46 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/comm/c10d_forms.h"
 #include "shardwise/comm/mpi/channel.h"
-#include "shardwise/comm/mpi/collectives.h"
+#include "shardwise/comm/mpi/messages.h"
 
 namespace shardwise::comm::mpi {
-
-/// Of all that `x` is asked for but its size.
-shm::Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root = 0);
-/// Of reductions and gatherings of uneven pieces.
-shm::Descriptor descriptor_of(Op op, const at::Tensor& x, const std::vector<at::Tensor>& pieces);
 
 /// `x` itself where it is contiguous, else memory for as much; and back.
 at::Tensor dense_like(const at::Tensor& x);
 void put_back(at::Tensor& x, const at::Tensor& dense);
-/// Neighbouring parts of a flat tensor.
-std::vector<at::Tensor> cut(const at::Tensor& flat, const std::vector<int64_t>& sizes);
+/// Neighbouring parts of a tensor along dim 0; even ones.
+std::vector<at::Tensor> cut(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> cut_evenly(const at::Tensor& flat, int parts);
 
-class Transport final : public Collectives {
+class Transport : public Forms {
  public:
   Transport(const Options& options, Meeting meeting);
 
-  int rank() const { return channel_->rank(); }
-  int size() const { return channel_->size(); }
-  const std::shared_ptr<Channel>& channel() const { return channel_; }
+  std::string backend_name() const override { return "shardwise_mpi"; }
+  int rank() const override { return channel_->rank(); }
+  int size() const override { return channel_->size(); }
+  uint64_t sequence() const override { return channel_->sequence(); }
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
   void all_gather(Tensors& pieces, const at::Tensor& shard) override;
   void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) override;
+  void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) override;
+  void barrier() override;
+  void scatter(at::Tensor& out, const Tensors& pieces, int root) override;
+  void gather(Tensors& pieces, const at::Tensor& shard, int root) override;
+  void all_to_all(Tensors& outs, const Tensors& pieces) override;
+  void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
+                       const std::vector<int64_t>& x_rows) override;
+  WorkPtr send(const at::Tensor& x, int to, int tag) override { return messages_.send(x, to, tag); }
+  WorkPtr receive(const at::Tensor& x, int from, int tag) override { return messages_.receive(x, from, tag); }
   void abort(const std::string& reason) override { channel_->abort(reason); }
   void leave() override { channel_->leave(); }
 
-  // Pieces of any sizes, as long as what one rank sends is what the other takes.
-  void scatter(at::Tensor& out, const Tensors& pieces, int root);
-  void gather(Tensors& pieces, const at::Tensor& shard, int root);
-  void all_to_all(Tensors& outs, const Tensors& pieces);
-  void barrier();
+ protected:
+  Channel& channel() { return *channel_; }
 
   // The steps, in an open collective, between the ranks of a `team` that all of them name alike. Dense flat
   // tensors; `pieces[i]` belongs to team[i].
@@ -59,10 +62,11 @@ class Transport final : public Collectives {
  private:
   /// No elements for, or from, any rank.
   std::vector<int64_t> nothing() const { return std::vector<int64_t>(all_.size()); }
-  void one_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce);
-  void two_shot(at::Tensor& dense, const shm::Descriptor& descriptor, Reduce reduce);
+  void one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce);
+  void two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce);
 
   std::shared_ptr<Channel> channel_;
+  Messages messages_;
   int64_t round_bytes_;
   Team all_;
 };

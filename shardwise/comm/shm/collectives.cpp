@@ -13,27 +13,6 @@
 namespace shardwise::comm::shm {
 namespace {
 
-Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0) {
-  Descriptor descriptor;
-  descriptor.op = op;
-  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
-  descriptor.root_or_dim = int32_t(root_or_dim);
-  descriptor.numel = numel;
-  return descriptor;
-}
-
-uint64_t hash_sizes(const std::vector<at::Tensor>& pieces) {
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a over 8-byte words
-  for (const at::Tensor& piece : pieces) hash = (hash ^ uint64_t(piece.numel())) * 0x100000001b3ull;
-  return hash;
-}
-
-int64_t total_numel(const std::vector<at::Tensor>& pieces) {
-  int64_t numel = 0;
-  for (const at::Tensor& piece : pieces) numel += piece.numel();
-  return numel;
-}
-
 /// A deliberate fault: rounds to the dtype after every term.
 void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& terms, void* sum, int64_t count) {
   kernel(terms.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
@@ -103,8 +82,8 @@ void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, Reduce
   if (!out.is_contiguous()) out.copy_(dense);
 }
 
-void Transport::reduce_scatter(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                               Closing closing) {
+void Transport::reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
+                                    Closing closing) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), descriptor.reduce);
   const Staged staged = stage(x);
   Opening& opening = post(descriptor, staged);
@@ -121,20 +100,20 @@ void Transport::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const b
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel(), dim);
   descriptor.split = split.hash();
   const Closing closing = then == InputThen::may_be_written ? Closing::yes : Closing::no;
-  reduce_scatter(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor, closing);
+  reduce_scatter_rows(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor,
+                      closing);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel());
   descriptor.reduce = reduce;
-  reduce_scatter(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
+  reduce_scatter_rows(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
 }
 
-void Transport::reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce) {
+void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
   const ReduceKernel kernel = reduce_kernel(out.scalar_type(), reduce);
-  Descriptor descriptor = descriptor_of(Op::reduce_scatter, out, total_numel(pieces));
+  Descriptor descriptor = descriptor_of(Op::reduce_scatter, out, pieces);
   descriptor.reduce = reduce;
-  descriptor.split = hash_sizes(pieces);
   int64_t begin = 0;
   for (int peer = 0; peer < rank(); ++peer) begin += pieces[size_t(peer)].numel();
   const Staged staged = stage_all(pieces);
@@ -155,8 +134,7 @@ void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const b
 // Starts with the own piece and goes round, so that the ranks do not all read the same memory at the same
 // time.
 void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim) {
-  Descriptor descriptor = descriptor_of(Op::all_gather, shard, total_numel(pieces), dim);
-  descriptor.split = hash_sizes(pieces);
+  const Descriptor descriptor = descriptor_of(Op::all_gather, shard, pieces, dim);
   const Staged staged = stage(shard);
   Opening& opening = post(descriptor, staged);
   for (int step = 0; step < size(); ++step) {

@@ -8,9 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shardwise/comm/counters.h"
+#include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/shm/mailbox.h"
-#include "shardwise/comm/symmetric.h"
 
 namespace shardwise::comm::shm {
 
@@ -18,22 +17,6 @@ namespace shardwise::comm::shm {
 struct Flag {
   std::atomic<uint64_t> sequence;
   std::atomic<uint32_t> sleepers;
-};
-
-/// One rank's side of one collective. All but `offset` must be equal on all ranks.
-struct Descriptor {
-  Op op = Op::barrier;
-  int8_t dtype = 0;
-  Reduce reduce = Reduce::sum;
-  int32_t root_or_dim = 0;
-  int64_t numel = 0;    // of the whole message; 0 where no rank knows it alone (uneven.cpp)
-  uint64_t split = 0;   // hash of how the message is cut
-  uint64_t offset = 0;  // of this rank's contiguous input in its region
-
-  bool matches(const Descriptor& other) const {
-    return op == other.op && dtype == other.dtype && reduce == other.reduce &&
-           root_or_dim == other.root_or_dim && numel == other.numel && split == other.split;
-  }
 };
 
 inline constexpr size_t kInlineBytes = 4032;

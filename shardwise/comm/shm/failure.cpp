@@ -8,7 +8,6 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/channel.h"
-#include "shardwise/comm/shm/describe.h"
 
 namespace shardwise::comm::shm {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shardwise/comm/shm/describe.h"
 #include "shardwise/comm/shm/pack.h"
 
 namespace shardwise::comm::shm {

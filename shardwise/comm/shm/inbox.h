@@ -10,11 +10,10 @@
 #include <list>
 #include <memory>
 
+#include "shardwise/comm/c10d_forms.h"
 #include "shardwise/comm/shm/channel.h"
 
 namespace shardwise::comm::shm {
-
-inline constexpr int kAnySource = -1;
 
 /// A message where it lies, in its sender's memory or kept.
 struct Message {

@@ -4,8 +4,10 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include "shardwise/comm/done_work.h"
 #include "shardwise/comm/shm/exposure.h"
 #include "shardwise/comm/shm/pack.h"
+#include "shardwise/comm/shm/work.h"
 
 namespace shardwise::comm::shm {
 
@@ -41,6 +43,16 @@ std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::
         uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));
   }
   return std::make_shared<Exposure>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
+}
+
+Forms::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
+  outbox_.send(x, to, tag);
+  return c10::make_intrusive<DoneWork>(rank(), c10d::OpType::SEND, Tensors{x});
+}
+
+Forms::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
+  const auto op = from == kAnySource ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
+  return c10::make_intrusive<ReceiveWork>(rank(), op, shared_from_this(), inbox_.post(x, from, tag));
 }
 
 Staged Transport::stage_bytes(int64_t bytes, int64_t reserved) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/comm/c10d_forms.h"
 #include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/inbox.h"
 #include "shardwise/comm/shm/outbox.h"
@@ -22,13 +23,14 @@ namespace shardwise::comm::shm {
 /// must leave such an input as it is until it has passed a later collective.
 enum class Closing { yes, no };
 
-class Transport final : public Symmetric, public std::enable_shared_from_this<Transport> {
+class Transport final : public Symmetric, public Forms, public std::enable_shared_from_this<Transport> {
  public:
   Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout);
 
-  int rank() const { return channel_.rank(); }
-  int size() const { return channel_.size(); }
-  uint64_t sequence() const { return channel_.sequence(); }
+  std::string backend_name() const override { return "shardwise"; }
+  int rank() const override { return channel_.rank(); }
+  int size() const override { return channel_.size(); }
+  uint64_t sequence() const override { return channel_.sequence(); }
   Channel& channel() { return channel_; }
   Inbox& inbox() { return inbox_; }
   Outbox& outbox() { return outbox_; }
@@ -42,7 +44,7 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                           InputThen then) override;
   void abort(const std::string& reason) override { channel_.abort(reason); }
-  void leave() { channel_.leave(); }
+  void leave() override { channel_.leave(); }
   int64_t live_bytes() const override { return heap_->live_bytes(); }
   int64_t peak_bytes() const override { return heap_->peak_bytes(); }
   void reset_peak() override { heap_->reset_peak(); }
@@ -51,20 +53,21 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   }
   int64_t waited_ns() const override { return channel_.waited_ns(); }
 
-  // c10d's forms. `pieces[r]` belongs to rank r; lists are read at the root only where there is one.
-  void broadcast_(at::Tensor& x, int root);
-  void all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim = 0);
-  void reduce_scatter_pieces(at::Tensor& out, const std::vector<at::Tensor>& pieces, Reduce reduce);
-  void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce);
-  void barrier();
-
-  // Those of uneven.cpp: pieces of any sizes, which sender and receiver must agree about.
-  void scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root);
-  void gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root);
-  void all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces);
-  /// Cuts and joins along dim 0; `out_rows` and `x_rows` hold the rows from and for each rank.
+  // c10d's forms; scatter, gather and all_to_all are in uneven.cpp.
+  void broadcast_(at::Tensor& x, int root) override;
+  void all_gather(Tensors& pieces, const at::Tensor& shard) override {
+    all_gather_pieces(pieces, shard, /*dim=*/0);
+  }
+  void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) override;
+  void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) override;
+  void barrier() override;
+  void scatter(at::Tensor& out, const Tensors& pieces, int root) override;
+  void gather(Tensors& pieces, const at::Tensor& shard, int root) override;
+  void all_to_all(Tensors& outs, const Tensors& pieces) override;
   void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
-                       const std::vector<int64_t>& x_rows);
+                       const std::vector<int64_t>& x_rows) override;
+  WorkPtr send(const at::Tensor& x, int to, int tag) override;
+  WorkPtr receive(const at::Tensor& x, int from, int tag) override;
 
   /// A barrier by messages to rank 0, which names a rank that does not come within `limit`, or all of them.
   void monitored_barrier(std::chrono::milliseconds limit, bool name_all);
@@ -94,8 +97,9 @@ class Transport final : public Symmetric, public std::enable_shared_from_this<Tr
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel);
-  void reduce_scatter(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                      Closing closing);
+  void reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
+                           Closing closing);
+  void all_gather_pieces(Tensors& pieces, const at::Tensor& shard, int64_t dim);
 
   Channel channel_;
   std::shared_ptr<Heap> heap_;

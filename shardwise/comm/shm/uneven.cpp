@@ -6,21 +6,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "shardwise/comm/shm/describe.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
 static_assert(kMostRanks * sizeof(int64_t) <= kInlineBytes);
-
-Descriptor sizeless(Op op, const at::Tensor& x, int root = 0) {
-  Descriptor descriptor;
-  descriptor.op = op;
-  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
-  descriptor.root_or_dim = root;
-  return descriptor;
-}
 
 std::vector<int64_t> numels_of(const std::vector<at::Tensor>& pieces) {
   std::vector<int64_t> numels;
@@ -53,7 +44,7 @@ void Transport::copy_piece(at::Tensor& target, Opening& opening, Place place) {
 void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root) {
   Staged staged;
   if (rank() == root) staged = stage_all(pieces, announce_sizes(numels_of(pieces)));
-  Opening& opening = post(sizeless(Op::scatter, out, root), staged);
+  Opening& opening = post(descriptor_of(Op::scatter, out, /*numel=*/0, root), staged);
   copy_piece(out, opening, {root, /*index=*/rank()});
   channel_.await_all(opening);
   finish(Closing::no);
@@ -61,7 +52,7 @@ void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, 
 
 void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
   const Staged staged = stage(shard, announce_sizes({shard.numel()}));
-  Opening& opening = post(sizeless(Op::gather, shard, root), staged);
+  Opening& opening = post(descriptor_of(Op::gather, shard, /*numel=*/0, root), staged);
   for (int peer = 0; rank() == root && peer < size(); ++peer) {
     copy_piece(pieces[size_t(peer)], opening, {peer, /*index=*/0});
   }
@@ -71,7 +62,7 @@ void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard,
 
 void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
   const Staged staged = stage_all(pieces, announce_sizes(numels_of(pieces)));
-  Opening& opening = post(sizeless(Op::all_to_all, pieces[0]), staged);
+  Opening& opening = post(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
     copy_piece(outs[size_t(peer)], opening, {peer, /*index=*/rank()});
@@ -86,7 +77,7 @@ void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out
   std::vector<int64_t> numels;
   for (const int64_t rows : x_rows) numels.push_back(rows * row);
   const Staged staged = stage(x, announce_sizes(numels));
-  Opening& opening = post(sizeless(Op::all_to_all, x), staged);
+  Opening& opening = post(descriptor_of(Op::all_to_all, x, /*numel=*/0), staged);
   int64_t begin = 0;
   for (int peer = 0; peer < size(); ++peer) {
     at::Tensor block = out.narrow(0, begin, out_rows[size_t(peer)]);

@@ -1,4 +1,4 @@
-// The c10d handles: of what is done when the call returns, and of a receive.
+// The c10d handle of a receive.
 #pragma once
 #include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -6,22 +6,6 @@
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
-
-class DoneWork final : public c10d::Work {
- public:
-  DoneWork(int rank, c10d::OpType op, std::vector<at::Tensor> results)
-      : c10d::Work(rank, op), results_(std::move(results)) {}
-  bool isCompleted() override { return true; }
-  bool isSuccess() const override { return true; }
-  bool wait(std::chrono::milliseconds) override { return true; }
-  void synchronize() override {}
-  std::vector<at::Tensor> result() override { return results_; }
-  /// Completed, holding the list of results.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-
- private:
-  std::vector<at::Tensor> results_;
-};
 
 /// Nothing happens behind the caller's back: the receive makes progress in `wait`, in `isCompleted`, and when
 /// other messages are waited for. Dropped before it is done, it leaves its message to another receive and its

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "shardwise/base/error.h"
+#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mesh.h"
-#include "shardwise/comm/mpi/backend.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/transport.h"
 #include "tests/comm/values.h"
 #include "tests/mpi/ranks/ranks.h"
 
@@ -145,10 +145,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Disorder, ::testing::Values(Layout::flat, Layo
                            return layout.param == Layout::flat ? "flat" : "by_host";
                          });
 
-std::pair<mpi::Options, c10::intrusive_ptr<mpi::Backend>> new_backend() {
+std::pair<mpi::Options, c10::intrusive_ptr<Backend>> new_backend() {
   const mpi::Options options = new_options(Layout::flat);
-  auto backend =
-      c10::make_intrusive<mpi::Backend>(std::make_shared<mpi::Transport>(options, mpi::meet(options)));
+  auto backend = c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, mpi::meet(options)));
   return {options, backend};
 }
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/mpi/backend.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/c10d_backend.h"
+#include "shardwise/comm/mpi/transport.h"
 #include "tests/comm/values.h"
 #include "tests/mpi/ranks/ranks.h"
 

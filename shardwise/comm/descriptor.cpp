@@ -1,9 +1,9 @@
-#include "shardwise/comm/shm/describe.h"
+#include "shardwise/comm/descriptor.h"
 
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm {
 namespace {
 
 std::string dtype_name(int8_t dtype) {
@@ -35,6 +35,26 @@ std::string dtype_name(int8_t dtype) {
 
 }  // namespace
 
+Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim) {
+  Descriptor descriptor;
+  descriptor.op = op;
+  descriptor.dtype = static_cast<int8_t>(x.scalar_type());
+  descriptor.root_or_dim = static_cast<int32_t>(root_or_dim);
+  descriptor.numel = numel;
+  return descriptor;
+}
+
+Descriptor descriptor_of(Op op, const at::Tensor& x, const std::vector<at::Tensor>& pieces,
+                         int64_t root_or_dim) {
+  Descriptor descriptor = descriptor_of(op, x, /*numel=*/0, root_or_dim);
+  descriptor.split = 0xcbf29ce484222325ull;  // FNV-1a over 8-byte words
+  for (const at::Tensor& piece : pieces) {
+    descriptor.numel += piece.numel();
+    descriptor.split = (descriptor.split ^ uint64_t(piece.numel())) * 0x100000001b3ull;
+  }
+  return descriptor;
+}
+
 std::string describe(int8_t dtype, int64_t numel) {
   return fmt::format("{} [{}]", dtype_name(dtype), numel);
 }
@@ -56,4 +76,4 @@ std::string describe(const Descriptor& descriptor) {
   return text;
 }
 
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm

@@ -1,30 +1,30 @@
-// MPI's collectives behind c10d's interface, flat or by host.
+// A set of collectives (c10d_forms.h) behind c10d's interface, so that torch programs can use it too.
 //
-// Synchronous but for receives: every other call returns when its work is done, and throws where it cannot
-// be. What is not overridden here throws c10d's error, which names backend and operation.
+// Synchronous but for receives: every call returns when its work is done, and throws where it cannot be. A
+// receive is posted, and done when it is waited for. What is not overridden here throws c10d's error, which
+// names backend and operation.
 #pragma once
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "shardwise/comm/breakable.h"
-#include "shardwise/comm/mpi/messages.h"
-#include "shardwise/comm/mpi/transport.h"
+#include "shardwise/comm/c10d_forms.h"
 
-namespace shardwise::comm::mpi {
+namespace shardwise::comm {
 
-/// CPU tensors of any strides; all that comm/shm's backend does but the monitored barrier, with the same
-/// errors: c10::ValueError for arguments, base::CommError for peers, different sizes among them. What one
-/// rank alone can see wrong (lists and splits of scatter, gather and all-to-all) is a ValueError there and
-/// breaks the group, as the others wait for it already.
-class Backend final : public c10d::Backend, public Breakable {
+/// CPU tensors of any strides. Reductions: all but PREMUL_SUM. List forms, scatter, gather and all-to-all
+/// take pieces of any sizes, those that a sender and its receiver agree about. Errors: c10::ValueError for
+/// arguments, base::CommError for peers, different sizes among them. What one rank alone can see wrong (lists
+/// and splits of scatter, gather and all-to-all) is a ValueError there and breaks the group, as the others
+/// wait for it already.
+class Backend : public c10d::Backend {
  public:
-  using Tensors = std::vector<at::Tensor>;
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = Forms::Tensors;
+  using WorkPtr = Forms::WorkPtr;
 
-  /// `collectives` does what is not a matter of two ranks alone; null: `flat` does.
-  explicit Backend(std::shared_ptr<Transport> flat, std::shared_ptr<Collectives> collectives = nullptr);
+  explicit Backend(std::shared_ptr<Forms> forms)
+      : c10d::Backend(forms->rank(), forms->size()), forms_(std::move(forms)) {}
 
-  const std::string getBackendName() const override { return "shardwise_mpi"; }
+  const std::string getBackendName() const override { return forms_->backend_name(); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -34,7 +34,7 @@ class Backend final : public c10d::Backend, public Breakable {
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions&) override;
+                                          const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -47,28 +47,31 @@ class Backend final : public c10d::Backend, public Breakable {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
-  WorkPtr barrier(const c10d::BarrierOptions&) override;
-  WorkPtr send(Tensors& tensors, int peer, int tag) override;
-  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  /// Done when the call returns, which is before the receiver has come.
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  /// Receives of one source and tag get its messages in the order in which they were posted.
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions&) override;
 
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
-  uint64_t getSequenceNumberForGroup() override { return flat_->channel()->sequence(); }
+  uint64_t getSequenceNumberForGroup() override { return forms_->sequence(); }
   void abort() override { abort("c10d abort"); }
-  void abort(const std::string& reason) override { collectives_->abort(reason); }
-  void shutdown() override { collectives_->leave(); }
+  /// The same, telling the peers why; c10d's own has no words.
+  void abort(const std::string& reason) { forms_->abort(reason); }
+  void shutdown() override { forms_->leave(); }
 
  private:
+  Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
   void gather_base(at::Tensor& output, const at::Tensor& input);
   void scatter_base(at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
-  WorkPtr exchange(c10d::OpType op, Tensors& outputs, const Tensors& inputs);
+  WorkPtr done(c10d::OpType op, Tensors results) const;
+
   /// For what the others cannot see.
   template <class Check>
-  void check_or_abort(const Check& check);
+  void check_or_abort(const Check& check) const;
 
-  std::shared_ptr<Transport> flat_;
-  std::shared_ptr<Collectives> collectives_;
-  Messages messages_;
+  std::shared_ptr<Forms> forms_;
 };
 
-}  // namespace shardwise::comm::mpi
+}  // namespace shardwise::comm
