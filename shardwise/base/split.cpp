@@ -5,14 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "shardwise/base/hash.h"
+
 namespace shardwise::base {
-namespace {
-
-uint64_t mix(uint64_t hash, uint64_t value) {  // FNV-1a over 8-byte words
-  return (hash ^ value) * 0x100000001b3ull;
-}
-
-}  // namespace
 
 Range blocks_of(const Range& elements, int64_t block) {
   const int64_t begin = elements.begin / block;
@@ -20,7 +15,7 @@ Range blocks_of(const Range& elements, int64_t block) {
 }
 
 Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
-    : name_(std::move(name)), size_(size), ranges_(std::move(ranges)), hash_(0xcbf29ce484222325ull) {
+    : name_(std::move(name)), size_(size), ranges_(std::move(ranges)), hash_(kHashBegin) {
   for (const Range& range : ranges_) hash_ = mix(mix(hash_, range.begin), range.end);
   hash_ = mix(hash_, size_);
 }

@@ -3,6 +3,8 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
+#include "shardwise/base/hash.h"
+
 namespace shardwise::comm {
 namespace {
 
@@ -47,10 +49,10 @@ Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root
 Descriptor descriptor_of(Op op, const at::Tensor& x, const std::vector<at::Tensor>& pieces,
                          int64_t root_or_dim) {
   Descriptor descriptor = descriptor_of(op, x, /*numel=*/0, root_or_dim);
-  descriptor.split = 0xcbf29ce484222325ull;  // FNV-1a over 8-byte words
+  descriptor.split = base::kHashBegin;
   for (const at::Tensor& piece : pieces) {
     descriptor.numel += piece.numel();
-    descriptor.split = (descriptor.split ^ uint64_t(piece.numel())) * 0x100000001b3ull;
+    descriptor.split = base::mix(descriptor.split, uint64_t(piece.numel()));
   }
   return descriptor;
 }

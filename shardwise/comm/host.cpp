@@ -4,15 +4,12 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <functional>
 #include <string>
+
+#include "shardwise/base/hash.h"
 
 namespace shardwise::comm {
 namespace {
-
-uint64_t hash_of(const std::string& text) {
-  return std::hash<std::string>()(text);
-}
 
 std::string host_name() {
   char name[256] = {};
@@ -33,11 +30,11 @@ uint64_t own_machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);
-  return hash_of(boot.empty() ? host_name() : boot);
+  return base::hash_of(boot.empty() ? host_name() : boot);
 }
 
 uint64_t own_host() {
-  return hash_of(std::to_string(own_machine()) + name_space("net") + name_space("pid"));
+  return base::hash_of(std::to_string(own_machine()) + name_space("net") + name_space("pid"));
 }
 
 }  // namespace shardwise::comm

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 
@@ -15,12 +16,6 @@ using at::Tensor;
 using base::ShardRule;
 
 namespace {
-
-uint64_t name_hash(const std::string& name) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ull;
-  return hash;
-}
 
 void draw_(Tensor& slice, const std::vector<int64_t>& shape, int64_t dim,
            const std::vector<ShardRule::Piece>& pieces, const Init& init, kernels::RandomKey key) {
@@ -106,7 +101,7 @@ ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> glo
 void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
   TORCH_CHECK_VALUE(!parameter.quantised, parameter.name,
                     ": numbers are drawn for dense weights; got a quantised one");
-  const kernels::RandomKey own = key.fold(name_hash(parameter.name));
+  const kernels::RandomKey own = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, own, group.rank());
   }

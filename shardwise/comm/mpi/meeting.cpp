@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/host.h"
 #include "shardwise/comm/mpi/transfers.h"
 
@@ -23,8 +23,8 @@ struct Hello {
 };
 
 uint64_t hash_of(const std::vector<int>& ranks) {
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const int rank : ranks) hash = (hash ^ uint64_t(rank)) * 0x100000001b3ull;
+  uint64_t hash = base::kHashBegin;
+  for (const int rank : ranks) hash = base::mix(hash, uint64_t(rank));
   return hash;
 }
 
@@ -41,8 +41,7 @@ Hello own_hello(const Options& options) {
 // Groups that a rank makes at the same time as another rank makes others are told apart by their tags; where
 // two names have one tag, by what the hellos say.
 int tag_of(const std::string& name, int largest) {
-  return 1 + static_cast<int>(std::hash<std::string>()(name) %
-                              static_cast<size_t>(std::min(largest, 1 << 20) - 1));
+  return 1 + static_cast<int>(base::hash_of(name) % static_cast<size_t>(std::min(largest, 1 << 20) - 1));
 }
 
 /// The hellos of one group on their way.

@@ -1,0 +1,21 @@
+// FNV-1a, a step a number: hashes that are the same on every machine, for what ranks compare and for names
+// that draw random numbers. (Fowler, Noll, Vo; the reference steps by bytes.)
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace shardwise::base {
+
+inline constexpr uint64_t kHashBegin = 0xcbf29ce484222325ull;
+
+constexpr uint64_t mix(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * 0x100000001b3ull;
+}
+
+constexpr uint64_t hash_of(std::string_view text) {
+  uint64_t hash = kHashBegin;
+  for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
+  return hash;
+}
+
+}  // namespace shardwise::base
