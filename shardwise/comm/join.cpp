@@ -69,7 +69,7 @@ Group connect_all(const Place& place, std::chrono::milliseconds timeout) {
 }
 
 void check_hosts(const Place& place, int64_t ranks) {
-  if (place.hosts > 1 || place.is_spread) check_mpi(place, "world", size_t(ranks));
+  if (ranks > 1 && (place.hosts > 1 || place.is_spread)) check_mpi(place, "world", size_t(ranks));
 }
 
 void finish() {
@@ -88,7 +88,7 @@ int take_core_share(const Group& group) {
   int threads = INT_MAX;
   for (const auto& [machine, allowances] : machines)
     threads = std::min(threads, share_out(allowances, /*rank=*/0).threads);
-  bind_to(share_out(machines[own_machine()], own));
+  bind_to(share_out(machines[members[size_t(group.rank())].machine], own));
   return threads;
 }
 

@@ -70,6 +70,16 @@ TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsGoAllWaysFirst) {
   });
 }
 
+TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsReachRanksInACollective) {
+  on_backends(GetParam(), [](Backend& backend, int rank) {
+    for (int i = 0; rank == 0 && i < 3 * kRing; ++i) {
+      for (int peer = 1; peer < GetParam(); ++peer) send(backend, number(100 * peer + i), peer);
+    }
+    backend.barrier(c10d::BarrierOptions())->wait();
+    for (int i = 0; rank > 0 && i < 3 * kRing; ++i) EXPECT_EQ(received(backend, 0), 100 * rank + i);
+  });
+}
+
 TEST_P(PointToPoint, ALateReceiverGetsAllInOrder) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 4 * kRing; ++i) {

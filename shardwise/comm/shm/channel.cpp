@@ -34,6 +34,7 @@ void Channel::leave() {
 }
 
 std::byte* Channel::next_payload() {
+  if (is_broken()) throw_if_aborted(attempt(-1));  // a peer may still be reading what the slot held
   complete_pending();
   return controls_[size_t(rank_)]->slots[(sequence() + 1) % 2].payload;
 }

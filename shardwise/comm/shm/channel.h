@@ -5,6 +5,7 @@
 // descriptor that matches) and, where a peer's reading or writing must have ended, a closing. Messages
 // between two ranks (inbox.h, outbox.h) wait and fail as collectives do.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ class Channel {
 
   /// Errors: c10::ValueError after `leave`, base::CommError when the group is broken.
   void check_usable(const Attempt& attempt) const;
+  /// What a long wait does now and then besides, so that others need not wait for this rank meanwhile.
+  void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
   /// Waits for what is not ready yet. Errors: base::CommError when it cannot be, or not in time.
   void wait_for(const Wait& wait);
   /// One look at what `wait_for` would fail for.
@@ -110,6 +113,7 @@ class Channel {
   int rank_;
   std::chrono::milliseconds timeout_;
   WaitPolicy policy_;
+  std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};
   Descriptor mine_;                   // of the current collective
   Opening opening_;                   // reused by collectives that wait for all

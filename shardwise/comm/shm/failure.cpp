@@ -40,6 +40,8 @@ void Channel::wait_for(const Wait& wait) {
       const uint64_t seen = wait.flag.sequence.load();
       if (wait.ready()) break;
       check_failures(wait);
+      while_waiting_();
+      if (wait.ready()) break;
       sleep_on(wait.flag, seen, std::min(kSlice, wait.attempt.limit));
     }
   }

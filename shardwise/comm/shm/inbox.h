@@ -42,7 +42,11 @@ struct Receive {
 
 class Inbox {
  public:
-  explicit Inbox(Channel& channel) : channel_(channel) {}
+  /// `channel` waits for nothing after this.
+  explicit Inbox(Channel& channel) : channel_(channel) {
+    channel.while_waiting([this] { relieve(); });
+  }
+  Inbox(const Inbox&) = delete;
 
   /// `target`: a CPU tensor of any strides. Done at once when its message was kept.
   /// Errors: c10::ValueError after the end of the group, base::CommError as `wait`.

@@ -1,5 +1,6 @@
 #include "shardwise/comm/shm/pack.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
@@ -12,6 +13,7 @@ void pack(std::byte* target, const at::Tensor& x) {
   if (x.is_contiguous()) {
     std::memcpy(target, x.const_data_ptr(), x.nbytes());
   } else {
+    const c10::NoGradGuard no_grad;
     at::from_blob(target, x.sizes(), x.options()).copy_(x);
   }
 }
@@ -21,6 +23,7 @@ void unpack(at::Tensor& target, const std::byte* source) {
   if (target.is_contiguous()) {
     std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
   } else {
+    const c10::NoGradGuard no_grad;  // messages arrive while anything is called
     target.copy_(at::from_blob(const_cast<std::byte*>(source), target.sizes(), target.options()));
   }
 }

@@ -9,6 +9,7 @@ namespace shardwise::comm::shm {
 
 /// Errors: c10::ValueError when `x` is not on the CPU.
 void pack(std::byte* target, const at::Tensor& x);
+/// `target` is on the CPU.
 void unpack(at::Tensor& target, const std::byte* source);
 
 }  // namespace shardwise::comm::shm

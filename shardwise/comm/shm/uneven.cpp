@@ -78,11 +78,10 @@ void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out
   for (const int64_t rows : x_rows) numels.push_back(rows * row);
   const Staged staged = stage(x, announce_sizes(numels));
   Opening& opening = post(descriptor_of(Op::all_to_all, x, /*numel=*/0), staged);
-  int64_t begin = 0;
-  for (int peer = 0; peer < size(); ++peer) {
-    at::Tensor block = out.narrow(0, begin, out_rows[size_t(peer)]);
-    copy_piece(block, opening, {peer, /*index=*/rank()});
-    begin += out_rows[size_t(peer)];
+  std::vector<at::Tensor> blocks = out.split_with_sizes(out_rows);
+  for (int step = 0; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    copy_piece(blocks[size_t(peer)], opening, {peer, /*index=*/rank()});
   }
   channel_.await_all(opening);
   finish(staged.in_place ? Closing::yes : Closing::no);
