@@ -7,7 +7,7 @@ import statistics
 import time
 
 ROUND_US = 10e3
-FEWEST_ROUNDS, MOST_ROUNDS = 5, 1000
+FEWEST_ROUNDS = 5
 
 
 class Loop:
@@ -50,7 +50,7 @@ def measure(size, mode, takes, seconds, barrier, largest):
     round_us = calibrate(calling, barrier, largest)
     loops = [calling] if mode == "warm" else [calling, Loop(write, calling.steps)]
     round_us += ROUND_US / 2 * (len(loops) - 1)
-    rounds = int(min(max(seconds * 1e6 / round_us, FEWEST_ROUNDS), MOST_ROUNDS))
+    rounds = int(max(seconds * 1e6 / round_us, FEWEST_ROUNDS))
     for number in range(rounds):
         for loop in loops if number % 2 == 0 else reversed(loops):
             loop.us.append(loop.time_us(barrier))
