@@ -20,11 +20,12 @@ using parallel::kFeature, parallel::kSequence, parallel::Placed, parallel::Shard
 /// The weights of both layers, what every rank holds of their inputs and of their outputs' gradients, and the
 /// whole of what is cut along the sequence. One text: [s, 1, h].
 struct Layers {
-  parallel::Step step;
+  parallel::Step on, off;
   parallel::ParameterPtr up, down;
   Tensor whole, shard, features;
 
-  Layers(const OverlapBench& bench, const comm::Group& group) : step(group, bench.rows) {
+  Layers(const OverlapBench& bench, const comm::Group& group) : on(group, bench.rows), off(on) {
+    off.overlap = parallel::Overlap::off;
     const auto ffn = base::Split::even("ffn", bench.ffn, group.size());
     const auto init = parallel::Init::normal(0.02);
     const auto make = [&](const char* name, std::vector<int64_t> shape, const base::ShardRule& rule) {
@@ -36,16 +37,16 @@ struct Layers {
     up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::cut(/*dim=*/0, ffn));
     down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::cut(/*dim=*/1, ffn));
     whole = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
-    const base::Range own = step.own_sequence();
+    const base::Range own = on.own_sequence();
     shard = group.empty({own.size(), 1, bench.hidden}, bench.dtype);
     shard.copy_(whole.narrow(kSequence, own.begin, own.size()));
     features = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);
   }
 
-  Tensor column(const Tensor& x) const {
+  Tensor column(const Tensor& x, const parallel::Step& step) const {
     return parallel::column_product(Placed<Sharded<kSequence>>(x), {up, nullptr}, step).local();
   }
-  Tensor row(const Tensor& x) const {
+  Tensor row(const Tensor& x, const parallel::Step& step) const {
     return parallel::row_product<Sharded<kSequence>>(Placed<Sharded<kFeature>>(x), {down, nullptr}, step)
         .local();
   }
@@ -73,53 +74,58 @@ std::function<void()> bare(const parallel::ParameterPtr& w, const Tensor& x, con
   };
 }
 
+using Forward = Tensor (Layers::*)(const Tensor&, const parallel::Step&) const;
+
 /// The same as the layer does it, collectives included; forward alone when `dy` is undefined.
-std::function<void()> layer(std::function<Tensor(const Tensor&)> forward, const Tensor& x, const Tensor& dy) {
+std::function<void()> layer(const Layers& layers, Forward forward, const parallel::Step& step,
+                            const Tensor& x, const Tensor& dy) {
   if (!dy.defined()) {
-    return [forward = std::move(forward), x] {
+    return [&layers, forward, &step, x] {
       const at::NoGradGuard no_grad;
-      forward(x);
+      (layers.*forward)(x, step);
     };
   }
-  return [forward = std::move(forward), x = x.detach().requires_grad_(), dy] {
-    forward(x).backward(dy);
+  return [&layers, forward, &step, x = x.detach().requires_grad_(), dy] {
+    (layers.*forward)(x, step).backward(dy);
     x.mutable_grad().reset();
   };
 }
 
-struct Pair {
+struct Case {
   std::string name;
-  std::function<void()> layer, bare;
+  Forward forward;
+  Tensor x, dy;  // as the layer takes them; no dy: forward alone
+  std::function<void()> bare;
 };
 
-std::vector<Pair> pairs_of(const Layers& l) {
-  const auto column = [&l](const Tensor& x) { return l.column(x); };
-  const auto row = [&l](const Tensor& x) { return l.row(x); };
+std::vector<Case> cases_of(const Layers& l) {
   const Tensor none;
   return {
-      {"AllGather+GEMM", layer(column, l.shard, none), bare(l.up, l.whole, none)},
-      {"AllGather+GEMM and backward", layer(column, l.shard, l.features), bare(l.up, l.whole, l.features)},
-      {"GEMM+ReduceScatter", layer(row, l.features, none), bare(l.down, l.features, none)},
-      {"GEMM+ReduceScatter and backward", layer(row, l.features, l.shard),
+      {"AllGather+GEMM", &Layers::column, l.shard, none, bare(l.up, l.whole, none)},
+      {"AllGather+GEMM and backward", &Layers::column, l.shard, l.features, bare(l.up, l.whole, l.features)},
+      {"GEMM+ReduceScatter", &Layers::row, l.features, none, bare(l.down, l.features, none)},
+      {"GEMM+ReduceScatter and backward", &Layers::row, l.features, l.shard,
        bare(l.down, l.features, l.whole)}};
 }
 
 }  // namespace
 
-std::vector<OverlapPair> measure_overlap(const OverlapBench& bench, const comm::Group& group,
-                                         const std::function<void(const std::string&)>& show) {
+std::vector<OverlapMeasured> measure_overlap(const OverlapBench& bench, const comm::Group& group,
+                                             const std::function<void(const std::string&)>& show) {
   const Layers layers(bench, group);
   Meeting meeting = meeting_of(group);
-  std::vector<OverlapPair> measured;
-  for (const auto& [name, layer, bare] : pairs_of(layers)) {
+  std::vector<OverlapMeasured> measured;
+  for (const auto& [name, forward, x, dy, bare] : cases_of(layers)) {
     if (group.rank() == 0) {
       meeting.after_round = [&, name = name](int64_t done, int64_t rounds) {
         show(fmt::format("bench overlap: {}, round {} of {}", name, done, rounds));
       };
     }
-    const std::vector<Measured> both =
-        measure({{"layer", layer, {}}, {"bare", bare, {}}}, BufferUse::warm, bench.seconds, meeting);
-    measured.push_back({name, both[0], both[1]});
+    const std::vector<Measured> all = measure({{"on", layer(layers, forward, layers.on, x, dy), {}},
+                                               {"off", layer(layers, forward, layers.off, x, dy), {}},
+                                               {"bare", bare, {}}},
+                                              BufferUse::warm, bench.seconds, meeting);
+    measured.push_back({name, all[0], all[1], all[2]});
   }
   return measured;
 }

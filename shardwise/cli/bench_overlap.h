@@ -19,18 +19,19 @@ namespace shardwise::cli {
 struct OverlapBench {
   at::ScalarType dtype;
   int64_t rows, hidden, ffn;
-  double seconds;  // of each pair
+  double seconds;  // of each layer
 };
 
-/// A layer with its collectives, and the same products of what is there already without any.
-struct OverlapPair {
+/// A layer with its collectives, beside its products and not, and the same products of what is there already
+/// without any.
+struct OverlapMeasured {
   std::string name;
-  Measured layer, bare;
+  Measured on, off, bare;
 };
 
 /// Collective: "AllGather+GEMM" and "GEMM+ReduceScatter", each forward alone and with its backward.
-std::vector<OverlapPair> measure_overlap(const OverlapBench& bench, const comm::Group& group,
-                                         const std::function<void(const std::string&)>& show);
+std::vector<OverlapMeasured> measure_overlap(const OverlapBench& bench, const comm::Group& group,
+                                             const std::function<void(const std::string&)>& show);
 
 /// As those of commands.h.
 int bench_overlap_command(const Call& call);

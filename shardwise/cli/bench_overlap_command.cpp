@@ -32,7 +32,7 @@ void add_flags(Flags& flags, OverlapOptions& o) {
   flags.value("--rows N", o.rows, fmt::format("tokens of all sequences together [{}]", o.rows));
   flags.value("--hidden N", o.hidden, fmt::format("features of the stream [{}]", o.hidden));
   flags.value("--ffn N", o.ffn, fmt::format("features between the two layers, of all ranks [{}]", o.ffn));
-  flags.value("--seconds S", o.seconds, "of every pair; five rounds at least [10]");
+  flags.value("--seconds S", o.seconds, "of every layer; five rounds at least [10]");
   flags.on_off("--json", o.json, "one JSON object instead of the table");
 }
 
@@ -53,33 +53,35 @@ OverlapBench bench_of(const OverlapOptions& o) {
   return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, o.rows, o.hidden, o.ffn, o.seconds};
 }
 
-std::string to_text(const OverlapOptions& o, const std::vector<OverlapPair>& pairs) {
-  std::vector<Row> rows{{"layer", "layer ms", "quartiles", "bare products ms", "ratio"}};
-  for (const auto& [name, layer, bare] : pairs) {
-    rows.push_back(
-        {name, fmt::format("{:.3f}", layer.raw.median_us / 1e3),
-         fmt::format("{:.3f}-{:.3f}", layer.raw.lower_quartile_us / 1e3, layer.raw.upper_quartile_us / 1e3),
-         fmt::format("{:.3f}", bare.raw.median_us / 1e3),
-         fmt::format("{:.4f}", layer.raw.median_us / bare.raw.median_us)});
+std::string to_text(const OverlapOptions& o, const std::vector<OverlapMeasured>& measured) {
+  std::vector<Row> rows{
+      {"layer", "overlap on ms", "quartiles", "off ms", "bare products ms", "on/bare", "off/bare"}};
+  const auto ms = [](double us) { return fmt::format("{:.3f}", us / 1e3); };
+  for (const auto& [name, on, off, bare] : measured) {
+    rows.push_back({name, ms(on.raw.median_us),
+                    ms(on.raw.lower_quartile_us) + "-" + ms(on.raw.upper_quartile_us), ms(off.raw.median_us),
+                    ms(bare.raw.median_us), fmt::format("{:.4f}", on.raw.median_us / bare.raw.median_us),
+                    fmt::format("{:.4f}", off.raw.median_us / bare.raw.median_us)});
   }
   return fmt::format("{} ranks, {}, {} rows, {} x {}, {}; the slowest rank's time, median of rounds\n", o.tp,
                      o.dtype, o.rows, o.hidden, o.ffn, cpu_name()) +
          table(rows);
 }
 
-std::string to_json(const OverlapOptions& o, const std::vector<OverlapPair>& pairs) {
+std::string to_json(const OverlapOptions& o, const std::vector<OverlapMeasured>& measured) {
   nlohmann::ordered_json json{{"cpu", cpu_name()},
                               {"tp", o.tp},
                               {"dtype", o.dtype},
                               {"rows", o.rows},
                               {"hidden", o.hidden},
                               {"ffn", o.ffn},
-                              {"pairs", nlohmann::ordered_json::array()}};
-  for (const auto& [name, layer, bare] : pairs) {
-    json["pairs"].push_back({{"name", name},
-                             {"rounds", layer.rounds},
-                             {"layer", to_json(layer.raw)},
-                             {"bare", to_json(bare.raw)}});
+                              {"layers", nlohmann::ordered_json::array()}};
+  for (const auto& [name, on, off, bare] : measured) {
+    json["layers"].push_back({{"name", name},
+                              {"rounds", on.rounds},
+                              {"on", to_json(on.raw)},
+                              {"off", to_json(off.raw)},
+                              {"bare", to_json(bare.raw)}});
   }
   return json_line(json);
 }
@@ -97,12 +99,12 @@ int bench_overlap_command(const Call& call) {
   validate("bench overlap", ranks);
   const OverlapBench bench = bench_of(o);
   return run_on_ranks({place_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    std::vector<OverlapPair> pairs;
+    std::vector<OverlapMeasured> measured;
     {
       LiveLine line;
-      pairs = measure_overlap(bench, group, [&](const std::string& text) { line.show(text); });
+      measured = measure_overlap(bench, group, [&](const std::string& text) { line.show(text); });
     }
-    if (group.rank() == 0) print(o.json ? to_json(o, pairs) : to_text(o, pairs));
+    if (group.rank() == 0) print(o.json ? to_json(o, measured) : to_text(o, measured));
   });
 }
 

@@ -19,6 +19,9 @@ class Backend;
 
 namespace shardwise::comm {
 
+class ArrivingRows;
+class RowSum;
+
 class Group {
  public:
   /// A group of one.
@@ -61,6 +64,13 @@ class Group {
   /// return: it may be dropped, but not written to before a later collective other than `expose` is over.
   /// (All others return when nobody reads their input any more.)
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
+
+  /// all_gather along dim 0 whose rows can be used as they arrive. For groups without shared memory; with it,
+  /// `expose` needs no copy.
+  std::shared_ptr<ArrivingRows> begin_all_gather(const at::Tensor& shard, const base::Split& split) const;
+  /// reduce_scatter_out whose input is handed over as it is made. `x` is contiguous, from `empty`; it may be
+  /// dropped after the RowSum's end, but not written to before a later collective is over. Two ranks or more.
+  std::unique_ptr<RowSum> begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const;
 
   /// `root` holds [t·n, ...] and rank r gets rows [r·n, (r+1)·n): `x` is read at the root only, but gives
   /// every rank shape and dtype of the whole. Cost: total − own at the root.

@@ -3,12 +3,13 @@
 #include <ATen/ops/empty.h>
 
 #include <optional>
+#include <utility>
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/node.h"
-#include "shardwise/parallel/rows.h"
+#include "shardwise/parallel/partial_rows.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/parallel/weight_product.h"
 
@@ -70,33 +71,61 @@ Tensor kept_input(const Tensor& x, Column& column) {
   return is_frozen || keeps_gathered ? Tensor() : x;
 }
 
+at::DimVector input_sizes(const Tensor& dy, const Column& column) {
+  return {dy.size(0), dy.size(1), column.w.weight->size(1)};
+}
+
 /// dX = dY W, [s, b, h], a Partial; where peers can read it.
 Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
-  const Tensor& weight = column.w.weight->value;
-  Tensor dx = column.step.group.empty({dy.size(0), dy.size(1), weight.size(1)}, dy.scalar_type());
+  Tensor dx = column.step.group.empty(input_sizes(dy, column), dy.scalar_type());
   Tensor dx_matrix = as_matrix(dx);
-  kernels::product_out(dx_matrix, as_matrix(dy), weight.detach());
+  kernels::product_out(dx_matrix, as_matrix(dy), column.w.weight->value.detach());
   return dx;
 }
 
-Tensor cross_back(Tensor dx, const Column& column) {
-  const Step& step = column.step;
-  if (column.crossing == Crossing::f && !base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(dx);
-  if (column.crossing == Crossing::f && base::mutated(Mutation::double_f_backward))
-    step.group.all_reduce_(dx);
-  if (column.crossing != Crossing::g || step.group.size() == 1) return dx;
-  const base::Range own = step.own_sequence();
-  if (base::mutated(Mutation::slice_instead_of_reduce))
-    return dx.narrow(kSequence, own.begin, own.size()).clone();
-  Tensor dx_shard = at::empty({own.size(), dx.size(1), dx.size(2)}, dx.options());
-  step.group.reduce_scatter_out(dx_shard, dx, step.sequence);
-  return dx_shard;
+/// The input's gradient between its product and what its crossing makes of it, the weight gradient's time.
+class InputGradient {
+ public:
+  InputGradient(const Tensor& dy, const Column& column) : column_(column) {
+    if (column.crossing != Crossing::g) {
+      whole_ = input_gradient_partial(dy, column);
+      return;
+    }
+    rows_.emplace(input_sizes(dy, column), dy.scalar_type(), column.step);
+    rows_->make([&](Tensor& dx_rows, int rank) {
+      kernels::product_out(dx_rows, rows_matrix(dy, column.step.sequence.range(rank)),
+                           column.w.weight->value.detach());
+    });
+  }
+
+  Tensor crossed() {
+    const Step& step = column_.step;
+    if (rows_ && base::mutated(Mutation::slice_instead_of_reduce) && step.group.size() > 1) {
+      const base::Range own = step.own_sequence();
+      return rows_->whole().narrow(kSequence, own.begin, own.size()).clone();
+    }
+    if (rows_) return rows_->sum();
+    if (column_.crossing != Crossing::f) return whole_;
+    if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(whole_);
+    if (base::mutated(Mutation::double_f_backward)) step.group.all_reduce_(whole_);
+    return whole_;
+  }
+
+ private:
+  const Column& column_;
+  Tensor whole_;                     // I, R
+  std::optional<PartialRows> rows_;  // S
+};
+
+/// All rows of a gathered input, for the weight gradient; nothing where it needs none of them.
+std::optional<Rows> rows_again(const Tensor& x, Column& column) {
+  if (column.crossing != Crossing::g || column.w.weight->is_frozen()) return std::nullopt;
+  if (!column.rows) return Rows::gather(x, column.step);
+  column.rows->count_reading(column.step.group);
+  return std::exchange(column.rows, std::nullopt);  // the node itself lives until the loss is dropped
 }
 
-void add_gathered_weight_gradient(const Tensor& dy, const Tensor& x, const Column& column) {
-  Tensor gradient = column.w.weight->wanted_gradient();
-  const Rows rows = column.rows ? *column.rows : Rows::gather(x, column.step);
-  if (column.rows) rows.count_reading(column.step.group);
+void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const Rows& rows) {
   for (int i = 0; i < rows.ranks(); ++i) {
     const int rank = rows.nth(i);
     const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
@@ -104,13 +133,14 @@ void add_gathered_weight_gradient(const Tensor& dy, const Tensor& x, const Colum
   }
 }
 
-void add_gradients(const Tensor& dy, const Tensor& x, const Column& column) {
+/// `rows` hold the input where it is gathered, else `x` does.
+void add_gradients(const Tensor& dy, const Tensor& x, const std::optional<Rows>& rows, const Column& column) {
   const auto& [weight, bias] = column.w;
   if (Tensor gradient = bias ? bias->wanted_gradient() : Tensor(); gradient.defined())
     kernels::add_bias_grad_(gradient, as_matrix(dy));
   if (weight->is_frozen()) return;
-  if (column.crossing == Crossing::g) return add_gathered_weight_gradient(dy, x, column);
   Tensor gradient = weight->wanted_gradient();
+  if (rows) return add_gathered_weight_gradient(gradient, dy, *rows);
   kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
 }
 
@@ -126,12 +156,13 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto& column = kept<Column>(context);
-    const Tensor dy = gradients[0].contiguous();
-    Tensor dx;
-    if (context->needs_input_grad(0)) dx = input_gradient_partial(dy, column);
-    add_gradients(dy, context->get_saved_variables()[0], column);
-    column.rows.reset();  // the node itself lives until the loss is dropped
-    if (dx.defined()) dx = cross_back(std::move(dx), column);
+    const Tensor dy = gradients[0].contiguous(), x = context->get_saved_variables()[0];
+    std::optional<Rows> rows = rows_again(x, column);  // may arrive beside the next product
+    std::optional<InputGradient> dx_partial;
+    if (context->needs_input_grad(0)) dx_partial.emplace(dy, column);
+    add_gradients(dy, x, rows, column);
+    rows.reset();
+    const Tensor dx = dx_partial ? dx_partial->crossed() : Tensor();
     return {dx, Tensor(), Tensor(), Tensor()};
   }
 };

@@ -8,7 +8,7 @@
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/node.h"
-#include "shardwise/parallel/rows.h"
+#include "shardwise/parallel/partial_rows.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/parallel/weight_product.h"
 
@@ -30,28 +30,45 @@ struct Row {
   bool remakes_input() const { return static_cast<bool>(options.input.make); }
 };
 
+/// y = x Wᵀ of some rows, as matrices.
+void multiply(Tensor& y, const Tensor& x, const Row& row) {
+  weight_product_out(y, x, *row.w.weight);
+  if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
+}
+
+at::DimVector output_sizes(const Tensor& x, const Row& row) {
+  return {x.size(0), x.size(1), row.w.weight->size(0)};
+}
+
 /// x Wᵀ, [s, b, h], a Partial; where peers can read it.
 Tensor partial_product(const Tensor& x, const Row& row) {
-  const Parameter& weight = *row.w.weight;
-  Tensor y = row.step.group.empty({x.size(0), x.size(1), weight.size(0)}, x.scalar_type());
+  Tensor y = row.step.group.empty(output_sizes(x, row), x.scalar_type());
   Tensor y_matrix = as_matrix(y);
-  weight_product_out(y_matrix, as_matrix(x), weight);
-  if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
+  multiply(y_matrix, as_matrix(x), row);
   return y;
 }
 
-Tensor cross(Tensor y, const Row& row) {
-  const Step& step = row.step;
-  if (row.crossing == Crossing::none || step.group.size() == 1) return y;
-  if (row.crossing == Crossing::f_star) {
-    if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
-    if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
-    if (base::mutated(Mutation::average_f_star)) y.div_(step.group.size());
-    return y;
-  }
-  Tensor y_shard = at::empty({step.own_sequence().size(), y.size(1), y.size(2)}, y.options());
-  step.group.reduce_scatter_out(y_shard, y, step.sequence);
-  return y_shard;
+/// g*: the own rows of the ranks' sum.
+Tensor scattered_product(const Tensor& x, const Row& row) {
+  PartialRows partial(output_sizes(x, row), x.scalar_type(), row.step);
+  partial.make(
+      [&](Tensor& rows, int rank) { multiply(rows, rows_matrix(x, row.step.sequence.range(rank)), row); });
+  return partial.sum();
+}
+
+/// f*: the ranks' sum.
+Tensor summed_product(const Tensor& x, const Row& row) {
+  const comm::Group& group = row.step.group;
+  Tensor y = partial_product(x, row);
+  if (!base::mutated(Mutation::drop_f_star)) group.all_reduce_(y);
+  if (base::mutated(Mutation::double_f_star)) group.all_reduce_(y);
+  if (base::mutated(Mutation::average_f_star)) y.div_(group.size());
+  return y;
+}
+
+Tensor crossed_product(const Tensor& x, const Row& row) {
+  if (row.crossing == Crossing::g_star) return scattered_product(x, row);
+  return row.crossing == Crossing::f_star ? summed_product(x, row) : partial_product(x, row);
 }
 
 Tensor unused_value(const Tensor& x, const Row& row) {
@@ -61,7 +78,7 @@ Tensor unused_value(const Tensor& x, const Row& row) {
 
 Tensor forward_product(const Tensor& x, const Row& row) {
   if (row.options.value == Value::unused) return unused_value(x, row);
-  Tensor y = cross(partial_product(x, row), row);
+  Tensor y = crossed_product(x, row);
   const bool adds_bias = row.w.bias && row.crossing != Crossing::none;
   if (adds_bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
   return y;
@@ -72,8 +89,8 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
                    dy_like.options());
 }
 
-/// dX = dY W row block by row block, and dW with the same blocks; `rows` holds all of dY. `x` is undefined
-/// when W is frozen.
+/// dX = dY W row block by row block as they arrive, and dW with the same blocks. `x` is undefined when W is
+/// frozen.
 Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
   const Rows rows = Rows::gather(dy_shard, row.step);
   const Parameter& weight = *row.w.weight;

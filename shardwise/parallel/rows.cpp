@@ -11,6 +11,9 @@ Rows Rows::gather(const Tensor& shard, const Step& step) {
   Rows rows(step);
   if (step.group.has_symmetric()) {
     rows.exposed_ = step.group.expose(shard, step.sequence);
+  } else if (step.overlap == Overlap::on) {
+    rows.arriving_ = step.group.begin_all_gather(shard, step.sequence);
+    rows.whole_ = rows.arriving_->whole();
   } else {
     rows.whole_ = step.group.all_gather(shard, step.sequence, kSequence);
   }
@@ -25,15 +28,10 @@ Rows Rows::of_whole(Tensor whole, const Step& step) {
 
 Tensor Rows::matrix(int rank) const {
   if (base::mutated(Mutation::permute_gathered_rows)) rank = (rank + 1) % ranks();
+  if (arriving_) arriving_->await(rank);
   if (!exposed_) return matrix_of(whole_, rank);
   const Tensor shard = exposed_->read(rank);
   return shard.view({shard.size(0) * shard.size(1), shard.size(2)});
-}
-
-Tensor Rows::matrix_of(const Tensor& whole, int rank) const {
-  const base::Range range = sequence_.range(rank);
-  return whole.narrow(kSequence, range.begin, range.size())
-      .view({range.size() * whole.size(1), whole.size(2)});
 }
 
 void Rows::count_reading(const comm::Group& group) const {

@@ -3,14 +3,22 @@
 #pragma once
 #include <memory>
 
+#include "shardwise/comm/arriving_rows.h"
 #include "shardwise/parallel/placement.h"
 #include "shardwise/parallel/step.h"
 
 namespace shardwise::parallel {
 
+/// Those of `range` of [s, b, n] (contiguous), as a matrix.
+inline at::Tensor rows_matrix(const at::Tensor& whole, const base::Range& range) {
+  return whole.narrow(kSequence, range.begin, range.size())
+      .view({range.size() * whole.size(1), whole.size(2)});
+}
+
 class Rows {
  public:
-  /// Collective: stands for an all_gather of `shard` [s/t, b, h] (contiguous).
+  /// Collective: stands for an all_gather of `shard` [s/t, b, h] (contiguous), which with Overlap::on may
+  /// still be under way.
   static Rows gather(const at::Tensor& shard, const Step& step);
   /// From a tensor that holds all rows already.
   static Rows of_whole(at::Tensor whole, const Step& step);
@@ -21,9 +29,12 @@ class Rows {
   int nth(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
   int ranks() const { return sequence_.ranks(); }
   /// `rank`'s rows of another whole tensor [s, b, f] (contiguous), as a matrix.
-  at::Tensor matrix_of(const at::Tensor& whole, int rank) const;
+  at::Tensor matrix_of(const at::Tensor& whole, int rank) const {
+    return rows_matrix(whole, sequence_.range(rank));
+  }
 
-  /// All rows in one tensor, or undefined where they are read in place.
+  /// All rows in one tensor, once every rank's `matrix` was asked for; undefined where they are read in
+  /// place.
   const at::Tensor& whole() const { return whole_; }
   /// Counts another reading of all shards in place.
   void count_reading(const comm::Group& group) const;
@@ -33,6 +44,7 @@ class Rows {
   base::Split sequence_;
   int step_rank_;
   std::shared_ptr<comm::Exposed> exposed_;
+  std::shared_ptr<comm::ArrivingRows> arriving_;
   at::Tensor whole_;
 };
 

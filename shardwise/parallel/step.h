@@ -15,6 +15,10 @@ enum class Gathered { keep, again };
 /// each).
 enum class Verify { off, on };
 
+/// Whether a crossing along the sequence goes on beside the product that it belongs to, or before or after
+/// it. The numbers are the same bits: products are cut at the ranks' rows either way.
+enum class Overlap { off, on };
+
 struct Step {
   comm::Group group;
   /// A shard's shape cannot tell the whole: is 3 on 2 ranks half of 5 or of 6?
@@ -23,6 +27,7 @@ struct Step {
   kernels::RandomKey key;
   Gathered gathered = Gathered::again;
   Verify verify = Verify::off;
+  Overlap overlap = Overlap::on;
 
   Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
       : group(std::move(tp)),

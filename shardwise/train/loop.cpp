@@ -1,6 +1,7 @@
 #include "shardwise/train/loop.h"
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/log.h"
 #include "shardwise/checkpoint/folders.h"
 #include "shardwise/train/trainer.h"
 
@@ -28,7 +29,10 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   Summary summary;
   summary.load = trainer.load_cost();
   while (trainer.steps_done() < options.last_step()) {
+    const bool had_found = trainer.overlap().finding().has_value();
     StepRecord record = trainer.step();
+    if (const auto& finding = trainer.overlap().finding(); finding && !had_found && group.rank() == 0)
+      base::log_info("train: " + *finding);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
       record.val_loss = trainer.evaluate();

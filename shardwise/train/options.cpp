@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/train/overlap_choice.h"
+
 namespace shardwise::train {
 namespace {
 
@@ -45,6 +47,10 @@ void check_steps(const Options& o) {
   at_least("--steps", o.steps, 1);
   at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);
+  OverlapChoice{o.overlap};
+  TORCH_CHECK_VALUE(o.overlap != "on" || o.sequence_parallel,
+                    "train: --overlap on needs the crossings of sequence parallelism; got "
+                    "--no-sequence-parallel");
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);
   TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",

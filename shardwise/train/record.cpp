@@ -32,6 +32,7 @@ std::string to_json(const StepRecord& record) {
                               {"comm_bytes", usage.comm_bytes},
                               {"copied_bytes", usage.copied_bytes},
                               {"peak_memory_bytes", usage.peak_memory_bytes}};
+  if (!record.overlap.empty()) line["overlap"] = record.overlap;
   if (record.val_loss) line["val_loss"] = *record.val_loss;
   return line.dump();
 }

@@ -26,6 +26,7 @@ struct StepRecord {
   double tokens_per_s = 0;
   double step_ms = 0;
   std::vector<Usage> usage;  // of every rank
+  std::string overlap;       // on or off; empty where nothing crosses along the sequence
   std::optional<double> val_loss;
 
   /// The largest of every figure over the ranks.
@@ -33,8 +34,8 @@ struct StepRecord {
 };
 
 /// One line of JSON without its end: step, tokens, loss, grad_norm, lr, tokens_per_s, step_ms, comm_ms,
-/// wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five the largest over ranks), and val_loss
-/// where the step was evaluated.
+/// wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five the largest over ranks), overlap where
+/// there is any, and val_loss where the step was evaluated.
 std::string to_json(const StepRecord& record);
 
 }  // namespace shardwise::train

@@ -42,14 +42,6 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Grou
           peak_memory_bytes(group)};
 }
 
-/// What training and evaluation have in common: no dropout yet.
-nn::Step make_step(const Options& options, const comm::Group& group,
-                   kernels::RandomKey key = kernels::RandomKey::of(0)) {
-  nn::Step step(group, options.seq_len, key);
-  step.verify = options.verify ? parallel::Verify::on : parallel::Verify::off;
-  return step;
-}
-
 /// The checkpoint that the weights are read from.
 const std::optional<std::filesystem::path>& start_of(const Job& job) {
   return job.resumed() ? job.resumed() : job.initial();
@@ -94,7 +86,8 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       load_cost_(load_or_draw_(job, *weights_)),
       model_(assemble(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->roles(), adamw_options(job.options())),
-      schedule_(Schedule::of(job.options())) {
+      schedule_(Schedule::of(job.options())),
+      overlap_(job.options().overlap) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
 }
@@ -111,6 +104,18 @@ int64_t Trainer::tokens_per_step() const {
   return o.seq_len * o.batch_size * o.grad_accum;
 }
 
+bool Trainer::crosses_sequence() const {
+  return group_.size() > 1 && job_.options().sequence_parallel;
+}
+
+/// What training and evaluation have in common: no dropout yet.
+nn::Step Trainer::make_step(kernels::RandomKey key) const {
+  nn::Step step(group_, job_.options().seq_len, key);
+  step.verify = job_.options().verify ? parallel::Verify::on : parallel::Verify::off;
+  step.overlap = overlap_.current();
+  return step;
+}
+
 checkpoint::TrainState Trainer::state() const {
   return {.parameters = optimizer_.state(),
           .step = steps_done_,
@@ -125,7 +130,7 @@ double Trainer::micro_batch(int64_t index) {
   if (base::mutated(base::Mutation::rank_reads_own_windows)) first += group_.rank();
   if (base::mutated(base::Mutation::repeat_windows)) first -= index * o.batch_size;
   const Batch batch = training_batch(job_.windows(), first, o.batch_size);
-  nn::Step step = make_step(o, group_, nn::masks_key(o.seed, steps_done_, index));
+  nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
@@ -160,6 +165,9 @@ StepRecord Trainer::step() {
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
   record.usage = comm::gather_values(usage_since(before, record.step_ms, group_), group_);
+  if (!crosses_sequence()) return record;
+  record.overlap = overlap_.current() == parallel::Overlap::on ? "on" : "off";
+  overlap_.record(record.largest_usage().step_ns);
   return record;
 }
 
@@ -170,7 +178,7 @@ double Trainer::evaluate() {
   double loss = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {
     const Batch batch = validation_batch(job_.windows(), first, std::min(o.batch_size, windows - first));
-    const nn::Step step = make_step(o, group_);
+    const nn::Step step = make_step(kernels::RandomKey::of(0));
     loss += model_.loss(batch.ids, batch.labels, static_cast<double>(windows * o.seq_len), step)
                 .local()
                 .item<double>();

@@ -7,6 +7,7 @@
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/optimizer.h"
+#include "shardwise/train/overlap_choice.h"
 #include "shardwise/train/record.h"
 #include "shardwise/train/schedule.h"
 #include "shardwise/train/stream.h"
@@ -31,6 +32,7 @@ class Trainer {
 
   /// Of the checkpoint that it began from.
   const std::optional<checkpoint::LoadCost>& load_cost() const { return load_cost_; }
+  const OverlapChoice& overlap() const { return overlap_; }
   int64_t steps_done() const { return steps_done_; }
   const model::DecoderWeights& weights() const { return *weights_; }
   const AdamW& optimizer() const { return optimizer_; }
@@ -41,6 +43,8 @@ class Trainer {
   /// Sync, norm, clip, AdamW; returns the norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
+  bool crosses_sequence() const;
+  nn::Step make_step(kernels::RandomKey key) const;
   void read_state(const std::filesystem::path& folder);
   checkpoint::TrainState state() const;
 
@@ -51,6 +55,7 @@ class Trainer {
   StreamedModel model_;
   AdamW optimizer_;
   Schedule schedule_;
+  OverlapChoice overlap_;
   int64_t steps_done_ = 0;
   int64_t sequences_ = 0;  // training windows consumed
 };

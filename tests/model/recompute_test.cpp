@@ -125,7 +125,7 @@ TEST_P(RecomputedStep, HasTheSameBitsInEveryMode) {
   on_ranks(GetParam(), [](const comm::Group& group) {
     for (const Kind& kind : kKinds) {
       for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
-        for (const Path path : {Path::symmetric, Path::keep, Path::again}) {
+        for (const Path path : kPaths) {
           for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
             for (const int64_t sequence : {7, 2}) {  // 2: empty shards from three ranks on
               SCOPED_TRACE(std::string(kind.name) + ", " + c10::toString(dtype));

@@ -132,7 +132,7 @@ void check_gelu_block(const Group& group, Path path) {
 TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& group) {
-      for (const Path path : {Path::symmetric, Path::keep, Path::again}) {
+      for (const Path path : testing::kPaths) {
         check_gelu_block<Invariant>(group, path);
         check_gelu_block<Sharded<kSequence>>(group, path);
       }
@@ -189,7 +189,7 @@ void expect(const comm::Counters& used, Op op, int64_t calls, int64_t bytes_each
 void for_each_path(const std::function<void(const Group&, Path)>& check) {
   for (const int ranks : {2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
-      for (const Path path : {Path::symmetric, Path::keep, Path::again}) check(group, path);
+      for (const Path path : testing::kPaths) check(group, path);
     });
   }
 }

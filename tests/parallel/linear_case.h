@@ -65,8 +65,6 @@ inline Step step_on(const comm::Group& group, testing::Path path, int64_t sequen
   return testing::make_step(group, path, sequence, kernels::RandomKey::of(0), /*dropout=*/0);
 }
 
-constexpr testing::Path kPaths[] = {testing::Path::symmetric, testing::Path::keep, testing::Path::again};
-
 /// A column whose features, and a sequence whose rows, are divisible by the ranks, not divisible, fewer.
 inline std::vector<LinearCase> column_cases() {
   return {{12, 5, 24}, {7, 5, 10}, {2, 3, 3}, {1, 4, 7, /*has_bias=*/false}};
@@ -78,7 +76,7 @@ inline void for_each_case(
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const comm::Group& group) {
       for (const LinearCase& each : cases) {
-        for (const testing::Path path : kPaths) check(each, path, group);
+        for (const testing::Path path : testing::kPaths) check(each, path, group);
       }
     });
   }

@@ -61,7 +61,8 @@ StepResult run(const DecoderWeights& weights, const Batch& batch, const nn::Step
 }  // namespace
 
 comm::Group on_path(const comm::Group& group, Path path) {
-  return path == Path::symmetric ? group : group.without_symmetric();
+  const bool in_place = path == Path::symmetric || path == Path::symmetric_apart;
+  return in_place ? group : group.without_symmetric();
 }
 
 void for_each_stored(const DecoderWeights& weights,
@@ -90,6 +91,8 @@ nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernel
                    double dropout) {
   nn::Step step(on_path(group, path), sequence, key);
   step.gathered = path == Path::keep ? parallel::Gathered::keep : parallel::Gathered::again;
+  const bool apart = path == Path::symmetric_apart || path == Path::again_apart;
+  step.overlap = apart ? parallel::Overlap::off : parallel::Overlap::on;
   step.dropout = dropout;
   return step;
 }

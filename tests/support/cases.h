@@ -11,8 +11,11 @@ namespace shardwise::testing {
 
 enum class Stream { tp, tp_sp };  // Invariant; Sharded<kSequence>
 
-/// How the crossings are made: in place on shared memory, or as on any other backend.
-enum class Path { symmetric, keep, again };
+/// How the crossings are made: in place on shared memory, or as on any other backend; beside the products, or
+/// apart from them.
+enum class Path { symmetric, keep, again, symmetric_apart, again_apart };
+inline constexpr Path kPaths[] = {Path::symmetric, Path::keep, Path::again, Path::symmetric_apart,
+                                  Path::again_apart};
 
 comm::Group on_path(const comm::Group& group, Path path);
 

@@ -69,7 +69,7 @@ bool Problem::has_no_gradient(const std::string& name) const {
 }
 
 std::string Way::name() const {
-  const char* paths[] = {"in place", "kept", "gathered again"};
+  const char* paths[] = {"in place", "kept", "gathered again", "in place, apart", "gathered again, apart"};
   const char* recomputes[] = {"", ", selective recomputation", ", full recomputation"};
   return std::string(stream == Stream::tp ? "TP, " : "TP+SP, ") + paths[static_cast<int>(path)] +
          recomputes[static_cast<int>(recompute)];
@@ -78,7 +78,7 @@ std::string Way::name() const {
 std::vector<Way> ways() {
   std::vector<Way> ways;
   for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
-    for (const Path path : {Path::symmetric, Path::keep, Path::again}) ways.push_back({stream, path});
+    for (const Path path : kPaths) ways.push_back({stream, path});
   }
   return ways;
 }

@@ -1,0 +1,58 @@
+// A backend whose broadcasts and gathers go on by themselves, late and in the order of their calls, as those
+// of a network do: what is read before it was waited for is wrong.
+#pragma once
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "shardwise/comm/c10d_backend.h"
+#include "shardwise/comm/group.h"
+#include "shardwise/comm/shm/transport.h"
+#include "tests/comm/threads.h"
+
+namespace shardwise::testing {
+
+class LateWork final : public c10d::Work {
+ public:
+  explicit LateWork(std::shared_future<void> done) : done_(std::move(done)) {}
+  bool wait(std::chrono::milliseconds) override {
+    done_.get();
+    return true;
+  }
+
+ private:
+  std::shared_future<void> done_;
+};
+
+class LateBackend final : public comm::Backend {
+ public:
+  using comm::Backend::Backend;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return later([this, tensors, options]() mutable { Backend::broadcast(tensors, options); });
+  }
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override {
+    return later([this, outputs, inputs, options]() mutable { Backend::gather(outputs, inputs, options); });
+  }
+
+ private:
+  WorkPtr later(std::function<void()> call) {
+    last_ = std::async(std::launch::async, [before = last_, call = std::move(call)] {
+              if (before.valid()) before.wait();
+              std::this_thread::sleep_for(std::chrono::milliseconds(2));
+              call();
+            }).share();
+    return c10::make_intrusive<LateWork>(last_);
+  }
+
+  std::shared_future<void> last_;
+};
+
+inline comm::Group late_group(const std::string& job, int rank, int ranks) {
+  const comm::shm::Options meeting = options(job, rank, ranks);
+  return comm::Group(c10::make_intrusive<LateBackend>(
+      std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout)));
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,100 @@
+// Crossings beside their products in a run: the same bits as apart from them, and auto keeps what was faster.
+#include <gtest/gtest.h>
+
+#include <c10/util/Exception.h>
+
+#include "shardwise/train/overlap_choice.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::train {
+namespace {
+
+using parallel::Overlap;
+using testing::run_job;
+using testing::Scratch;
+using testing::small_options;
+
+/// Steps that take `on_ns` and `off_ns`, but for a first one and two that were disturbed.
+OverlapChoice measured(int64_t on_ns, int64_t off_ns) {
+  OverlapChoice choice("auto");
+  int counts[2] = {};
+  for (int step = 0; step < 13; ++step) {
+    EXPECT_FALSE(choice.finding()) << step;
+    const bool is_on = choice.current() == Overlap::on;
+    counts[is_on] += step > 0;
+    const bool is_disturbed = step == 0 || step == 4 || step == 7;
+    choice.record(is_disturbed ? 1'000'000'000 : is_on ? on_ns : off_ns);
+  }
+  EXPECT_EQ(counts[0], 6);
+  EXPECT_EQ(counts[1], 6);
+  return choice;
+}
+
+TEST(OverlapChoice, AutoKeepsTheFasterOfTheTwo) {
+  const OverlapChoice on = measured(2'000'000, 3'000'000), off = measured(3'500'000, 3'000'000);
+  EXPECT_EQ(on.current(), Overlap::on);
+  EXPECT_EQ(off.current(), Overlap::off);
+  EXPECT_EQ(on.finding(), "overlap on: 2 ms a step with it, 3 without (medians of 6 steps each)");
+  EXPECT_EQ(off.finding(), "overlap off: 3.5 ms a step with it, 3 without (medians of 6 steps each)");
+}
+
+TEST(OverlapChoice, WhatWasAskedForStays) {
+  for (const auto& [word, overlap] : {std::pair("on", Overlap::on), {"off", Overlap::off}}) {
+    OverlapChoice choice(word);
+    for (int step = 0; step < 20; ++step) {
+      EXPECT_EQ(choice.current(), overlap);
+      choice.record(step);
+    }
+    EXPECT_FALSE(choice.finding());
+  }
+}
+
+TEST(Overlap, ChangesNoBitOfARun) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.tp = 3;
+  options.steps = 16;  // auto has chosen by then
+  options.overlap = "off";
+  const auto expected = run_job(options);
+  for (const char* word : {"on", "auto"}) {
+    options.overlap = word;
+    const auto run = run_job(options);
+    EXPECT_EQ(run.losses(), expected.losses()) << word;
+    EXPECT_EQ(run.records.back().grad_norm, expected.records.back().grad_norm) << word;
+  }
+}
+
+TEST(Overlap, TheRecordSaysWhichItWas) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  const auto words = [&] {
+    std::vector<std::string> said;
+    for (const StepRecord& record : run_job(options).records) said.push_back(record.overlap);
+    return said;
+  };
+  options.steps = 3;
+  EXPECT_EQ(words(), std::vector<std::string>(3, ""));  // one rank
+  options.tp = 2;
+  EXPECT_EQ(words(), (std::vector<std::string>{"on", "off", "off"}));
+  options.overlap = "on";
+  EXPECT_EQ(words(), std::vector<std::string>(3, "on"));
+  options.overlap = "auto";
+  options.sequence_parallel = false;
+  EXPECT_EQ(words(), std::vector<std::string>(3, ""));
+}
+
+TEST(Overlap, Mistakes) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.overlap = "yes";
+  EXPECT_EQ(test::error_text([&] { validate(options); }),
+            "train: --overlap must be auto, on or off; got yes");
+  options.overlap = "on";
+  options.sequence_parallel = false;
+  EXPECT_EQ(test::error_text([&] { validate(options); }),
+            "train: --overlap on needs the crossings of sequence parallelism; got --no-sequence-parallel");
+}
+
+}  // namespace
+}  // namespace shardwise::train
