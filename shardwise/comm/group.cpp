@@ -95,9 +95,7 @@ void Group::count_reading(const at::Tensor& shard) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (state_->shared) {
-    state_->shared->abort(reason);
-  } else if (auto* const ours = dynamic_cast<Backend*>(state_->backend.get())) {
+  if (auto* const ours = dynamic_cast<Backend*>(state_->backend.get())) {
     ours->abort(reason);
   } else if (state_->backend) {
     state_->backend->abort();

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <string>
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/reduction.h"
@@ -45,9 +44,6 @@ class Symmetric {
                               int64_t dim) = 0;
   virtual void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                                   InputThen then) = 0;
-
-  /// Breaks the group: every peer's current or next wait fails naming `reason`.
-  virtual void abort(const std::string& reason) = 0;
 
   /// Logical bytes handed out and not yet freed; and the most there have been since `reset_peak`.
   virtual int64_t live_bytes() const = 0;

@@ -28,6 +28,14 @@ struct Largest {
   }
 };
 
+/// Where a query sees itself and one token more at most, the gradients of queries and keys are differences of
+/// almost equal numbers: in bf16 rounding may leave more than they are.
+bool may_drown(const Distance& distance, const Case& c) {
+  const bool is_of_scores =
+      distance.what.find("q_proj") != std::string::npos || distance.what.find("k_proj") != std::string::npos;
+  return is_of_scores && c.problem.sequence <= 2;
+}
+
 void check(const Case& c, const Prepared& prepared, Largest& largest) {
   Board board(c.ranks);
   std::mutex mutex;
@@ -37,7 +45,9 @@ void check(const Case& c, const Prepared& prepared, Largest& largest) {
     for (const Distance& distance : all) {
       EXPECT_LE(distance.error, distance.bound)
           << distance.what << " on rank " << group.rank() << "; " << c.name;
-      EXPECT_LT(distance.bound, 1) << "a gradient of zeros would pass: " << distance.what << "; " << c.name;
+      EXPECT_TRUE(distance.bound < 1 || may_drown(distance, c))
+          << "a gradient of zeros would pass, within " << distance.bound << ": " << distance.what << "; "
+          << c.name;
       largest.add(distance, c.name);
     }
   });

@@ -33,7 +33,6 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   uint64_t sequence() const override { return channel_.sequence(); }
   Channel& channel() { return channel_; }
   Inbox& inbox() { return inbox_; }
-  Outbox& outbox() { return outbox_; }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
