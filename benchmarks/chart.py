@@ -109,7 +109,7 @@ def svg(title, names, rows):
 
 
 if __name__ == "__main__":
-    from comm import drawing
+    from comm_report import drawing
 
     with open(sys.argv[1]) as results, open(sys.argv[2], "w") as out:
         out.write(drawing(json.load(results)))

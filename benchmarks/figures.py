@@ -11,7 +11,13 @@ class Figure:
         return statistics.median(self.seconds)
 
 
-def ratio(slower, faster):
-    """Median over rounds of slower/faster, with its quartiles."""
-    ratios = sorted(a / b for a, b in zip(slower.seconds, faster.seconds))
-    return statistics.median(ratios), ratios[len(ratios) // 4], ratios[(3 * len(ratios)) // 4]
+class Ratio:
+    """Of every round slower/faster, in order."""
+
+    def __init__(self, slower, faster):
+        self.rounds = sorted(a / b for a, b in zip(slower.seconds, faster.seconds))
+        self.median = statistics.median(self.rounds)
+        self.low, self.high = self.rounds[len(self.rounds) // 4], self.rounds[3 * len(self.rounds) // 4]
+
+    def spread(self):
+        return f"{self.low:.2f}–{self.high:.2f}"

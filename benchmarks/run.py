@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 from comm import comm
-from figures import Figure, ratio
+from figures import Figure, Ratio
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
 
@@ -80,9 +80,9 @@ def report(title, contenders, comparisons):
         lines.append(f"| {c.name} | {statistics.median(c.seconds) * 1e3:.1f} | {min(c.seconds) * 1e3:.1f} |")
     lines += ["", "| ratio | median | quartiles | target | |", "|---|---|---|---|---|"]
     for text, slower, faster, target in comparisons:
-        middle, low, high = ratio(slower, faster)
-        verdict = "" if target is None else "met" if middle >= target else f"missed by {target - middle:.2f}"
-        lines.append(f"| {text} | {middle:.2f}× | {low:.2f}–{high:.2f} | {f'{target:.2f}×' if target else '—'} | {verdict} |")
+        ratio = Ratio(slower, faster)
+        verdict = "" if target is None else "met" if ratio.median >= target else f"missed by {target - ratio.median:.2f}"
+        lines.append(f"| {text} | {ratio.median:.2f}× | {ratio.spread()} | {f'{target:.2f}×' if target else '—'} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 
