@@ -1,0 +1,51 @@
+"""What benchmarks/run.py comm says of rounds that are made up: who is faster, where, and how surely."""
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import comm_report  # noqa: E402
+from comm_report import SIZES  # noqa: E402
+
+SMALLEST, LARGEST = SIZES[0], SIZES[-1]
+
+
+def points(call, us, **by_size):
+    """Of all sizes in both modes; `us` of every round, in places of its own for sizes that are named s4096 and the like."""
+    return [{"bytes": size, "mode": mode, "call": call, "raw_us": rounds, "net_us": rounds}
+            for size in SIZES for mode in ("warm", "rewritten") for rounds in [by_size.get(f"s{size}", us)]]
+
+
+def results(**peers):
+    """Ours takes 1 µs in the arena and 10 in foreign memory; `peers`: what they take."""
+    ours = points("all_reduce", [1.0] * 7) + points("all_reduce_foreign", [10.0] * 7) + points("memcpy", [2.0] * 7)
+    contenders = {"ours": ours} | {name.replace("_", " "): found for name, found in peers.items()}
+    return {"date": "a day", "cpu": "a CPU", "dtype": "fp32", "contenders": [
+        {"contender": name, "version": "1", "how": "somehow", "points": found} for name, found in contenders.items()]}
+
+
+def told(**peers):
+    return comm_report.told(results(**peers))
+
+
+class Ways(unittest.TestCase):
+    def test_a_loss_in_foreign_memory_alone_is_told(self):
+        text = told(Gloo=points("all_reduce", [4.0] * 7, s4096=[30.0] * 7))
+        self.assertIn("Faster than ours, arena: none at any size.", text)
+        self.assertIn("Faster than ours, foreign memory: Gloo at 64 KB (0.40×); Gloo at 1 MB (0.40×)", text)
+        self.assertNotIn("Gloo at 4 KB (", text)
+
+    def test_each_way_has_ratios_of_its_own(self):
+        text = told(Open_MPI=points("all_reduce", [30.0] * 7))
+        self.assertIn("| Open MPI, 64 MB | 30.00× | 30.00–30.00 | ≥ 8× | met |", text)
+        self.assertIn("| Open MPI, 64 MB | 3.00× | 3.00–3.00 | — |  |", text)
+
+    def test_a_call_that_is_not_known_is_left_out(self):
+        document = results(Gloo=points("all_reduce", [4.0] * 7))
+        document["contenders"][0]["points"] += points("all_reduce_of_tomorrow", [0.1] * 7)
+        self.assertNotIn("tomorrow", comm_report.told(document))
+
+
+if __name__ == "__main__":
+    unittest.main()
