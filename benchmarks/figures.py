@@ -1,5 +1,6 @@
 """One figure of every round, and how two compare."""
 
+import math
 import statistics
 
 
@@ -12,12 +13,25 @@ class Figure:
 
 
 class Ratio:
-    """Of every round slower/faster, in order."""
+    """Of every round slower/faster, in order.
+
+    A round in which either took no time or less, as what is left of two times that are nearly the same may, says nothing
+    of how many times: it is dropped. With none left the median is NaN.
+    """
 
     def __init__(self, slower, faster):
-        self.rounds = sorted(a / b for a, b in zip(slower.seconds, faster.seconds))
-        self.median = statistics.median(self.rounds)
-        self.low, self.high = self.rounds[len(self.rounds) // 4], self.rounds[3 * len(self.rounds) // 4]
+        pairs = list(zip(slower.seconds, faster.seconds))
+        self.rounds = sorted(a / b for a, b in pairs if a > 0 and b > 0)
+        self.dropped = len(pairs) - len(self.rounds)
+        self.median = statistics.median(self.rounds) if self.rounds else math.nan
+
+    def text(self):
+        return f"{self.median:.2f}×" if self.rounds else "—"
 
     def spread(self):
-        return f"{self.low:.2f}–{self.high:.2f}"
+        if not self.rounds:
+            return "—"
+        return f"{self.rounds[len(self.rounds) // 4]:.2f}–{self.rounds[3 * len(self.rounds) // 4]:.2f}"
+
+    def rounds_text(self):
+        return f"{len(self.rounds)}" + (f", {self.dropped} dropped" if self.dropped else "")

@@ -38,13 +38,32 @@ class Ways(unittest.TestCase):
 
     def test_each_way_has_ratios_of_its_own(self):
         text = told(Open_MPI=points("all_reduce", [30.0] * 7))
-        self.assertIn("| Open MPI, 64 MB | 30.00× | 30.00–30.00 | ≥ 8× | met |", text)
-        self.assertIn("| Open MPI, 64 MB | 3.00× | 3.00–3.00 | — |  |", text)
+        self.assertIn("| Open MPI, 64 MB | 30.00× | 30.00–30.00 | 7 | ≥ 8× | met |", text)
+        self.assertIn("| Open MPI, 64 MB | 3.00× | 3.00–3.00 | 7 | — |  |", text)
 
     def test_a_call_that_is_not_known_is_left_out(self):
         document = results(Gloo=points("all_reduce", [4.0] * 7))
         document["contenders"][0]["points"] += points("all_reduce_of_tomorrow", [0.1] * 7)
         self.assertNotIn("tomorrow", comm_report.told(document))
+
+
+class NetTimes(unittest.TestCase):
+    """Of which noise may leave nothing."""
+
+    def test_a_round_without_time_is_dropped_and_counted(self):
+        document = results(Gloo=points("all_reduce", [30.0] * 7))
+        for point in document["contenders"][0]["points"]:
+            if point["call"] == "all_reduce" and point["bytes"] == SMALLEST and point["mode"] == "rewritten":
+                point["net_us"] = [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, -0.2]
+        text = comm_report.told(document)
+        self.assertIn("| Gloo, 4 KB | 30.00× | 30.00–30.00 | 5, 2 dropped | ≥ 1× | met |", text)
+
+    def test_no_time_in_any_round(self):
+        document = results(Gloo=points("all_reduce", [30.0] * 7, s4096=[-1.0] * 7))
+        text = comm_report.told(document)
+        self.assertIn("| Gloo, 4 KB | — | — | 0, 7 dropped |", text)
+        self.assertIn("| 4 KB | 1.00 | 10.00 | ≤ 0 | 2.00 |", text)
+        self.assertIn("</svg>", comm_report.drawing(document))
 
 
 if __name__ == "__main__":
