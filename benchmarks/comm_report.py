@@ -5,7 +5,7 @@ writing, which noise may make 0 or less.
 """
 
 from chart import Panel, svg
-from figures import Figure, Ratio
+from figures import FEWEST_OF_A_VERDICT, TOO_FEW, Figure, Ratio
 from machine import result_path
 
 RANKS = 2
@@ -21,8 +21,6 @@ OURS, ARENA, FOREIGN, PASS = "ours", "ours, arena", "ours, foreign memory", "mem
 CALLS = {"all_reduce": ARENA, "all_reduce_foreign": FOREIGN, "memcpy": PASS}
 WAYS = {ARENA: "the tensor lies in memory of the group (`Group::empty`), where every rank reads and writes it in place",
         FOREIGN: "the tensor lies anywhere else, as every tensor of a PyTorch program does: its rank copies it in and out"}
-
-
 def size_text(size):
     return f"{size >> 20} MB" if size >= 2**20 else f"{size >> 10} KB"
 
@@ -63,8 +61,10 @@ def line(text, ratio, target, verdict):
     return f"| {text} | {ratio.text()} | {ratio.spread()} | {ratio.rounds_text()} | {target} | {verdict} |"
 
 
-def verdict(is_met):
-    return "met" if is_met else "**missed**"
+def at_most(rounds, figure, limit):
+    if rounds < FEWEST_OF_A_VERDICT:
+        return TOO_FEW
+    return "met" if figure <= limit else "**missed**"
 
 
 def least(peer, size, way, mode):
@@ -85,7 +85,7 @@ def ratios(found, way, mode):
     lines = heading(f"to {way}")
     for peer, size, ratio in compared(found, way, mode):
         wanted = least(peer, size, way, mode)
-        target, said = ("—", "") if wanted is None else (f"≥ {wanted}×", verdict(ratio.median >= wanted))
+        target, said = ("—", "") if wanted is None else (f"≥ {wanted}×", ratio.verdict(wanted))
         lines.append(line(f"{peer}, {size_text(size)}", ratio, target, said))
     return lines
 
@@ -95,19 +95,34 @@ def passes(found, mode):
     size = SIZES[-1]
     ratio = {way: Ratio(found[way, mode, size], found[PASS, mode, size]) for way in (ARENA, FOREIGN)}
     return [*heading(f"to a {PASS}, {size_text(size)}"),
-            line(ARENA, ratio[ARENA], f"≤ {PASSES}×", verdict(ratio[ARENA].median <= PASSES)),
+            line(ARENA, ratio[ARENA], f"≤ {PASSES}×", at_most(len(ratio[ARENA].rounds), ratio[ARENA].median, PASSES)),
             line(FOREIGN, ratio[FOREIGN], "—", "")]
 
 
 def latency(found):
-    us = found[ARENA, "warm", SIZES[0]].median()
-    return f"{ARENA}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {verdict(us <= LATENCY_US)}."
+    figure = found[ARENA, "warm", SIZES[0]]
+    us = figure.median()
+    said = at_most(len(figure.seconds), us, LATENCY_US)
+    return f"{ARENA}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {said}."
+
+
+def places(all):
+    return "; ".join(f"{peer} at {size_text(size)} ({ratio.text()})" for peer, size, ratio in all)
 
 
 def losses(found, way, mode):
-    lost = [f"{peer} at {size_text(size)} ({ratio.median:.2f}×)" for peer, size, ratio in compared(found, way, mode)
-            if ratio.median < 1]
-    return f"Faster than {way}: " + ("; ".join(lost) if lost else "none at any size") + "."
+    all = list(compared(found, way, mode))
+    few = [each for each in all if not each[2].has_verdict()]
+    sure = [each for each in all if each[2].has_verdict()]
+    faster = [each for each in sure if each[2].median < 1]
+    open_ = [each for each in sure if each[2].is_open()]
+    if faster or not few + open_:
+        yield f"Faster than {way}: {places(faster) or 'none at any size'}."
+    if open_:
+        yield f"Slower than {way} by the median, but not in a quarter of the rounds: {places(open_)}."
+    if few:
+        below = places(each for each in few if each[2].median < 1)
+        yield f"Too few rounds for a verdict in {len(few)} of {len(all)} rows; of these below 1: {below or 'none'}."
 
 
 def contenders_text(results):
@@ -140,7 +155,7 @@ def mode_told(found, mode):
     for way in WAYS:
         yield [f"How many times as long as {way} the peers took:"]
         yield ratios(found, way, mode)
-        yield [losses(found, way, mode)]
+        yield losses(found, way, mode)
     yield passes(found, mode)
     if mode == "warm":
         yield [latency(found)]

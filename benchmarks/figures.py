@@ -3,6 +3,10 @@
 import math
 import statistics
 
+FEWEST_OF_A_VERDICT = 5  # rounds
+FEWEST_OF_QUARTILES = 4
+TOO_FEW = "too few rounds"
+
 
 class Figure:
     def __init__(self, name, seconds=None):
@@ -28,10 +32,31 @@ class Ratio:
     def text(self):
         return f"{self.median:.2f}×" if self.rounds else "—"
 
+    def low(self):
+        """The lower quartile."""
+        return self.rounds[len(self.rounds) // 4]
+
     def spread(self):
+        """Quartiles; of few rounds all that they came to."""
         if not self.rounds:
             return "—"
-        return f"{self.rounds[len(self.rounds) // 4]:.2f}–{self.rounds[3 * len(self.rounds) // 4]:.2f}"
+        if len(self.rounds) < FEWEST_OF_QUARTILES:
+            return f"{self.rounds[0]:.2f}–{self.rounds[-1]:.2f} (min–max)"
+        return f"{self.low():.2f}–{self.rounds[3 * len(self.rounds) // 4]:.2f}"
+
+    def has_verdict(self):
+        return len(self.rounds) >= FEWEST_OF_A_VERDICT
+
+    def is_open(self):
+        """Slower by the median, but in a quarter of the rounds it was faster."""
+        return self.median >= 1 > self.low()
+
+    def verdict(self, least, missed="**missed**"):
+        if not self.has_verdict():
+            return TOO_FEW
+        if self.median < least:
+            return missed
+        return "open: lower quartile below 1" if self.is_open() else "met"
 
     def rounds_text(self):
         return f"{len(self.rounds)}" + (f", {self.dropped} dropped" if self.dropped else "")

@@ -81,7 +81,7 @@ def report(title, contenders, comparisons):
     lines += ["", "| ratio | median | quartiles | target | |", "|---|---|---|---|---|"]
     for text, slower, faster, target in comparisons:
         ratio = Ratio(slower, faster)
-        verdict = "" if target is None else "met" if ratio.median >= target else f"missed by {target - ratio.median:.2f}"
+        verdict = "" if target is None else ratio.verdict(target, f"missed by {target - ratio.median:.2f}")
         lines.append(f"| {text} | {ratio.text()} | {ratio.spread()} | {f'{target:.2f}×' if target else '—'} | {verdict} |")
     return "\n".join(lines) + "\n"
 

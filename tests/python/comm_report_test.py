@@ -66,5 +66,28 @@ class NetTimes(unittest.TestCase):
         self.assertIn("</svg>", comm_report.drawing(document))
 
 
+class Verdicts(unittest.TestCase):
+    def test_few_rounds_have_none(self):
+        document = results(Gloo=points("all_reduce", [300.0] * 4))
+        for point in document["contenders"][0]["points"]:
+            point["net_us"] = point["net_us"][:4]
+        text = comm_report.told(document)
+        self.assertIn("| Gloo, 4 KB | 300.00× | 300.00–300.00 | 4 | ≥ 200× | too few rounds |", text)
+        self.assertIn("| ours, arena | 0.50× | 0.50–0.50 | 4 | ≤ 1.25× | too few rounds |", text)
+        self.assertIn("target at most 1 µs: too few rounds.", text)
+        self.assertNotIn("met", text)
+        self.assertNotIn("none at any size", text)
+
+    def test_of_two_rounds_all_is_shown(self):
+        text = told(Gloo=points("all_reduce", [1.5, 2.5]))
+        self.assertIn("| Gloo, 4 KB | 2.00× | 1.50–2.50 (min–max) | 2 | ≥ 1× | too few rounds |", text)
+
+    def test_a_lower_quartile_below_one_is_no_win(self):
+        text = told(Open_MPI=points("all_reduce", [0.9, 0.9, 1.1, 1.2, 1.2, 1.3, 1.4]))
+        self.assertIn("| Open MPI, 4 KB | 1.20× | 0.90–1.30 | 7 | ≥ 1× | open: lower quartile below 1 |", text)
+        self.assertIn("Slower than ours, arena by the median, but not in a quarter of the rounds: Open MPI at 4 KB (1.20×)", text)
+        self.assertNotIn("none at any size", text)
+
+
 if __name__ == "__main__":
     unittest.main()
