@@ -13,8 +13,8 @@ WIDTH, HEIGHT = 330, 250  # of a panel's frame
 LEGEND = 26
 # Of a series on white and on black, from Okabe and Ito's palette; and its line and marker.
 SERIES = [("#0072b2", "#56b4e9", "", "circle"), ("#0072b2", "#56b4e9", "5 4", "circle"),
-          ("#c04f00", "#ff9a4d", "", "square"), ("#00795a", "#2fd6a5", "", "diamond"),
-          ("#a8477f", "#e8a0c8", "", "triangle"), ("#6a6a6a", "#b0b0b0", "2 3", "none")]
+          ("#0072b2", "#56b4e9", "1 3", "square"), ("#c04f00", "#ff9a4d", "", "square"),
+          ("#00795a", "#2fd6a5", "", "diamond"), ("#a8477f", "#e8a0c8", "", "triangle"), ("#6a6a6a", "#b0b0b0", "2 3", "none")]
 MARKERS = {"circle": "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0", "square": "M-3 -3h6v6h-6z",
            "diamond": "M0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z", "triangle": "M0 -4l4 7h-8z", "none": ""}
 
@@ -84,24 +84,43 @@ def marker(number, x, y):
     return f'<path class="m{number}" transform="translate({x:.1f} {y:.1f})" d="{MARKERS[SERIES[number][3]]}"/>'
 
 
+def legend_rows(names, width):
+    """Series number -> name, in rows that fit."""
+    rows, left = [{}], 0
+    for number, name in names.items():
+        left += entry_width(name)
+        if left > width and rows[-1]:
+            rows.append({})
+            left = entry_width(name)
+        rows[-1][number] = name
+    return rows
+
+
+def entry_width(name):
+    return 54 + 7 * len(name)
+
+
 def legend(names, top):
     left = LEFT
     for number, name in names.items():
         yield f'<path class="s{number}" stroke-dasharray="{SERIES[number][2]}" d="M{left} {top}h26"/>'
         yield marker(number, left + 13, top)
         yield f'<text x="{left + 32}" y="{top + 4}">{escape(name)}</text>'
-        left += 54 + 7 * len(name)
+        left += entry_width(name)
 
 
 def svg(title, names, rows):
     """`names`: series number -> name; `rows`: lists of panels."""
     width = LEFT + max(len(row) for row in rows) * (WIDTH + LEFT + RIGHT) - LEFT + RIGHT
-    first = 2 * TOP + LEGEND / 2
+    legends = legend_rows(names, width - LEFT)
+    first = 2 * TOP + LEGEND * (len(legends) - 1 / 2)
     height = first + len(rows) * (HEIGHT + GAP) - GAP / 3
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
              'font-size="12">', f"<title>{escape(title)}</title>", style(),
              '<rect class="paper" width="100%" height="100%"/>',
-             f'<text x="{LEFT}" y="22" font-size="14">{escape(title)}</text>', *legend(names, TOP + 8)]
+             f'<text x="{LEFT}" y="22" font-size="14">{escape(title)}</text>']
+    for number, named in enumerate(legends):
+        parts += legend(named, TOP + 8 + number * LEGEND)
     for number, row in enumerate(rows):
         for column, panel in enumerate(row):
             parts += panel.drawn(LEFT + column * (WIDTH + LEFT + RIGHT), first + number * (HEIGHT + GAP))

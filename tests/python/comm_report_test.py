@@ -41,6 +41,14 @@ class Ways(unittest.TestCase):
         self.assertIn("| Open MPI, 64 MB | 30.00× | 30.00–30.00 | 7 | ≥ 8× | met |", text)
         self.assertIn("| Open MPI, 64 MB | 3.00× | 3.00–3.00 | 7 | — |  |", text)
 
+    def test_gloo_alone_is_set_beside_ours_from_python(self):
+        ours = points("all_reduce", [3.0] * 7)
+        text = told(**{comm_report.TORCH: ours, "Gloo": points("all_reduce", [30.0] * 7), "Open MPI": ours})
+        python = text.split("| to ours, torch.distributed |")[1].split("Faster than")[0]
+        self.assertIn("| Gloo, 4 KB | 10.00× |", python)
+        self.assertNotIn("Open MPI", python)
+        self.assertIn("Faster than ours, torch.distributed: none at any size.", text)
+
     def test_a_call_that_is_not_known_is_left_out(self):
         document = results(Gloo=points("all_reduce", [4.0] * 7))
         document["contenders"][0]["points"] += points("all_reduce_of_tomorrow", [0.1] * 7)
