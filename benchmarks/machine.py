@@ -22,5 +22,19 @@ def cpu_family():
     return cpu_line("cpu family")
 
 
+def cpu_of_each_core(processors, siblings):
+    """The first of `processors` of every core; siblings(cpu): the text that the processors of one core share."""
+    first = {}
+    for cpu in sorted(processors):
+        first.setdefault(siblings(cpu), cpu)
+    return list(first.values())
+
+
+def own_cores():
+    """A processor of every core that this process may run on."""
+    return cpu_of_each_core(os.sched_getaffinity(0), lambda cpu: pathlib.Path(
+        f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text())
+
+
 def result_path(what, suffix):
     return ROOT / "benchmarks" / "results" / f"{datetime.date.today().isoformat()}-{os.uname().machine}-{what}.{suffix}"

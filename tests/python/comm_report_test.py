@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import comm_report  # noqa: E402
 from comm_report import SIZES  # noqa: E402
+from machine import cpu_of_each_core  # noqa: E402
 
 SMALLEST, LARGEST = SIZES[0], SIZES[-1]
 
@@ -53,6 +54,25 @@ class Ways(unittest.TestCase):
         document = results(Gloo=points("all_reduce", [4.0] * 7))
         document["contenders"][0]["points"] += points("all_reduce_of_tomorrow", [0.1] * 7)
         self.assertNotIn("tomorrow", comm_report.told(document))
+
+
+class Placement(unittest.TestCase):
+    def test_gloo_is_the_better_of_two_placements_at_each_size(self):
+        text = told(**{"Gloo, bound": points("all_reduce", [300.0] * 7),
+                       "Gloo, unbound": points("all_reduce", [500.0] * 7, s4096=[200.0] * 7)})
+        self.assertIn("| Gloo, 4 KB | 200.00× |", text)
+        self.assertIn("| Gloo, 64 KB | 300.00× |", text)
+        self.assertIn("unbound: Gloo, bound at 64 KB, 1 MB, 4 MB, 64 MB; Gloo, unbound at 4 KB.", text)
+
+    def test_gloo_in_one_placement_is_that_one(self):
+        text = told(**{"Gloo, unbound": points("all_reduce", [500.0] * 7)})
+        self.assertIn("| Gloo, 4 KB | 500.00× |", text)
+
+    def test_one_processor_of_every_core(self):
+        two_threads_each = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
+        self.assertEqual(cpu_of_each_core([3, 2, 1, 0], two_threads_each.get), [0, 1])
+        neighbours = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+        self.assertEqual(cpu_of_each_core([1, 2, 3], neighbours.get), [1, 2])
 
 
 class NetTimes(unittest.TestCase):
