@@ -5,16 +5,25 @@
 // Not part of the build: benchmarks/comm_peer.py compiles it where mpicxx is there. fp32 only, for the MPI of
 // its time knows no bf16.
 #include <mpi.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 
 #include "shardwise/cli/bench_document.h"
 
 namespace shardwise::cli {
 namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "comm_mpi: %s\n", what.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
@@ -32,14 +41,54 @@ Meeting meeting() {
   return {.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); }, .largest = largest};
 }
 
+/// Zeros in memory like that of ours (base/memory_counter.cpp): from two huge pages on, huge pages are asked
+/// for, all of them before any is touched.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) : bytes_(bytes), room_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
+    void* mapped =
+        mmap(nullptr, room_ + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) fail("cannot map " + std::to_string(bytes) + " bytes");
+    mapped_ = static_cast<std::byte*>(mapped);
+    if (bytes_ >= 2 * kHugePage) madvise(data(), room_, MADV_HUGEPAGE);  // a wish
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { munmap(mapped_, room_ + kHugePage); }
+
+  float* data() const {
+    const auto address = reinterpret_cast<uintptr_t>(mapped_);
+    return reinterpret_cast<float*>(mapped_ + (kHugePage - address % kHugePage) % kHugePage);
+  }
+  std::span<float> values() const { return {data(), bytes_ / sizeof(float)}; }
+
+ private:
+  static constexpr size_t kHugePage = size_t{2} << 20;
+  size_t bytes_, room_;
+  std::byte* mapped_;
+};
+
+/// The sums are wrong where they are not the number of ranks.
+void check_sums_of_ones(std::span<const float> values) {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const bool right = std::ranges::all_of(values, [=](float x) { return x == static_cast<float>(ranks); });
+  if (!right) fail("has not added up " + std::to_string(values.size_bytes()) + " bytes of ones");
+}
+
 /// Zeros, or ones where they are rewritten: as in bench_comm.cpp, nothing overflows.
 CommPoint measured(int64_t bytes, BufferUse use, double seconds) {
-  std::vector<float> values(static_cast<size_t>(bytes) / sizeof(float));
+  const Buffer buffer(static_cast<size_t>(bytes));
+  const std::span<float> values = buffer.values();
   const auto reduce = [&] {
     MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM,
                   MPI_COMM_WORLD);
   };
   const auto rewrite = [&] { write_ones(values.data(), bytes, /*is_bf16=*/false); };
+  rewrite();
+  reduce();
+  check_sums_of_ones(values);
+  std::ranges::fill(values, 0.f);
   return {bytes, use, measure({{"all_reduce", reduce, rewrite}}, use, seconds, meeting())};
 }
 
