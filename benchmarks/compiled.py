@@ -6,7 +6,7 @@ import subprocess
 from machine import BUILD, ROOT
 
 CLI = ROOT / "shardwise" / "cli"
-INSTALL = "tools/setup bench installs it"
+BASE = "tools/setup installs it"
 
 
 class Missing(Exception):
@@ -25,6 +25,6 @@ class Compiled:
         if self.path.exists() and self.path.stat().st_mtime > changed:
             return
         if shutil.which(self.command[0]) is None:
-            raise Missing(f"no {self.command[0]}; {INSTALL}")
+            raise Missing(f"no {self.command[0]}; {BASE}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([*self.command, "-O2", "-std=c++20", f"-I{ROOT}", *self.sources, "-o", self.path], check=True)

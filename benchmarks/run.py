@@ -6,8 +6,8 @@
 All but load, comm and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is
 noisy for all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
-load: contenders take turns too, each a new process. comm: likewise, of all_reduce at five sizes (comm.py); its peers are what
-`tools/setup bench` installs. memory: every case runs once; rounds and steps do not apply.
+load: contenders take turns too, each a new process. comm: likewise, of all_reduce at five sizes (comm.py), beside what
+`tools/setup` and `tools/setup bench` install. memory: every case runs once; rounds and steps do not apply.
 """
 
 import argparse
