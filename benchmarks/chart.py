@@ -14,7 +14,8 @@ LEGEND = 26
 # Of a series on white and on black, from Okabe and Ito's palette; and its line and marker.
 SERIES = [("#0072b2", "#56b4e9", "", "circle"), ("#0072b2", "#56b4e9", "5 4", "circle"),
           ("#0072b2", "#56b4e9", "1 3", "square"), ("#c04f00", "#ff9a4d", "", "square"),
-          ("#00795a", "#2fd6a5", "", "diamond"), ("#a8477f", "#e8a0c8", "", "triangle"), ("#6a6a6a", "#b0b0b0", "2 3", "none")]
+          ("#00795a", "#2fd6a5", "", "diamond"), ("#a8477f", "#e8a0c8", "", "triangle"),
+          ("#6a6a6a", "#b0b0b0", "2 3", "none")]
 MARKERS = {"circle": "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0", "square": "M-3 -3h6v6h-6z",
            "diamond": "M0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z", "triangle": "M0 -4l4 7h-8z", "none": ""}
 

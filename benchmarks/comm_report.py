@@ -65,6 +65,14 @@ def names_of(found):
     return [name for name in (*WAYS, *TARGETS, PASS) if (name, "warm", SIZES[0]) in found]
 
 
+def ways_of(found):
+    return {way: meaning for way, meaning in WAYS.items() if way in names_of(found)}
+
+
+def peers_of(found, way):
+    return [peer for peer in PEERS[way] if peer in names_of(found)]
+
+
 def time_text(us):
     return f"{us:,.2f}" if us > 0 else "≤ 0"
 
@@ -101,7 +109,7 @@ def least(peer, size, way, mode):
 
 def compared(found, way, mode):
     """(peer, size, ratio) of every peer to this way of ours."""
-    for peer in [name for name in PEERS[way] if name in names_of(found)]:
+    for peer in peers_of(found, way):
         for size in SIZES:
             yield peer, size, Ratio(found[peer, mode, size], found[way, mode, size])
 
@@ -142,7 +150,8 @@ def losses(found, way, mode):
     faster = [each for each in sure if each[2].median < 1]
     open_ = [each for each in sure if each[2].is_open()]
     if faster or not few + open_:
-        yield f"Faster than {way}: {places(faster) or 'none at any size'}."
+        none = f"none of {', '.join(peers_of(found, way))} at any size"
+        yield f"Faster than {way}: {places(faster) or none}."
     if open_:
         yield f"Slower than {way} by the median, but not in a quarter of the rounds: {places(open_)}."
     if few:
@@ -179,7 +188,7 @@ def mode_told(found, mode):
     yield times(found, mode)
     if chosen := "; ".join(choices(found, mode)):
         yield [f"Gloo is the better, by the median, of its ranks bound to a core each and unbound: {chosen}."]
-    for way in [way for way in WAYS if way in names_of(found)]:
+    for way in [way for way in ways_of(found) if peers_of(found, way)]:
         yield [f"How many times as long as {way} the peers took:"]
         yield ratios(found, way, mode)
         yield losses(found, way, mode)
@@ -190,7 +199,7 @@ def mode_told(found, mode):
 
 def told(results):
     found = figures(results)
-    parts = [contenders_text(results), [f"- {way}: {meaning}." for way, meaning in WAYS.items()],
+    parts = [contenders_text(results), [f"- {way}: {meaning}." for way, meaning in ways_of(found).items()],
              [f"![times and bandwidths]({result_path('comm', 'svg').name})"]]
     parts += [part for mode in MODES for part in mode_told(found, mode)]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
