@@ -13,6 +13,9 @@
 namespace shardwise::comm::shm {
 namespace {
 
+/// As many may read each other's whole inputs: more read less when each reduces a slice.
+constexpr int kFewRanks = 4;
+
 /// A deliberate fault: rounds to the dtype after every term.
 void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& terms, void* sum, int64_t count) {
   kernel(terms.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
@@ -30,6 +33,8 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   descriptor.reduce = reduce;
   if (x.nbytes() <= kInlineBytes) {
     one_shot(x, descriptor, kernel);
+  } else if (size() <= kFewRanks) {
+    in_place_or_by_chunks(x, descriptor, kernel);
   } else {
     two_shot(x, descriptor, kernel);
   }
@@ -45,14 +50,21 @@ void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   finish(Closing::no);
 }
 
-// Every rank reduces its slice of all inputs and writes it into all of them.
 void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
   const Staged staged = stage(x);
   Opening& opening = post(descriptor, staged);
+  channel_.await_all(opening);
+  reduce_slices(x, opening, kernel);
+  finish(Closing::yes);
+  if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
+  if (!staged.in_place) copy_out(x, staged.data);
+}
+
+// Every rank reduces its slice of all inputs and writes it into all of them.
+void Transport::reduce_slices(const at::Tensor& x, Opening& opening, ReduceKernel kernel) {
   const int64_t share = x.numel() / size(), remainder = x.numel() % size();
   const int64_t begin = rank() * share + std::min<int64_t>(rank(), remainder),
                 count = share + (rank() < remainder);
-  channel_.await_all(opening);
   for (int peer = 0; peer < size(); ++peer) {
     const std::byte* slice = input_of(opening, peer) + begin * x.element_size();
     sources_[size_t(peer)] = slice;
@@ -60,9 +72,6 @@ void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   }
   kernel(sources_.data(), size(), targets_.data(), size(), count);
   copied_bytes_ += count * x.element_size() * (size() - 1);
-  finish(Closing::yes);
-  if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
-  if (!staged.in_place) copy_out(x, staged.data);
 }
 
 void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel) {
