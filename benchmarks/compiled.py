@@ -18,7 +18,8 @@ class Compiled:
 
     def __init__(self, source, name, command):
         self.path, self.command = BUILD / "benchmarks" / name, command
-        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_rounds.cpp", CLI / "bench_document.cpp"]
+        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_rounds.cpp", CLI / "bench_document.cpp",
+                        ROOT / "shardwise" / "base" / "cpu_name.cpp"]
 
     def make(self):
         changed = max(file.stat().st_mtime for file in [*self.sources, *CLI.glob("bench_*.h")])

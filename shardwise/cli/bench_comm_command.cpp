@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/cpu_name.h"
 #include "shardwise/cli/bench_comm.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/live_line.h"
@@ -110,7 +111,7 @@ std::string table_of(const std::vector<CommPoint>& points, BufferUse use) {
 
 std::string to_text(const CommOptions& o, const CommBench& bench, const std::vector<CommPoint>& points) {
   std::string text = fmt::format("{} ranks, {}, {}; a call's time on the slowest rank, median of rounds\n",
-                                 o.tp, o.dtype, cpu_name());
+                                 o.tp, o.dtype, base::cpu_name());
   for (const BufferUse use : bench.uses) {
     text += use == BufferUse::warm ? "warm: the same tensor again and again\n"
                                    : "rewritten: written anew before every call, less the time of writing\n";

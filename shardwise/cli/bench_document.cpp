@@ -1,7 +1,8 @@
 #include "shardwise/cli/bench_document.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "shardwise/base/cpu_name.h"
 
 namespace shardwise::cli {
 namespace {
@@ -18,15 +19,6 @@ std::string name_of(BufferUse use) {
   return use == BufferUse::warm ? "warm" : "rewritten";
 }
 
-std::string cpu_name() {
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
 nlohmann::ordered_json to_json(const Spread& s) {
   return {{"median_us", s.median_us},
           {"best_us", s.best_us},
@@ -38,7 +30,7 @@ nlohmann::ordered_json to_json(const CommDocument& document) {
   nlohmann::ordered_json json{{"contender", document.contender},
                               {"version", document.version},
                               {"how", document.how},
-                              {"cpu", cpu_name()},
+                              {"cpu", base::cpu_name()},
                               {"tp", document.tp},
                               {"dtype", document.dtype},
                               {"points", nlohmann::ordered_json::array()}};

@@ -25,8 +25,6 @@ struct CommDocument {
 
 /// "warm" or "rewritten".
 std::string name_of(BufferUse use);
-/// As /proc tells it; "unknown" where it does not.
-std::string cpu_name();
 nlohmann::ordered_json to_json(const Spread& spread);
 /// One point for every call of every size and use.
 nlohmann::ordered_json to_json(const CommDocument& document);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/cpu_name.h"
 #include "shardwise/cli/bench_document.h"
 #include "shardwise/cli/bench_overlap.h"
 #include "shardwise/cli/flags.h"
@@ -64,12 +65,12 @@ std::string to_text(const OverlapOptions& o, const std::vector<OverlapMeasured>&
                     fmt::format("{:.4f}", off.raw.median_us / bare.raw.median_us)});
   }
   return fmt::format("{} ranks, {}, {} rows, {} x {}, {}; the slowest rank's time, median of rounds\n", o.tp,
-                     o.dtype, o.rows, o.hidden, o.ffn, cpu_name()) +
+                     o.dtype, o.rows, o.hidden, o.ffn, base::cpu_name()) +
          table(rows);
 }
 
 std::string to_json(const OverlapOptions& o, const std::vector<OverlapMeasured>& measured) {
-  nlohmann::ordered_json json{{"cpu", cpu_name()},
+  nlohmann::ordered_json json{{"cpu", base::cpu_name()},
                               {"tp", o.tp},
                               {"dtype", o.dtype},
                               {"rows", o.rows},
