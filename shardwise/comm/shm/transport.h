@@ -73,7 +73,8 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
 
  private:
   struct Rows {
-    int64_t begin, count;  // in elements of the flat message
+    int64_t begin, count;            // in elements of the flat message
+    const std::byte* own = nullptr;  // this rank's input, to be read in place of what it has staged
   };
   struct Place {
     int sender, index;  // among the sender's pieces
