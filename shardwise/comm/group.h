@@ -53,8 +53,8 @@ class Group {
   /// message. The result came from `empty`; those of the other collectives are ordinary memory.
   /// Errors: c10::ValueError for a dtype that the reduction does not take.
   at::Tensor all_reduce(const at::Tensor& x, Reduce reduce = Reduce::sum) const;
-  /// In place, and without staging when `x` is contiguous and came from `empty`. Up to 4032 bytes go with the
-  /// announcement instead (one synchronisation, one small copy).
+  /// In place, and without staging when `x` is contiguous and came from `empty`. Small ones go with the
+  /// announcement instead (comm/shm/one_shot.h: one synchronisation, one copy).
   void all_reduce_(at::Tensor& x, Reduce reduce = Reduce::sum) const;
 
   /// This rank's range along `dim` of the sum over the ranks. Cost: total − own elements.

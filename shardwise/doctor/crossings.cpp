@@ -175,8 +175,8 @@ std::string name_of(int wrong, const Values& values) {
   return wrong == 0 ? "all_reduce" : crossings(values)[static_cast<size_t>(wrong - 1)].name;
 }
 
-/// Even shards, where another rank's fits as well, and uneven ones; beyond 4032 bytes messages take another
-/// way.
+/// Even shards, where another rank's fits as well, and uneven ones; small messages take another way than
+/// large ones.
 constexpr Size kSizes[] = {{3, 0}, {3, 1}, {701, 0}, {701, 1}};
 
 }  // namespace

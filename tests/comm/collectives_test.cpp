@@ -14,7 +14,7 @@ namespace {
 using namespace shardwise::testing;
 using base::Split;
 
-// Around the one-shot limit (4032 bytes), around a page, and with several blocks per slice.
+// Around the most that one shot takes (4032 bytes), around a page, and with several blocks per slice.
 constexpr int64_t kNumels[] = {0, 1, 7, 1007, 1008, 1009, 4095, 4096, 4097, 20011};
 
 class Collectives : public ::testing::TestWithParam<int> {

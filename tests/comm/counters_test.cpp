@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "shardwise/comm/shm/shm.h"
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
@@ -83,7 +84,7 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
   on_ranks(int(t()), [&](Group group) {
     if (t() == 1) return;
     const int rank = group.rank();
-    const int64_t large = 5003, small = 4032 / kItem;  // the most that is sent with the announcement
+    const int64_t large = 5003, small = shm::one_shot_limit(group)->bytes / kItem;
     const int64_t slice = Split::even("flat", large, int(t())).range(rank).size() * kItem;
     const auto copied = [&](Op op, const std::function<void()>& collective) {
       return added(group, op, collective).copied_bytes;

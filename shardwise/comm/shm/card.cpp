@@ -11,7 +11,7 @@
 namespace shardwise::comm::shm {
 namespace {
 
-constexpr uint64_t kMagic = 0x7368'6172'6477'6901;  // the last byte is the version of the layout in control.h
+constexpr uint64_t kMagic = 0x7368'6172'6477'6902;  // the last byte is the version of the layout in control.h
 constexpr size_t kMostFiles = 2;
 
 uint64_t process_token() {
@@ -26,7 +26,7 @@ uint64_t process_token() {
 
 Card introduce(int rank, int size, const Region& region) {
   Card card;
-  card.hello = {kMagic, rank, size, getpid(), process_token(), region.bytes(), {}};
+  card.hello = {kMagic, rank, size, getpid(), process_token(), region.bytes(), {}, {}};
   sched_getaffinity(0, sizeof(cpu_set_t), &card.hello.cores);
   card.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
   card.lifetime = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
 
 namespace shardwise::comm::shm {
@@ -15,7 +16,8 @@ struct Hello {
   int32_t rank, size, pid;
   uint64_t process;  // a random number per process: pids of two pid namespaces may be equal
   uint64_t region_bytes;
-  cpu_set_t cores;  // that it may run on
+  cpu_set_t cores;        // that it may run on
+  OneShotLimit one_shot;  // rank 0's holds for all; its to say when all have come
 };
 
 struct Card {

@@ -31,7 +31,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), reduce);
   Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
   descriptor.reduce = reduce;
-  if (x.nbytes() <= kInlineBytes) {
+  if (int64_t(x.nbytes()) <= one_shot_.bytes) {
     one_shot(x, descriptor, kernel);
   } else if (size() <= kFewRanks) {
     in_place_or_by_chunks(x, descriptor, kernel);

@@ -1,6 +1,7 @@
 // What lies at the start of every rank's region: the lines by which the ranks of a group see each other.
 //
-// Each rank writes its own lines and reads its peers'; only `sleepers` and the doorbell are written by peers.
+// Each rank writes its own lines and reads its peers'; peers write `sleepers` and the doorbell, and two_shot
+// its sums into payloads (collectives.cpp).
 // All zero at birth, as the kernel hands out the pages. Lines that different ranks poll are 128 bytes apart
 // (adjacent lines are prefetched).
 #pragma once
@@ -19,6 +20,7 @@ struct Flag {
   std::atomic<uint32_t> sleepers;
 };
 
+/// The most that travels with an announcement; a slot is a page.
 inline constexpr size_t kInlineBytes = 4032;
 
 /// Collective n is announced in slot n mod 2: descriptor and payload first, then the sequence (release).

@@ -62,6 +62,18 @@ bool readable(const Fd& socket, int timeout_ms) {
   return poll(&wanted, 1, timeout_ms) == 1;
 }
 
+int usable_cores(const std::vector<Card>& cards) {
+  cpu_set_t together{};
+  for (const Card& card : cards) CPU_OR(&together, &together, &card.hello.cores);
+  return std::max(1, CPU_COUNT(&together));
+}
+
+OneShotLimit choose_one_shot(const Options& options, int cores) {
+  const RanksOnCores on{options.size, options.size <= cores};
+  if (options.one_shot_bytes) return {on, *options.one_shot_bytes, OneShotLimit::From::given};
+  return one_shot_limit(on);
+}
+
 /// Rank 0: waits for the cards of all others, then sends all of them to everybody.
 class Host {
  public:
@@ -73,20 +85,21 @@ class Host {
     try {
       listen_to_job();
       for (int come = 1; come < options_.size;) come += receive_one();
-      send_all();
+      std::vector<Card> cards;
+      for (std::optional<Card>& card : cards_) cards.push_back(std::move(*card));
+      cards[0].hello.one_shot = choose_one_shot(options_, usable_cores(cards));
+      send_all(cards);
+      return cards;
     } catch (...) {
       for (const Fd& socket : sockets_) send_card(socket, refusal());
       throw;
     }
-    std::vector<Card> cards;
-    for (std::optional<Card>& card : cards_) cards.push_back(std::move(*card));
-    return cards;
   }
 
  private:
   void listen_to_job();
   int receive_one();
-  void send_all();
+  void send_all(const std::vector<Card>& cards);
   std::string missing() const;
 
   const Options& options_;
@@ -127,10 +140,10 @@ int Host::receive_one() {
   return 1;
 }
 
-void Host::send_all() {
+void Host::send_all(const std::vector<Card>& cards) {
   for (int rank = 1; rank < options_.size; ++rank) {
-    for (const std::optional<Card>& card : cards_) {
-      if (send_card(sockets_[size_t(rank)], *card)) continue;
+    for (const Card& card : cards) {
+      if (send_card(sockets_[size_t(rank)], card)) continue;
       deadline_.fail(rank, fmt::format("rank {} left before all ranks had come", rank));
     }
   }
@@ -180,12 +193,6 @@ std::vector<Card> visit_host(const Options& options, const Card& own) {
   return cards;
 }
 
-int usable_cores(const std::vector<Card>& cards) {
-  cpu_set_t together{};
-  for (const Card& card : cards) CPU_OR(&together, &together, &card.hello.cores);
-  return std::max(1, CPU_COUNT(&together));
-}
-
 /// A peer's region, mapped, its file closed.
 Member mapped(Card peer, const Hello& self) {
   Region region = Region::map(std::move(peer.region), peer.hello.region_bytes);
@@ -205,6 +212,7 @@ Meeting meet(const Options& options) {
 
   Meeting meeting;
   meeting.cores = usable_cores(cards);
+  meeting.one_shot = cards[0].hello.one_shot;
   const auto map_peers = [&](int begin, int end) {
     for (int rank = begin; rank < end; ++rank)
       meeting.members.push_back(mapped(std::move(cards[rank]), self));

@@ -6,6 +6,7 @@
 #pragma once
 #include <vector>
 
+#include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
 #include "shardwise/comm/shm/shm.h"
 
@@ -21,6 +22,7 @@ struct Member {
 struct Meeting {
   std::vector<Member> members;  // by rank; this rank's own region with its file, the peers' without
   int cores = 1;                // that at least one of the ranks may run on
+  OneShotLimit one_shot;        // the same on all ranks
 };
 
 /// Collective. Errors: base::CommError when a rank does not come in time or says something that contradicts

@@ -12,7 +12,8 @@
 namespace shardwise::comm::shm {
 
 Transport::Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout)
-    : channel_(std::move(meeting), rank, timeout),
+    : one_shot_(meeting.one_shot),
+      channel_(std::move(meeting), rank, timeout),
       heap_(channel_.heap()),
       inbox_(channel_),
       outbox_(channel_, inbox_),

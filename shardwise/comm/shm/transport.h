@@ -32,6 +32,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   int size() const override { return channel_.size(); }
   uint64_t sequence() const override { return channel_.sequence(); }
   Channel& channel() { return channel_; }
+  const OneShotLimit& one_shot() const { return one_shot_; }
   Inbox& inbox() { return inbox_; }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
@@ -104,6 +105,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
                            Closing closing);
   void all_gather_pieces(Tensors& pieces, const at::Tensor& shard, int64_t dim);
 
+  OneShotLimit one_shot_;
   Channel channel_;
   std::shared_ptr<Heap> heap_;
   Inbox inbox_;

@@ -1,0 +1,106 @@
+#include "shardwise/comm/shm/one_shot.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+
+#include "shardwise/base/cpu_name.h"
+#include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+#include "shardwise/comm/shm/control.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLongestFile = 4096;
+
+std::string words(const RanksOnCores& on, const std::string& cpu) {
+  return fmt::format("{} ranks {}, {}", on.ranks, on.core_each ? "with a core each" : "that share cores",
+                     cpu);
+}
+
+/// FNV-1a: the same in every build.
+uint64_t hash(std::string_view text) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ uint8_t(c)) * 0x100000001b3;
+  return value;
+}
+
+/// An absolute path, as the XDG base directories must be, or "".
+fs::path folder_named_by(const char* variable) {
+  const char* value = std::getenv(variable);
+  const fs::path path(value != nullptr ? value : "");
+  return path.is_absolute() ? path : fs::path();
+}
+
+fs::path cache_folder() {
+  const fs::path cache = folder_named_by("XDG_CACHE_HOME"), home = folder_named_by("HOME");
+  if (!cache.empty()) return cache / "shardwise";
+  return home.empty() ? home : home / ".cache/shardwise";
+}
+
+/// The file is "measured_on WORDS", a line, and "one_shot_bytes N", another.
+std::string heading(const RanksOnCores& on) {
+  return fmt::format("measured_on {}\none_shot_bytes ", words(on, base::cpu_name()));
+}
+
+/// Errors: c10::ValueError when it is no such file, or another machine's.
+int64_t read_limit(const std::string& path, const RanksOnCores& on) {
+  const std::string text = base::read_text(path, kLongestFile), begin = heading(on);
+  TORCH_CHECK_VALUE(text.starts_with(begin), path, ": must be measured on ", words(on, base::cpu_name()),
+                    "; got something else");
+  int64_t bytes = -1;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + begin.size(), last, bytes);
+  const bool is_whole = error == std::errc() && std::string_view(end, last) == "\n";
+  TORCH_CHECK_VALUE(is_whole && bytes >= 0 && bytes <= int64_t(kInlineBytes), path,
+                    ": must end with a number of bytes from 0 to ", kInlineBytes, "; got another end");
+  return bytes;
+}
+
+}  // namespace
+
+std::string_view name(OneShotLimit::From from) {
+  constexpr std::string_view kNames[] = {"table", "measured", "given"};
+  return kNames[size_t(from)];
+}
+
+// Measured with 2 ranks on 2 cores, and 3, 4 and 8 on 2 (docs/algorithms.md).
+OneShotLimit tabled_one_shot_limit(const RanksOnCores& on) {
+  return {on, on.core_each ? 1024 : int64_t(kInlineBytes), OneShotLimit::From::table};
+}
+
+OneShotLimit one_shot_limit(const RanksOnCores& on) {
+  const OneShotLimit tabled = tabled_one_shot_limit(on);
+  const std::string path = one_shot_file(on);
+  std::error_code error;
+  if (path.empty() || fs::status(path, error).type() == fs::file_type::not_found) return tabled;
+  try {
+    return {on, read_limit(path, on), OneShotLimit::From::measured};
+  } catch (const c10::Error& refusal) {
+    base::log_warning(
+        fmt::format("all_reduce: {}; the default of {} bytes holds", base::one_line(refusal), tabled.bytes));
+    return tabled;
+  }
+}
+
+std::string one_shot_file(const RanksOnCores& on) {
+  const fs::path folder = cache_folder();
+  if (folder.empty()) return "";
+  return folder / fmt::format("comm-{:016x}", hash(words(on, base::cpu_name())));
+}
+
+void keep_one_shot_limit(const RanksOnCores& on, int64_t bytes) {
+  const std::string path = one_shot_file(on);
+  TORCH_INTERNAL_ASSERT(!path.empty());
+  base::make_folders(fs::path(path).parent_path());
+  base::write_text(path, fmt::format("{}{}\n", heading(on), bytes));
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,205 @@
+// Up to which size an all_reduce goes in one shot: all ranks go the same way, both ways give the same sums,
+// and a measurement that was kept is taken or refused aloud.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+
+#include "shardwise/base/files.h"
+#include "shardwise/comm/shm/control.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+namespace fs = std::filesystem;
+
+constexpr int64_t kItem = 4;
+
+Group connect_limited(const std::string& job, int rank, int size, int64_t one_shot_bytes) {
+  Options meeting = options(job, rank, size);
+  meeting.one_shot_bytes = one_shot_bytes;
+  return connect(meeting);
+}
+
+int64_t copied_by_sum(const Group& group, at::Tensor& x) {
+  const int64_t before = group.counters()[Op::all_reduce].copied_bytes;
+  group.all_reduce_(x);
+  return group.counters()[Op::all_reduce].copied_bytes - before;
+}
+
+/// Sums and copied bytes of `numel` elements on a group whose limit is `limit`.
+void expect_form(const Group& group, int64_t numel, int64_t limit) {
+  const int t = group.size();
+  const int64_t bytes = numel * kItem,
+                own = base::Split::even("flat", numel, t).range(group.rank()).size() * kItem;
+  const at::Tensor term = value({numel}, group.rank(), at::kFloat), sum = reduced({numel}, t, Reduce::sum);
+  at::Tensor foreign = term.clone(), in_place = group.empty({numel}, at::kFloat).copy_(term);
+  const bool is_one = bytes <= limit;
+  EXPECT_EQ(copied_by_sum(group, in_place), is_one ? bytes : own * (t - 1)) << numel << " of " << limit;
+  EXPECT_EQ(copied_by_sum(group, foreign), is_one ? bytes : own * (t - 1) + 2 * bytes) << numel;
+  EXPECT_TRUE(equals(in_place, sum)) << numel << " of " << limit;
+  EXPECT_TRUE(equals(foreign, sum)) << numel << " of " << limit;
+}
+
+TEST(OneShot, MessagesUpToTheLimitAreReadByAllAndOthersBySlices) {
+  for (const int t : {2, 3}) {
+    for (const int64_t limit : {int64_t{0}, int64_t{100}, int64_t(kInlineBytes)}) {
+      on_threads(t, [&](int rank, const std::string& job) {
+        const Group group = connect_limited(job, rank, t, limit);
+        for (const int64_t numel : {0, 1, 24, 25, 26, 1007, 1008, 1009}) expect_form(group, numel, limit);
+      });
+    }
+  }
+}
+
+// Two-shot writes into slots that one-shot reads, and the other way round: in turns, at both ends of a slot.
+TEST(OneShot, FormsFollowEachOtherInTheSameSlots) {
+  on_threads(3, [](int rank, const std::string& job) {
+    const Group group = connect_limited(job, rank, 3, /*one_shot_bytes=*/2000);
+    for (int i = 0; i < 200; ++i) {
+      for (const int64_t numel : {500, 501, 1008, 3}) {
+        at::Tensor x = value({numel}, rank + i, at::kFloat);
+        group.all_reduce_(x);
+        at::Tensor sum = value({numel}, i, at::kFloat);
+        for (int peer = 1; peer < 3; ++peer) sum.add_(value({numel}, peer + i, at::kFloat));
+        ASSERT_TRUE(equals(x, sum)) << i << ", " << numel;
+      }
+    }
+  });
+}
+
+TEST(OneShot, RankZeroSaysTheLimit) {
+  on_threads(3, [](int rank, const std::string& job) {
+    const Group group = connect_limited(job, rank, 3, /*one_shot_bytes=*/64 * (rank + 1));
+    const auto limit = one_shot_limit(group);
+    ASSERT_TRUE(limit);
+    EXPECT_EQ(limit->bytes, 64);
+    EXPECT_EQ(limit->from, OneShotLimit::From::given);
+    EXPECT_EQ(limit->on.ranks, 3);
+    EXPECT_FALSE(one_shot_limit(group.without_symmetric()));
+    for (const int64_t numel : {16, 17, 48, 49}) expect_form(group, numel, limit->bytes);
+  });
+}
+
+TEST(OneShot, NoLimitIsBeyondASlot) {
+  Options meeting("job", 0, 2);
+  for (const int64_t bytes : {int64_t{-1}, int64_t(kInlineBytes) + 1}) {
+    meeting.one_shot_bytes = bytes;
+    EXPECT_THROW(connect(meeting), c10::ValueError) << bytes;
+  }
+}
+
+TEST(OneShot, TheTableKnowsWhetherRanksHaveACoreEach) {
+  EXPECT_EQ(tabled_one_shot_limit({2, true}).bytes, 1024);
+  EXPECT_EQ(tabled_one_shot_limit({2, false}).bytes, int64_t(kInlineBytes));
+}
+
+/// A cache of its own, empty.
+class KeptOneShot : public ::testing::Test {
+ protected:
+  KeptOneShot() {
+    set("XDG_CACHE_HOME", folder_.path());
+    name_ = "shardwise/" + fs::path(one_shot_file(on_)).filename().string();
+  }
+  ~KeptOneShot() override {
+    for (auto i = before_.rbegin(); i != before_.rend(); ++i) restore(i->first, i->second);
+  }
+  void set(const char* name, const std::optional<std::string>& value) {
+    const char* old = std::getenv(name);
+    before_.emplace_back(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
+    restore(name, value);
+  }
+  /// What one_shot_limit complains of.
+  std::string complaint() const {
+    ::testing::internal::CaptureStderr();
+    const OneShotLimit limit = one_shot_limit(on_);
+    EXPECT_EQ(limit, tabled_one_shot_limit(on_));
+    return ::testing::internal::GetCapturedStderr();
+  }
+  void expect_refused(const std::string& text, const std::string& rule) const {
+    folder_.put(name_, text);
+    const std::string line = complaint();
+    EXPECT_NE(line.find(rule), std::string::npos) << line;
+    EXPECT_NE(line.find(one_shot_file(on_)), std::string::npos) << line;
+    EXPECT_NE(line.find("the default of 1024 bytes holds"), std::string::npos) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  }
+
+  const RanksOnCores on_{2, true};
+  const test::TemporaryFolder folder_;
+  std::string name_;  // of the file in the folder
+
+ private:
+  static void restore(const char* name, const std::optional<std::string>& value) {
+    value ? setenv(name, value->c_str(), /*overwrite=*/1) : unsetenv(name);
+  }
+  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
+};
+
+TEST_F(KeptOneShot, IsTakenByGroupsOfAsManyRanksThatMeetLater) {
+  const auto limit_of = [](int ranks) {
+    OneShotLimit limit;
+    std::mutex mutex;
+    on_threads(ranks, [&](int rank, const std::string& job) {
+      const Group group = connect(options(job, rank, ranks));
+      const std::lock_guard lock(mutex);
+      limit = *one_shot_limit(group);
+    });
+    return limit;
+  };
+  const OneShotLimit before = limit_of(2);
+  EXPECT_EQ(before, tabled_one_shot_limit(before.on));
+  for (const int64_t bytes : {int64_t{300}, int64_t{0}, int64_t(kInlineBytes)}) {
+    keep_one_shot_limit(before.on, bytes);
+    EXPECT_EQ(limit_of(2), (OneShotLimit{before.on, bytes, OneShotLimit::From::measured}));
+  }
+  EXPECT_EQ(limit_of(3).from, OneShotLimit::From::table);
+  EXPECT_EQ(one_shot_limit({2, !before.on.core_each}).from, OneShotLimit::From::table);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path() + "/shardwise"), {}), 1);
+}
+
+TEST_F(KeptOneShot, IsRefusedAloudWhenBroken) {
+  EXPECT_EQ(complaint(), "");
+  keep_one_shot_limit(on_, 300);
+  const std::string good = base::read_text(one_shot_file(on_));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string another = "must be measured on 2 ranks with a core each, ";
+  for (const std::string& text :
+       {std::string(), std::string("300\n"), good.substr(0, good.size() / 2), with("2 ranks", "3 ranks"),
+        with("with a core each", "that share cores"), with("one_shot_bytes", "bytes"), "\n" + good}) {
+    expect_refused(text, another);
+  }
+  for (const char* end :
+       {"4033\n", "-1\n", "3e2\n", "300", "300\n\n", "300 \n", "\n", "99999999999999999999\n"}) {
+    expect_refused(with("300\n", end), "must end with a number of bytes from 0 to 4032");
+  }
+  expect_refused(std::string(5000, ' ') + good, "must be at most 4096 bytes");
+  folder_.put(name_, good);
+  EXPECT_EQ(one_shot_limit(on_).bytes, 300);
+  fs::remove(one_shot_file(on_));
+  fs::create_directory(one_shot_file(on_));
+  EXPECT_NE(complaint().find("the default of 1024 bytes holds"), std::string::npos);
+}
+
+TEST_F(KeptOneShot, LiesInTheCacheFolderOrThatOfHome) {
+  EXPECT_EQ(one_shot_file(on_), folder_ / name_);
+  set("HOME", "/home/somebody");
+  set("XDG_CACHE_HOME", std::nullopt);
+  EXPECT_EQ(one_shot_file(on_), "/home/somebody/.cache/" + name_);
+  set("XDG_CACHE_HOME", "relative");
+  EXPECT_EQ(one_shot_file(on_), "/home/somebody/.cache/" + name_);
+  set("HOME", std::nullopt);
+  EXPECT_EQ(one_shot_file(on_), "");
+  EXPECT_EQ(complaint(), "");
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm
