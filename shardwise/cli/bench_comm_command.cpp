@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/cpu_name.h"
+#include "shardwise/base/error.h"
 #include "shardwise/cli/bench_comm.h"
+#include "shardwise/cli/bench_comm_tune.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/live_line.h"
 #include "shardwise/cli/loaded_model.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
+#include "shardwise/comm/shm/control.h"
 
 namespace shardwise::cli {
 namespace {
@@ -23,19 +27,26 @@ constexpr double kLongest = 3600;
 
 struct CommOptions {
   int64_t tp = 2;
-  std::string dtype = "fp32", sizes = "4KB,64KB,1MB,4MB,64MB", mode = "both";
+  std::optional<std::string> sizes;
+  std::string dtype = "fp32", mode = "both";
   double seconds = 1;
-  bool json = false;
+  bool tune = false, json = false;
 };
+
+constexpr const char *kSizes = "4KB,64KB,1MB,4MB,64MB", *kTunedSizes = "64,128,256,512,1KB,2KB,4032";
 
 void add_flags(Flags& flags, CommOptions& o) {
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks, started by this program [2]");
   flags.value("--dtype WORD", o.dtype, "fp32 or bf16 [fp32]");
-  flags.value("--sizes LIST", o.sizes, fmt::format("of the tensors, in powers of 1024 [{}]", o.sizes));
+  flags.value("--sizes LIST", o.sizes,
+              fmt::format("of the tensors, in powers of 1024 [{}; with --tune {}]", kSizes, kTunedSizes));
   flags.value(
       "--mode WORD", o.mode,
       "warm: the same tensor again and again; rewritten: written anew before every call; both [both]");
   flags.value("--seconds S", o.seconds, "of every size in every mode; five rounds at least [1]");
+  flags.on_off(
+      "--tune", o.tune,
+      "measure up to which size one shot is faster than two, and keep that for groups of as many ranks");
   flags.on_off("--json", o.json, "one JSON object instead of the tables");
 }
 
@@ -63,11 +74,15 @@ int64_t read_size(const std::string& text) {
   return bytes;
 }
 
-std::vector<int64_t> read_sizes(const std::string& text) {
+std::vector<int64_t> read_sizes(const CommOptions& o) {
+  const std::string text = o.sizes.value_or(o.tune ? kTunedSizes : kSizes);
   std::vector<int64_t> sizes;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
     end = text.find(',', begin);
     sizes.push_back(read_size(text.substr(begin, end - begin)));
+    TORCH_CHECK_VALUE(!o.tune || sizes.back() <= int64_t(comm::shm::kInlineBytes),
+                      "bench comm: --tune takes --sizes up to ", comm::shm::kInlineBytes,
+                      " bytes, the most that goes in one shot; got ", sizes.back());
   }
   return sizes;
 }
@@ -78,13 +93,17 @@ CommBench bench_of(const CommOptions& o) {
                     "bench comm: --tp must be from 2 to 256, for a rank alone sends nothing; got ", o.tp);
   TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongest,
                     "bench comm: --seconds must be above 0 and at most 3600; got ", o.seconds);
+  TORCH_CHECK_VALUE(
+      !o.tune || !comm::shm::one_shot_file({}).empty(),
+      "bench comm: --tune keeps what it finds in XDG_CACHE_HOME or HOME/.cache; got an absolute "
+      "path in neither");
   check_word("bench comm", "--dtype", o.dtype, {"fp32", "bf16"});
   check_word("bench comm", "--mode", o.mode, {"warm", "rewritten", "both"});
   std::vector<BufferUse> uses;
   for (const BufferUse use : {BufferUse::warm, BufferUse::rewritten}) {
     if (o.mode == "both" || o.mode == name_of(use)) uses.push_back(use);
   }
-  return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, read_sizes(o.sizes), uses, o.seconds};
+  return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, read_sizes(o), uses, o.seconds};
 }
 
 Row row_of(const CommPoint& point) {
@@ -109,20 +128,76 @@ std::string table_of(const std::vector<CommPoint>& points, BufferUse use) {
   return table(rows);
 }
 
-std::string to_text(const CommOptions& o, const CommBench& bench, const std::vector<CommPoint>& points) {
-  std::string text = fmt::format("{} ranks, {}, {}; a call's time on the slowest rank, median of rounds\n",
-                                 o.tp, o.dtype, base::cpu_name());
+using Limit = std::optional<comm::shm::OneShotLimit>;  // none where the ranks share no memory
+
+std::string limit_text(const Limit& limit) {
+  return limit ? fmt::format("one shot up to {} bytes ({})", limit->bytes, name(limit->from))
+               : "no shared memory";
+}
+
+nlohmann::ordered_json limit_json(const Limit& limit) {
+  if (!limit) return nullptr;
+  return {{"bytes", limit->bytes}, {"from", name(limit->from)}};
+}
+
+using TableOf = std::string (*)(const std::vector<CommPoint>&, BufferUse);
+
+std::string to_text(const CommOptions& o, const CommBench& bench, const Limit& limit,
+                    const std::vector<CommPoint>& points, TableOf table_of_use) {
+  std::string text =
+      fmt::format("{} ranks, {}, {}, {}; a call's time on the slowest rank, median of rounds\n", o.tp,
+                  o.dtype, limit_text(limit), base::cpu_name());
   for (const BufferUse use : bench.uses) {
     text += use == BufferUse::warm ? "warm: the same tensor again and again\n"
                                    : "rewritten: written anew before every call, less the time of writing\n";
-    text += table_of(points, use);
+    text += table_of_use(points, use);
   }
   return text;
 }
 
-std::string to_json(const CommOptions& o, const std::vector<CommPoint>& points) {
+nlohmann::ordered_json to_json(const CommOptions& o, const Limit& limit,
+                               const std::vector<CommPoint>& points) {
   const char* how = "Group::all_reduce_ from C++, a process and a thread for each rank";
-  return json_line(to_json(CommDocument{"shardwise", SHARDWISE_VERSION, how, o.tp, o.dtype, points}));
+  nlohmann::ordered_json json =
+      to_json(CommDocument{"shardwise", SHARDWISE_VERSION, how, o.tp, o.dtype, points});
+  json["one_shot"] = limit_json(limit);
+  return json;
+}
+
+/// What a bench tells on its live line.
+using Show = std::function<void(const std::string&)>;
+
+template <class Measure>
+std::vector<CommPoint> measured_on_live_line(const Measure& measure_with) {
+  LiveLine line;
+  return measure_with([&](const std::string& text) { line.show(text); });
+}
+
+void run_bench(const CommOptions& o, const CommBench& bench, const comm::Group& group) {
+  const Limit limit = comm::shm::one_shot_limit(group);
+  const auto points =
+      measured_on_live_line([&](const Show& show) { return measure_comm(bench, group, show); });
+  if (group.rank() != 0) return;
+  print(o.json ? json_line(to_json(o, limit, points)) : to_text(o, bench, limit, points, table_of));
+}
+
+/// Measures with groups of its own and keeps what was found; groups that have met go on as they are.
+void run_tune(const CommOptions& o, const CommBench& bench, const comm::Group& group,
+              const BothForms& forms) {
+  const Limit before = comm::shm::one_shot_limit(group);
+  const auto points =
+      measured_on_live_line([&](const Show& show) { return measure_both(bench, forms, show); });
+  if (group.rank() != 0) return;
+  const comm::shm::RanksOnCores on = before->on;
+  const comm::shm::OneShotLimit found{on, best_one_shot_bytes(points),
+                                      comm::shm::OneShotLimit::From::measured};
+  keep_one_shot_limit(on, found.bytes);
+  const std::string file = one_shot_file(on);
+  nlohmann::ordered_json json = to_json(o, before, points);
+  json["tuned"] = {{"bytes", found.bytes}, {"core_each", on.core_each}, {"file", file}};
+  print(o.json ? json_line(json)
+               : to_text(o, bench, before, points, tuning_text) +
+                     fmt::format("from now on {}, kept in {}\n", limit_text(found), file));
 }
 
 }  // namespace
@@ -141,13 +216,14 @@ int bench_comm_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("bench comm", ranks);
   const CommBench bench = bench_of(o);
-  return run_on_ranks({place_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    std::vector<CommPoint> points;
-    {
-      LiveLine line;
-      points = measure_comm(bench, group, [&](const std::string& text) { line.show(text); });
+  const comm::Place place = place_for(o.tp);
+  return run_on_ranks({place, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    if (!o.tune) return run_bench(o, bench, group);
+    if (!group.has_symmetric()) {
+      throw base::AgreedError("bench comm: --tune needs ranks that share memory; got several hosts");
     }
-    if (group.rank() == 0) print(o.json ? to_json(o, points) : to_text(o, bench, points));
+    const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(ranks.timeout_s * 1e3));
+    run_tune(o, bench, group, connect_both(group, place.job + "/tune", timeout));
   });
 }
 

@@ -1,6 +1,7 @@
 // bench as it is called: every point is there, with times that can be; and what is refused.
 #include <map>
 
+#include "shardwise/cli/bench_comm_tune.h"
 #include "tests/cli/trained_model.h"
 
 namespace shardwise::cli {
@@ -73,6 +74,66 @@ TEST(BenchComm, ATableForEveryMode) {
   EXPECT_PRED2(contains, one, "\n1MB ");
 }
 
+/// What two forms took, in microseconds.
+CommPoint both(int64_t bytes, double one_us, double two_us) {
+  const auto measured = [](const char* name, double us) {
+    const Spread spread{us, us, us, us};
+    return Measured{name, 5, 1, spread, spread};
+  };
+  return {bytes, BufferUse::warm, {measured("one_shot", one_us), measured("two_shot", two_us)}};
+}
+
+TEST(BestOneShot, IsTheCutThatCostsLeast) {
+  EXPECT_EQ(best_one_shot_bytes({}), 0);
+  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 1)}), 0) << "no gain";
+  EXPECT_EQ(best_one_shot_bytes({both(64, 2, 1), both(128, 3, 1)}), 0);
+  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 1, 2)}), 128);
+  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 2, 1)}), 64);
+  // A point that a disturbance has turned round does not end the search.
+  EXPECT_EQ(best_one_shot_bytes({both(64, 1.1, 1), both(128, 1, 2), both(256, 4, 1)}), 128);
+  // Sizes in any order, each in two uses that do not agree.
+  EXPECT_EQ(best_one_shot_bytes({both(256, 1, 2), both(64, 1, 2), both(256, 4, 1), both(64, 1, 1)}), 64);
+}
+
+/// A cache of the case's own, which programs that it starts see.
+class BenchCommTune : public ::testing::Test {
+ protected:
+  BenchCommTune() { setenv("XDG_CACHE_HOME", scratch_.path().c_str(), /*overwrite=*/1); }
+  ~BenchCommTune() override { unsetenv("XDG_CACHE_HOME"); }
+  const Scratch scratch_;
+};
+
+TEST_F(BenchCommTune, KeepsWhatLaterGroupsTake) {
+  const Words few{"--sizes", "64,4032", "--mode", "warm"};
+  const auto with = [&](Words more) {
+    more.insert(more.end(), few.begin(), few.end());
+    return document(more);
+  };
+  EXPECT_EQ(with({})["one_shot"]["from"], "table");
+  const json tuned = with({"--tune"});
+  json calls;
+  for (const json& point : tuned["points"]) {
+    expect_times(point);
+    calls.push_back({point["bytes"], point["call"]});
+  }
+  EXPECT_EQ(calls, json({{64, "one_shot"}, {64, "two_shot"}, {4032, "one_shot"}, {4032, "two_shot"}}));
+  EXPECT_EQ(tuned["one_shot"]["from"], "table");
+  const int64_t bytes = tuned["tuned"]["bytes"];
+  EXPECT_TRUE(bytes == 0 || bytes == 64 || bytes == 4032) << bytes;
+  EXPECT_TRUE(tuned["tuned"]["file"].get<std::string>().starts_with(scratch_.path())) << tuned["tuned"];
+  EXPECT_EQ(with({})["one_shot"], json({{"bytes", bytes}, {"from", "measured"}}));
+  EXPECT_EQ(with({"--tp", "3"})["one_shot"]["from"], "table");
+}
+
+TEST_F(BenchCommTune, ATable) {
+  const std::string text = run({"bench", "comm", "--tune", "--seconds", "0.01"}).output;
+  EXPECT_PRED2(contains, text, "2 ranks, fp32, one shot up to ");
+  EXPECT_PRED2(contains, text, "one shot us");
+  EXPECT_PRED2(contains, text, "\n4032B ");
+  EXPECT_PRED2(contains, text, "\nfrom now on one shot up to ");
+  EXPECT_PRED2(contains, text, " bytes (measured), kept in " + scratch_.path());
+}
+
 TEST(BenchComm, Help) {
   const Said said = call({"bench", "--help"});
   EXPECT_EQ(said.code, 0);
@@ -106,6 +167,8 @@ TEST(BenchComm, Mistakes) {
   expect_refused({"bench", "comm", "--dtype", "fp16"}, {"--dtype must be one of fp32, bf16; got fp16"});
   expect_refused({"bench", "comm", "--mode", "cold"},
                  {"--mode must be one of warm, rewritten, both; got cold"});
+  expect_refused({"bench", "comm", "--tune", "--sizes", "64,4KB"},
+                 {"bench comm: --tune takes --sizes up to 4032 bytes", "got 4096"});
   expect_refused({"bench", "comm", "--timeout", "0"}, {"bench comm: --timeout", "got 0"});
   expect_refused({"bench", "comm", "--size", "4KB"}, {"bench comm: unknown flag --size"});
 }
