@@ -15,6 +15,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/comm/host.h"
 #include "shardwise/comm/shm/backend.h"
+#include "shardwise/comm/shm/symmetric_allocator.h"
 
 namespace shardwise::python {
 namespace {
@@ -96,6 +97,17 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const StorePtr& store, int rank
   return c10::make_intrusive<comm::shm::Backend>(std::move(transport));
 }
 
+/// torch's bindings of symmetric memory keep the interpreter's lock; other threads are to run meanwhile.
+void wait_without_lock(c10::function_ref<void()> wait) {
+  if (PyGILState_Check() == 0) return wait();
+  const pybind11::gil_scoped_release released;
+  wait();
+}
+
+void register_symmetric_memory() {
+  comm::shm::register_symmetric_memory(wait_without_lock);
+}
+
 }  // namespace
 }  // namespace shardwise::python
 
@@ -104,4 +116,6 @@ PYBIND11_MODULE(_C, module) {
   module.def("create_backend", &shardwise::python::create_backend, py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
              "Collective: the backend of the ranks that share `store`; returns when all have come.");
+  module.def("register_symmetric_memory", &shardwise::python::register_symmetric_memory,
+             "Offers the groups' memory to torch.distributed._symmetric_memory.");
 }

@@ -5,3 +5,6 @@ from torch.distributed import Store
 
 def create_backend(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """Collective: the backend of the ranks that share `store`; returns when all have come."""
+
+def register_symmetric_memory() -> None:
+    """Offers the groups' memory to torch.distributed._symmetric_memory."""

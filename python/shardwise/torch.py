@@ -6,6 +6,8 @@
 Collectives return when they are done, with async_op=True too, and give all ranks the same bits; those of one group come
 from one thread at a time. A rank that dies, leaves or calls something else is a torch.distributed.DistBackendError on the
 others, which names it.
+
+torch.distributed._symmetric_memory takes CPU tensors too: memory of a group that all of its ranks see where it lies.
 """
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 _TORCH = "2.11."  # c10d's C++ interface changes between minors
 
 
+def _is_built_for_torch() -> bool:
+    return torch.__version__.startswith(_TORCH)
+
+
 def _create_backend(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    if not torch.__version__.startswith(_TORCH):
+    if not _is_built_for_torch():
         raise ImportError(f"shardwise: torch must be {_TORCH}*, for which the package was built; got {torch.__version__}")
     from shardwise import _C
 
@@ -32,6 +38,10 @@ def _create_backend(store: dist.Store, rank: int, size: int, timeout: timedelta)
 def register() -> None:
     """Makes the name known to torch.distributed. Importing this module does so; torch calls it by its entry point."""
     dist.Backend.register_backend("shardwise", _create_backend, devices=["cpu"])
+    if _is_built_for_torch():  # where not, making a group says so
+        from shardwise import _C
+
+        _C.register_symmetric_memory()
 
 
 register()

@@ -1,9 +1,8 @@
 // What lies at the start of every rank's region: the lines by which the ranks of a group see each other.
 //
 // Each rank writes its own lines and reads its peers'; peers write `sleepers` and the doorbell, and two_shot
-// its sums into payloads (collectives.cpp).
-// All zero at birth, as the kernel hands out the pages. Lines that different ranks poll are 128 bytes apart
-// (adjacent lines are prefetched).
+// its sums into payloads (collectives.cpp). All but `identity` is zero at birth, as the kernel hands out the
+// pages. Lines that different ranks poll are 128 bytes apart (adjacent lines are prefetched).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -47,6 +46,7 @@ struct Control {
   Slot slots[2];
   alignas(128) Flag closed;  // the last collective that this rank reads nothing of any more
   Abort abort;
+  uint64_t identity;                        // random, set before any peer sees it; rank 0's is its group's
   alignas(128) std::atomic<uint32_t> left;  // 1 once the rank has ended its use of the group in good order
   alignas(128) Flag doorbell;               // rung when a message comes, is taken, or never will be
   Mailbox mailboxes[kMostRanks];            // as many are backed by memory as there are ranks

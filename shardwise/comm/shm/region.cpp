@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #ifdef __SANITIZE_THREAD__
 #include <map>
 #include <mutex>
@@ -21,6 +22,11 @@ constexpr size_t kLargestHeap = size_t{64} << 30;
 
 size_t round_up(size_t n, size_t unit) {
   return (n + unit - 1) / unit * unit;
+}
+
+uint64_t random_number() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
 }
 
 bool can_reserve(size_t bytes) {
@@ -109,6 +115,7 @@ Region Region::create(int ranks) {
   std::byte* base = map_shared(file.get(), bytes);
   Region region(std::move(file), base, bytes);
   region.commit(0, Control::bytes(ranks));
+  region.control().identity = random_number();
   return region;
 }
 

@@ -1,0 +1,231 @@
+// Wrong use of symmetric memory, and peers that die, leave or do not come to its signals.
+#include <signal.h>
+
+#include <thread>
+
+#include "shardwise/comm/shm/signals.h"
+#include "tests/comm/symmetric.h"
+#include "tests/comm/workers.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// What `call` fails with, and its line.
+base::CommError::Where failure_of(const std::function<void()>& call, std::string& line) {
+  try {
+    call();
+    ADD_FAILURE() << "no error";
+    return {};
+  } catch (const base::CommError& error) {
+    line = base::one_line(error);
+    return error.where();
+  }
+}
+
+// ---- The caller's mistakes
+
+TEST(SymmetricMistake, IsOneLineThatNamesValueAndRule) {
+  on_registered(3, [](Backend& backend, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(10, 0));
+    const std::string channels = std::to_string(c10d::symmetric_memory::get_signal_pad_size() / 4 / 3);
+    EXPECT_TRUE(says(refusal_of([&] { handle->barrier(-1, 0); }),
+                     "symmetric_barrier: channel must be in [0, " + channels + ") of a signal pad of "));
+    EXPECT_TRUE(says(refusal_of([&] { handle->put_signal(0, std::stoi(channels), 0); }),
+                     "put_signal: channel must be in [0, " + channels + ") of a signal pad of "));
+    EXPECT_EQ(refusal_of([&] { handle->wait_signal(3, 0, 0); }),
+              "wait_signal: rank must be in [0, 3); got 3");
+    EXPECT_EQ(refusal_of([&] { handle->put_signal(-1, 0, 0); }),
+              "put_signal: rank must be in [0, 3); got -1");
+    EXPECT_THROW(handle->get_buffer(0, {10}, at::kFloat, 1), c10::Error);
+    EXPECT_EQ(refusal_of([&] { meet_over(at::full({10}, 1.f)); }),
+              "symmetric memory: takes storages that it has allocated; got another one");
+    EXPECT_THROW(meet_over(symmetric(10, 0), "no group"), c10::Error);
+    EXPECT_THROW(symmetric(10, 0, "no group"), c10::Error);
+    handle->barrier(std::stoi(channels) - 1, 0);  // and the group still works
+    backend.shutdown();
+    EXPECT_TRUE(
+        says(refusal_of([&] { handle->barrier(0, 0); }), "the group takes calls until it is shut down"));
+  });
+}
+
+class OtherBackend final : public c10d::Backend {
+ public:
+  OtherBackend() : c10d::Backend(0, 1) {}
+  const std::string getBackendName() const override { return "other"; }
+};
+
+TEST(SymmetricMistake, AGroupOfAnotherBackendIsNamed) {
+  on_registered(2, [](Backend&, int) {
+    const Registered other("elsewhere", c10::make_intrusive<OtherBackend>());
+    const std::string rule =
+        "symmetric memory: takes groups of backend shardwise; got group elsewhere of backend other";
+    EXPECT_EQ(refusal_of([] { symmetric(10, 0, "elsewhere"); }), rule);
+    EXPECT_EQ(refusal_of([] { meet_over(symmetric(10, 0), "elsewhere"); }), rule);
+  });
+}
+
+TEST(SymmetricMistake, MemoryOfDifferentGroupsIsRefusedByAllRanks) {
+  const std::string job = new_job();
+  on_registered(2, [&](Backend&, int rank) {
+    const auto second = c10::make_intrusive<Backend>(
+        std::make_shared<Transport>(meet(options(job, rank, 2)), rank, std::chrono::seconds(20)));
+    const Registered group("second", second);
+    const at::Tensor x = rank == 0 ? symmetric(10, 0) : symmetric(10, 0, "second");
+    for (const char* name : {"second", kDefaultGroup}) {
+      EXPECT_TRUE(says(refusal_of([&] { meet_over(x, name); }),
+                       "rendezvous: all ranks bring memory of one group; got another one's from rank 1"));
+    }
+    meet_over(symmetric(10, 0, "second"))->barrier(0, 0);
+  });
+}
+
+TEST(SymmetricMistake, PadsOfDifferentSizesAreRefusedByAllRanks) {
+  const size_t usual = c10d::symmetric_memory::get_signal_pad_size();
+  on_registered(2, [&](Backend& backend, int rank) {
+    const at::Tensor early = symmetric(10, 0);
+    const SymmetricHandle handle = meet_over(early);
+    backend.barrier({});
+    if (rank == 0) c10d::symmetric_memory::set_signal_pad_size(2 * usual);
+    backend.barrier({});
+    const at::Tensor late = rank == 0 ? symmetric(10, 0) : early.new_empty({0});
+    EXPECT_TRUE(says(refusal_of([&] { handle->get_signal_pad(0, {}); }),
+                     "symmetric memory: the size of signal pads is set before allocating; got "));
+    backend.barrier({});
+    if (rank == 0) c10d::symmetric_memory::set_signal_pad_size(usual);
+    backend.barrier({});
+    const at::Tensor x = rank == 0 ? late : symmetric(10, 0);
+    EXPECT_TRUE(
+        says(refusal_of([&] { meet_over(x); }), "rendezvous: all ranks bring signal pads of one size"));
+  });
+}
+
+TEST(SymmetricMistake, DifferentSizesAreNamedOnAllRanks) {
+  std::string errors[2];
+  on_registered(
+      2, [&](Backend&, int rank) { failure_of([&] { meet_over(symmetric(10 + rank, 0)); }, errors[rank]); });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(says(error, "rank 0 runs expose uint8 [40]") && says(error, "rank 1 runs expose uint8 [44]"))
+        << error;
+  }
+}
+
+// ---- Peers that do not come
+
+TEST(LateSignal, IsAnErrorAfterTheLimitOfTheCallOrTheGroup) {
+  struct Case {
+    size_t timeout_ms;
+    double limit_s;
+  };
+  for (const Case& c : {Case{0, 0.5}, Case{100, 0.1}, Case{60'000, 0.5}}) {
+    on_registered(
+        2,
+        [&](Backend&, int rank) {
+          const SymmetricHandle handle = meet_over(symmetric(4, 0));
+          if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          const auto start = Clock::now();
+          std::string line;
+          const auto where = failure_of([&] { handle->wait_signal(1, 0, c.timeout_ms); }, line);
+          EXPECT_EQ(where.op, "wait_signal");
+          EXPECT_EQ(where.rank, 0);
+          EXPECT_EQ(where.peer, 1);
+          EXPECT_EQ(where.sequence, 1u);
+          EXPECT_GE(where.elapsed_s, c.limit_s);
+          EXPECT_EQ(where.limit_s, c.limit_s);
+          EXPECT_LT(seconds_since(start), c.limit_s + 0.8);
+          EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+        },
+        /*timeout_ms=*/500);
+  }
+}
+
+TEST(LateSignal, OfABarrierNamesTheOneWhoIsMissing) {
+  on_registered(
+      3,
+      [](Backend&, int rank) {
+        const SymmetricHandle handle = meet_over(symmetric(4, 0));
+        if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        std::string line;
+        const auto where = failure_of([&] { handle->barrier(0, 0); }, line);
+        EXPECT_EQ(where.op, "symmetric_barrier");
+        EXPECT_EQ(where.peer, 1);
+        EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+      },
+      /*timeout_ms=*/500);
+}
+
+TEST(LateSignal, IsAnErrorWhereTheOneBeforeIsNotTaken) {
+  on_registered(
+      2,
+      [](Backend&, int rank) {
+        const SymmetricHandle handle = meet_over(symmetric(4, 0));
+        if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        handle->put_signal(1, 0, 0);
+        std::string line;
+        EXPECT_EQ(failure_of([&] { handle->put_signal(1, 0, 0); }, line).op, "put_signal");
+      },
+      /*timeout_ms=*/500);
+}
+
+// What it put before is there still.
+TEST(LeftSignaller, IsMissedOnlyWhereItsSignalIs) {
+  on_registered(2, [](Backend& backend, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    if (rank == 1) {
+      handle->put_signal(0, 0, 0);
+      return backend.shutdown();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    handle->wait_signal(1, 0, 0);
+    const auto start = Clock::now();
+    std::string line;
+    EXPECT_EQ(failure_of([&] { handle->wait_signal(1, 0, 0); }, line).peer, 1);
+    EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") left")) << line;
+    EXPECT_LT(seconds_since(start), 1);
+  });
+}
+
+TEST(Abort, EndsAWaitForASignal) {
+  on_registered(2, [](Backend& backend, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      backend.abort();
+      return std::this_thread::sleep_for(std::chrono::milliseconds(300));  // before it leaves, too
+    }
+    const auto start = Clock::now();
+    std::string line;
+    EXPECT_EQ(failure_of([&] { handle->wait_signal(1, 0, 0); }, line).peer, 1);
+    EXPECT_TRUE(says(line, "rank 1 aborted: c10d abort")) << line;
+    EXPECT_LT(seconds_since(start), 1);
+  });
+}
+
+TEST(KilledSignaller, IsNamedByWhoWaitsForIt) {
+  const std::string job = new_job();
+  const Worker first("idle", job, 1, 3, 20'000), second("idle", job, 2, 3, 20'000);
+  connect(options(job + "-start", 0, 3));
+  Transport transport(meet(options(job, 0, 3)), 0, std::chrono::seconds(20));
+  transport.barrier();
+  std::vector<uint32_t> pad(8);  // the workers put none
+  Signals signals(transport.channel(), {{pad.data(), pad.data(), pad.data()}, {0, 1, 2}, 3, 32});
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    first.signal(SIGKILL);
+  });
+  const auto start = Clock::now();
+  std::string line;
+  EXPECT_EQ(failure_of([&] { signals.wait(1, 0, Signals::Limit(0)); }, line).peer, 1);
+  killer.join();
+  EXPECT_LT(seconds_since(start), 1.5);
+  EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") is gone")) << line;
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,268 @@
+// c10d's symmetric memory as C++ programs use it: buffers and pads that all ranks see, and the signals
+// between them. What ends in an error: symmetric_failure_test.cpp.
+#include <ATen/ops/arange.h>
+
+#include <random>
+#include <thread>
+
+#include "tests/comm/held.h"
+#include "tests/comm/symmetric.h"
+#include "tests/comm/values.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+using namespace shardwise::testing;
+
+bool all_are(const at::Tensor& x, double value) {
+  return x.eq(value).all().item<bool>();
+}
+
+bool is_zero(const SymmetricHandle& handle, int rank) {
+  return all_are(handle->get_signal_pad(rank, {}, at::kByte), 0);
+}
+
+TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
+  for (const int ranks : {1, 2, 3}) {
+    on_registered(ranks, [&](Backend&, int rank) {
+      const at::Tensor x = symmetric(1000, rank);
+      const SymmetricHandle handle = meet_over(x);
+      EXPECT_EQ(handle->get_rank(), rank);
+      EXPECT_EQ(handle->get_world_size(), ranks);
+      EXPECT_EQ(handle->get_buffer_size(), 4000u);
+      EXPECT_EQ(handle->get_buffer_ptrs()[size_t(rank)], x.data_ptr());
+      for (int peer = 0; peer < ranks; ++peer) {
+        EXPECT_TRUE(all_are(buffer_of(handle, peer), peer));
+        EXPECT_EQ(handle->get_buffer_ptrs_dev()[peer], handle->get_buffer_ptrs()[size_t(peer)]);
+      }
+      handle->barrier(0, 0);
+      const int next = (rank + 1) % ranks;
+      handle->get_buffer(next, {2}, at::kFloat, /*storage_offset=*/998).fill_(10 + rank);
+      handle->barrier(0, 0);
+      EXPECT_TRUE(all_are(x.narrow(0, 998, 2), 10 + (rank + ranks - 1) % ranks));
+      EXPECT_TRUE(all_are(x.narrow(0, 0, 998), rank));
+      EXPECT_TRUE(is_zero(handle, rank));
+      handle->barrier(0, 0);
+    });
+  }
+}
+
+TEST(SymmetricMemory, OfNoBytesStillHasSignals) {
+  on_registered(2, [](Backend&, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(0, 0));
+    EXPECT_EQ(handle->get_buffer_size(), 0u);
+    handle->put_signal(1 - rank, 0, 0);
+    handle->wait_signal(1 - rank, 0, 0);
+  });
+}
+
+// Ranks come to barriers at random times. Whoever read too early would see a number of the round before,
+// whoever wrote too early would change one.
+TEST(SymmetricMemory, ABarrierPartsWritingFromReading) {
+  for (const int ranks : {2, 4}) {
+    on_registered(ranks, [&](Backend&, int rank) {
+      const at::Tensor x = symmetric(64, -1);
+      const SymmetricHandle handle = meet_over(x);
+      std::mt19937 random(unsigned(rank) + 1);
+      for (int round = 0; round < 100; ++round) {
+        const int channel = round % 3;
+        if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+        x.fill_(round);
+        handle->barrier(channel, 0);
+        for (int peer = 0; peer < ranks; ++peer) ASSERT_TRUE(all_are(buffer_of(handle, peer), round));
+        handle->barrier(channel, 0);
+      }
+    });
+  }
+}
+
+TEST(SymmetricMemory, ASignalIsAWordOfThePadByChannelAndSender) {
+  on_registered(3, [](Backend& backend, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    if (rank == 2) handle->put_signal(/*dst_rank=*/0, /*channel=*/5, 0);
+    backend.barrier({});
+    if (rank == 0) {
+      const at::Tensor words = handle->get_signal_pad(0, {10, 3}, at::kInt);
+      EXPECT_EQ(words.sum().item<int64_t>(), 1);
+      EXPECT_EQ(words[5][2].item<int64_t>(), 1);
+      handle->wait_signal(/*src_rank=*/2, /*channel=*/5, 0);
+      EXPECT_EQ(words.sum().item<int64_t>(), 0);
+    }
+    backend.barrier({});
+  });
+}
+
+// The producer may be one signal ahead, and no more: a signal is one word.
+TEST(SymmetricMemory, SignalsCarryAPipeline) {
+  on_registered(2, [](Backend&, int rank) {
+    const at::Tensor x = symmetric(2 * 32, -1);
+    const SymmetricHandle handle = meet_over(x);
+    for (int item = 0; item < 300; ++item) {
+      const int64_t half = item % 2;
+      if (rank == 0) {
+        if (item >= 2) handle->wait_signal(1, int(2 + half), 0);  // the consumer is through with this half
+        handle->get_buffer(1, {32}, at::kFloat, half * 32).fill_(item);
+        handle->put_signal(1, int(half), 0);
+      } else {
+        handle->wait_signal(0, int(half), 0);
+        ASSERT_TRUE(all_are(x.narrow(0, half * 32, 32), item));
+        handle->put_signal(0, int(2 + half), 0);
+      }
+    }
+  });
+}
+
+TEST(SymmetricMemory, AnotherSignalWaitsUntilTheOneBeforeIsTaken) {
+  static std::atomic<bool> is_taken;
+  is_taken = false;
+  on_registered(2, [](Backend&, int rank) {
+    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    if (rank == 0) {
+      handle->put_signal(1, 0, 0);
+      handle->put_signal(1, 0, 0);
+      EXPECT_TRUE(is_taken);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      is_taken = true;
+      handle->wait_signal(0, 0, 0);
+      handle->wait_signal(0, 0, 0);
+    }
+    handle->barrier(0, 0);
+  });
+}
+
+TEST(SymmetricMemory, TensorsHaveSignalsOfTheirOwn) {
+  on_registered(2, [](Backend&, int rank) {
+    const at::Tensor x = symmetric(10, rank), y = symmetric(3000, 10 + rank);
+    const SymmetricHandle of_x = meet_over(x), of_y = meet_over(y);
+    EXPECT_TRUE(all_are(buffer_of(of_x, 1 - rank), 1 - rank));
+    EXPECT_TRUE(all_are(buffer_of(of_y, 1 - rank), 11 - rank));
+    of_x->put_signal(1 - rank, 0, 0);
+    of_y->barrier(0, 0);
+    EXPECT_EQ(of_x->get_signal_pad(rank, {2}, at::kInt)[1 - rank].item<int64_t>(), 1);
+    EXPECT_TRUE(is_zero(of_y, rank));
+    of_x->wait_signal(1 - rank, 0, 0);
+  });
+}
+
+TEST(SymmetricMemory, ASecondRendezvousGivesTheFirstOnesHandle) {
+  on_registered(2, [](Backend& backend, int) {
+    const at::Tensor x = symmetric(10, 0);
+    const SymmetricHandle first = meet_over(x);
+    const uint64_t sequence = backend.getSequenceNumberForGroup();
+    EXPECT_EQ(meet_over(x), first);
+    EXPECT_EQ(c10d::symmetric_memory::rendezvous(x), first);  // of the group that it lies in
+    EXPECT_EQ(backend.getSequenceNumberForGroup(), sequence);
+  });
+}
+
+/// The group of ranks 2 and 0, in this order.
+c10::intrusive_ptr<Backend> pair_of_three(const std::string& job, int rank) {
+  const Options meeting = options(job, rank == 2 ? 0 : 1, 2);
+  return c10::make_intrusive<Backend>(
+      std::make_shared<Transport>(meet(meeting), meeting.rank, meeting.timeout));
+}
+
+/// Runs on these two, as group "pair" beside the default group of three.
+void on_pair_of_three(const std::function<void(Backend& pair, int rank)>& body) {
+  const std::string job = new_job();
+  on_registered(3, [&](Backend& backend, int rank) {
+    if (rank != 1) {
+      const auto pair = pair_of_three(job, rank);
+      const Registered group("pair", pair);
+      body(*pair, pair->getRank());
+    }
+    backend.barrier({});
+  });
+}
+
+TEST(SymmetricMemory, OfTheDefaultGroupServesItsSubgroups) {
+  on_pair_of_three([](Backend&, int rank) {
+    const at::Tensor x = symmetric(1000, 5 + rank);
+    const SymmetricHandle handle = meet_over(x, "pair");
+    EXPECT_EQ(handle->get_rank(), rank);
+    EXPECT_EQ(handle->get_world_size(), 2);
+    EXPECT_TRUE(all_are(buffer_of(handle, 1 - rank), 6 - rank));
+    handle->barrier(1, 0);
+    for (int round = 0; round < 100; ++round) {
+      x.fill_(round);
+      handle->barrier(1, 0);
+      ASSERT_TRUE(all_are(buffer_of(handle, 1 - rank), round));
+      handle->barrier(1, 0);
+    }
+  });
+}
+
+// Rank 1 of three is at the barrier of all while the others still meet in pairs.
+TEST(SymmetricMemory, AGroupDoesNotTakeTheSignalsOfAnother) {
+  static std::atomic<int> came;
+  came = 0;
+  const std::string job = new_job();
+  on_registered(3, [&](Backend&, int rank) {
+    const at::Tensor x = symmetric(10, rank);
+    const SymmetricHandle of_all = meet_over(x);
+    if (rank != 1) {
+      const auto pair = pair_of_three(job, rank);
+      const Registered group("pair", pair);
+      const SymmetricHandle of_pair = meet_over(x, "pair");
+      std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 100 : 30));
+      ++came;
+      of_pair->barrier(0, 0);
+      EXPECT_EQ(came, 2);
+    }
+    of_all->barrier(0, 0);
+    EXPECT_EQ(came, 2);
+  });
+}
+
+TEST(SymmetricMemory, OfAGroupIsTakenByItsCollectivesInPlace) {
+  on_pair_of_three([](Backend& pair, int rank) {
+    Tensors own = {symmetric(5000, rank, "pair")}, of_all = {symmetric(5000, rank)};
+    const int64_t before = pair.transport()->copied_bytes();
+    pair.allreduce(own, {});
+    const int64_t in_place = pair.transport()->copied_bytes() - before;
+    pair.allreduce(of_all, {});
+    EXPECT_EQ(in_place, 5000 / 2 * 4);
+    EXPECT_EQ(pair.transport()->copied_bytes() - before - in_place, 5000 / 2 * 4 + 2 * 20'000);
+    EXPECT_TRUE(all_are(own[0], 1) && all_are(of_all[0], 1));
+    const SymmetricHandle handle = meet_over(own[0], "pair");
+    EXPECT_TRUE(all_are(buffer_of(handle, 1 - rank), 1));
+    handle->barrier(0, 0);
+  });
+}
+
+TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreGone) {
+  on_registered(2, [](Backend& backend, int) {
+    const std::shared_ptr<Heap> heap = backend.transport()->channel().heap();
+    at::Tensor x = symmetric(1000, 1);
+    void* place = x.data_ptr();
+    SymmetricHandle handle = meet_over(x);
+    const int64_t live = heap->live_bytes();
+    EXPECT_GE(live, 4000 + int64_t(c10d::symmetric_memory::get_signal_pad_size()));
+    x = at::Tensor();
+    EXPECT_EQ(heap->live_bytes(), live);
+    handle.reset();
+    EXPECT_EQ(heap->live_bytes(), 0);
+    EXPECT_NE(symmetric(1000, 1).data_ptr(), place);  // peers may still read it
+    backend.barrier({});
+    EXPECT_EQ(symmetric(1000, 1).data_ptr(), place);
+    backend.barrier({});
+  });
+}
+
+TEST(SymmetricMemory, LeavesNothingBehind) {
+  const auto use = [] {
+    on_registered(2, [](Backend&, int) {
+      const at::Tensor x = symmetric(1000, 1);
+      meet_over(x)->barrier(0, 0);
+    });
+  };
+  use();
+  const int files = descriptors(), regions = mapped_regions();
+  for (int i = 0; i < 5; ++i) use();
+  EXPECT_EQ(descriptors(), files);
+  EXPECT_EQ(mapped_regions(), regions);
+}
+
+}  // namespace
+}  // namespace shardwise::comm::shm
