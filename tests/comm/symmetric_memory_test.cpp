@@ -24,7 +24,7 @@ bool is_zero(const SymmetricHandle& handle, int rank) {
 
 TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
   for (const int ranks : {1, 2, 3}) {
-    on_registered(ranks, [&](Backend&, int rank) {
+    on_registered(ranks, [&](Backend& backend, int rank) {
       const at::Tensor x = symmetric(1000, rank);
       const SymmetricHandle handle = meet_over(x);
       EXPECT_EQ(handle->get_rank(), rank);
@@ -41,8 +41,9 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
       handle->barrier(0, 0);
       EXPECT_TRUE(all_are(x.narrow(0, 998, 2), 10 + (rank + ranks - 1) % ranks));
       EXPECT_TRUE(all_are(x.narrow(0, 0, 998), rank));
+      backend.barrier({});
       EXPECT_TRUE(is_zero(handle, rank));
-      handle->barrier(0, 0);
+      backend.barrier({});
     });
   }
 }
@@ -232,11 +233,13 @@ TEST(SymmetricMemory, OfAGroupIsTakenByItsCollectivesInPlace) {
 }
 
 TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreGone) {
-  on_registered(2, [](Backend& backend, int) {
+  on_registered(2, [](Backend& backend, int rank) {
     const std::shared_ptr<Heap> heap = backend.transport()->channel().heap();
     at::Tensor x = symmetric(1000, 1);
     void* place = x.data_ptr();
     SymmetricHandle handle = meet_over(x);
+    handle->put_signal(1 - rank, 0, 0);  // and nobody takes it
+    backend.barrier({});
     const int64_t live = heap->live_bytes();
     EXPECT_GE(live, 4000 + int64_t(c10d::symmetric_memory::get_signal_pad_size()));
     x = at::Tensor();
@@ -245,7 +248,9 @@ TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreGone) {
     EXPECT_EQ(heap->live_bytes(), 0);
     EXPECT_NE(symmetric(1000, 1).data_ptr(), place);  // peers may still read it
     backend.barrier({});
-    EXPECT_EQ(symmetric(1000, 1).data_ptr(), place);
+    x = symmetric(1000, 1);
+    EXPECT_EQ(x.data_ptr(), place);
+    EXPECT_TRUE(is_zero(meet_over(x), rank));
     backend.barrier({});
   });
 }
