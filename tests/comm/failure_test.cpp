@@ -1,114 +1,12 @@
 // Ranks that die, stop, leave or give up: what the others are told, and how soon.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-
-#include <iostream>
-#include <sstream>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/join.h"
 #include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
-
-namespace shardwise::testing {
-namespace {
-
-constexpr const char* kVariable = "SHARDWISE_TEST_WORKER";
-
-void run_collective(const comm::Group& group, const std::string& name) {
-  if (name == "all_reduce") {
-    group.all_reduce(at::full({3000}, 1.f));
-  } else if (name == "expose") {
-    const auto split = base::Split::even("x", 30, group.size());
-    const auto exposed = group.expose(at::full({split.range(group.rank()).size()}, 1.f), split);
-    for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
-  } else {
-    group.barrier();
-  }
-}
-
-// Processes start slowly; a first meeting keeps that out of the timeout under test.
-comm::Group meet_workers(const std::string& job, int rank, int size, int timeout_ms) {
-  comm::shm::connect(options(job + "-start", rank, size));
-  return comm::shm::connect(options(job, rank, size, timeout_ms));
-}
-
-void take_share(const comm::Group& group) {
-  std::cout << "took " << comm::take_core_share(group) << " threads on";
-  cpu_set_t processors;
-  sched_getaffinity(0, sizeof(processors), &processors);
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (CPU_ISSET(i, &processors)) std::cout << " " << i;
-  }
-  std::cout << std::endl;
-}
-
-}  // namespace
-
-Worker::Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms) {
-  std::ostringstream variable;
-  variable << kVariable << "=" << scenario << " " << job << " " << rank << " " << size << " " << timeout_ms;
-  std::string setting = variable.str();
-  std::vector<char*> environment = {setting.data()};
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
-  environment.push_back(nullptr);
-  std::string arguments[] = {"worker", "--gtest_filter=Worker.DISABLED_Run",
-                             "--gtest_also_run_disabled_tests"};
-  char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
-  int ends[2];
-  TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "pipe");
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  TORCH_CHECK(posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv, environment.data()) == 0,
-              "spawn");
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  pipe_ = ends[0];
-}
-
-Worker::~Worker() {
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
-  close(pipe_);
-}
-
-void Worker::signal(int number) const {
-  kill(pid_, number);
-}
-
-std::string Worker::output() {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(pipe_, buffer, sizeof(buffer))) > 0;) text.append(buffer, size_t(n));
-  return text;
-}
-
-TEST(Worker, DISABLED_Run) {
-  ASSERT_NE(getenv(kVariable), nullptr) << "run by the tests below";
-  std::istringstream words(getenv(kVariable));
-  std::string scenario, job;
-  int rank = 0, size = 0, timeout_ms = 0;
-  words >> scenario >> job >> rank >> size >> timeout_ms;
-  try {
-    const comm::Group group = meet_workers(job, rank, size, timeout_ms);
-    if (scenario == "exit" || scenario == "leave" || scenario == "idle") group.barrier();
-    while (scenario == "idle") pause();
-    if (scenario == "exit") _exit(0);
-    if (scenario == "share") take_share(group);
-    while (scenario != "leave" && scenario != "share") run_collective(group, scenario);
-  } catch (const base::CommError& error) {
-    std::cout << base::one_line(error) << std::endl;
-  }
-}
-
-}  // namespace shardwise::testing
 
 namespace shardwise::comm {
 namespace {

@@ -1,0 +1,159 @@
+// Mixed collectives on worker processes that are delayed, stopped and killed at random moments, from fixed
+// seeds: results stay right, and whoever outlives another is told who is missing.
+//
+// Delays are a rank's own between its calls (mixed.h), and stops by this process inside them.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <regex>
+#include <thread>
+
+#include "shardwise/base/error.h"
+#include "tests/comm/mixed.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/workers.h"
+#include "tests/support/extent.h"
+
+namespace shardwise::testing {
+namespace {
+
+constexpr int kRanks = 4;
+
+/// What a worker's CommError says: `all_reduce #12: what; rank 0 waited 0.05 s of 20 s`.
+struct Said {
+  std::string op, what;
+  long sequence = 0;
+  int rank = -1;
+  double elapsed_s = -1;
+};
+
+Said said_by(const std::string& output) {
+  const std::regex line(R"((\w+) #(\d+): (.*); rank (\d+) waited ([\d.]+) s of \d+ s)");
+  std::smatch words;
+  EXPECT_TRUE(std::regex_search(output, words, line)) << output;
+  if (words.empty()) return {};
+  return {words[1], words[3], std::stol(words[2]), std::stoi(words[4]), std::stod(words[5])};
+}
+
+bool is_an_op(const std::string& name) {
+  const std::string ops[] = {"broadcast", "all_gather", "all_reduce", "reduce_scatter",
+                             "scatter",   "gather",     "all_to_all", "expose",
+                             "barrier",   "send",       "recv",       "monitored_barrier"};
+  return std::ranges::find(ops, name) != std::end(ops);
+}
+
+std::string scenario(unsigned seed, int steps, const std::string& groups, const std::string& end = "") {
+  return "mixed " + std::to_string(seed) + " " + std::to_string(steps) + " " + groups + " " + end;
+}
+
+// A rank that is stopped anywhere, before a post or before a close, is only late.
+TEST(DelayedRanks, GetTheRightResults) {
+  const int stops = is_full() ? 3000 : 40;
+  std::vector<Worker> workers = start_workers(scenario(31, 30 * stops, "mesh"), kRanks, 60'000);
+  std::mt19937 random(31);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // they start
+  for (int i = 0; i < stops; ++i) {
+    const Worker& late = workers[random() % kRanks];
+    late.signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 16));
+    late.signal(SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 16));
+  }
+  for (const std::string& output : outputs_of(workers)) {
+    EXPECT_NE(output.find("\ndone\n"), std::string::npos) << output;
+  }
+  std::printf("covered: %d random stops of ranks within mixed collectives\n", stops);
+}
+
+/// What the others say when one of them ends at a moment that the seed decides.
+std::vector<Said> said_by_others(std::vector<Worker>& workers, int victim) {
+  std::vector<Said> said;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == victim) continue;
+    said.push_back(said_by(workers[size_t(rank)].output()));
+    EXPECT_TRUE(is_an_op(said.back().op)) << said.back().op;
+    EXPECT_GT(said.back().sequence, 0);
+  }
+  return said;
+}
+
+std::string pid_of(const Worker& worker) {
+  return "(pid " + std::to_string(worker.pid()) + ")";
+}
+
+TEST(KilledRanks, AreNamedInASecondByAllOthers) {
+  const int kills = is_full() ? 200 : 6;
+  double longest_s = 0;
+  for (int i = 0; i < kills; ++i) {
+    const int victim = i % kRanks;
+    const std::string end = std::to_string(victim) + " " + std::to_string(SIGKILL);
+    const unsigned seed = 100 + unsigned(i);
+    std::vector<Worker> workers = start_workers(scenario(seed, 200, i % 2 ? "mesh" : "world", end), kRanks);
+    for (const Said& said : said_by_others(workers, victim)) {
+      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " is gone"), std::string::npos)
+          << "seed " << seed << ": " << said.what;
+      EXPECT_LT(said.elapsed_s, 1) << "seed " << seed;
+      longest_s = std::max(longest_s, said.elapsed_s);
+    }
+  }
+  std::printf("covered: %d kills at random moments of mixed collectives, noticed after %.2f s at most\n",
+              kills, longest_s);
+}
+
+TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
+  const int stops = is_full() ? 100 : 3;
+  constexpr int kTimeoutMs = 1000;
+  for (int i = 0; i < stops; ++i) {
+    const int victim = (i + 1) % kRanks;
+    const std::string end = std::to_string(victim) + " " + std::to_string(SIGSTOP);
+    const unsigned seed = 300 + unsigned(i);
+    std::vector<Worker> workers = start_workers(scenario(seed, 200, "world", end), kRanks, kTimeoutMs);
+    double longest_s = 0;
+    for (const Said& said : said_by_others(workers, victim)) {
+      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " did not come"), std::string::npos)
+          << "seed " << seed << ": " << said.what;
+      EXPECT_LT(said.elapsed_s, 2) << "seed " << seed;
+      longest_s = std::max(longest_s, said.elapsed_s);
+    }
+    EXPECT_GE(longest_s, 1) << "seed " << seed;
+  }
+  std::printf("covered: %d stops for good at random moments of mixed collectives\n", stops);
+}
+
+// From then on it is one call ahead of the others.
+TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
+  constexpr int kSize = 3, kSteps = 60;
+  const int skips = is_full() ? 2000 : 40;
+  for (int i = 0; i < skips; ++i) {
+    const int other = i % kSize, skipped = 10 + i % 40;
+    std::vector<std::string> errors(kSize, "no error");
+    on_threads(kSize, [&](int rank, const std::string& job) {
+      const Groups groups = join_world(options(job, rank, kSize));
+      Mixed mixed(groups, 500 + unsigned(i), Mixed::Calls::collectives);
+      try {
+        for (int step = 0; step < kSteps; ++step) {
+          if (rank == other && step == skipped) mixed.skip();
+          mixed.step();
+        }
+      } catch (const base::CommError& error) {
+        errors[size_t(rank)] = base::one_line(error);
+      } catch (const std::runtime_error& error) {
+        errors[size_t(rank)] = error.what();
+      }
+    });
+    const std::regex both_sides(R"(rank (\d) (runs|sends) .*rank (\d) (runs|takes))");
+    for (const std::string& error : errors) {
+      std::smatch words;
+      EXPECT_TRUE(std::regex_search(error, words, both_sides)) << "seed " << 500 + i << ": " << error;
+      const std::string name = std::to_string(other);
+      EXPECT_TRUE(words.empty() || (words[1] == name) != (words[3] == name)) << error;
+    }
+  }
+  std::printf("covered: %d calls left out by one rank of mixed collectives\n", skips);
+}
+
+}  // namespace
+}  // namespace shardwise::testing
