@@ -87,7 +87,17 @@ namespace shardwise::base {
   FAULT(reuse_at_once)             \
   FAULT(round_every_term)          \
   FAULT(own_term_first)            \
-  FAULT(gather_kept_again)
+  FAULT(gather_kept_again)         \
+  FAULT(count_pieces_alike)        \
+  FAULT(take_own_index)            \
+  FAULT(kept_in_reverse)           \
+  FAULT(name_receiver_as_sender)   \
+  FAULT(free_untaken_message)      \
+  FAULT(await_no_arrivals)         \
+  FAULT(compare_bytes_unsigned)    \
+  FAULT(sum_for_average)           \
+  FAULT(coalesce_first_only)       \
+  FAULT(drop_received_copy)
 
 enum class Mutation {
 #define SHARDWISE_ENUMERATOR(name) name,

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/mutation.h"
 #include "shardwise/comm/c10d_reduction.h"
 #include "shardwise/comm/done_work.h"
 
@@ -100,7 +101,10 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   const c10::NoGradGuard no_grad;
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
-  for (at::Tensor& tensor : tensors) forms_->all_reduce_(tensor, reduce);
+  for (at::Tensor& tensor : tensors) {
+    forms_->all_reduce_(tensor, reduce);
+    if (base::mutated(base::Mutation::coalesce_first_only)) break;
+  }
   return done(OpType::ALLREDUCE_COALESCED, tensors);
 }
 

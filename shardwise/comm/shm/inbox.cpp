@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/pack.h"
 
 namespace shardwise::comm::shm {
@@ -111,7 +112,8 @@ void Inbox::take(int source) {
     at::Tensor memory = at::empty({message.bytes()}, at::kByte);
     unpack(memory, message.data);
     message.data = static_cast<const std::byte*>(memory.const_data_ptr());
-    kept_.push_back({message, memory});
+    kept_.insert(base::mutated(base::Mutation::kept_in_reverse) ? kept_.begin() : kept_.end(),
+                 {message, memory});
   }
   copied_bytes_ += message.bytes();
   taken.store(number + 1);
@@ -139,7 +141,7 @@ void Inbox::deliver(Receive& receive, const Message& message) {
                            describe(dtype, receive.target.numel()));
   }
   unpack(receive.target, message.data);
-  receive.sender = message.source;
+  receive.sender = base::mutated(base::Mutation::name_receiver_as_sender) ? channel_.rank() : message.source;
 }
 
 }  // namespace shardwise::comm::shm

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "shardwise/base/mutation.h"
+
 namespace shardwise::comm::shm {
 namespace {
 
@@ -50,8 +52,10 @@ Element element(at::ScalarType dtype) {
 }  // namespace
 
 ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
-  const Element of = element(dtype);
-  const ReduceKernel kernel = kernels_of_this_machine().table[int(reduce)][int(of)];
+  Element of = element(dtype);
+  if (base::mutated(base::Mutation::compare_bytes_unsigned) && of == Element::i8) of = Element::u8;
+  const bool sums = base::mutated(base::Mutation::sum_for_average) && reduce == Reduce::average;
+  const ReduceKernel kernel = kernels_of_this_machine().table[int(sums ? Reduce::sum : reduce)][int(of)];
   TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " takes ",
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
                     dtype);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -37,7 +38,9 @@ void Transport::copy_piece(at::Tensor& target, Opening& opening, Place place) {
     channel_.fail_transfer(channel_.attempt(place.sender), place.sender, describe(dtype, numel),
                            describe(dtype, target.numel()));
   }
-  const int64_t begin = std::accumulate(numels, numels + place.index, int64_t{0});
+  const int64_t begin = base::mutated(base::Mutation::count_pieces_alike)
+                            ? numel * place.index
+                            : std::accumulate(numels, numels + place.index, int64_t{0});
   copy_out(target, input + begin * int64_t(target.element_size()));
 }
 
@@ -65,7 +68,8 @@ void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::
   Opening& opening = post(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    copy_piece(outs[size_t(peer)], opening, {peer, /*index=*/rank()});
+    const int index = base::mutated(base::Mutation::take_own_index) ? peer : rank();
+    copy_piece(outs[size_t(peer)], opening, {peer, index});
   }
   channel_.await_all(opening);
   finish(Closing::no);
