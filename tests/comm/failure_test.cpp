@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <thread>
+
 #include "shardwise/base/error.h"
+#include "tests/comm/forms.h"
 #include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
@@ -92,6 +95,31 @@ TEST(StoppedRank, IsLateAfterTheGroupsTimeout) {
   EXPECT_EQ(where.limit_s, 0.5);
   EXPECT_NE(text.find("rank 1 (pid " + std::to_string(worker.pid()) + ") did not come"), std::string::npos)
       << text;
+}
+
+// Rank 0 waits until both have read, rank 1 waits for rank 0, and rank 2 has not read: its own error, of a
+// tensor that cannot be written to, comes in between.
+TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
+  on_threads(3, [](int rank, const std::string& job) {
+    const shm::Options meeting = options(job, rank, 3, rank == 1 ? 300 : 20'000);
+    const Joined at = join(meeting);
+    at.backend->barrier({});
+    std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
+                                           : at.group.empty({5000}, at::kFloat)};
+    if (rank == 2) {
+      EXPECT_ANY_THROW(at.backend->broadcast(x, {.rootRank = 0}));
+      return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    }
+    try {
+      at.backend->broadcast(x, {.rootRank = 0});
+      at.backend->barrier({});
+      ADD_FAILURE() << "no error on rank " << rank;
+    } catch (const base::CommError& error) {
+      EXPECT_EQ(error.where().peer, 2);
+      EXPECT_NE(base::one_line(error).find("rank 2 (pid "), std::string::npos) << base::one_line(error);
+      EXPECT_NE(base::one_line(error).find(") did not come"), std::string::npos) << base::one_line(error);
+    }
+  });
 }
 
 TEST(LeavingRank, IsAnErrorOnlyForThoseWhoStillNeedIt) {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/channel.h"
@@ -15,6 +17,22 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{50};
 
 using Clock = std::chrono::steady_clock;
+
+/// Who holds a collective up when `peer` has not come: `peer`, unless another is further behind. Then `peer`
+/// may well wait for that one, as a root does until all have read.
+int furthest_behind(const std::vector<Control*>& controls, int peer) {
+  const auto progress = [&](int rank) {
+    const Control& control = *controls[size_t(rank)];
+    const uint64_t posted =
+        std::max(control.slots[0].flag.sequence.load(), control.slots[1].flag.sequence.load());
+    return std::pair(posted, control.closed.sequence.load());
+  };
+  int last = peer;
+  for (int rank = 0; rank < int(controls.size()); ++rank) {
+    if (progress(rank) < progress(last)) last = rank;
+  }
+  return last;
+}
 
 }  // namespace
 
@@ -83,8 +101,9 @@ bool Channel::is_broken() const {
 }
 
 void Channel::fail_late(const Attempt& attempt) {
-  const int peer = attempt.peer;
-  if (peer < 0) fail(attempt, peer, "no rank came");
+  if (attempt.peer < 0) fail(attempt, attempt.peer, "no rank came");
+  const bool in_collective = attempt.op == name(mine_.op) && attempt.sequence == sequence();
+  const int peer = in_collective ? furthest_behind(controls_, attempt.peer) : attempt.peer;
   fail(attempt, peer, fmt::format("rank {} (pid {}) did not come", peer, pids_[size_t(peer)]));
 }
 
