@@ -103,6 +103,7 @@ TEST(KilledRanks, AreNamedInASecondByAllOthers) {
               kills, longest_s);
 }
 
+// Of messages a rank may be late that waits for another itself: collectives alone tell who is behind.
 TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
   const int stops = is_full() ? 100 : 3;
   constexpr int kTimeoutMs = 1000;
@@ -110,7 +111,7 @@ TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
     const int victim = (i + 1) % kRanks;
     const std::string end = std::to_string(victim) + " " + std::to_string(SIGSTOP);
     const unsigned seed = 300 + unsigned(i);
-    std::vector<Worker> workers = start_workers(scenario(seed, 200, "world", end), kRanks, kTimeoutMs);
+    std::vector<Worker> workers = start_workers(scenario(seed, 200, "collectives", end), kRanks, kTimeoutMs);
     double longest_s = 0;
     for (const Said& said : said_by_others(workers, victim)) {
       EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " did not come"), std::string::npos)

@@ -117,7 +117,7 @@ void run_mixed(const WorkerPlace& place, std::istream& words) {
   meet_workers(place.job + "-first", place.rank, place.size, place.timeout_ms);
   const Options meeting = options(place.job, place.rank, place.size, place.timeout_ms);
   const Groups groups = which == "mesh" ? join_mesh(meeting) : join_world(meeting);
-  Mixed mixed(groups, seed);
+  Mixed mixed(groups, seed, which == "collectives" ? Mixed::Calls::collectives : Mixed::Calls::all);
   const Blow blow(signal, seed, steps);
   try {
     for (int64_t step = 0; step < steps; ++step) {

@@ -18,7 +18,7 @@ Groups join_mesh(const comm::shm::Options& options);
 class Mixed {
  public:
   /// Elements of the largest message.
-  static constexpr int64_t kLargest = 20'000;
+  static constexpr int64_t kLargest = 8000;
 
   enum class Calls { all, collectives };
 

@@ -11,9 +11,9 @@ struct WorkerPlace {
   int rank, size, timeout_ms;
 };
 
-/// "mixed SEED STEPS GROUPS [VICTIM SIGNAL]": so many steps of a mixed program on "world" alone or on a
-/// "mesh" too; prints `done`, or the error. The rank VICTIM sends itself the signal at a moment drawn from
-/// the seed.
+/// "mixed SEED STEPS CALLS [VICTIM SIGNAL]": so many steps of a mixed program on the "world" alone, on a
+/// "mesh" too, or of "collectives", without messages, on the world; prints `done`, or the error. The rank
+/// VICTIM sends itself the signal at a moment drawn from the seed.
 void run_mixed(const WorkerPlace& place, std::istream& words);
 /// "soak SEED SECONDS STEPS": a mixed program on all groups of a mesh for so long, and so many steps at
 /// least; prints `done` and the steps, or what the process holds more than before.
