@@ -26,6 +26,8 @@ Channel::Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout)
 }
 
 void Channel::leave() {
+  has_left_ = true;
+  if (is_fork()) return;
   Control& own = *controls_[size_t(rank_)];
   if (own.left.exchange(1) != 0) return;
   for (Slot& slot : own.slots) wake_sleepers(slot.flag);
@@ -63,8 +65,7 @@ void Channel::complete_pending() {
 }
 
 void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(controls_[size_t(rank_)]->left.load() == 0, op,
-                    ": the group takes calls until it is shut down; got one afterwards");
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
 }
 
 void Channel::check_usable(const Attempt& attempt) const {

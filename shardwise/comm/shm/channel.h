@@ -5,6 +5,8 @@
 // descriptor that matches) and, where a peer's reading or writing must have ended, a closing. Messages
 // between two ranks (inbox.h, outbox.h) wait and fail as collectives do.
 #pragma once
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -78,16 +80,19 @@ class Channel {
   /// Time spent in waits that did not end at once.
   int64_t waited_ns() const { return waited_.count(); }
 
-  /// Breaks the group, for `reason`, unless it is broken already.
+  /// Breaks the group, for `reason`, unless it is broken already, or this is a fork of the process that is in
+  /// it.
   void abort(const std::string& reason);
   /// Ends this rank's use of the group in good order: peers finish what this rank has done its part of, and
-  /// are told when they wait for more. This rank's own later collectives are c10::ValueError.
+  /// are told when they wait for more. This rank's own later collectives are c10::ValueError. In a fork of
+  /// the process that is in the group this ends the fork's use of it alone.
   void leave();
 
  private:
   enum class Phase { opening, closing };
 
   void announce(const Descriptor& descriptor);
+  bool is_fork() const { return getpid() != process_; }
   void complete_pending();
   Flag& flag(Phase phase, int peer) const;
   bool reached(Phase phase, int peer) const;
@@ -112,6 +117,8 @@ class Channel {
   std::vector<Fd> lifetimes_;
   int rank_;
   std::chrono::milliseconds timeout_;
+  pid_t process_ = getpid();
+  bool has_left_ = false;
   WaitPolicy policy_;
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};

@@ -134,6 +134,7 @@ void Channel::abort(const std::string& reason) {
 }
 
 void Channel::poison(int peer, const std::string& reason) {
+  if (is_fork()) return;
   Abort& own = controls_[size_t(rank_)]->abort;
   uint32_t state = Abort::none;
   if (!own.state.compare_exchange_strong(state, Abort::writing)) return;
