@@ -1,100 +1,20 @@
-// The Python module shardwise._C: makes the shared-memory backend for torch.distributed.
-//
-// torch gives every group a c10d store of its own, in which its ranks say which host they are on and read the
-// name under which they meet (comm/shm/rendezvous.h). What the backend does is comm/shm/backend.h's.
-#include <fmt/format.h>
+// The Python module shardwise._C: makes the shared-memory backend (comm/shm/backend.h) for torch.distributed.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <random>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "shardwise/base/error.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/shm/backend.h"
 #include "shardwise/comm/shm/symmetric_allocator.h"
 
 namespace shardwise::python {
 namespace {
 
-using comm::shm::Options;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("torch/{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
-/// What ranks that can meet have in common.
-std::string own_place() {
-  return fmt::format("{:016x} {}", comm::own_host(), getuid());
-}
-
-/// The same for people.
-std::string own_address() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return fmt::format("{} (pid {}, user {})", name, getpid(), getuid());
-}
-
-struct Card {
-  std::string place, address, job;  // a line each; rank 0 alone names the job
-
-  explicit Card(const std::string& text) {
-    std::istringstream lines(text);
-    std::getline(lines, place) && std::getline(lines, address) && std::getline(lines, job);
-  }
-};
-
-/// What each rank has put into the store, by rank. Errors: base::CommError naming who has not.
-std::vector<Card> read_cards(c10d::Store& store, const std::vector<std::string>& keys,
-                             const Options& options) {
-  try {
-    store.wait(keys, options.timeout);
-  } catch (const c10::DistStoreError&) {
-    const auto is_missing = [&](const std::string& key) { return !store.check({key}); };
-    const int missing = int(std::find_if(keys.begin(), keys.end(), is_missing) - keys.begin());
-    const double limit_s = std::chrono::duration<double>(options.timeout).count();
-    if (missing < options.size) {  // and has not come just now
-      throw base::CommError({"connect", options.rank, missing, 0, limit_s, limit_s},
-                            fmt::format("did not come: rank {}", missing));
-    }
-  }
-  std::vector<Card> cards;
-  for (const std::string& key : keys) cards.emplace_back(store.get_to_str(key));
-  return cards;
-}
-
-/// Rank 0's name for the meeting. Each rank counts its visits, so that a store that served an earlier group
-/// (the program has destroyed it and starts again) gives no name of that one.
-std::string agree_on_job(c10d::Store& store, const Options& options) {
-  const int64_t visit = store.add(fmt::format("shardwise/visits/{}", options.rank), 1);
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < options.size; ++rank) keys.push_back(fmt::format("shardwise/{}/{}", visit, rank));
-  store.set(keys[size_t(options.rank)],
-            own_place() + "\n" + own_address() + "\n" + (options.rank == 0 ? random_name() : ""));
-
-  const std::vector<Card> cards = read_cards(store, keys, options);
-  for (size_t rank = 1; rank < cards.size(); ++rank) {
-    TORCH_CHECK_VALUE(cards[rank].place == cards[0].place,
-                      "connect: shared memory joins ranks of one host, namespace and user; got rank 0 on ",
-                      cards[0].address, ", rank ", rank, " on ", cards[rank].address);
-  }
-  return cards[0].job;
-}
 
 c10::intrusive_ptr<c10d::Backend> create_backend(const StorePtr& store, int rank, int size,
                                                  std::chrono::milliseconds timeout) {
-  TORCH_CHECK_VALUE(size >= 1 && rank >= 0 && rank < size, "connect: rank must be in [0, size); got rank ",
-                    rank, " of ", size);
-  Options options("", rank, size);
-  options.timeout = timeout;
-  options.job = agree_on_job(*store, options);
-  auto transport = std::make_shared<comm::shm::Transport>(comm::shm::meet(options), rank, timeout);
-  return c10::make_intrusive<comm::shm::Backend>(std::move(transport));
+  return comm::shm::Backend::connect(*store, rank, size, timeout);
 }
 
 /// torch's bindings of symmetric memory keep the interpreter's lock; other threads are to run meanwhile.

@@ -9,6 +9,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/c10d_reduction.h"
+#include "shardwise/comm/coalesced_work.h"
 #include "shardwise/comm/done_work.h"
 
 namespace shardwise::comm {
@@ -18,9 +19,29 @@ using c10d::OpType;
 using c10d::ReduceOp;
 using Tensors = Backend::Tensors;
 
+/// A call's own timeout in place of the group's, for as long as this lives.
+class CallTimeout {
+ public:
+  CallTimeout(Forms& forms, std::chrono::milliseconds timeout) : forms_(forms), groups_(forms.timeout()) {
+    if (timeout.count() > 0) forms_.set_timeout(timeout);
+  }
+  ~CallTimeout() { forms_.set_timeout(groups_); }
+  CallTimeout(const CallTimeout&) = delete;
+  CallTimeout& operator=(const CallTimeout&) = delete;
+
+ private:
+  Forms& forms_;
+  std::chrono::milliseconds groups_;
+};
+
+void check_dense(const at::Tensor& x, const char* name) {
+  TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
+                    ": takes dense tensors on the CPU; got a ", x.layout(), " one on ", x.device());
+}
+
 at::Tensor& single(Tensors& tensors, const char* name) {
-  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].is_cpu(), name, ": takes one CPU tensor; got ",
-                    tensors.size());
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": takes one tensor; got ", tensors.size());
+  check_dense(tensors[0], name);
   return tensors[0];
 }
 
@@ -40,6 +61,35 @@ void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, con
                     small.numel(), " elements for ", size, " ranks");
 }
 
+void check_base(const at::Tensor& whole, const at::Tensor& shard, int size, const char* name) {
+  check_ratio(whole, shard, size, name);
+  TORCH_CHECK_VALUE(whole.is_contiguous(), name, ": output must be contiguous");
+}
+
+void check_gathered(const Tensors& pieces, const at::Tensor& input, int rank, int size, const char* name) {
+  check_pieces(pieces, input, size, name);
+  TORCH_CHECK_VALUE(pieces[size_t(rank)].numel() == input.numel(), name,
+                    ": input and own output differ; got ", input.numel(), " and ",
+                    pieces[size_t(rank)].numel(), " elements");
+}
+
+/// Lists by rank of `count` tensors each, as lists by tensor.
+std::vector<Tensors> transposed(const std::vector<Tensors>& lists, size_t count, const char* name) {
+  std::vector<Tensors> result(count);
+  for (const Tensors& list : lists) {
+    TORCH_CHECK_VALUE(list.size() == count, name, ": every list must have one output per input; got ",
+                      list.size(), " for ", count);
+    for (size_t i = 0; i < count; ++i) result[i].push_back(list[i]);
+  }
+  return result;
+}
+
+Tensors joined(const std::vector<Tensors>& lists) {
+  Tensors result;
+  for (const Tensors& list : lists) result.insert(result.end(), list.begin(), list.end());
+  return result;
+}
+
 void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name, ": as many outputs as inputs; got ",
                     outputs.size(), " and ", inputs.size());
@@ -49,8 +99,15 @@ void check_lists(size_t lists, bool is_root, const char* rule) {
   TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root, none elsewhere; got ", lists);
 }
 
-void check_rank(int peer, int size, const char* name) {
+void check_rank(int64_t peer, int size, const char* name) {
   TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer);
+}
+
+template <class Options>
+void check_root(const Options& options, int size, const char* name) {
+  check_rank(options.rootRank, size, name);
+  TORCH_CHECK_VALUE(options.rootTensor == 0, name, ": the root tensor must be the only one, 0; got ",
+                    options.rootTensor);
 }
 
 /// How many rows of `x` are each rank's: as `splits` say, even when they say nothing.
@@ -71,8 +128,54 @@ Reduce Backend::reduction(const ReduceOp& op, const char* call) const {
   return from_c10d(op, getBackendName(), call);
 }
 
-Backend::WorkPtr Backend::done(OpType op, Tensors results) const {
-  return c10::make_intrusive<DoneWork>(rank_, op, std::move(results));
+c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
+  auto options = c10::make_intrusive<Options>(getBackendName(), forms_->timeout());
+  options->group_name = getGroupUid();
+  return options;
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout) {
+  TORCH_CHECK_VALUE(timeout.count() > 0, "set_timeout: a timeout must be above 0 ms; got ", timeout.count());
+  forms_->set_timeout(timeout);
+}
+
+void Backend::startCoalescing() {
+  TORCH_CHECK_VALUE(!coalesced_, "start_coalescing: the block before must have ended");
+  coalesced_.emplace();
+}
+
+Backend::WorkPtr Backend::endCoalescing() {
+  TORCH_CHECK_VALUE(coalesced_, "end_coalescing: a block must have been started");
+  auto work = c10::make_intrusive<CoalescedWork>(rank_, std::move(*coalesced_));
+  coalesced_.reset();
+  return work;
+}
+
+Backend::WorkPtr Backend::handed_out(WorkPtr work) {
+  if (coalesced_) coalesced_->push_back(work);
+  return work;
+}
+
+template <class CallOptions, class Call>
+Backend::WorkPtr Backend::run(OpType op, const CallOptions& options, Tensors results, const Call& call) {
+  const c10::NoGradGuard no_grad;
+  const CallTimeout limit(*forms_, options.timeout);
+  try {
+    call();
+  } catch (const base::CommError&) {
+    if (!options.asyncOp) throw;
+    return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
+  }
+  return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::move(results)));
+}
+
+template <class Call>
+Backend::WorkPtr Backend::run_message(OpType op, const Call& call) {
+  try {
+    return handed_out(call());
+  } catch (const base::CommError&) {
+    return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
+  }
 }
 
 template <class Check>
@@ -86,58 +189,61 @@ void Backend::check_or_abort(const Check& check) const {
 }
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const c10::NoGradGuard no_grad;
-  forms_->broadcast_(single(tensors, "broadcast"), int(options.rootRank));
-  return done(OpType::BROADCAST, tensors);
+  at::Tensor& x = single(tensors, "broadcast");
+  check_root(options, size_, "broadcast");
+  return run(OpType::BROADCAST, options, tensors, [&] { forms_->broadcast_(x, int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const c10::NoGradGuard no_grad;
-  forms_->all_reduce_(single(tensors, "allreduce"), reduction(options.reduceOp, "allreduce"));
-  return done(OpType::ALLREDUCE, tensors);
+  at::Tensor& x = single(tensors, "allreduce");
+  const Reduce reduce = reduction(options.reduceOp, "allreduce");
+  return run(OpType::ALLREDUCE, options, tensors, [&] { forms_->all_reduce_(x, reduce); });
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
-  const c10::NoGradGuard no_grad;
+  for (const at::Tensor& tensor : tensors) check_dense(tensor, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
-  for (at::Tensor& tensor : tensors) {
-    forms_->all_reduce_(tensor, reduce);
-    if (base::mutated(base::Mutation::coalesce_first_only)) break;
-  }
-  return done(OpType::ALLREDUCE_COALESCED, tensors);
+  return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
+    for (at::Tensor& tensor : tensors) {
+      forms_->all_reduce_(tensor, reduce);
+      if (base::mutated(base::Mutation::coalesce_first_only)) break;
+    }
+  });
 }
 
 // As a scattered sum of which the root's piece is all.
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const c10::NoGradGuard no_grad;
   at::Tensor& x = single(tensors, "reduce");
-  check_rank(int(options.rootRank), size_, "reduce");
+  check_root(options, size_, "reduce");
+  const Reduce reduce = reduction(options.reduceOp, "reduce");
   at::Tensor nothing = at::empty({0}, x.options());
   Tensors pieces(size_t(size_), nothing);
   pieces[size_t(options.rootRank)] = x;
   at::Tensor& out = options.rootRank == rank_ ? x : nothing;
-  forms_->reduce_scatter(out, pieces, reduction(options.reduceOp, "reduce"));
-  return done(OpType::REDUCE, tensors);
+  return run(OpType::REDUCE, options, tensors, [&] { forms_->reduce_scatter(out, pieces, reduce); });
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                    const c10d::AllgatherOptions&) {
-  const c10::NoGradGuard no_grad;
+                                    const c10d::AllgatherOptions& options) {
   const at::Tensor& input = single(inputs, "allgather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: takes one list of outputs; got ", outputs.size());
-  check_pieces(outputs[0], input, size_, "allgather");
-  TORCH_CHECK_VALUE(outputs[0][size_t(rank_)].numel() == input.numel(),
-                    "allgather: input and own output differ; got ", input.numel(), " and ",
-                    outputs[0][size_t(rank_)].numel(), " elements");
-  forms_->all_gather(outputs[0], input);
-  return done(OpType::ALLGATHER, outputs[0]);
+  check_gathered(outputs[0], input, rank_, size_, "allgather");
+  return run(OpType::ALLGATHER, options, outputs[0], [&] { forms_->all_gather(outputs[0], input); });
+}
+
+Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) {
+  std::vector<Tensors> by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
+  }
+  return run(OpType::ALLGATHER_COALESCED, options, joined(outputs), [&] {
+    for (size_t i = 0; i < inputs.size(); ++i) forms_->all_gather(by_input[i], inputs[i]);
+  });
 }
 
 void Backend::gather_base(at::Tensor& output, const at::Tensor& input) {
-  const c10::NoGradGuard no_grad;
-  check_ratio(output, input, size_, "allgather_into_tensor");
-  TORCH_CHECK_VALUE(output.is_contiguous(), "allgather_into_tensor: output must be contiguous");
   const at::Tensor flat = output.view({-1});
   Tensors pieces;
   for (int peer = 0; peer < size_; ++peer) {
@@ -147,78 +253,82 @@ void Backend::gather_base(at::Tensor& output, const at::Tensor& input) {
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                          const c10d::AllgatherOptions&) {
-  gather_base(output, input);
-  return done(OpType::_ALLGATHER_BASE, {output});
+                                          const c10d::AllgatherOptions& options) {
+  check_base(output, input, size_, "allgather_into_tensor");
+  return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { gather_base(output, input); });
 }
 
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                          const c10d::AllgatherOptions&) {
+                                                          const c10d::AllgatherOptions& options) {
   check_pairs(outputs, inputs, "allgather_into_tensor_coalesced");
-  for (size_t i = 0; i < outputs.size(); ++i) gather_base(outputs[i], inputs[i]);
-  return done(OpType::COALESCED, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    check_base(outputs[i], inputs[i], size_, "allgather_into_tensor_coalesced");
+  }
+  return run(OpType::COALESCED, options, outputs, [&] {
+    for (size_t i = 0; i < outputs.size(); ++i) gather_base(outputs[i], inputs[i]);
+  });
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                          const c10d::ReduceScatterOptions& options) {
-  const c10::NoGradGuard no_grad;
   at::Tensor& output = single(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: takes one list of inputs; got ", inputs.size());
   check_pieces(inputs[0], output, size_, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].numel() == output.numel(),
                     "reduce_scatter: output and own input differ; got ", output.numel(), " and ",
                     inputs[0][size_t(rank_)].numel(), " elements");
-  forms_->reduce_scatter(output, inputs[0], reduction(options.reduceOp, "reduce_scatter"));
-  return done(OpType::REDUCE_SCATTER, outputs);
-}
-
-void Backend::scatter_base(at::Tensor& output, const at::Tensor& input, const ReduceOp& op) {
-  const c10::NoGradGuard no_grad;
-  check_ratio(input, output, size_, "reduce_scatter_tensor");
-  forms_->reduce_scatter_even(output, input, reduction(op, "reduce_scatter_tensor"));
+  const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
+  return run(OpType::REDUCE_SCATTER, options, outputs,
+             [&] { forms_->reduce_scatter(output, inputs[0], reduce); });
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
-  scatter_base(output, input, options.reduceOp);
-  return done(OpType::_REDUCE_SCATTER_BASE, {output});
+  check_ratio(input, output, size_, "reduce_scatter_tensor");
+  const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
+  return run(OpType::_REDUCE_SCATTER_BASE, options, {output},
+             [&] { forms_->reduce_scatter_even(output, input, reduce); });
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& options) {
   check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced");
-  for (size_t i = 0; i < outputs.size(); ++i) scatter_base(outputs[i], inputs[i], options.reduceOp);
-  return done(OpType::COALESCED, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    check_ratio(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
+  }
+  const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor_coalesced");
+  return run(OpType::COALESCED, options, outputs, [&] {
+    for (size_t i = 0; i < outputs.size(); ++i) forms_->reduce_scatter_even(outputs[i], inputs[i], reduce);
+  });
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                   const c10d::ScatterOptions& options) {
-  const c10::NoGradGuard no_grad;
   at::Tensor& output = single(outputs, "scatter");
+  check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
   check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: takes one list of inputs"); });
   if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
-  forms_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank));
-  return done(OpType::SCATTER, outputs);
+  return run(OpType::SCATTER, options, outputs,
+             [&] { forms_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
-  const c10::NoGradGuard no_grad;
   const at::Tensor& input = single(inputs, "gather");
+  check_rank(options.rootRank, size_, "gather");
   const bool is_root = options.rootRank == rank_;
   check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: takes one list of outputs"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
   if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
-  forms_->gather(pieces, input, int(options.rootRank));
-  return done(OpType::GATHER, pieces);
+  return run(OpType::GATHER, options, pieces, [&] { forms_->gather(pieces, input, int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
-                                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
-  const c10::NoGradGuard no_grad;
+                                        std::vector<int64_t>& input_splits,
+                                        const c10d::AllToAllOptions& options) {
   std::vector<int64_t> output_rows, input_rows;
   check_or_abort([&] {
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.is_cpu() && input.is_cpu(),
@@ -227,38 +337,38 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
     output_rows = rows_of(output, output_splits, size_);
     input_rows = rows_of(input, input_splits, size_);
   });
-  forms_->all_to_all_rows(output, output_rows, input, input_rows);
-  return done(OpType::ALLTOALL_BASE, {output});
+  return run(OpType::ALLTOALL_BASE, options, {output},
+             [&] { forms_->all_to_all_rows(output, output_rows, input, input_rows); });
 }
 
-Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
-  const c10::NoGradGuard no_grad;
+Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   check_or_abort([&] {
     TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: takes one input per rank; got ", inputs.size());
     check_pieces(inputs, inputs[0], size_, "alltoall");
     check_pieces(outputs, inputs[0], size_, "alltoall");
   });
-  forms_->all_to_all(outputs, inputs);
-  return done(OpType::ALLTOALL, outputs);
+  return run(OpType::ALLTOALL, options, outputs, [&] { forms_->all_to_all(outputs, inputs); });
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, size_, "send");
-  return forms_->send(single(tensors, "send"), to, tag);
+  const at::Tensor& x = single(tensors, "send");
+  return run_message(OpType::SEND, [&] { return forms_->send(x, to, tag); });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_rank(from, size_, "recv");
-  return forms_->receive(single(tensors, "recv"), from, tag);
+  const at::Tensor& x = single(tensors, "recv");
+  return run_message(OpType::RECV, [&] { return forms_->receive(x, from, tag); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-  return forms_->receive(single(tensors, "recvAnysource"), kAnySource, tag);
+  const at::Tensor& x = single(tensors, "recvAnysource");
+  return run_message(OpType::RECVANYSOURCE, [&] { return forms_->receive(x, kAnySource, tag); });
 }
 
-Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions&) {
-  forms_->barrier();
-  return done(OpType::BARRIER, {});
+Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
+  return run(OpType::BARRIER, options, {}, [&] { forms_->barrier(); });
 }
 
 }  // namespace shardwise::comm

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ class Forms {
   virtual int size() const = 0;
   /// Collectives so far.
   virtual uint64_t sequence() const = 0;
+  /// Of a wait for another rank. Set from the thread of the collectives.
+  virtual std::chrono::milliseconds timeout() const = 0;
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
   virtual void broadcast_(at::Tensor& x, int root) = 0;
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;

@@ -204,11 +204,11 @@ TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
 TEST(Backend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
   const auto scatter = [](Backend& backend, std::vector<Tensors> pieces) {
     Tensors own = {at::empty({4})};
-    backend.scatter(own, pieces, {.rootRank = 1});
+    backend.scatter(own, pieces, {.rootRank = 1})->wait();
   };
   const auto gather = [](Backend& backend, std::vector<Tensors> pieces) {
     Tensors own = {at::empty({4})};
-    backend.gather(pieces, own, {.rootRank = 1});
+    backend.gather(pieces, own, {.rootRank = 1})->wait();
   };
   struct Case {
     std::function<void(Backend&, std::vector<Tensors>)> call;

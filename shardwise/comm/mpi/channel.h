@@ -39,6 +39,7 @@ class Channel {
   int size() const { return meeting_.size(); }
   uint64_t sequence() const { return sequence_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   const Meeting& meeting() const { return meeting_; }
   /// For a collective's data; none under way yet.
   Transfers transfers() const { return Transfers(*meeting_.process, message_bytes_); }

@@ -109,6 +109,11 @@ void Hierarchical::abort(const std::string& reason) {
   inside_.abort(reason);
 }
 
+void Hierarchical::set_timeout(std::chrono::milliseconds timeout) {
+  Transport::set_timeout(timeout);
+  dynamic_cast<Forms&>(*inside_.symmetric()).set_timeout(timeout);
+}
+
 at::Tensor Hierarchical::sum_across(const at::Tensor& sum, const std::vector<int64_t>& sizes, Reduce reduce) {
   const Tensors parts = cut(sum, sizes);
   at::Tensor own = parts[size_t(hosts_.own)];

@@ -39,6 +39,7 @@ class Hierarchical final : public Transport {
   void all_gather(Tensors& pieces, const at::Tensor& shard) override;
   void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) override;
   void abort(const std::string& reason) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
   void reduce_part(at::Tensor& part, Reduce reduce);

@@ -30,6 +30,8 @@ class Transport : public Forms {
   int rank() const override { return channel_->rank(); }
   int size() const override { return channel_->size(); }
   uint64_t sequence() const override { return channel_->sequence(); }
+  std::chrono::milliseconds timeout() const override { return channel_->timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { channel_->set_timeout(timeout); }
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;

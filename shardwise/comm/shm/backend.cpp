@@ -1,6 +1,28 @@
 #include "shardwise/comm/shm/backend.h"
 
+#include <algorithm>
+
+#include "shardwise/comm/shm/store_meeting.h"
+
 namespace shardwise::comm::shm {
+
+Backend::Pointer Backend::connect(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<Backend>(
+      std::make_shared<Transport>(meet_by_store(store, rank, size, timeout), rank, timeout));
+}
+
+Backend::Pointer Backend::split(const StorePtr& store, const std::vector<int>& ranks,
+                                const OptionsPtr& options) {
+  const auto own = std::ranges::find(ranks, rank_);
+  if (own == ranks.end()) return nullptr;
+  return connect(*store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                 options->timeout);
+}
+
+Backend::Pointer Backend::merge(const StorePtr& store, const OptionsPtr& options, const int& rank,
+                                const int& size) {
+  return connect(*store, rank, size, options->timeout);
+}
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   return transport_->empty({int64_t(size)}, c10::typeMetaToScalarType(options.dtype()));

@@ -43,6 +43,7 @@ class Channel {
   std::byte* base(int rank) const { return bases_[size_t(rank)]; }
   Control& control(int rank) const { return *controls_[size_t(rank)]; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   /// The payload of this rank's next slot, to be written before `post`.
   std::byte* next_payload();
@@ -91,8 +92,8 @@ class Channel {
  private:
   enum class Phase { opening, closing };
 
-  void announce(const Descriptor& descriptor);
   bool is_fork() const { return getpid() != process_; }
+  void announce(const Descriptor& descriptor);
   void complete_pending();
   Flag& flag(Phase phase, int peer) const;
   bool reached(Phase phase, int peer) const;
@@ -116,9 +117,9 @@ class Channel {
   std::vector<int> pids_;
   std::vector<Fd> lifetimes_;
   int rank_;
-  std::chrono::milliseconds timeout_;
   pid_t process_ = getpid();
   bool has_left_ = false;
+  std::chrono::milliseconds timeout_;
   WaitPolicy policy_;
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};

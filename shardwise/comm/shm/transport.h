@@ -31,6 +31,8 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   int rank() const override { return channel_.rank(); }
   int size() const override { return channel_.size(); }
   uint64_t sequence() const override { return channel_.sequence(); }
+  std::chrono::milliseconds timeout() const override { return channel_.timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { channel_.set_timeout(timeout); }
   Channel& channel() { return channel_; }
   const OneShotLimit& one_shot() const { return one_shot_; }
   Inbox& inbox() { return inbox_; }

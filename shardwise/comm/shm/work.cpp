@@ -1,5 +1,8 @@
 #include "shardwise/comm/shm/work.h"
 
+#include "shardwise/base/error.h"
+#include "shardwise/comm/done_work.h"
+
 namespace shardwise::comm::shm {
 
 bool ReceiveWork::isCompleted() {
@@ -15,8 +18,20 @@ bool ReceiveWork::isCompleted() {
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   if (exception_) std::rethrow_exception(exception_);
-  transport_->inbox().wait(*receive_, timeout == kNoTimeout ? transport_->channel().timeout() : timeout);
+  try {
+    transport_->inbox().wait(*receive_, timeout == kNoTimeout ? transport_->channel().timeout() : timeout);
+  } catch (const base::CommError&) {
+    exception_ = std::current_exception();
+    throw;
+  }
   return true;
+}
+
+// Nobody would complete it later: messages are taken by the threads that wait for them.
+c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
+  TORCH_CHECK_VALUE(isCompleted(), "recv: a future must be of a receive that is over; call wait() first");
+  if (exception_) return DoneWork(rank_, opType_, exception_).getFuture();
+  return DoneWork(rank_, opType_, result()).getFuture();
 }
 
 }  // namespace shardwise::comm::shm

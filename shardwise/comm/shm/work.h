@@ -23,6 +23,8 @@ class ReceiveWork final : public c10d::Work {
   void synchronize() override {}
   int sourceRank() const override { return receive_->sender; }
   std::vector<at::Tensor> result() override { return {receive_->target}; }
+  /// Of a receive that is over. Errors: c10::ValueError before.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
   std::shared_ptr<Transport> transport_;

@@ -159,8 +159,8 @@ TEST(DisorderlyBackend, PiecesThatTwoRanksDisagreeAbout) {
     outputs.push_back(at::empty({4}));
   }
   try {
-    backend->alltoall(outputs, inputs, {});
-    backend->barrier({});
+    backend->alltoall(outputs, inputs, {})->wait();
+    backend->barrier({})->wait();
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
     const std::string text = base::one_line(error);
@@ -174,7 +174,7 @@ TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
   if (backend->getRank() == 1) backend->send(out, 0, 2);
   try {
     if (backend->getRank() == 0) backend->recv(in, 1, 2)->wait(kNoTimeout);
-    backend->barrier({});
+    backend->barrier({})->wait();
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
     const std::string text = base::one_line(error);
@@ -187,7 +187,7 @@ TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
   backend->barrier({});
   if (backend->getRank() == 1) backend->shutdown();
   try {
-    backend->barrier({});
+    backend->barrier({})->wait();
     ADD_FAILURE() << "no error";
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1);
@@ -208,7 +208,7 @@ TEST(DisorderlyBackend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
   c10d::ScatterOptions options;
   options.rootRank = 1;
   try {
-    backend->scatter(own, pieces, options);
+    backend->scatter(own, pieces, options)->wait();
     ADD_FAILURE() << "no error";
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1) << base::one_line(error);
