@@ -1,6 +1,6 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm] [dtensor]
         [--rounds N] [--steps N]
 
 All but load, comm and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is
@@ -59,7 +59,7 @@ class Contender:
         for process in self.processes:
             process.stdin.close()
         for process in self.processes:
-            process.wait(timeout=60)
+            process.wait(timeout=300)
 
 
 def interleave(contenders, rounds, steps, warm_up=2):
@@ -258,6 +258,25 @@ def load(rounds):
     return "\n".join(lines) + "\n"
 
 
+def dtensor_pair(title, kind, rounds, steps):
+    """The same program on two backends."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "dtensor_step.py"), kind]
+    gloo, ours = (Contender(f"backend {backend}", [*command, backend], 2, 1) for backend in ("gloo", "shardwise"))
+    interleave([gloo, ours], rounds, steps)
+    if abs(gloo.last["loss"] - ours.last["loss"]) > 1e-4 * abs(gloo.last["loss"]):
+        sys.exit(f"bench: {title}: the two backends train differently: {gloo.last}, {ours.last}")
+    return report(f"{title}: {ours.last['shape']}", [gloo, ours], [("backend gloo / backend shardwise", gloo, ours, 1.2)])
+
+
+def dtensor(rounds, steps):
+    """PyTorch's own program: only its communication can get faster."""
+    load = os.getloadavg()[0]
+    sections = [dtensor_pair("DTensor step, TP=2", "tp", rounds, steps),
+                dtensor_pair("DTensor step, TP=2+SP", "sp", rounds, steps),
+                dtensor_pair("DTensor step of `run.py train_step`, TP=2+SP", "train_step", rounds, steps)]
+    return f"Load of the machine before and after: {load:.1f}, {os.getloadavg()[0]:.1f}.\n\n" + "\n".join(sections)
+
+
 TURNS = "Contenders take turns; a ratio is the median over rounds."
 # Every bench with its options' defaults and how it was measured.
 BENCHES = {
@@ -267,6 +286,7 @@ BENCHES = {
     "decode": (decode, {"rounds": 9, "steps": 4}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
     "load": (load, {"rounds": 5}, TURNS),
+    "dtensor": (dtensor, {"rounds": 9, "steps": 2}, TURNS),
     "comm": (comm, {"rounds": 7}, TURNS + " A contender is started anew for every turn."),
     "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is what the rank's allocators counted at most."),
 }
