@@ -123,13 +123,15 @@ class HandlesTest(ContractTest):
                 sparse = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,))
             doubled = dist._make_nccl_premul_sum(2.0)
             for text, call in [
-                    ("allreduce: takes dense tensors on the CPU; got a Sparse one", lambda: dist.all_reduce(sparse, async_op=True)),
+                    ("allreduce: takes dense tensors on the CPU; got a Sparse one",
+                     lambda: dist.all_reduce(sparse, async_op=True)),
                     ("reduces by SUM, AVG, .*; got PREMUL_SUM", lambda: dist.all_reduce(x, doubled, async_op=True)),
                     ("allreduce: takes one tensor; got 2", lambda: world.allreduce([x, x])),
                     (r"broadcast: rank must be in \[0, 2\); got 7", lambda: world.broadcast(x, 7)),
                     (r"broadcast: rank must be in \[0, 2\); got -1", lambda: world.broadcast(x, -1)),
                     (r"reduce: rank must be in \[0, 2\); got 2", lambda: world.reduce(x, 2)),
-                    (r"gather: rank must be in \[0, 2\); got 2", lambda: world.gather([[x, x]], [x], self.rooted(dist.GatherOptions))),
+                    (r"gather: rank must be in \[0, 2\); got 2",
+                     lambda: world.gather([[x, x]], [x], self.rooted(dist.GatherOptions))),
                     (r"scatter: rank must be in \[0, 2\); got 2",
                      lambda: world.scatter([x], [[x, x]], self.rooted(dist.ScatterOptions))),
                     ("input and own output differ; got 3 and 2", lambda: dist.all_gather([x[:2], x[:2]], x)),
@@ -159,7 +161,8 @@ class HandlesTest(ContractTest):
             reference(x).square().mean().backward()
             power = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
             for state, hook, error in [(None, own, 1e-6), (None, default_hooks.allreduce_hook, 1e-6),
-                                       (None, default_hooks.fp16_compress_hook, 1e-3), (power, powerSGD_hook.powerSGD_hook, 1e-6)]:
+                                       (None, default_hooks.fp16_compress_hook, 1e-3),
+                                       (power, powerSGD_hook.powerSGD_hook, 1e-6)]:
                 model = copy.deepcopy(reference)
                 model.zero_grad()
                 model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0001)
