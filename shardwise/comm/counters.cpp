@@ -3,9 +3,9 @@
 namespace shardwise::comm {
 
 std::string_view name(Op op) {
-  static constexpr std::array<std::string_view, kCountedOps + 1> names = {
-      "broadcast", "all_gather", "all_reduce", "reduce_scatter", "scatter",
-      "gather",    "all_to_all", "barrier",    "send",           "expose"};
+  static constexpr std::array<std::string_view, kCountedOps + 3> names = {
+      "broadcast",  "all_gather", "all_reduce", "reduce_scatter", "scatter",          "gather",
+      "all_to_all", "barrier",    "send",       "expose",         "all_reduce_terms", "reduce_scatter_terms"};
   return names[static_cast<int>(op)];
 }
 

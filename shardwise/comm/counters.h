@@ -15,8 +15,11 @@ enum class Op : uint8_t {
   gather,
   all_to_all,
   barrier,
-  send,   // and the receive of the message, which sends nothing
-  expose  // has the counter of the all_gather that it stands for
+  send,  // and the receive of the message, which sends nothing
+  // These have the counter of the collective that they stand for.
+  expose,               // all_gather
+  all_reduce_terms,     // all_reduce
+  reduce_scatter_terms  // reduce_scatter
 };
 inline constexpr int kCountedOps = 9;
 std::string_view name(Op op);
@@ -31,6 +34,7 @@ std::string_view name(Op op);
 ///   reduce_scatter  0, or n when x is foreign
 ///   all_gather      n, and own more when the shard is foreign
 ///   expose          0, or own when the shard is foreign
+///   …_terms         0, or n when x is foreign
 ///   broadcast       n; at the root 0, or n when x is foreign
 ///   send            n, at the sender and at the receiver
 struct OpCount {
@@ -42,7 +46,7 @@ struct OpCount {
 
 struct Counters {
   std::array<OpCount, kCountedOps> ops{};
-  int64_t busy_ns = 0;     // inside collectives, waiting included
+  int64_t busy_ns = 0;     // inside collectives, waiting and a reader of terms included
   int64_t waiting_ns = 0;  // of that, for a peer to come or to finish; 0 where the group shares no memory
 
   const OpCount& operator[](Op op) const { return ops[place(op)]; }
@@ -50,7 +54,11 @@ struct Counters {
   OpCount total() const;
 
  private:
-  static size_t place(Op op) { return static_cast<size_t>(op == Op::expose ? Op::all_gather : op); }
+  static size_t place(Op op) {
+    if (op == Op::all_reduce_terms) return size_t(Op::all_reduce);
+    if (op == Op::reduce_scatter_terms) return size_t(Op::reduce_scatter);
+    return size_t(op == Op::expose ? Op::all_gather : op);
+  }
 };
 Counters operator-(const Counters& after, const Counters& before);
 

@@ -71,6 +71,13 @@ class Group {
   /// reduce_scatter_out whose input is handed over as it is made. `x` is contiguous, from `empty`; it may be
   /// dropped after the RowSum's end, but not written to before a later collective is over. Two ranks or more.
   std::unique_ptr<RowSum> begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const;
+  /// In place of an all_reduce whose sum is an intermediate value of `read`: it is called once, with every
+  /// rank's `x` where it lies. One synchronisation; nothing is copied unless `x` is strided or did not come
+  /// from `empty`. Peers may still read `x` after the return, as of reduce_scatter_out. Cost: all_reduce's.
+  /// Errors: c10::ValueError without shared memory (a group of one has its own term).
+  void all_reduce_terms(const at::Tensor& x, TermReader read) const;
+  /// The same in place of a reduce_scatter along dim 0: `read` sums this rank's rows of the terms. Cost: its.
+  void reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const;
 
   /// `root` holds [t·n, ...] and rank r gets rows [r·n, (r+1)·n): `x` is read at the root only, but gives
   /// every rank shape and dtype of the whole. Cost: total − own at the root.
@@ -108,6 +115,7 @@ class Group {
   explicit Group(std::shared_ptr<State> state);
   void scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                    InputThen then) const;
+  void read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const;
   std::shared_ptr<State> state_;
 };
 

@@ -35,6 +35,17 @@ int64_t bytes_of(const at::Tensor& x) {
   return int64_t(x.nbytes());
 }
 
+/// What a rank sends in an all_reduce; its own slice is that of Split::even over the flat message.
+int64_t all_reduce_bytes(const at::Tensor& x, const Group& group) {
+  const int64_t own = x.numel() / group.size() + (group.rank() < x.numel() % group.size());
+  return (own * (group.size() - 1) + x.numel() - own) * x.element_size();
+}
+
+/// What a rank sends in a reduce_scatter of `x` along dim 0.
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
+  return bytes_of(x) - (x.numel() == 0 ? 0 : bytes_of(x) / x.size(0) * split.range(rank).size());
+}
+
 }  // namespace
 
 void Group::broadcast_(at::Tensor& x, int root) const {
@@ -86,10 +97,7 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
 
 void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
-  const int64_t own =
-      x.numel() / size() + (rank() < x.numel() % size());  // of Split::even over the flat message
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
-                        (own * (size() - 1) + x.numel() - own) * x.element_size());
+  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce, all_reduce_bytes(x, *this));
   if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
   std::vector<at::Tensor> tensors = {x.contiguous()};
   c10d::AllreduceOptions options;
@@ -133,6 +141,28 @@ void Group::scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split&
     state_->backend->reduce_scatter(outputs, inputs)->wait();
   }
   if (!out.is_contiguous()) out.copy_(outputs[0]);
+}
+
+void Group::all_reduce_terms(const at::Tensor& x, TermReader read) const {
+  read_terms(Op::all_reduce_terms, x, nullptr, read);
+}
+
+void Group::reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const {
+  check_whole("reduce_scatter_terms", x, split, /*dim=*/0, size());
+  read_terms(Op::reduce_scatter_terms, x, &split, read);
+}
+
+void Group::read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const {
+  if (size() == 1) {
+    const at::Tensor term = x.contiguous();
+    const void* const only = term.const_data_ptr();
+    return read({&only, 1});
+  }
+  Symmetric* symmetric = state_->symmetric();
+  TORCH_CHECK_VALUE(symmetric != nullptr, name(op), ": needs a group with shared memory; sum instead");
+  const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, *this);
+  const Counted counted(*state_->counters, symmetric, op, sent);
+  symmetric->read_terms(x, split, read);
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {

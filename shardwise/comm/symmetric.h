@@ -3,8 +3,10 @@
 // Implemented by comm/shm; absent (null) on every other backend.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 
 #include <memory>
+#include <span>
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/reduction.h"
@@ -13,6 +15,11 @@ namespace shardwise::comm {
 
 /// What a caller does with a collective's input afterwards: autograd may write to any tensor that it holds.
 enum class InputThen : uint8_t { may_be_written, is_only_dropped };
+
+/// Where the terms of a sum over the ranks lie, by rank: dense, row-major, never written to.
+using Terms = std::span<const void* const>;
+/// What sums them in passing: they are readable until it returns. It calls no collective.
+using TermReader = c10::function_ref<void(Terms terms)>;
 
 /// One shard per rank, readable where it lies. Keeps the own shard alive; holding it keeps peers' shards
 /// readable, because every rank of a program holds and drops the same exposures in the same order
@@ -53,6 +60,10 @@ class Symmetric {
   virtual int64_t copied_bytes() const = 0;
   /// How long it has waited for peers so far in collectives and readings, likewise.
   virtual int64_t waited_ns() const = 0;
+
+  /// Shows `read` every rank's `x`, for Group's functions of these names: `rows` is what each rank reads of
+  /// them, or null where each reads all.
+  virtual void read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) = 0;
 };
 
 }  // namespace shardwise::comm

@@ -41,6 +41,14 @@ Call reduce_scatter(int64_t numel, int64_t granule = 1) {
     group.reduce_scatter(some(numel), Split::even("x", numel, group.size(), granule));
   };
 }
+Call all_reduce_terms(int64_t numel) {
+  return [=](const Group& group) { group.all_reduce_terms(some(numel), [](Terms) {}); };
+}
+Call reduce_scatter_terms(int64_t numel) {
+  return [=](const Group& group) {
+    group.reduce_scatter_terms(some(numel), Split::even("x", numel, group.size()), [](Terms) {});
+  };
+}
 Call broadcast(int64_t numel, int root) {
   return [=](const Group& group) {
     at::Tensor x = some(numel);
@@ -162,6 +170,9 @@ std::vector<Named> all_calls() {
           {all_to_all(12), "all_to_all float32"},
           {expose(12), "expose float32 [12] split"},
           {expose(24), "expose float32 [24] split"},
+          {all_reduce_terms(12), "all_reduce_terms float32 [12]"},
+          {all_reduce_terms(5000), "all_reduce_terms float32 [5000]"},
+          {reduce_scatter_terms(12), "reduce_scatter_terms float32 [12] split"},
           {barrier(), "barrier"}};
 }
 

@@ -134,6 +134,18 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   finish(Closing::no);
 }
 
+// As reduce_scatter that does not close: the caller drops what peers may still read.
+void Transport::read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) {
+  Descriptor descriptor = descriptor_of(rows ? Op::reduce_scatter_terms : Op::all_reduce_terms, x, x.numel());
+  if (rows) descriptor.split = rows->hash();
+  const Staged staged = stage(x);
+  Opening& opening = post(descriptor, staged);
+  channel_.await_all(opening);
+  for (int peer = 0; peer < size(); ++peer) sources_[size_t(peer)] = input_of(opening, peer);
+  read(sources_);
+  finish(Closing::no);
+}
+
 void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                                int64_t dim) {
   std::vector<at::Tensor> pieces;

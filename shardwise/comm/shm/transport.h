@@ -45,6 +45,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
                       int64_t dim) override;
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                           InputThen then) override;
+  void read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) override;
   void abort(const std::string& reason) override { channel_.abort(reason); }
   void leave() override { channel_.leave(); }
   int64_t live_bytes() const override { return heap_->live_bytes(); }
