@@ -161,23 +161,25 @@ void DecoderWeights::initialise_(uint64_t seed) {
 
 /// The stream behind the last block, before the last norm.
 template <nn::ResidualStream Stream>
-nn::Placed<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
+nn::Residual<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
   auto x = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) x = (*w.positions_)(x, step);
   x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
   x = nn::seen(&observer_, {nn::Stage::embedding}, std::move(x));
-  for (const BlockLayers& layers : w.blocks_) x = nn::Block<Stream>(layers, &observer_)(x, step);
-  return x;
+  nn::Residual<Stream> stream(std::move(x));
+  for (const BlockLayers& layers : w.blocks_)
+    stream = nn::Block<Stream>(layers, &observer_)(std::move(stream), step);
+  return stream;
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
-  return nn::seen(&observer_, {nn::Stage::logits},
-                  w.head_(nn::seen(&observer_, {nn::Stage::norm}, w.norm_(hidden(ids, step), step)), step));
+  const auto normed = nn::seen(&observer_, {nn::Stage::norm}, w.norm_(hidden(ids, step), step).norm);
+  return nn::seen(&observer_, {nn::Stage::logits}, w.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>
@@ -185,8 +187,8 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
     const at::Tensor& ids, const at::Tensor& rows,
     const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  const nn::Placed<Stream> wanted(hidden(ids, step).local().index_select(0, rows));
-  return w.head_(w.norm_(wanted, step), step);
+  const auto normed = w.norm_(hidden(ids, step), step).norm;
+  return w.head_(nn::Placed<Stream>(normed.local().index_select(0, rows)), step);
 }
 
 template <nn::ResidualStream Stream>

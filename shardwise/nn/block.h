@@ -7,6 +7,7 @@
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
 #include "shardwise/nn/observer.h"
+#include "shardwise/nn/residual.h"
 #include "shardwise/parallel/recompute.h"
 
 namespace shardwise::nn {
@@ -37,24 +38,30 @@ class Block {
 
   /// `x` [s, b, h], or its sequence shard → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return seen(observer_, {Stage::mlp, layers_.layer}, output(x, step));
+    return (*this)(Residual<Stream>(x), step).taken(step);
+  }
+  /// The same between blocks, whose last sum may be left to the next norm.
+  Residual<Stream> operator()(Residual<Stream> x, const Step& step) const {
+    return seen(observer_, {Stage::mlp, layers_.layer}, output(std::move(x), step), step);
   }
 
  private:
-  Placed<Stream> output(const Placed<Stream>& x, const Step& step) const {
-    if (step.recompute != base::Recompute::full) return forward(x, step, Value::needed);
-    return parallel::recomputed(x, layers_.is_trained(),
-                                [layers = layers_, step](const Placed<Stream>& again, Value value) {
-                                  return Block(layers).forward(again, step, value);
-                                });
+  Residual<Stream> output(Residual<Stream> x, const Step& step) const {
+    if (step.recompute != base::Recompute::full) return forward(std::move(x), step, Value::needed);
+    return Residual<Stream>(
+        parallel::recomputed(std::move(x).taken(step), layers_.is_trained(),
+                             [layers = layers_, step](const Placed<Stream>& again, Value value) {
+                               return Block(layers).forward(Residual<Stream>(again), step, value).taken(step);
+                             }));
   }
 
-  Placed<Stream> forward(Placed<Stream> x, const Step& step, Value value) const {
+  Residual<Stream> forward(Residual<Stream> in, const Step& step, Value value) const {
     const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
-    x = x + dropout(out.to<Stream>(attend(qkv(norm1(x, step), step), step), step), step,
-                    {layer, Place::attention_output});
-    x = seen(observer_, {Stage::attention, layer}, std::move(x));
-    return x + dropout(mlp(norm2(x, step), step, value), step, {layer, Place::mlp_output}, value);
+    Normed<Stream> x = norm1(std::move(in), step);
+    auto attended = x.x + dropout(out.addend<Stream>(attend(qkv(x.norm, step), step), step), step,
+                                  {layer, Place::attention_output});
+    x = norm2(seen(observer_, {Stage::attention, layer}, std::move(attended), step), step);
+    return x.x + dropout(mlp(x.norm, step, value), step, {layer, Place::mlp_output}, value);
   }
 
   const BlockLayers& layers_;

@@ -2,8 +2,8 @@
 // stream.
 #pragma once
 #include "shardwise/nn/module.h"
+#include "shardwise/nn/residual.h"
 #include "shardwise/nn/step.h"
-#include "shardwise/parallel/row_product.h"
 
 namespace shardwise::nn {
 
@@ -34,6 +34,13 @@ Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place, V
   const bool is_whole = std::is_same_v<Stream, Invariant>;
   return Placed<Stream>(
       detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row, value));
+}
+
+/// A sum is left only where nothing is dropped.
+template <ResidualStream Stream>
+Addend<Stream> dropout(Addend<Stream> y, const Step& step, Place place, Value value = Value::needed) {
+  if (const auto* sum = std::get_if<Placed<Stream>>(&y)) return dropout(*sum, step, place, value);
+  return y;
 }
 
 }  // namespace shardwise::nn

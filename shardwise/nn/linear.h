@@ -8,6 +8,7 @@
 // between.
 #pragma once
 #include "shardwise/nn/module.h"
+#include "shardwise/nn/residual.h"
 #include "shardwise/nn/step.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/column_product.h"
@@ -87,6 +88,15 @@ class RowParallelLinear {
   Placed<Stream> to(const Placed<Sharded<kFeature>>& x, const Step& step,
                     const parallel::RowOptions& options = {}) const {
     return parallel::row_product<Stream>(x, parameters_, step, options);
+  }
+
+  /// The same for the stream to be added to: the sum over the ranks may be left to the next norm
+  /// (residual.h).
+  template <ResidualStream Stream>
+  Addend<Stream> addend(const Placed<Sharded<kFeature>>& x, const Step& step,
+                        const parallel::RowOptions& options = {}) const {
+    if (leaves_sums(step)) return parallel::row_terms<Stream>(x, parameters_, step);
+    return to<Stream>(x, step, options);
   }
 
   /// A whole input, used for different work on each rank: every rank takes its features of it. Backward: a

@@ -29,12 +29,12 @@ class GatedMlp {
   GatedMlp(ColumnParallelLinear gate_up, RowParallelLinear down)
       : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
-  /// The stream in, the stream out: [s, b, h] → the same shape and placement.
+  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
-  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
     const auto gate_up = gate_up_(x, step);
     const auto inner = swiglu(gate_up);
-    return down_.to<Stream>(inner, step, {value, remake(inner, gate_up, kernels::swiglu, step)});
+    return down_.addend<Stream>(inner, step, {value, remake(inner, gate_up, kernels::swiglu, step)});
   }
 
   void append_roles(Roles& roles) const {
@@ -53,15 +53,15 @@ class GeluMlp {
   GeluMlp(ColumnParallelLinear up, RowParallelLinear down, kernels::Gelu form)
       : up_(std::move(up)), down_(std::move(down)), form_(form) {}
 
-  /// The stream in, the stream out: [s, b, h] → the same shape and placement.
+  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
-  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
     const auto up = up_.without_bias(x, step);
     const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
       return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
     };
     const auto inner = gelu(up, up_.bias(), form_);
-    return down_.to<Stream>(inner, step, {value, remake(inner, up, activate, step)});
+    return down_.addend<Stream>(inner, step, {value, remake(inner, up, activate, step)});
   }
 
   void append_roles(Roles& roles) const {

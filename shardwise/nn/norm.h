@@ -2,6 +2,8 @@
 // alike.
 #pragma once
 #include "shardwise/nn/one_of.h"
+#include "shardwise/nn/residual.h"
+#include "shardwise/parallel/add_norm.h"
 
 namespace shardwise::nn {
 
@@ -9,6 +11,14 @@ namespace shardwise::nn {
 template <ResidualStream Stream>
 comm::Group memory_for(const Step& step) {
   return std::is_same_v<Stream, Sharded<kSequence>> ? step.group : comm::Group();
+}
+
+using parallel::Normed;
+
+template <class Layer, ResidualStream Stream>
+Normed<Stream> normed(const Layer& norm, Residual<Stream> x, const Step& step) {
+  const Placed<Stream> taken = std::move(x).taken(step);
+  return {taken, norm(taken, step)};
 }
 
 class RMSNorm {
@@ -21,6 +31,13 @@ class RMSNorm {
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+  }
+
+  /// The stream, and its norm; a sum that was left is taken here, in one pass.
+  template <ResidualStream Stream>
+  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
+    if (!x.left) return normed(*this, std::move(x), step);
+    return parallel::add_rms_norm(x.x, *x.left, {weight_->value, eps_}, step);
   }
 
   void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::stream}); }
@@ -43,6 +60,12 @@ class LayerNorm {
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+  }
+
+  /// The stream, and its norm; a sum that was left is taken first.
+  template <ResidualStream Stream>
+  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
+    return normed(*this, std::move(x), step);
   }
 
   void append_roles(Roles& roles) const {

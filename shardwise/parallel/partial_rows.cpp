@@ -6,6 +6,28 @@ namespace shardwise::parallel {
 
 using at::Tensor;
 
+namespace {
+
+Tensor own_rows_like(const Tensor& whole, const Step& step) {
+  return at::empty({step.own_sequence().size(), whole.size(1), whole.size(2)}, whole.options());
+}
+
+}  // namespace
+
+Tensor scattered_sum(const Tensor& whole, const Step& step) {
+  const comm::Group& group = step.group;
+  if (group.size() == 1) return whole;
+  Tensor own = own_rows_like(whole, step);
+  if (group.has_symmetric()) {
+    group.reduce_scatter_out(own, whole, step.sequence);
+    return own;
+  }
+  const auto sum = group.begin_reduce_scatter(whole, step.sequence);
+  for (int i = 0; i < group.size(); ++i) sum->made(i);
+  sum->finish(own);
+  return own;
+}
+
 PartialRows::PartialRows(at::IntArrayRef sizes, at::ScalarType dtype, const Step& step)
     : step_(step), whole_(step.group.empty(sizes, dtype)) {}
 
@@ -22,17 +44,8 @@ void PartialRows::make(c10::function_ref<void(Tensor& rows, int rank)> write) {
 }
 
 Tensor PartialRows::sum() {
-  const comm::Group& group = step_.group;
-  if (group.size() == 1) return whole_;
-  Tensor own = at::empty({step_.own_sequence().size(), whole_.size(1), whole_.size(2)}, whole_.options());
-  if (step_.overlap == Overlap::off && group.has_symmetric()) {
-    group.reduce_scatter_out(own, whole_, step_.sequence);
-    return own;
-  }
-  if (!sum_) {
-    sum_ = group.begin_reduce_scatter(whole_, step_.sequence);
-    for (int i = 0; i < group.size(); ++i) sum_->made(i);
-  }
+  if (!sum_) return scattered_sum(whole_, step_);
+  Tensor own = own_rows_like(whole_, step_);
   sum_->finish(own);
   return own;
 }

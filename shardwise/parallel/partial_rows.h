@@ -11,6 +11,10 @@
 
 namespace shardwise::parallel {
 
+/// Collective: this rank's rows of the sum over the ranks of `whole` [s, b, n], contiguous and from
+/// `step.group.empty`; in rank order on every backend. `whole` may be dropped then, but not written to.
+at::Tensor scattered_sum(const at::Tensor& whole, const Step& step);
+
 class PartialRows {
  public:
   /// [s, b, n] with s the step's whole sequence.

@@ -40,11 +40,17 @@ at::DimVector output_sizes(const Tensor& x, const Row& row) {
   return {x.size(0), x.size(1), row.w.weight->size(0)};
 }
 
-/// x Wᵀ, [s, b, h], a Partial; where peers can read it.
+/// x Wᵀ, [s, b, h], a Partial; where peers can read it. Under g* in the blocks of scattered_product.
 Tensor partial_product(const Tensor& x, const Row& row) {
   Tensor y = row.step.group.empty(output_sizes(x, row), x.scalar_type());
-  Tensor y_matrix = as_matrix(y);
-  multiply(y_matrix, as_matrix(x), row);
+  const base::Split& sequence = row.step.sequence;
+  const auto multiply_rows = [&](const base::Range& range) {
+    Tensor y_rows = rows_matrix(y, range);
+    multiply(y_rows, rows_matrix(x, range), row);
+  };
+  if (row.crossing != Crossing::g_star) multiply_rows({0, sequence.size()});
+  for (int rank = 0; row.crossing == Crossing::g_star && rank < sequence.ranks(); ++rank)
+    multiply_rows(sequence.range(rank));
   return y;
 }
 
@@ -56,19 +62,23 @@ Tensor scattered_product(const Tensor& x, const Row& row) {
   return partial.sum();
 }
 
-/// f*: the ranks' sum.
-Tensor summed_product(const Tensor& x, const Row& row) {
-  const comm::Group& group = row.step.group;
-  Tensor y = partial_product(x, row);
-  if (!base::mutated(Mutation::drop_f_star)) group.all_reduce_(y);
-  if (base::mutated(Mutation::double_f_star)) group.all_reduce_(y);
-  if (base::mutated(Mutation::average_f_star)) y.div_(group.size());
+/// f*: the ranks' sum, in place.
+Tensor summed(Tensor y, const Step& step) {
+  if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
+  if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
+  if (base::mutated(Mutation::average_f_star)) y.div_(step.group.size());
   return y;
 }
 
 Tensor crossed_product(const Tensor& x, const Row& row) {
   if (row.crossing == Crossing::g_star) return scattered_product(x, row);
-  return row.crossing == Crossing::f_star ? summed_product(x, row) : partial_product(x, row);
+  const Tensor y = partial_product(x, row);
+  return row.crossing == Crossing::f_star ? summed(y, row.step) : y;
+}
+
+Tensor with_bias(Tensor y, const ParameterPtr& bias) {
+  if (bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(bias->value.detach());
+  return y;
 }
 
 Tensor unused_value(const Tensor& x, const Row& row) {
@@ -79,9 +89,7 @@ Tensor unused_value(const Tensor& x, const Row& row) {
 Tensor forward_product(const Tensor& x, const Row& row) {
   if (row.options.value == Value::unused) return unused_value(x, row);
   Tensor y = crossed_product(x, row);
-  const bool adds_bias = row.w.bias && row.crossing != Crossing::none;
-  if (adds_bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
-  return y;
+  return row.crossing == Crossing::none ? y : with_bias(std::move(y), row.w.bias);
 }
 
 Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
@@ -161,17 +169,27 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   }
 };
 
-Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
-               const RowOptions& options) {
+void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->size(1),
                     w.weight->name, ": input must be [", step.sequence.size(), ", b, ", w.weight->size(1),
                     "]; got ", x.sizes());
+}
+
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
+               const RowOptions& options) {
+  check_input(x, w, step);
   Row row{w, step, crossing, options};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
   check_trainable(*w.weight);
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
+}
+
+RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing) {
+  check_input(x, w, step);
+  const at::NoGradGuard no_grad;
+  return {Placed<Partial>(partial_product(x.contiguous(), {w, step, crossing, {}})), w.bias};
 }
 
 }  // namespace
@@ -193,6 +211,28 @@ template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                      const Step& step, const RowOptions& options) {
   return Placed<Partial>(product(x.local(), w, step, Crossing::none, options));
+}
+
+template <>
+RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                              const Step& step) {
+  return terms(x.local(), w, step, Crossing::f_star);
+}
+
+template <>
+RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                       const Step& step) {
+  return terms(x.local(), w, step, Crossing::g_star);
+}
+
+template <>
+Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
+  return Placed<Invariant>(with_bias(summed(terms.y.local(), step), terms.bias));
+}
+
+template <>
+Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms terms, const Step& step) {
+  return Placed<Sharded<kSequence>>(with_bias(scattered_sum(terms.y.local(), step), terms.bias));
 }
 
 }  // namespace shardwise::parallel

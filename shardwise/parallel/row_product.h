@@ -43,4 +43,28 @@ template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&,
                                      const RowOptions&);
 
+/// A row-parallel product before its crossing: the sum over the ranks, and the bias after it, are left to who
+/// reads it, once. Without gradients.
+struct RowTerms {
+  Placed<Partial> y;  // nobody else's: summing may overwrite it
+  ParameterPtr bias;  // may be null
+};
+
+/// Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
+template <ResidualStream Stream>
+RowTerms row_terms(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step);
+template <>
+RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&);
+template <>
+RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
+                                       const Step&);
+
+/// The rest of row_product<Stream>: the same bits.
+template <ResidualStream Stream>
+Placed<Stream> sum_terms(RowTerms terms, const Step& step);
+template <>
+Placed<Invariant> sum_terms<Invariant>(RowTerms, const Step&);
+template <>
+Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms, const Step&);
+
 }  // namespace shardwise::parallel

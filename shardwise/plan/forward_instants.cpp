@@ -39,6 +39,7 @@ class BlockForward {
         made_(made_by_block(workload, rank, layer)),
         kept_(kept_by_block(workload, rank, layer, run)),
         has_qk_norm_(workload.config.qk_norm),
+        holds_input_(run == Run::again || workload.recompute == Recompute::full),
         run_(run) {}
 
   Instants instants() const {
@@ -73,7 +74,8 @@ class BlockForward {
     return both(alive(made_, last, kept_, held), {{"q|k|v", product}});
   }
   Entries mlp(Names held) const {
-    held.insert({"norm1 input", "norm2 input", "mlp input"});
+    held.insert({"norm2 input", "mlp input"});
+    if (holds_input_) held.insert("norm1 input");
     return alive(made_, "down input", kept_, held);
   }
 
@@ -89,6 +91,7 @@ class BlockForward {
   Entries made_;
   Names kept_;
   bool has_qk_norm_;
+  bool holds_input_;  // while the block runs, and not only until its first sum
   Run run_;
 };
 

@@ -72,13 +72,11 @@ class Forward {
     return {"attention", entries};
   }
   Instant output() const {
-    return {"attention's sum",
-            {stream("block's input"), stream("norm1"), product(), attended(), term(), stream("stream")}};
+    return {"attention's term", {stream("block's input"), stream("norm1"), product(), attended(), term()}};
   }
   Instant mlp() const {
     return {"mlp",
             {stream("stream"),
-             stream("block's input"),
              stream("norm2"),
              {"inner", sizes_.features(sizes_.inner_features())},
              {"down input", sizes_.features(sizes_.share().ffn)},

@@ -219,6 +219,90 @@ TEST(Block, UnderSequenceParallelismGathersAndScattersTwiceEachWay) {
   });
 }
 
+struct Stages {
+  std::vector<Tensor> seen;
+  Observer observer = [this](const Stage&, const Tensor& local) { seen.push_back(local.detach().clone()); };
+};
+
+/// Two blocks and a norm, whose sums may be left to it.
+template <ResidualStream Stream>
+Normed<Stream> two_blocks(const BlockLayers& layers, const Tensor& x, const Step& step,
+                          const Observer* observer = nullptr) {
+  Residual<Stream> stream{Placed<Stream>(x)};
+  for (int i = 0; i < 2; ++i) stream = Block<Stream>(layers, observer)(std::move(stream), step);
+  return layers.norm1(std::move(stream), step);
+}
+
+template <ResidualStream Stream>
+void check_left_sums(const BlockLayers& layers, const Step& step) {
+  const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
+  const auto added = [&](const std::function<void()>& forward) {
+    const comm::Counters before = step.group.counters();
+    forward();
+    return step.group.counters() - before;
+  };
+  Tensor x, norm;
+  const comm::Counters recorded = added([&] {
+    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step).requires_grad_(), step);
+    x = y.x.local().detach(), norm = y.norm.local().detach();
+  });
+  const at::NoGradGuard no_grad;
+  const comm::Counters left = added([&] {
+    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step);
+    EXPECT_TRUE(testing::same_bits(y.x.local(), x));
+    EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+  });
+  for (int op = 0; op < comm::kCountedOps; ++op) {
+    EXPECT_EQ(left.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
+    EXPECT_EQ(left.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
+  }
+  if (step.group.has_symmetric()) {
+    EXPECT_EQ(left.total().copied_bytes, 0);
+  }
+  Stages stages;  // are shown the sums
+  const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step, &stages.observer);
+  EXPECT_EQ(stages.seen.size(), 4u);
+  EXPECT_TRUE(testing::same_bits(stages.seen.back(), x));
+  EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+}
+
+// Other bits, more messages, or a copy would show that the sum of a pass is not that of the ops.
+TEST(Block, LeavesItsSumsToTheNormsWhereNoGradientIsRecorded) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    testing::on_ranks(ranks, [](const Group& ranks_group) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+        const Step step(group, kSequenceLength);
+        const BlockLayers layers = make_layers(group);
+        check_left_sums<Invariant>(layers, step);
+        check_left_sums<Sharded<kSequence>>(layers, step);
+      }
+    });
+  }
+}
+
+// LayerNorm, and a dropout between sum and stream, take the sum first; the bits are the same with gradients.
+TEST(Block, TakesASumThatNoPassReads) {
+  testing::on_ranks(3, [](const Group& group) {
+    const BlockLayers gelu = make_gelu_layers(group), gated = make_layers(group);
+    Roles roles;
+    gelu.append_roles(roles);
+    for (const Role& role : roles) parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+    Step dropping(group, kSequenceLength);
+    dropping.dropout = 0.3;
+    const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
+    const auto compare = [&]<class Stream>(Stream, const BlockLayers& layers, const Step& step) {
+      const Tensor with = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm.local();
+      const at::NoGradGuard no_grad;
+      const Tensor without = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm.local();
+      EXPECT_TRUE(testing::same_bits(without, with.detach()));
+    };
+    for (const auto& [layers, step] : {std::pair(&gelu, Step(group, kSequenceLength)), {&gated, dropping}}) {
+      compare(Invariant(), *layers, step);
+      compare(Sharded<kSequence>(), *layers, step);
+    }
+  });
+}
+
 TEST(Block, AloneCommunicatesNothing) {
   const Used used = run<Sharded<kSequence>>(Group(), Path::symmetric);
   EXPECT_EQ(used.forward.total().calls + used.backward.total().calls, 0);

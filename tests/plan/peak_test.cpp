@@ -166,7 +166,7 @@ TEST(PlanPeakFormulas, FrozenModelIsFullestInForward) {
   workload.frozen = all_but(workload.config, {"lm_head"});
   const Peak peak = training_peak(workload, 0);
   EXPECT_EQ(peak.own.name, "down, forward");
-  EXPECT_EQ(total(peak.own.entries), 8192 * (4 * 4096 + 3 * 14336) * 4);
+  EXPECT_EQ(total(peak.own.entries), 8192 * (3 * 4096 + 3 * 14336) * 4);
 }
 
 /// Without shared memory two buffers of [s, b, h] live in a column-parallel backward when it gathers again;
