@@ -1,0 +1,123 @@
+// The step between two layers of a block: the sum over the ranks of a row-parallel product, the residual sum
+// and RMSNorm, one by one and in one pass, in turn, with the terms written anew before each.
+//
+//   bench_add_norm fp32|bf16 ROWS HIDDEN RANKS [sp]
+//
+// Prints, per rank 0's median of the turns, the microseconds of either without those of writing the terms.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <vector>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/comm/shm/shm.h"
+#include "shardwise/nn/norm.h"
+
+namespace {
+
+using namespace shardwise;
+using nn::Placed, nn::Residual;
+
+constexpr int kTurns = 201, kSteps = 50;
+
+struct Arguments {
+  at::ScalarType dtype;
+  int64_t rows, hidden;
+  int ranks;
+  bool is_sequence_parallel;
+};
+
+/// Rank 0 is this process, the others are its children and end with it.
+comm::Group fork_ranks(int ranks) {
+  const std::string job = "bench-add-norm-" + std::to_string(getpid());
+  int rank = 0;
+  for (int child = 1; child < ranks && rank == 0; ++child) {
+    if (fork() == 0) rank = child;
+  }
+  if (rank > 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return comm::shm::connect({job, rank, ranks});
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + values.size() / 2);
+  return values[values.size() / 2];
+}
+
+template <nn::ResidualStream Stream>
+class Bench {
+ public:
+  Bench(const Arguments& arguments, const comm::Group& group)
+      : step_(group, arguments.rows),
+        norm_("norm", arguments.hidden, 1e-5, group, arguments.dtype),
+        whole_(at::randn({arguments.rows, 1, arguments.hidden}, arguments.dtype)),
+        y_(group.empty(whole_.sizes(), arguments.dtype)),
+        other_y_(group.empty(whole_.sizes(), arguments.dtype)),
+        x_(std::is_same_v<Stream, nn::Invariant> ? whole_ : own_rows()) {}
+
+  /// In two buffers by turns: what a pass reads is written again only after the next has begun.
+  parallel::RowTerms written() {
+    std::swap(y_, other_y_);
+    return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
+  }
+  void one_by_one() { norm_(x_ + parallel::sum_terms<Stream>(written(), step_), step_); }
+  void in_one_pass() { norm_(Residual<Stream>(x_, written()), step_); }
+
+  /// Microseconds of one step, after a barrier.
+  template <class F>
+  double turn(F step) const {
+    step_.group.barrier();
+    const base::Stopwatch watch;
+    for (int i = 0; i < kSteps; ++i) step();
+    return watch.milliseconds() * 1e3 / kSteps;
+  }
+
+ private:
+  at::Tensor own_rows() const {
+    return whole_.narrow(0, step_.own_sequence().begin, step_.own_sequence().size());
+  }
+
+  nn::Step step_;
+  nn::RMSNorm norm_;
+  at::Tensor whole_, y_, other_y_;
+  Placed<Stream> x_;
+};
+
+template <nn::ResidualStream Stream>
+void run(const Arguments& arguments) {
+  const comm::Group group = fork_ranks(arguments.ranks);
+  const at::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  Bench<Stream> bench(arguments, group);
+  std::vector<double> writing, separate, fused;
+  for (int i = 0; i < kTurns; ++i) {
+    writing.push_back(bench.turn([&] { bench.written(); }));
+    separate.push_back(bench.turn([&] { bench.one_by_one(); }));
+    fused.push_back(bench.turn([&] { bench.in_one_pass(); }));
+  }
+  group.barrier();
+  if (group.rank() != 0) return;
+  const double write = median(writing), separately = median(separate) - write, pass = median(fused) - write;
+  std::printf("one by one %.2f us, in one pass %.2f us, ratio %.2f; best %.2f and %.2f; writing %.2f us\n",
+              separately, pass, separately / pass, *std::ranges::min_element(separate) - write,
+              *std::ranges::min_element(fused) - write, write);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) return std::fputs("usage: bench_add_norm fp32|bf16 ROWS HIDDEN RANKS [sp]\n", stderr), 2;
+  const Arguments arguments{std::string(argv[1]) == "bf16" ? at::kBFloat16 : at::kFloat, std::stol(argv[2]),
+                            std::stol(argv[3]), std::stoi(argv[4]), argc > 5};
+  if (arguments.is_sequence_parallel) {
+    run<nn::Sharded<nn::kSequence>>(arguments);
+  } else {
+    run<nn::Invariant>(arguments);
+  }
+  return 0;
+}
