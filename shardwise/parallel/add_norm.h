@@ -5,7 +5,7 @@
 namespace shardwise::parallel {
 
 /// Above, that every rank reads all terms costs more than a second synchronisation.
-inline constexpr int64_t kOneShotBytes = 256 << 10;
+inline constexpr int64_t kOneShotBytes = 8 << 10;
 
 /// The stream and its norm.
 template <ResidualStream Stream>
