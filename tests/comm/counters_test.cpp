@@ -92,7 +92,7 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
     at::Tensor in_arena = group.empty({large}, at::kFloat).fill_(1), foreign = at::full({large}, 1.f);
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(in_arena); }), slice * (t() - 1));
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(foreign); }),
-              slice * (t() - 1) + 2 * large * kItem);
+              t() <= 4 ? large * kItem : slice * (t() - 1) + 2 * large * kItem);
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce(in_arena); }), slice * (t() - 1) + large * kItem);
     at::Tensor few = group.empty({small}, at::kFloat).fill_(1);
     EXPECT_EQ(copied(Op::all_reduce, [&] { group.all_reduce_(few); }), small * kItem);
