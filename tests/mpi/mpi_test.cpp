@@ -76,6 +76,21 @@ TEST(Meeting, ARankThatDoesNotComeIsNamed) {
   EXPECT_EQ(lines_with(program.errors(), ": passed"), 3) << program.errors() << program.output();
 }
 
+/// Tests of ranks/lifetime.cpp, each in a job of its own.
+class Lifetime : public ::testing::Test {
+ protected:
+  static void expect_passed(const std::string& test, int ranks) {
+    Program program(mpirun(ranks, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Lifetime." + test}),
+                    environment());
+    program.wait(60);
+    EXPECT_EQ(lines_with(program.errors(), ": passed"), ranks) << program.errors() << program.output();
+  }
+};
+
+TEST_F(Lifetime, AFailedStartStaysTheReason) {
+  expect_passed("AFailedStartStaysTheReason", 2);
+}
+
 struct Fault {
   int signal;
   const char* layout;

@@ -44,10 +44,10 @@ Process& Process::of(const Job& job) {
   if (the_process == nullptr) {
     the_process = new Process(job.timeout);
     on_exit([](int code, void*) { the_process->end_with(code); }, nullptr);
-    if (!the_process->run([] { the_process->start(); }, job.timeout))
-      fail(job, "not all ranks of the job came to start MPI", job.timeout);
-    the_process->check(job);
+    the_process->begin(job);
   }
+  if (the_process->start_failure_) std::rethrow_exception(the_process->start_failure_);
+  the_process->check(job);
   TORCH_CHECK_VALUE(!the_process->is_finished_,
                     "connect: MPI is started once in a process; got a group after its end");
   the_process->enter();  // it does not hang
@@ -56,6 +56,17 @@ Process& Process::of(const Job& job) {
 
 Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
   std::thread([this] { serve(); }).detach();
+}
+
+void Process::begin(const Job& job) {
+  try {
+    if (!run([this] { start(); }, job.timeout))
+      fail(job, "not all ranks of the job came to start MPI", job.timeout);
+    check(job);
+  } catch (...) {
+    start_failure_ = std::current_exception();
+    if (!is_stuck_ && world_ != MPI_COMM_NULL && size_ == 1) finish();  // which waits for nobody
+  }
 }
 
 // On the own thread, with the lock.
@@ -82,10 +93,9 @@ void Process::start() {
 }
 
 // A process that another MPI's mpirun has started is alone in this one's eyes.
-void Process::check(const Job& job) {
-  if (rank_ == job.rank && size_ == job.world_size) return;
-  finish();
-  TORCH_CHECK_VALUE(false, "connect: ranks of several hosts are started by Open MPI's own mpirun; got rank ",
+void Process::check(const Job& job) const {
+  TORCH_CHECK_VALUE(rank_ == job.rank && size_ == job.world_size,
+                    "connect: ranks of several hosts are started by Open MPI's own mpirun; got rank ",
                     job.rank, " of ", job.world_size, ", which MPI knows as ", rank_, " of ", size_);
 }
 

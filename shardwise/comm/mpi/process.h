@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -30,7 +31,8 @@ struct Job {
 class Process {
  public:
   /// MPI of this process, which the first call starts: collective over the job.
-  /// Errors: base::CommError when not all ranks came in time; c10::ValueError when MPI knows another job.
+  /// Errors: base::CommError when not all ranks came in time; c10::ValueError when MPI knows another job. A
+  /// start that has failed stays so: every later call throws its error.
   static Process& of(const Job& job);
   /// Null before.
   static Process* started();
@@ -55,8 +57,9 @@ class Process {
 
  private:
   explicit Process(std::chrono::milliseconds timeout);
+  void begin(const Job& job);
   void start();
-  void check(const Job& job);
+  void check(const Job& job) const;
   void serve();
   void drive_all();
   void end_with(int exit_code);
@@ -70,6 +73,7 @@ class Process {
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, largest_tag_ = 32767;
   bool is_ours_ = true;  // not started by the program itself
+  std::exception_ptr start_failure_;
   std::atomic<bool> is_stuck_ = false, is_given_up_ = false, is_finished_ = false;
   std::chrono::milliseconds timeout_;
 };

@@ -50,9 +50,14 @@ comm::Group shared_group() {
 }
 
 /// The first rank that ends with a broken group ends the job, which is what the others shall not miss to say.
+/// Not by MPI where that can be helped: it may be what is broken.
 void wait_for_others() {
   try {
-    comm::mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+    if (comm::place_from_environment().is_spread) {
+      comm::mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+    } else {
+      shared_group().barrier();
+    }
     // NOLINTNEXTLINE(bugprone-empty-catch): all have said what they can.
   } catch (const c10::Error&) {
   }
