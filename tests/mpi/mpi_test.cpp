@@ -79,16 +79,26 @@ TEST(Meeting, ARankThatDoesNotComeIsNamed) {
 /// Tests of ranks/lifetime.cpp, each in a job of its own.
 class Lifetime : public ::testing::Test {
  protected:
-  static void expect_passed(const std::string& test, int ranks) {
-    Program program(mpirun(ranks, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Lifetime." + test}),
+  static void expect_passed(const std::string& test, bool ends_in_good_order) {
+    Program program(mpirun(2, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Lifetime." + test}),
                     environment());
-    program.wait(60);
-    EXPECT_EQ(lines_with(program.errors(), ": passed"), ranks) << program.errors() << program.output();
+    const int code = exit_code(program.wait(60));
+    EXPECT_EQ(lines_with(program.errors(), ": passed"), 2) << program.errors() << program.output();
+    EXPECT_EQ(code == 0, ends_in_good_order) << code << program.errors();
   }
 };
 
 TEST_F(Lifetime, AFailedStartStaysTheReason) {
-  expect_passed("AFailedStartStaysTheReason", 2);
+  expect_passed("AFailedStartStaysTheReason", /*ends_in_good_order=*/false);
+}
+TEST_F(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
+  expect_passed("AMessageThatNobodyTakesIsGivenUpInTheEnd", /*ends_in_good_order=*/true);
+}
+TEST_F(Lifetime, TheEndWaitsForABusyRank) {
+  expect_passed("TheEndWaitsForABusyRank", /*ends_in_good_order=*/true);
+}
+TEST_F(Lifetime, AfterTheEndAGroupHasErrorsOnly) {
+  expect_passed("AfterTheEndAGroupHasErrorsOnly", /*ends_in_good_order=*/true);
 }
 
 struct Fault {

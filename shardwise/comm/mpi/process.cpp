@@ -19,10 +19,10 @@ constexpr int kFailure = 1;
 std::mutex start_mutex;
 Process* the_process = nullptr;  // never freed: its thread may be in a call that hangs
 
-[[noreturn]] void fail(const Job& job, const std::string& what, std::chrono::milliseconds elapsed) {
+[[noreturn]] void fail(const Job& job, const std::string& what, std::chrono::milliseconds elapsed,
+                       const char* op) {
   const std::chrono::duration<double> waited = elapsed, limit = job.timeout;
-  throw base::CommError({"connect", job.rank, /*peer=*/-1, /*sequence=*/0, waited.count(), limit.count()},
-                        what);
+  throw base::CommError({op, job.rank, /*peer=*/-1, /*sequence=*/0, waited.count(), limit.count()}, what);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
 void Process::begin(const Job& job) {
   try {
     if (!run([this] { start(); }, job.timeout))
-      fail(job, "not all ranks of the job came to start MPI", job.timeout);
+      fail(job, "not all ranks of the job came to start MPI", job.timeout, "connect");
     check(job);
   } catch (...) {
     start_failure_ = std::current_exception();
@@ -99,7 +99,7 @@ void Process::check(const Job& job) const {
                     job.rank, " of ", job.world_size, ", which MPI knows as ", rank_, " of ", size_);
 }
 
-bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout) {
+std::future<void> Process::hand_over(std::function<void()> call) {
   std::packaged_task<void()> task(std::move(call));
   std::future<void> done = task.get_future();
   {
@@ -107,6 +107,11 @@ bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout)
     calls_.push_back(std::move(task));
   }
   work_.notify_one();
+  return done;
+}
+
+bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout) {
+  std::future<void> done = hand_over(std::move(call));
   if (done.wait_for(timeout) != std::future_status::ready) {
     is_stuck_ = true;
     give_up();
@@ -118,15 +123,17 @@ bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout)
 
 std::unique_lock<std::timed_mutex> Process::try_enter() {
   std::unique_lock guard(lock_, std::defer_lock);
-  while (!guard.try_lock_for(kLook) && !is_stuck_) continue;
+  while (!has_ended_ && !guard.try_lock_for(kLook) && !is_stuck_) continue;
+  if (has_ended_ && guard) guard.unlock();
   return guard;
 }
 
 std::unique_lock<std::timed_mutex> Process::enter() {
   std::unique_lock guard = try_enter();
-  if (!guard)
-    fail({rank_, size_, timeout_}, "a call of MPI hangs since an error", std::chrono::milliseconds(0));
-  return guard;
+  if (guard) return guard;
+  const Job job{rank_, size_, timeout_};
+  if (has_ended_) fail(job, "MPI has ended in this process", {}, "finish");
+  fail(job, "a call of MPI hangs since an error", {}, "connect");
 }
 
 void Process::drive(std::shared_ptr<Transfers> transfers) {
@@ -161,26 +168,35 @@ void Process::serve() {
 }
 
 void Process::drive_all() {
+  if (has_ended_) driven_.clear();
   std::erase_if(driven_, [](const std::shared_ptr<Transfers>& transfers) { return transfers->advance(); });
 }
 
-// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it.
+bool Process::has_driven() {
+  const std::lock_guard guard(mutex_);
+  return !driven_.empty();
+}
+
+// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it. They may compute for long
+// before; if one dies, mpirun ends the job.
 void Process::finish() {
   if (is_given_up_ || is_finished_.exchange(true)) return;
   const auto start = std::chrono::steady_clock::now();
-  const auto are_sent = [&] {
-    const std::lock_guard guard(mutex_);
-    return driven_.empty();
-  };
-  while (!are_sent() && std::chrono::steady_clock::now() - start < timeout_)
+  while (has_driven() && std::chrono::steady_clock::now() - start < timeout_)
     std::this_thread::sleep_for(kNap);
-  if (!is_ours_) return;
-  if (!run([] { MPI_Finalize(); }, timeout_)) end_with(kFailure);
+  {
+    const std::lock_guard guard(mutex_);
+    driven_.clear();  // what nobody has taken stays MPI's (Transfers)
+    has_ended_ = true;
+  }
+  if (is_ours_) hand_over([] { MPI_Finalize(); }).get();
 }
 
 // At the end of the process. Without MPI_Abort the others would wait for this rank until their timeouts.
 void Process::end_with(int exit_code) {
-  if (is_finished_ && !is_given_up_) return;
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  if (has_ended_ || is_over) return;
   if (exit_code == 0 && !is_given_up_) return finish();
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, exit_code == 0 ? kFailure : exit_code);

@@ -41,9 +41,9 @@ class Process {
   MPI_Comm world() const { return world_; }
   int largest_tag() const { return largest_tag_; }
   /// Held around every call of MPI. Nobody waits for a peer with it, but for `run`.
-  /// Errors: base::CommError when a call that `run` gave up keeps it.
+  /// Errors: base::CommError when a call that `run` gave up keeps it, or MPI has ended.
   std::unique_lock<std::timed_mutex> enter();
-  /// The same for those who can do without: empty then.
+  /// The same for those who can do without: empty where `enter` throws.
   std::unique_lock<std::timed_mutex> try_enter();
 
   /// Runs a call that may wait for peers. False when it has not returned in time: then it keeps what it
@@ -53,6 +53,8 @@ class Process {
   void drive(std::shared_ptr<Transfers> transfers);
   /// From now on MPI cannot be ended in good order.
   void give_up() { is_given_up_ = true; }
+  /// Waits for messages that `drive` looks after, up to the timeout, and for the other ranks as long as they
+  /// live. Nothing where MPI was given up.
   void finish();
 
  private:
@@ -60,8 +62,10 @@ class Process {
   void begin(const Job& job);
   void start();
   void check(const Job& job) const;
+  std::future<void> hand_over(std::function<void()> call);
   void serve();
   void drive_all();
+  bool has_driven();
   void end_with(int exit_code);
 
   std::timed_mutex lock_;
@@ -75,6 +79,7 @@ class Process {
   bool is_ours_ = true;  // not started by the program itself
   std::exception_ptr start_failure_;
   std::atomic<bool> is_stuck_ = false, is_given_up_ = false, is_finished_ = false;
+  std::atomic<bool> has_ended_ = false;  // no call of MPI is begun any more
   std::chrono::milliseconds timeout_;
 };
 
