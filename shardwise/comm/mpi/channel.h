@@ -80,6 +80,8 @@ class Channel {
   /// Breaks the group and throws.
   [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what,
                          Backoff::Clock::duration elapsed = {});
+  /// The same for messages that nobody waits for, without throwing: the next call does.
+  void fail_unwaited(const Transfers& transfers);
 
   [[noreturn]] void fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
                                   const std::string& taken);

@@ -84,6 +84,10 @@ void Channel::fail(const Attempt& attempt, int peer, const std::string& what,
   throw_failure(attempt, {peer, what}, elapsed);
 }
 
+void Channel::fail_unwaited(const Transfers& transfers) {
+  poison({transfers.peer(), "MPI: " + error_text(transfers.error())});
+}
+
 void Channel::fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
                             const std::string& taken) {
   fail(attempt, peer, fmt::format("rank {} sends {}, rank {} takes {}", peer, sent, rank(), taken));

@@ -123,7 +123,8 @@ int Messages::checked(int tag, const char* op) const {
 
 Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   const int own_tag = checked(tag, "send");
-  channel_->throw_if_broken({"send", ++sent_, channel_->timeout(), Channel::Awaited::message});
+  const Channel::Attempt sending{"send", ++sent_, channel_->timeout(), Channel::Awaited::message};
+  channel_->throw_if_broken(sending);
   const c10::NoGradGuard no_grad;
   const at::Tensor copy = at::empty(x.sizes(), x.options());
   copy.copy_(x);
@@ -138,7 +139,9 @@ Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   transfers->keep(envelope);
   transfers->send(envelope.get(), sizeof(Envelope), {channel_->meeting().control, peer, own_tag});
   if (!is_inside) transfers->send(copy, {channel_->meeting().data, peer, payload_tag});
-  channel_->meeting().process->drive(transfers);
+  channel_->meeting().process->drive(
+      transfers, [channel = channel_](const Transfers& failed) { channel->fail_unwaited(failed); });
+  channel_->throw_if_broken(sending);
   return c10::make_intrusive<DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
 }
 

@@ -136,11 +136,14 @@ std::unique_lock<std::timed_mutex> Process::enter() {
   fail(job, "a call of MPI hangs since an error", {}, "connect");
 }
 
-void Process::drive(std::shared_ptr<Transfers> transfers) {
-  if (transfers->advance()) return;
+void Process::drive(std::shared_ptr<Transfers> transfers, Failed failed) {
+  if (transfers->advance()) {
+    if (transfers->error() != MPI_SUCCESS) failed(*transfers);
+    return;
+  }
   {
     const std::lock_guard guard(mutex_);
-    driven_.push_back(std::move(transfers));
+    driven_.push_back({std::move(transfers), std::move(failed)});
   }
   work_.notify_one();
 }
@@ -154,7 +157,12 @@ void Process::serve() {
     } else {
       work_.wait_for(guard, kNap, has_call);
     }
-    drive_all();
+    const std::vector<Driven> failed = drive_all();
+    if (!failed.empty()) {
+      guard.unlock();
+      for (const Driven& messages : failed) messages.failed(*messages.transfers);
+      guard.lock();
+    }
     if (!has_call()) continue;
     std::packaged_task<void()> call = std::move(calls_.front());
     calls_.pop_front();
@@ -167,9 +175,16 @@ void Process::serve() {
   }
 }
 
-void Process::drive_all() {
+// With `mutex_`. Gives those that have failed.
+std::vector<Process::Driven> Process::drive_all() {
   if (has_ended_) driven_.clear();
-  std::erase_if(driven_, [](const std::shared_ptr<Transfers>& transfers) { return transfers->advance(); });
+  std::vector<Driven> failed;
+  std::erase_if(driven_, [&](const Driven& messages) {
+    if (!messages.transfers->advance()) return false;
+    if (messages.transfers->error() != MPI_SUCCESS) failed.push_back(messages);
+    return true;
+  });
+  return failed;
 }
 
 bool Process::has_driven() {

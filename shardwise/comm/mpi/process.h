@@ -49,8 +49,10 @@ class Process {
   /// Runs a call that may wait for peers. False when it has not returned in time: then it keeps what it
   /// refers to and the lock, and MPI is of no more use to this process.
   bool run(std::function<void()> call, std::chrono::milliseconds timeout);
-  /// Looks after messages that nobody waits for, until they are done.
-  void drive(std::shared_ptr<Transfers> transfers);
+  /// Looks after messages that nobody waits for, until they are done. `failed` is told, by this thread or
+  /// MPI's own, when they cannot be.
+  using Failed = std::function<void(const Transfers&)>;
+  void drive(std::shared_ptr<Transfers> transfers, Failed failed);
   /// From now on MPI cannot be ended in good order.
   void give_up() { is_given_up_ = true; }
   /// Waits for messages that `drive` looks after, up to the timeout, and for the other ranks as long as they
@@ -64,7 +66,11 @@ class Process {
   void check(const Job& job) const;
   std::future<void> hand_over(std::function<void()> call);
   void serve();
-  void drive_all();
+  struct Driven {
+    std::shared_ptr<Transfers> transfers;
+    Failed failed;
+  };
+  std::vector<Driven> drive_all();
   bool has_driven();
   void end_with(int exit_code);
 
@@ -72,7 +78,7 @@ class Process {
   std::mutex mutex_;  // of the three below; taken before lock_
   std::condition_variable work_;
   std::deque<std::packaged_task<void()>> calls_;
-  std::vector<std::shared_ptr<Transfers>> driven_;
+  std::vector<Driven> driven_;
 
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, largest_tag_ = 32767;

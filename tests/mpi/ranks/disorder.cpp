@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "shardwise/base/error.h"
@@ -179,6 +180,42 @@ TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
   } catch (const base::CommError& error) {
     const std::string text = base::one_line(error);
     EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 takes float32 [4]"), std::string::npos) << text;
+  }
+}
+
+// Rank 0 sends to a rank that there is not, as MPI sees it; the others wait for rank 0.
+TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
+  const mpi::Options options = new_options(Layout::flat);
+  mpi::Transport transport(options, mpi::meet(options));
+  transport.barrier();
+  at::Tensor x = some(4);
+  try {
+    if (transport.rank() == 0) transport.send(x, /*to=*/transport.size(), /*tag=*/0);
+    transport.receive(x, /*from=*/0, /*tag=*/0)->wait(kNoTimeout);
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().op, transport.rank() == 0 ? "send" : "recv");
+    EXPECT_LT(error.where().elapsed_s, 2);
+    EXPECT_NE(base::one_line(error).find("MPI: MPI_ERR_RANK"), std::string::npos) << base::one_line(error);
+  }
+}
+
+// What goes wrong while MPI's own thread looks after a message: here a receive that is too short.
+TEST(DisorderlyBackend, WhatFailsUnwaitedIsTold) {
+  const mpi::Meeting meeting = mpi::meet(new_options(Layout::flat));
+  std::vector<char> bytes(100);
+  const auto transfers = std::make_shared<mpi::Transfers>(*meeting.process, mpi::kWhole);
+  std::promise<int> told;
+  if (meeting.rank == 0) {
+    transfers->receive(bytes.data(), 4, {meeting.data, 1});
+    meeting.process->drive(transfers, [&](const mpi::Transfers& failed) { told.set_value(failed.error()); });
+    std::future<int> error = told.get_future();
+    ASSERT_EQ(error.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    EXPECT_NE(error.get(), MPI_SUCCESS);
+  } else if (meeting.rank == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    transfers->send(bytes.data(), 100, {meeting.data, 0});
+    meeting.process->drive(transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "the sender is done"; });
   }
 }
 
