@@ -120,6 +120,7 @@ Backoff::Policy policy_of(const std::vector<Hello>& hellos, const Hello& own) {
 
 struct Communicators {
   MPI_Comm data = MPI_COMM_NULL, control = MPI_COMM_NULL;
+  int code = MPI_SUCCESS;  // not, where MPI makes none
 };
 
 // Everybody is there, so this waits for nobody but a rank that was stopped just now.
@@ -127,18 +128,18 @@ void make(Communicators& made, MPI_Comm world, const std::vector<int>& ranks, in
   MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm_group(world, &all);
   MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members);
-  const int code = MPI_Comm_create_group(world, members, tag, &made.data);
-  TORCH_CHECK(code == MPI_SUCCESS, "connect: MPI makes no communicator; ", error_text(code));
-  MPI_Comm_set_errhandler(made.data, MPI_ERRORS_RETURN);
-  MPI_Comm_dup(made.data, &made.control);
+  made.code = MPI_Comm_create_group(world, members, tag, &made.data);
+  if (made.code == MPI_SUCCESS) {
+    MPI_Comm_set_errhandler(made.data, MPI_ERRORS_RETURN);
+    made.code = MPI_Comm_dup(made.data, &made.control);
+  }
   MPI_Group_free(&members);
   MPI_Group_free(&all);
 }
 
 }  // namespace
 
-Meeting meet(const Options& options) {
-  Process& process = Process::of({options.rank, options.world_size, options.timeout});
+Meeting greet(Process& process, const Options& options) {
   const auto own = std::find(options.ranks.begin(), options.ranks.end(), options.rank);
   TORCH_INTERNAL_ASSERT(own != options.ranks.end());
   Meeting meeting;
@@ -147,19 +148,27 @@ Meeting meet(const Options& options) {
   const std::vector<Hello> hellos = Visit(process, options, meeting.rank).run();
   for (const Hello& hello : hellos) meeting.hosts.push_back(hello.host);
   meeting.policy = policy_of(hellos, hellos[size_t(meeting.rank)]);
+  return meeting;
+}
+
+void make_communicators(Meeting& meeting, const Options& options) {
+  Process& process = *meeting.process;
+  const Backoff backoff({}, kLongestNap);
+  const auto fail = [&](const std::string& what) {
+    const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options.timeout;
+    throw base::CommError(
+        {"connect", meeting.rank, /*peer=*/-1, /*sequence=*/0, elapsed.count(), limit.count()}, what);
+  };
   const auto made = std::make_shared<Communicators>();
   const int tag = tag_of(options.name, process.largest_tag());
   const bool is_made = process.run(
       [made, tag, world = process.world(), ranks = options.ranks] { make(*made, world, ranks, tag); },
       options.timeout);
-  if (!is_made) {
-    const double limit_s = std::chrono::duration<double>(options.timeout).count();
-    throw base::CommError({"connect", meeting.rank, /*peer=*/-1, /*sequence=*/0, limit_s, limit_s},
-                          fmt::format("a rank of group {} stopped while it was made", options.name));
-  }
+  if (!is_made) fail(fmt::format("a rank of group {} stopped while it was made", options.name));
+  if (made->code != MPI_SUCCESS)
+    fail(fmt::format("MPI makes no communicator for group {}: {}", options.name, error_text(made->code)));
   meeting.data = made->data;
   meeting.control = made->control;
-  return meeting;
 }
 
 }  // namespace shardwise::comm::mpi

@@ -11,7 +11,8 @@
 
 namespace shardwise::comm::mpi {
 
-/// Communicators live until MPI's end: freeing one is collective, and a Group may die on one rank alone.
+/// Communicators live until MPI's end (freeing one is collective, and a Group may die on one rank alone), and
+/// there are not many of them: only a group that turns out to need them has them made.
 struct Meeting {
   Process* process = nullptr;
   int rank = 0;                      // in the group
@@ -22,8 +23,11 @@ struct Meeting {
   int size() const { return static_cast<int>(hosts.size()); }
 };
 
-/// Collective over the group. Errors: base::CommError when a rank does not come in time, or comes to another
-/// group.
-Meeting meet(const Options& options);
+/// Collective over the group: who is where; no communicators yet. Errors: base::CommError when a rank does
+/// not come in time, or comes to another group.
+Meeting greet(Process& process, const Options& options);
+
+/// Collective over the group. Errors: base::CommError when MPI makes none, or a rank stops meanwhile.
+void make_communicators(Meeting& meeting, const Options& options);
 
 }  // namespace shardwise::comm::mpi

@@ -26,10 +26,12 @@ bool is_built_in() {
 }
 
 Group connect(const Options& options) {
-  Meeting meeting = meet(options);
+  Process& process = Process::of({options.rank, options.world_size, options.timeout});
+  Meeting meeting = greet(process, options);
   const Hosts hosts = Hosts::of(meeting);
   const bool by_host = options.layout == Layout::by_host;
   if (by_host && hosts.count() == 1) return join_host(options, hosts);
+  make_communicators(meeting, options);
   if (by_host && hosts.is_even() && hosts.local_count() > 1) {
     return Group(
         c10::make_intrusive<Backend>(std::make_shared<Hierarchical>(options, std::move(meeting), hosts)));

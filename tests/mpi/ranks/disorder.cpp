@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Disorder, ::testing::Values(Layout::flat, Layo
 
 std::pair<mpi::Options, c10::intrusive_ptr<Backend>> new_backend() {
   const mpi::Options options = new_options(Layout::flat);
-  auto backend = c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, mpi::meet(options)));
+  auto backend = c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, meet(options)));
   return {options, backend};
 }
 
@@ -186,7 +186,7 @@ TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
 // Rank 0 sends to a rank that there is not, as MPI sees it; the others wait for rank 0.
 TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
   const mpi::Options options = new_options(Layout::flat);
-  mpi::Transport transport(options, mpi::meet(options));
+  mpi::Transport transport(options, meet(options));
   transport.barrier();
   at::Tensor x = some(4);
   try {
@@ -202,7 +202,7 @@ TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
 
 // What goes wrong while MPI's own thread looks after a message: here a receive that is too short.
 TEST(DisorderlyBackend, WhatFailsUnwaitedIsTold) {
-  const mpi::Meeting meeting = mpi::meet(new_options(Layout::flat));
+  const mpi::Meeting meeting = meet(new_options(Layout::flat));
   std::vector<char> bytes(100);
   const auto transfers = std::make_shared<mpi::Transfers>(*meeting.process, mpi::kWhole);
   std::promise<int> told;

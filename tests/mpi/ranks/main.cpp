@@ -36,6 +36,14 @@ comm::mpi::Options new_options(Layout layout, std::chrono::milliseconds timeout)
   return options;
 }
 
+comm::mpi::Meeting meet(const comm::mpi::Options& options) {
+  comm::mpi::Process& process =
+      comm::mpi::Process::of({options.rank, options.world_size, options.timeout});
+  comm::mpi::Meeting meeting = comm::mpi::greet(process, options);
+  comm::mpi::make_communicators(meeting, options);
+  return meeting;
+}
+
 const comm::Group& group_of(Layout layout) {
   static std::map<Layout, comm::Group> groups;
   const auto found = groups.find(layout);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shardwise/comm/environment.h"
-#include "shardwise/comm/mpi/mpi.h"
+#include "shardwise/comm/mpi/meeting.h"
 
 namespace shardwise::testing {
 
@@ -15,6 +15,9 @@ uint64_t own_pretended_host(const comm::Place& place);
 /// A group of all ranks, by a name that is new on every call.
 comm::mpi::Options new_options(comm::mpi::Layout layout,
                                std::chrono::milliseconds timeout = std::chrono::seconds(20));
+
+/// What comm::mpi::connect begins with, for tests of what stands on it.
+comm::mpi::Meeting meet(const comm::mpi::Options& options);
 
 /// The same for all tests; made at the first call.
 const comm::Group& group_of(comm::mpi::Layout layout);
