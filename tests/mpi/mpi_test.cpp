@@ -91,6 +91,9 @@ class Lifetime : public ::testing::Test {
 TEST_F(Lifetime, AFailedStartStaysTheReason) {
   expect_passed("AFailedStartStaysTheReason", /*ends_in_good_order=*/false);
 }
+TEST_F(Lifetime, GroupsAreMadeByOneThreadAtATime) {
+  expect_passed("GroupsAreMadeByOneThreadAtATime", /*ends_in_good_order=*/true);
+}
 TEST_F(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
   expect_passed("AMessageThatNobodyTakesIsGivenUpInTheEnd", /*ends_in_good_order=*/true);
 }

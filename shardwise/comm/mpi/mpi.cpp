@@ -27,6 +27,7 @@ bool is_built_in() {
 
 Group connect(const Options& options) {
   Process& process = Process::of({options.rank, options.world_size, options.timeout});
+  const auto turn = process.begin_group(options.name);
   Meeting meeting = greet(process, options);
   const Hosts hosts = Hosts::of(meeting);
   const bool by_host = options.layout == Layout::by_host;

@@ -42,9 +42,10 @@ struct Options {
 bool is_built_in();
 
 /// Collective over `ranks`, at the first call over all ranks of the job, for whom MPI is started. Gives a
-/// group in shared memory when all of them turn out to be on one host.
+/// group in shared memory when all of them turn out to be on one host. Groups are made by one thread at a
+/// time, those that share ranks in the same order on all of these.
 /// Errors: base::CommError when ranks are missing at the timeout or name other groups; c10::ValueError when
-/// MPI is not built in, or the ranks were not started by Open MPI's mpirun.
+/// MPI is not built in, another thread is making a group, or the ranks were not started by Open MPI's mpirun.
 Group connect(const Options& options);
 
 /// Collective over the job where MPI was started: ends it in good order, once all ranks have come, however

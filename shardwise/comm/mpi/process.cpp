@@ -99,6 +99,14 @@ void Process::check(const Job& job) const {
                     job.rank, " of ", job.world_size, ", which MPI knows as ", rank_, " of ", size_);
 }
 
+// Two at once would wait for each other where another rank begins with the other.
+std::unique_lock<std::mutex> Process::begin_group(const std::string& name) {
+  std::unique_lock guard(making_, std::try_to_lock);
+  TORCH_CHECK_VALUE(guard, "connect: groups across hosts are made by one thread at a time; got group ", name,
+                    " while another is made");
+  return guard;
+}
+
 std::future<void> Process::hand_over(std::function<void()> call) {
   std::packaged_task<void()> task(std::move(call));
   std::future<void> done = task.get_future();

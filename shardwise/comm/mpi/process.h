@@ -15,6 +15,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace shardwise::comm::mpi {
@@ -46,6 +47,9 @@ class Process {
   /// The same for those who can do without: empty where `enter` throws.
   std::unique_lock<std::timed_mutex> try_enter();
 
+  /// To be held while a group is made. Errors: c10::ValueError while another thread does.
+  std::unique_lock<std::mutex> begin_group(const std::string& name);
+
   /// Runs a call that may wait for peers. False when it has not returned in time: then it keeps what it
   /// refers to and the lock, and MPI is of no more use to this process.
   bool run(std::function<void()> call, std::chrono::milliseconds timeout);
@@ -74,6 +78,7 @@ class Process {
   bool has_driven();
   void end_with(int exit_code);
 
+  std::mutex making_;
   std::timed_mutex lock_;
   std::mutex mutex_;  // of the three below; taken before lock_
   std::condition_variable work_;

@@ -28,15 +28,38 @@ std::string error_of(const std::function<void()>& call) {
 // Rank 1 comes too late for rank 0, whose MPI has started by the time of its second try.
 TEST(Lifetime, AFailedStartStaysTheReason) {
   const Group apart_from_mpi = shared_group();
-  const std::string kTooLate = "connect #0: not all ranks of the job came to start MPI; rank 0 waited 0.30 s";
+  const std::string too_late =
+      "connect #0: not all ranks of the job came to start MPI; rank 0 waited 0.30 s of 0 s";
   const Options options = new_options(Layout::flat, milliseconds(300));
-  const auto connect_to = [&] { connect(options); };
-  if (apart_from_mpi.rank() == 0) EXPECT_EQ(error_of(connect_to).find(kTooLate), 0u);
+  const std::function<void()> connect_to = [&] { connect(options); };
+  std::string first = too_late, second = too_late;
+  if (apart_from_mpi.rank() == 0) first = error_of(connect_to);
   apart_from_mpi.barrier();
-  if (apart_from_mpi.rank() == 1) EXPECT_NE(error_of(connect_to), "no error");
+  if (apart_from_mpi.rank() == 1) {
+    EXPECT_THROW(connect(options), base::CommError);
+  }
   apart_from_mpi.barrier();
-  if (apart_from_mpi.rank() == 0) EXPECT_EQ(error_of(connect_to).find(kTooLate), 0u) << error_of(connect_to);
+  if (apart_from_mpi.rank() == 0) second = error_of(connect_to);
+  EXPECT_EQ(first, too_late);
+  EXPECT_EQ(second, too_late);
 }
+
+// Rank 0 waits in one thread for a group that rank 1 never comes to.
+TEST(Lifetime, GroupsAreMadeByOneThreadAtATime) {
+  const Group group = connect(new_options(Layout::flat));
+  const Options options = new_options(Layout::flat, std::chrono::seconds(2)), more = new_options(Layout::flat);
+  if (group.rank() == 0) {
+    std::thread late([&] { EXPECT_NE(error_of([&] { connect(options); }), "no error"); });
+    std::this_thread::sleep_for(milliseconds(500));
+    EXPECT_EQ(error_of([&] { connect(more); }),
+              "connect: groups across hosts are made by one thread at a time; got group " + more.name +
+                  " while another is made");
+    late.join();
+  }
+  group.barrier();
+}
+
+constexpr milliseconds kTimeoutOfAll{5000};  // of the start too
 
 constexpr int64_t kLong = 3'000'000;  // beyond what MPI sends before it is received
 
@@ -46,17 +69,17 @@ c10::intrusive_ptr<Backend> new_backend(milliseconds timeout) {
 }
 
 TEST(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
-  const auto backend = new_backend(milliseconds(300));
+  const auto backend = new_backend(kTimeoutOfAll);
   std::vector<at::Tensor> x = {value({kLong}, 0, at::kFloat)};
   if (backend->getRank() == 0) backend->send(x, /*to=*/1, /*tag=*/0);
-  backend->barrier({});
+  backend->barrier({})->wait();
   finish();
 }
 
 TEST(Lifetime, TheEndWaitsForABusyRank) {
-  const auto backend = new_backend(milliseconds(300));
-  backend->barrier({});
-  if (backend->getRank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto backend = new_backend(kTimeoutOfAll);
+  backend->barrier({})->wait();
+  if (backend->getRank() == 1) std::this_thread::sleep_for(kTimeoutOfAll + std::chrono::seconds(1));
   finish();
 }
 
@@ -65,11 +88,13 @@ TEST(Lifetime, AfterTheEndAGroupHasErrorsOnly) {
   const int other = 1 - backend->getRank();
   std::vector<at::Tensor> x = {value({kLong}, 0, at::kFloat)}, dropped = {at::empty({kLong})};
   auto taken = backend->recv(x, other, /*tag=*/0), left = backend->recv(dropped, other, /*tag=*/0);
-  backend->barrier({});
+  backend->barrier({})->wait();
   finish();
   const std::function<void()> calls[] = {
-      [&] { backend->barrier({}); },       [&] { backend->allreduce(x, {}); },
-      [&] { backend->send(x, other, 0); }, [&] { backend->recv(x, other, 0); },
+      [&] { backend->barrier({})->wait(); },
+      [&] { backend->allreduce(x, {})->wait(); },
+      [&] { backend->send(x, other, 0)->wait(); },
+      [&] { backend->recv(x, other, 0)->wait(); },
       [&] { taken->wait(kNoTimeout); },
   };
   for (const auto& call : calls)
