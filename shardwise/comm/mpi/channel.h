@@ -30,7 +30,7 @@ struct Announcement {
 };
 static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 64 + kPayloadBytes);
 
-/// Collectives come from one thread at a time; `abort` from any.
+/// Collectives come from one thread at a time; `abort`, and those who wait for messages, from any.
 class Channel {
  public:
   Channel(const Options& options, Meeting meeting);
@@ -119,8 +119,8 @@ class Channel {
   bool has_left_ = false;
   Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;
+  mutable std::mutex failure_mutex_;  // of the two below
   std::vector<std::optional<uint64_t>> left_;  // the last collective of a rank that has left
-  std::mutex failure_mutex_;
   std::optional<Failure> failure_;
 };
 

@@ -37,6 +37,7 @@ void Channel::check_failures(const Attempt& attempt, int peer, const Backoff& ba
 // What a rank has sent as a message before it left may still come.
 bool Channel::has_left(int peer, const Attempt& attempt) const {
   if (peer < 0 || attempt.awaited == Awaited::message) return false;
+  const std::lock_guard guard(failure_mutex_);
   const std::optional<uint64_t>& last = left_[size_t(peer)];
   return last && *last < attempt.sequence;
 }
@@ -51,11 +52,11 @@ void Channel::read_notices() {
       return;
     Notice notice;
     MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, /*tag=*/0, meeting_.control, &status);
+    const std::lock_guard failure(failure_mutex_);
     if (notice.kind == Notice::left) {
       left_[size_t(status.MPI_SOURCE)] = notice.last;
-    } else {
-      const std::lock_guard failure(failure_mutex_);
-      if (!failure_) failure_ = {notice.peer, notice.reason};
+    } else if (!failure_) {
+      failure_ = {notice.peer, notice.reason};
     }
   }
 }
