@@ -31,8 +31,16 @@ class Backoff {
   Clock::duration elapsed() const { return Clock::now() - start_; }
   bool is_asleep() const { return is_asleep_; }
 
+  /// Something has come, and more is mostly near: spins again. `elapsed` goes on.
+  void wake() {
+    if (!is_asleep_) return;
+    is_asleep_ = false;
+    nap_ = kShortestNap;
+    awake_since_ = Clock::now();
+  }
+
   void pause() {
-    const auto waited = elapsed();
+    const auto waited = Clock::now() - awake_since_;
     if (waited < policy_.spin) {
       __builtin_ia32_pause();
     } else if (waited < policy_.spin + policy_.yield) {
@@ -46,9 +54,10 @@ class Backoff {
 
  private:
   Policy policy_;
-  std::chrono::microseconds nap_{20}, longest_nap_;
+  static constexpr std::chrono::microseconds kShortestNap{20};
+  std::chrono::microseconds nap_ = kShortestNap, longest_nap_;
   bool is_asleep_ = false;
-  Clock::time_point start_ = Clock::now();
+  Clock::time_point start_ = Clock::now(), awake_since_ = start_;
 };
 
 }  // namespace shardwise::comm::mpi

@@ -47,7 +47,7 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   read_notices();
   throw_if_broken(attempt(Awaited::announcement));
   if (!sides.to_peers.empty())
-    compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())]);
+    compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())], {});
   announce(descriptor, sides);
   Transfers transfers(*meeting_.process, kWhole);
   transfers.keep(announcements_);
@@ -63,27 +63,31 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
     transfers.send(&announcements_->mine[sides.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
   }
   const Attempt opening = attempt(Awaited::announcement);
+  Backoff backoff(meeting_.policy, kLongestNap);
   for (size_t i = 0; i < peers.size(); ++i) {
-    wait(transfers, i + 1, opening);
-    compare(peers[i], sides);
+    wait(transfers, i + 1, opening, backoff);
+    compare(peers[i], sides, backoff.elapsed());
+    backoff.wake();
   }
-  wait(transfers, transfers.count(), opening);
+  wait(transfers, transfers.count(), opening, backoff);
 }
 
-void Channel::compare(int peer, const Sides& sides) {
+void Channel::compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed) {
   const Announcement& theirs = announcements_->theirs[size_t(peer)];
   if (!theirs.descriptor.matches(mine_) || theirs.sequence != sequence_) {
     const std::string ours = fmt::format("rank {} runs {}", rank(), describe(mine_));
     const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs.descriptor));
-    fail(attempt(Awaited::announcement), peer, rank() < peer ? ours + ", " + others : others + ", " + ours);
+    fail(attempt(Awaited::announcement), peer, rank() < peer ? ours + ", " + others : others + ", " + ours,
+         elapsed);
   }
-  compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)]);
+  compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)],
+                elapsed);
 }
 
-void Channel::compare_sizes(int peer, int64_t sent, int64_t taken) {
+void Channel::compare_sizes(int peer, int64_t sent, int64_t taken, Backoff::Clock::duration elapsed) {
   if (sent == taken) return;
   fail_transfer(attempt(Awaited::announcement), peer, describe(mine_.dtype, sent),
-                describe(mine_.dtype, taken));
+                describe(mine_.dtype, taken), elapsed);
 }
 
 const std::byte* Channel::payload(int peer) const {
@@ -96,6 +100,10 @@ void Channel::run(Transfers& transfers) {
 
 void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt) {
   Backoff backoff(meeting_.policy, attempt.awaited == Awaited::data ? kLongestNapWithData : kLongestNap);
+  wait(transfers, parts, attempt, backoff);
+}
+
+void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff) {
   while (!transfers.advance(parts)) {
     if (backoff.is_asleep()) check_failures(attempt, transfers.peer(), backoff);
     backoff.pause();

@@ -55,7 +55,8 @@ class Channel {
     // Elements, where each pair of ranks has a piece of its own size; empty: none.
     std::span<const int64_t> to_peers, from_peers;
   };
-  /// Begins a collective: returns when all peers have announced the same. Errors: base::CommError.
+  /// Begins a collective: returns when all peers have announced the same, within the timeout for all of them
+  /// together. Errors: base::CommError.
   void open(const Descriptor& descriptor, const Sides& sides = {});
   /// What a peer has announced, or this rank.
   const std::byte* payload(int peer) const;
@@ -84,7 +85,7 @@ class Channel {
   void fail_unwaited(const Transfers& transfers);
 
   [[noreturn]] void fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
-                                  const std::string& taken);
+                                  const std::string& taken, Backoff::Clock::duration elapsed = {});
 
   void abort(const std::string& reason);
   /// Ends this rank's use of the group: peers are told when they wait for more.
@@ -103,8 +104,9 @@ class Channel {
 
   Attempt attempt(Awaited awaited) const;
   void announce(const Descriptor& descriptor, const Sides& sides);
-  void compare(int peer, const Sides& sides);
-  void compare_sizes(int peer, int64_t sent, int64_t taken);
+  void compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed);
+  void compare_sizes(int peer, int64_t sent, int64_t taken, Backoff::Clock::duration elapsed);
+  void wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff);
   bool has_left(int peer, const Attempt& attempt) const;
   void read_notices();
   [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,

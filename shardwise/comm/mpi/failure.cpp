@@ -90,8 +90,8 @@ void Channel::fail_unwaited(const Transfers& transfers) {
 }
 
 void Channel::fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
-                            const std::string& taken) {
-  fail(attempt, peer, fmt::format("rank {} sends {}, rank {} takes {}", peer, sent, rank(), taken));
+                            const std::string& taken, Backoff::Clock::duration elapsed) {
+  fail(attempt, peer, fmt::format("rank {} sends {}, rank {} takes {}", peer, sent, rank(), taken), elapsed);
 }
 
 void Channel::abort(const std::string& reason) {

@@ -271,5 +271,22 @@ TEST(Meeting, ARankThatDoesNotComeIsNamed) {
   }
 }
 
+// The second in time leaves the third no more than is left of the timeout.
+TEST(LateRanks, TheTimeoutIsThatOfACollectiveNotOfEachPeer) {
+  const Group group = mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+  ASSERT_EQ(group.size(), 3);
+  group.barrier();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300) * group.rank());
+  try {
+    group.barrier();
+    group.barrier();  // rank 2, for whom all announcements were there, finds out here
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().peer, 2) << base::one_line(error);
+    EXPECT_NE(base::one_line(error).find("rank 2 did not come"), std::string::npos);
+    EXPECT_GE(error.where().elapsed_s, group.rank() == 0 ? 2 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace shardwise::comm
