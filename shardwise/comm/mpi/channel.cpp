@@ -44,8 +44,7 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;
-  read_notices();
-  throw_if_broken(attempt(Awaited::announcement));
+  throw_if_broken(attempt(Awaited::announcement));  // who has given up does not announce: the wait sees notices
   if (!sides.to_peers.empty())
     compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())], {});
   announce(descriptor, sides);

@@ -118,6 +118,21 @@ TEST_P(Disorder, ReasonsOfAnAbortReachEveryRank) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
+// Its notice is there when the others begin.
+TEST_P(Disorder, AnAbortBeforeACollectiveIsSeenInItsWait) {
+  const Group group = new_group();
+  group.barrier();
+  if (group.rank() == 1) {
+    group.abort("the loss is not finite");
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const std::string error = error_of(group, all_reduce(5000));
+  EXPECT_NE(error.find("rank 1 aborted: the loss is not finite"), std::string::npos) << error;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
 // A rank that is somewhere else, but lives.
 TEST_P(Disorder, ALateRankIsNamedAtTheTimeout) {
   const Group group = new_group(/*timeout_s=*/1);
