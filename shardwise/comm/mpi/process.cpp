@@ -200,8 +200,8 @@ bool Process::has_driven() {
   return !driven_.empty();
 }
 
-// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it. They may compute for long
-// before; if one dies, mpirun ends the job.
+// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it. They may compute for
+// long before; if one dies, mpirun ends the job.
 void Process::finish() {
   if (is_given_up_ || is_finished_.exchange(true)) return;
   const auto start = std::chrono::steady_clock::now();

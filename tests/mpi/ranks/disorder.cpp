@@ -271,7 +271,28 @@ TEST(DisorderlyBackend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
   }
 }
 
-// Groups of other ranks, or of another name at the same tag, do not mix.
+// Rank 1 leaves rank 2 out of the group, which waits for both.
+TEST(Meeting, GroupsOfOneNameAndOtherRanksDoNotMix) {
+  mpi::connect(new_options(Layout::flat));  // MPI is started
+  mpi::Options options = new_options(Layout::flat, std::chrono::seconds(2));
+  ASSERT_EQ(options.world_size, 3);
+  if (options.rank == 1) options.ranks = {0, 1};
+  try {
+    mpi::connect(options);
+    ADD_FAILURE() << "joined";
+  } catch (const base::CommError& error) {
+    const std::string text = base::one_line(error), own = std::to_string(options.rank);
+    const std::string other = options.rank == 0 ? "1" : "0";
+    EXPECT_EQ(error.where().op, "connect");
+    EXPECT_NE(
+        text.find(options.rank == 2 ? "rank 1 did not come to group " + options.name
+                                    : "rank " + own + " of the job makes group " + options.name + ", rank " +
+                                          other + " group " + options.name + " of other ranks"),
+        std::string::npos)
+        << text;
+  }
+}
+
 TEST(Meeting, ARankThatDoesNotComeIsNamed) {
   mpi::Options options = new_options(Layout::flat, std::chrono::milliseconds(500));
   mpi::connect(new_options(Layout::flat));  // MPI is started

@@ -47,7 +47,8 @@ TEST(Lifetime, AFailedStartStaysTheReason) {
 // Rank 0 waits in one thread for a group that rank 1 never comes to.
 TEST(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   const Group group = connect(new_options(Layout::flat));
-  const Options options = new_options(Layout::flat, std::chrono::seconds(2)), more = new_options(Layout::flat);
+  const Options options = new_options(Layout::flat, std::chrono::seconds(2)),
+                more = new_options(Layout::flat);
   if (group.rank() == 0) {
     std::thread late([&] { EXPECT_NE(error_of([&] { connect(options); }), "no error"); });
     std::this_thread::sleep_for(milliseconds(500));

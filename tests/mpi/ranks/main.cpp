@@ -37,8 +37,7 @@ comm::mpi::Options new_options(Layout layout, std::chrono::milliseconds timeout)
 }
 
 comm::mpi::Meeting meet(const comm::mpi::Options& options) {
-  comm::mpi::Process& process =
-      comm::mpi::Process::of({options.rank, options.world_size, options.timeout});
+  comm::mpi::Process& process = comm::mpi::Process::of({options.rank, options.world_size, options.timeout});
   comm::mpi::Meeting meeting = comm::mpi::greet(process, options);
   comm::mpi::make_communicators(meeting, options);
   return meeting;
