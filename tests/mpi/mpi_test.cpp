@@ -70,6 +70,18 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"two_over_sockets", 2, {"SHARDWISE_HOSTS=2", "OMPI_MCA_btl=self,tcp"}}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
+class BytesBetweenHosts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {
+  Program program(mpirun(6, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=*BytesBetweenHosts.*"}),
+                  environment({GetParam()}));
+  EXPECT_EQ(exit_code(program.wait(60)), 0);
+  EXPECT_EQ(lines_with(program.errors(), ": passed"), 6) << program.errors() << program.output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, BytesBetweenHosts, ::testing::Values("SHARDWISE_HOSTS=2", "SHARDWISE_HOSTS=3"),
+                         [](const auto& hosts) { return std::string(hosts.param).substr(16) + "_hosts"; });
+
 TEST(Meeting, RanksThatComeLateOrToOtherGroupsAreNamed) {
   Program program(mpirun(3, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Meeting.*:LateRanks.*"}),
                   environment());

@@ -44,7 +44,8 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;
-  throw_if_broken(attempt(Awaited::announcement));  // who has given up does not announce: the wait sees notices
+  throw_if_broken(
+      attempt(Awaited::announcement));  // who has given up does not announce: the wait sees notices
   if (!sides.to_peers.empty())
     compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())], {});
   announce(descriptor, sides);
@@ -95,6 +96,9 @@ const std::byte* Channel::payload(int peer) const {
 
 void Channel::run(Transfers& transfers) {
   wait(transfers, transfers.count(), attempt(Awaited::data));
+  const std::vector<uint64_t>& hosts = meeting_.hosts;
+  crossed_bytes_ +=
+      transfers.sent_bytes([&](int peer) { return hosts[size_t(peer)] != hosts[size_t(rank())]; });
 }
 
 void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt) {

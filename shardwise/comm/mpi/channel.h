@@ -62,6 +62,8 @@ class Channel {
   const std::byte* payload(int peer) const;
   /// Until all of a collective's messages are done. Errors: base::CommError.
   void run(Transfers& transfers);
+  /// Of what `run` has sent, that to ranks of other hosts.
+  int64_t crossed_bytes() const { return crossed_bytes_; }
 
   enum class Awaited { announcement, data, message };
   /// What an error tells of a call that waits.
@@ -118,10 +120,11 @@ class Channel {
   std::chrono::milliseconds timeout_;
   int64_t message_bytes_;
   uint64_t sequence_ = 0;
+  int64_t crossed_bytes_ = 0;
   bool has_left_ = false;
   Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;
-  mutable std::mutex failure_mutex_;  // of the two below
+  mutable std::mutex failure_mutex_;           // of the two below
   std::vector<std::optional<uint64_t>> left_;  // the last collective of a rank that has left
   std::optional<Failure> failure_;
 };

@@ -4,8 +4,10 @@
 // terms, one rank a host; an all_gather inside. Of n bytes, (hosts − 1)/hosts · 2n cross between a host and
 // the others, where flat messages would be as many times more as a host has ranks.
 // A host's terms are added in the order of its ranks, the hosts' sums in the order of hosts; fp16 and bf16
-// stay fp32 until the end and are rounded once. Every rank gets the same bits; other bits, by rounding, than
-// in flat order. What gains nothing by it (few bytes, other reductions than sums) goes flat.
+// stay fp32 until the end and are rounded once, for which their terms cross in twice their bytes: 3n in
+// place of 2n for an all_reduce, 2n in place of n for a reduce_scatter. Every rank gets the same bits; other
+// bits, by rounding, than in flat order. What gains nothing by it (few bytes, other reductions than sums)
+// goes flat.
 #pragma once
 #include <memory>
 #include <vector>

@@ -50,12 +50,19 @@ class Transfers {
   int source(size_t part) const { return parts_[part].peer; }
   /// MPI_SUCCESS unless one has failed.
   int error() const { return error_; }
+  /// Of the messages to those peers that `counts` holds for.
+  template <class Counts>
+  int64_t sent_bytes(const Counts& counts) const {
+    int64_t bytes = 0;
+    for (const Part& part : parts_) bytes += !part.is_received && counts(part.peer) ? part.bytes : 0;
+    return bytes;
+  }
 
  private:
   struct Part {
     MPI_Request request;
     int peer;
-    int bytes;  // to be received; below 0: any number
+    int bytes;  // below 0, where it is received: any number
     bool is_received;
   };
   void start_receive(void* data, int bytes, int expected_bytes, const Address& from);

@@ -32,6 +32,8 @@ class Transport : public Forms {
   uint64_t sequence() const override { return channel_->sequence(); }
   std::chrono::milliseconds timeout() const override { return channel_->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { channel_->set_timeout(timeout); }
+  /// What collectives of this rank have sent to other hosts so far, but for announcements and what they hold.
+  int64_t crossed_bytes() const { return channel_->crossed_bytes(); }
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;

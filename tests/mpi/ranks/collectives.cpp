@@ -2,7 +2,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/mpi/hierarchical.h"
 #include "tests/comm/values.h"
 #include "tests/mpi/ranks/ranks.h"
 
@@ -256,6 +258,64 @@ TEST(FlatAndByHost, AreCloseAndCountTheSameBytes) {
   const at::Tensor difference = (flat.all_reduce(x) - by_host.all_reduce(x)).abs();
   EXPECT_LE(difference.max().item<float>(), 8 * 3000 * 0x1p-24);
 }
+
+/// A group, and what counts its bytes.
+struct Counted {
+  std::shared_ptr<mpi::Transport> transport;
+  Group group;
+  mpi::Hosts hosts;
+  explicit Counted(Layout layout) : Counted(layout, new_options(layout)) {}
+  Counted(Layout layout, const mpi::Options& options) {
+    const mpi::Meeting meeting = meet(options);
+    hosts = mpi::Hosts::of(meeting);
+    if (layout == Layout::flat) {
+      transport = std::make_shared<mpi::Transport>(options, meeting);
+    } else {
+      transport = std::make_shared<mpi::Hierarchical>(options, meeting, hosts);
+    }
+    group = Group(c10::make_intrusive<Backend>(transport));
+  }
+};
+
+class BytesBetweenHosts : public ::testing::TestWithParam<Layout> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(counted_.hosts.count() > 1 && counted_.hosts.is_even()); }
+  void TearDown() override { counted_.group.barrier(); }
+  int64_t crossed_by(const std::function<void(const Group&)>& call) {
+    const int64_t before = counted_.transport->crossed_bytes();
+    call(counted_.group);
+    return counted_.transport->crossed_bytes() - before;
+  }
+  Counted counted_{GetParam()};
+};
+
+// The table of docs/algorithms.md; a sum's terms cross in fp32 by host.
+TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {
+  const bool by_host = GetParam() == Layout::by_host;
+  const int64_t hosts = counted_.hosts.count(), ranks = counted_.group.size();
+  const Split rows = Split::even("rows", 3600, int(ranks));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::zeros({3600, 5}, dtype);
+    const auto bytes = int64_t(x.nbytes());
+    const int64_t once = bytes * (hosts - 1) / hosts / (by_host ? ranks / hosts : 1);
+    const int64_t terms = by_host && dtype == at::kBFloat16 ? 2 * once : once;
+    const base::Range own = rows.range(counted_.group.rank());
+    const at::Tensor shard = x.slice(0, own.begin, own.end);
+    const int64_t to_others = by_host ? hosts - 1 : ranks - ranks / hosts;
+    EXPECT_EQ(crossed_by([&](const Group& group) { group.all_reduce(x); }), terms + once) << dtype;
+    EXPECT_EQ(crossed_by([&](const Group& group) { group.reduce_scatter(x, rows); }), terms) << dtype;
+    EXPECT_EQ(crossed_by([&](const Group& group) { group.all_gather(shard, rows); }), once) << dtype;
+    at::Tensor copy = x.clone();
+    EXPECT_EQ(crossed_by([&](const Group& group) { group.broadcast_(copy, 0); }),
+              counted_.group.rank() == 0 ? to_others * bytes : 0)
+        << dtype;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, BytesBetweenHosts, ::testing::Values(Layout::flat, Layout::by_host),
+                         [](const auto& layout) {
+                           return layout.param == Layout::flat ? "flat" : "by_host";
+                         });
 
 }  // namespace
 }  // namespace shardwise::comm
