@@ -2,7 +2,7 @@
 # stands in for that folder.
 
 pkg_check_modules(OMPI QUIET IMPORTED_TARGET ompi-c>=4)
-find_program(SHARDWISE_MPIRUN mpirun DOC "Open MPI's, for the tests")
+find_program(SHARDWISE_MPIRUN NAMES mpirun.openmpi mpirun DOC "Open MPI's, for the tests")
 if(OMPI_FOUND AND SHARDWISE_MPIRUN)
   set(_mpi_found ON)
 else()
