@@ -22,7 +22,7 @@ Channel::Channel(const Options& options, Meeting meeting)
 }
 
 Channel::Attempt Channel::attempt(Awaited awaited) const {
-  return {std::string(name(mine_.op)), sequence_, timeout_, awaited};
+  return {std::string(name(mine_.op)), sequence_, timeout(), awaited};
 }
 
 void Channel::announce(const Descriptor& descriptor, const Sides& sides) {

@@ -4,6 +4,7 @@
 // As comm/shm/channel.h, with messages for flags. Every rank tells every other what it is about to do before
 // any data moves: 64 bytes each, and behind them the terms of small sums, which then need no more messages.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -117,7 +118,7 @@ class Channel {
   void send_to_all(const Notice& notice);
 
   Meeting meeting_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
   int64_t message_bytes_;
   uint64_t sequence_ = 0;
   int64_t crossed_bytes_ = 0;
