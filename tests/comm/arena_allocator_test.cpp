@@ -21,7 +21,7 @@ TEST(ArenaAllocator, GivesWhatCollectivesTakeInPlace) {
     const std::shared_ptr<c10::Allocator> allocator = backend.getMemAllocator();
     Tensors x = {empty(*allocator, {100, 50}).copy_(value({100, 50}, rank, at::kFloat))};
     EXPECT_TRUE(backend.transport()->contains(x[0]));
-    backend.allreduce(x, {});
+    backend.allreduce(x, {})->wait();
     EXPECT_TRUE(equals(x[0], reduced({100, 50}, 2, Reduce::sum)));
     EXPECT_EQ(backend.transport()->copied_bytes(), 5000 / 2 * 4);  // its slice, into the peer's
   });

@@ -59,10 +59,10 @@ bool reduces(Backend& backend, int rank, RedOp op, Reduce reduce, at::ScalarType
   at::Tensor whole = value({ranks * numel}, rank, dtype), even = at::empty({numel}, dtype);
   Tensors x = {whole.clone()}, several = {whole.clone()}, own = {at::empty({numel}, dtype)};
   std::vector<Tensors> pieces = {whole.chunk(ranks)};
-  backend.allreduce(x, one);
-  backend.allreduce_coalesced(several, many);
-  backend._reduce_scatter_base(even, whole, scatter);
-  backend.reduce_scatter(own, pieces, scatter);
+  backend.allreduce(x, one)->wait();
+  backend.allreduce_coalesced(several, many)->wait();
+  backend._reduce_scatter_base(even, whole, scatter)->wait();
+  backend.reduce_scatter(own, pieces, scatter)->wait();
   const at::Tensor expected = reduced({ranks * numel}, int(ranks), reduce, dtype);
   const at::Tensor piece = expected.narrow(0, rank * numel, numel);
   return equals(x[0], expected) && equals(several[0], expected) && equals(even, piece) &&
@@ -93,7 +93,7 @@ std::string refusal(Backend& backend, const c10d::ReduceOp& op, at::ScalarType d
   c10d::AllreduceOptions options;
   options.reduceOp = op;
   try {
-    backend.allreduce(x, options);
+    backend.allreduce(x, options)->wait();
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
   }
@@ -119,7 +119,7 @@ TEST(Backend, ReductionsThatItDoesNotTakeAreNamed) {
 TEST(Backend, CoalescedFormsDoEachTensor) {
   on_backends([](Backend& backend, int rank) {
     Tensors x = {of(5, rank), of(4000, rank), of(0, rank)};
-    backend.allreduce_coalesced(x, {});
+    backend.allreduce_coalesced(x, {})->wait();
     EXPECT_TRUE(equals(x[0], sum(5)) && equals(x[1], sum(4000)));
 
     Tensors shards = {of(2, rank), of(1000, rank)}, wholes = {at::empty({6}), at::empty({3, 1000})};
@@ -144,11 +144,11 @@ TEST(Backend, ListFormsTakeUnevenPieces) {
       gathered[0].push_back(at::empty({2 * numel}).slice(0, 0, at::nullopt, 2));  // strided targets
       inputs[0].push_back(of(numel, rank));
     }
-    backend.allgather(gathered, input, {});
+    backend.allgather(gathered, input, {})->wait();
     for (int peer = 0; peer < kRanks; ++peer)
       EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(numels[peer], peer)));
     Tensors output = {at::empty({numels[rank]})};
-    backend.reduce_scatter(output, inputs, {});
+    backend.reduce_scatter(output, inputs, {})->wait();
     EXPECT_TRUE(equals(output[0], sum(numels[rank])));
   });
 }
@@ -156,10 +156,10 @@ TEST(Backend, ListFormsTakeUnevenPieces) {
 TEST(Backend, BaseFormsTakeOneTensor) {
   on_backends([](Backend& backend, int rank) {
     at::Tensor shard = of(7, rank), whole = at::empty({21});
-    backend._allgather_base(whole, shard, {});
+    backend._allgather_base(whole, shard, {})->wait();
     for (int peer = 0; peer < kRanks; ++peer) EXPECT_TRUE(equals(whole.narrow(0, 7 * peer, 7), of(7, peer)));
     at::Tensor input = of(21, rank), output = at::empty({7});
-    backend._reduce_scatter_base(output, input, {});
+    backend._reduce_scatter_base(output, input, {})->wait();
     EXPECT_TRUE(equals(output, sum(21).narrow(0, 7 * rank, 7)));
     EXPECT_THROW(backend._allgather_base(shard, shard, {}), c10::ValueError);
     EXPECT_THROW(backend._reduce_scatter_base(input, input, {}), c10::ValueError);
@@ -173,7 +173,7 @@ TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterwards) {
     for (int i = 0; i < 20; ++i) {
       input.copy_(of(9000, rank));
       at::Tensor output = at::empty({3000});
-      backend._reduce_scatter_base(output, input, {});
+      backend._reduce_scatter_base(output, input, {})->wait();
       input.fill_(-1);
       EXPECT_TRUE(equals(output, sum(9000).narrow(0, 3000 * rank, 3000)));
     }
@@ -183,7 +183,7 @@ TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterwards) {
 TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
   on_backends([](Backend& backend, int rank) {
     Tensors x = {of(10, rank)};
-    backend.broadcast(x, {.rootRank = 2});
+    backend.broadcast(x, {.rootRank = 2})->wait();
     EXPECT_TRUE(equals(x[0], of(10, 2)));
     std::vector<Tensors> pieces, gathered;
     if (rank == 1) {
@@ -191,9 +191,9 @@ TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
       gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
     }
     Tensors own = {at::empty({4})};
-    backend.scatter(own, pieces, {.rootRank = 1});
+    backend.scatter(own, pieces, {.rootRank = 1})->wait();
     EXPECT_TRUE(equals(own[0], of(4, 10 + rank)));
-    backend.gather(gathered, own, {.rootRank = 1});
+    backend.gather(gathered, own, {.rootRank = 1})->wait();
     for (int peer = 0; rank == 1 && peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(4, 10 + peer)));
     }
@@ -244,7 +244,7 @@ TEST(Backend, ShutdownLeavesThePeersTheirLastCollective) {
     on_backends([](Backend& backend, int rank) {
       Tensors x = {backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat))};
       x[0].copy_(of(9000, rank));
-      backend.allreduce(x, {});
+      backend.allreduce(x, {})->wait();
       backend.shutdown();
       EXPECT_TRUE(equals(x[0], sum(9000)));
     });
@@ -253,10 +253,10 @@ TEST(Backend, ShutdownLeavesThePeersTheirLastCollective) {
 
 TEST(Backend, AfterShutdownThereIsNoCollective) {
   on_backends([](Backend& backend, int rank) {
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 1) backend.shutdown();
     try {
-      backend.barrier({});
+      backend.barrier({})->wait();
       ADD_FAILURE() << "no error on rank " << rank;
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(rank, 1);
@@ -276,12 +276,12 @@ TEST(Backend, AllToAllTakesListsOrOneTensor) {
       inputs.push_back(of(4, 10 * rank + peer));
       outputs.push_back(at::empty({4}));
     }
-    backend.alltoall(outputs, inputs, {});
+    backend.alltoall(outputs, inputs, {})->wait();
     for (int peer = 0; peer < kRanks; ++peer)
       EXPECT_TRUE(equals(outputs[size_t(peer)], of(4, 10 * peer + rank)));
     std::vector<int64_t> none, even = {2, 2, 2};
     at::Tensor input = of(6, rank), output = at::empty({6});
-    backend.alltoall_base(output, input, even, none, {});
+    backend.alltoall_base(output, input, even, none, {})->wait();
     for (int peer = 0; peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), of(6, peer).narrow(0, 2 * rank, 2)));
     }
@@ -296,7 +296,7 @@ TEST(Backend, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
         options.rootRank = root;
         Tensors x = {of(2 * numel, rank).slice(0, 0, at::nullopt, 2)};
         const at::Tensor before = x[0].clone(), whole = sum(2 * numel).slice(0, 0, at::nullopt, 2);
-        backend.reduce(x, options);
+        backend.reduce(x, options)->wait();
         EXPECT_TRUE(equals(x[0], rank == root ? whole : before)) << numel << " to " << root;
       }
     }

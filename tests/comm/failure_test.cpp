@@ -103,7 +103,7 @@ TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
   on_threads(3, [](int rank, const std::string& job) {
     const shm::Options meeting = options(job, rank, 3, rank == 1 ? 300 : 20'000);
     const Joined at = join(meeting);
-    at.backend->barrier({});
+    at.backend->barrier({})->wait();
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
                                            : at.group.empty({5000}, at::kFloat)};
     if (rank == 2) {
@@ -111,8 +111,8 @@ TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
       return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     }
     try {
-      at.backend->broadcast(x, {.rootRank = 0});
-      at.backend->barrier({});
+      at.backend->broadcast(x, {.rootRank = 0})->wait();
+      at.backend->barrier({})->wait();
       ADD_FAILURE() << "no error on rank " << rank;
     } catch (const base::CommError& error) {
       EXPECT_EQ(error.where().peer, 2);

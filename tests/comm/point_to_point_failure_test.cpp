@@ -57,7 +57,7 @@ TEST(MessageMismatch, FailsOnBothRanksNamingBothSides) {
           }
           recv(backend, c.taken, 0);
         }
-        backend.barrier({});
+        backend.barrier({})->wait();
       });
       EXPECT_TRUE(says(errors[1], "recv #")) << errors[1];
       for (const std::string& error : errors) EXPECT_TRUE(says(error, c.words)) << error;
@@ -69,7 +69,7 @@ TEST(MessageMismatch, FailsOnBothRanksNamingBothSides) {
 TEST(MessageMismatch, IsToldByAPollToo) {
   on_backends(2, [](Backend& backend, int rank) {
     if (rank == 0) send(backend, number(1), 1);
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) return;
     const WorkPtr work = irecv(backend, at::empty({2}), 0);
     EXPECT_TRUE(work->isCompleted());
@@ -264,7 +264,7 @@ class KilledPeer : public ::testing::Test {
     connect(options(job + "-start", 0, 3));
     const auto backend = c10::make_intrusive<Backend>(
         std::make_shared<Transport>(meet(options(job, 0, 3)), 0, std::chrono::seconds(20)));
-    backend->barrier({});
+    backend->barrier({})->wait();
     const auto start = Clock::now();
     std::string line;
     {

@@ -186,7 +186,7 @@ TEST(Receives, GetMessagesInTheOrderInWhichTheyWerePosted) {
 TEST(Receives, OfAnySourceHaveAPlaceAmongThoseOfOne) {
   on_backends(2, [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 3; ++i) send(backend, number(i), 1);
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) return;
     const at::Tensor first = number(-1), second = number(-1), third = number(-1);
     const WorkPtr one = irecv(backend, first, 0), any = irecv_any(backend, second),
@@ -208,9 +208,9 @@ TEST(Receives, AreDoneWhenPolledAfterTheMessage) {
       EXPECT_FALSE(work->isCompleted());
       EXPECT_FALSE(work->isSuccess());
     }
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) send(backend, x, 1);
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) return;
     EXPECT_EQ(x.item<int64_t>(), -1);  // nothing happens behind the caller's back
     EXPECT_TRUE(work->isCompleted() && work->isSuccess());
@@ -224,7 +224,7 @@ TEST(Receives, ThatAreDroppedLeaveTheirMessageToTheNext) {
   on_backends(2, [](Backend& backend, int rank) {
     const at::Tensor dropped = number(-1), kept = number(-1);
     if (rank == 1) irecv(backend, dropped, 0);
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) return send(backend, number(5), 1);
     recv(backend, kept, 0);
     EXPECT_EQ(dropped.item<int64_t>(), -1);
@@ -239,7 +239,7 @@ TEST(Messages, StayApartFromCollectives) {
       const at::Tensor sent = placed(backend, value({3000}, rank, at::kFloat), Memory::in_heap);
       send(backend, sent, next);
       Tensors x = {placed(backend, value({3000}, rank, at::kFloat), Memory::in_heap)};
-      backend.allreduce(x, {});
+      backend.allreduce(x, {})->wait();
       EXPECT_TRUE(equals(x[0], reduced({3000}, 3, Reduce::sum)));
       const at::Tensor got = at::empty({3000});
       recv(backend, got, previous);
@@ -298,7 +298,7 @@ TEST(MessageArguments, AreChecked) {
     EXPECT_THROW(backend.send(two, 0, 0), c10::ValueError);
     EXPECT_THROW(backend.recv(two, 0, 0), c10::ValueError);
     EXPECT_THROW(backend.recvAnysource(two, 0), c10::ValueError);
-    backend.barrier({});
+    backend.barrier({})->wait();
     backend.shutdown();
     EXPECT_THROW(backend.send(one, 0, 0), c10::ValueError);
     EXPECT_THROW(backend.recv(one, 0, 0), c10::ValueError);

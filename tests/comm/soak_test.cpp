@@ -64,7 +64,7 @@ std::string growth(const Holding& before, const Holding& now, int64_t heaps) {
 /// Collective: of the heaps, when the last messages were taken and their memory was given back.
 int64_t live_bytes(const Groups& groups) {
   int64_t bytes = 0;
-  for (const Joined& joined : groups) joined.backend->barrier({});
+  for (const Joined& joined : groups) joined.backend->barrier({})->wait();
   for (const Joined& joined : groups) {
     if (joined.group.symmetric() != nullptr) bytes += joined.group.symmetric()->live_bytes();
   }

@@ -91,15 +91,15 @@ TEST(SymmetricMistake, PadsOfDifferentSizesAreRefusedByAllRanks) {
   on_registered(2, [&](Backend& backend, int rank) {
     const at::Tensor early = symmetric(10, 0);
     const SymmetricHandle handle = meet_over(early);
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) c10d::symmetric_memory::set_signal_pad_size(2 * usual);
-    backend.barrier({});
+    backend.barrier({})->wait();
     const at::Tensor late = rank == 0 ? symmetric(10, 0) : early.new_empty({0});
     EXPECT_TRUE(says(refusal_of([&] { handle->get_signal_pad(0, {}); }),
                      "symmetric memory: the size of signal pads is set before allocating; got "));
-    backend.barrier({});
+    backend.barrier({})->wait();
     if (rank == 0) c10d::symmetric_memory::set_signal_pad_size(usual);
-    backend.barrier({});
+    backend.barrier({})->wait();
     const at::Tensor x = rank == 0 ? late : symmetric(10, 0);
     EXPECT_TRUE(
         says(refusal_of([&] { meet_over(x); }), "rendezvous: all ranks bring signal pads of one size"));

@@ -62,7 +62,7 @@ TEST_P(Uneven, ScatterGivesEachRankItsPiece) {
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         pieces[0].push_back(placed(backend, c.piece(root, peer), c.memory));
       Tensors own = {placed_like(backend, c.piece(root, rank), c.memory)};
-      backend.scatter(own, pieces, {.rootRank = root});
+      backend.scatter(own, pieces, {.rootRank = root})->wait();
       EXPECT_TRUE(equals(own[0], c.piece(root, rank))) << c.name() << ", root " << root;
     }
   });
@@ -76,7 +76,7 @@ TEST_P(Uneven, GatherGivesTheRootEachRanksPiece) {
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         gathered[0].push_back(placed_like(backend, c.piece(peer, root), c.memory));
       Tensors own = {placed(backend, c.piece(rank, root), c.memory)};
-      backend.gather(gathered, own, {.rootRank = root});
+      backend.gather(gathered, own, {.rootRank = root})->wait();
       own[0].fill_(99);  // the caller's again
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         EXPECT_TRUE(equals(gathered[0][size_t(peer)], c.piece(peer, root))) << c.name() << ", root " << root;
@@ -91,7 +91,7 @@ TEST_P(Uneven, AllToAllExchangesAllPairs) {
       inputs.push_back(placed(backend, c.piece(rank, peer), c.memory));
       outputs.push_back(placed_like(backend, c.piece(peer, rank), c.memory));
     }
-    backend.alltoall(outputs, inputs, {});
+    backend.alltoall(outputs, inputs, {})->wait();
     for (at::Tensor& input : inputs) input.fill_(99);
     for (int peer = 0; peer < c.ranks; ++peer)
       EXPECT_TRUE(equals(outputs[size_t(peer)], c.piece(peer, rank))) << c.name();
@@ -108,7 +108,7 @@ TEST_P(Uneven, AllToAllOfOneTensorIsCutAlongDim0) {
     at::Tensor input = placed(backend, at::cat(sent), c.memory);
     at::Tensor output = placed_like(backend, at::cat(expected), c.memory);
     std::vector<int64_t> output_rows = c.rows_to(rank), input_rows = c.rows_from(rank);
-    backend.alltoall_base(output, input, output_rows, input_rows, {});
+    backend.alltoall_base(output, input, output_rows, input_rows, {})->wait();
     input.fill_(99);  // of a peer that is still reading it would be seen there
     EXPECT_TRUE(equals(output, at::cat(expected))) << c.name();
   });
@@ -127,12 +127,12 @@ TEST_P(Uneven, NoSplitsMeanEvenOnes) {
       }
       output.fill_(77);
     };
-    backend.alltoall_base(output, input, none, none, {});
+    backend.alltoall_base(output, input, none, none, {})->wait();
     check();
     if (rank == 0) {
-      backend.alltoall_base(output, input, twos, none, {});
+      backend.alltoall_base(output, input, twos, none, {})->wait();
     } else {
-      backend.alltoall_base(output, input, none, twos, {});
+      backend.alltoall_base(output, input, none, twos, {})->wait();
     }
     check();
   });
@@ -144,7 +144,7 @@ TEST_P(Uneven, ShapesMayDiffer) {
     const int ranks = GetParam();
     at::Tensor input = value({3 * ranks, 4}, rank, at::kInt), output = at::empty({2 * ranks, 6}, at::kInt);
     std::vector<int64_t> none;
-    backend.alltoall_base(output, input, none, none, {});
+    backend.alltoall_base(output, input, none, none, {})->wait();
     for (int peer = 0; peer < ranks; ++peer) {
       const at::Tensor sent = value({3 * ranks, 4}, peer, at::kInt).narrow(0, 3 * rank, 3);
       EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), sent.reshape({2, 6})));
@@ -161,13 +161,13 @@ void scatter_three_to_rank_2(Backend& backend, int rank) {
   std::vector<Tensors> pieces;
   if (rank == 1) pieces = {{at::full({4}, 1.f), at::full({4}, 1.f), at::full({3}, 1.f)}};
   Tensors own = {at::empty({4})};
-  backend.scatter(own, pieces, {.rootRank = 1});
+  backend.scatter(own, pieces, {.rootRank = 1})->wait();
 }
 void gather_three_from_rank_2(Backend& backend, int rank) {
   std::vector<Tensors> gathered;
   if (rank == 1) gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
   Tensors own = {at::full({rank == 2 ? 3 : 4}, 1.f)};
-  backend.gather(gathered, own, {.rootRank = 1});
+  backend.gather(gathered, own, {.rootRank = 1})->wait();
 }
 void list_of_three_from_rank_2_to_1(Backend& backend, int rank) {
   Tensors inputs, outputs;
@@ -175,17 +175,17 @@ void list_of_three_from_rank_2_to_1(Backend& backend, int rank) {
     inputs.push_back(at::full({rank == 2 && peer == 1 ? 3 : 4}, 1.f));
     outputs.push_back(at::empty({4}));
   }
-  backend.alltoall(outputs, inputs, {});
+  backend.alltoall(outputs, inputs, {})->wait();
 }
 void rows_of_three_from_rank_2_to_1(Backend& backend, int rank) {
   std::vector<int64_t> none, less = {4, 3, 4};
   at::Tensor input = at::full({rank == 2 ? 11 : 12}, 1.f), output = at::empty({12});
-  backend.alltoall_base(output, input, none, rank == 2 ? less : none, {});
+  backend.alltoall_base(output, input, none, rank == 2 ? less : none, {})->wait();
 }
 void rows_far_beyond_what_rank_1_sends(Backend& backend, int rank) {
   std::vector<int64_t> none, rows = {4, 1'000'000, 4};
   at::Tensor input = at::full({12}, 1.f), output = at::empty({rank == 2 ? 1'000'008 : 12});
-  backend.alltoall_base(output, input, rank == 2 ? rows : none, none, {});
+  backend.alltoall_base(output, input, rank == 2 ? rows : none, none, {})->wait();
 }
 
 TEST(UnevenSizes, ThatDisagreeFailOnAllRanksNamingBothSides) {
@@ -198,7 +198,7 @@ TEST(UnevenSizes, ThatDisagreeFailOnAllRanksNamingBothSides) {
   for (const auto& [disagree, words] : cases) {
     const auto errors = errors_of(3, [&](Backend& backend, int rank) {
       disagree(backend, rank);
-      backend.barrier({});  // where those learn it who had no part in it
+      backend.barrier({})->wait();  // where those learn it who had no part in it
     });
     for (const std::string& error : errors) EXPECT_TRUE(says(error, words)) << error;
   }
@@ -209,8 +209,8 @@ TEST(UnevenSizes, OfAnotherDtypeFailOnAllRanksNamingBothSides) {
     const at::ScalarType dtype = rank == 1 ? at::kInt : at::kFloat;  // of the same bytes
     at::Tensor input = at::full({3}, 1, dtype), output = at::empty({3}, dtype);
     std::vector<int64_t> none;
-    backend.alltoall_base(output, input, none, none, {});
-    backend.barrier({});
+    backend.alltoall_base(output, input, none, none, {})->wait();
+    backend.barrier({})->wait();
   });
   for (const std::string& error : errors) {
     EXPECT_TRUE(says(error, "runs all_to_all float32")) << error;
@@ -227,7 +227,7 @@ TEST(UnevenSizes, ThatDoNotFitTheTensorFailOnAllRanks) {
       std::vector<int64_t> none, own = rank == 1 ? splits : none;
       const std::string rule = "alltoall_base: splits must deal dim 0 to 3 ranks";
       try {
-        backend.alltoall_base(output, input, none, own, {});
+        backend.alltoall_base(output, input, none, own, {})->wait();
         ADD_FAILURE() << "no error on rank " << rank;
       } catch (const c10::ValueError& error) {
         EXPECT_EQ(rank, 1);
