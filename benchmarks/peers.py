@@ -7,6 +7,7 @@
 Speaks the protocol of worker.h: a number of steps in, their seconds out.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -17,8 +18,30 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, LENGTH, BATCH = 512, 8, 8, 4, 1376, 32000, 256, 4
-HEAD_DIM = HIDDEN // HEADS
+
+
+@dataclasses.dataclass
+class Shape:
+    """Of a Llama and its batch."""
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    length: int
+    batch: int
+
+    @property
+    def head_dim(self):
+        return self.hidden // self.heads
+
+    def text(self):
+        return (f"hidden {self.hidden}, {self.layers} layers, {self.heads} heads, {self.kv_heads} KV heads, ffn {self.ffn}, "
+                f"vocab {self.vocab}, s {self.length}, b {self.batch}, fp32")
+
+
+TRAIN_STEP = Shape(hidden=512, layers=8, heads=8, kv_heads=4, ffn=1376, vocab=32000, length=256, batch=4)
 
 
 def rotate(x, cos, sin):
@@ -27,27 +50,26 @@ def rotate(x, cos, sin):
     return x * cos + turned * sin
 
 
-def rotary_tables():
-    inverse = 1.0 / 10000 ** (torch.arange(0, HEAD_DIM, 2).float() / HEAD_DIM)
-    angles = torch.outer(torch.arange(LENGTH).float(), inverse).repeat(1, 2)
+def rotary_tables(shape):
+    inverse = 1.0 / 10000 ** (torch.arange(0, shape.head_dim, 2).float() / shape.head_dim)
+    angles = torch.outer(torch.arange(shape.length).float(), inverse).repeat(1, 2)
     return angles.cos(), angles.sin()
 
 
 class Attention(nn.Module):
-    def __init__(self):
+    def __init__(self, shape):
         super().__init__()
-        self.q_proj = nn.Linear(HIDDEN, HEADS * HEAD_DIM, bias=False)
-        self.k_proj = nn.Linear(HIDDEN, KV_HEADS * HEAD_DIM, bias=False)
-        self.v_proj = nn.Linear(HIDDEN, KV_HEADS * HEAD_DIM, bias=False)
-        self.o_proj = nn.Linear(HEADS * HEAD_DIM, HIDDEN, bias=False)
+        self.head_dim, self.is_grouped = shape.head_dim, shape.kv_heads < shape.heads
+        self.q_proj = nn.Linear(shape.hidden, shape.heads * shape.head_dim, bias=False)
+        self.k_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.v_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
 
     def forward(self, x, cos, sin):
         b, s = x.shape[:2]
-        q = self.q_proj(x).view(b, s, -1, HEAD_DIM).transpose(1, 2)
-        k = self.k_proj(x).view(b, s, -1, HEAD_DIM).transpose(1, 2)
-        v = self.v_proj(x).view(b, s, -1, HEAD_DIM).transpose(1, 2)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        q, k, v = (proj(x).view(b, s, -1, self.head_dim).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        out = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True,
+                                             enable_gqa=self.is_grouped)
         return self.o_proj(out.transpose(1, 2).reshape(b, s, -1))
 
 
@@ -63,10 +85,10 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, shape):
         super().__init__()
-        self.norm1, self.norm2 = nn.RMSNorm(HIDDEN, eps=1e-6), nn.RMSNorm(HIDDEN, eps=1e-6)
-        self.attention, self.mlp = Attention(), Mlp(HIDDEN, FFN)
+        self.norm1, self.norm2 = nn.RMSNorm(shape.hidden, eps=1e-6), nn.RMSNorm(shape.hidden, eps=1e-6)
+        self.attention, self.mlp = Attention(shape), Mlp(shape.hidden, shape.ffn)
 
     def forward(self, x, cos, sin):
         x = x + self.attention(self.norm1(x), cos, sin)
@@ -74,12 +96,12 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self):
+    def __init__(self, shape):
         super().__init__()
-        self.embedding = nn.Embedding(VOCAB, HIDDEN)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm = nn.RMSNorm(HIDDEN, eps=1e-6)
-        self.head = nn.Linear(HIDDEN, VOCAB, bias=False)
+        self.embedding = nn.Embedding(shape.vocab, shape.hidden)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.hidden, eps=1e-6)
+        self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
@@ -91,38 +113,37 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
-def tensor_parallel(model, mesh):
-    """PyTorch's own recipe for a Llama with sequence parallelism and a vocabulary-parallel loss."""
+def tensor_parallel(model, mesh, is_sequence_parallel=True):
+    """PyTorch's own recipe for a Llama, with a vocabulary-parallel loss."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor import parallel as tp
 
-    whole = tp.PrepareModuleInput
-    tp.parallelize_module(model, mesh, {
-        "embedding": tp.RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "norm": tp.SequenceParallel(),
-        "head": tp.ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
-    })
+    between = Shard(1) if is_sequence_parallel else Replicate()  # what flows from block to block
+    outside = {"embedding": tp.RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+               "head": tp.ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)}
+    plan = {name: tp.RowwiseParallel(output_layouts=between) for name in ("attention.o_proj", "mlp.down_proj")}
+    plan |= {name: tp.ColwiseParallel() for name in ("attention.q_proj", "attention.k_proj", "attention.v_proj",
+                                                     "mlp.gate_proj", "mlp.up_proj")}
+    if is_sequence_parallel:
+        whole = tp.PrepareModuleInput
+        outside["norm"] = tp.SequenceParallel()
+        plan |= {"norm1": tp.SequenceParallel(), "norm2": tp.SequenceParallel(),
+                 "attention": whole(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
+                 "mlp": whole(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
+    tp.parallelize_module(model, mesh, outside)
     for block in model.blocks:
-        tp.parallelize_module(block, mesh, {
-            "norm1": tp.SequenceParallel(),
-            "norm2": tp.SequenceParallel(),
-            "attention": whole(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
-            "attention.q_proj": tp.ColwiseParallel(),
-            "attention.k_proj": tp.ColwiseParallel(),
-            "attention.v_proj": tp.ColwiseParallel(),
-            "attention.o_proj": tp.RowwiseParallel(output_layouts=Shard(1)),
-            "mlp": whole(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-            "mlp.gate_proj": tp.ColwiseParallel(),
-            "mlp.up_proj": tp.ColwiseParallel(),
-            "mlp.down_proj": tp.RowwiseParallel(output_layouts=Shard(1)),
-        })
+        tp.parallelize_module(block, mesh, plan)
     return model
 
 
+def batch_of(shape):
+    """Ids and rotary tables."""
+    ids = torch.randint(0, shape.vocab, (shape.batch, shape.length), generator=torch.Generator().manual_seed(7))
+    return ids, *rotary_tables(shape)
+
+
 def train_step(model, is_parallel):
-    generator = torch.Generator().manual_seed(7)
-    ids = torch.randint(0, VOCAB, (BATCH, LENGTH), generator=generator)
-    cos, sin = rotary_tables()
+    ids, cos, sin = batch_of(TRAIN_STEP)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=not is_parallel,
                                   foreach=is_parallel)
 
@@ -176,10 +197,10 @@ def main():
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["RANK"])]})
         dist.init_process_group("gloo")
         mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
-        serve(train_step(tensor_parallel(Llama(), mesh), is_parallel=True))
+        serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
         dist.destroy_process_group()
     elif kind == "eager":
-        serve(train_step(Llama(), is_parallel=False))
+        serve(train_step(Llama(TRAIN_STEP), is_parallel=False))
     else:
         serve(mlp_step({"fp32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2]]))
 
