@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "tests/comm/forms.h"
 #include "tests/comm/held.h"
@@ -15,11 +16,6 @@ namespace shardwise::comm {
 namespace {
 
 using namespace shardwise::testing;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Repeats the collective until it fails.
 base::CommError::Where until_error(const Group& group, const std::string& collective, std::string& text) {
@@ -45,10 +41,10 @@ TEST_P(KilledRank, IsNamedByEverySurvivorInASecond) {
   const Group group = meet_workers(job, 0, 3, 20'000);
   for (int i = 0; i < 20; ++i) run_collective(group, GetParam());
   first.signal(SIGKILL);
-  const auto killed = Clock::now();
+  const base::Stopwatch since_killed;
   std::string text;
   const base::CommError::Where where = until_error(group, GetParam(), text);
-  EXPECT_LT(seconds_since(killed), 1);
+  EXPECT_LT(since_killed.seconds(), 1);
   EXPECT_EQ(where.peer, 1);
   EXPECT_EQ(where.op, GetParam());
   EXPECT_EQ(where.rank, 0);
@@ -142,13 +138,13 @@ TEST(Abort, EndsAWaitingPeerAndEverythingAfter) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       group.abort("the loss is not finite");
     }
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     for (int i = 0; i < 3; ++i) {
       std::string text;
       EXPECT_EQ(until_error(group, "all_reduce", text).peer, 0);
       EXPECT_NE(text.find("rank 0 aborted: the loss is not finite"), std::string::npos) << text;
     }
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(since_start.seconds(), 1);
   });
 }
 

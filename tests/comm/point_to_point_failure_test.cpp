@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "shardwise/base/clock.h"
+#include "tests/comm/failures.h"
 #include "tests/comm/messages.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
@@ -12,25 +14,8 @@ namespace shardwise::comm::shm {
 namespace {
 
 using namespace shardwise::testing;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kRing = int(kEnvelopes);
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// What `call` fails with, and its line.
-base::CommError::Where failure_of(const std::function<void()>& call, std::string& line) {
-  try {
-    call();
-    ADD_FAILURE() << "no error";
-    return {};
-  } catch (const base::CommError& error) {
-    line = base::one_line(error);
-    return error.where();
-  }
-}
 
 // ---- Sizes and dtypes
 
@@ -87,7 +72,7 @@ TEST(LateMessage, IsAnErrorAfterTheTimeout) {
       2,
       [](Backend& backend, int rank) {
         if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-        const auto start = Clock::now();
+        const base::Stopwatch since_start;
         std::string line;
         const auto where = failure_of([&] { received(backend, 1); }, line);
         EXPECT_EQ(where.op, "recv");
@@ -95,7 +80,7 @@ TEST(LateMessage, IsAnErrorAfterTheTimeout) {
         EXPECT_EQ(where.sequence, 1u);
         EXPECT_GE(where.elapsed_s, 0.5);
         EXPECT_EQ(where.limit_s, 0.5);
-        EXPECT_LT(seconds_since(start), 1.3);
+        EXPECT_LT(since_start.seconds(), 1.3);
         EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
       },
       /*timeout_ms=*/500);
@@ -128,10 +113,10 @@ TEST(LateMessage, EndsALoopOfPollsToo) {
       2,
       [](Backend& backend, int rank) {
         if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-        const auto start = Clock::now();
+        const base::Stopwatch since_start;
         const WorkPtr work = irecv(backend, number(-1), 1);
-        while (!work->isCompleted() && seconds_since(start) < 5) std::this_thread::yield();
-        EXPECT_LT(seconds_since(start), 1.3);
+        while (!work->isCompleted() && since_start.seconds() < 5) std::this_thread::yield();
+        EXPECT_LT(since_start.seconds(), 1.3);
         EXPECT_FALSE(work->isSuccess());
         EXPECT_THROW(work->wait(), base::CommError);
       },
@@ -163,7 +148,7 @@ TEST(Abort, EndsWaitsForMessagesAndForRoom) {
         backend.abort();
         return std::this_thread::sleep_for(std::chrono::milliseconds(300));  // before it leaves, too
       }
-      const auto start = Clock::now();
+      const base::Stopwatch since_start;
       for (int i = 0; sends && i < kRing; ++i) send(backend, number(i), 1);
       std::string line;
       const auto where = failure_of(
@@ -177,7 +162,7 @@ TEST(Abort, EndsWaitsForMessagesAndForRoom) {
           line);
       EXPECT_EQ(where.peer, 1);
       EXPECT_TRUE(says(line, "rank 1 aborted: c10d abort")) << line;
-      EXPECT_LT(seconds_since(start), 1);
+      EXPECT_LT(since_start.seconds(), 1);
     });
   }
 }
@@ -197,13 +182,13 @@ TEST(LeftRank, IsAnErrorOnlyWhereNoMessageOfItIsLeft) {
     recv(backend, x, 1, /*tag=*/1);
     EXPECT_TRUE(equals(x, value({9000}, 1, at::kFloat)));
     EXPECT_EQ(received(backend, 1), 7);
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     std::string line;
     const auto where = failure_of([&] { received(backend, 1); }, line);
     EXPECT_EQ(where.op, "recv");
     EXPECT_EQ(where.peer, 1);
     EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") left")) << line;
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(since_start.seconds(), 1);
   });
 }
 
@@ -231,11 +216,11 @@ TEST(LeftRank, IsNotMissedByOthers) {
     const at::Tensor x = number(-1);
     irecv_any(backend, x)->wait();
     EXPECT_EQ(x.item<int64_t>(), 6);
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     std::string line;
     failure_of([&] { irecv_any(backend, x)->wait(); }, line);  // now that all have left
     EXPECT_TRUE(says(line, ") left")) << line;
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(since_start.seconds(), 1);
   });
 }
 
@@ -265,7 +250,7 @@ class KilledPeer : public ::testing::Test {
     const auto backend = c10::make_intrusive<Backend>(
         std::make_shared<Transport>(meet(options(job, 0, 3)), 0, std::chrono::seconds(20)));
     backend->barrier({})->wait();
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     std::string line;
     {
       const Killer killer(first);
@@ -273,7 +258,7 @@ class KilledPeer : public ::testing::Test {
       EXPECT_EQ(where.op, op);
       EXPECT_EQ(where.peer, 1);
     }
-    EXPECT_LT(seconds_since(start), 1.5);
+    EXPECT_LT(since_start.seconds(), 1.5);
     EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") is gone")) << line;
   }
 };

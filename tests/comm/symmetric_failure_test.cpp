@@ -3,7 +3,9 @@
 
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/comm/shm/signals.h"
+#include "tests/comm/failures.h"
 #include "tests/comm/symmetric.h"
 #include "tests/comm/workers.h"
 
@@ -11,23 +13,6 @@ namespace shardwise::comm::shm {
 namespace {
 
 using namespace shardwise::testing;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// What `call` fails with, and its line.
-base::CommError::Where failure_of(const std::function<void()>& call, std::string& line) {
-  try {
-    call();
-    ADD_FAILURE() << "no error";
-    return {};
-  } catch (const base::CommError& error) {
-    line = base::one_line(error);
-    return error.where();
-  }
-}
 
 // ---- The caller's mistakes
 
@@ -129,7 +114,7 @@ TEST(LateSignal, IsAnErrorAfterTheLimitOfTheCallOrTheGroup) {
         [&](Backend&, int rank) {
           const SymmetricHandle handle = meet_over(symmetric(4, 0));
           if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-          const auto start = Clock::now();
+          const base::Stopwatch since_start;
           std::string line;
           const auto where = failure_of([&] { handle->wait_signal(1, 0, c.timeout_ms); }, line);
           EXPECT_EQ(where.op, "wait_signal");
@@ -138,7 +123,7 @@ TEST(LateSignal, IsAnErrorAfterTheLimitOfTheCallOrTheGroup) {
           EXPECT_EQ(where.sequence, 1u);
           EXPECT_GE(where.elapsed_s, c.limit_s);
           EXPECT_EQ(where.limit_s, c.limit_s);
-          EXPECT_LT(seconds_since(start), c.limit_s + 0.8);
+          EXPECT_LT(since_start.seconds(), c.limit_s + 0.8);
           EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
         },
         /*timeout_ms=*/500);
@@ -183,11 +168,11 @@ TEST(LeftSignaller, IsMissedOnlyWhereItsSignalIs) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     handle->wait_signal(1, 0, 0);
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     std::string line;
     EXPECT_EQ(failure_of([&] { handle->wait_signal(1, 0, 0); }, line).peer, 1);
     EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") left")) << line;
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(since_start.seconds(), 1);
   });
 }
 
@@ -199,11 +184,11 @@ TEST(Abort, EndsAWaitForASignal) {
       backend.abort();
       return std::this_thread::sleep_for(std::chrono::milliseconds(300));  // before it leaves, too
     }
-    const auto start = Clock::now();
+    const base::Stopwatch since_start;
     std::string line;
     EXPECT_EQ(failure_of([&] { handle->wait_signal(1, 0, 0); }, line).peer, 1);
     EXPECT_TRUE(says(line, "rank 1 aborted: c10d abort")) << line;
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(since_start.seconds(), 1);
   });
 }
 
@@ -219,11 +204,11 @@ TEST(KilledSignaller, IsNamedByWhoWaitsForIt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     first.signal(SIGKILL);
   });
-  const auto start = Clock::now();
+  const base::Stopwatch since_start;
   std::string line;
   EXPECT_EQ(failure_of([&] { signals.wait(1, 0, Signals::Limit(0)); }, line).peer, 1);
   killer.join();
-  EXPECT_LT(seconds_since(start), 1.5);
+  EXPECT_LT(since_start.seconds(), 1.5);
   EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") is gone")) << line;
 }
 
