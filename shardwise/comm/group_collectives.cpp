@@ -5,30 +5,17 @@
 #include "shardwise/comm/c10d_reduction.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
+#include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 
 namespace shardwise::comm {
 namespace {
-
-std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
-  std::vector<at::Tensor> pieces;
-  for (int rank = 0; rank < split.ranks(); ++rank) {
-    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
-  }
-  return pieces;
-}
 
 std::vector<at::Tensor> even_pieces(const at::Tensor& x, int size) {
   std::vector<at::Tensor> pieces;
   const int64_t rows = x.size(0) / size;
   for (int rank = 0; rank < size; ++rank) pieces.push_back(x.narrow(0, rank * rows, rows));
   return pieces;
-}
-
-at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
-  at::DimVector sizes(x.sizes());
-  sizes[size_t(dim)] = size;
-  return at::empty(sizes, x.options());
 }
 
 int64_t bytes_of(const at::Tensor& x) {
@@ -39,11 +26,6 @@ int64_t bytes_of(const at::Tensor& x) {
 int64_t all_reduce_bytes(const at::Tensor& x, const Group& group) {
   const int64_t own = x.numel() / group.size() + (group.rank() < x.numel() % group.size());
   return (own * (group.size() - 1) + x.numel() - own) * x.element_size();
-}
-
-/// What a rank sends in a reduce_scatter of `x` along dim 0.
-int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
-  return bytes_of(x) - (x.numel() == 0 ? 0 : bytes_of(x) / x.size(0) * split.range(rank).size());
 }
 
 }  // namespace
@@ -67,19 +49,8 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
     symmetric->all_gather_out(whole, shard, split, dim);
     return whole;
   }
-  std::vector<at::Tensor> inputs = {shard.contiguous()};
-  if (dim == 0 && split.is_uniform()) {
-    state_->backend->_allgather_base(whole, inputs[0])->wait();
-    return whole;
-  }
-  // Backends write contiguous pieces only; those of another dim are put in place afterwards.
-  std::vector<std::vector<at::Tensor>> pieces(1);
-  for (int peer = 0; peer < size(); ++peer) {
-    pieces[0].push_back(dim == 0 ? whole.narrow(0, split.range(peer).begin, split.range(peer).size())
-                                 : empty_with_size(shard, dim, split.range(peer).size()));
-  }
-  state_->backend->allgather(pieces, inputs)->wait();
-  return dim == 0 ? whole : at::cat_out(whole, pieces[0], dim);
+  gather_by_calls(*state_->backend, whole, shard, split, dim);
+  return whole;
 }
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
@@ -131,16 +102,7 @@ void Group::scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split&
                         bytes_of(x) - bytes_of(out));
   if (Symmetric* symmetric = state_->symmetric())
     return symmetric->reduce_scatter_out(out, x, split, dim, then);
-  std::vector<at::Tensor> outputs = {out.is_contiguous() ? out : at::empty(out.sizes(), out.options())};
-  if (dim == 0 && split.is_uniform()) {
-    at::Tensor input = x.contiguous();
-    state_->backend->_reduce_scatter_base(outputs[0], input)->wait();
-  } else {
-    std::vector<std::vector<at::Tensor>> inputs = {pieces_of(x, split, dim)};
-    for (at::Tensor& piece : inputs[0]) piece = piece.contiguous();
-    state_->backend->reduce_scatter(outputs, inputs)->wait();
-  }
-  if (!out.is_contiguous()) out.copy_(outputs[0]);
+  scatter_sum_by_calls(*state_->backend, out, x, split, dim);
 }
 
 void Group::all_reduce_terms(const at::Tensor& x, TermReader read) const {

@@ -1,14 +1,14 @@
 // Group's collectives in parts. In shared memory a part is an exposure of the whole tensor, which says how
 // far its rank has written it; elsewhere it is a c10d call that goes on by itself.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "shardwise/comm/arriving_rows.h"
+#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
+#include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/row_sum.h"
 #include "shardwise/comm/shm/reduce.h"
@@ -118,6 +118,32 @@ class GatheredSum final : public RowSum {
   std::vector<WorkPtr> works_;
 };
 
+/// For a backend whose calls end with their work: one of them, once all rows are made.
+class SumByOneCall final : public RowSum {
+ public:
+  SumByOneCall(Sum sum, c10::intrusive_ptr<c10d::Backend> backend)
+      : sum_(std::move(sum)), backend_(std::move(backend)) {}
+
+  int nth(int i) const override { return i; }
+  void made(int) override {}
+  void finish(at::Tensor& out) override {
+    const Timed timed(*sum_.counters, nullptr);
+    const c10::NoGradGuard no_grad;
+    scatter_sum_by_calls(*backend_, out, sum_.x, sum_.split, /*dim=*/0);
+    sum_.x.reset();
+  }
+
+ private:
+  Sum sum_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+/// Whether nothing goes on by itself between a call's begin and its wait.
+bool works_in_calls(c10d::Backend& backend) {
+  const auto* const ours = dynamic_cast<Backend*>(&backend);
+  return ours != nullptr && ours->works_in_calls();
+}
+
 class BroadcastRows final : public ArrivingRows {
  public:
   BroadcastRows(at::Tensor whole, std::shared_ptr<Counters> counters)
@@ -151,11 +177,12 @@ std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const b
   TORCH_CHECK_VALUE(x.is_cpu() && x.is_contiguous() && (!symmetric || symmetric->contains(x)),
                     "begin_reduce_scatter: the input must be contiguous and come from Group::empty; got ",
                     x.sizes(), " of ", x.toString());
-  const int64_t own = split.range(rank()).size() * (x.numel() / std::max<int64_t>(1, split.size()));
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
-                        (x.numel() - own) * x.element_size());
+                        reduce_scatter_bytes(x, split, rank()));
   Sum sum{x, split, rank(), state_->counters};
   if (symmetric) return std::make_unique<ExposedSum>(std::move(sum), state_->shared);
+  if (works_in_calls(*state_->backend))
+    return std::make_unique<SumByOneCall>(std::move(sum), state_->backend);
   return std::make_unique<GatheredSum>(std::move(sum), state_->backend);
 }
 
@@ -165,11 +192,13 @@ std::shared_ptr<ArrivingRows> Group::begin_all_gather(const at::Tensor& shard,
   if (size() == 1) return std::make_shared<BroadcastRows>(shard, state_->counters);
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
                         int64_t(shard.nbytes()) * (size() - 1));
-  at::DimVector sizes(shard.sizes());
-  sizes[0] = split.size();
-  const at::Tensor whole = at::empty(sizes, shard.options());
-  rows_of(whole, split.range(rank())).copy_(shard);
+  at::Tensor whole = empty_with_size(shard, /*dim=*/0, split.size());
   auto rows = std::make_shared<BroadcastRows>(whole, state_->counters);
+  if (works_in_calls(*state_->backend)) {
+    gather_by_calls(*state_->backend, whole, shard, split, /*dim=*/0);
+    return rows;
+  }
+  rows_of(whole, split.range(rank())).copy_(shard);
   rows->begin(split, *state_->backend);
   return rows;
 }

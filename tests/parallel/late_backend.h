@@ -27,6 +27,7 @@ class LateWork final : public c10d::Work {
 class LateBackend final : public comm::Backend {
  public:
   using comm::Backend::Backend;
+  bool works_in_calls() const override { return false; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return later([this, tensors, options]() mutable { Backend::broadcast(tensors, options); });

@@ -1,0 +1,63 @@
+#include "shardwise/comm/group_calls.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace shardwise::comm {
+namespace {
+
+std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> pieces;
+  for (int rank = 0; rank < split.ranks(); ++rank) {
+    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
+  }
+  return pieces;
+}
+
+}  // namespace
+
+at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
+  at::DimVector sizes(x.sizes());
+  sizes[size_t(dim)] = size;
+  return at::empty(sizes, x.options());
+}
+
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
+  const int64_t bytes = int64_t(x.nbytes());
+  return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
+}
+
+void gather_by_calls(c10d::Backend& backend, at::Tensor& whole, const at::Tensor& shard,
+                     const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> inputs = {shard.contiguous()};
+  if (dim == 0 && split.is_uniform()) {
+    backend._allgather_base(whole, inputs[0])->wait();
+    return;
+  }
+  // Backends write contiguous pieces only; those of another dim are put in place afterwards.
+  std::vector<std::vector<at::Tensor>> pieces(1);
+  for (int peer = 0; peer < split.ranks(); ++peer) {
+    pieces[0].push_back(dim == 0 ? whole.narrow(0, split.range(peer).begin, split.range(peer).size())
+                                 : empty_with_size(shard, dim, split.range(peer).size()));
+  }
+  backend.allgather(pieces, inputs)->wait();
+  if (dim != 0) at::cat_out(whole, pieces[0], dim);
+}
+
+void scatter_sum_by_calls(c10d::Backend& backend, at::Tensor& out, const at::Tensor& x,
+                          const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> outputs = {out.is_contiguous() ? out : at::empty(out.sizes(), out.options())};
+  if (dim == 0 && split.is_uniform()) {
+    at::Tensor input = x.contiguous();
+    backend._reduce_scatter_base(outputs[0], input)->wait();
+  } else {
+    std::vector<std::vector<at::Tensor>> inputs = {pieces_of(x, split, dim)};
+    for (at::Tensor& piece : inputs[0]) piece = piece.contiguous();
+    backend.reduce_scatter(outputs, inputs)->wait();
+  }
+  if (!out.is_contiguous()) out.copy_(outputs[0]);
+}
+
+}  // namespace shardwise::comm
