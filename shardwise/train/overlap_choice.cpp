@@ -21,9 +21,9 @@ OverlapChoice::OverlapChoice(const std::string& asked) {
   if (asked != "auto") made_ = asked == "on" ? Overlap::on : Overlap::off;
 }
 
-// On, off, off, on, ...: what drifts falls on both.
+// After the first on, off, off, on, ...: what drifts falls on both.
 OverlapChoice::Overlap OverlapChoice::current() const {
-  return made_.value_or((steps_ + 1) / 2 % 2 == 0 ? Overlap::on : Overlap::off);
+  return made_.value_or(steps_ / 2 % 2 == 0 ? Overlap::on : Overlap::off);
 }
 
 void OverlapChoice::record(int64_t step_ns) {

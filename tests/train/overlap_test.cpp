@@ -76,7 +76,7 @@ TEST(Overlap, TheRecordSaysWhichItWas) {
   options.steps = 3;
   EXPECT_EQ(words(), std::vector<std::string>(3, ""));  // one rank
   options.tp = 2;
-  EXPECT_EQ(words(), (std::vector<std::string>{"on", "off", "off"}));
+  EXPECT_EQ(words(), (std::vector<std::string>{"on", "on", "off"}));
   options.overlap = "on";
   EXPECT_EQ(words(), std::vector<std::string>(3, "on"));
   options.overlap = "auto";
