@@ -187,7 +187,14 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
     const at::Tensor& ids, const at::Tensor& rows,
     const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  const auto normed = w.norm_(hidden(ids, step), step).norm;
+  nn::Residual<Stream> x = hidden(ids, step);
+  // Where only some rows are wanted the norm comes after the choice; where all are, it takes the last sum.
+  if (rows.size(0) < x.x.local().size(0)) {
+    const auto all = std::move(x).taken(step);
+    x = nn::Residual<Stream>(nn::Placed<Stream>(all.local().index_select(0, rows)));
+    return w.head_(w.norm_(std::move(x), step).norm, step);
+  }
+  const auto normed = w.norm_(std::move(x), step).norm;
   return w.head_(nn::Placed<Stream>(normed.local().index_select(0, rows)), step);
 }
 

@@ -37,7 +37,7 @@ class RMSNorm {
   template <ResidualStream Stream>
   Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
     if (!x.left) return normed(*this, std::move(x), step);
-    return parallel::add_rms_norm(x.x, *x.left, {weight_->value, eps_}, step);
+    return parallel::add_rms_norm(x.x, *std::move(x.left), {weight_->value, eps_}, step);
   }
 
   void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::stream}); }

@@ -44,8 +44,8 @@ class Pass {
 }  // namespace
 
 template <>
-Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>& x, const RowTerms& terms,
-                                          const RmsNorm& norm, const Step& step) {
+Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>& x, RowTerms terms, const RmsNorm& norm,
+                                          const Step& step) {
   Pass pass(x.local(), terms, norm, at::empty(x.local().sizes(), x.local().options()));
   Tensor y = terms.y.local();
   const comm::Group& group = step.group;
@@ -60,7 +60,7 @@ Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>& x, const RowT
 
 template <>
 Normed<Sharded<kSequence>> add_rms_norm<Sharded<kSequence>>(const Placed<Sharded<kSequence>>& x,
-                                                            const RowTerms& terms, const RmsNorm& norm,
+                                                            RowTerms terms, const RmsNorm& norm,
                                                             const Step& step) {
   Pass pass(x.local(), terms, norm, step.group.empty(x.local().sizes(), x.local().scalar_type()));
   const Tensor& y = terms.y.local();

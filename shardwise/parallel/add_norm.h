@@ -24,13 +24,11 @@ struct RmsNorm {
 /// the sum is written nowhere; under I each rank sums all rows (one synchronisation) up to kOneShotBytes, and
 /// above its slice, for all (two). A sequence-sharded norm can be read by peers.
 template <ResidualStream Stream>
-Normed<Stream> add_rms_norm(const Placed<Stream>& x, const RowTerms& terms, const RmsNorm& norm,
-                            const Step& step);
+Normed<Stream> add_rms_norm(const Placed<Stream>& x, RowTerms terms, const RmsNorm& norm, const Step& step);
 template <>
-Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>&, const RowTerms&, const RmsNorm&,
-                                          const Step&);
+Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>&, RowTerms, const RmsNorm&, const Step&);
 template <>
-Normed<Sharded<kSequence>> add_rms_norm<Sharded<kSequence>>(const Placed<Sharded<kSequence>>&,
-                                                            const RowTerms&, const RmsNorm&, const Step&);
+Normed<Sharded<kSequence>> add_rms_norm<Sharded<kSequence>>(const Placed<Sharded<kSequence>>&, RowTerms,
+                                                            const RmsNorm&, const Step&);
 
 }  // namespace shardwise::parallel
