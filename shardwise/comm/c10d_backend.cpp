@@ -19,19 +19,21 @@ using c10d::OpType;
 using c10d::ReduceOp;
 using Tensors = Backend::Tensors;
 
-/// A call's own timeout in place of the group's, for as long as this lives.
+/// A collective's own timeout in place of the group's, if it has one, for as long as this lives.
 class CallTimeout {
  public:
-  CallTimeout(Forms& forms, std::chrono::milliseconds timeout) : forms_(forms), groups_(forms.timeout()) {
-    if (timeout.count() > 0) forms_.set_timeout(timeout);
+  CallTimeout(Forms& forms, std::chrono::milliseconds timeout)
+      : forms_(timeout.count() > 0 ? &forms : nullptr) {
+    if (forms_ != nullptr) forms_->limit_collectives(timeout);
   }
-  ~CallTimeout() { forms_.set_timeout(groups_); }
+  ~CallTimeout() {
+    if (forms_ != nullptr) forms_->limit_collectives(std::chrono::milliseconds(0));
+  }
   CallTimeout(const CallTimeout&) = delete;
   CallTimeout& operator=(const CallTimeout&) = delete;
 
  private:
-  Forms& forms_;
-  std::chrono::milliseconds groups_;
+  Forms* forms_;
 };
 
 void check_dense(const at::Tensor& x, const char* name) {
@@ -140,8 +142,7 @@ void Backend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void Backend::startCoalescing() {
-  TORCH_CHECK_VALUE(!coalesced_, "start_coalescing: the block before must have ended");
-  coalesced_.emplace();
+  coalesced_.emplace();  // in place of a block that an error has left: torch does not end it then
 }
 
 Backend::WorkPtr Backend::endCoalescing() {

@@ -69,6 +69,8 @@ class Backend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
+  /// Whether nothing goes on by itself between a call's return and its handle's wait, but for receives.
+  virtual bool works_in_calls() const { return true; }
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
   uint64_t getSequenceNumberForGroup() override { return forms_->sequence(); }
   void abort() override { abort("c10d abort"); }

@@ -30,11 +30,13 @@ class Forms {
   virtual std::string backend_name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Collectives so far.
+  /// Announcements so far, the same on all ranks: a long collective may make several.
   virtual uint64_t sequence() const = 0;
   /// Of a wait for another rank. Set from the thread of the collectives.
   virtual std::chrono::milliseconds timeout() const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// In place of the timeout in collectives, not in messages, until it is 0 again.
+  virtual void limit_collectives(std::chrono::milliseconds limit) = 0;
 
   virtual void broadcast_(at::Tensor& x, int root) = 0;
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;

@@ -22,7 +22,8 @@ Channel::Channel(const Options& options, Meeting meeting)
 }
 
 Channel::Attempt Channel::attempt(Awaited awaited) const {
-  return {std::string(name(mine_.op)), sequence_, timeout(), awaited};
+  const bool is_limited = collectives_limit_.count() > 0;
+  return {std::string(name(mine_.op)), sequence_, is_limited ? collectives_limit_ : timeout(), awaited};
 }
 
 void Channel::announce(const Descriptor& descriptor, const Sides& sides) {

@@ -41,6 +41,7 @@ class Channel {
   uint64_t sequence() const { return sequence_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
   const Meeting& meeting() const { return meeting_; }
   /// For a collective's data; none under way yet.
   Transfers transfers() const { return Transfers(*meeting_.process, message_bytes_); }
@@ -118,6 +119,7 @@ class Channel {
   void send_to_all(const Notice& notice);
 
   Meeting meeting_;
+  std::chrono::milliseconds collectives_limit_{0};
   std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
   int64_t message_bytes_;
   uint64_t sequence_ = 0;

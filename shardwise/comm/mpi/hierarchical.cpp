@@ -114,6 +114,11 @@ void Hierarchical::set_timeout(std::chrono::milliseconds timeout) {
   dynamic_cast<Forms&>(*inside_.symmetric()).set_timeout(timeout);
 }
 
+void Hierarchical::limit_collectives(std::chrono::milliseconds limit) {
+  Transport::limit_collectives(limit);
+  dynamic_cast<Forms&>(*inside_.symmetric()).limit_collectives(limit);
+}
+
 at::Tensor Hierarchical::sum_across(const at::Tensor& sum, const std::vector<int64_t>& sizes, Reduce reduce) {
   const Tensors parts = cut(sum, sizes);
   at::Tensor own = parts[size_t(hosts_.own)];

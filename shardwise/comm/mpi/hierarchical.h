@@ -42,6 +42,7 @@ class Hierarchical final : public Transport {
   void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) override;
   void abort(const std::string& reason) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
+  void limit_collectives(std::chrono::milliseconds limit) override;
 
  private:
   void reduce_part(at::Tensor& part, Reduce reduce);

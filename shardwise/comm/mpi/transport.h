@@ -32,6 +32,7 @@ class Transport : public Forms {
   uint64_t sequence() const override { return channel_->sequence(); }
   std::chrono::milliseconds timeout() const override { return channel_->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { channel_->set_timeout(timeout); }
+  void limit_collectives(std::chrono::milliseconds limit) override { channel_->limit_collectives(limit); }
   /// What collectives of this rank have sent to other hosts so far, but for announcements and what they hold.
   int64_t crossed_bytes() const { return channel_->crossed_bytes(); }
 

@@ -44,6 +44,7 @@ class Channel {
   Control& control(int rank) const { return *controls_[size_t(rank)]; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
 
   /// The payload of this rank's next slot, to be written before `post`.
   std::byte* next_payload();
@@ -77,7 +78,9 @@ class Channel {
   /// Breaks the group and says so, with `peer` to blame (-1: no single one).
   [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what);
   /// An attempt of the current collective.
-  Attempt attempt(int peer) const { return {name(mine_.op), sequence(), peer, timeout_}; }
+  Attempt attempt(int peer) const {
+    return {name(mine_.op), sequence(), peer, collectives_limit_.count() > 0 ? collectives_limit_ : timeout_};
+  }
   /// Time spent in waits that did not end at once.
   int64_t waited_ns() const { return waited_.count(); }
 
@@ -119,7 +122,7 @@ class Channel {
   int rank_;
   pid_t process_ = getpid();
   bool has_left_ = false;
-  std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_, collectives_limit_{0};
   WaitPolicy policy_;
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};

@@ -19,16 +19,19 @@ uint64_t identity_of(Transport& transport) {
 Opening& introduce(const Parties& parties, const SymmetricBlock& own) {
   Channel& channel = parties.group->channel();
   const Introduction introduction{identity_of(*parties.home), own.pad_bytes(), parties.home->rank()};
-  std::memcpy(channel.next_payload(), &introduction, sizeof(introduction));
   Descriptor descriptor;
   descriptor.op = Op::expose;
   descriptor.dtype = static_cast<int8_t>(c10::kByte);
   descriptor.numel = int64_t(own.bytes());
   descriptor.split = 0x73796d6d;  // "symm": an exposure of no shard
   descriptor.offset = uint64_t(own.buffer() - parties.home->channel().base(parties.home->rank()));
-  Opening& opening = channel.post(descriptor);
-  parties.waiting([&] { channel.await_all(opening); });
-  return opening;
+  Opening* opening = nullptr;
+  parties.waiting([&] {  // announcing waits, too, for who has not come to the exposure before
+    std::memcpy(channel.next_payload(), &introduction, sizeof(introduction));
+    opening = &channel.post(descriptor);
+    channel.await_all(*opening);
+  });
+  return *opening;
 }
 
 Introduction introduction_of(const Channel& channel, const Opening& opening, int rank) {

@@ -33,6 +33,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   uint64_t sequence() const override { return channel_.sequence(); }
   std::chrono::milliseconds timeout() const override { return channel_.timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { channel_.set_timeout(timeout); }
+  void limit_collectives(std::chrono::milliseconds limit) override { channel_.limit_collectives(limit); }
   Channel& channel() { return channel_; }
   const OneShotLimit& one_shot() const { return one_shot_; }
   Inbox& inbox() { return inbox_; }
