@@ -4,13 +4,22 @@
 
 namespace shardwise::base {
 
-std::string cpu_name() {
+namespace {
+
+std::string read_name() {
   std::ifstream lines("/proc/cpuinfo");
   for (std::string line; std::getline(lines, line);) {
     const size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown";
+}
+
+}  // namespace
+
+std::string cpu_name() {
+  static const std::string name = read_name();  // every group asks at its meeting
+  return name;
 }
 
 }  // namespace shardwise::base

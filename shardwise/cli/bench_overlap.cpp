@@ -10,6 +10,7 @@
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/column_product.h"
 #include "shardwise/parallel/row_product.h"
+#include "shardwise/parallel/rows.h"
 
 namespace shardwise::cli {
 namespace {
@@ -52,10 +53,6 @@ struct Layers {
   }
 };
 
-Tensor as_matrix(const Tensor& x) {
-  return x.view({x.size(0), x.size(2)});
-}
-
 /// a·b of matrices, in new memory as the layers' results.
 Tensor product(const Tensor& a, const Tensor& b) {
   Tensor y = at::empty({a.size(0), b.size(1)}, a.options());
@@ -65,7 +62,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 
 /// What one layer computes on this rank: y = x Wᵀ and, with `dy`, dX = dY W and dW += dYᵀ x.
 std::function<void()> bare(const parallel::ParameterPtr& w, const Tensor& x, const Tensor& dy) {
-  return [w, x = as_matrix(x), dy = dy.defined() ? as_matrix(dy) : dy] {
+  return [w, x = parallel::as_matrix(x), dy = dy.defined() ? parallel::as_matrix(dy) : dy] {
     const at::NoGradGuard no_grad;
     product(x, w->value.t());
     if (!dy.defined()) return;

@@ -30,8 +30,8 @@ std::string_view name(Op op);
 /// counted: reading in place, and a reduction's result in the rank's own memory. Zero where the group's ranks
 /// share no memory. In shared memory, with n bytes in the message and `own` of them this rank's, that is
 ///   all_reduce      n, and what all_reduce_ copies in place
-///   all_reduce_     n in one shot (comm/shm/one_shot.h); else own·(t−1). Of foreign x n on up to 4 ranks
-///                   (comm/shm/chunks.cpp), on more own·(t−1) + 2n
+///   all_reduce_     n in one shot (comm/shm/one_shot.h); else own·(t−1). Foreign: of up to 4 ranks n on
+///                   all if x is on any (shm/chunks.cpp), of more own·(t−1) + 2n
 ///   reduce_scatter  0, or n when x is foreign
 ///   all_gather      n, and own more when the shard is foreign
 ///   expose          0, or own when the shard is foreign

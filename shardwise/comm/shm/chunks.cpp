@@ -17,14 +17,9 @@ namespace {
 /// with 2 MB the ranks' places leave the third.
 constexpr int64_t kChunkBytes = int64_t{512} << 10;
 
-bool are_all_foreign(const Opening& opening) {
-  return std::all_of(opening.descriptors.begin(), opening.descriptors.end(),
-                     [](const Descriptor& descriptor) { return descriptor.is_foreign; });
-}
-
-bool are_all_in_place(const Opening& opening) {
-  return std::none_of(opening.descriptors.begin(), opening.descriptors.end(),
-                      [](const Descriptor& descriptor) { return descriptor.is_foreign; });
+int64_t foreign_in(const Opening& opening) {
+  return std::count_if(opening.descriptors.begin(), opening.descriptors.end(),
+                       [](const Descriptor& descriptor) { return descriptor.is_foreign; });
 }
 
 }  // namespace
@@ -33,7 +28,7 @@ void Transport::in_place_or_by_chunks(at::Tensor& x, Descriptor descriptor, Redu
   if (x.is_contiguous() && contains(x)) {
     Opening& opening = post(descriptor, {static_cast<std::byte*>(x.mutable_data_ptr()), true, Block()});
     channel_.await_all(opening);
-    if (are_all_in_place(opening)) {
+    if (foreign_in(opening) == 0) {
       reduce_slices(x, opening, kernel);
       return finish(Closing::yes);
     }
@@ -46,15 +41,18 @@ void Transport::by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKer
   at::Tensor dense = x.contiguous();
   auto* const own = static_cast<std::byte*>(dense.mutable_data_ptr());
   const int64_t bytes = int64_t(dense.nbytes()), chunk = std::min(bytes, kChunkBytes);
-  const Block places(heap_, 2 * chunk);
+  const bool fits_slot = bytes <= int64_t(kInlineBytes);  // slots alternate as the places do
+  const Block places = fits_slot ? Block() : Block(heap_, 2 * chunk);
   for (int64_t begin = 0, k = 0; begin < bytes; ++k) {
     const int64_t count = std::min(chunk, bytes - begin);
-    const Staged staged{places.data() + k % 2 * chunk, /*in_place=*/false, Block()};
+    std::byte* const place = fits_slot ? channel_.next_payload() : places.data() + k % 2 * chunk;
+    const Staged staged{place, /*in_place=*/false, Block()};
     std::memcpy(staged.data, own + begin, size_t(count));
     copied_bytes_ += count;
     Opening& opening = post(descriptor, staged);
     channel_.await_all(opening);
-    if (!are_all_foreign(opening)) continue;  // by this a peer in place learns that it must copy, too: again
+    if (foreign_in(opening) < size())
+      continue;  // by this a peer in place learns that it must copy, too: again
     for (int peer = 0; peer < size(); ++peer)
       sources_[size_t(peer)] = peer == rank() ? own + begin : input_of(opening, peer);
     void* target = own + begin;

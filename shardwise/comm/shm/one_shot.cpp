@@ -10,6 +10,7 @@
 #include "shardwise/base/cpu_name.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/base/log.h"
 #include "shardwise/comm/shm/control.h"
 
@@ -23,13 +24,6 @@ constexpr int64_t kLongestFile = 4096;
 std::string words(const RanksOnCores& on, const std::string& cpu) {
   return fmt::format("{} ranks {}, {}", on.ranks, on.core_each ? "with a core each" : "that share cores",
                      cpu);
-}
-
-/// FNV-1a: the same in every build.
-uint64_t hash(std::string_view text) {
-  uint64_t value = 0xcbf29ce484222325;
-  for (const char c : text) value = (value ^ uint8_t(c)) * 0x100000001b3;
-  return value;
 }
 
 /// An absolute path, as the XDG base directories must be, or "".
@@ -93,7 +87,7 @@ OneShotLimit one_shot_limit(const RanksOnCores& on) {
 std::string one_shot_file(const RanksOnCores& on) {
   const fs::path folder = cache_folder();
   if (folder.empty()) return "";
-  return folder / fmt::format("comm-{:016x}", hash(words(on, base::cpu_name())));
+  return folder / fmt::format("comm-{:016x}", base::hash_of(words(on, base::cpu_name())));
 }
 
 void keep_one_shot_limit(const RanksOnCores& on, int64_t bytes) {

@@ -19,7 +19,7 @@ struct RanksOnCores {
 struct OneShotLimit {
   enum class From : uint8_t { table, measured, given };
   RanksOnCores on;
-  int64_t bytes = 0;  // of the largest message; 0: none goes in one shot
+  int64_t bytes = 0;  // of the largest message; 0: none that has any goes in one shot
   From from = From::table;
   bool operator==(const OneShotLimit&) const = default;
 };

@@ -13,7 +13,7 @@
 namespace shardwise::comm::shm {
 
 /// Where the ranks of a group find each other's pads. Other groups may meet over the same: senders are told
-/// apart by their rank in the home of all of them, so that no group takes another's signal for its own.
+/// apart by their rank in the home of all of them. Groups that share two ranks use different channels.
 struct Pads {
   std::vector<void*> places;    // by rank of the group
   std::vector<int> home_ranks;  // likewise
