@@ -97,6 +97,8 @@ namespace shardwise::base {
   FAULT(compare_bytes_unsigned)    \
   FAULT(sum_for_average)           \
   FAULT(coalesce_first_only)       \
+  FAULT(drop_begun_sum)            \
+  FAULT(swap_halves)               \
   FAULT(drop_received_copy)
 
 enum class Mutation {

@@ -32,6 +32,7 @@ std::string_view name(Op op);
 ///   all_reduce      n, and what all_reduce_ copies in place
 ///   all_reduce_     n in one shot (comm/shm/one_shot.h); else own·(t−1). Foreign: of up to 4 ranks n on
 ///                   all if x is on any (shm/chunks.cpp), of more own·(t−1) + 2n
+///   begin_all_reduce_  own·(t−1)
 ///   reduce_scatter  0, or n when x is foreign
 ///   all_gather      n, and own more when the shard is foreign
 ///   expose          0, or own when the shard is foreign

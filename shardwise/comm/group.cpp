@@ -83,8 +83,8 @@ std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Spli
     readable.copy_(shard);
     (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
   }
-  return std::make_shared<CountedExposure>(symmetric->expose(readable, split), state_->counters,
-                                           state_->shared);
+  return std::make_shared<CountedExposure>(symmetric->expose(readable, split, /*purpose=*/0),
+                                           state_->counters, state_->shared);
 }
 
 void Group::count_reading(const at::Tensor& shard) const {

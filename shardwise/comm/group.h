@@ -20,6 +20,7 @@ class Backend;
 namespace shardwise::comm {
 
 class ArrivingRows;
+class BegunSum;
 class RowSum;
 
 class Group {
@@ -71,6 +72,9 @@ class Group {
   /// reduce_scatter_out whose input is handed over as it is made. `x` is contiguous, from `empty`; it may be
   /// dropped after the RowSum's end, but not written to before a later collective is over. Two ranks or more.
   std::unique_ptr<RowSum> begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const;
+  /// all_reduce_ of a sum in two parts, the second of which ends it. `x` is contiguous, from `empty`, and
+  /// nobody's else in between. Bits and cost: all_reduce_'s; in shared memory never in one shot.
+  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x) const;
   /// In place of an all_reduce whose sum is an intermediate value of `read`: it is called once, with every
   /// rank's `x` where it lies. One synchronisation; nothing is copied unless `x` is strided or did not come
   /// from `empty`. Peers may still read `x` after the return, as of reduce_scatter_out. Cost: all_reduce's.

@@ -3,7 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
+#include "shardwise/comm/c10d_backend.h"
 
 namespace shardwise::comm {
 namespace {
@@ -22,6 +22,16 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
   at::DimVector sizes(x.sizes());
   sizes[size_t(dim)] = size;
   return at::empty(sizes, x.options());
+}
+
+bool works_in_calls(c10d::Backend& backend) {
+  const auto* const ours = dynamic_cast<Backend*>(&backend);
+  return ours != nullptr && ours->works_in_calls();
+}
+
+int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
+  const int64_t own = x.numel() / size + (rank < x.numel() % size);
+  return (own * (size - 1) + x.numel() - own) * x.element_size();
 }
 
 int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {

@@ -22,12 +22,6 @@ int64_t bytes_of(const at::Tensor& x) {
   return int64_t(x.nbytes());
 }
 
-/// What a rank sends in an all_reduce; its own slice is that of Split::even over the flat message.
-int64_t all_reduce_bytes(const at::Tensor& x, const Group& group) {
-  const int64_t own = x.numel() / group.size() + (group.rank() < x.numel() % group.size());
-  return (own * (group.size() - 1) + x.numel() - own) * x.element_size();
-}
-
 }  // namespace
 
 void Group::broadcast_(at::Tensor& x, int root) const {
@@ -68,7 +62,8 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
 
 void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce, all_reduce_bytes(x, *this));
+  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
+                        all_reduce_bytes(x, rank(), size()));
   if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
   std::vector<at::Tensor> tensors = {x.contiguous()};
   c10d::AllreduceOptions options;
@@ -122,7 +117,7 @@ void Group::read_terms(Op op, const at::Tensor& x, const base::Split* split, Ter
   }
   Symmetric* symmetric = state_->symmetric();
   TORCH_CHECK_VALUE(symmetric != nullptr, name(op), ": needs a group with shared memory; sum instead");
-  const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, *this);
+  const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
   const Counted counted(*state_->counters, symmetric, op, sent);
   symmetric->read_terms(x, split, read);
 }

@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/arriving_rows.h"
-#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_calls.h"
@@ -36,6 +36,7 @@ struct Sum {
   at::Tensor x;
   base::Split split;
   int rank;
+  uint64_t number;  // of the group's begun sums
   std::shared_ptr<Counters> counters;
 
   int ranks() const { return split.ranks(); }
@@ -55,7 +56,8 @@ class ExposedSum final : public RowSum {
 
   void made(int i) override {
     const Timed timed(*sum_.counters, symmetric_.get());
-    if (nth(i) != sum_.rank) exposed_.push_back(symmetric_->expose(sum_.x, wholes_));
+    if (nth(i) != sum_.rank)
+      exposed_.push_back(symmetric_->expose(sum_.x, wholes_, base::mix(sum_.number, uint64_t(i))));
   }
 
   void finish(at::Tensor& out) override {
@@ -138,12 +140,6 @@ class SumByOneCall final : public RowSum {
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
-/// Whether nothing goes on by itself between a call's begin and its wait.
-bool works_in_calls(c10d::Backend& backend) {
-  const auto* const ours = dynamic_cast<Backend*>(&backend);
-  return ours != nullptr && ours->works_in_calls();
-}
-
 class BroadcastRows final : public ArrivingRows {
  public:
   BroadcastRows(at::Tensor whole, std::shared_ptr<Counters> counters)
@@ -179,7 +175,7 @@ std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const b
                     x.sizes(), " of ", x.toString());
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
                         reduce_scatter_bytes(x, split, rank()));
-  Sum sum{x, split, rank(), state_->counters};
+  Sum sum{x, split, rank(), ++state_->begun_sums, state_->counters};
   if (symmetric) return std::make_unique<ExposedSum>(std::move(sum), state_->shared);
   if (works_in_calls(*state_->backend))
     return std::make_unique<SumByOneCall>(std::move(sum), state_->backend);

@@ -27,9 +27,9 @@ using TermReader = c10::function_ref<void(Terms terms)>;
 class Exposed {
  public:
   virtual ~Exposed() = default;
-  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Never written to. The tensor
-  /// holds the exposure. Errors: base::CommError when the peer died, runs another program, or the timeout
-  /// passed.
+  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Written to by the ranks that
+  /// have agreed on who writes what (group_sums.cpp), by nobody else. The tensor holds the exposure. Errors:
+  /// base::CommError when the peer died, runs another program, or the timeout passed.
   virtual at::Tensor read(int rank) = 0;
 };
 
@@ -42,8 +42,10 @@ class Symmetric {
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
   /// Whether peers can read all of `x` where it lies (trivially so when it has no elements).
   virtual bool contains(const at::Tensor& x) const = 0;
-  /// Collective. `shard` [split.range(rank), ...] in this memory and contiguous.
-  virtual std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) = 0;
+  /// Collective. `shard` [split.range(rank), ...] in this memory and contiguous. `purpose` is compared over
+  /// the ranks, as the split is.
+  virtual std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split,
+                                          uint64_t purpose) = 0;
 
   /// Group's collectives of these names, without the splitting into lists and the copies of c10d's forms.
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;

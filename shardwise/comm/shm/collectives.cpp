@@ -1,7 +1,7 @@
 // The collectives, each as: stage the input, post, read the peers' inputs, close.
 //
-// Only two_shot writes into peers' memory. Its slices are those of Split::even over the flat message, and
-// slice s of every buffer is touched by rank s alone between opening and closing, so nothing separates
+// Only reduce_slices writes into peers' memory. Its slices are those of Split::even over the flat message,
+// and slice s of every buffer is touched by rank s alone between opening and closing, so nothing separates
 // reading from writing.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

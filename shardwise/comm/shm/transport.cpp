@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/done_work.h"
 #include "shardwise/comm/shm/exposure.h"
 #include "shardwise/comm/shm/pack.h"
@@ -32,13 +33,14 @@ bool Transport::contains(const at::Tensor& x) const {
   return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
 }
 
-std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split) {
+std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split,
+                                           uint64_t purpose) {
   TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
   Descriptor descriptor;
   descriptor.op = Op::expose;
   descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
   descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
-  descriptor.split = split.hash();
+  descriptor.split = base::mix(split.hash(), purpose);
   if (shard.numel() > 0) {
     descriptor.offset =
         uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));

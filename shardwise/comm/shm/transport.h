@@ -40,7 +40,8 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
-  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) override;
+  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split,
+                                  uint64_t purpose) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
   void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                       int64_t dim) override;

@@ -1,0 +1,15 @@
+// An all_reduce in place that is under way.
+#pragma once
+
+namespace shardwise::comm {
+
+/// Made by Group::begin_all_reduce_. Between that and `finish`, other collectives of the group may be called,
+/// the same ones on all ranks.
+class BegunSum {
+ public:
+  virtual ~BegunSum() = default;
+  /// Collective, once: the tensor holds the sum afterwards. Errors: base::CommError, or the backend's own.
+  virtual void finish() = 0;
+};
+
+}  // namespace shardwise::comm

@@ -1,0 +1,143 @@
+// An all_reduce in two parts: its sum, bits and counts are those of one in one, whatever is called in
+// between.
+#include "shardwise/comm/begun_sum.h"
+
+#include <gtest/gtest.h>
+
+#include "shardwise/base/error.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+#include "tests/parallel/late_backend.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::comm {
+namespace {
+
+using namespace shardwise::testing;
+
+class BegunSums : public ::testing::TestWithParam<int> {};
+
+/// Pages of fp32 and those around them; 4 MB and 3 elements.
+constexpr int64_t kNumels[] = {0, 1, 7, 1023, 1024, 1025, (int64_t{1} << 20) + 3};
+
+at::Tensor from_empty(const Group& group, const at::Tensor& x) {
+  return group.empty(x.sizes(), x.scalar_type()).copy_(x);
+}
+
+void expect_as_in_one(const Group& group) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t numel : kNumels) {
+      const at::Tensor own = value({numel}, group.rank(), dtype).mul(0.37);  // sums that round
+      at::Tensor whole = from_empty(group, own);
+      const at::Tensor parts = from_empty(group, own);
+      Counters before = group.counters();
+      group.all_reduce_(whole);
+      const Counters in_one = group.counters() - before;
+      before = group.counters();
+      group.begin_all_reduce_(parts)->finish();
+      const Counters in_two = group.counters() - before;
+      EXPECT_TRUE(at::equal(whole, parts)) << numel << " of " << c10::toString(dtype);
+      EXPECT_EQ(in_two[Op::all_reduce].calls, in_one[Op::all_reduce].calls);
+      EXPECT_EQ(in_two[Op::all_reduce].bytes, in_one[Op::all_reduce].bytes);
+      EXPECT_EQ(in_two.total().bytes, in_two[Op::all_reduce].bytes);
+    }
+  }
+}
+
+TEST_P(BegunSums, HaveTheBitsAndCountsOfAnAllReduce) {
+  on_ranks(GetParam(), [](Group group) {
+    expect_as_in_one(group);
+    expect_as_in_one(group.without_symmetric());
+  });
+}
+
+/// Each rank sums its slice into its peers' terms, and copies nothing else.
+TEST_P(BegunSums, CopyTheOwnSliceToEachPeer) {
+  on_ranks(GetParam(), [](Group group) {
+    const at::Tensor x = group.empty({1023}, at::kFloat).fill_(1);
+    group.begin_all_reduce_(x)->finish();
+    const int64_t own = base::Split::even("message", 1023, group.size()).range(group.rank()).size();
+    EXPECT_EQ(group.counters()[Op::all_reduce].copied_bytes, own * 4 * (group.size() - 1));
+  });
+}
+
+// Two at once, which end in the order in which they did not begin, with other collectives and new memory
+// between.
+TEST_P(BegunSums, LetOthersPassInBetween) {
+  on_ranks(GetParam(), [](Group group) {
+    for (int round = 0; round < 50; ++round) {
+      const int t = group.size();
+      const at::Tensor a = group.empty({5000}, at::kFloat).fill_(group.rank() + 1);
+      const auto sum_of_a = group.begin_all_reduce_(a);
+      const at::Tensor b = group.empty({300}, at::kFloat).fill_(10 * (group.rank() + 1));
+      const auto sum_of_b = group.begin_all_reduce_(b);
+      at::Tensor c = group.empty({4000}, at::kFloat).fill_(2);
+      group.all_reduce_(c);
+      sum_of_b->finish();
+      group.barrier();
+      sum_of_a->finish();
+      const float ranks = float(t * (t + 1)) / 2;
+      ASSERT_TRUE(at::equal(a, at::full_like(a, ranks))) << "round " << round;
+      ASSERT_TRUE(at::equal(b, at::full_like(b, 10 * ranks))) << "round " << round;
+      ASSERT_TRUE(at::equal(c, at::full_like(c, 2.f * float(t)))) << "round " << round;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, BegunSums, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST(BegunSum, IsTheSumInPlace) {
+  on_threads(3, [](int rank, const std::string& job) {
+    for (const Group& group : {shm::connect(options(job, rank, 3)), late_group(job + "-late", rank, 3)}) {
+      const at::Tensor x = group.empty({1000}, at::kFloat).fill_(rank + 1);
+      group.begin_all_reduce_(x)->finish();
+      EXPECT_TRUE(at::equal(x, at::full({1000}, 6.f)));
+    }
+  });
+}
+
+TEST(BegunSum, IsRefusedWherePeersCannotReadTheTerms) {
+  on_ranks(2, [](Group group) {
+    EXPECT_THROW(group.begin_all_reduce_(at::ones({4})), c10::ValueError);
+    EXPECT_THROW(group.begin_all_reduce_(group.empty({4, 4}, at::kFloat).t()), c10::ValueError);
+  });
+}
+
+// Two of one size, which a rank ends in another order than its peer: never a wrong sum.
+TEST(BegunSum, IsNotTakenForAnother) {
+  std::atomic<int> failed{0};
+  on_threads(2, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, 2));
+    const auto first = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
+    try {
+      if (rank == 0) first->finish();
+      const auto second = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
+      if (rank == 1) first->finish();
+      second->finish();
+    } catch (const base::CommError&) {
+      ++failed;
+    }
+  });
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(BegunSum, MayBeDroppedOnAllRanks) {
+  on_ranks(3, [](Group group) {
+    for (int round = 0; round < 5; ++round) group.begin_all_reduce_(group.empty({1000}, at::kFloat));
+    const at::Tensor x = group.empty({1000}, at::kFloat).fill_(1);
+    group.begin_all_reduce_(x)->finish();
+    EXPECT_TRUE(at::equal(x, at::full({1000}, 3.f)));
+  });
+}
+
+TEST(BegunSum, EndsWithAnErrorWhenAPeerIsGone) {
+  on_threads(3, [](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, 3));
+    const auto sum = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
+    if (rank == 2) return group.abort("gone on purpose");
+    EXPECT_THROW(sum->finish(), base::CommError);
+  });
+}
+
+}  // namespace
+}  // namespace shardwise::comm
