@@ -46,6 +46,7 @@ class Pass {
 template <>
 Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>& x, RowTerms terms, const RmsNorm& norm,
                                           const Step& step) {
+  TORCH_INTERNAL_ASSERT(!terms.begun);
   Pass pass(x.local(), terms, norm, at::empty(x.local().sizes(), x.local().options()));
   Tensor y = terms.y.local();
   const comm::Group& group = step.group;
@@ -62,6 +63,7 @@ template <>
 Normed<Sharded<kSequence>> add_rms_norm<Sharded<kSequence>>(const Placed<Sharded<kSequence>>& x,
                                                             RowTerms terms, const RmsNorm& norm,
                                                             const Step& step) {
+  TORCH_INTERNAL_ASSERT(!terms.begun);
   Pass pass(x.local(), terms, norm, step.group.empty(x.local().sizes(), x.local().scalar_type()));
   const Tensor& y = terms.y.local();
   const comm::Group& group = step.group;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/comm/begun_sum.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
+#include "shardwise/parallel/conjugate.h"
 #include "shardwise/parallel/node.h"
 #include "shardwise/parallel/partial_rows.h"
 #include "shardwise/parallel/verify.h"
@@ -23,11 +25,17 @@ namespace {
 /// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
 enum class Crossing { f, g, none };
 
+/// Where a node's backward leaves the sum of a gradient under way, for the one that ends it.
+struct LeftSum {
+  std::unique_ptr<comm::BegunSum> sum;
+};
+
 struct Column {
   LinearParameters w;
   Step step;
   Crossing crossing;
-  std::optional<Rows> rows;  // g on shared memory, or with the gathered input kept
+  std::optional<Rows> rows = {};       // g on shared memory, or with the gathered input kept
+  std::shared_ptr<LeftSum> left = {};  // f, where rows take turns
 };
 
 void add_bias_(Tensor& y, const LinearParameters& w) {
@@ -89,6 +97,7 @@ class InputGradient {
   InputGradient(const Tensor& dy, const Column& column) : column_(column) {
     if (column.crossing != Crossing::g) {
       whole_ = input_gradient_partial(dy, column);
+      if (goes_on_beside(column)) begun_ = column.step.group.begin_all_reduce_(whole_);
       return;
     }
     rows_.emplace(input_sizes(dy, column), dy.scalar_type(), column.step);
@@ -106,15 +115,31 @@ class InputGradient {
     }
     if (rows_) return rows_->sum();
     if (column_.crossing != Crossing::f) return whole_;
+    if (begun_) {
+      if (column_.left) {
+        column_.left->sum = std::move(begun_);
+      } else {
+        begun_->finish();
+      }
+      return whole_;
+    }
     if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(whole_);
     if (base::mutated(Mutation::double_f_backward)) step.group.all_reduce_(whole_);
     return whole_;
   }
 
  private:
+  /// There is something to go on beside, and nothing that a fault does to the sum instead.
+  static bool goes_on_beside(const Column& column) {
+    return column.crossing == Crossing::f && column.step.overlap == Overlap::on &&
+           (column.left || !column.w.weight->is_frozen()) && !base::mutated(Mutation::drop_f_backward) &&
+           !base::mutated(Mutation::double_f_backward);
+  }
+
   const Column& column_;
-  Tensor whole_;                     // I, R
-  std::optional<PartialRows> rows_;  // S
+  Tensor whole_;                           // I, R
+  std::unique_ptr<comm::BegunSum> begun_;  // I
+  std::optional<PartialRows> rows_;        // S
 };
 
 /// All rows of a gathered input, for the weight gradient; nothing where it needs none of them.
@@ -167,17 +192,31 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   }
 };
 
+/// x; in backward, its gradient's sum over the ranks ends here, when the turn comes.
+Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint64_t turn) {
+  Tensor y = conjugate(x, identity, [left](const Tensor& dx) {
+    if (left->sum) std::exchange(left->sum, nullptr)->finish();
+    return dx;
+  });
+  y.grad_fn()->set_sequence_nr(turn);
+  return y;
+}
+
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
                                   Crossing crossing) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
                     w.weight->size(1), "]; got ", x.sizes());
-  Column column{w, step, crossing, std::nullopt};
-  const Tensor input = x.contiguous();
+  Column column{w, step, crossing};
+  Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
   check_trainable(*w.weight);
+  if (step.turn && crossing == Crossing::f && input.requires_grad()) {
+    column.left = std::make_shared<LeftSum>();
+    input = with_sum_left(input, column.left, *step.turn);
+  }
   return Placed<Sharded<kFeature>>(ColumnProduct::apply(input, w.weight->value, bias, std::move(column)));
 }
 

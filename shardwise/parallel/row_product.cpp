@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/comm/begun_sum.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/node.h"
@@ -26,6 +27,7 @@ struct Row {
   Step step;
   Crossing crossing;
   RowOptions options;
+  std::shared_ptr<comm::BegunSum>* begun = nullptr;  // f*: left here under way, and the bias with it
 
   bool remakes_input() const { return static_cast<bool>(options.input.make); }
 };
@@ -88,6 +90,11 @@ Tensor unused_value(const Tensor& x, const Row& row) {
 
 Tensor forward_product(const Tensor& x, const Row& row) {
   if (row.options.value == Value::unused) return unused_value(x, row);
+  if (row.begun) {
+    Tensor y = partial_product(x, row);
+    *row.begun = row.step.group.begin_all_reduce_(y);
+    return y;
+  }
   Tensor y = crossed_product(x, row);
   return row.crossing == Crossing::none ? y : with_bias(std::move(y), row.w.bias);
 }
@@ -150,6 +157,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);
     row.options.input.from.reset();  // saved above, where autograd frees it
+    row.begun = nullptr;             // the caller's
     keep(context, std::move(row));
     return y;
   }
@@ -176,9 +184,9 @@ void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
 }
 
 Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
-               const RowOptions& options) {
+               const RowOptions& options, std::shared_ptr<comm::BegunSum>* begun = nullptr) {
   check_input(x, w, step);
-  Row row{w, step, crossing, options};
+  Row row{w, step, crossing, options, begun};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
@@ -225,13 +233,28 @@ RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const
   return terms(x.local(), w, step, Crossing::g_star);
 }
 
+RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
+                           const Remake& input) {
+  std::shared_ptr<comm::BegunSum> begun;
+  const Tensor y = product(x.local(), w, step, Crossing::f_star, {Value::needed, input}, &begun);
+  return {Placed<Partial>(y), w.bias, std::move(begun)};
+}
+
 template <>
 Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
-  return Placed<Invariant>(with_bias(summed(terms.y.local(), step), terms.bias));
+  const at::NoGradGuard no_grad;  // y may be a node's result, which nobody has used
+  Tensor y = terms.y.local();
+  if (terms.begun) {
+    terms.begun->finish();
+  } else {
+    y = summed(y, step);
+  }
+  return Placed<Invariant>(with_bias(y, terms.bias));
 }
 
 template <>
 Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms terms, const Step& step) {
+  TORCH_INTERNAL_ASSERT(!terms.begun);
   return Placed<Sharded<kSequence>>(with_bias(scattered_sum(terms.y.local(), step), terms.bias));
 }
 

@@ -1,8 +1,13 @@
 // Row-parallel product with its crossing: sharded features come in, the residual stream goes out.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "shardwise/parallel/column_product.h"
+
+namespace shardwise::comm {
+class BegunSum;
+}
 
 namespace shardwise::parallel {
 
@@ -44,13 +49,19 @@ Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const Lin
                                      const RowOptions&);
 
 /// A row-parallel product before its crossing: the sum over the ranks, and the bias after it, are left to who
-/// reads it, once. Without gradients.
+/// reads it, once.
 struct RowTerms {
-  Placed<Partial> y;  // nobody else's: summing may overwrite it
-  ParameterPtr bias;  // may be null
+  Placed<Partial> y;                           // nobody else's: summing may overwrite it
+  ParameterPtr bias;                           // may be null
+  std::shared_ptr<comm::BegunSum> begun = {};  // where the sum is under way: it must be ended
 };
 
-/// Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
+/// row_product<Invariant> whose sum is under way when it returns, for those who have other work meanwhile;
+/// sum_terms ends it. Shapes, cost, backward, bits and errors are that one's.
+RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
+                           const Remake& input = {});
+
+/// Without gradients. Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
 template <ResidualStream Stream>
 RowTerms row_terms(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step);
 template <>

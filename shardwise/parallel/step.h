@@ -1,5 +1,7 @@
 // What one forward and its backward share over the ranks: made once per micro-batch, passed to every layer.
 #pragma once
+#include <optional>
+
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/kernels/random.h"
@@ -15,8 +17,9 @@ enum class Gathered { keep, again };
 /// each).
 enum class Verify { off, on };
 
-/// Whether a crossing along the sequence goes on beside the product that it belongs to, or before or after
-/// it. The numbers are the same bits: products are cut at the ranks' rows either way.
+/// Whether a crossing goes on beside products, or before or after them: one along the sequence beside its
+/// own, an all_reduce of an input's gradient beside the weight's. The numbers are the same bits: products are
+/// cut at the ranks' rows either way.
 enum class Overlap { off, on };
 
 struct Step {
@@ -28,6 +31,10 @@ struct Step {
   Gathered gathered = Gathered::again;
   Verify verify = Verify::off;
   Overlap overlap = Overlap::on;
+  /// Set where these rows and others take turns (nn/halves.h): row-parallel sums over the ranks may then be
+  /// left under way, and those of column-parallel inputs' gradients end in backward at this place among the
+  /// nodes, whose numbers are autograd's.
+  std::optional<uint64_t> turn = {};
 
   Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
       : group(std::move(tp)),

@@ -1,5 +1,5 @@
-// A backend whose broadcasts and gathers go on by themselves, late and in the order of their calls, as those
-// of a network do: what is read before it was waited for is wrong.
+// A backend whose sums, broadcasts and gathers go on by themselves, late and in the order of their calls, as
+// those of a network do: what is read before it was waited for is wrong.
 #pragma once
 #include <chrono>
 #include <future>
@@ -29,6 +29,9 @@ class LateBackend final : public comm::Backend {
   using comm::Backend::Backend;
   bool works_in_calls() const override { return false; }
 
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return later([this, tensors, options]() mutable { Backend::allreduce(tensors, options); });
+  }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return later([this, tensors, options]() mutable { Backend::broadcast(tensors, options); });
   }

@@ -20,7 +20,7 @@ using testing::slice_of;
 using SequenceShard = Sharded<kSequence>;
 using FeatureShard = Sharded<kFeature>;
 
-/// Result, input's gradient and weight's, of a column and of a row.
+/// Result, input's gradient and weight's, of a column and of a row under TP+SP and of a column under TP.
 std::vector<Tensor> results(const Group& group, Overlap overlap, Gathered gathered) {
   Step step(group, /*sequence_length=*/7);
   step.overlap = overlap;
@@ -39,7 +39,13 @@ std::vector<Tensor> results(const Group& group, Overlap overlap, Gathered gather
   const Tensor x2 = columns(down.x()).requires_grad_();
   const Tensor y2 = row_product<SequenceShard>(Placed<FeatureShard>(x2), w2, step).local();
   y2.backward(rows(down.dy()));
-  return {y1.detach(), x1.grad(), w1.weight->main_grad, y2.detach(), x2.grad(), w2.weight->main_grad};
+
+  const auto w3 = up.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), group);
+  const Tensor x3 = up.x().clone().requires_grad_();
+  const Tensor y3 = column_product(Placed<Invariant>(x3), w3, step).local();
+  y3.backward(columns(up.dy()));
+  return {y1.detach(), x1.grad(), w1.weight->main_grad, y2.detach(), x2.grad(), w2.weight->main_grad,
+          y3.detach(), x3.grad(), w3.weight->main_grad};
 }
 
 TEST(Overlap, WaitsForWhatArrivesLate) {
