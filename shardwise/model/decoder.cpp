@@ -162,12 +162,23 @@ void DecoderWeights::initialise_(uint64_t seed) {
 /// The stream behind the last block, before the last norm.
 template <nn::ResidualStream Stream>
 nn::Residual<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
+  constexpr bool kIsWhole = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
+  TORCH_CHECK_VALUE(
+      kIsWhole || !step.in_halves,
+      "step: a batch in halves needs a stream that is whole on every rank; got a sequence-sharded one");
   auto x = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) x = (*w.positions_)(x, step);
   x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
   x = nn::seen(&observer_, {nn::Stage::embedding}, std::move(x));
+  if constexpr (kIsWhole) {
+    if (step.in_halves && at::GradMode::is_enabled()) {
+      nn::Halves halves(x, step);
+      for (const BlockLayers& layers : w.blocks_) nn::Block<Stream>(layers, &observer_)(halves);
+      return nn::Residual<Stream>(std::move(halves).joined());
+    }
+  }
   nn::Residual<Stream> stream(std::move(x));
   for (const BlockLayers& layers : w.blocks_)
     stream = nn::Block<Stream>(layers, &observer_)(std::move(stream), step);

@@ -3,6 +3,7 @@
 #pragma once
 #include "shardwise/nn/attention.h"
 #include "shardwise/nn/dropout.h"
+#include "shardwise/nn/halves.h"
 #include "shardwise/nn/linear.h"
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
@@ -45,6 +46,14 @@ class Block {
     return seen(observer_, {Stage::mlp, layers_.layer}, output(std::move(x), step), step);
   }
 
+  /// Of a batch in halves, which take turns within the block and between blocks.
+  void operator()(Halves& x) const requires std::same_as<Stream, Invariant> {
+    x.apply([this](Residual<Stream> half, const Step& step) { return attention(std::move(half), step); });
+    x.apply([this](Residual<Stream> half, const Step& step) {
+      return seen(observer_, {Stage::mlp, layers_.layer}, mlp(std::move(half), step, Value::needed), step);
+    });
+  }
+
  private:
   Residual<Stream> output(Residual<Stream> x, const Step& step) const {
     if (step.recompute != base::Recompute::full) return forward(std::move(x), step, Value::needed);
@@ -55,13 +64,22 @@ class Block {
                              }));
   }
 
-  Residual<Stream> forward(Residual<Stream> in, const Step& step, Value value) const {
-    const auto& [layer, norm1, qkv, attend, out, norm2, mlp] = layers_;
-    Normed<Stream> x = norm1(std::move(in), step);
-    auto attended = x.x + dropout(out.addend<Stream>(attend(qkv(x.norm, step), step), step), step,
-                                  {layer, Place::attention_output});
-    x = norm2(seen(observer_, {Stage::attention, layer}, std::move(attended), step), step);
-    return x.x + dropout(mlp(x.norm, step, value), step, {layer, Place::mlp_output}, value);
+  Residual<Stream> forward(Residual<Stream> x, const Step& step, Value value) const {
+    return mlp(attention(std::move(x), step), step, value);
+  }
+
+  Residual<Stream> attention(Residual<Stream> in, const Step& step) const {
+    const BlockLayers& w = layers_;
+    const Normed<Stream> x = w.norm1(std::move(in), step);
+    auto added = w.out.addend<Stream>(w.attend(w.qkv(x.norm, step), step), step);
+    return seen(observer_, {Stage::attention, w.layer},
+                x.x + dropout(std::move(added), step, {w.layer, Place::attention_output}), step);
+  }
+
+  Residual<Stream> mlp(Residual<Stream> in, const Step& step, Value value) const {
+    const BlockLayers& w = layers_;
+    const Normed<Stream> x = w.norm2(std::move(in), step);
+    return x.x + dropout(w.mlp(x.norm, step, value), step, {w.layer, Place::mlp_output}, value);
   }
 
   const BlockLayers& layers_;

@@ -91,11 +91,15 @@ class RowParallelLinear {
   }
 
   /// The same for the stream to be added to: the sum over the ranks may be left to the next norm
-  /// (residual.h).
+  /// (residual.h), or under way while other rows have their turn (halves.h).
   template <ResidualStream Stream>
   Addend<Stream> addend(const Placed<Sharded<kFeature>>& x, const Step& step,
                         const parallel::RowOptions& options = {}) const {
     if (leaves_sums(step)) return parallel::row_terms<Stream>(x, parameters_, step);
+    if constexpr (std::same_as<Stream, Invariant>) {
+      if (leaves_sums_under_way(step) && options.value == parallel::Value::needed)
+        return parallel::begun_row_product(x, parameters_, step, options.input);
+    }
     return to<Stream>(x, step, options);
   }
 

@@ -1,5 +1,6 @@
 // The residual stream between two layers. Where nothing is kept for backward, a layer leaves the sum over the
-// ranks that it adds to the stream to the norm that reads it next: one pass in place of three.
+// ranks that it adds to the stream to the norm that reads it next: one pass in place of three. Where the
+// batch is in two halves, it leaves it under way, until that half has its turn again.
 #pragma once
 #include <ATen/core/grad_mode.h>
 
@@ -16,6 +17,11 @@ namespace shardwise::nn {
 /// Whether sums are left to the norms: no gradient is recorded, and nothing stands between sum and stream.
 inline bool leaves_sums(const Step& step) {
   return !at::GradMode::is_enabled() && step.dropout == 0 && step.recompute == base::Recompute::none;
+}
+
+/// Whether they are begun, and ended when the stream is read: other rows have their turn in between.
+inline bool leaves_sums_under_way(const Step& step) {
+  return step.turn && step.overlap == parallel::Overlap::on;
 }
 
 /// What a layer adds to the stream: a sum over the ranks, or the terms of one that is left.

@@ -13,6 +13,8 @@ struct Step : parallel::Step {
   /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;
+  /// Under TP, the blocks take the batch in two halves (halves.h); where gradients are recorded.
+  bool in_halves = false;
   /// Inference: the batch is one packed sequence, whose rows belong to these texts one after the other.
   /// Empty: a text begins with its sequence.
   std::vector<CachedRows> cached = {};
@@ -22,7 +24,12 @@ struct Step : parallel::Step {
 /// Before anything communicates: whether `step` fits a batch of b sequences. Errors: c10::ValueError unless
 /// `valid` is empty or names a part of the sequence for each of them, the probabilities are in range, and
 /// `cached`, if not empty, deals out the rows of a batch of one without padding and dropout, each text's
-/// within the room of its cache.
+/// within the room of its cache; and `in_halves` has two sequences or more, without dropout and full
+/// recomputation.
 void check_step(const Step& step, int64_t b);
+
+/// The last of these alone. Masks are drawn for whole batches, and a block that is recomputed ends its own
+/// sums.
+void check_halves(const Step& step, int64_t b);
 
 }  // namespace shardwise::nn

@@ -41,6 +41,7 @@ std::vector<Dimension> split_dimensions() {
         {"gathered again", path(Path::again)},
         {"in place, apart", path(Path::symmetric_apart)},
         {"gathered again, apart", path(Path::again_apart)}}},
+      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.way.in_halves = true; }}}},
       of_problem<Heads>("heads", &Problem::heads,
                         {{"MHA", {"MHA", 4, 4}},
                          {"GQA", {"GQA", 8, 4}},
@@ -142,6 +143,11 @@ Space decoder_space(Tables tables) {
   space.exclude({"ranks", "1"}, {"sequence", "not divisible"});
   space.exclude({"ranks", "1"}, {"sequence", "shorter than ranks"});
   space.exclude({"ranks", "1"}, {"ffn", "less than ranks"});
+  for (const Space::Choice& other : {Space::Choice{"stream", "TP+SP"},
+                                     {"dropout", "0.1"},
+                                     {"attention dropout", "0.2"},
+                                     {"recomputation", "full"}})
+    space.exclude({"batch", "in halves"}, other);
   if (tables == Tables::small) exclude_(space, {"vocab", "31123"});
   if (tables == Tables::large) exclude_(space, {"vocab", "17"}), exclude_(space, {"vocab", "127"});
   return space;
@@ -223,8 +229,10 @@ std::vector<Combination> whole_of(const FamilyChoices& family, const Space& spac
   std::vector<Combination> whole = space.all(fixed);
   std::mt19937_64 random(1);
   for (Combination& combination : whole) {
-    const Combination& step = steps[random() % steps.size()];
-    std::copy(step.begin(), step.end(), combination.end() - rest);
+    do {
+      const Combination& step = steps[random() % steps.size()];
+      std::copy(step.begin(), step.end(), combination.end() - rest);
+    } while (!space.allows(combination));
   }
   return whole;
 }

@@ -30,8 +30,9 @@ const std::vector<FamilyChoices>& family_choices();
 /// What of the space is the family's.
 Space family_space(const FamilyChoices& family, Tables tables);
 
-/// Every combination of what decides a split (ranks, stream, path, heads, vocabulary, sequence, ffn, dropout,
-/// ties) for one family; what else a step can be asked is drawn for each from a covering of strength 2.
+/// Every combination of what decides a split (ranks, stream, path, halves, heads, vocabulary, sequence, ffn,
+/// dropout, ties) for one family; what else a step can be asked is drawn for each from a covering of
+/// strength 2.
 std::vector<Combination> whole_of(const FamilyChoices& family, const Space& space);
 
 /// The same split and problem with every recomputation and everything that may be frozen.
