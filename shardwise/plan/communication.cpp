@@ -62,6 +62,12 @@ Passes operator+(const Passes& a, const Passes& b) {
   return {a.forward + b.forward, a.backward + b.backward};
 }
 
+Workload half_of(Workload workload, const base::Range& batch) {
+  workload.batch_size = batch.size();
+  workload.in_halves = false;
+  return workload;
+}
+
 }  // namespace
 
 Traffic Collectives::total() const {
@@ -81,6 +87,11 @@ Passes embedding_communication(const Workload& workload, int rank) {
 }
 
 Passes block_communication(const Workload& workload, int rank, int64_t layer) {
+  if (workload.in_halves) {
+    const base::Split halves = base::Split::even("batch", workload.batch_size, 2);
+    return block_communication(half_of(workload, halves.range(0)), rank, layer) +
+           block_communication(half_of(workload, halves.range(1)), rank, layer);
+  }
   const Costs costs(workload, rank);
   const WantedByBlock wanted = wanted_by_block(workload, layer);
   const Passes but_down = costs.column(wanted.qkv) + costs.row(wanted.out) + costs.column(wanted.mlp);

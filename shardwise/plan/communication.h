@@ -31,7 +31,8 @@ struct Passes {
 
 Passes embedding_communication(const Workload& workload, int rank);
 /// One decoder block: two crossings in, two out; under full recomputation its backward, where it has one,
-/// also crosses in twice and out once, as its forward did. Blocks differ in what of them is frozen.
+/// also crosses in twice and out once, as its forward did; a batch in halves crosses twice as often. Blocks
+/// differ in what of them is frozen.
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
 /// Final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);

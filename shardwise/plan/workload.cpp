@@ -51,6 +51,9 @@ void Workload::validate() const {
                     batch_size);
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
+  TORCH_CHECK_VALUE(!in_halves || (stream == Stream::tp && batch_size >= 2),
+                    "plan: a batch in halves needs a whole stream and two sequences or more; got ",
+                    batch_size);
   check_frozen(*this);
 }
 

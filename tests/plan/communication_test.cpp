@@ -76,6 +76,18 @@ TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
   EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
 }
 
+TEST(PlanCommunication, HalvesSendAsMuchInTwiceAsManyCalls) {
+  Workload workload = llama_3_8b(8, Stream::tp);
+  workload.batch_size = 3;
+  const Passes whole = block_communication(workload, 3, /*layer=*/0);
+  workload.in_halves = true;
+  const Passes halves = block_communication(workload, 3, /*layer=*/0);
+  EXPECT_EQ(halves.forward.all_reduce, (Traffic{4, 3 * 2 * 2 * kStream * 7 / 8}));
+  EXPECT_EQ(halves.backward, halves.forward);
+  EXPECT_EQ(whole.forward.all_reduce, (Traffic{2, 3 * 2 * 2 * kStream * 7 / 8}));
+  EXPECT_EQ(head_communication(workload, 3).both().all_reduce.calls, 3);
+}
+
 /// Backward gathers for the two row-parallel layers alone.
 TEST(PlanCommunication, NothingIsGatheredForFrozenColumnWeights) {
   Workload workload = llama_3_8b(8, Stream::tp_sp);
