@@ -25,6 +25,7 @@ plan::Workload workload_of(const train::Job& job) {
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
           .gathered = plan::Gathered::in_place,
           .recompute = train::recompute_of(o.recompute),
+          .in_halves = o.domino,
           .smooths_labels = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
           .frozen = job.frozen().parameters,
@@ -51,22 +52,23 @@ std::string megabytes(int64_t bytes, int digits) {
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
-                     megabytes(usage.peak_memory_bytes, 2), megabytes(expected.peak.bytes(), 2),
-                     megabytes(usage.comm_bytes, 3), megabytes(expected.comm_bytes, 3),
-                     megabytes(usage.copied_bytes, 3), milliseconds(usage.comm_ns),
-                     milliseconds(usage.step_ns));
+  return fmt::format(
+      "\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
+      megabytes(usage.peak_memory_bytes, 2), expected.peak ? megabytes(expected.peak->bytes(), 2) : "-",
+      megabytes(usage.comm_bytes, 3), megabytes(expected.comm_bytes, 3), megabytes(usage.copied_bytes, 3),
+      milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  return {{"rank", rank},
-          {"peak_memory_bytes", usage.peak_memory_bytes},
-          {"comm_bytes", usage.comm_bytes},
-          {"copied_bytes", usage.copied_bytes},
-          {"comm_ms", milliseconds(usage.comm_ns)},
-          {"expected_peak_memory_bytes", expected.peak.bytes()},
-          {"expected_comm_bytes", expected.comm_bytes}};
+  nlohmann::ordered_json json{{"rank", rank},
+                              {"peak_memory_bytes", usage.peak_memory_bytes},
+                              {"comm_bytes", usage.comm_bytes},
+                              {"copied_bytes", usage.copied_bytes},
+                              {"comm_ms", milliseconds(usage.comm_ns)}};
+  if (expected.peak) json["expected_peak_memory_bytes"] = expected.peak->bytes();
+  json["expected_comm_bytes"] = expected.comm_bytes;
+  return json;
 }
 
 }  // namespace
@@ -89,9 +91,9 @@ TrainReport make_report(const train::Job& job, Summary summary) {
   const plan::Workload workload = workload_of(job);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
-    report.ranks.push_back(
-        {report.summary.last.usage[rank],
-         {step_bytes(workload, job.options().grad_accum, rank), plan::training_peak(workload, rank)}});
+    RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
+    if (!workload.in_halves) expected.peak = plan::training_peak(workload, rank);
+    report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;
 }

@@ -1,5 +1,6 @@
 // What a training run has come to, beside what the formulas of plan/ say it should cost.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace shardwise::cli {
 struct RankReport {
   struct Expected {
     int64_t comm_bytes;
-    plan::Peak peak;
+    std::optional<plan::Peak> peak;  // not of batches in halves, which plan/ does not follow
   };
   train::Usage measured;
   Expected expected;

@@ -52,11 +52,12 @@ Json formula_json(const plan::Peak& peak) {
 }
 
 Json rank_json(const train::Holdings& held, const RankReport& of_rank) {
-  return {{"comm_bytes", of_rank.measured.comm_bytes},
-          {"copied_bytes", of_rank.measured.copied_bytes},
-          {"memory", measured_json(held)},
-          {"expected_comm_bytes", of_rank.expected.comm_bytes},
-          {"expected_memory", formula_json(of_rank.expected.peak)}};
+  Json json{{"comm_bytes", of_rank.measured.comm_bytes},
+            {"copied_bytes", of_rank.measured.copied_bytes},
+            {"memory", measured_json(held)},
+            {"expected_comm_bytes", of_rank.expected.comm_bytes}};
+  if (of_rank.expected.peak) json["expected_memory"] = formula_json(*of_rank.expected.peak);
+  return json;
 }
 
 Json parameter_json(const train::Slices& parameter) {

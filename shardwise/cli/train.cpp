@@ -84,8 +84,11 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "cut activations between the layers along the sequence, or not [on]");
   flags.value("--overlap MODE", o.overlap,
-              "on: what crosses along the sequence goes on beside its product; off; auto: as the first steps "
-              "measure it; the numbers are the same [auto]");
+              "on: collectives go on beside products; off; auto: as the first steps measure it; the numbers "
+              "are the same [auto]");
+  flags.on_off("--domino", o.domino,
+               "without sequence parallelism: the micro-batch in two halves, of which one computes while the "
+               "other's sums are under way; not with dropout or --recompute full");
   flags.value("--recompute MODE", o.recompute,
               "none; selective: the MLP's activation again in backward; full: every block again [none]");
   flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");

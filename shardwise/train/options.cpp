@@ -40,6 +40,18 @@ void check_model(const Options& o) {
   not_negative("--z-loss", o.z_loss);
 }
 
+void check_domino(const Options& o) {
+  TORCH_CHECK_VALUE(!o.sequence_parallel,
+                    "train: --domino is for whole activations; got --sequence-parallel; give "
+                    "--no-sequence-parallel");
+  at_least("--batch-size with --domino", o.batch_size, 2);
+  TORCH_CHECK_VALUE(o.dropout == 0 && o.attention_dropout == 0,
+                    "train: --domino needs --dropout 0 and --attention-dropout 0; got ", o.dropout, " and ",
+                    o.attention_dropout);
+  TORCH_CHECK_VALUE(o.recompute != "full",
+                    "train: --domino goes with --recompute none or selective; got full");
+}
+
 void check_steps(const Options& o) {
   at_least("--seq-len", o.seq_len, 1);
   at_least("--batch-size", o.batch_size, 1);
@@ -48,9 +60,7 @@ void check_steps(const Options& o) {
   at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);
   OverlapChoice{o.overlap};
-  TORCH_CHECK_VALUE(o.overlap != "on" || o.sequence_parallel,
-                    "train: --overlap on needs the crossings of sequence parallelism; got "
-                    "--no-sequence-parallel");
+  if (o.domino) check_domino(o);
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);
   TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",

@@ -50,7 +50,8 @@ struct Options {
   // Ranks.
   int64_t tp = 1;
   bool sequence_parallel = true;
-  std::string overlap = "auto";    // of the crossings with their products; or on, or off
+  bool domino = false;             // a micro-batch in halves that take turns
+  std::string overlap = "auto";    // of the crossings with products; or on, or off
   std::string recompute = "none";  // or selective, or full
   bool verify = false;             // compare over the ranks what should be equal
 

@@ -26,7 +26,7 @@ struct StepRecord {
   double tokens_per_s = 0;
   double step_ms = 0;
   std::vector<Usage> usage;  // of every rank
-  std::string overlap;       // on or off; empty where nothing crosses along the sequence
+  std::string overlap;       // on or off; empty of one rank
   std::optional<double> val_loss;
 
   /// The largest of every figure over the ranks.

@@ -104,10 +104,6 @@ int64_t Trainer::tokens_per_step() const {
   return o.seq_len * o.batch_size * o.grad_accum;
 }
 
-bool Trainer::crosses_sequence() const {
-  return group_.size() > 1 && job_.options().sequence_parallel;
-}
-
 /// What training and evaluation have in common: no dropout yet.
 nn::Step Trainer::make_step(kernels::RandomKey key) const {
   nn::Step step(group_, job_.options().seq_len, key);
@@ -134,6 +130,7 @@ double Trainer::micro_batch(int64_t index) {
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
+  step.in_halves = o.domino;
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
   options.z_loss = o.z_loss;
@@ -165,7 +162,7 @@ StepRecord Trainer::step() {
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
   record.usage = comm::gather_values(usage_since(before, record.step_ms, group_), group_);
-  if (!crosses_sequence()) return record;
+  if (group_.size() == 1) return record;
   record.overlap = overlap_.current() == parallel::Overlap::on ? "on" : "off";
   overlap_.record(record.largest_usage().step_ns);
   return record;

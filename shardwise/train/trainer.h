@@ -43,7 +43,6 @@ class Trainer {
   /// Sync, norm, clip, AdamW; returns the norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
-  bool crosses_sequence() const;
   nn::Step make_step(kernels::RandomKey key) const;
   void read_state(const std::filesystem::path& folder);
   checkpoint::TrainState state() const;

@@ -271,6 +271,27 @@ TEST_F(TrainProgram, FreezesByNameAsTheFormulasDo) {
   }
 }
 
+// What is sent is planned in halves, too; what is needed at once is not, and nothing is said of it.
+TEST_F(TrainProgram, TrainsInHalves) {
+  const std::string file = scratch_ / "report.json";
+  Program program(argv({"--tp", "2", "--domino", "--no-sequence-parallel", "--json", "--report", file}),
+                  kOneThread);
+  expect_success(program);
+  for (const json& rank : ranks_of(program.output())) {
+    EXPECT_GT(rank["comm_bytes"], 0);
+    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
+  }
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file});
+  expect_success(page);
+  const std::string html = page.output();
+  EXPECT_PRED2(contains, html, "rank 1, measured");
+  EXPECT_FALSE(contains(html, "by formula"));
+  Program refused(argv({"--tp", "2", "--domino"}), kOneThread);
+  EXPECT_EQ(testing::exit_code(refused.wait(60)), 2);
+  EXPECT_PRED2(contains, refused.errors(), "--domino is for whole activations");
+}
+
 TEST_F(TrainProgram, RefusesToFreezeWhatIsNotThere) {
   Program program(argv({"--tp", "2", "--freeze", "transformer.*"}), kOneThread);
   EXPECT_EQ(testing::exit_code(program.wait(60)), 2);

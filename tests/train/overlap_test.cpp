@@ -81,7 +81,7 @@ TEST(Overlap, TheRecordSaysWhichItWas) {
   EXPECT_EQ(words(), std::vector<std::string>(3, "on"));
   options.overlap = "auto";
   options.sequence_parallel = false;
-  EXPECT_EQ(words(), std::vector<std::string>(3, ""));
+  EXPECT_EQ(words(), (std::vector<std::string>{"on", "on", "off"}));
 }
 
 TEST(Overlap, Mistakes) {
@@ -90,10 +90,48 @@ TEST(Overlap, Mistakes) {
   options.overlap = "yes";
   EXPECT_EQ(test::error_text([&] { validate(options); }),
             "train: --overlap must be auto, on or off; got yes");
-  options.overlap = "on";
+}
+
+/// Losses of halves differ from those of whole batches by rounding, those of halves not at all.
+TEST(Domino, TrainsAsWholeBatchesDo) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
   options.sequence_parallel = false;
-  EXPECT_EQ(test::error_text([&] { validate(options); }),
-            "train: --overlap on needs the crossings of sequence parallelism; got --no-sequence-parallel");
+  options.batch_size = 3;
+  for (const int tp : {1, 2, 3}) {
+    options.tp = tp;
+    options.overlap = "on";
+    options.domino = false;
+    const auto whole = run_job(options);
+    options.domino = true;
+    const auto run = run_job(options);
+    testing::expect_close(run.losses(), whole.losses());
+    EXPECT_NE(run.records.back().grad_norm, whole.records.back().grad_norm) << "not in halves";
+    options.overlap = "off";
+    const auto apart = run_job(options);
+    EXPECT_EQ(run.losses(), apart.losses()) << tp;
+    EXPECT_EQ(run.records.back().grad_norm, apart.records.back().grad_norm) << tp;
+  }
+}
+
+TEST(Domino, Mistakes) {
+  const Scratch scratch;
+  const auto refusal = [&](const std::function<void(Options&)>& change) {
+    Options options = small_options(scratch);
+    options.domino = true;
+    options.sequence_parallel = false;
+    EXPECT_NO_THROW(validate(options));
+    change(options);
+    return test::error_text([&] { validate(options); });
+  };
+  EXPECT_EQ(refusal([](Options& o) { o.sequence_parallel = true; }),
+            "train: --domino is for whole activations; got --sequence-parallel; give --no-sequence-parallel");
+  EXPECT_EQ(refusal([](Options& o) { o.batch_size = 1; }),
+            "train: --batch-size with --domino must be at least 2; got 1");
+  EXPECT_EQ(refusal([](Options& o) { o.attention_dropout = 0.1; }),
+            "train: --domino needs --dropout 0 and --attention-dropout 0; got 0 and 0.1");
+  EXPECT_EQ(refusal([](Options& o) { o.recompute = "full"; }),
+            "train: --domino goes with --recompute none or selective; got full");
 }
 
 }  // namespace

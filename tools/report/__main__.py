@@ -65,6 +65,8 @@ def memory_chart(ranks):
     rows = []
     for i, rank in enumerate(ranks):
         for name, field in (("measured", "memory"), ("by formula", "expected_memory")):
+            if field not in rank:  # of batches in halves
+                continue
             rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in CLASSES]))
     return bars(rows, "MB") + legend([(css, name) for name, css in CLASSES])
 
