@@ -91,15 +91,19 @@ def train_step(rounds, steps):
     ours = [str(BUILD / "benchmarks" / "bench_train_step")]
     sp = Contender("shardwise TP=2+SP, 1 thread a rank", ours + ["sp"], 2, 1)
     tp = Contender("shardwise TP=2, 1 thread a rank", ours + ["tp"], 2, 1)
+    apart_tp = Contender("shardwise TP=2, sums apart from products", ours + ["apart"], 2, 1)
+    halves = Contender("shardwise TP=2, batch in halves", ours + ["halves"], 2, 1)
     one = Contender("shardwise TP=1, 2 threads", ours + ["sp"], 1, 2)
     eager = Contender("PyTorch eager, 2 threads", python + ["eager"], 1, 2)
     dtensor = Contender("PyTorch DTensor TP=2+SP, Gloo, 1 thread a rank", python + ["dtensor"], 2, 1)
-    contenders = [sp, eager, dtensor, tp, one]
+    contenders = [sp, eager, dtensor, tp, apart_tp, halves, one]
     interleave(contenders, rounds, steps)
     return report("Training step: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4, fp32",
-                  contenders, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.05),
+                  contenders, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.12),
                                ("PyTorch DTensor / ours TP=2+SP", dtensor, sp, 1.35),
                                ("PyTorch eager / ours TP=2", eager, tp, None),
+                               ("ours TP=2, sums apart / beside products", apart_tp, tp, None),
+                               ("ours TP=2, whole batch / halves", tp, halves, None),
                                ("PyTorch eager / ours TP=1", eager, one, None)])
 
 

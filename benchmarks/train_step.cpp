@@ -1,7 +1,7 @@
 // One rank of the training-step benchmark: forward, backward, sync, norm, clip, AdamW on random bytes.
 //
-//   bench_train_step [tp|sp]    shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s
-//   256, b 4
+//   bench_train_step [sp|tp|apart|halves]   TP+SP; TP, sums beside products; apart from them; in halves
+//   shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
 
@@ -37,7 +37,7 @@ at::Tensor random_ids() {
 }
 
 template <nn::ResidualStream Stream>
-void run(const comm::Group& group) {
+void run(const comm::Group& group, const std::string& mode) {
   model::DecoderWeights weights(shape(), group, at::kFloat);
   weights.initialise_(/*seed=*/1);
   const model::Decoder<Stream> model(weights);
@@ -48,7 +48,9 @@ void run(const comm::Group& group) {
   double loss_value = 0;
   const auto step = [&] {
     for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
-    const nn::Step context(group, kLength);
+    nn::Step context(group, kLength);
+    if (mode == "apart") context.overlap = parallel::Overlap::off;
+    context.in_halves = mode == "halves";
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     parallel::sync_gradients_(specs, group);
@@ -70,7 +72,9 @@ void run(const comm::Group& group) {
 int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
+  const std::string mode = argc < 2 ? "sp" : argv[1];
+  TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "apart" || mode == "halves",
+                    "bench_train_step: must be told sp, tp, apart or halves; got ", mode);
   const comm::Group group = bench::join(comm::place_from_environment());
-  const bool is_sequence_parallel = argc < 2 || std::string(argv[1]) == "sp";
-  is_sequence_parallel ? run<nn::Sharded<nn::kSequence>>(group) : run<nn::Invariant>(group);
+  mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode) : run<nn::Invariant>(group, mode);
 }
