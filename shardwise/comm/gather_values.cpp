@@ -10,7 +10,8 @@ namespace shardwise::comm {
 void detail::gather_bytes(const void* own, size_t bytes, void* all, const Group& group) {
   at::Tensor row = at::empty({1, int64_t(bytes)}, at::kByte);
   std::memcpy(row.mutable_data_ptr(), own, bytes);
-  const at::Tensor rows = group.all_gather(row, base::Split::even("ranks", group.size(), group.size()));
+  const auto split = base::Split::even("ranks", group.size(), group.size());
+  const at::Tensor rows = group.all_gather(row.to(group.device()), split).cpu();
   std::memcpy(all, rows.const_data_ptr(), rows.nbytes());
 }
 

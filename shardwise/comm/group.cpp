@@ -66,9 +66,15 @@ const Counters& Group::counters() const {
   return *state_->counters;
 }
 
+at::Device Group::device() const {
+  const std::optional<at::Device> bound =
+      state_->backend ? state_->backend->getBoundDeviceId() : std::nullopt;
+  return bound.value_or(at::kCPU);
+}
+
 at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
   if (Symmetric* symmetric = state_->symmetric()) return symmetric->empty(sizes, dtype);
-  return at::empty(sizes, at::TensorOptions().dtype(dtype));
+  return at::empty(sizes, at::TensorOptions().dtype(dtype).device(device()));
 }
 
 std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Split& split) const {

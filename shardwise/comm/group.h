@@ -39,7 +39,10 @@ class Group {
   /// The same group, counting from zero on counters of its own.
   Group with_new_counters() const;
 
-  /// Uninitialised; readable by peers where the group has shared memory, ordinary otherwise.
+  /// Where the tensors of all calls lie. On a GPU a call returns once it is queued on the current stream,
+  /// barrier excepted, and sums are the backend's own (comm/nccl/nccl.h).
+  at::Device device() const;
+  /// Uninitialised, on `device`; readable by peers where the group has shared memory, ordinary otherwise.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
   /// Overwrites `x` on every rank with `root`'s. Cost: numel·(t−1) elements at the root.

@@ -29,8 +29,9 @@ void Group::broadcast_(at::Tensor& x, int root) const {
   if (size() == 1) return;
   const Counted counted(*state_->counters, state_->shared.get(), Op::broadcast,
                         rank() == root ? bytes_of(x) * (size() - 1) : 0);
-  std::vector<at::Tensor> tensors = {x};
+  std::vector<at::Tensor> tensors = {x.is_cpu() ? x : x.contiguous()};  // NCCL takes no strides
   state_->backend->broadcast(tensors, {.rootRank = root})->wait();
+  if (!tensors[0].is_same(x)) x.copy_(tensors[0]);
 }
 
 at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim) const {
@@ -49,7 +50,8 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
-  at::Tensor result = x.is_cpu() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
+  at::Tensor result =
+      x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
   {
     const Timed timed(*state_->counters, state_->shared.get());
     const c10::NoGradGuard no_grad;
@@ -111,6 +113,7 @@ void Group::reduce_scatter_terms(const at::Tensor& x, const base::Split& split, 
 
 void Group::read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const {
   if (size() == 1) {
+    TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString());
     const at::Tensor term = x.contiguous();
     const void* const only = term.const_data_ptr();
     return read({&only, 1});

@@ -8,6 +8,7 @@
 #include "shardwise/comm/arriving_rows.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
+#include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/row_sum.h"
@@ -24,6 +25,7 @@ at::Tensor rows_of(const at::Tensor& x, const base::Range& range) {
 
 /// out = the sum of `terms`, which come in rank order, each contiguous and as large as `out`.
 void sum_into(at::Tensor& out, const std::vector<at::Tensor>& terms) {
+  if (!out.is_cpu()) return sum_on_device(out, terms);
   std::vector<const void*> sources;
   for (const at::Tensor& term : terms) sources.push_back(term.const_data_ptr());
   void* target = out.mutable_data_ptr();
@@ -170,9 +172,10 @@ std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const b
   check_whole("begin_reduce_scatter", x, split, /*dim=*/0, size());
   Symmetric* symmetric = state_->symmetric();
   TORCH_CHECK_VALUE(size() > 1, "begin_reduce_scatter: needs two ranks or more; got 1");
-  TORCH_CHECK_VALUE(x.is_cpu() && x.is_contiguous() && (!symmetric || symmetric->contains(x)),
-                    "begin_reduce_scatter: the input must be contiguous and come from Group::empty; got ",
-                    x.sizes(), " of ", x.toString());
+  TORCH_CHECK_VALUE(
+      x.device().type() == device().type() && x.is_contiguous() && (!symmetric || symmetric->contains(x)),
+      "begin_reduce_scatter: the input must be contiguous and come from Group::empty; got ", x.sizes(),
+      " of ", x.toString());
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
                         reduce_scatter_bytes(x, split, rank()));
   Sum sum{x, split, rank(), ++state_->begun_sums, state_->counters};
