@@ -1,0 +1,71 @@
+// c10d's ProcessGroupNCCL for nccl.cpp: a library of its own, which needs nothing of the program.
+#include "shardwise/comm/nccl/plugin.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+namespace shardwise::comm::nccl {
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class NcclBackend final : public c10d::ProcessGroupNCCL {
+ public:
+  using ProcessGroupNCCL::ProcessGroupNCCL;
+
+  /// In good order waits for what is queued, which a peer that failed would never let end.
+  ~NcclBackend() override {
+    try {
+      if (std::uncaught_exceptions() > 0) {
+        ProcessGroupNCCL::abort();
+      } else {
+        ProcessGroupNCCL::shutdown();
+      }
+    } catch (const std::exception& error) {
+      TORCH_WARN("nccl: the group did not end in good order; got ", error.what());
+    }
+  }
+
+  WorkPtr send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    check_tag("send", tag);
+    return ProcessGroupNCCL::send(tensors, to, tag);
+  }
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
+    check_tag("recv", tag);
+    return ProcessGroupNCCL::recv(tensors, from, tag);
+  }
+
+ private:
+  /// ProcessGroupNCCL ignores tags, and would hand over the wrong message.
+  static void check_tag(const char* call, int tag) {
+    TORCH_CHECK_VALUE(tag == 0, call, ": messages over NCCL have no tags but 0; got ", tag);
+  }
+};
+
+/// ATen asks once which libraries it has, and takes a later one for absent.
+int device_count() {
+  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDART(),
+              "ATen was asked for CUDA before the plugin was opened, which must come first");
+  return c10::cuda::device_count_ensure_non_zero();
+}
+
+c10::intrusive_ptr<c10d::Backend> connect(const Call& call) {
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(call.device));
+  c10::cuda::set_device(device.index());
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = call.timeout;
+  auto backend = c10::make_intrusive<NcclBackend>(call.store, call.rank, call.size, options);
+  backend->setBoundDeviceId(device);
+  backend->eagerConnectSingleDevice(device);
+  return backend;
+}
+
+}  // namespace
+}  // namespace shardwise::comm::nccl
+
+// NOLINTNEXTLINE(readability-identifier-naming): kPluginSymbol
+extern "C" __attribute__((visibility("default"))) const shardwise::comm::nccl::Plugin shardwise_nccl_plugin{
+    &shardwise::comm::nccl::device_count, &shardwise::comm::nccl::connect};

@@ -1,0 +1,130 @@
+// Ranks with a GPU each. How they meet, and what is said where there is no GPU, is tested everywhere; the
+// collectives (gpu_ranks.cpp) are registered only where this process sees a GPU. The line that a run begins
+// with says which it is.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "shardwise/comm/nccl/nccl.h"
+#include "shardwise/comm/nccl/store.h"
+#include "tests/launch/program.h"
+#include "tests/support/error_text.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::comm::nccl {
+namespace {
+
+using namespace shardwise::testing;
+using test::contains;
+using test::error_text;
+
+constexpr std::chrono::milliseconds kLimit{20'000};
+
+TEST(Nccl, IsBuiltIn) {
+  EXPECT_TRUE(is_built_in());
+}
+
+TEST(NcclStore, IsServedByRankZeroAndReachedByAll) {
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [](const Group& group) {
+      const auto store = open_store(group, "127.0.0.1", kLimit);
+      store->set(std::to_string(group.rank()), "of rank " + std::to_string(group.rank()));
+      for (int peer = 0; peer < group.size(); ++peer) {
+        EXPECT_EQ(store->get_to_str(std::to_string(peer)), "of rank " + std::to_string(peer));
+      }
+      group.barrier();  // rank 0 serves no longer than it holds the store
+    });
+  }
+}
+
+TEST(NcclStore, AHostThatCannotBeReachedIsNamedOnAllRanks) {
+  on_ranks(2, [](const Group& group) {
+    const std::string error = error_text<base::CommError>(
+        [&] { open_store(group, "no-such-host.invalid", std::chrono::milliseconds(1000)); });
+    EXPECT_PRED2(contains, error, "connect #0: rank 0 cannot serve the store at no-such-host.invalid");
+    EXPECT_PRED2(contains, error, "; rank " + std::to_string(group.rank()) + " waited");
+  });
+}
+
+TEST(Nccl, ADeviceThatIsNotThereIsRefusedOnAllRanksWithOneText) {
+  std::vector<std::string> errors(3);
+  on_ranks(3, [&](const Group& group) {
+    Options options(group);
+    options.device = group.rank() == 0 ? 0 : 4096;
+    errors[size_t(group.rank())] = error_text([&] { connect(options); });
+    group.barrier();  // the meeting serves on
+  });
+  EXPECT_PRED2(contains, errors[0], "connect: NCCL");
+  EXPECT_EQ(errors[1], errors[0]);
+  EXPECT_EQ(errors[2], errors[0]);
+}
+
+/// Says why there is no GPU; empty: there is one.
+std::string why_no_gpu() {
+  try {
+    device_count();
+    return {};
+  } catch (const c10::ValueError& error) {
+    return base::one_line(error);
+  }
+}
+
+class OnThisMachine : public ::testing::Test {};
+
+class NoGpu : public OnThisMachine {
+  void TestBody() override {
+    EXPECT_TRUE(contains(why_no_gpu(), "connect: NCCL joins ranks with a GPU each; got none: ") ||
+                contains(why_no_gpu(), "connect: NCCL's plugin must load; got "))
+        << why_no_gpu();
+    on_ranks(
+        2, [](const Group& group) { EXPECT_EQ(error_text([&] { connect(Options(group)); }), why_no_gpu()); });
+  }
+};
+
+/// ATen caches whether it has CUDA; a process that has asked too early is told so, not that it has no GPU.
+class AskedTooEarly : public OnThisMachine {
+  void TestBody() override {
+    Program program({GPU_RANKS, "asked-too-early"});
+    EXPECT_EQ(exit_code(program.wait(60)), 0);
+    EXPECT_PRED2(contains, program.errors(), "ATen was asked for CUDA before the plugin was opened");
+  }
+};
+
+class OnGpus : public OnThisMachine {
+ public:
+  explicit OnGpus(int ranks) : ranks_(ranks) {}
+
+ private:
+  void TestBody() override {
+    Program program({GPU_RANKS, std::to_string(ranks_)});
+    EXPECT_EQ(exit_code(program.wait(300)), 0) << program.output() << program.errors();
+  }
+  int ranks_;
+};
+
+/// One suite whatever the machine has, so that ctest, which lists suites when the program is linked, runs it.
+template <typename Make>
+void add(const std::string& name, Make make) {
+  ::testing::RegisterTest("NcclOnThisMachine", name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                          [make]() -> OnThisMachine* { return make(); });
+}
+
+/// The one place that decides by what the machine has.
+bool register_by_machine() {
+  const std::string why = why_no_gpu();
+  if (!contains(why, "plugin must load")) add("AskedTooEarly", [] { return new AskedTooEarly; });
+  if (!why.empty()) {
+    std::fprintf(stderr, "nccl_test: the collectives on GPUs are not among these tests: %s\n", why.c_str());
+    add("IsRefusedOnAllRanks", [] { return new NoGpu; });
+    return false;
+  }
+  std::fprintf(stderr, "nccl_test: the collectives run on 1 to %d GPUs\n", device_count());
+  for (int ranks = 1; ranks <= device_count(); ++ranks)
+    add("CollectivesOnRanks" + std::to_string(ranks), [ranks] { return new OnGpus(ranks); });
+  return true;
+}
+
+const bool has_gpu = register_by_machine();
+
+}  // namespace
+}  // namespace shardwise::comm::nccl
