@@ -88,7 +88,8 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
               "are the same [auto]");
   flags.on_off("--domino", o.domino,
                "without sequence parallelism: the micro-batch in two halves, of which one computes while the "
-               "other's sums are under way; not with dropout or --recompute full");
+               "other's sums are under way; for networks, not faster on one machine; not with dropout or "
+               "--recompute full");
   flags.value("--recompute MODE", o.recompute,
               "none; selective: the MLP's activation again in backward; full: every block again [none]");
   flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");
