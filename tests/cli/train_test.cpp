@@ -286,7 +286,7 @@ TEST_F(TrainProgram, TrainsInHalves) {
   expect_success(page);
   const std::string html = page.output();
   EXPECT_PRED2(contains, html, "rank 1, measured");
-  EXPECT_FALSE(contains(html, "by formula"));
+  EXPECT_FALSE(contains(html, "rank 1, by formula"));
   Program refused(argv({"--tp", "2", "--domino"}), kOneThread);
   EXPECT_EQ(testing::exit_code(refused.wait(60)), 2);
   EXPECT_PRED2(contains, refused.errors(), "--domino is for whole activations");
