@@ -73,7 +73,7 @@ class Mappings {
     mappings_.erase(found);
   }
   static Mappings& of_process() {
-    static Mappings mappings;
+    static Mappings& mappings = *new Mappings;  // groups may live as long as the process
     return mappings;
   }
 
