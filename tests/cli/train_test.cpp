@@ -3,109 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <regex>
-#include <sstream>
 
 #include "shardwise/cli/program.h"
-#include "tests/launch/program.h"
+#include "tests/cli/train_program.h"
 #include "tests/support/error_text.h"
-#include "tests/train/runs.h"
 
 namespace shardwise::cli {
 namespace {
 
-using nlohmann::json;
+using namespace shardwise::testing;
 using test::contains;
-using testing::Program;
-using testing::Scratch;
-
-std::vector<json> json_lines(const std::string& text) {
-  std::vector<json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
-/// Of a summary or a report: a value of its own, which a loop may run over.
-json ranks_of(const std::string& text) {
-  json ranks = json::parse(text)["ranks"];
-  EXPECT_FALSE(ranks.empty());
-  return ranks;
-}
-
-/// Rows of a report's table of slices: name and cells, and how many parameters each stands for.
-using SliceRows = std::map<std::string, int>;
-
-SliceRows slice_rows_in(const std::string& page) {
-  const std::regex row(
-      R"(<tr><td class=name>([^ <]+)(?: <span class="times">(\d+) layers</span>)?</td>(.*?)</tr>)");
-  SliceRows rows;
-  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
-    rows[at->str(1) + at->str(3)] += (*at)[2].matched ? std::stoi(at->str(2)) : 1;
-  return rows;
-}
-
-std::string slice_cell(const json& shape, const std::string& css = "") {
-  std::string sizes;
-  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(size);
-  return "<td" + css + ">" + sizes + "</td>";
-}
-
-/// Of the report's parameters, in layers that are alike as one.
-SliceRows expected_slice_rows(const json& parameters) {
-  SliceRows rows;
-  for (const json& parameter : parameters) {
-    const json &whole = parameter["shape"], &slices = parameter["slices"];
-    std::string row =
-        std::regex_replace(parameter["name"].get<std::string>(), std::regex("layers\\.\\d+"), "layers.*");
-    row += slice_cell(whole);
-    for (const json& slice : slices)
-      row += slice_cell(slice, slice == whole ? " class=\"whole\"" : " class=\"cut\"");
-    ++rows[row];
-  }
-  return rows;
-}
-
-/// The points of the curve of every step's loss.
-std::ptrdiff_t loss_points_in(const std::string& page) {
-  std::smatch curve;
-  std::regex_search(page, curve, std::regex(R"re(<polyline points="([^"]*)" class="line faint"/>)re"));
-  const std::string points = curve.str(1);
-  return std::count(points.begin(), points.end(), ',');
-}
-
-/// The model is too small for threads to help.
-const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
-
-class TrainProgram : public ::testing::Test {
- protected:
-  TrainProgram() { testing::small_options(scratch_); }
-
-  std::vector<std::string> argv(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv{SHARDWISE_PROGRAM, "train",
-                                  "--text",          scratch_ / "text",
-                                  "--model-config",  scratch_ / "config.json",
-                                  "--seq-len",       "11",
-                                  "--batch-size",    "2",
-                                  "--steps",         "4"};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
-  }
-
-  void expect_success(Program& program) {
-    EXPECT_EQ(testing::exit_code(program.wait(60)), 0) << program.errors();
-  }
-
-  std::vector<double> losses_in(const std::string& log) const {
-    std::vector<double> losses;
-    for (const json& line : json_lines(test::contents(log))) losses.push_back(line["loss"]);
-    return losses;
-  }
-
-  Scratch scratch_;
-};
 
 TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
   Program program(argv({"--tp", "2", "--json", "--log", scratch_ / "log", "--save", scratch_ / "saved",
@@ -133,63 +40,13 @@ TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
   EXPECT_PRED2(contains, program.errors(), "step 4/4");
 }
 
-TEST_F(TrainProgram, ReportsEveryFigureInOneDocumentAndAPage) {
-  const std::string file = scratch_ / "report.json";
-  Program program(argv({"--tp", "2", "--report", file, "--val-fraction", "0.2"}), kOneThread);
-  expect_success(program);
-  const json figures = json::parse(test::contents(file));
-  ASSERT_EQ(figures["steps"].size(), 4u);
-  for (const json& step : figures["steps"]) {
-    for (const int rank : {0, 1}) {
-      EXPECT_GE(step["wait_ms"][rank], 0);
-      EXPECT_GE(step["comm_ms"][rank], step["wait_ms"][rank]);
-      EXPECT_GE(step["step_ms"][rank], step["comm_ms"][rank]);
-    }
-  }
-  for (const json& rank : figures["ranks"]) {
-    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
-    for (const char* exact : {"weights", "main gradients", "optimizer"}) {
-      EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
-    }
-    EXPECT_GT(rank["memory"]["activations"], 0);
-    EXPECT_GT(rank["memory"]["shared memory"], 0);
-  }
-  const json& embedding = figures["parameters"][0];
-  EXPECT_EQ(embedding["shape"], (json{259, 24}));
-  EXPECT_EQ(embedding["slices"], (json{{130, 24}, {129, 24}}));
-  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
-  expect_success(page);
-  const std::string html = page.output();
-  for (const char* title : {"Loss", "The same on one rank", "A step's time", "Memory at its fullest",
-                            "Every parameter's slices"}) {
-    EXPECT_PRED2(contains, html, "<h2>" + std::string(title) + "</h2>");
-  }
-  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
-    EXPECT_PRED2(contains, html, part);
-  }
-  EXPECT_EQ(loss_points_in(html), 4);
-  EXPECT_EQ(slice_rows_in(html), expected_slice_rows(figures["parameters"]));
-  EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
-}
-
-// By then a folder has the report's name, so that its last rename is refused.
-TEST_F(TrainProgram, AReportThatCannotBeWrittenHidesNothing) {
-  Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
-                  kOneThread);
-  const int status = program.wait(60);
-  EXPECT_EQ(testing::exit_code(status), 1) << program.errors();
-  EXPECT_PRED2(contains, program.errors(), "rename to " + (scratch_ / "saved/step-4"));
-  EXPECT_PRED2(contains, program.errors(), "4 steps in");
-  EXPECT_EQ(json::parse(program.output())["step"], 4);
-}
-
 TEST_F(TrainProgram, LosingStandardOutputIsAFailure) {
   const auto run = [](const std::vector<std::string>& command, const std::string& output = "/dev/full") {
     std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\" >" + output, "sh"};
     argv.insert(argv.end(), command.begin(), command.end());
     Program program(argv, kOneThread);
     const int status = program.wait(60);
-    EXPECT_EQ(testing::exit_code(status), 1) << command[1];
+    EXPECT_EQ(exit_code(status), 1) << command[1];
     const std::string errors = program.errors();
     EXPECT_PRED2(contains, errors, "standard output: must take all that is printed") << command[1];
     return errors;
@@ -255,46 +112,9 @@ TEST_F(TrainProgram, ValidatesWithThePlainLoss) {
     EXPECT_NEAR(other["val_loss"].get<double>(), plain["val_loss"].get<double>(), 1e-6);
 }
 
-TEST_F(TrainProgram, FreezesByNameAsTheFormulasDo) {
-  for (const char* block : {"model.layers.0.*", "model.layers.*"}) {
-    SCOPED_TRACE(block);
-    const std::string file = scratch_ / "report.json";
-    Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", block, "--report", file}),
-                    kOneThread);
-    expect_success(program);
-    for (const json& rank : ranks_of(test::contents(file))) {
-      EXPECT_GT(rank["comm_bytes"], 0);
-      EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
-      for (const char* exact : {"weights", "main gradients", "optimizer"})
-        EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
-    }
-  }
-}
-
-// What is sent is planned in halves, too; what is needed at once is not, and nothing is said of it.
-TEST_F(TrainProgram, TrainsInHalves) {
-  const std::string file = scratch_ / "report.json";
-  Program program(argv({"--tp", "2", "--domino", "--no-sequence-parallel", "--json", "--report", file}),
-                  kOneThread);
-  expect_success(program);
-  for (const json& rank : ranks_of(program.output())) {
-    EXPECT_GT(rank["comm_bytes"], 0);
-    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
-    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
-  }
-  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file});
-  expect_success(page);
-  const std::string html = page.output();
-  EXPECT_PRED2(contains, html, "rank 1, measured");
-  EXPECT_FALSE(contains(html, "rank 1, by formula"));
-  Program refused(argv({"--tp", "2", "--domino"}), kOneThread);
-  EXPECT_EQ(testing::exit_code(refused.wait(60)), 2);
-  EXPECT_PRED2(contains, refused.errors(), "--domino is for whole activations");
-}
-
 TEST_F(TrainProgram, RefusesToFreezeWhatIsNotThere) {
   Program program(argv({"--tp", "2", "--freeze", "transformer.*"}), kOneThread);
-  EXPECT_EQ(testing::exit_code(program.wait(60)), 2);
+  EXPECT_EQ(exit_code(program.wait(60)), 2);
   const std::string errors = program.errors();
   EXPECT_PRED2(contains, errors, "--freeze must match tensors of the model");
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
@@ -330,7 +150,7 @@ TEST_F(TrainProgram, ResumingAppendsToTheLog) {
   expect_success(begins);
   Program goes_on(second, kOneThread);
   expect_success(goes_on);
-  testing::expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "whole"));
+  expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "whole"));
 }
 
 TEST_F(TrainProgram, TakesItsPlaceFromTorchrun) {
@@ -352,7 +172,7 @@ TEST_F(TrainProgram, TakesItsPlaceFromTorchrun) {
   EXPECT_EQ(json::parse(rank0.output())["ranks"].size(), 2u);
   EXPECT_EQ(rank1.output(), "");
   Program alone(command, {.environment = environment("0", "1")});
-  EXPECT_EQ(testing::exit_code(alone.wait()), 2);
+  EXPECT_EQ(exit_code(alone.wait()), 2);
   EXPECT_PRED2(contains, alone.errors(), "product of the degrees");
 }
 

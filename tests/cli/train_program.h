@@ -1,0 +1,60 @@
+// `shardwise train` as a program: the small model on the sample text, for four steps.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/launch/program.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::testing {
+
+using nlohmann::json;
+
+inline std::vector<json> json_lines(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+/// Of a summary or a report: a value of its own, which a loop may run over.
+inline json ranks_of(const std::string& text) {
+  json ranks = json::parse(text)["ranks"];
+  EXPECT_FALSE(ranks.empty());
+  return ranks;
+}
+
+/// The model is too small for threads to help.
+inline const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
+
+class TrainProgram : public ::testing::Test {
+ protected:
+  TrainProgram() { small_options(scratch_); }
+
+  std::vector<std::string> argv(const std::vector<std::string>& more) const {
+    std::vector<std::string> argv{SHARDWISE_PROGRAM, "train",
+                                  "--text",          scratch_ / "text",
+                                  "--model-config",  scratch_ / "config.json",
+                                  "--seq-len",       "11",
+                                  "--batch-size",    "2",
+                                  "--steps",         "4"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  void expect_success(Program& program) { EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors(); }
+
+  std::vector<double> losses_in(const std::string& log) const {
+    std::vector<double> losses;
+    for (const json& line : json_lines(test::contents(log))) losses.push_back(line["loss"]);
+    return losses;
+  }
+
+  Scratch scratch_;
+};
+
+}  // namespace shardwise::testing

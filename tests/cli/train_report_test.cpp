@@ -1,0 +1,146 @@
+// What a run reports of itself beside the formulas: in one document, and on the page that is made of it.
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "tests/cli/train_program.h"
+#include "tests/support/error_text.h"
+
+namespace shardwise::cli {
+namespace {
+
+using namespace shardwise::testing;
+using test::contains;
+
+/// Rows of a report's table of slices: name and cells, and how many parameters each stands for.
+using SliceRows = std::map<std::string, int>;
+
+SliceRows slice_rows_in(const std::string& page) {
+  const std::regex row(
+      R"(<tr><td class=name>([^ <]+)(?: <span class="times">(\d+) layers</span>)?</td>(.*?)</tr>)");
+  SliceRows rows;
+  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
+    rows[at->str(1) + at->str(3)] += (*at)[2].matched ? std::stoi(at->str(2)) : 1;
+  return rows;
+}
+
+std::string slice_cell(const json& shape, const std::string& css = "") {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(size);
+  return "<td" + css + ">" + sizes + "</td>";
+}
+
+/// Of the report's parameters, in layers that are alike as one.
+SliceRows expected_slice_rows(const json& parameters) {
+  SliceRows rows;
+  for (const json& parameter : parameters) {
+    const json &whole = parameter["shape"], &slices = parameter["slices"];
+    std::string row =
+        std::regex_replace(parameter["name"].get<std::string>(), std::regex("layers\\.\\d+"), "layers.*");
+    row += slice_cell(whole);
+    for (const json& slice : slices)
+      row += slice_cell(slice, slice == whole ? " class=\"whole\"" : " class=\"cut\"");
+    ++rows[row];
+  }
+  return rows;
+}
+
+/// The points of the curve of every step's loss.
+std::ptrdiff_t loss_points_in(const std::string& page) {
+  std::smatch curve;
+  std::regex_search(page, curve, std::regex(R"re(<polyline points="([^"]*)" class="line faint"/>)re"));
+  const std::string points = curve.str(1);
+  return std::count(points.begin(), points.end(), ',');
+}
+
+class TrainReport : public TrainProgram {};
+
+TEST_F(TrainReport, ReportsEveryFigureInOneDocumentAndAPage) {
+  const std::string file = scratch_ / "report.json";
+  Program program(argv({"--tp", "2", "--report", file, "--val-fraction", "0.2"}), kOneThread);
+  expect_success(program);
+  const json figures = json::parse(test::contents(file));
+  ASSERT_EQ(figures["steps"].size(), 4u);
+  for (const json& step : figures["steps"]) {
+    for (const int rank : {0, 1}) {
+      EXPECT_GE(step["wait_ms"][rank], 0);
+      EXPECT_GE(step["comm_ms"][rank], step["wait_ms"][rank]);
+      EXPECT_GE(step["step_ms"][rank], step["comm_ms"][rank]);
+    }
+  }
+  for (const json& rank : figures["ranks"]) {
+    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    for (const char* exact : {"weights", "main gradients", "optimizer"}) {
+      EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
+    }
+    EXPECT_GT(rank["memory"]["activations"], 0);
+    EXPECT_GT(rank["memory"]["shared memory"], 0);
+  }
+  const json& embedding = figures["parameters"][0];
+  EXPECT_EQ(embedding["shape"], (json{259, 24}));
+  EXPECT_EQ(embedding["slices"], (json{{130, 24}, {129, 24}}));
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
+  expect_success(page);
+  const std::string html = page.output();
+  for (const char* title : {"Loss", "The same on one rank", "A step's time", "Memory at its fullest",
+                            "Every parameter's slices"}) {
+    EXPECT_PRED2(contains, html, "<h2>" + std::string(title) + "</h2>");
+  }
+  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
+    EXPECT_PRED2(contains, html, part);
+  }
+  EXPECT_EQ(loss_points_in(html), 4);
+  EXPECT_EQ(slice_rows_in(html), expected_slice_rows(figures["parameters"]));
+  EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
+}
+
+// By then a folder has the report's name, so that its last rename is refused.
+TEST_F(TrainReport, AReportThatCannotBeWrittenHidesNothing) {
+  Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
+                  kOneThread);
+  const int status = program.wait(60);
+  EXPECT_EQ(exit_code(status), 1) << program.errors();
+  EXPECT_PRED2(contains, program.errors(), "rename to " + (scratch_ / "saved/step-4"));
+  EXPECT_PRED2(contains, program.errors(), "4 steps in");
+  EXPECT_EQ(json::parse(program.output())["step"], 4);
+}
+
+TEST_F(TrainReport, FreezesByNameAsTheFormulasDo) {
+  for (const char* block : {"model.layers.0.*", "model.layers.*"}) {
+    SCOPED_TRACE(block);
+    const std::string file = scratch_ / "report.json";
+    Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", block, "--report", file}),
+                    kOneThread);
+    expect_success(program);
+    for (const json& rank : ranks_of(test::contents(file))) {
+      EXPECT_GT(rank["comm_bytes"], 0);
+      EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+      for (const char* exact : {"weights", "main gradients", "optimizer"})
+        EXPECT_EQ(rank["memory"][exact], rank["expected_memory"][exact]) << exact;
+    }
+  }
+}
+
+// What is sent is planned in halves, too; what is needed at once is not, and nothing is said of it.
+TEST_F(TrainReport, TrainsInHalves) {
+  const std::string file = scratch_ / "report.json";
+  Program program(argv({"--tp", "2", "--domino", "--no-sequence-parallel", "--json", "--report", file}),
+                  kOneThread);
+  expect_success(program);
+  for (const json& rank : ranks_of(program.output())) {
+    EXPECT_GT(rank["comm_bytes"], 0);
+    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
+  }
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file});
+  expect_success(page);
+  const std::string html = page.output();
+  EXPECT_PRED2(contains, html, "rank 1, measured");
+  EXPECT_FALSE(contains(html, "rank 1, by formula"));
+  Program refused(argv({"--tp", "2", "--domino"}), kOneThread);
+  EXPECT_EQ(exit_code(refused.wait(60)), 2);
+  EXPECT_PRED2(contains, refused.errors(), "--domino is for whole activations");
+}
+
+}  // namespace
+}  // namespace shardwise::cli
