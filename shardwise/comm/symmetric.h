@@ -9,6 +9,7 @@
 #include <span>
 
 #include "shardwise/base/split.h"
+#include "shardwise/comm/begun_sum.h"
 #include "shardwise/comm/reduction.h"
 
 namespace shardwise::comm {
@@ -27,9 +28,9 @@ using TermReader = c10::function_ref<void(Terms terms)>;
 class Exposed {
  public:
   virtual ~Exposed() = default;
-  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Written to by the ranks that
-  /// have agreed on who writes what (group_sums.cpp), by nobody else. The tensor holds the exposure. Errors:
-  /// base::CommError when the peer died, runs another program, or the timeout passed.
+  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Never written to. The tensor
+  /// holds the exposure. Errors: base::CommError when the peer died, runs another program, or the timeout
+  /// passed.
   virtual at::Tensor read(int rank) = 0;
 };
 
@@ -49,6 +50,8 @@ class Symmetric {
 
   /// Group's collectives of these names, without the splitting into lists and the copies of c10d's forms.
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
+  /// A sum. `x` contiguous and in this memory; `purpose` tells it from the group's other ones.
+  virtual std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x, uint64_t purpose) = 0;
   virtual void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                               int64_t dim) = 0;
   virtual void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,

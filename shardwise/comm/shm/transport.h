@@ -43,6 +43,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split,
                                   uint64_t purpose) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
+  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x, uint64_t purpose) override;
   void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                       int64_t dim) override;
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
@@ -82,6 +83,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
     int64_t begin, count;            // in elements of the flat message
     const std::byte* own = nullptr;  // this rank's input, to be read in place of what it has staged
   };
+  class BegunTwoShot;  // in begun_sum.cpp
   struct Place {
     int sender, index;  // among the sender's pieces
   };

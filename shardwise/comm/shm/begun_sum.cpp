@@ -1,0 +1,54 @@
+// two_shot in two parts, between which others may pass. The first announces where the terms lie, lazily; the
+// second, once every rank has summed its slice into all of them, that this is done.
+#include "shardwise/comm/begun_sum.h"
+
+#include "shardwise/base/hash.h"
+#include "shardwise/base/mutation.h"
+#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/shm/transport.h"
+
+namespace shardwise::comm::shm {
+
+/// Holds the terms, and with them their block, until every rank has written its slice.
+class Transport::BegunTwoShot final : public BegunSum {
+ public:
+  BegunTwoShot(std::shared_ptr<Transport> transport, const at::Tensor& x, uint64_t purpose)
+      : transport_(std::move(transport)),
+        x_(x),
+        kernel_(reduce_kernel(x.scalar_type(), Reduce::sum)),
+        purpose_(purpose),
+        opening_(announce(Part::terms)) {}
+
+  void finish() override {
+    if (base::mutated(base::Mutation::drop_begun_sum)) return;
+    transport_->reduce_slices(x_, *opening_, kernel_);
+    opening_ = announce(Part::sums);
+    transport_->channel_.await_all(*opening_);
+    x_.reset();
+  }
+
+ private:
+  enum class Part : uint8_t { terms, sums };
+
+  std::shared_ptr<Opening> announce(Part part) const {
+    Descriptor descriptor = descriptor_of(Op::all_reduce, x_, x_.numel());
+    descriptor.split = base::mix(purpose_, uint64_t(part));  // no other collective's, nor the other part's
+    if (x_.numel() > 0) {
+      const auto* const terms = static_cast<const std::byte*>(x_.const_data_ptr());
+      descriptor.offset = uint64_t(terms - transport_->channel_.base(transport_->rank()));
+    }
+    return transport_->channel_.post_lazily(descriptor);
+  }
+
+  std::shared_ptr<Transport> transport_;
+  at::Tensor x_;
+  ReduceKernel kernel_;
+  uint64_t purpose_;
+  std::shared_ptr<Opening> opening_;
+};
+
+std::unique_ptr<BegunSum> Transport::begin_all_reduce_(const at::Tensor& x, uint64_t purpose) {
+  return std::make_unique<BegunTwoShot>(shared_from_this(), x, purpose);
+}
+
+}  // namespace shardwise::comm::shm
