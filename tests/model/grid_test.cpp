@@ -1,6 +1,7 @@
 // The covering proof: one training step, split in every way, against the unsharded reference. `make test`
-// runs coverings of the whole space, `make test-full` every split of each family as well, and one family's in
-// every mode of recomputation with everything that may be frozen (tests/support/decoder_space).
+// runs coverings of the whole space and of each family's, `make test-full` every split of each family, and
+// one family's in every mode of recomputation with everything that may be frozen
+// (tests/support/decoder_space).
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ struct Largest {
 class Telling {
  public:
   void add(const Distance& distance) {
-    auto& [telling, all] = by_kind_[std::regex_replace(distance.what, std::regex("[.][0-9]+[.]"), ".*.")];
+    static const std::regex layer("[.][0-9]+[.]");
+    auto& [telling, all] = by_kind_[std::regex_replace(distance.what, layer, ".*.")];
     telling += distance.bound < 1;
     all += 1;
   }
@@ -108,28 +110,11 @@ void run(const std::vector<Combination>& combinations, const Space& space, at::S
       largest.nearest.c_str());
 }
 
-// Every split. Every mode of each, and every split of large tables, with the first family alone.
-void run_families() {
-  const Space small = decoder_space(Tables::small), large = decoder_space(Tables::large);
-  for (const FamilyChoices& family : family_choices()) {
-    const std::string name = family.name;
-    const bool is_first = &family == &family_choices().front();
-    run(whole_of(family, small), small, at::kDouble, name, is_first ? Modes::every : Modes::own);
-    if (is_first) {
-      run(whole_of(family, large), large, at::kDouble, name + " with large tables");
-    } else {
-      const Space all = family_space(family, Tables::all);
-      run(covering(all, 3, /*seed=*/5), all, at::kDouble, "a covering of strength 3 of " + name);
-    }
-  }
-}
-
 // fp64, whose bound is 10⁻¹⁰, shows every meeting of three values, and of four but for large tables.
 TEST(Grid, Fp64EqualsTheReference) {
   const Space all = decoder_space(Tables::all), small = decoder_space(Tables::small);
   run(covering(all, 3, /*seed=*/1), all, at::kDouble, "a covering of strength 3");
   run(covering(small, 4, /*seed=*/2), small, at::kDouble, "a covering of strength 4");
-  if (is_full()) run_families();
 }
 
 TEST(Grid, Fp32StaysWithinItsBound) {
@@ -140,6 +125,43 @@ TEST(Grid, Fp32StaysWithinItsBound) {
 TEST(Grid, Bf16StaysWithinItsBound) {
   const Space space = decoder_space(Tables::small);
   run(covering(space, 2, /*seed=*/4), space, at::kBFloat16, "a covering of strength 2");
+}
+
+// Every split of the family in a full run, else those that hold every meeting of two values.
+std::vector<Combination> splits_of(const FamilyChoices& family, Tables tables) {
+  if (is_full()) return whole_of(family, decoder_space(tables));
+  return covering(family_space(family, tables), 2, /*seed=*/5);
+}
+
+// The first family stands for all in what multiplies the splits most, modes and large tables.
+const FamilyChoices& first_family() {
+  return family_choices().front();
+}
+
+class FamilyGrid : public ::testing::TestWithParam<FamilyChoices> {};
+INSTANTIATE_TEST_SUITE_P(Other, FamilyGrid,
+                         ::testing::ValuesIn(family_choices().begin() + 1, family_choices().end()),
+                         [](const auto& tested) {
+                           return std::regex_replace(tested.param.name, std::regex("[^A-Za-z0-9]"), "");
+                         });
+
+TEST_P(FamilyGrid, EverySplitEqualsTheReference) {
+  const FamilyChoices& family = GetParam();
+  const Space small = decoder_space(Tables::small), all = family_space(family, Tables::all);
+  run(splits_of(family, Tables::small), small, at::kDouble, family.name);
+  if (is_full())
+    run(covering(all, 3, /*seed=*/5), all, at::kDouble,
+        std::string("a covering of strength 3 of ") + family.name);
+}
+
+TEST(ModesGrid, EveryModeEqualsTheReference) {
+  run(splits_of(first_family(), Tables::small), decoder_space(Tables::small), at::kDouble,
+      std::string("every mode of ") + first_family().name, Modes::every);
+}
+
+TEST(LargeTablesGrid, EverySplitEqualsTheReference) {
+  run(splits_of(first_family(), Tables::large), decoder_space(Tables::large), at::kDouble,
+      std::string(first_family().name) + " with large tables");
 }
 
 }  // namespace
