@@ -2,6 +2,7 @@
 // trained.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -115,18 +116,19 @@ void expect_the_rest(const Trained& some, const Trained& all, const IsFrozen& is
 }
 
 TEST(Frozen, ChangeNoOtherGradient) {
-  size_t compared = 0;
+  std::atomic<size_t> compared{0};  // ranks of 2 and of 3 are other threads
   for_each_case([&](const Group& group, const model::Config& config, const Way& way) {
     const Trained all(group, config, way, none);
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
       for (const auto mode : {base::Recompute::none, base::Recompute::selective, base::Recompute::full}) {
         expect_the_rest(Trained(group, config, way, is_frozen, mode), all, is_frozen);
-        compared += group.rank() == 0;
+        if (group.rank() == 0) ++compared;
       }
     }
   });
-  std::printf("covered: %zu combinations in which what is frozen changes no other gradient\n", compared);
+  std::printf("covered: %zu combinations in which what is frozen changes no other gradient\n",
+              compared.load());
 }
 
 // What one rank, which holds all, adds up; fp64 sums of at most some thousand terms.

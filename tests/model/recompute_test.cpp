@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -109,16 +110,16 @@ class RecomputedStep : public ::testing::TestWithParam<int> {
  public:
   static void TearDownTestSuite() {
     std::printf("covered: %zu combinations that have the same bits in every mode of recomputation\n",
-                compared_);
+                compared_.load());
   }
 
  protected:
   static void check(const Asked& run, const comm::Group& group) {
     expect_same_bits(run, group);
-    compared_ += group.rank() == 0;
+    if (group.rank() == 0) ++compared_;
   }
 
-  static inline size_t compared_ = 0;
+  static inline std::atomic<size_t> compared_{0};  // by threads of each number of ranks
 };
 
 TEST_P(RecomputedStep, HasTheSameBitsInEveryMode) {
