@@ -51,6 +51,13 @@ void check_alike(const char* op, const at::Tensor& out, const at::Tensor& x) {
                     out.scalar_type(), " for ", x.sizes(), " ", x.scalar_type());
 }
 
+void check_begun(const char* op, const at::Tensor& x, at::Device device, const Symmetric* symmetric) {
+  const bool is_in_reach = x.device().type() == device.type() && (!symmetric || symmetric->contains(x));
+  TORCH_CHECK_VALUE(is_in_reach && x.is_contiguous(), op,
+                    ": the input must be contiguous and come from Group::empty; got ", x.sizes(), " of ",
+                    x.toString());
+}
+
 void check_divides(const char* op, const at::Tensor& x, int size) {
   TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(0) % size == 0, op, ": dim 0 must divide by the ", size,
                     " ranks; got ", x.sizes());

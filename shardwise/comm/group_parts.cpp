@@ -2,15 +2,16 @@
 // far its rank has written it; elsewhere it is a c10d call that goes on by itself.
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <utility>
 
-#include "shardwise/base/hash.h"
 #include "shardwise/comm/arriving_rows.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
+#include "shardwise/comm/purpose.h"
 #include "shardwise/comm/row_sum.h"
 #include "shardwise/comm/shm/reduce.h"
 
@@ -59,7 +60,7 @@ class ExposedSum final : public RowSum {
   void made(int i) override {
     const Timed timed(*sum_.counters, symmetric_.get());
     if (nth(i) != sum_.rank)
-      exposed_.push_back(symmetric_->expose(sum_.x, wholes_, base::mix(sum_.number, uint64_t(i))));
+      exposed_.push_back(symmetric_->expose(sum_.x, wholes_, purpose_of(sum_.number, uint64_t(i))));
   }
 
   void finish(at::Tensor& out) override {
@@ -144,8 +145,8 @@ class SumByOneCall final : public RowSum {
 
 class BroadcastRows final : public ArrivingRows {
  public:
-  BroadcastRows(at::Tensor whole, std::shared_ptr<Counters> counters)
-      : whole_(std::move(whole)), counters_(std::move(counters)) {}
+  BroadcastRows(at::Tensor whole, int own, std::shared_ptr<Counters> counters)
+      : whole_(std::move(whole)), own_(own), counters_(std::move(counters)) {}
 
   void begin(const base::Split& split, c10d::Backend& backend) {
     for (int root = 0; root < split.ranks(); ++root) {
@@ -154,14 +155,22 @@ class BroadcastRows final : public ArrivingRows {
     }
   }
   const at::Tensor& whole() const override { return whole_; }
+  /// The own rows are there from the start; that they were sent is waited for at the end.
   void await(int rank) override {
+    if (rank != own_) wait(rank);
+    const auto is_over = [](const WorkPtr& work) { return !work; };
+    if (std::count_if(works_.begin(), works_.end(), is_over) + 1 == std::ssize(works_)) wait(own_);
+  }
+
+ private:
+  void wait(int rank) {
     if (works_.empty() || !works_[size_t(rank)]) return;
     const Timed timed(*counters_, nullptr);
     std::exchange(works_[size_t(rank)], nullptr)->wait();
   }
 
- private:
   at::Tensor whole_;
+  int own_;
   std::shared_ptr<Counters> counters_;
   std::vector<WorkPtr> works_;  // by rank; none once it was waited for
 };
@@ -172,13 +181,10 @@ std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const b
   check_whole("begin_reduce_scatter", x, split, /*dim=*/0, size());
   Symmetric* symmetric = state_->symmetric();
   TORCH_CHECK_VALUE(size() > 1, "begin_reduce_scatter: needs two ranks or more; got 1");
-  TORCH_CHECK_VALUE(
-      x.device().type() == device().type() && x.is_contiguous() && (!symmetric || symmetric->contains(x)),
-      "begin_reduce_scatter: the input must be contiguous and come from Group::empty; got ", x.sizes(),
-      " of ", x.toString());
+  check_begun("begin_reduce_scatter", x, device(), symmetric);
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
                         reduce_scatter_bytes(x, split, rank()));
-  Sum sum{x, split, rank(), ++state_->begun_sums, state_->counters};
+  Sum sum{x, split, rank(), ++*state_->begun_sums, state_->counters};
   if (symmetric) return std::make_unique<ExposedSum>(std::move(sum), state_->shared);
   if (works_in_calls(*state_->backend))
     return std::make_unique<SumByOneCall>(std::move(sum), state_->backend);
@@ -188,11 +194,11 @@ std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const b
 std::shared_ptr<ArrivingRows> Group::begin_all_gather(const at::Tensor& shard,
                                                       const base::Split& split) const {
   check_shard("begin_all_gather", shard, split, /*dim=*/0, rank(), size());
-  if (size() == 1) return std::make_shared<BroadcastRows>(shard, state_->counters);
+  if (size() == 1) return std::make_shared<BroadcastRows>(shard, rank(), state_->counters);
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
                         int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor whole = empty_with_size(shard, /*dim=*/0, split.size());
-  auto rows = std::make_shared<BroadcastRows>(whole, state_->counters);
+  auto rows = std::make_shared<BroadcastRows>(whole, rank(), state_->counters);
   if (works_in_calls(*state_->backend)) {
     gather_by_calls(*state_->backend, whole, shard, split, /*dim=*/0);
     return rows;

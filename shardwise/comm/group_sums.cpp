@@ -3,6 +3,7 @@
 
 #include "shardwise/comm/begun_sum.h"
 #include "shardwise/comm/c10d_reduction.h"
+#include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
@@ -69,12 +70,10 @@ class CountedSum final : public BegunSum {
 std::unique_ptr<BegunSum> Group::begin_all_reduce_(const at::Tensor& x) const {
   if (size() == 1) return std::make_unique<NoSum>();
   Symmetric* symmetric = state_->symmetric();
-  TORCH_CHECK_VALUE(x.is_contiguous() && (!symmetric || symmetric->contains(x)),
-                    "begin_all_reduce_: the input must be contiguous and come from Group::empty; got ",
-                    x.sizes(), " of ", x.toString());
+  check_begun("begin_all_reduce_", x, device(), symmetric);
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  std::unique_ptr<BegunSum> sum = symmetric ? symmetric->begin_all_reduce_(x, ++state_->begun_sums)
+  std::unique_ptr<BegunSum> sum = symmetric ? symmetric->begin_all_reduce_(x, ++*state_->begun_sums)
                                             : std::make_unique<SumByCall>(x, state_->backend);
   return std::make_unique<CountedSum>(std::move(sum), state_->counters, state_->shared);
 }

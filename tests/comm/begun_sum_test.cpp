@@ -103,22 +103,61 @@ TEST(BegunSum, IsRefusedWherePeersCannotReadTheTerms) {
   });
 }
 
-// Two of one size, which a rank ends in another order than its peer: never a wrong sum.
-TEST(BegunSum, IsNotTakenForAnother) {
+/// On how many of two ranks `body` ends with a CommError.
+int failures(const std::function<void(int rank, const Group& group)>& body) {
   std::atomic<int> failed{0};
   on_threads(2, [&](int rank, const std::string& job) {
     const Group group = shm::connect(options(job, rank, 2));
-    const auto first = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
     try {
-      if (rank == 0) first->finish();
-      const auto second = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
-      if (rank == 1) first->finish();
-      second->finish();
+      body(rank, group);
     } catch (const base::CommError&) {
       ++failed;
     }
   });
-  EXPECT_EQ(failed, 2);
+  return failed;
+}
+
+at::Tensor ones(const Group& group, int64_t numel = 1000) {
+  return group.empty({numel}, at::kFloat).fill_(1);
+}
+
+// Two of one size, which a rank ends in another order than its peer: never a wrong sum, whatever their
+// numbers.
+TEST(BegunSum, IsNotTakenForAnother) {
+  for (int before = 0; before < 8; ++before) {
+    const auto in_other_orders = [&](int rank, const Group& group) {
+      for (int i = 0; i < before; ++i) group.begin_all_reduce_(ones(group))->finish();
+      const auto first = group.begin_all_reduce_(ones(group));
+      if (rank == 0) first->finish();
+      const auto second = group.begin_all_reduce_(ones(group));
+      if (rank == 1) first->finish();
+      second->finish();
+    };
+    EXPECT_EQ(failures(in_other_orders), 2) << before << " sums before";
+  }
+}
+
+// Copies of a group count their sums together.
+TEST(BegunSum, IsNotTakenForOneOfACopy) {
+  const auto in_other_orders = [](int rank, const Group& group) {
+    const auto own = group.begin_all_reduce_(ones(group));
+    const auto copys = group.with_new_counters().begin_all_reduce_(ones(group));
+    (rank == 0 ? own : copys)->finish();
+    (rank == 0 ? copys : own)->finish();
+  };
+  EXPECT_EQ(failures(in_other_orders), 2);
+}
+
+// In one shot, and above.
+TEST(BegunSum, IsNotTakenForAWholeOne) {
+  for (const int64_t numel : {12, 5000}) {
+    const auto one_in_parts = [&](int rank, const Group& group) {
+      at::Tensor x = ones(group, numel);
+      if (rank == 0) return group.all_reduce_(x);
+      group.begin_all_reduce_(x)->finish();
+    };
+    EXPECT_EQ(failures(one_in_parts), 2) << numel;
+  }
 }
 
 TEST(BegunSum, MayBeDroppedOnAllRanks) {
