@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "tests/parallel/late_backend.h"
+#include "tests/parallel/told_backend.h"
 #include "tests/support/cases.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
@@ -161,41 +162,14 @@ TEST(Halves, LeaveAGroupThatWorksWhenBackwardFails) {
   });
 }
 
-/// Says when sums begin, as their number, and when they are waited for, as its negative.
-class ToldBackend final : public comm::Backend {
- public:
-  using comm::Backend::Backend;
-  bool works_in_calls() const override { return false; }
-
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    const int number = ++count_;
-    told.push_back(number);
-    Backend::allreduce(tensors, options)->wait();
-    return c10::make_intrusive<ToldWork>(told, number);
-  }
-
-  std::vector<int> told;
-
- private:
-  struct ToldWork final : c10d::Work {
-    ToldWork(std::vector<int>& to_tell, int its_number) : told(to_tell), number(its_number) {}
-    bool wait(std::chrono::milliseconds) override {
-      told.push_back(-number);
-      return true;
-    }
-    std::vector<int>& told;
-    int number;
-  };
-  int count_ = 0;
-};
-
+/// When sums begin, as their number, and when they are waited for, as its negative.
 std::vector<int> told(Overlap overlap) {
   std::vector<int> result;
   on_threads(2, [&](int rank, const std::string& job) {
-    const comm::shm::Options meeting = options(job, rank, 2);
-    const auto backend = c10::make_intrusive<ToldBackend>(
-        std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout));
-    const Group group(backend);
+    std::vector<int> told;
+    const Group group = told_group(job, rank, 2, [&](const char*, int number, bool begins) {
+      told.push_back(begins ? number : -number);
+    });
     model::Config config = small_config();
     config.num_hidden_layers = 1;
     model::DecoderWeights weights(config, group, at::kFloat);
@@ -207,7 +181,7 @@ std::vector<int> told(Overlap overlap) {
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
                                 .local();
     loss.backward();
-    if (rank == 0) result = backend->told;
+    if (rank == 0) result = told;
   });
   return result;
 }
