@@ -6,11 +6,14 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
+#include "shardwise/comm/shm/channel.h"
+#include "tests/comm/failures.h"
 #include "tests/comm/forms.h"
 #include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
+#include "tests/support/ranks.h"
 
 namespace shardwise::comm {
 namespace {
@@ -46,7 +49,7 @@ TEST_P(KilledRank, IsNamedByEverySurvivorInASecond) {
   const base::CommError::Where where = until_error(group, GetParam(), text);
   EXPECT_LT(since_killed.seconds(), 1);
   EXPECT_EQ(where.peer, 1);
-  EXPECT_EQ(where.op, GetParam());
+  EXPECT_EQ(where.op, GetParam() == std::string("begun_sum") ? "all_reduce" : GetParam());
   EXPECT_EQ(where.rank, 0);
   EXPECT_GT(where.sequence, 20u);
   EXPECT_NE(text.find(gone(first, 1)), std::string::npos) << text;
@@ -75,7 +78,7 @@ TEST_P(KilledRank, LeavesNothingWithASurvivor) {
   EXPECT_EQ(mapped_regions(), regions);
 }
 
-INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "expose"));
+INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "begun_sum", "expose"));
 
 TEST(StoppedRank, IsLateAfterTheGroupsTimeout) {
   const std::string job = new_job();
@@ -114,6 +117,50 @@ TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
       EXPECT_EQ(error.where().peer, 2);
       EXPECT_NE(base::one_line(error).find("rank 2 (pid "), std::string::npos) << base::one_line(error);
       EXPECT_NE(base::one_line(error).find(") did not come"), std::string::npos) << base::one_line(error);
+    }
+  });
+}
+
+// Nobody waits out the timeout for a rank that an error of its own has taken from the middle of a collective.
+TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
+  on_threads(3, [](int rank, const std::string& job) {
+    const Joined at = join(options(job, rank, 3));
+    std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
+                                           : at.group.empty({5000}, at::kFloat)};
+    if (rank == 2) EXPECT_ANY_THROW(at.backend->broadcast(x, {.rootRank = 0}));
+    std::string line;
+    const auto where = failure_of(
+        [&] {
+          if (rank != 2) at.backend->broadcast(x, {.rootRank = 0})->wait();
+          at.backend->barrier({})->wait();
+        },
+        line);
+    EXPECT_EQ(where.peer, 2);
+    EXPECT_LT(where.elapsed_s, 5);
+    EXPECT_NE(line.find("rank 2 (pid "), std::string::npos) << line;
+    EXPECT_NE(line.find(") broke off in the middle"), std::string::npos) << line;
+  });
+}
+
+// Or it would go on to write over what a third that has not heard still reads.
+TEST(RankThatHearsOfAFailure, IsBrokenItself) {
+  on_threads(2, [](int rank, const std::string& job) {
+    const shm::Options meeting = options(job, rank, 2);
+    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
+    if (rank == 0) return channel.abort("on purpose");
+    std::string line;
+    failure_of([&] { channel.await_all(channel.post({})); }, line);
+    EXPECT_NE(line.find("rank 0 aborted: on purpose"), std::string::npos) << line;
+    EXPECT_EQ(channel.control(1).abort.state.load(), shm::Abort::set);
+    EXPECT_STREQ(channel.control(1).abort.reason, channel.control(0).abort.reason);
+  });
+}
+
+TEST(TensorElsewhere, IsRefusedOfEverySize) {
+  on_ranks(2, [](const Group& group) {
+    for (const int64_t numel : {12, 5000, 500'000}) {
+      at::Tensor x = at::empty({numel}, at::TensorOptions().device(at::kMeta));
+      EXPECT_THROW(group.all_reduce_(x), c10::ValueError) << numel;
     }
   });
 }

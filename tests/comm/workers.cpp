@@ -58,6 +58,8 @@ void run_collective(const comm::Group& group, const std::string& name) {
     const auto split = base::Split::even("x", 30, group.size());
     const auto exposed = group.expose(at::full({split.range(group.rank()).size()}, 1.f), split);
     for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
+  } else if (name == "begun_sum") {
+    group.begin_all_reduce_(group.empty({3000}, at::kFloat).fill_(1))->finish();
   } else {
     group.barrier();
   }

@@ -43,6 +43,7 @@ std::byte* Channel::next_payload() {
 
 Opening& Channel::post(const Descriptor& descriptor) {
   announce(descriptor);
+  is_open_ = true;
   opening_.sequence = sequence();
   std::fill(opening_.seen.begin(), opening_.seen.end(), 0);
   return opening_;
@@ -68,13 +69,14 @@ void Channel::check_member(std::string_view op) const {
   TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
 }
 
-void Channel::check_usable(const Attempt& attempt) const {
+void Channel::check_usable(const Attempt& attempt) {
   check_member(attempt.op);
   if (is_broken()) throw_if_aborted(attempt);
 }
 
 void Channel::announce(const Descriptor& descriptor) {
   check_member(name(descriptor.op));
+  if (is_open_ && !is_broken()) fail_unfinished();
   complete_pending();
   const uint64_t next = sequence() + 1;
   mine_ = descriptor;
@@ -108,6 +110,7 @@ const std::byte* Channel::payload(const Opening& opening, int peer) const {
 }
 
 void Channel::close() {
+  is_open_ = false;
   advance(controls_[size_t(rank_)]->closed, sequence());
 }
 

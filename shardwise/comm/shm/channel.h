@@ -49,7 +49,9 @@ class Channel {
   /// The payload of this rank's next slot, to be written before `post`.
   std::byte* next_payload();
 
-  /// Announces this rank's next collective. Completes the opening before it where that was left open.
+  /// Announces this rank's next collective, which it ends by `close`. Completes the opening before it where
+  /// that was left open. Errors: base::CommError, for all ranks, where the one before was never closed: an
+  /// error of this rank's own came in between, and its peers may be waiting.
   Opening& post(const Descriptor& descriptor);
   /// The same for a collective whose peers are waited for singly, and that is referred to later.
   std::shared_ptr<Opening> post_lazily(const Descriptor& descriptor);
@@ -65,7 +67,7 @@ class Channel {
   void await_closed();
 
   /// Errors: c10::ValueError after `leave`, base::CommError when the group is broken.
-  void check_usable(const Attempt& attempt) const;
+  void check_usable(const Attempt& attempt);
   /// What a long wait does now and then besides, so that others need not wait for this rank meanwhile.
   void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
   /// Waits for what is not ready yet. Errors: base::CommError when it cannot be, or not in time.
@@ -106,9 +108,10 @@ class Channel {
   bool is_gone(int peer) const;
   void check_member(std::string_view op) const;
   bool is_broken() const;
-  void throw_if_aborted(const Attempt& attempt) const;
+  void throw_if_aborted(const Attempt& attempt);
   [[noreturn]] void throw_failure(const Attempt& attempt, int peer, const std::string& what) const;
   [[noreturn]] void fail_late(const Attempt& attempt);
+  [[noreturn]] void fail_unfinished();
   [[noreturn]] void fail_mismatch(const Descriptor& theirs, int peer);
   void poison(int peer, const std::string& reason);
 
@@ -127,6 +130,7 @@ class Channel {
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};
   Descriptor mine_;                   // of the current collective
+  bool is_open_ = false;              // posted and not closed
   Opening opening_;                   // reused by collectives that wait for all
   std::shared_ptr<Opening> pending_;  // of a lazy collective; completed before the next post
 };

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/comm/shm/pack.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -32,12 +33,14 @@ void Transport::in_place_or_by_chunks(at::Tensor& x, Descriptor descriptor, Redu
       reduce_slices(x, opening, kernel);
       return finish(Closing::yes);
     }
+    channel_.close();
   }
   descriptor.is_foreign = true;
   by_chunks(x, descriptor, kernel);
 }
 
 void Transport::by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
+  check_on_cpu(x);
   at::Tensor dense = x.contiguous();
   auto* const own = static_cast<std::byte*>(dense.mutable_data_ptr());
   const int64_t bytes = int64_t(dense.nbytes()), chunk = std::min(bytes, kChunkBytes);
@@ -51,15 +54,15 @@ void Transport::by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKer
     copied_bytes_ += count;
     Opening& opening = post(descriptor, staged);
     channel_.await_all(opening);
-    if (foreign_in(opening) < size())
-      continue;  // by this a peer in place learns that it must copy, too: again
-    for (int peer = 0; peer < size(); ++peer)
-      sources_[size_t(peer)] = peer == rank() ? own + begin : input_of(opening, peer);
-    void* target = own + begin;
-    kernel(sources_.data(), size(), &target, /*copies=*/1, count / x.element_size());
-    begin += count;
+    if (foreign_in(opening) == size()) {
+      for (int peer = 0; peer < size(); ++peer)
+        sources_[size_t(peer)] = peer == rank() ? own + begin : input_of(opening, peer);
+      void* target = own + begin;
+      kernel(sources_.data(), size(), &target, /*copies=*/1, count / x.element_size());
+      begin += count;
+    }  // else a peer in place has learnt by this that it must copy, too: again
+    finish(Closing::no);
   }
-  finish(Closing::no);
   if (base::mutated(base::Mutation::drop_reduced_copy)) return;
   if (!x.is_contiguous()) x.copy_(dense);
 }

@@ -72,11 +72,11 @@ void Channel::check_failures(const Wait& wait) {
   if (Clock::now() - wait.attempt.start >= wait.attempt.limit) fail_late(wait.attempt);
 }
 
-// The first reason that any rank gave is everybody's.
-void Channel::throw_if_aborted(const Attempt& attempt) const {
+// The first reason that any rank gave is everybody's. Who hears it breaks its own part as well, so that its
+// next call does not write over what a peer that has not heard yet still reads.
+void Channel::throw_if_aborted(const Attempt& attempt) {
   for (const Control* control : controls_) {
-    if (control->abort.state.load() == Abort::set)
-      throw_failure(attempt, control->abort.peer, control->abort.reason);
+    if (control->abort.state.load() == Abort::set) fail(attempt, control->abort.peer, control->abort.reason);
   }
 }
 
@@ -105,6 +105,11 @@ void Channel::fail_late(const Attempt& attempt) {
   const bool in_collective = attempt.op == name(mine_.op) && attempt.sequence == sequence();
   const int peer = in_collective ? furthest_behind(controls_, attempt.peer) : attempt.peer;
   fail(attempt, peer, fmt::format("rank {} (pid {}) did not come", peer, pids_[size_t(peer)]));
+}
+
+void Channel::fail_unfinished() {
+  fail(attempt(rank_), rank_,
+       fmt::format("rank {} (pid {}) broke off in the middle", rank_, pids_[size_t(rank_)]));
 }
 
 void Channel::fail_mismatch(const Descriptor& theirs, int peer) {

@@ -7,8 +7,12 @@
 
 namespace shardwise::comm::shm {
 
-void pack(std::byte* target, const at::Tensor& x) {
+void check_on_cpu(const at::Tensor& x) {
   TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: takes CPU tensors; got one on ", x.device());
+}
+
+void pack(std::byte* target, const at::Tensor& x) {
+  check_on_cpu(x);
   if (x.numel() == 0) return;  // the tensor may have no memory at all
   if (x.is_contiguous()) {
     std::memcpy(target, x.const_data_ptr(), x.nbytes());

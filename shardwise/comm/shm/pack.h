@@ -7,7 +7,9 @@
 
 namespace shardwise::comm::shm {
 
-/// Errors: c10::ValueError when `x` is not on the CPU.
+/// Errors: c10::ValueError when `x` is not there.
+void check_on_cpu(const at::Tensor& x);
+/// The same error.
 void pack(std::byte* target, const at::Tensor& x);
 /// `target` is on the CPU.
 void unpack(at::Tensor& target, const std::byte* source);

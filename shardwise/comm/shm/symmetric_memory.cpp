@@ -34,10 +34,12 @@ Opening& introduce(const Parties& parties, const SymmetricBlock& own) {
   return *opening;
 }
 
-Introduction introduction_of(const Channel& channel, const Opening& opening, int rank) {
-  Introduction introduction;
-  std::memcpy(&introduction, channel.payload(opening, rank), sizeof(introduction));
-  return introduction;
+std::vector<Introduction> introductions(Channel& channel, const Opening& opening) {
+  std::vector<Introduction> all(size_t(channel.size()));
+  for (int rank = 0; rank < channel.size(); ++rank)
+    std::memcpy(&all[size_t(rank)], channel.payload(opening, rank), sizeof(Introduction));
+  channel.close();
+  return all;
 }
 
 void check_alike(const Introduction& first, const Introduction& theirs, int rank) {
@@ -89,12 +91,12 @@ void SymmetricMemory::wait_signal(int src_rank, int channel, size_t timeout_ms) 
 c10::intrusive_ptr<SymmetricMemory> rendezvous(Parties parties, std::shared_ptr<SymmetricBlock> own) {
   Channel &group = parties.group->channel(), &home = parties.home->channel();
   const Opening& opening = introduce(parties, *own);
-  const Introduction first = introduction_of(group, opening, 0);
+  const std::vector<Introduction> all = introductions(group, opening);
   std::vector<void*> buffers;
   Pads pads{{}, {}, home.size(), own->pad_bytes()};
   for (int rank = 0; rank < group.size(); ++rank) {
-    const Introduction theirs = introduction_of(group, opening, rank);
-    check_alike(first, theirs, rank);
+    const Introduction& theirs = all[size_t(rank)];
+    check_alike(all[0], theirs, rank);
     std::byte* buffer = home.base(theirs.home_rank) + opening.descriptors[size_t(rank)].offset;
     buffers.push_back(buffer);
     pads.places.push_back(buffer + own->pad_offset());
