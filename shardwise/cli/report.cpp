@@ -15,7 +15,7 @@ using train::Summary;
 
 namespace {
 
-plan::Workload workload_of(const train::Job& job) {
+plan::Workload workload_of(const train::Job& job, bool shares_memory) {
   const train::Options& o = job.options();
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
@@ -23,7 +23,7 @@ plan::Workload workload_of(const train::Job& job) {
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
-          .gathered = plan::Gathered::in_place,
+          .gathered = shares_memory ? plan::Gathered::in_place : plan::Gathered::again,
           .recompute = train::recompute_of(o.recompute),
           .in_halves = o.domino,
           .smooths_labels = o.label_smoothing > 0,
@@ -87,12 +87,12 @@ std::string describe(const train::Job& job) {
       job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
 }
 
-TrainReport make_report(const train::Job& job, Summary summary) {
-  const plan::Workload workload = workload_of(job);
+TrainReport make_report(const train::Job& job, Summary summary, bool shares_memory) {
+  const plan::Workload workload = workload_of(job, shares_memory);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
-    if (!workload.in_halves) expected.peak = plan::training_peak(workload, rank);
+    if (shares_memory && !workload.in_halves) expected.peak = plan::training_peak(workload, rank);
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;

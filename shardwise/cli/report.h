@@ -30,7 +30,8 @@ double milliseconds(int64_t ns);
 /// One line: model, text, ranks and steps.
 std::string describe(const train::Job& job);
 
-TrainReport make_report(const train::Job& job, train::Summary summary);
+/// `shares_memory`: the ranks do, or there is one; memory has a formula there alone.
+TrainReport make_report(const train::Job& job, train::Summary summary, bool shares_memory);
 /// Lines for people: how it went, and a table over the ranks.
 std::string to_text(const TrainReport& report);
 /// One line of JSON.

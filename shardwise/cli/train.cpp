@@ -86,10 +86,11 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.value("--overlap MODE", o.overlap,
               "on: collectives go on beside products; off; auto: as the first steps measure it; the numbers "
               "are the same [auto]");
-  flags.on_off("--domino", o.domino,
-               "without sequence parallelism: the micro-batch in two halves, of which one computes while the "
-               "other's sums are under way; for networks, not faster on one machine; not with dropout or "
-               "--recompute full");
+  flags.on_off(
+      "--domino", o.domino,
+      "without sequence parallelism: the micro-batch in two halves, of which one computes while the "
+      "other's sums are under way, by a backend that goes on by itself: not on one machine, and not over "
+      "MPI; not with dropout or --recompute full");
   flags.value("--recompute MODE", o.recompute,
               "none; selective: the MLP's activation again in backward; full: every block again [none]");
   flags.on_off("--verify", o.verify, "at every crossing compare over the ranks what should be equal; slow");
@@ -154,8 +155,10 @@ class Display {
 std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const train::Job& job,
                                                                       const comm::Group& group) {
   Display display(job);
-  TrainReport report = make_report(
-      job, train::run(job, group, [&](const train::StepRecord& record) { display.show(record); }));
+  train::Summary summary =
+      train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
+  const bool shares_memory = group.size() == 1 || group.has_symmetric();
+  TrainReport report = make_report(job, std::move(summary), shares_memory);
   return {std::move(report), display.records()};
 }
 

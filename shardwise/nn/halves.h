@@ -18,7 +18,8 @@ class Halves {
   /// A layer with one crossing in and one out; its last sum may be left.
   using Layer = c10::function_ref<Residual<Invariant>(Residual<Invariant> x, const Step& step)>;
 
-  /// Cuts `x` [s, b, h] along the batch; the first half is the larger one. Errors: check_halves'.
+  /// Cuts `x` [s, b, h] along the batch; the first half is the larger one. Errors: those of check_step
+  /// and check_halves.
   Halves(const Placed<Invariant>& x, const Step& step);
 
   void apply(Layer layer);

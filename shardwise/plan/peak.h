@@ -22,6 +22,7 @@ struct Peak {
   /// What counters of the two add up to.
   int64_t bytes() const { return own_bytes() + shared_bytes(); }
 };
+/// Errors: c10::ValueError for a batch in halves.
 Peak training_peak(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -20,6 +20,17 @@ void check_frozen(const Workload& workload) {
                     names.size(), " parameters frozen");
 }
 
+// As nn/step.h has it.
+void check_halves(const Workload& workload) {
+  TORCH_CHECK_VALUE(workload.stream == Stream::tp,
+                    "plan: a batch in halves needs a whole stream; got one cut along the sequence");
+  TORCH_CHECK_VALUE(workload.batch_size >= 2, "plan: a batch in halves needs two sequences or more; got ",
+                    workload.batch_size);
+  TORCH_CHECK_VALUE(!workload.has_dropout && workload.recompute != Recompute::full,
+                    "plan: a batch in halves has neither dropout nor full recomputation; got ",
+                    workload.has_dropout ? "dropout" : "full recomputation");
+}
+
 }  // namespace
 
 Split Workload::heads() const {
@@ -51,9 +62,7 @@ void Workload::validate() const {
                     batch_size);
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
-  TORCH_CHECK_VALUE(!in_halves || (stream == Stream::tp && batch_size >= 2),
-                    "plan: a batch in halves needs a whole stream and two sequences or more; got ",
-                    batch_size);
+  if (in_halves) check_halves(*this);
   check_frozen(*this);
 }
 
