@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Backend
+    from torch._C._distributed_c10d import Backend, Store
 
 _TORCH = "2.11."  # c10d's C++ interface changes between minors
 
@@ -28,7 +28,7 @@ def _is_built_for_torch() -> bool:
     return torch.__version__.startswith(_TORCH)
 
 
-def _create_backend(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Backend:
+def _create_backend(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     if not _is_built_for_torch():
         raise ImportError(f"shardwise: torch must be {_TORCH}*, for which the package was built; got {torch.__version__}")
     from shardwise import _C

@@ -1,0 +1,55 @@
+"""The Python package's types: mypy reads the sources and the examples, stubtest holds _C.pyi against the built module."""
+import ast
+import inspect
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch  # noqa: F401  the module loads after it
+
+from shardwise import _C
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE, EXAMPLES = ROOT / "python/shardwise", ROOT / "examples/python"
+# Users' programs of torch's own classes: what a module's attribute is, and that a gradient is a DTensor, mypy cannot see.
+LENIENT = ["--check-untyped-defs", "--disable-error-code", "union-attr", "--disable-error-code", "operator"]
+
+
+def parameters(function):
+    return [argument.arg for argument in function.args.args]
+
+
+class TypesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cache = tempfile.TemporaryDirectory(prefix="shardwise-mypy-")  # what is known of torch
+        cls.addClassCleanup(cls.cache.cleanup)
+
+    def check(self, *command):
+        done = subprocess.run([sys.executable, "-m", *map(str, command)], cwd=self.cache.name, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_the_package(self):
+        self.check("mypy", "--strict", PACKAGE)
+
+    def test_the_examples(self):
+        self.check("mypy", *LENIENT, *sorted(EXAMPLES.glob("*.py")))
+
+    def test_the_stub_has_what_the_module_has(self):
+        self.check("mypy.stubtest", "shardwise._C")
+
+    def test_the_stub_names_the_module_s_parameters(self):
+        """Which stubtest cannot see: pybind11 tells them in the docstring alone."""
+        stub = ast.parse((PACKAGE / "_C.pyi").read_text())
+        functions = [node for node in stub.body if isinstance(node, ast.FunctionDef)]
+        self.assertTrue(functions)
+        for function in functions:
+            signature = inspect.getdoc(getattr(_C, function.name)).splitlines()[0]
+            self.assertEqual(parameters(function), parameters(ast.parse(f"def {signature}: ...").body[0]), signature)
+
+
+if __name__ == "__main__":
+    unittest.main()
