@@ -1,0 +1,80 @@
+"""`pip install .` as README has it: the wheel, alone in an environment with torch, is a backend that torch finds by itself.
+
+The build folder stays, so that a second run compiles nothing. Nothing is downloaded.
+"""
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ["WHEEL_BUILD"])
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+# Installed as it is, and nothing of ours imported by name.
+PROGRAM = """
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("shardwise")
+x = torch.arange(5.0) + dist.get_rank()
+dist.all_reduce(x)
+assert x.tolist() == [1, 3, 5, 7, 9], x
+print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.modules["shardwise.torch"].__file__, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def run(*command, **options):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PATH": f"{ROOT}/.venv/bin:{environment['PATH']}",  # cmake and ninja
+                    "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+    done = subprocess.run([*map(str, command)], env=environment, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=1200, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}\n{done.stdout[-8000:]}")
+    return done.stdout
+
+
+class WheelTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardwise-wheel-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def build(self):
+        run(*PIP, "wheel", "--no-build-isolation", "--check-build-dependencies", "--no-deps", "--no-index",
+            "-C", f"build-dir={BUILD}", "-w", self.folder, ROOT)
+        [wheel] = self.folder.glob("*.whl")
+        return wheel
+
+    def install(self, wheel):
+        """Into an environment that has this one's packages, torch among them; its Python."""
+        venv = self.folder / "venv"
+        run(sys.executable, "-m", "venv", "--without-pip", venv)
+        [site] = venv.glob("lib/python*/site-packages")
+        (site / "torch.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+        run(*PIP, "--python", venv / "bin/python", "install", "--no-deps", "--no-index", wheel)
+        return venv / "bin/python"
+
+    def test_a_wheel_is_all_that_two_ranks_need(self):
+        wheel = self.build()
+        names = zipfile.ZipFile(wheel).namelist()
+        module = "shardwise/_C" + sysconfig.get_config_var("EXT_SUFFIX")
+        self.assertEqual({f"shardwise/{name}" for name in ("__init__.py", "_C.pyi", "py.typed", "torch.py")} | {module},
+                         {name for name in names if ".dist-info/" not in name})
+        python = self.install(wheel)
+        program = self.folder / "program.py"
+        program.write_text(PROGRAM)
+        printed = run(python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program,
+                      cwd=self.folder)
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2 {self.folder}/venv/lib/", printed)
+
+
+if __name__ == "__main__":
+    unittest.main()
