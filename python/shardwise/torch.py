@@ -6,7 +6,8 @@
 Collectives return when they are done, with async_op=True too: its handle and future are complete then, and ranks that
 start several calls must start them in one order. All ranks get the same bits; the calls of one group come from one thread
 at a time. A rank that dies, leaves or calls something else is a torch.distributed.DistBackendError on the others, which
-names it: of the call, or with async_op=True of the handle's wait() and the future.
+names it: of the call, or with async_op=True of the handle's wait() and the future. dist.monitored_barrier takes gloo
+alone, torch.distributed.group.WORLD.monitored_barrier() ours.
 
 torch.distributed._symmetric_memory takes CPU tensors too: memory of a group that all of its ranks see where it lies.
 """
