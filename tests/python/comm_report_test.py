@@ -22,8 +22,14 @@ def results(**peers):
     """Ours takes 1 µs in the arena and 10 in foreign memory; `peers`: what they take."""
     ours = points("all_reduce", [1.0] * 7) + points("all_reduce_foreign", [10.0] * 7) + points("memcpy", [2.0] * 7)
     contenders = {"ours": ours} | {name.replace("_", " "): found for name, found in peers.items()}
-    return {"date": "a day", "cpu": "a CPU", "dtype": "fp32", "contenders": [
+    return {"date": "a day", "cpu": "a CPU", "cores": 2, "dtype": "fp32", "many_ranks": many([40.0] * 7), "contenders": [
         {"contender": name, "version": "1", "how": "somehow", "points": found} for name, found in contenders.items()]}
+
+
+def many(us):
+    """More ranks than cores."""
+    calls = {"all_reduce": us, "all_reduce_foreign": [2 * each for each in us], "memcpy": [0.1] * len(us)}
+    return {"points": [{"bytes": SMALLEST, "mode": "warm", "call": call, "net_us": taken} for call, taken in calls.items()]}
 
 
 def told(**peers):
@@ -96,7 +102,7 @@ class NetTimes(unittest.TestCase):
 
 class Verdicts(unittest.TestCase):
     def test_few_rounds_have_none(self):
-        document = results(Gloo=points("all_reduce", [300.0] * 4))
+        document = results(Gloo=points("all_reduce", [300.0] * 4)) | {"many_ranks": many([40.0] * 4)}
         for point in document["contenders"][0]["points"]:
             point["net_us"] = point["net_us"][:4]
         text = comm_report.told(document)
@@ -115,6 +121,18 @@ class Verdicts(unittest.TestCase):
         self.assertIn("| Open MPI, 4 KB | 1.20× | 0.90–1.30 | 7 | ≥ 1× | open: lower quartile below 1 |", text)
         self.assertIn("Slower than ours, arena by the median, but not in a quarter of the rounds: Open MPI at 4 KB", text)
         self.assertNotIn("none of", text)
+
+
+class ManyRanks(unittest.TestCase):
+    def told(self, us):
+        return comm_report.told(results(Gloo=points("all_reduce", [4.0] * 7)) | {"many_ranks": many(us)})
+
+    def test_the_median_is_held_to_the_target(self):
+        self.assertIn("| ours, arena | 50.00 | 5 | ≤ 50 µs | met |", self.told([10.0, 20.0, 50.0, 60.0, 70.0]))
+        self.assertIn("| ours, arena | 51.00 | 5 | ≤ 50 µs | **missed** |", self.told([51.0] * 5))
+
+    def test_foreign_memory_has_no_target(self):
+        self.assertIn("| ours, foreign memory | 80.00 | 5 | — |  |", self.told([40.0] * 5))
 
 
 if __name__ == "__main__":
