@@ -20,17 +20,21 @@ class Ratio:
     """Of every round slower/faster, in order.
 
     A round in which either took no time or less, as what is left of two times that are nearly the same may, says nothing
-    of how many times: it is dropped. With none left the median is NaN.
+    of how many times: it is dropped. With none left the median is NaN. `digits` are shown behind the point.
     """
 
-    def __init__(self, slower, faster):
+    def __init__(self, slower, faster, digits=2):
+        self.digits = digits
         pairs = list(zip(slower.seconds, faster.seconds))
         self.rounds = sorted(a / b for a, b in pairs if a > 0 and b > 0)
         self.dropped = len(pairs) - len(self.rounds)
         self.median = statistics.median(self.rounds) if self.rounds else math.nan
 
+    def told(self, ratio):
+        return f"{ratio:.{self.digits}f}"
+
     def text(self):
-        return f"{self.median:.2f}×" if self.rounds else "—"
+        return f"{self.told(self.median)}×" if self.rounds else "—"
 
     def low(self):
         """The lower quartile."""
@@ -41,8 +45,8 @@ class Ratio:
         if not self.rounds:
             return "—"
         if len(self.rounds) < FEWEST_OF_QUARTILES:
-            return f"{self.rounds[0]:.2f}–{self.rounds[-1]:.2f} (min–max)"
-        return f"{self.low():.2f}–{self.rounds[3 * len(self.rounds) // 4]:.2f}"
+            return f"{self.told(self.rounds[0])}–{self.told(self.rounds[-1])} (min–max)"
+        return f"{self.told(self.low())}–{self.told(self.rounds[3 * len(self.rounds) // 4])}"
 
     def has_verdict(self):
         return len(self.rounds) >= FEWEST_OF_A_VERDICT

@@ -1,13 +1,14 @@
 """Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm] [dtensor]
-        [--rounds N] [--steps N]
+    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
+        [overlap] [dtensor] [--rounds N] [--steps N]
 
-All but load, comm and memory: every contender's processes live for the whole run and take turns, so that a noisy machine is
-noisy for all alike.
+All but load, comm, overlap and memory: every contender's processes live for the whole run and take turns, so that a noisy
+machine is noisy for all alike.
 The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
 load: contenders take turns too, each a new process. comm: likewise, of all_reduce at five sizes (comm.py), beside what
-`tools/setup` and `tools/setup bench` install. memory: every case runs once; rounds and steps do not apply.
+`tools/setup` and `tools/setup bench` install. overlap: the linear layers beside their bare products (overlap.py).
+memory: every case runs once; rounds and steps do not apply.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import tempfile
 from comm import comm
 from figures import Figure, Ratio
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
+from overlap import overlap
 
 
 class Contender:
@@ -292,6 +294,8 @@ BENCHES = {
     "load": (load, {"rounds": 5}, TURNS),
     "dtensor": (dtensor, {"rounds": 9, "steps": 2}, TURNS),
     "comm": (comm, {"rounds": 7}, TURNS + " A contender is started anew for every turn."),
+    "overlap": (overlap, {"rounds": 5}, "A round starts `shardwise bench overlap` anew for each dtype; it tells medians of rounds "
+                "of its own, in which a layer's ways take turns. A ratio is of two such medians, and its median over rounds."),
     "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is what the rank's allocators counted at most."),
 }
 
