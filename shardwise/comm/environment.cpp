@@ -51,6 +51,11 @@ void check_rank(const char* rank_variable, int rank, const char* size_variable, 
                     " and ", size);
 }
 
+void check_part(const char* part_variable, int part, const char* whole_variable, int whole) {
+  TORCH_CHECK_VALUE(part <= whole, "environment: ", part_variable, " is at most ", whole_variable, "; got ",
+                    part, " and ", whole);
+}
+
 /// `spread` says where the ranks are.
 void check_one_host(bool is_one, int ranks, const std::string& spread, const char* starter) {
   TORCH_CHECK_VALUE(is_one, "environment: shared memory serves the ranks of one host; got ", ranks, " ranks",
@@ -66,6 +71,8 @@ Place place_by(const Starter& starter) {
   place.local_size = count_of(starter.local_size, 1, starter.name);
   check_rank(starter.rank, place.rank, starter.world_size, place.world_size);
   check_rank(starter.local_rank, place.local_rank, starter.local_size, place.local_size);
+  check_part(starter.local_size, place.local_size, starter.world_size, place.world_size);
+  check_part(starter.local_rank, place.local_rank, starter.rank, place.rank);  // in the ranks' order
   place.is_spread = place.local_size < place.world_size;
   check_one_host(!place.is_spread || starter.rank == kOpenMpi.rank, place.world_size,
                  fmt::format(", {} of them here", place.local_size), starter.name);

@@ -173,7 +173,7 @@ TEST_F(Environment, jobs_of_mpirun_and_srun_do_not_mix) {
   EXPECT_NE(place_with(open_mpi({{"PMIX_NAMESPACE", "7"}})).job, job);
   EXPECT_NE(place_with(srun()).job, place_with(srun({{"SLURM_STEP_ID", "1"}})).job);
   EXPECT_NE(place_with(srun()).job, place_with(srun({{"SLURM_JOB_ID", "8"}})).job);
-  EXPECT_EQ(place_with(hydra()).job, place_with(hydra({{"PMI_RANK", "1"}})).job);
+  EXPECT_EQ(place_with(hydra()).job, place_with(hydra({{"PMI_RANK", "1"}, {"MPI_LOCALRANKID", "1"}})).job);
   EXPECT_NE(place_with(hydra()).job, place_with(hydra({{"SHARDWISE_JOB", "mine"}})).job);
 }
 
@@ -269,6 +269,15 @@ TEST_F(Environment, what_is_no_number_or_out_of_range_is_refused) {
   expect_refused(torchrun({{"LOCAL_RANK", "5"}}), "LOCAL_RANK is below LOCAL_WORLD_SIZE; got 5 and 4");
   expect_refused(launcher({{"SHARDWISE_RANK", "3"}}),
                  "SHARDWISE_RANK is below SHARDWISE_WORLD_SIZE; got 3 and 3");
+}
+
+TEST_F(Environment, a_host_that_holds_more_than_the_job_is_refused) {
+  expect_refused(torchrun({{"LOCAL_WORLD_SIZE", "5"}}),
+                 "environment: LOCAL_WORLD_SIZE is at most WORLD_SIZE; got 5 and 4");
+  expect_refused(torchrun({{"LOCAL_RANK", "3"}}), "environment: LOCAL_RANK is at most RANK; got 3 and 2");
+  expect_refused(hydra({{"MPI_LOCALNRANKS", "8"}}), "MPI_LOCALNRANKS is at most PMI_SIZE; got 8 and 4");
+  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "1"}}),
+                 "OMPI_COMM_WORLD_LOCAL_RANK is at most OMPI_COMM_WORLD_RANK; got 2 and 1");
 }
 
 TEST_F(Environment, several_hosts_are_refused_but_for_open_mpi) {
