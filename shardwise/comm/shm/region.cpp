@@ -18,6 +18,7 @@ namespace shardwise::comm::shm {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kSmallestStep = size_t{64} << 10;
 constexpr size_t kLargestHeap = size_t{64} << 30;
 
 size_t round_up(size_t n, size_t unit) {
@@ -136,13 +137,24 @@ Region::~Region() {
   if (base_ != nullptr) unmap_shared(base_, bytes_);
 }
 
+// Before Linux 6.11 a signal ends a call and undoes what it has backed: under a profiler's timer a large one
+// would never succeed. So the calls are small, and smaller after a signal.
 void Region::commit(size_t begin, size_t end) const {
-  int result = 0;
-  do {
-    result = fallocate(file_.get(), 0, off_t(begin), off_t(end - begin));
-  } while (result != 0 && errno == EINTR);
-  TORCH_CHECK_WITH(OutOfMemoryError, result == 0, "shared memory: no memory for ", end - begin,
-                   " more bytes; ", begin, " bytes are in use; ", std::strerror(errno));
+  size_t step = kHugePage, done = begin;
+  while (done < end) {
+    const size_t next = std::min(end, done / step * step + step);
+    if (fallocate(file_.get(), 0, off_t(done), off_t(next - done)) == 0) {
+      done = next;
+    } else if (errno == EINTR) {
+      step = std::max(kSmallestStep, step / 2);
+    } else {
+      const int error = errno;
+      if (done > begin)
+        fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(begin), off_t(done - begin));
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "shared memory: no memory for ", end - begin, " more bytes; ",
+                       begin, " bytes are in use; ", std::strerror(error));
+    }
+  }
 }
 
 }  // namespace shardwise::comm::shm
