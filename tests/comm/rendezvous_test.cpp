@@ -57,6 +57,28 @@ TEST(Rendezvous, RanksOutsideTheJobAreTheCallersMistake) {
   EXPECT_THROW(shm::connect({"job", 0, 0}), c10::ValueError);
 }
 
+TEST(Rendezvous, ATimeoutOfNothingIsTheCallersMistake) {
+  for (const int timeout_ms : {0, -1}) {
+    try {
+      shm::connect(options(new_job(), 0, 2, timeout_ms));
+      ADD_FAILURE() << "taken";
+    } catch (const c10::ValueError& error) {
+      EXPECT_EQ(std::string(error.what_without_backtrace()),
+                "connect: a timeout must be above 0 ms; got " + std::to_string(timeout_ms));
+    }
+  }
+}
+
+// poll takes its milliseconds as an int: those of 30 days are more.
+TEST(Rendezvous, ATimeoutMayBeLongerThanPollTakes) {
+  on_threads(2, [](int rank, const std::string& job) {
+    shm::Options month = options(job, rank, 2);
+    month.timeout = std::chrono::hours(30 * 24);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(error_of([&] { shm::connect(month).barrier(); }), "no error");
+  });
+}
+
 TEST(Rendezvous, JobsWithLongNamesThatDifferAtTheEndDoNotMeet) {
   const std::string stem = new_job() + std::string(300, 'x');
   const auto meet = [&](const std::string& job) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <thread>
 
@@ -22,10 +23,11 @@ struct Deadline {
   const Options& options;
   Clock::time_point start = Clock::now();
 
+  // As poll takes it: 24 days at most, of a timeout that may be longer.
   int left_ms() const {
     const auto left =
         options.timeout - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-    return std::max(0, int(left.count()));
+    return int(std::clamp<int64_t>(left.count(), 0, INT_MAX));
   }
   [[noreturn]] void fail(int peer, const std::string& what) const {
     const std::chrono::duration<double> elapsed = Clock::now() - start, limit = options.timeout;
