@@ -6,11 +6,16 @@
 #include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
+#include "tests/comm/workers.h"
 
 namespace shardwise::comm {
 namespace {
 
 using namespace shardwise::testing;
+
+bool says(const std::string& line, const std::string& words) {
+  return line.find(words) != std::string::npos;
+}
 
 std::string error_of(const std::function<void()>& action) {
   try {
@@ -124,6 +129,41 @@ TEST(Rendezvous, NothingIsLeftAfterManyGroups) {
   EXPECT_EQ(descriptors(), files);
   EXPECT_EQ(mapped_regions(), regions);
   EXPECT_EQ(named_memory(), named);
+}
+
+/// What each of the ranks says of a meeting for which one of them has so few descriptors.
+std::vector<std::string> meet_short_of_descriptors(int ranks, int rank, int descriptors) {
+  auto workers = start_workers("short " + std::to_string(rank) + " " + std::to_string(descriptors), ranks);
+  return outputs_of(workers);
+}
+
+// A rank needs one for its region, two to hand to others, one for its socket, and two for each peer.
+TEST(Rendezvous, ARankThatIsShortOfDescriptorsSaysSoAtOnce) {
+  for (const int descriptors : {5, 6, 8}) {
+    const auto said = meet_short_of_descriptors(/*ranks=*/3, /*rank=*/2, descriptors);
+    EXPECT_TRUE(says(said[2], "no descriptors left for the memory of rank")) << said[2];
+    EXPECT_TRUE(says(said[2], "by `ulimit -n`")) << said[2];
+  }
+  for (const std::string& said : meet_short_of_descriptors(/*ranks=*/3, /*rank=*/2, /*descriptors=*/10))
+    EXPECT_TRUE(says(said, "\nmet\n")) << said;
+}
+
+TEST(Rendezvous, RankZeroThatIsShortOfDescriptorsTellsWhoComes) {
+  const std::pair<int, const char*> cases[] = {{4, "cannot accept a socket; Too many open files"},
+                                               {5, "no descriptors left for the memory of rank"},
+                                               {6, "no descriptors left for the memory of rank"}};
+  for (const auto& [descriptors, words] : cases) {
+    const auto said = meet_short_of_descriptors(/*ranks=*/2, /*rank=*/0, descriptors);
+    EXPECT_TRUE(says(said[0], words)) << said[0];
+    EXPECT_TRUE(says(said[1], "rank 0 gave up the meeting")) << said[1];
+  }
+}
+
+// Ranks that come and go take them out: a meeting waits for that.
+TEST(Rendezvous, MoreDescriptorsUnderWayThanAUserMayHaveAreWaitedFor) {
+  Worker ranks("crowded", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
+  const std::string said = ranks.output();
+  EXPECT_TRUE(says(said, "\nmet\nmet\n")) << said;
 }
 
 TEST(Rendezvous, EightRanksShareTwoCores) {

@@ -6,9 +6,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <iostream>
 #include <sstream>
 
@@ -42,10 +45,88 @@ void run_simple(const std::string& scenario, const WorkerPlace& place) {
   while (scenario != "leave" && scenario != "share") run_collective(group, scenario);
 }
 
+/// This process may open so many files more, and no others.
+void allow_descriptors(int more) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  rlim_t most = 0;
+  for (int free = 0; free < more; ++most) free += fcntl(int(most), F_GETFD) < 0;
+  while (fcntl(int(most), F_GETFD) >= 0) ++most;
+  limit.rlim_cur = most;
+  TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+}
+
+void run_short(const WorkerPlace& place, std::istream& words) {
+  int rank = 0, descriptors = 0;
+  words >> rank >> descriptors;
+  comm::shm::connect(options(place.job + "-start", place.rank, place.size));
+  if (place.rank == rank) allow_descriptors(descriptors);
+  try {
+    comm::shm::connect(options(place.job, place.rank, place.size, place.timeout_ms)).barrier();
+    std::cout << "met" << std::endl;
+  } catch (const std::exception& error) {
+    std::cout << base::one_line(error) << std::endl;
+  }
+  close(STDOUT_FILENO);
+  while (true) pause();  // peers are not to be told by this process's end
+}
+
+/// Descriptors of this process, under way to nobody yet.
+void send_descriptors(int socket, int count) {
+  const std::vector<int> files(size_t(count), STDOUT_FILENO);
+  std::vector<std::byte> control(CMSG_SPACE(sizeof(int) * files.size()));
+  char one = 0;
+  iovec body{&one, 1};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int) * files.size());
+  std::memcpy(CMSG_DATA(header), files.data(), sizeof(int) * files.size());
+  TORCH_CHECK(sendmsg(socket, &message, 0) == 1, "sendmsg");
+}
+
+/// Another user's process counts for itself; and root's may send as many descriptors as it likes.
+void become_nobody() {
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() == 0) TORCH_CHECK(setresuid(kNobody, kNobody, kNobody) == 0, "setresuid");
+}
+
+void run_crowded(const WorkerPlace& place) {
+  constexpr int kLimit = 64, kUnderWay = 100;
+  become_nobody();
+  const rlimit limit{kLimit, kLimit};
+  TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  int ends[2];
+  TORCH_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+  send_descriptors(ends[0], kUnderWay);
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    close(ends[1]);
+  });
+  on_threads(place.size, [&](int rank, const std::string& job) {
+    try {
+      comm::shm::Options meeting = options(job, rank, place.size, place.timeout_ms);
+      meeting.one_shot_bytes = 1024;  // the file that tells is another user's
+      comm::shm::connect(meeting).barrier();
+      std::cout << "met\n" << std::flush;
+    } catch (const std::exception& error) {
+      std::cout << base::one_line(error) << std::endl;
+    }
+  });
+  reader.join();
+}
+
 void run_scenario(const std::string& scenario, const WorkerPlace& place, std::istream& words) {
   if (scenario == "mixed") return run_mixed(place, words);
   if (scenario == "soak") return run_soak(place, words);
   if (scenario == "cycles") return run_cycles(place, words);
+  if (scenario == "short") return run_short(place, words);
+  if (scenario == "crowded") return run_crowded(place);
   run_simple(scenario, place);
 }
 

@@ -16,6 +16,9 @@ namespace shardwise::testing {
 /// "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
 /// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit. "idle": one barrier, then
 /// nothing.
+/// "short RANK N": that rank has N descriptors for the meeting; prints `met` or the error, and stays.
+/// "crowded": its ranks are threads, whose meeting begins with more descriptors of its user under way than it
+/// may have; `met` or the error of each.
 /// "mixed ...", "soak ...", "cycles ...": scenarios.h.
 class Worker {
  public:

@@ -1,11 +1,13 @@
 #include "shardwise/comm/shm/card.h"
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace shardwise::comm::shm {
@@ -29,7 +31,10 @@ Card introduce(int rank, int size, const Region& region) {
   card.hello = {kMagic, rank, size, getpid(), process_token(), region.bytes(), {}, {}};
   sched_getaffinity(0, sizeof(cpu_set_t), &card.hello.cores);
   card.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
+  TORCH_CHECK(card.region, "shared memory: F_DUPFD; ", std::strerror(errno));
   card.lifetime = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
+  TORCH_CHECK(card.lifetime || (errno != EMFILE && errno != ENFILE), "shared memory: pidfd_open; ",
+              std::strerror(errno));
   return card;
 }
 
@@ -40,7 +45,7 @@ Card refusal() {
   return card;
 }
 
-bool send_card(const Fd& socket, const Card& card) {
+int send_card(const Fd& socket, const Card& card) {
   const int files[kMostFiles] = {card.region.get(), card.lifetime.get()};
   const size_t bytes =
       sizeof(int) * size_t(std::count_if(files, files + kMostFiles, [](int f) { return f >= 0; }));
@@ -58,10 +63,10 @@ bool send_card(const Fd& socket, const Card& card) {
     header->cmsg_len = CMSG_LEN(bytes);
     std::memcpy(CMSG_DATA(header), files, bytes);
   }
-  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == ssize_t(sizeof(card.hello));
+  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0 ? errno : 0;  // packets go whole or not at all
 }
 
-std::optional<Card> receive_card(const Fd& socket) {
+Received receive_card(const Fd& socket) {
   Card card;
   int files[kMostFiles] = {-1, -1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
@@ -71,16 +76,20 @@ std::optional<Card> receive_card(const Fd& socket) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  ssize_t received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (received < 0 && errno == ECONNRESET)  // it has closed with words of ours unread; its own come behind
+    received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   const cmsghdr* header = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     std::memcpy(files, CMSG_DATA(header), std::min(sizeof(files), header->cmsg_len - CMSG_LEN(0)));
   }
   card.region = Fd(files[0]);
   card.lifetime = Fd(files[1]);
-  const bool is_card = received == ssize_t(sizeof(card.hello)) && card.hello.magic == kMagic;
-  if (!is_card || !(card.region || card.is_refusal())) return std::nullopt;
-  return card;
+  using As = Received::As;
+  const bool is_hello = received == ssize_t(sizeof(card.hello)) && card.hello.magic == kMagic;
+  if (is_hello && (message.msg_flags & MSG_CTRUNC) != 0) return {As::without_files, std::move(card)};
+  const bool is_card = is_hello && (card.region || card.is_refusal());
+  return {is_card ? As::card : As::nothing, std::move(card)};
 }
 
 }  // namespace shardwise::comm::shm

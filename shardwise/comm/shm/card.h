@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
@@ -33,9 +32,19 @@ Card introduce(int rank, int size, const Region& region);
 /// What the host sends to those who came when the meeting fails.
 Card refusal();
 
-/// False when the other side has closed the socket.
-bool send_card(const Fd& socket, const Card& card);
-/// Empty when the other side has closed the socket or sends something else.
-std::optional<Card> receive_card(const Fd& socket);
+struct Received {
+  enum class As {
+    card,
+    nothing,       // the other side has closed the socket or sends something else
+    without_files  // this process has no descriptors left for them: the hello alone
+  };
+  As as;
+  Card card;
+};
+
+/// 0, or the errno of what kept it: EPIPE or ECONNRESET when the other side has closed the socket,
+/// ETOOMANYREFS while more descriptors of this user are under way than a process may have.
+int send_card(const Fd& socket, const Card& card);
+Received receive_card(const Fd& socket);
 
 }  // namespace shardwise::comm::shm

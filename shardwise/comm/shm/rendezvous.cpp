@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "shardwise/base/error.h"
@@ -49,8 +51,10 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&socket); }
 };
 
-Fd new_socket() {
-  return Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+Fd new_socket(const Deadline& deadline) {
+  Fd made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!made) deadline.fail(-1, fmt::format("cannot make a socket; {}", std::strerror(errno)));
+  return made;
 }
 
 bool same_user(const Fd& socket) {
@@ -62,6 +66,34 @@ bool same_user(const Fd& socket) {
 bool readable(const Fd& socket, int timeout_ms) {
   pollfd wanted{socket.get(), POLLIN, 0};
   return poll(&wanted, 1, timeout_ms) == 1;
+}
+
+/// False when the other side has closed the socket. Descriptors of others of this user that are under way may
+/// leave no room for ours: those are taken out in time.
+bool send_to(const Fd& socket, const Card& card, int rank, const Deadline& deadline) {
+  int error = send_card(socket, card);
+  while ((error == ETOOMANYREFS || error == EINTR) && deadline.left_ms() > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    error = send_card(socket, card);
+  }
+  const bool has_left = error == EPIPE || error == ECONNRESET;
+  if (error != 0 && !has_left)
+    deadline.fail(rank, fmt::format("cannot send to rank {}; {}", rank, std::strerror(error)));
+  return error == 0;
+}
+
+/// Empty when the other side has closed the socket or sends something else.
+std::optional<Card> receive_from(const Fd& socket, const Deadline& deadline) {
+  Received received = receive_card(socket);
+  if (received.as == Received::As::without_files) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const int rank = received.card.hello.rank;
+    deadline.fail(rank, fmt::format("no descriptors left for the memory of rank {}; got {} by `ulimit -n`",
+                                    rank, limit.rlim_cur));
+  }
+  if (received.as == Received::As::nothing) return std::nullopt;
+  return std::move(received.card);
 }
 
 int usable_cores(const std::vector<Card>& cards) {
@@ -86,14 +118,14 @@ class Host {
   std::vector<Card> run() {
     try {
       listen_to_job();
-      for (int come = 1; come < options_.size;) come += receive_one();
+      for (int come = 1; come < options_.size; newcomer_ = Fd()) come += receive_one();
       std::vector<Card> cards;
       for (std::optional<Card>& card : cards_) cards.push_back(std::move(*card));
       cards[0].hello.one_shot = choose_one_shot(options_, usable_cores(cards));
       send_all(cards);
       return cards;
     } catch (...) {
-      for (const Fd& socket : sockets_) send_card(socket, refusal());
+      refuse_all();
       throw;
     }
   }
@@ -102,13 +134,15 @@ class Host {
   void listen_to_job();
   int receive_one();
   void send_all(const std::vector<Card>& cards);
+  void refuse_all();
   std::string missing() const;
 
   const Options& options_;
   Deadline deadline_;
-  Fd listener_ = new_socket();
+  Fd listener_ = new_socket(deadline_);
   std::vector<std::optional<Card>> cards_;
   std::vector<Fd> sockets_;
+  Fd newcomer_;  // whose rank is not known yet
 };
 
 // A second rank 0 of the same job waits here for the first one's meeting to end.
@@ -127,17 +161,18 @@ void Host::listen_to_job() {
 // Returns how many ranks have come: a stranger, or a rank that died at once, is none.
 int Host::receive_one() {
   if (!readable(listener_, deadline_.left_ms())) deadline_.fail(-1, "did not come: rank " + missing());
-  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket || !same_user(socket) || !readable(socket, deadline_.left_ms())) return 0;
-  std::optional<Card> card = receive_card(socket);
+  newcomer_ = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!newcomer_ && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+    deadline_.fail(-1, fmt::format("cannot accept a socket; {}", std::strerror(errno)));
+  if (!newcomer_ || !same_user(newcomer_) || !readable(newcomer_, deadline_.left_ms())) return 0;
+  std::optional<Card> card = receive_from(newcomer_, deadline_);
   if (!card || card->is_refusal()) return 0;
   const int rank = card->hello.rank, size = card->hello.size;
   if (size != options_.size || rank < 1 || rank >= size || cards_[size_t(rank)]) {
-    send_card(socket, refusal());
     deadline_.fail(rank, fmt::format("rank {} of {} came to a job of {} ranks{}", rank, size, options_.size,
                                      size == options_.size ? ", where that rank is taken" : ""));
   }
-  sockets_[size_t(rank)] = std::move(socket);
+  sockets_[size_t(rank)] = std::move(newcomer_);
   cards_[size_t(rank)] = std::move(card);
   return 1;
 }
@@ -145,9 +180,23 @@ int Host::receive_one() {
 void Host::send_all(const std::vector<Card>& cards) {
   for (int rank = 1; rank < options_.size; ++rank) {
     for (const Card& card : cards) {
-      if (send_card(sockets_[size_t(rank)], card)) continue;
+      if (send_to(sockets_[size_t(rank)], card, rank, deadline_)) continue;
       deadline_.fail(rank, fmt::format("rank {} left before all ranks had come", rank));
     }
+  }
+}
+
+// Those who wait to be let in too: what our cards have held serves to accept them where descriptors are
+// short.
+void Host::refuse_all() {
+  for (const Fd& socket : sockets_) send_card(socket, refusal());
+  send_card(newcomer_, refusal());
+  newcomer_ = Fd();
+  cards_.clear();
+  while (readable(listener_, 0)) {
+    const Fd waiting(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!waiting) break;
+    send_card(waiting, refusal());
   }
 }
 
@@ -161,7 +210,7 @@ std::string Host::missing() const {
 
 Fd connect_to_host(const Options& options, const Deadline& deadline) {
   const Address address(options.job);
-  Fd socket = new_socket();
+  Fd socket = new_socket(deadline);
   auto pause = std::chrono::microseconds(100);
   while (connect(socket.get(), address.get(), address.length) != 0) {
     if (deadline.left_ms() == 0) deadline.fail(0, "rank 0 did not come");
@@ -181,10 +230,10 @@ std::vector<Card> visit_host(const Options& options, const Card& own) {
   while (int(cards.size()) < options.size) {
     if (cards.empty()) {
       socket = connect_to_host(options, deadline);
-      send_card(socket, own);
+      send_to(socket, own, 0, deadline);  // it may be closed: then there is nothing to read either
     }
     if (!readable(socket, deadline.left_ms())) deadline.fail(-1, "not all ranks came");
-    std::optional<Card> card = receive_card(socket);
+    std::optional<Card> card = receive_from(socket, deadline);
     if (card && card->is_refusal()) deadline.fail(0, "rank 0 gave up the meeting");
     if (card) {
       cards.push_back(std::move(*card));
