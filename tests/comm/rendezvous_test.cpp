@@ -143,6 +143,9 @@ TEST(Rendezvous, ARankThatIsShortOfDescriptorsSaysSoAtOnce) {
     const auto said = meet_short_of_descriptors(/*ranks=*/3, /*rank=*/2, descriptors);
     EXPECT_TRUE(says(said[2], "no descriptors left for the memory of rank")) << said[2];
     EXPECT_TRUE(says(said[2], "by `ulimit -n`")) << said[2];
+    for (const int peer : {0, 1}) {
+      EXPECT_TRUE(says(said[size_t(peer)], "rank 2 aborted: connect #0: no descriptors left")) << said[peer];
+    }
   }
   for (const std::string& said : meet_short_of_descriptors(/*ranks=*/3, /*rank=*/2, /*descriptors=*/10))
     EXPECT_TRUE(says(said, "\nmet\n")) << said;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -252,25 +253,45 @@ Member mapped(Card peer, const Hello& self) {
   return {std::move(region), peer.hello.pid, same_process ? Fd() : std::move(peer.lifetime)};
 }
 
+// The others may hold the group already: this rank's end of it tells them, as Channel::abort does.
+void tell_peers(Control& own, int rank, const std::string& reason) {
+  own.abort.peer = rank;
+  std::strncpy(own.abort.reason, fmt::format("rank {} aborted: {}", rank, reason).c_str(),
+               sizeof(own.abort.reason) - 1);
+  own.abort.state.store(Abort::set);  // who waits looks up soon enough
+}
+
+/// The meeting's members but this rank, in order.
+std::vector<Member> map_peers(std::vector<Card> cards, int own_rank, const Hello& self) {
+  std::vector<Member> peers;
+  for (int rank = 0; rank < int(cards.size()); ++rank) {
+    if (rank != own_rank) peers.push_back(mapped(std::move(cards[size_t(rank)]), self));
+  }
+  return peers;
+}
+
 }  // namespace
 
 Meeting meet(const Options& options) {
   Region own = Region::create(options.size);
   Card card = introduce(options.rank, options.size, own);
   const Hello self = card.hello;
-  std::vector<Card> cards =
-      options.rank == 0 ? Host(options, std::move(card)).run() : visit_host(options, card);
-
   Meeting meeting;
-  meeting.cores = usable_cores(cards);
-  meeting.one_shot = cards[0].hello.one_shot;
-  const auto map_peers = [&](int begin, int end) {
-    for (int rank = begin; rank < end; ++rank)
-      meeting.members.push_back(mapped(std::move(cards[rank]), self));
-  };
-  map_peers(0, options.rank);
+  std::vector<Member> peers;
+  try {
+    std::vector<Card> cards =
+        options.rank == 0 ? Host(options, std::move(card)).run() : visit_host(options, card);
+    meeting.cores = usable_cores(cards);
+    meeting.one_shot = cards[0].hello.one_shot;
+    peers = map_peers(std::move(cards), options.rank, self);
+  } catch (const std::exception& error) {
+    tell_peers(own.control(), options.rank, base::one_line(error));
+    throw;
+  }
+  const auto behind = peers.begin() + options.rank;
+  std::move(peers.begin(), behind, std::back_inserter(meeting.members));
   meeting.members.push_back({std::move(own), self.pid, Fd()});
-  map_peers(options.rank + 1, options.size);
+  std::move(behind, peers.end(), std::back_inserter(meeting.members));
   return meeting;
 }
 
