@@ -63,7 +63,8 @@ int send_card(const Fd& socket, const Card& card) {
     header->cmsg_len = CMSG_LEN(bytes);
     std::memcpy(CMSG_DATA(header), files, bytes);
   }
-  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0 ? errno : 0;  // packets go whole or not at all
+  const int flags = card.is_refusal() ? MSG_NOSIGNAL | MSG_DONTWAIT : MSG_NOSIGNAL;
+  return sendmsg(socket.get(), &message, flags) < 0 ? errno : 0;  // packets go whole or not at all
 }
 
 Received receive_card(const Fd& socket) {
@@ -86,10 +87,13 @@ Received receive_card(const Fd& socket) {
   card.region = Fd(files[0]);
   card.lifetime = Fd(files[1]);
   using As = Received::As;
+  if (received <= 0) return {As::nothing, {}};
+  const bool is_ours = received >= ssize_t(sizeof(kMagic)) && card.hello.magic >> 8 == kMagic >> 8;
   const bool is_hello = received == ssize_t(sizeof(card.hello)) && card.hello.magic == kMagic;
+  if (is_ours && !is_hello) return {As::other_version, {}};
   if (is_hello && (message.msg_flags & MSG_CTRUNC) != 0) return {As::without_files, std::move(card)};
   const bool is_card = is_hello && (card.region || card.is_refusal());
-  return {is_card ? As::card : As::nothing, std::move(card)};
+  return {is_card ? As::card : As::something_else, std::move(card)};
 }
 
 }  // namespace shardwise::comm::shm

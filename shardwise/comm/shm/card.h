@@ -35,7 +35,9 @@ Card refusal();
 struct Received {
   enum class As {
     card,
-    nothing,       // the other side has closed the socket or sends something else
+    nothing,  // the other side has closed the socket
+    other_version,
+    something_else,
     without_files  // this process has no descriptors left for them: the hello alone
   };
   As as;
@@ -43,7 +45,8 @@ struct Received {
 };
 
 /// 0, or the errno of what kept it: EPIPE or ECONNRESET when the other side has closed the socket,
-/// ETOOMANYREFS while more descriptors of this user are under way than a process may have.
+/// ETOOMANYREFS while more descriptors of this user are under way than a process may have, EAGAIN when the
+/// socket's time is over before there is room. A refusal does not wait for room.
 int send_card(const Fd& socket, const Card& card);
 Received receive_card(const Fd& socket);
 

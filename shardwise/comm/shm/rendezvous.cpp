@@ -64,14 +64,32 @@ bool same_user(const Fd& socket) {
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
 }
 
-bool readable(const Fd& socket, int timeout_ms) {
+bool readable(const Fd& socket) {
   pollfd wanted{socket.get(), POLLIN, 0};
-  return poll(&wanted, 1, timeout_ms) == 1;
+  return poll(&wanted, 1, 0) == 1;
+}
+
+/// Whether it has become so in time.
+bool readable(const Fd& socket, const Deadline& deadline) {
+  pollfd wanted{socket.get(), POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&wanted, 1, deadline.left_ms());
+  } while (ready < 0 && errno == EINTR);
+  return ready == 1;
+}
+
+/// Connecting and sending wait for room at the other side: no longer than until the deadline.
+void limit_waits(const Fd& socket, const Deadline& deadline) {
+  const int ms = std::max(1, deadline.left_ms());  // 0 would be no limit
+  const timeval left{ms / 1000, ms % 1000 * 1000};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
 }
 
 /// False when the other side has closed the socket. Descriptors of others of this user that are under way may
 /// leave no room for ours: those are taken out in time.
 bool send_to(const Fd& socket, const Card& card, int rank, const Deadline& deadline) {
+  limit_waits(socket, deadline);
   int error = send_card(socket, card);
   while ((error == ETOOMANYREFS || error == EINTR) && deadline.left_ms() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -79,21 +97,27 @@ bool send_to(const Fd& socket, const Card& card, int rank, const Deadline& deadl
   }
   const bool has_left = error == EPIPE || error == ECONNRESET;
   if (error != 0 && !has_left)
-    deadline.fail(rank, fmt::format("cannot send to rank {}; {}", rank, std::strerror(error)));
+    deadline.fail(rank, fmt::format("cannot send to rank {}; {}", rank,
+                                    std::strerror(error == EAGAIN ? ETIMEDOUT : error)));
   return error == 0;
 }
 
-/// Empty when the other side has closed the socket or sends something else.
-std::optional<Card> receive_from(const Fd& socket, const Deadline& deadline) {
+/// Empty when the other side has closed the socket, or is a stranger who visits. `sender` is -1 where it is
+/// not known yet.
+std::optional<Card> receive_from(const Fd& socket, int sender, const Deadline& deadline) {
+  using As = Received::As;
   Received received = receive_card(socket);
-  if (received.as == Received::As::without_files) {
+  if (received.as == As::other_version) deadline.fail(sender, "ranks of two versions of this program meet");
+  if (received.as == As::something_else && sender == 0)
+    deadline.fail(sender, "another program answers for rank 0");
+  if (received.as == As::without_files) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const int rank = received.card.hello.rank;
     deadline.fail(rank, fmt::format("no descriptors left for the memory of rank {}; got {} by `ulimit -n`",
                                     rank, limit.rlim_cur));
   }
-  if (received.as == Received::As::nothing) return std::nullopt;
+  if (received.as != As::card) return std::nullopt;
   return std::move(received.card);
 }
 
@@ -161,12 +185,12 @@ void Host::listen_to_job() {
 
 // Returns how many ranks have come: a stranger, or a rank that died at once, is none.
 int Host::receive_one() {
-  if (!readable(listener_, deadline_.left_ms())) deadline_.fail(-1, "did not come: rank " + missing());
+  if (!readable(listener_, deadline_)) deadline_.fail(-1, "did not come: rank " + missing());
   newcomer_ = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!newcomer_ && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
     deadline_.fail(-1, fmt::format("cannot accept a socket; {}", std::strerror(errno)));
-  if (!newcomer_ || !same_user(newcomer_) || !readable(newcomer_, deadline_.left_ms())) return 0;
-  std::optional<Card> card = receive_from(newcomer_, deadline_);
+  if (!newcomer_ || !same_user(newcomer_) || !readable(newcomer_, deadline_)) return 0;
+  std::optional<Card> card = receive_from(newcomer_, /*sender=*/-1, deadline_);
   if (!card || card->is_refusal()) return 0;
   const int rank = card->hello.rank, size = card->hello.size;
   if (size != options_.size || rank < 1 || rank >= size || cards_[size_t(rank)]) {
@@ -194,7 +218,7 @@ void Host::refuse_all() {
   send_card(newcomer_, refusal());
   newcomer_ = Fd();
   cards_.clear();
-  while (readable(listener_, 0)) {
+  while (readable(listener_)) {
     const Fd waiting(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!waiting) break;
     send_card(waiting, refusal());
@@ -213,7 +237,13 @@ Fd connect_to_host(const Options& options, const Deadline& deadline) {
   const Address address(options.job);
   Fd socket = new_socket(deadline);
   auto pause = std::chrono::microseconds(100);
-  while (connect(socket.get(), address.get(), address.length) != 0) {
+  const auto is_connected = [&] {
+    limit_waits(socket, deadline);
+    return connect(socket.get(), address.get(), address.length) == 0;
+  };
+  while (!is_connected()) {
+    const bool may_come = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
+    if (!may_come) deadline.fail(0, fmt::format("cannot connect a socket; {}", std::strerror(errno)));
     if (deadline.left_ms() == 0) deadline.fail(0, "rank 0 did not come");
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
@@ -233,8 +263,8 @@ std::vector<Card> visit_host(const Options& options, const Card& own) {
       socket = connect_to_host(options, deadline);
       send_to(socket, own, 0, deadline);  // it may be closed: then there is nothing to read either
     }
-    if (!readable(socket, deadline.left_ms())) deadline.fail(-1, "not all ranks came");
-    std::optional<Card> card = receive_from(socket, deadline);
+    if (!readable(socket, deadline)) deadline.fail(-1, "not all ranks came");
+    std::optional<Card> card = receive_from(socket, /*sender=*/0, deadline);
     if (card && card->is_refusal()) deadline.fail(0, "rank 0 gave up the meeting");
     if (card) {
       cards.push_back(std::move(*card));
