@@ -1,0 +1,110 @@
+// How fast an all_reduce in place could be at most: its sums alone, by one thread a core, with nobody to wait
+// for. Thread r sums slice r of all buffers into all of them, as two_shot does (shardwise/comm/shm).
+//
+//   bench_sum_traffic BYTES [THREADS]
+//
+// Prints, as medians of the slowest thread's rounds, the microseconds of these sums and of a copy of as many
+// bytes by each thread, and the bytes read and written a second by either.
+#include <c10/core/ScalarType.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/split.h"
+#include "shardwise/comm/shm/reduce.h"
+
+namespace {
+
+using namespace shardwise;
+
+constexpr int kRounds = 101;
+
+std::byte* new_buffer(size_t bytes) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (memory == MAP_FAILED) std::perror("mmap"), std::exit(1);
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  std::memset(memory, 0, bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void pin_to(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
+/// Microseconds of `work(thread)`, side by side on all threads, each on a core.
+double time_of(int threads, const std::function<void(int thread)>& work) {
+  std::vector<std::vector<double>> us(kRounds, std::vector<double>(size_t(threads)));
+  std::barrier together(threads);
+  std::vector<std::thread> running;
+  for (int thread = 0; thread < threads; ++thread) {
+    running.emplace_back([&, thread] {
+      pin_to(thread);
+      for (std::vector<double>& round : us) {
+        together.arrive_and_wait();
+        const base::Stopwatch watch;
+        work(thread);
+        round[size_t(thread)] = 1e3 * watch.milliseconds();
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  std::vector<double> slowest;
+  for (const std::vector<double>& round : us) slowest.push_back(std::ranges::max(round));
+  return median(slowest);
+}
+
+void print(const char* what, double us, double moved_bytes) {
+  std::printf("%-8s %10.2f us %8.1f GB/s\n", what, us, moved_bytes / us / 1e3);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t bytes = argc > 1 ? std::atoll(argv[1]) : 0;
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
+  if (argc > 3 || bytes < 64 || bytes % 4 != 0 || threads < 1 || threads > 64) {
+    std::fprintf(stderr, "bench_sum_traffic: BYTES [THREADS]: bytes of fp32, threads from 1 to 64\n");
+    return 2;
+  }
+  std::vector<std::byte*> buffers, copies;
+  for (int thread = 0; thread < threads; ++thread) {
+    buffers.push_back(new_buffer(size_t(bytes)));
+    copies.push_back(new_buffer(size_t(bytes)));
+  }
+  const auto kernel = comm::shm::reduce_kernel(at::kFloat, comm::Reduce::sum);
+  const base::Split slices = base::Split::even("sums", bytes / 4, threads);
+  const double sums = time_of(threads, [&](int thread) {
+    const base::Range range = slices.range(thread);
+    std::vector<const void*> sources;
+    std::vector<void*> targets;
+    for (std::byte* buffer : buffers) {
+      sources.push_back(buffer + 4 * range.begin);
+      targets.push_back(buffer + 4 * range.begin);
+    }
+    kernel(sources.data(), threads, targets.data(), threads, range.size());
+  });
+  const double copy = time_of(threads, [&](int thread) {
+    std::memcpy(copies[size_t(thread)], buffers[size_t(thread)], size_t(bytes));
+  });
+  const double moved = 2. * double(threads) * double(bytes);  // every buffer is read and written once
+  print("sums", sums, moved);
+  print("memcpy", copy, moved);
+}
