@@ -104,6 +104,9 @@ class Lifetime : public ::testing::Test {
 TEST_F(Lifetime, AFailedStartStaysTheReason) {
   expect_passed("AFailedStartStaysTheReason", /*ends_in_good_order=*/false);
 }
+TEST_F(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
+  expect_passed("AProgramThatStartsMpiForOneThreadAtATimeIsRefused", /*ends_in_good_order=*/true);
+}
 TEST_F(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   expect_passed("GroupsAreMadeByOneThreadAtATime", /*ends_in_good_order=*/true);
 }

@@ -2,7 +2,8 @@
 //
 // MPI_THREAD_SERIALIZED, not FUNNELED: what returns only once other ranks come (the start, new communicators,
 // the end) runs on a thread of its own, so that its caller waits no longer than its timeout; and a group's
-// caller may change threads. A lock around every call keeps the promise and costs nanoseconds.
+// caller may change threads. A lock around every call keeps the promise and costs nanoseconds. A program that
+// has started MPI itself calls it without that lock: then it must be MPI_THREAD_MULTIPLE.
 #pragma once
 #include <mpi.h>
 

@@ -44,6 +44,16 @@ TEST(Lifetime, AFailedStartStaysTheReason) {
   EXPECT_EQ(second, too_late);
 }
 
+// The program's own calls of MPI would meet those of MPI's thread here.
+TEST(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  ASSERT_EQ(level, MPI_THREAD_SERIALIZED);
+  EXPECT_EQ(error_of([] { connect(new_options(Layout::flat)); }),
+            "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level 2");
+  MPI_Finalize();
+}
+
 // Rank 0 waits in one thread for a group that rank 1 never comes to.
 TEST(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   const Group group = connect(new_options(Layout::flat));
