@@ -81,9 +81,9 @@ void Process::start() {
         "connect: MPI must serve one thread after the other (MPI_THREAD_SERIALIZED); got level ", level);
   } else {  // the program's own calls know nothing of the lock
     MPI_Query_thread(&level);
-    TORCH_CHECK_VALUE(
-        level >= MPI_THREAD_MULTIPLE,
-        "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level ", level);
+    TORCH_CHECK_VALUE(level >= MPI_THREAD_MULTIPLE,
+                      "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level ",
+                      level);
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);

@@ -30,7 +30,8 @@ Transfers::Transfers(Transfers&& other) noexcept
       parts_(std::move(other.parts_)),
       kept_(std::move(other.kept_)),
       done_(other.done_),
-      error_(other.error_) {
+      error_(other.error_),
+      failed_peer_(other.failed_peer_) {
   other.parts_.clear();
   other.done_ = 0;
 }
@@ -50,7 +51,7 @@ void Transfers::send(const void* data, int64_t bytes, const Address& to) {
     Part part{MPI_REQUEST_NULL, to.peer, count, /*is_received=*/false};
     const int code = MPI_Isend(static_cast<const std::byte*>(data) + begin, count, MPI_BYTE, to.peer, to.tag,
                                to.comm, &part.request);
-    if (code != MPI_SUCCESS) error_ = code;
+    if (code != MPI_SUCCESS) fail(code, to.peer);
     parts_.push_back(part);
   });
 }
@@ -59,7 +60,7 @@ void Transfers::start_receive(void* data, int bytes, int expected_bytes, const A
   const auto guard = process_->enter();
   Part part{MPI_REQUEST_NULL, from.peer, expected_bytes, /*is_received=*/true};
   const int code = MPI_Irecv(data, bytes, MPI_BYTE, from.peer, from.tag, from.comm, &part.request);
-  if (code != MPI_SUCCESS) error_ = code;
+  if (code != MPI_SUCCESS) fail(code, from.peer);
   parts_.push_back(part);
 }
 
@@ -85,15 +86,22 @@ void Transfers::receive(const at::Tensor& x, const Address& from) {
   receive(x.mutable_data_ptr(), int64_t(x.nbytes()), from);
 }
 
+void Transfers::fail(int code, int peer) {
+  if (error_ != MPI_SUCCESS) return;
+  error_ = code;
+  failed_peer_ = peer;
+}
+
+// A part that has failed may be done, too: its memory is free.
 bool Transfers::test(Part& part) {
   int is_done = 0, bytes = 0;
   MPI_Status status;
   const int code = MPI_Test(&part.request, &is_done, &status);
-  if (code != MPI_SUCCESS) error_ = code;
+  if (code != MPI_SUCCESS) fail(code, part.peer);
   if (!is_done || code != MPI_SUCCESS || !part.is_received) return is_done;
   part.peer = status.MPI_SOURCE;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (part.bytes >= 0 && bytes != part.bytes) error_ = MPI_ERR_COUNT;
+  if (part.bytes >= 0 && bytes != part.bytes) fail(MPI_ERR_COUNT, part.peer);
   return true;
 }
 

@@ -44,8 +44,8 @@ class Transfers {
   /// Lets MPI work; whether the first `count` parts are done, or one has failed.
   bool advance(size_t count);
   bool advance() { return advance(count()); }
-  /// Whom the first part that is not done is with.
-  int peer() const { return parts_[done_].peer; }
+  /// Whom the part that has failed is with, else the first that is not done.
+  int peer() const { return error_ == MPI_SUCCESS ? parts_[done_].peer : failed_peer_; }
   /// The sender of a part that is done.
   int source(size_t part) const { return parts_[part].peer; }
   /// MPI_SUCCESS unless one has failed.
@@ -67,13 +67,15 @@ class Transfers {
   };
   void start_receive(void* data, int bytes, int expected_bytes, const Address& from);
   bool test(Part& part);
+  void fail(int code, int peer);
 
   Process* process_;
   int64_t part_bytes_;
   std::vector<Part> parts_;
   std::vector<std::any> kept_;
-  size_t done_ = 0;  // from the first on
-  int error_ = MPI_SUCCESS;
+  size_t done_ = 0;          // from the first on
+  int error_ = MPI_SUCCESS;  // the first
+  int failed_peer_ = -1;
 };
 
 }  // namespace shardwise::comm::mpi

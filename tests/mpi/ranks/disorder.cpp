@@ -215,6 +215,30 @@ TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
   }
 }
 
+/// Rank 0 takes in messages of `root_bytes` at most what rank 1 sends in such of `sender_bytes`: whom each
+/// rank blames.
+void check_other_limits(int64_t root_bytes, int64_t sender_bytes) {
+  mpi::Options options = new_options(Layout::flat);
+  if (options.rank < 2) options.message_bytes = options.rank == 0 ? root_bytes : sender_bytes;
+  const Group group(c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, meet(options))));
+  try {
+    group.gather(some(1000), /*root=*/0);
+    group.barrier();
+    ADD_FAILURE() << "no error";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().peer, 1) << base::one_line(error);
+    EXPECT_NE(base::one_line(error).find("MPI: MPI_ERR_"), std::string::npos) << base::one_line(error);
+  }
+}
+
+// All of rank 1's message fails with its first part: what is not done after it is another rank's, or nothing.
+TEST(DisorderlyBackend, ASenderWhoseMessagesAreShorterIsNamed) {
+  check_other_limits(/*root_bytes=*/8000, /*sender_bytes=*/2000);
+}
+TEST(DisorderlyBackend, ASenderWhoseMessagesAreLongerIsNamed) {
+  check_other_limits(/*root_bytes=*/2000, /*sender_bytes=*/8000);
+}
+
 // What goes wrong while MPI's own thread looks after a message: here a receive that is too short.
 TEST(DisorderlyBackend, WhatFailsUnwaitedIsTold) {
   const mpi::Meeting meeting = meet(new_options(Layout::flat));
