@@ -107,6 +107,9 @@ TEST_F(Lifetime, AFailedStartStaysTheReason) {
 TEST_F(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
   expect_passed("AProgramThatStartsMpiForOneThreadAtATimeIsRefused", /*ends_in_good_order=*/true);
 }
+TEST_F(Lifetime, AForkEndsByItself) {
+  expect_passed("AForkEndsByItself", /*ends_in_good_order=*/true);
+}
 TEST_F(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   expect_passed("GroupsAreMadeByOneThreadAtATime", /*ends_in_good_order=*/true);
 }

@@ -206,7 +206,7 @@ bool Process::has_driven() {
 // MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it. They may compute for
 // long before; if one dies, mpirun ends the job.
 void Process::finish() {
-  if (is_given_up_ || is_finished_.exchange(true)) return;
+  if (is_fork() || is_given_up_ || is_finished_.exchange(true)) return;
   const auto start = std::chrono::steady_clock::now();
   while (has_driven() && std::chrono::steady_clock::now() - start < timeout_)
     std::this_thread::sleep_for(kNap);
@@ -219,7 +219,9 @@ void Process::finish() {
 }
 
 // At the end of the process. Without MPI_Abort the others would wait for this rank until their timeouts.
+// A fork has inherited the handler, but not the thread that serves.
 void Process::end_with(int exit_code) {
+  if (is_fork()) return;
   int is_over = 0;
   MPI_Finalized(&is_over);
   if (has_ended_ || is_over) return;

@@ -6,6 +6,7 @@
 // has started MPI itself calls it without that lock: then it must be MPI_THREAD_MULTIPLE.
 #pragma once
 #include <mpi.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -58,10 +59,12 @@ class Process {
   /// MPI's own, when they cannot be.
   using Failed = std::function<void(const Transfers&)>;
   void drive(std::shared_ptr<Transfers> transfers, Failed failed);
+  /// Whether this is a child that fork() made of the process: no rank, and MPI is not its own.
+  bool is_fork() const { return getpid() != pid_; }
   /// From now on MPI cannot be ended in good order.
   void give_up() { is_given_up_ = true; }
   /// Waits for messages that `drive` looks after, up to the timeout, and for the other ranks as long as they
-  /// live. Nothing where MPI was given up.
+  /// live. Nothing where MPI was given up, or in a fork.
   void finish();
 
  private:
@@ -93,6 +96,7 @@ class Process {
   std::atomic<bool> is_stuck_ = false, is_given_up_ = false, is_finished_ = false;
   std::atomic<bool> has_ended_ = false;  // no call of MPI is begun any more
   std::chrono::milliseconds timeout_;
+  pid_t pid_ = getpid();
 };
 
 /// MPI's words for a code.

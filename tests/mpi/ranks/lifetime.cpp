@@ -1,7 +1,11 @@
 // The start and the end of MPI in a process: each of these tests is run by a job of its own.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "shardwise/base/error.h"
@@ -52,6 +56,46 @@ TEST(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
   EXPECT_EQ(error_of([] { connect(new_options(Layout::flat)); }),
             "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level 2");
   MPI_Finalize();
+}
+
+int exit_code_of_fork = -1;
+
+/// Runs after the handler of MPI's Process, which is younger, and before those of the libraries, which a fork
+/// of a process with threads might not live through.
+void leave_fork() {
+  if (exit_code_of_fork >= 0) _exit(exit_code_of_fork);
+}
+
+/// waitpid's status; -1, and the child is killed, when it does not end.
+int status_of(pid_t child) {
+  int status = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(5)) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return -1;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return status;
+}
+
+TEST(Lifetime, AForkEndsByItself) {
+  ASSERT_EQ(std::atexit(leave_fork), 0);
+  const Group group = connect(new_options(Layout::flat));
+  for (const int code : {0, 1}) {
+    group.barrier();
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      exit_code_of_fork = code;
+      std::exit(code);
+    }
+    const int status = status_of(child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == code) << code << " " << status;
+  }
+  group.barrier();
 }
 
 // Rank 0 waits in one thread for a group that rank 1 never comes to.
