@@ -113,6 +113,9 @@ TEST_F(Lifetime, AForkEndsByItself) {
 TEST_F(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   expect_passed("GroupsAreMadeByOneThreadAtATime", /*ends_in_good_order=*/true);
 }
+TEST_F(Lifetime, MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts) {
+  expect_passed("MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts", /*ends_in_good_order=*/true);
+}
 TEST_F(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
   expect_passed("AMessageThatNobodyTakesIsGivenUpInTheEnd", /*ends_in_good_order=*/true);
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <climits>
+
 #include "shardwise/base/log.h"
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mpi/hierarchical.h"
@@ -26,6 +28,8 @@ bool is_built_in() {
 }
 
 Group connect(const Options& options) {
+  TORCH_CHECK_VALUE(options.message_bytes > 0 && options.message_bytes <= INT_MAX,
+                    "connect: message_bytes must be from 1 to 2147483647; got ", options.message_bytes);
   Process& process = Process::of({options.rank, options.world_size, options.timeout});
   const auto turn = process.begin_group(options.name);
   Meeting meeting = greet(process, options);

@@ -46,7 +46,8 @@ bool is_built_in();
 /// group in shared memory when all of them turn out to be on one host. Groups are made by one thread at a
 /// time, those that share ranks in the same order on all of these.
 /// Errors: base::CommError when ranks are missing at the timeout or name other groups; c10::ValueError when
-/// MPI is not built in, another thread is making a group, or the ranks were not started by Open MPI's mpirun.
+/// MPI is not built in, another thread is making a group, the ranks were not started by Open MPI's mpirun, or
+/// message_bytes is not from 1 to INT_MAX.
 Group connect(const Options& options);
 
 /// Collective over the job where MPI was started: ends it in good order, once all ranks have come, however

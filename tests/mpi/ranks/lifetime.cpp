@@ -114,6 +114,17 @@ TEST(Lifetime, GroupsAreMadeByOneThreadAtATime) {
   group.barrier();
 }
 
+TEST(Lifetime, MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts) {
+  const Group group = connect(new_options(Layout::flat));
+  for (const int64_t bytes : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
+    Options options = new_options(Layout::flat);
+    options.message_bytes = bytes;
+    EXPECT_EQ(error_of([&] { connect(options); }),
+              "connect: message_bytes must be from 1 to 2147483647; got " + std::to_string(bytes));
+  }
+  group.barrier();
+}
+
 constexpr milliseconds kTimeoutOfAll{5000};  // of the start too
 
 constexpr int64_t kLong = 3'000'000;  // beyond what MPI sends before it is received
