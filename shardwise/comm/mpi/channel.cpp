@@ -64,7 +64,7 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
     transfers.send(&announcements_->mine[sides.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
   }
   const Attempt opening = attempt(Awaited::announcement);
-  Backoff backoff(meeting_.policy, kLongestNap);
+  Backoff backoff = this->backoff(opening.awaited);
   for (size_t i = 0; i < peers.size(); ++i) {
     wait(transfers, i + 1, opening, backoff);
     compare(peers[i], sides, backoff.elapsed());
@@ -102,8 +102,12 @@ void Channel::run(Transfers& transfers) {
       transfers.sent_bytes([&](int peer) { return hosts[size_t(peer)] != hosts[size_t(rank())]; });
 }
 
+Backoff Channel::backoff(Awaited awaited) const {
+  return {meeting_.policy, awaited == Awaited::data ? kLongestNapWithData : kLongestNap};
+}
+
 void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt) {
-  Backoff backoff(meeting_.policy, attempt.awaited == Awaited::data ? kLongestNapWithData : kLongestNap);
+  Backoff backoff = this->backoff(attempt.awaited);
   wait(transfers, parts, attempt, backoff);
 }
 

@@ -80,8 +80,10 @@ class Channel {
   void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
   /// The reason that the group is broken for, if it is.
   void throw_if_broken(const Attempt& attempt, Backoff::Clock::duration elapsed = {});
-  /// Until the first `parts` of the messages are done.
+  /// Until the first `parts` of the messages are done; several waits by one backoff have one limit together.
+  void wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff);
   void wait(Transfers& transfers, size_t parts, const Attempt& attempt);
+  Backoff backoff(Awaited awaited) const;
   /// Breaks the group and throws.
   [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what,
                          Backoff::Clock::duration elapsed = {});
@@ -110,7 +112,6 @@ class Channel {
   void announce(const Descriptor& descriptor, const Sides& sides);
   void compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed);
   void compare_sizes(int peer, int64_t sent, int64_t taken, Backoff::Clock::duration elapsed);
-  void wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff);
   bool has_left(int peer, const Attempt& attempt) const;
   void read_notices();
   [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,

@@ -54,9 +54,11 @@ class Receiving final : public c10d::Work {
     if (exception_) std::rethrow_exception(exception_);
     if (is_done_) return true;
     const std::chrono::milliseconds limit = timeout == kNoTimeout ? channel_->timeout() : timeout;
-    channel_->wait(envelopes_, envelopes_.count(), attempt(limit));
+    Backoff backoff = channel_->backoff(Channel::Awaited::message);
+    channel_->wait(envelopes_, envelopes_.count(), attempt(limit), backoff);
     if (!is_open_) open(limit);
-    channel_->wait(payload_, payload_.count(), attempt(limit));
+    backoff.wake();
+    channel_->wait(payload_, payload_.count(), attempt(limit), backoff);
     finish();
     return true;
   }

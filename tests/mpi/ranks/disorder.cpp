@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <future>
 #include <thread>
 
@@ -255,6 +256,29 @@ TEST(DisorderlyBackend, WhatFailsUnwaitedIsTold) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     transfers->send(bytes.data(), 100, {meeting.data, 0});
     meeting.process->drive(transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "the sender is done"; });
+  }
+}
+
+// The envelope of a message comes late, what it holds never.
+TEST(DisorderlyBackend, AMessageIsWaitedForOnce) {
+  constexpr int64_t kNumel = 5000;
+  const mpi::Options options = new_options(Layout::flat);
+  const mpi::Meeting meeting = meet(options);
+  mpi::Transport transport(options, meeting);
+  transport.barrier();
+  if (transport.rank() == 0) {
+    at::Tensor x = some(kNumel);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THROW(transport.receive(x, /*from=*/1, /*tag=*/0)->wait(std::chrono::seconds(2)), base::CommError);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  } else if (transport.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1400));
+    const auto envelope = std::make_shared<std::array<int64_t, 64>>();
+    *envelope = {int64_t(at::kFloat), kNumel, /*payload_tag=*/1};
+    const auto transfers = std::make_shared<mpi::Transfers>(*meeting.process, mpi::kWhole);
+    transfers->keep(envelope);
+    transfers->send(envelope->data(), sizeof *envelope, {meeting.control, /*peer=*/0, /*tag=*/1});
+    meeting.process->drive(transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "MPI refuses it"; });
   }
 }
 
