@@ -37,11 +37,14 @@ void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
   }
 }
 
+void Channel::check_member(std::string_view op) const {
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
+}
+
 // Announcements are compared in the order of ranks as they come: two that differ are found whether or not a
 // third rank comes.
 void Channel::open(const Descriptor& descriptor, const Sides& sides) {
-  TORCH_CHECK_VALUE(!has_left_, name(descriptor.op),
-                    ": the group takes collectives until it is shut down; got one afterwards");
+  check_member(name(descriptor.op));
   TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwise/comm/descriptor.h"
@@ -78,6 +79,8 @@ class Channel {
   /// What a call must look at that has waited for `peer` (below 0: any rank) so long: notices, whether the
   /// rank has left, the limit.
   void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
+  /// Errors: c10::ValueError after `leave`.
+  void check_member(std::string_view op) const;
   /// The reason that the group is broken for, if it is.
   void throw_if_broken(const Attempt& attempt, Backoff::Clock::duration elapsed = {});
   /// Until the first `parts` of the messages are done; several waits by one backoff have one limit together.

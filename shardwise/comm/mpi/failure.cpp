@@ -98,8 +98,13 @@ void Channel::abort(const std::string& reason) {
   poison({rank(), fmt::format("rank {} aborted: {}", rank(), reason)});
 }
 
+// Of a broken group the peers hear the reason, which must not come after this.
 void Channel::leave() {
-  if (std::exchange(has_left_, true)) return;
+  if (std::exchange(has_left_, true) || meeting_.process->is_fork()) return;
+  {
+    const std::lock_guard guard(failure_mutex_);
+    if (failure_) return;
+  }
   Notice notice;
   notice.kind = Notice::left;
   notice.last = sequence_;

@@ -126,6 +126,7 @@ int Messages::checked(int tag, const char* op) const {
 Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   const int own_tag = checked(tag, "send");
   const Channel::Attempt sending{"send", ++sent_, channel_->timeout(), Channel::Awaited::message};
+  channel_->check_member(sending.op);
   channel_->throw_if_broken(sending);
   const c10::NoGradGuard no_grad;
   const at::Tensor copy = at::empty(x.sizes(), x.options());
@@ -149,6 +150,7 @@ Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
 
 Messages::WorkPtr Messages::receive(const at::Tensor& x, int peer, int tag) {
   const int own_tag = checked(tag, "recv");
+  channel_->check_member("recv");
   channel_->throw_if_broken({"recv", ++received_, channel_->timeout(), Channel::Awaited::message});
   const Address envelope{channel_->meeting().control, peer == kAnySource ? MPI_ANY_SOURCE : peer, own_tag};
   return c10::make_intrusive<Receiving>(channel_, x, envelope, received_);

@@ -25,6 +25,10 @@ std::vector<at::Tensor> cut_evenly(const at::Tensor& flat, int parts);
 class Transport : public Forms {
  public:
   Transport(const Options& options, Meeting meeting);
+  /// Leaves: a peer that waits for more is told. Not the channel's, which messages may outlive the group by.
+  ~Transport() override { channel_->leave(); }
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   std::string backend_name() const override { return "shardwise_mpi"; }
   int rank() const override { return channel_->rank(); }

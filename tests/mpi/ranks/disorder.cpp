@@ -134,6 +134,20 @@ TEST_P(Disorder, AnAbortBeforeACollectiveIsSeenInItsWait) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
+TEST_P(Disorder, ARankThatDropsItsGroupIsNamedAtOnce) {
+  Group group = new_group();
+  group.barrier();
+  if (group.rank() == 1) {
+    group = Group();
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const std::string error = error_of(group, all_reduce(5000));
+  EXPECT_NE(error.find("rank 1 "), std::string::npos) << error;
+  EXPECT_NE(error.find(" left"), std::string::npos) << error;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
 // A rank that is somewhere else, but lives.
 TEST_P(Disorder, ALateRankIsNamedAtTheTimeout) {
   const Group group = new_group(/*timeout_s=*/1);
@@ -292,7 +306,10 @@ TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1);
     EXPECT_EQ(base::one_line(error),
-              "barrier: the group takes collectives until it is shut down; got one afterwards");
+              "barrier: the group takes calls until it is shut down; got one afterwards");
+    std::vector<at::Tensor> x = {some(4)};
+    EXPECT_THROW(backend->send(x, /*to=*/0, /*tag=*/0), c10::ValueError);
+    EXPECT_THROW(backend->recv(x, /*from=*/0, /*tag=*/0), c10::ValueError);
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().peer, 1);
     EXPECT_NE(base::one_line(error).find("rank 1 left"), std::string::npos) << base::one_line(error);
