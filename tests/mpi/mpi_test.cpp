@@ -70,6 +70,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"two_over_sockets", 2, {"SHARDWISE_HOSTS=2", "OMPI_MCA_btl=self,tcp"}}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
+// Of six ranks on three hosts four are two on two hosts: a group by host beside one in shared memory.
+using SubGroups = Ranks;
+TEST_P(SubGroups, DoNotMix) {
+  expect_passed("*SubGroups.*", /*ends_in_good_order=*/true);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, SubGroups,
+                         ::testing::Values(Setting{"three_on_two_hosts", 3, {"SHARDWISE_HOSTS=2"}},
+                                           Setting{"four", 4, {}},
+                                           Setting{"four_on_two_hosts", 4, {"SHARDWISE_HOSTS=2"}},
+                                           Setting{"six_on_three_hosts", 6, {"SHARDWISE_HOSTS=3"}}),
+                         [](const auto& setting) { return std::string(setting.param.name); });
+
 class BytesBetweenHosts : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {

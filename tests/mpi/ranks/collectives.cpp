@@ -187,6 +187,43 @@ TEST_P(Collectives, LongMessagesAreCut) {
   check_all_to_all(group, some);
 }
 
+/// Groups of some of the job's ranks, all of them made and used at the same time.
+class SubGroups : public ::testing::TestWithParam<Layout> {
+ protected:
+  /// Ranks of which `part` gives the same make a group, by one name as a mesh's do; who is alone goes on.
+  void check(const std::function<int(int)>& part) {
+    mpi::Options options = new_options(GetParam());
+    std::erase_if(options.ranks, [&](int rank) { return part(rank) != part(options.rank); });
+    if (options.ranks.size() == 1) return;
+    const Group group = mpi::connect(options);
+    ASSERT_EQ(group.size(), int(options.ranks.size()));
+    EXPECT_EQ(options.ranks[size_t(group.rank())], options.rank);
+    const Dtypes some = {at::kFloat};
+    check_all_reduce(group, some);
+    check_all_gather(group, some);
+    check_reduce_scatter(group, some);
+    check_broadcast(group, some);
+    check_all_to_all(group, some);
+  }
+  void TearDown() override { all_.barrier(); }  // for which who is alone waits meanwhile
+  const Group& all_ = group_of(Layout::flat);
+};
+
+TEST_P(SubGroups, EveryOtherRank) {
+  check([](int rank) { return rank % 2; });
+}
+TEST_P(SubGroups, AllButTheFirst) {
+  check([](int rank) { return rank > 0; });
+}
+TEST_P(SubGroups, TheSecondPairAndTheOthers) {
+  check([](int rank) { return rank / 2 == 1; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SubGroups, ::testing::Values(Layout::flat, Layout::by_host),
+                         [](const auto& layout) {
+                           return layout.param == Layout::flat ? "flat" : "by_host";
+                         });
+
 /// Random terms of very different sizes, so that another order gives other bits.
 at::Tensor rough(int64_t numel, int rank, at::ScalarType dtype) {
   const at::Tensor phase = at::arange(numel, at::kDouble).mul(0.7).add(1.3 * rank);
