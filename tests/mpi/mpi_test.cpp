@@ -230,6 +230,18 @@ TEST_F(TrainAcrossHosts, GivesTheLossesOfOneHostOnUnevenHosts) {
   expect_losses_of_one_host(3, {});
 }
 
+using TrainUnderMpirun = TrainAcrossHosts;
+
+// MPI could not start without a way to send messages: the ranks of one host are joined by shared memory.
+TEST_F(TrainUnderMpirun, OnOneHostItTakesNoMpiAndGivesTheSameLosses) {
+  Program alone(train(2, scratch_ / "alone", {}), environment());
+  expect_success(alone);
+  Program program(mpirun(2, train(2, scratch_ / "mpirun", {})), environment({"OMPI_MCA_pml=none"}));
+  expect_success(program);
+  EXPECT_EQ(losses_in(scratch_ / "alone").size(), 4u);
+  EXPECT_EQ(losses_in(scratch_ / "mpirun"), losses_in(scratch_ / "alone"));
+}
+
 // Rank 0 cannot write what it alone writes; the others wait for it, and would for the default timeout,
 // minutes.
 TEST_F(TrainAcrossHosts, AnErrorOfOneRankIsToldAndEndsTheJob) {
