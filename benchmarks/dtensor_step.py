@@ -1,11 +1,12 @@
 """A training step of PyTorch's own tensor parallelism, of which nothing but the backend's name changes: one rank.
 
-    dtensor_step.py tp|sp|train_step gloo|shardwise      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT tell which rank
+    dtensor_step.py tp|sp|train_step gloo|shardwise|fake      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT tell which rank
 
 tp, sp: a Llama-like decoder, its blocks cut by parallelize_module as PyTorch's tutorial does, without sequence parallelism
 or with it; embedding and logits cut over the vocabulary; AdamW. train_step: the model and step of peers.py. Speaks the
 protocol of worker.h: a number of steps in, their seconds out, and the last loss and the shape beside them. A rank has one
-thread and a core of its own.
+thread and a core of its own. fake is PyTorch's backend that sends nothing: its numbers are wrong, its time is what the
+step takes without communication.
 """
 
 import json
@@ -67,7 +68,12 @@ def main():
     if backend == "shardwise":
         sys.path.append(str(BUILD / "python"))
         import shardwise.torch  # noqa: F401  registers the name, as an installed package does by itself
-    dist.init_process_group(backend)
+    if backend == "fake":
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the name, too
+        dist.init_process_group(backend, store=FakeStore(), rank=int(os.environ["RANK"]),
+                                world_size=int(os.environ["WORLD_SIZE"]))
+    else:
+        dist.init_process_group(backend)
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     serve(*step_and_shape(kind, mesh))
     dist.destroy_process_group()

@@ -265,13 +265,16 @@ def load(rounds):
 
 
 def dtensor_pair(title, kind, rounds, steps):
-    """The same program on two backends."""
+    """The same program on two backends, and on one that sends nothing, which no backend can beat but by overlap."""
     command = [sys.executable, str(ROOT / "benchmarks" / "dtensor_step.py"), kind]
-    gloo, ours = (Contender(f"backend {backend}", [*command, backend], 2, 1) for backend in ("gloo", "shardwise"))
-    interleave([gloo, ours], rounds, steps)
+    contenders = [Contender(f"backend {backend}", [*command, backend], 2, 1) for backend in ("gloo", "shardwise", "fake")]
+    interleave(contenders, rounds, steps)
+    gloo, ours, fake = contenders
     if abs(gloo.last["loss"] - ours.last["loss"]) > 1e-4 * abs(gloo.last["loss"]):
         sys.exit(f"bench: {title}: the two backends train differently: {gloo.last}, {ours.last}")
-    return report(f"{title}: {ours.last['shape']}", [gloo, ours], [("backend gloo / backend shardwise", gloo, ours, 1.2)])
+    return report(f"{title}: {ours.last['shape']}", contenders,
+                  [("backend gloo / backend shardwise", gloo, ours, 1.2),
+                   ("backend gloo / no communication at all", gloo, fake, None)])
 
 
 def dtensor(rounds, steps):
