@@ -1,5 +1,7 @@
 #include "shardwise/plan/peak.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "shardwise/plan/communication.h"
