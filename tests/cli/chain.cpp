@@ -64,8 +64,14 @@ std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const
   return endless_training(scratch_, own);
 }
 
-bool Chain::has_checkpoint() const {
-  return fs::exists(scratch_ / "saved/latest");
+// Whoever dies between a first save's end and the naming of the latest leaves it without that name.
+std::vector<std::string> Chain::resuming() const {
+  const std::string saved = scratch_ / "saved";
+  if (fs::exists(saved + "/latest")) return {"--resume", saved};
+  for (const std::string& name : names_in(saved)) {
+    if (name.starts_with("step-")) return {"--resume", saved + "/" + name};
+  }
+  return {};
 }
 
 void Chain::start() {
@@ -74,7 +80,7 @@ void Chain::start() {
   named_memory_ = testing::named_memory();
   std::vector<std::string> more{"--save", scratch_ / "saved", "--save-every", std::to_string(save_every_),
                                 "--log",  log(starts_)};
-  if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
+  for (const std::string& word : resuming()) more.push_back(word);
   program_ =
       std::make_unique<Program>(argv(more), Program::Options{.environment = {mark_, "SHARDWISE_THREADS=1"}});
 }
@@ -134,7 +140,7 @@ size_t Chain::expect_undisturbed_curve() {
   ++last;
   ++starts_;
   std::vector<std::string> more{"--save", scratch_ / "saved", "--log", log(starts_)};
-  if (has_checkpoint()) more.insert(more.end(), {"--resume", scratch_ / "saved"});
+  for (const std::string& word : resuming()) more.push_back(word);
   run_to_step(last, more);
   EXPECT_EQ(half_written(scratch_ / "saved"), std::set<std::string>());
   run_to_step(last, {"--log", scratch_ / "undisturbed"});

@@ -60,7 +60,8 @@ class Chain {
   std::vector<std::string> argv(const std::vector<std::string>& more) const;
   std::string log(int start) const { return scratch_ / ("log-" + std::to_string(start)); }
   std::map<int64_t, double> losses_of(const std::string& log) const;
-  bool has_checkpoint() const;
+  /// The flag that continues from what is saved; none where nothing is.
+  std::vector<std::string> resuming() const;
   void run_to_step(int64_t last, const std::vector<std::string>& more);
 
   Scratch scratch_;

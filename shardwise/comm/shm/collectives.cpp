@@ -142,7 +142,12 @@ void Transport::read_terms(const at::Tensor& x, const base::Split* rows, TermRea
   Opening& opening = post(descriptor, staged);
   channel_.await_all(opening);
   for (int peer = 0; peer < size(); ++peer) sources_[size_t(peer)] = input_of(opening, peer);
-  read(sources_);
+  try {
+    read(sources_);
+  } catch (...) {
+    channel_.close();  // nobody waits for this end, so a reader's own error breaks nothing off
+    throw;
+  }
   finish(Closing::no);
 }
 
