@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "benchmarks/median.h"
 #include "shardwise/base/clock.h"
 #include "shardwise/comm/shm/shm.h"
 #include "shardwise/nn/norm.h"
@@ -42,11 +43,6 @@ comm::Group fork_ranks(int ranks) {
   }
   if (rank > 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
   return comm::shm::connect({job, rank, ranks});
-}
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + values.size() / 2);
-  return values[values.size() / 2];
 }
 
 template <nn::ResidualStream Stream>

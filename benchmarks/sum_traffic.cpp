@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/median.h"
 #include "shardwise/base/clock.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/shm/reduce.h"
@@ -42,11 +43,6 @@ void pin_to(int core) {
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   sched_setaffinity(0, sizeof(set), &set);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
 }
 
 /// Microseconds of `work(thread)`, side by side on all threads, each on a core.

@@ -2,7 +2,6 @@
 // far its rank has written it; elsewhere it is a c10d call that goes on by itself.
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "shardwise/comm/arriving_rows.h"
@@ -158,8 +157,9 @@ class BroadcastRows final : public ArrivingRows {
   /// The own rows are there from the start; that they were sent is waited for at the end.
   void await(int rank) override {
     if (rank != own_) wait(rank);
-    const auto is_over = [](const WorkPtr& work) { return !work; };
-    if (std::count_if(works_.begin(), works_.end(), is_over) + 1 == std::ssize(works_)) wait(own_);
+    int left = 0;
+    for (int peer = 0; peer < int(works_.size()); ++peer) left += peer != own_ && works_[size_t(peer)];
+    if (left == 0) wait(own_);
   }
 
  private:

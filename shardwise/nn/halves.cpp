@@ -23,8 +23,6 @@ Residual<Invariant> rows_of(const Placed<Invariant>& x, int half) {
 }
 
 Step step_of(Step step, int64_t batch, int half) {
-  check_step(step, batch);
-  check_halves(step, batch);
   if (step.valid.empty()) return step;
   const base::Range range = half_of(batch, half);
   step.valid = {step.valid.begin() + range.begin, step.valid.begin() + range.end};
@@ -34,9 +32,14 @@ Step step_of(Step step, int64_t batch, int half) {
 }  // namespace
 
 Halves::Halves(const Placed<Invariant>& x, const Step& step)
-    : halves_{Half{rows_of(x, 0), step_of(step, x.local().size(kBatch), 0)},
-              Half{rows_of(x, 1), step_of(step, x.local().size(kBatch), 1)}},
-      next_turn_(at::sequence_number::get_and_increment()) {}
+    : halves_(cut(x, step)), next_turn_(at::sequence_number::get_and_increment()) {}
+
+std::array<Halves::Half, 2> Halves::cut(const Placed<Invariant>& x, const Step& step) {
+  const int64_t batch = x.local().size(kBatch);
+  check_step(step, batch);
+  check_halves(step, batch);
+  return {Half{rows_of(x, 0), step_of(step, batch, 0)}, Half{rows_of(x, 1), step_of(step, batch, 1)}};
+}
 
 void Halves::apply(Layer layer) {
   for (Half& half : halves_) {

@@ -31,6 +31,8 @@ class Halves {
     Residual<Invariant> x;
     Step step;
   };
+  static std::array<Half, 2> cut(const Placed<Invariant>& x, const Step& step);
+
   std::array<Half, 2> halves_;
   uint64_t next_turn_;
 };

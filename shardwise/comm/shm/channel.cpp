@@ -43,7 +43,6 @@ std::byte* Channel::next_payload() {
 
 Opening& Channel::post(const Descriptor& descriptor) {
   announce(descriptor);
-  is_open_ = true;
   opening_.sequence = sequence();
   std::fill(opening_.seen.begin(), opening_.seen.end(), 0);
   return opening_;
@@ -76,7 +75,7 @@ void Channel::check_usable(const Attempt& attempt) {
 
 void Channel::announce(const Descriptor& descriptor) {
   check_member(name(descriptor.op));
-  if (is_open_ && !is_broken()) fail_unfinished();
+  if (is_open() && !is_broken()) fail_unfinished();
   complete_pending();
   const uint64_t next = sequence() + 1;
   mine_ = descriptor;
@@ -110,7 +109,6 @@ const std::byte* Channel::payload(const Opening& opening, int peer) const {
 }
 
 void Channel::close() {
-  is_open_ = false;
   advance(controls_[size_t(rank_)]->closed, sequence());
 }
 

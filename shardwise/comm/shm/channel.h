@@ -108,6 +108,8 @@ class Channel {
   bool is_gone(int peer) const;
   void check_member(std::string_view op) const;
   bool is_broken() const;
+  /// The last collective that was posted, lazy ones apart, was not closed.
+  bool is_open() const { return controls_[size_t(rank_)]->closed.sequence.load() < opening_.sequence; }
   void throw_if_aborted(const Attempt& attempt);
   [[noreturn]] void throw_failure(const Attempt& attempt, int peer, const std::string& what) const;
   [[noreturn]] void fail_late(const Attempt& attempt);
@@ -130,8 +132,7 @@ class Channel {
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};
   Descriptor mine_;                   // of the current collective
-  bool is_open_ = false;              // posted and not closed
-  Opening opening_;                   // reused by collectives that wait for all
+  Opening opening_;                   // reused by collectives that wait for all; of the last one
   std::shared_ptr<Opening> pending_;  // of a lazy collective; completed before the next post
 };
 

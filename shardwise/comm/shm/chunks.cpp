@@ -61,8 +61,9 @@ void Transport::by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKer
       kernel(sources_.data(), size(), &target, /*copies=*/1, count / x.element_size());
       begin += count;
     }  // else a peer in place has learnt by this that it must copy, too: again
-    finish(Closing::no);
+    channel_.close();
   }
+  outbox_.collect();
   if (base::mutated(base::Mutation::drop_reduced_copy)) return;
   if (!x.is_contiguous()) x.copy_(dense);
 }

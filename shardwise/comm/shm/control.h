@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
 
 #include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/shm/mailbox.h"
@@ -38,6 +40,16 @@ struct alignas(128) Abort {
   std::atomic<uint32_t> state;
   int32_t peer;  // the rank to blame
   char reason[1000];
+
+  /// False where a reason stands already.
+  bool set_once(int rank_to_blame, const std::string& why) {
+    uint32_t before = none;
+    if (!state.compare_exchange_strong(before, writing)) return false;
+    peer = rank_to_blame;
+    std::strncpy(reason, why.c_str(), sizeof(reason) - 1);  // zeros at birth end it
+    state.store(set);
+    return true;
+  }
 };
 
 inline constexpr int kMostRanks = 240;

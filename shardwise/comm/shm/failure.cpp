@@ -140,12 +140,7 @@ void Channel::abort(const std::string& reason) {
 
 void Channel::poison(int peer, const std::string& reason) {
   if (is_fork()) return;
-  Abort& own = controls_[size_t(rank_)]->abort;
-  uint32_t state = Abort::none;
-  if (!own.state.compare_exchange_strong(state, Abort::writing)) return;
-  own.peer = peer;
-  std::strncpy(own.reason, reason.c_str(), sizeof(own.reason) - 1);
-  own.state.store(Abort::set);
+  if (!controls_[size_t(rank_)]->abort.set_once(peer, reason)) return;
   for (Control* control : controls_) {
     for (Slot& slot : control->slots) wake_sleepers(slot.flag);
     wake_sleepers(control->closed);

@@ -283,14 +283,6 @@ Member mapped(Card peer, const Hello& self) {
   return {std::move(region), peer.hello.pid, same_process ? Fd() : std::move(peer.lifetime)};
 }
 
-// The others may hold the group already: this rank's end of it tells them, as Channel::abort does.
-void tell_peers(Control& own, int rank, const std::string& reason) {
-  own.abort.peer = rank;
-  std::strncpy(own.abort.reason, fmt::format("rank {} aborted: {}", rank, reason).c_str(),
-               sizeof(own.abort.reason) - 1);
-  own.abort.state.store(Abort::set);  // who waits looks up soon enough
-}
-
 /// The meeting's members but this rank, in order.
 std::vector<Member> map_peers(std::vector<Card> cards, int own_rank, const Hello& self) {
   std::vector<Member> peers;
@@ -301,6 +293,16 @@ std::vector<Member> map_peers(std::vector<Card> cards, int own_rank, const Hello
 }
 
 }  // namespace
+
+void check_options(const Options& options) {
+  TORCH_CHECK_VALUE(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
+                    "connect: rank must be in [0, size); got rank ", options.rank, " of ", options.size);
+  TORCH_CHECK_VALUE(options.timeout.count() > 0, "connect: a timeout must be above 0 ms; got ",
+                    options.timeout.count());
+  const int64_t one_shot_bytes = options.one_shot_bytes.value_or(0);
+  TORCH_CHECK_VALUE(one_shot_bytes >= 0 && one_shot_bytes <= int64_t(kInlineBytes),
+                    "connect: one_shot_bytes must be from 0 to ", kInlineBytes, "; got ", one_shot_bytes);
+}
 
 Meeting meet(const Options& options) {
   Region own = Region::create(options.size);
@@ -315,7 +317,9 @@ Meeting meet(const Options& options) {
     meeting.one_shot = cards[0].hello.one_shot;
     peers = map_peers(std::move(cards), options.rank, self);
   } catch (const std::exception& error) {
-    tell_peers(own.control(), options.rank, base::one_line(error));
+    // The others may hold the group already; who waits looks up soon enough.
+    own.control().abort.set_once(options.rank,
+                                 fmt::format("rank {} aborted: {}", options.rank, base::one_line(error)));
     throw;
   }
   const auto behind = peers.begin() + options.rank;

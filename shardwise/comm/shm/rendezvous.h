@@ -28,5 +28,7 @@ struct Meeting {
 /// Collective. Errors: base::CommError when a rank does not come in time or says something that contradicts
 /// rank 0.
 Meeting meet(const Options& options);
+/// Errors: c10::ValueError for what no meeting can be of; to be asked before one.
+void check_options(const Options& options);
 
 }  // namespace shardwise::comm::shm

@@ -79,11 +79,9 @@ std::string agree_on_job(c10d::Store& store, const Options& options) {
 }  // namespace
 
 Meeting meet_by_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  TORCH_CHECK_VALUE(size >= 1 && rank >= 0 && rank < size, "connect: rank must be in [0, size); got rank ",
-                    rank, " of ", size);
-  TORCH_CHECK_VALUE(timeout.count() > 0, "connect: a timeout must be above 0 ms; got ", timeout.count());
   Options options("", rank, size);
   options.timeout = timeout;
+  check_options(options);
   options.job = agree_on_job(store, options);
   return meet(options);
 }
