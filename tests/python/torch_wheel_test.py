@@ -24,7 +24,8 @@ dist.init_process_group("shardwise")
 x = torch.arange(5.0) + dist.get_rank()
 dist.all_reduce(x)
 assert x.tolist() == [1, 3, 5, 7, 9], x
-print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.modules["shardwise.torch"].__file__, flush=True)
+# One write: an unbuffered Python lets another rank's words in between those of a print.
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} {sys.modules['shardwise.torch'].__file__}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
