@@ -4,12 +4,15 @@
 //   bench_sum_traffic BYTES [THREADS]
 //
 // Prints, as medians of the slowest thread's rounds, the microseconds of these sums and of a copy of as many
-// bytes by each thread, and the bytes read and written a second by either.
+// bytes by each thread, and the bytes read and written a second by either. With two threads and more also how
+// long a cache line takes from the first core to the second and back: a virtual machine's cores share a cache
+// at some times and not at others, as its host places them.
 #include <c10/core/ScalarType.h>
 #include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
@@ -67,6 +70,19 @@ double time_of(int threads, const std::function<void(int thread)>& work) {
   return median(slowest);
 }
 
+/// Nanoseconds from one core to the next and back, by a flag that each of two threads sets to wake the other.
+double round_trip_ns() {
+  constexpr int kTrips = 1000;
+  alignas(64) std::atomic<int> turn{0};
+  const double us = time_of(/*threads=*/2, [&](int thread) {
+    for (int trip = 0; trip < kTrips; ++trip) {
+      while (turn.load(std::memory_order_acquire) != thread) continue;
+      turn.store(1 - thread, std::memory_order_release);
+    }
+  });
+  return 1e3 * us / kTrips;
+}
+
 void print(const char* what, double us, double moved_bytes) {
   std::printf("%-8s %10.2f us %8.1f GB/s\n", what, us, moved_bytes / us / 1e3);
 }
@@ -103,4 +119,5 @@ int main(int argc, char** argv) {
   const double moved = 2. * double(threads) * double(bytes);  // every buffer is read and written once
   print("sums", sums, moved);
   print("memcpy", copy, moved);
+  if (threads > 1) std::printf("%-8s %10.0f ns to another core and back\n", "line", round_trip_ns());
 }
