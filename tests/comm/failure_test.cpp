@@ -122,8 +122,8 @@ TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
 }
 
 // Nobody waits out the timeout for a rank that an error of its own has taken from the middle of a collective.
-TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
-  on_threads(3, [](int rank, const std::string& job) {
+void break_off_before(const std::function<void(const Joined& at)>& next_call) {
+  on_threads(3, [&](int rank, const std::string& job) {
     const Joined at = join(options(job, rank, 3));
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
                                            : at.group.empty({5000}, at::kFloat)};
@@ -131,7 +131,8 @@ TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
     std::string line;
     const auto where = failure_of(
         [&] {
-          if (rank != 2) at.backend->broadcast(x, {.rootRank = 0})->wait();
+          if (rank == 2) return next_call(at);
+          at.backend->broadcast(x, {.rootRank = 0})->wait();
           at.backend->barrier({})->wait();
         },
         line);
@@ -139,6 +140,44 @@ TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
     EXPECT_LT(where.elapsed_s, 5);
     EXPECT_NE(line.find("rank 2 (pid "), std::string::npos) << line;
     EXPECT_NE(line.find(") broke off in the middle"), std::string::npos) << line;
+  });
+}
+
+TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
+  break_off_before([](const Joined& at) { at.backend->barrier({})->wait(); });
+  break_off_before([](const Joined& at) {
+    std::vector<at::Tensor> x = {at::full({1}, 1.f)};
+    at.backend->recv(x, 0, 0)->wait();
+  });
+}
+
+// What a peer may still be reading of the one before lies in the next one's slot.
+TEST(UnfinishedCollective, LeavesTheNextOnesSlotAlone) {
+  on_threads(2, [](int rank, const std::string& job) {
+    const shm::Options meeting = options(job, rank, 2);
+    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
+    channel.post({});
+    if (rank == 0) return;
+    std::string line;
+    EXPECT_EQ(failure_of([&] { channel.next_payload(); }, line).peer, 1);
+    EXPECT_NE(line.find(") broke off in the middle"), std::string::npos) << line;
+  });
+}
+
+// As one finds itself that was stopped between its last look at the peers and its look at the clock.
+TEST(LateRank, IsNobodyWhereAllHaveCome) {
+  on_threads(1, [](int rank, const std::string& job) {
+    const shm::Options meeting = options(job, rank, 1, 50);
+    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
+    shm::Attempt attempt = channel.attempt(0);
+    attempt.start -= std::chrono::seconds(1);
+    bool has_come = true;
+    const auto ready = [&] { return has_come; };
+    const auto always = [](int, shm::End) { return true; };
+    const shm::Wait wait{attempt, channel.control(0).closed, ready, always};
+    EXPECT_NO_THROW(channel.check_failures(wait));
+    has_come = false;
+    EXPECT_THROW(channel.check_failures(wait), base::CommError);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/card.h"
 #include "tests/comm/alarms.h"
+#include "tests/comm/failures.h"
 #include "tests/comm/held.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
@@ -74,6 +75,7 @@ TEST(Rendezvous, RanksOutsideTheJobAreTheCallersMistake) {
   EXPECT_THROW(shm::connect({"job", 2, 2}), c10::ValueError);
   EXPECT_THROW(shm::connect({"job", -1, 2}), c10::ValueError);
   EXPECT_THROW(shm::connect({"job", 0, 0}), c10::ValueError);
+  EXPECT_THROW(shm::connect({"job", 0, 241}), c10::ValueError);
 }
 
 TEST(Rendezvous, ATimeoutOfNothingIsTheCallersMistake) {
@@ -155,6 +157,23 @@ TEST(Rendezvous, ARankOfAnotherVersionIsRefused) {
   EXPECT_TRUE(answer.as == shm::Received::As::card && answer.card.is_refusal());
   host.join();
   EXPECT_TRUE(says(error, "ranks of two versions of this program meet")) << error;
+}
+
+// Rank 0 sends the cards to rank 1 first, and finds rank 2 gone then.
+TEST(Rendezvous, WhoHoldsTheGroupAlreadyHearsWhoSpoiltTheMeeting) {
+  const std::string job = new_job();
+  std::thread host([&] { error_of([&] { shm::connect(options(job, 0, 3)); }); });
+  {
+    const shm::Region region = shm::Region::create(3);
+    RawSocket visitor(job);
+    while (visitor.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(shm::send_card(visitor.fd(), shm::introduce(2, 3, region)), 0);
+  }
+  const Group group = shm::connect(options(job, 1, 3));
+  std::string line;
+  EXPECT_EQ(failure_of([&] { group.barrier(); }, line).peer, 2);
+  EXPECT_TRUE(says(line, "rank 0 aborted: connect #0: rank 2 left before all ranks had come")) << line;
+  host.join();
 }
 
 TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnErrorAtOnce) {

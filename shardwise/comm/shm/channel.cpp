@@ -36,7 +36,7 @@ void Channel::leave() {
 }
 
 std::byte* Channel::next_payload() {
-  if (is_broken()) throw_if_aborted(attempt(-1));  // a peer may still be reading what the slot held
+  check_sound(attempt(-1));  // or a peer may still be reading what the slot held
   complete_pending();
   return controls_[size_t(rank_)]->slots[(sequence() + 1) % 2].payload;
 }
@@ -70,7 +70,12 @@ void Channel::check_member(std::string_view op) const {
 
 void Channel::check_usable(const Attempt& attempt) {
   check_member(attempt.op);
+  check_sound(attempt);
+}
+
+void Channel::check_sound(const Attempt& attempt) {
   if (is_broken()) throw_if_aborted(attempt);
+  if (is_open()) fail_unfinished();
 }
 
 void Channel::announce(const Descriptor& descriptor) {
@@ -80,7 +85,7 @@ void Channel::announce(const Descriptor& descriptor) {
   const uint64_t next = sequence() + 1;
   mine_ = descriptor;
   progress_->started.store(next);
-  if (is_broken()) throw_if_aborted(attempt(-1));
+  check_sound(attempt(-1));
   Slot& slot = controls_[size_t(rank_)]->slots[next % 2];
   slot.descriptor = descriptor;
   advance(slot.flag, next);

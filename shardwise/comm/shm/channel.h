@@ -46,7 +46,7 @@ class Channel {
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
 
-  /// The payload of this rank's next slot, to be written before `post`.
+  /// The payload of this rank's next slot, to be written before `post`. Errors: base::CommError as of `post`.
   std::byte* next_payload();
 
   /// Announces this rank's next collective, which it ends by `close`. Completes the opening before it where
@@ -66,7 +66,8 @@ class Channel {
   /// Waits until all peers have closed the current collective.
   void await_closed();
 
-  /// Errors: c10::ValueError after `leave`, base::CommError when the group is broken.
+  /// Errors: c10::ValueError after `leave`; base::CommError when the group is broken, or this rank's last
+  /// collective was never closed.
   void check_usable(const Attempt& attempt);
   /// What a long wait does now and then besides, so that others need not wait for this rank meanwhile.
   void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
@@ -107,6 +108,7 @@ class Channel {
   void check_alive(const Wait& wait, int peer);
   bool is_gone(int peer) const;
   void check_member(std::string_view op) const;
+  void check_sound(const Attempt& attempt);
   bool is_broken() const;
   /// The last collective that was posted, lazy ones apart, was not closed.
   bool is_open() const { return controls_[size_t(rank_)]->closed.sequence.load() < opening_.sequence; }
@@ -132,7 +134,7 @@ class Channel {
   std::function<void()> while_waiting_ = [] {};
   std::chrono::nanoseconds waited_{0};
   Descriptor mine_;                   // of the current collective
-  Opening opening_;                   // reused by collectives that wait for all; of the last one
+  Opening opening_;                   // of the last collective that was not lazy
   std::shared_ptr<Opening> pending_;  // of a lazy collective; completed before the next post
 };
 

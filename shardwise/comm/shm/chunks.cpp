@@ -25,7 +25,7 @@ int64_t foreign_in(const Opening& opening) {
 
 }  // namespace
 
-void Transport::in_place_or_by_chunks(at::Tensor& x, Descriptor descriptor, ReduceKernel kernel) {
+void Transport::in_place_or_by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
   if (x.is_contiguous() && contains(x)) {
     Opening& opening = post(descriptor, {static_cast<std::byte*>(x.mutable_data_ptr()), true, Block()});
     channel_.await_all(opening);
@@ -33,19 +33,27 @@ void Transport::in_place_or_by_chunks(at::Tensor& x, Descriptor descriptor, Redu
       reduce_slices(x, opening, kernel);
       return finish(Closing::yes);
     }
+    // Before it is closed: peers go on to the chunks, and an error in between leaves them waiting.
+    const Block places = chunk_places(x);
     channel_.close();
+    return by_chunks(x, places, descriptor, kernel);
   }
-  descriptor.is_foreign = true;
-  by_chunks(x, descriptor, kernel);
+  check_on_cpu(x);
+  by_chunks(x, chunk_places(x), descriptor, kernel);
 }
 
-void Transport::by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  check_on_cpu(x);
+/// None where a slot has room; slots alternate as the places do.
+Block Transport::chunk_places(const at::Tensor& x) const {
+  const auto bytes = int64_t(x.nbytes());
+  return bytes <= int64_t(kInlineBytes) ? Block() : Block(heap_, 2 * std::min(bytes, kChunkBytes));
+}
+
+void Transport::by_chunks(at::Tensor& x, const Block& places, Descriptor descriptor, ReduceKernel kernel) {
+  descriptor.is_foreign = true;
   at::Tensor dense = x.contiguous();
   auto* const own = static_cast<std::byte*>(dense.mutable_data_ptr());
   const int64_t bytes = int64_t(dense.nbytes()), chunk = std::min(bytes, kChunkBytes);
-  const bool fits_slot = bytes <= int64_t(kInlineBytes);  // slots alternate as the places do
-  const Block places = fits_slot ? Block() : Block(heap_, 2 * chunk);
+  const bool fits_slot = bytes <= int64_t(kInlineBytes);
   for (int64_t begin = 0, k = 0; begin < bytes; ++k) {
     const int64_t count = std::min(chunk, bytes - begin);
     std::byte* const place = fits_slot ? channel_.next_payload() : places.data() + k % 2 * chunk;

@@ -41,7 +41,7 @@ struct alignas(128) Abort {
   int32_t peer;  // the rank to blame
   char reason[1000];
 
-  /// False where a reason stands already.
+  /// False where a reason stands already, or is being written.
   bool set_once(int rank_to_blame, const std::string& why) {
     uint32_t before = none;
     if (!state.compare_exchange_strong(before, writing)) return false;

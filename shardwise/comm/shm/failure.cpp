@@ -5,7 +5,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "shardwise/base/error.h"
@@ -69,7 +68,8 @@ void Channel::wait_for(const Wait& wait) {
 void Channel::check_failures(const Wait& wait) {
   throw_if_aborted(wait.attempt);
   for (int peer = 0; peer < size(); ++peer) check_alive(wait, peer);
-  if (Clock::now() - wait.attempt.start >= wait.attempt.limit) fail_late(wait.attempt);
+  // Asked again: this process may have stood still since it last was.
+  if (Clock::now() - wait.attempt.start >= wait.attempt.limit && !wait.ready()) fail_late(wait.attempt);
 }
 
 // The first reason that any rank gave is everybody's. Who hears it breaks its own part as well, so that its

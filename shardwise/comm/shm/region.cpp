@@ -105,7 +105,7 @@ void unmap_shared(std::byte* base, size_t bytes) {
 }  // namespace
 
 Region Region::create(int ranks) {
-  TORCH_CHECK_VALUE(ranks <= kMostRanks, "shared memory: joins at most ", kMostRanks, " ranks; got ", ranks);
+  TORCH_INTERNAL_ASSERT(ranks <= kMostRanks);
   const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
   Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno));

@@ -1,5 +1,6 @@
 #include "shardwise/comm/shm/rendezvous.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -114,8 +115,8 @@ std::optional<Card> receive_from(const Fd& socket, int sender, const Deadline& d
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const int rank = received.card.hello.rank;
-    deadline.fail(rank, fmt::format("no descriptors left for the memory of rank {}; got {} by `ulimit -n`",
-                                    rank, limit.rlim_cur));
+    deadline.fail(-1, fmt::format("no descriptors left for the memory of rank {}; got {} by `ulimit -n`",
+                                  rank, limit.rlim_cur));
   }
   if (received.as != As::card) return std::nullopt;
   return std::move(received.card);
@@ -297,6 +298,8 @@ std::vector<Member> map_peers(std::vector<Card> cards, int own_rank, const Hello
 void check_options(const Options& options) {
   TORCH_CHECK_VALUE(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
                     "connect: rank must be in [0, size); got rank ", options.rank, " of ", options.size);
+  TORCH_CHECK_VALUE(options.size <= kMostRanks, "connect: shared memory joins at most ", kMostRanks,
+                    " ranks; got ", options.size);
   TORCH_CHECK_VALUE(options.timeout.count() > 0, "connect: a timeout must be above 0 ms; got ",
                     options.timeout.count());
   const int64_t one_shot_bytes = options.one_shot_bytes.value_or(0);
@@ -318,7 +321,9 @@ Meeting meet(const Options& options) {
     peers = map_peers(std::move(cards), options.rank, self);
   } catch (const std::exception& error) {
     // The others may hold the group already; who waits looks up soon enough.
-    own.control().abort.set_once(options.rank,
+    const auto* failure = dynamic_cast<const base::CommError*>(&error);
+    const bool is_own = failure == nullptr || failure->where().peer < 0;
+    own.control().abort.set_once(is_own ? options.rank : failure->where().peer,
                                  fmt::format("rank {} aborted: {}", options.rank, base::one_line(error)));
     throw;
   }

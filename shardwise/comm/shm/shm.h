@@ -26,7 +26,8 @@ struct Options {
 
 /// Collective: returns when all `size` ranks have come. Size one gives a group of one.
 /// Errors: base::CommError when ranks are missing at the timeout; c10::ValueError for a rank outside [0,
-/// size), or a one_shot_bytes above what a slot holds.
+/// size), more ranks than shared memory joins, a timeout of 0 or less, or a one_shot_bytes that no slot
+/// holds.
 Group connect(const Options& options);
 
 /// Up to how many bytes the group's all_reduce goes in one shot, as all its ranks agreed when they met; none

@@ -104,8 +104,9 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
 
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
-  void in_place_or_by_chunks(at::Tensor& x, Descriptor descriptor, ReduceKernel kernel);
-  void by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
+  void in_place_or_by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
+  Block chunk_places(const at::Tensor& x) const;
+  void by_chunks(at::Tensor& x, const Block& places, Descriptor descriptor, ReduceKernel kernel);
   void reduce_slices(const at::Tensor& x, Opening& opening, ReduceKernel kernel);
   void reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel);
   void reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
