@@ -4,6 +4,7 @@
 // Nothing is communicated between the two. On the way in and out the stream crosses by f and f* (TP, whole on
 // every rank) or by g and g* (TP+SP, cut along the sequence); the types pick them. The layers of nn/ fuse all
 // this.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>

@@ -1,5 +1,6 @@
 // A layer of one's own: features compete in groups of five, by a softmax over each group. A group must not be
 // cut, so the split deals whole groups; weights, their initial numbers and their gradients follow from it.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
 #include <unistd.h>

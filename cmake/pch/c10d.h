@@ -1,10 +1,6 @@
-// What nearly every source of the upper rooms needs; nothing of our own, so that it is compiled once.
+// For rooms that derive from autograd's functions or c10d's classes.
 #pragma once
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
+#include "cmake/pch/tensor.h"

@@ -1,1 +1,1 @@
-// Carries the precompiled header; see pch.cmake.
+// Carries a precompiled header; see pch.cmake.

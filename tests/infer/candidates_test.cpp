@@ -1,6 +1,7 @@
 // The choice over ranks against the same choice from the whole row.
 #include "shardwise/infer/candidates.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // One pass has the bits of the ops one by one, for every number of terms.
 #include "shardwise/kernels/add_rms_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/log.h>

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>

@@ -1,8 +1,10 @@
 #include "shardwise/kernels/gelu.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/erf.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/grad.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 

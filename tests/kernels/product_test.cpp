@@ -1,6 +1,7 @@
 // The product against an fp64 one, on shapes that either library takes, transposed and not.
 #include "shardwise/kernels/product.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/qk_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/zeros.h>

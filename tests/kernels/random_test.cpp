@@ -1,5 +1,6 @@
 #include "shardwise/kernels/random.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/rotary.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 

@@ -1,6 +1,7 @@
 // What the kernels' tests share: the dtypes, their bounds, and derivatives by differences.
 #pragma once
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 

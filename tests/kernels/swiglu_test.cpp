@@ -1,5 +1,7 @@
 #include "shardwise/kernels/swiglu.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

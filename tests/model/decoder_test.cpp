@@ -2,6 +2,7 @@
 // refusals.
 #include "shardwise/model/decoder.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 

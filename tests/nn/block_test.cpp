@@ -2,6 +2,7 @@
 // (model/grid_test).
 #include "shardwise/nn/block.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>

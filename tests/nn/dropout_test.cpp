@@ -1,5 +1,6 @@
 #include "shardwise/nn/dropout.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // itself is parallel/'s tests'.
 #include "shardwise/nn/linear.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros_like.h>

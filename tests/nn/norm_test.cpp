@@ -1,5 +1,6 @@
 #include "shardwise/nn/norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/rsqrt.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // forward's adjoint (⟨Ax, y⟩ = ⟨x, Aᵀy⟩), for even, uneven and empty shards, in shared memory and without.
 #include "shardwise/parallel/collectives.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,6 +1,8 @@
 #include "shardwise/parallel/column_product.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 #include "shardwise/parallel/gradient_sync.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,5 +1,6 @@
 // One linear map, whole and cut over the ranks: what the tests of both fused products start from.
 #pragma once
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 

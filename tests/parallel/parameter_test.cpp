@@ -1,5 +1,6 @@
 #include "shardwise/parallel/parameter.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 

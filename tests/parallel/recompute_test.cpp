@@ -1,6 +1,7 @@
 // What full recomputation promises of any stretch of layers; a whole model in every mode: tests/model.
 #include "shardwise/parallel/recompute.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Quantisation by whole tensors, as its definition reads, for the tests to compare with.
 #pragma once
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>

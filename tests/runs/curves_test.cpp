@@ -1,6 +1,7 @@
 // The loss of a run does not depend on how it is split: at 1 to 4 ranks, with and without sequence
 // parallelism, its curve stays as close to that of one rank as the curves of runs on one rank do whose
 // weights are moved by their last bit before every step. What rounding does is measured thus, not assumed.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/nextafter.h>
 

@@ -1,5 +1,6 @@
 // Values of every placement for tests, and the pairing under which a collective's backward is its adjoint.
 #pragma once
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 
 #include "shardwise/comm/group.h"

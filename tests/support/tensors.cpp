@@ -1,5 +1,6 @@
 #include "tests/support/tensors.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 

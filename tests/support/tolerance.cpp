@@ -1,5 +1,6 @@
 #include "tests/support/tolerance.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/norm.h>
 

@@ -1,4 +1,5 @@
 // Why the pair is column then row: the same two products in both orders, and what each order sends.
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include "shardwise/nn/linear.h"

@@ -1,5 +1,6 @@
 // The pair, column then row: z = φ(x W0 + b0) W1 + b1 with the index e between them reshaped into (r, f),
 // rank and position in the rank's shard. Forward, every gradient, and the library's layers entry for entry.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>

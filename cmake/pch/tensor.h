@@ -1,0 +1,8 @@
+// What nearly every source of the upper rooms needs; nothing of our own, so that it is compiled once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
