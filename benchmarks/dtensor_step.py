@@ -1,12 +1,13 @@
 """A training step of PyTorch's own tensor parallelism, of which nothing but the backend's name changes: one rank.
 
-    dtensor_step.py tp|sp|train_step gloo|shardwise|fake      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT tell which rank
+    dtensor_step.py tp|sp|train_step|example gloo|shardwise|fake    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: which rank
 
 tp, sp: a Llama-like decoder, its blocks cut by parallelize_module as PyTorch's tutorial does, without sequence parallelism
-or with it; embedding and logits cut over the vocabulary; AdamW. train_step: the model and step of peers.py. Speaks the
-protocol of worker.h: a number of steps in, their seconds out, and the last loss and the shape beside them. A rank has one
-thread and a core of its own. fake is PyTorch's backend that sends nothing: its numbers are wrong, its time is what the
-step takes without communication.
+or with it; embedding and logits cut over the vocabulary; AdamW. train_step: the model and step of peers.py. example: the
+sizes, layouts and step of fsdp_tp_example.py in github.com/pytorch/examples, which gathers its logits; without FSDP, which
+has one rank there. Speaks the protocol of worker.h: a number of steps in, their seconds out, and the last loss and the
+shape beside them. A rank has one thread and a core of its own. fake is PyTorch's backend that sends nothing: its numbers
+are wrong, its time is what the step takes without communication.
 """
 
 import json
@@ -17,12 +18,14 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from machine import BUILD
 from peers import TRAIN_STEP, Llama, Shape, batch_of, tensor_parallel, train_step
 
 SHAPE = Shape(hidden=1024, layers=4, heads=16, kv_heads=16, ffn=2816, vocab=8192, length=512, batch=1)
+EXAMPLE = Shape(hidden=256, layers=2, heads=16, kv_heads=16, ffn=768, vocab=32000, length=256, batch=8)
 
 
 def training_step(model, is_sequence_parallel):
@@ -41,7 +44,23 @@ def training_step(model, is_sequence_parallel):
     return step
 
 
+def example_step(model):
+    ids, cos, sin = batch_of(EXAMPLE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(ids, cos, sin).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def step_and_shape(kind, mesh):
+    if kind == "example":
+        return example_step(tensor_parallel(Llama(EXAMPLE), mesh, is_loss_parallel=False)), EXAMPLE.text()
     if kind == "train_step":
         return train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True), TRAIN_STEP.text()
     is_sequence_parallel = kind == "sp"
@@ -57,7 +76,8 @@ def serve(step, shape):
             loss = step()
         dist.barrier()
         seconds = time.perf_counter() - begin
-        print(json.dumps({"seconds": seconds, "loss": loss.full_tensor().item(), "shape": shape}), flush=True)
+        loss = loss.full_tensor() if isinstance(loss, DTensor) else loss
+        print(json.dumps({"seconds": seconds, "loss": loss.item(), "shape": shape}), flush=True)
 
 
 def main():

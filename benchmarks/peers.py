@@ -113,14 +113,15 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
-def tensor_parallel(model, mesh, is_sequence_parallel=True):
-    """PyTorch's own recipe for a Llama, with a vocabulary-parallel loss."""
+def tensor_parallel(model, mesh, is_sequence_parallel=True, is_loss_parallel=True):
+    """PyTorch's own recipe for a Llama, with a vocabulary-parallel loss or with whole logits."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor import parallel as tp
 
     between = Shard(1) if is_sequence_parallel else Replicate()  # what flows from block to block
+    logits = Shard(-1) if is_loss_parallel else Replicate()
     outside = {"embedding": tp.RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-               "head": tp.ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)}
+               "head": tp.ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=not is_loss_parallel)}
     plan = {name: tp.RowwiseParallel(output_layouts=between) for name in ("attention.o_proj", "mlp.down_proj")}
     plan |= {name: tp.ColwiseParallel() for name in ("attention.q_proj", "attention.k_proj", "attention.v_proj",
                                                      "mlp.gate_proj", "mlp.up_proj")}

@@ -282,7 +282,8 @@ def dtensor(rounds, steps):
     load = os.getloadavg()[0]
     sections = [dtensor_pair("DTensor step, TP=2", "tp", rounds, steps),
                 dtensor_pair("DTensor step, TP=2+SP", "sp", rounds, steps),
-                dtensor_pair("DTensor step of `run.py train_step`, TP=2+SP", "train_step", rounds, steps)]
+                dtensor_pair("DTensor step of `run.py train_step`, TP=2+SP", "train_step", rounds, steps),
+                dtensor_pair("DTensor step of PyTorch's example, TP=2+SP", "example", rounds, steps)]
     return f"Load of the machine before and after: {load:.1f}, {os.getloadavg()[0]:.1f}.\n\n" + "\n".join(sections)
 
 
