@@ -127,7 +127,9 @@ void break_off_before(const std::function<void(const Joined& at)>& next_call) {
     const Joined at = join(options(job, rank, 3));
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
                                            : at.group.empty({5000}, at::kFloat)};
-    if (rank == 2) EXPECT_ANY_THROW(at.backend->broadcast(x, {.rootRank = 0}));
+    if (rank == 2) {
+      EXPECT_ANY_THROW(at.backend->broadcast(x, {.rootRank = 0}));
+    }
     std::string line;
     const auto where = failure_of(
         [&] {
