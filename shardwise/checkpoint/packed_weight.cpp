@@ -24,7 +24,7 @@ using model::Quantisation;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
+constexpr int64_t kPackedBlockBytes = int64_t{4} << 20;
 
 /// One weight's tensors, and what this rank has of them.
 struct PackedWeight {
@@ -137,7 +137,7 @@ void read_awq_codes(const PackedWeight& packed) {
   const WeightRows source(packed.files, packed.stored(part), packed.config, packed.rank);
   const int64_t first_code = m.columns.begin - m.words().begin * 8, row_words = m.codes.size(1);
   m.codes.zero_();
-  for (const Range& block : row_blocks(packed.local_shape(part)[0], m.width() * 4, kBlockBytes)) {
+  for (const Range& block : row_blocks(packed.local_shape(part)[0], m.width() * 4, kPackedBlockBytes)) {
     const Tensor words = source.read(block, m.width(), at::kInt);
     for (const OutputRun& run : output_runs(packed)) {
       kernels::for_ranges(run.outputs.size(), m.width(), [&](int64_t begin, int64_t end) {

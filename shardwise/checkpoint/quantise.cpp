@@ -24,7 +24,7 @@ using model::StoredTensor;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{16} << 20;  // of fp32
+constexpr int64_t kQuantisedBlockBytes = int64_t{16} << 20;  // of fp32
 
 /// A weight as the input keeps it, and the tensors that will hold it, by part.
 struct PlannedWeight {
@@ -94,7 +94,7 @@ class Writer {
 
   void write(const PlannedWeight& weight) {
     const WeightRows source(files_, {weight.dense}, from_, /*rank=*/0);
-    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kBlockBytes)) {
+    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kQuantisedBlockBytes)) {
       const quant::Matrix m = quantised(source, weight, rows);
       put(weight, ".qweight", m.codes, rows);
       put(weight, ".scales", m.scales.to(at::kHalf), rows);

@@ -16,7 +16,7 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of fp32; as much again as the file has it
+constexpr int64_t kRoundedBlockBytes = int64_t{8} << 20;  // of fp32; as much again as the file has it
 
 /// Of every group of whole rows the largest of all ranks' values, the same on each.
 Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Group& group) {
@@ -39,7 +39,7 @@ void convert(const WeightFiles& files, const parallel::Parameter& weight, const 
       weight.rule.dim == 1 && group.size() > 1 && !base::mutated(base::Mutation::scale_by_shard);
   const WeightRows source(files, model::stored_tensors(weight, stored), stored, group.rank());
   const base::Range groups = m.groups();
-  for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kBlockBytes)) {
+  for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kRoundedBlockBytes)) {
     const Tensor w = source.read(rows, m.width(), at::kFloat);
     Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
     if (shares_rows) maxima = over_ranks(maxima, m, group);

@@ -76,15 +76,15 @@ PlannedFile planned(const WeightFiles& files, const ShardIndex& index, int rank)
 }
 
 /// A folder to be written.
-struct Plan {
+struct ShardPlan {
   ShardIndex index;
   bool has_index;  // whole weights need none
   std::vector<PlannedFile> files;
 };
 
 /// For `tp` ranks; without: whole, as one rank has them.
-Plan plan_for(const WeightFiles& files, const model::Config& config, std::optional<int> tp) {
-  Plan plan{index_for(files, config, tp.value_or(1)), tp.has_value(), {}};
+ShardPlan shard_plan_for(const WeightFiles& files, const model::Config& config, std::optional<int> tp) {
+  ShardPlan plan{index_for(files, config, tp.value_or(1)), tp.has_value(), {}};
   if (!tp) plan.index.files = {kWeightsFile};
   for (int rank = 0; rank < plan.index.tp(); ++rank) plan.files.push_back(planned(files, plan.index, rank));
   return plan;
@@ -106,7 +106,7 @@ void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copi
 }
 
 /// All files under `folder`. Returns the bytes of their slices.
-int64_t write_all(const fs::path& in, const fs::path& folder, const Plan& plan,
+int64_t write_all(const fs::path& in, const fs::path& folder, const ShardPlan& plan,
                   const OnProgress& on_progress) {
   Copier copier(on_progress);
   for (const PlannedFile& file : plan.files) copier.expect(file.layout());
@@ -123,7 +123,7 @@ Written write_folder(const std::string& op, const fs::path& in, const fs::path& 
   const fs::path target = free_target(op, out);
   const model::Config config = model::load_config(in);
   const WeightFiles files(in, config);
-  const Plan plan = plan_for(files, config, tp);
+  const ShardPlan plan = shard_plan_for(files, config, tp);
   NewFolder folder(op, target);
   const int64_t bytes = write_all(in, folder.path(), plan, on_progress);
   folder.publish();

@@ -22,7 +22,7 @@ constexpr Bench kBenches[] = {
      "time linear layers, collectives included, beside their bare products"},
 };
 
-void print_help() {
+void print_benches() {
   std::puts("Says how fast parts of the library are on this machine.\n");
   std::puts("Usage: shardwise bench WHAT [FLAGS]\n");
   for (const Bench& bench : kBenches) std::printf("  %-10s%s\n", bench.name, bench.help);
@@ -33,7 +33,7 @@ void print_help() {
 
 int bench_command(const Call& call) {
   const std::string name = call.arguments.empty() ? "" : call.arguments[0];
-  if (name == "--help" || name == "-h") return print_help(), 0;
+  if (name == "--help" || name == "-h") return print_benches(), 0;
   for (const Bench& bench : kBenches) {
     if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
   }

@@ -11,6 +11,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/cli/bench_comm.h"
 #include "shardwise/cli/bench_comm_tune.h"
+#include "shardwise/cli/bench_rounds.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/live_line.h"
 #include "shardwise/cli/loaded_model.h"
@@ -22,8 +23,7 @@
 namespace shardwise::cli {
 namespace {
 
-constexpr int64_t kMostRanks = 256, kElementBytes = 4, kLargestBytes = int64_t{1} << 30;
-constexpr double kLongest = 3600;
+constexpr int64_t kElementBytes = 4, kLargestBytes = int64_t{1} << 30;
 
 struct CommOptions {
   int64_t tp = 2;
@@ -91,7 +91,7 @@ std::vector<int64_t> read_sizes(const CommOptions& o) {
 CommBench bench_of(const CommOptions& o) {
   TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMostRanks,
                     "bench comm: --tp must be from 2 to 256, for a rank alone sends nothing; got ", o.tp);
-  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongest,
+  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongestSeconds,
                     "bench comm: --seconds must be above 0 and at most 3600; got ", o.seconds);
   TORCH_CHECK_VALUE(
       !o.tune || !comm::shm::one_shot_file({}).empty(),

@@ -7,6 +7,7 @@
 #include "shardwise/base/cpu_name.h"
 #include "shardwise/cli/bench_document.h"
 #include "shardwise/cli/bench_overlap.h"
+#include "shardwise/cli/bench_rounds.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/live_line.h"
 #include "shardwise/cli/loaded_model.h"
@@ -17,8 +18,7 @@
 namespace shardwise::cli {
 namespace {
 
-constexpr int64_t kMostRanks = 256, kMostRows = 1 << 20, kMostFeatures = 1 << 17;
-constexpr double kLongest = 3600;
+constexpr int64_t kMostRows = 1 << 20, kMostFeatures = 1 << 17;
 
 struct OverlapOptions {
   int64_t tp = 2, rows = 2048, hidden = 4096, ffn = 11008;
@@ -48,7 +48,7 @@ OverlapBench bench_of(const OverlapOptions& o) {
   check_range("--rows", o.rows, 1, kMostRows);
   check_range("--hidden", o.hidden, 1, kMostFeatures);
   check_range("--ffn", o.ffn, 1, kMostFeatures);
-  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongest,
+  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongestSeconds,
                     "bench overlap: --seconds must be above 0 and at most 3600; got ", o.seconds);
   check_word("bench overlap", "--dtype", o.dtype, {"fp32", "bf16"});
   return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, o.rows, o.hidden, o.ffn, o.seconds};

@@ -11,6 +11,10 @@
 
 namespace shardwise::cli {
 
+/// What benches take.
+inline constexpr int64_t kMostRanks = 256;
+inline constexpr double kLongestSeconds = 3600;
+
 /// Before every call the input is left as the last call left it, or written anew by its rank, as by a
 /// producer.
 enum class BufferUse : uint8_t { warm, rewritten };

@@ -29,7 +29,8 @@ void add_flags(Flags& flags, ChatTemplateOptions& o) {
 }
 
 text::ChatOptions read_options(const ChatTemplateOptions& o) {
-  text::ChatOptions options{.add_generation_prompt = o.add_generation_prompt};
+  text::ChatOptions options;
+  options.add_generation_prompt = o.add_generation_prompt;
   if (o.tools) options.tools = parse_ordered(base::read_text(*o.tools), *o.tools);
   if (o.variables) options.variables = parse_ordered(*o.variables, "chat-template: --chat-template-kwargs");
   return options;

@@ -10,6 +10,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
+#include "shardwise/cli/units.h"
 #include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
@@ -55,20 +56,16 @@ Row row_of(const InspectedTensor& tensor) {
   return row;
 }
 
-std::string megabytes(int64_t bytes) {
-  return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
-}
-
 std::string to_text(const Inspection& found) {
   std::vector<Row> rows{{"tensor", "dtype", "shape", "cut"}};
   if (found.rank_bytes.size() > 1) rows[0].push_back(fmt::format("on {} ranks", found.rank_bytes.size()));
   for (const InspectedTensor& tensor : found.tensors) rows.push_back(row_of(tensor));
   std::string text = table(rows) + fmt::format("{}: {} parameters, {}", found.config.model_type,
-                                               found.parameters, megabytes(found.bytes));
+                                               found.parameters, in_megabytes(found.bytes));
   if (found.config.quantisation) text += "; " + found.config.quantisation->text();
   if (found.rank_bytes.size() < 2) return text + "\n";
   std::vector<std::string> shares;
-  for (const int64_t bytes : found.rank_bytes) shares.push_back(megabytes(bytes));
+  for (const int64_t bytes : found.rank_bytes) shares.push_back(in_megabytes(bytes));
   return text + fmt::format("; by rank {}\n", listed(shares));
 }
 

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "shardwise/cli/units.h"
+
 namespace shardwise::cli {
 namespace {
-
-double megabytes(int64_t bytes) {
-  return static_cast<double>(bytes) / 1e6;
-}
 
 std::string bytes_line(const std::string& command, int64_t done, int64_t all, const std::string& end) {
   return fmt::format("{}: {:.1f} of {:.1f} MB, {}", command, megabytes(done), megabytes(all), end);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds, eleven days: beyond, milliseconds leave an int
 
-std::chrono::milliseconds milliseconds(double seconds) {
+std::chrono::milliseconds timeout_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
@@ -26,7 +26,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 comm::Group join(const RankJob& job) {
   end_cleanly_on_signals(job.place.by == comm::Place::By::self);
   base::keep_freed_memory();
-  comm::Group group = comm::connect_all(job.place, milliseconds(job.options.timeout_s));
+  comm::Group group = comm::connect_all(job.place, timeout_of(job.options.timeout_s));
   at::set_num_threads(comm::take_core_share(group));
   base::install_memory_counter();
   return group;

@@ -6,6 +6,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/load_figures.h"
+#include "shardwise/cli/units.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
 
@@ -38,25 +39,17 @@ int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank)
   return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
 }
 
-double megabytes(int64_t bytes) {
-  return static_cast<double>(bytes) / 1e6;
-}
-
 /// Columns of the table; `table_row` fills them.
 constexpr const char* kTableHead =
     "\nrank  peak memory   by formula  sent per step   by formula  copied per step  communicating";
-
-std::string megabytes(int64_t bytes, int digits) {
-  return fmt::format("{:.{}f} MB", megabytes(bytes), digits);
-}
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
   return fmt::format(
       "\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
-      megabytes(usage.peak_memory_bytes, 2), expected.peak ? megabytes(expected.peak->bytes(), 2) : "-",
-      megabytes(usage.comm_bytes, 3), megabytes(expected.comm_bytes, 3), megabytes(usage.copied_bytes, 3),
-      milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
+      in_megabytes(usage.peak_memory_bytes, 2), expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
+      in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
+      in_megabytes(usage.copied_bytes, 3), milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
@@ -72,10 +65,6 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
 }
 
 }  // namespace
-
-double milliseconds(int64_t ns) {
-  return static_cast<double>(ns) / 1e6;
-}
 
 std::string describe(const train::Job& job) {
   const train::Options& o = job.options();

@@ -24,9 +24,6 @@ struct TrainReport {
   std::vector<RankReport> ranks;
 };
 
-/// As reports give times.
-double milliseconds(int64_t ns);
-
 /// One line: model, text, ranks and steps.
 std::string describe(const train::Job& job);
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/cli/units.h"
 #include "shardwise/plan/peak.h"
 
 namespace shardwise::cli {

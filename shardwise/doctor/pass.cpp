@@ -10,7 +10,6 @@ using model::DecoderWeights;
 using plan::Collectives;
 using plan::Gathered;
 using plan::Stream;
-using plan::Traffic;
 
 namespace {
 
@@ -53,10 +52,10 @@ class Meter {
   explicit Meter(const comm::Group& group) : group_(group), before_(group.counters()) {}
 
   /// The three collectives that training uses, since the last call; whatever else is added to `other`.
-  Collectives read(Traffic& other) {
+  Collectives read(plan::Traffic& other) {
     const comm::Counters spent = group_.counters() - before_;
     before_ = group_.counters();
-    const auto of = [&](comm::Op op) { return Traffic{spent[op].calls, spent[op].bytes}; };
+    const auto of = [&](comm::Op op) { return plan::Traffic{spent[op].calls, spent[op].bytes}; };
     const Collectives used{of(comm::Op::all_reduce), of(comm::Op::all_gather), of(comm::Op::reduce_scatter)};
     other.calls += spent.total().calls - used.total().calls;
     other.bytes += spent.total().bytes - used.total().bytes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shardwise/doctor/vectors.h"
 #include "shardwise/text/tokenizer.h"
 
 namespace shardwise::doctor {
@@ -11,7 +12,6 @@ using model::Config;
 namespace {
 
 constexpr int64_t kHidden = 24, kWindow = 5;
-constexpr double kSpread = 0.3;
 
 /// The least of 8 elements or more, if the model has so many, of which an even number is turned.
 int64_t head_dim_of(const Config& config) {

@@ -6,7 +6,6 @@ namespace {
 
 /// Keeps these numbers apart from those of weights and masks.
 constexpr uint64_t kVectorStream = 2;
-constexpr double kSpread = 0.3;
 
 }  // namespace
 

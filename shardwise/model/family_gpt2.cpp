@@ -15,7 +15,7 @@ namespace {
 
 using base::Fields;
 
-Config defaults() {
+Config gpt2_defaults() {
   Config c;
   c.model_type = "gpt2";
   c.norm = Norm::layer;
@@ -55,8 +55,8 @@ void check_flag(const Fields& fields, const char* name, bool wanted) {
                     value ? "true" : "false");
 }
 
-Config read(const Fields& fields) {
-  Config c = defaults();
+Config read_gpt2(const Fields& fields) {
+  Config c = gpt2_defaults();
   c.vocab_size = fields.integer("vocab_size");
   c.hidden_size = size_of(fields, "n_embd", "hidden_size");
   c.num_hidden_layers = size_of(fields, "n_layer", "num_hidden_layers");
@@ -79,7 +79,7 @@ Config read(const Fields& fields) {
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_gpt2(const Config& c, Written& out) {
   out["vocab_size"] = c.vocab_size;
   out["n_positions"] = c.max_position_embeddings;
   out["n_embd"] = c.hidden_size;
@@ -95,7 +95,7 @@ void write(const Config& c, Written& out) {
 }
 
 Config gpt2() {
-  Config c = defaults();
+  Config c = gpt2_defaults();
   c.vocab_size = 50257;
   c.hidden_size = 768;
   c.intermediate_size = 3072;
@@ -125,8 +125,8 @@ std::vector<StoredModule> modules() {
 Family gpt2_family() {
   return {.model_type = "gpt2",
           .architecture = "GPT2LMHeadModel",
-          .read = read,
-          .write = write,
+          .read = read_gpt2,
+          .write = write_gpt2,
           .spellings = {{"hidden_size", "n_embd"},
                         {"num_hidden_layers", "n_layer"},
                         {"num_attention_heads", "n_head"},

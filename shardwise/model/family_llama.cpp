@@ -7,7 +7,7 @@
 namespace shardwise::model {
 namespace {
 
-Config read(const base::Fields& fields) {
+Config read_llama(const base::Fields& fields) {
   Config c;
   c.bos_token_id = 1;
   c.eos_token_id = {2};
@@ -19,7 +19,7 @@ Config read(const base::Fields& fields) {
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_llama(const Config& c, Written& out) {
   write_llama_fields(c, out);
   out["attention_bias"] = c.qkv_bias;
   out["mlp_bias"] = c.mlp_bias;
@@ -100,7 +100,7 @@ Family llama_like(const std::string& model_type, const std::string& architecture
 }
 
 Family llama_family() {
-  return llama_like("llama", "LlamaForCausalLM", read, write,
+  return llama_like("llama", "LlamaForCausalLM", read_llama, write_llama,
                     {{"tiny", over_bytes(256, 688, /*layers=*/6, /*positions=*/1024)},
                      {"small", over_bytes(512, 1376, /*layers=*/8, /*positions=*/2048)},
                      {"llama-2-7b", llama_2_7b()},

@@ -5,7 +5,7 @@
 namespace shardwise::model {
 namespace {
 
-Config defaults() {
+Config mistral_defaults() {
   Config c;
   c.model_type = "mistral";
   c.num_key_value_heads = 8;
@@ -15,21 +15,21 @@ Config defaults() {
   return c;
 }
 
-Config read(const base::Fields& fields) {
-  Config c = defaults();
+Config read_mistral(const base::Fields& fields) {
+  Config c = mistral_defaults();
   read_llama_fields(fields, c);
   check_all_turned(fields, c);
   read_window(fields, c);
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_mistral(const Config& c, Written& out) {
   write_llama_fields(c, out);
   write_window(c, out);
 }
 
 Config mistral_7b() {
-  Config c = defaults();
+  Config c = mistral_defaults();
   c.vocab_size = 32000;
   c.hidden_size = 4096;
   c.intermediate_size = 14336;
@@ -45,7 +45,8 @@ Config mistral_7b() {
 }  // namespace
 
 Family mistral_family() {
-  return llama_like("mistral", "MistralForCausalLM", read, write, {{"mistral-7b", mistral_7b()}});
+  return llama_like("mistral", "MistralForCausalLM", read_mistral, write_mistral,
+                    {{"mistral-7b", mistral_7b()}});
 }
 
 }  // namespace shardwise::model

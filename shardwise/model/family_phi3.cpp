@@ -9,7 +9,7 @@
 namespace shardwise::model {
 namespace {
 
-Config defaults() {
+Config phi3_defaults() {
   Config c;
   c.model_type = "phi3";
   c.norm_eps = 1e-5;
@@ -18,22 +18,22 @@ Config defaults() {
   return c;
 }
 
-Config read(const base::Fields& fields) {
-  Config c = defaults();
+Config read_phi3(const base::Fields& fields) {
+  Config c = phi3_defaults();
   read_llama_fields(fields, c);
   TORCH_CHECK_VALUE(!c.rope_scaling, fields.label("rope_scaling"), " must be default in phi3; got llama3");
   read_window(fields, c);
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_phi3(const Config& c, Written& out) {
   write_llama_fields(c, out);
   write_window(c, out);
   out["pad_token_id"] = nullptr;  // transformers' default is an id that a small vocabulary does not have
 }
 
 Config phi_3_mini() {
-  Config c = defaults();
+  Config c = phi3_defaults();
   c.vocab_size = 32064;
   c.hidden_size = 3072;
   c.intermediate_size = 8192;
@@ -50,7 +50,8 @@ Config phi_3_mini() {
 }  // namespace
 
 Family phi3_family() {
-  Family family = llama_like("phi3", "Phi3ForCausalLM", read, write, {{"phi-3-mini", phi_3_mini()}});
+  Family family =
+      llama_like("phi3", "Phi3ForCausalLM", read_phi3, write_phi3, {{"phi-3-mini", phi_3_mini()}});
   family.modules = {};  // its names are ours
   return family;
 }

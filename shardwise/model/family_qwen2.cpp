@@ -6,7 +6,7 @@
 namespace shardwise::model {
 namespace {
 
-Config defaults() {
+Config qwen2_defaults() {
   Config c;
   c.model_type = "qwen2";
   c.num_key_value_heads = 32;
@@ -14,21 +14,21 @@ Config defaults() {
   return c;
 }
 
-Config read(const base::Fields& fields) {
-  Config c = defaults();
+Config read_qwen2(const base::Fields& fields) {
+  Config c = qwen2_defaults();
   read_llama_fields(fields, c);
   check_all_turned(fields, c);
   read_layered_window(fields, c);
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_qwen2(const Config& c, Written& out) {
   write_llama_fields(c, out);
   write_layered_window(c, out);
 }
 
 Config qwen2_5_0_5b() {
-  Config c = defaults();
+  Config c = qwen2_defaults();
   c.vocab_size = 151936;
   c.hidden_size = 896;
   c.intermediate_size = 4864;
@@ -62,7 +62,7 @@ Config qwen2_5_7b() {
 }  // namespace
 
 Family qwen2_family() {
-  return llama_like("qwen2", "Qwen2ForCausalLM", read, write,
+  return llama_like("qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2,
                     {{"qwen2.5-0.5b", qwen2_5_0_5b()}, {"qwen2.5-7b", qwen2_5_7b()}});
 }
 

@@ -6,7 +6,7 @@
 namespace shardwise::model {
 namespace {
 
-Config defaults() {
+Config qwen3_defaults() {
   Config c;
   c.model_type = "qwen3";
   c.num_key_value_heads = 32;
@@ -15,8 +15,8 @@ Config defaults() {
   return c;
 }
 
-Config read(const base::Fields& fields) {
-  Config c = defaults();
+Config read_qwen3(const base::Fields& fields) {
+  Config c = qwen3_defaults();
   read_llama_fields(fields, c);
   check_all_turned(fields, c);
   fields.or_flag("attention_bias", c.qkv_bias);
@@ -25,14 +25,14 @@ Config read(const base::Fields& fields) {
   return c;
 }
 
-void write(const Config& c, Written& out) {
+void write_qwen3(const Config& c, Written& out) {
   write_llama_fields(c, out);
   out["attention_bias"] = c.qkv_bias;
   write_layered_window(c, out);
 }
 
 Config qwen3_0_6b() {
-  Config c = defaults();
+  Config c = qwen3_defaults();
   c.vocab_size = 151936;
   c.hidden_size = 1024;
   c.intermediate_size = 3072;
@@ -61,7 +61,7 @@ Config qwen3_32b() {
 }  // namespace
 
 Family qwen3_family() {
-  return llama_like("qwen3", "Qwen3ForCausalLM", read, write,
+  return llama_like("qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3,
                     {{"qwen3-0.6b", qwen3_0_6b()}, {"qwen3-32b", qwen3_32b()}});
 }
 

@@ -23,7 +23,7 @@ using base::Mutation;
 namespace {
 
 /// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
-enum class Crossing { f, g, none };
+enum class ColumnCrossing { f, g, none };
 
 /// Where a node's backward leaves the sum of a gradient under way, for the one that ends it.
 struct LeftSum {
@@ -33,7 +33,7 @@ struct LeftSum {
 struct Column {
   LinearParameters w;
   Step step;
-  Crossing crossing;
+  ColumnCrossing crossing;
   std::optional<Rows> rows = {};       // g on shared memory, or with the gathered input kept
   std::shared_ptr<LeftSum> left = {};  // f, where rows take turns
 };
@@ -61,8 +61,8 @@ Tensor multiply_rows(const Rows& rows, const Tensor& x_shard, const Column& colu
 }
 
 Tensor forward_product(const Tensor& x, Column& column) {
-  if (column.crossing == Crossing::f) verify_equal(x, "a column-parallel layer's input", column.step);
-  if (column.crossing == Crossing::g) column.rows = Rows::gather(x, column.step);
+  if (column.crossing == ColumnCrossing::f) verify_equal(x, "a column-parallel layer's input", column.step);
+  if (column.crossing == ColumnCrossing::g) column.rows = Rows::gather(x, column.step);
   Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
   add_bias_(y, column.w);
   return y;
@@ -95,7 +95,7 @@ Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
 class InputGradient {
  public:
   InputGradient(const Tensor& dy, const Column& column) : column_(column) {
-    if (column.crossing != Crossing::g) {
+    if (column.crossing != ColumnCrossing::g) {
       whole_ = input_gradient_partial(dy, column);
       if (goes_on_beside(column)) begun_ = column.step.group.begin_all_reduce_(whole_);
       return;
@@ -114,7 +114,7 @@ class InputGradient {
       return rows_->whole().narrow(kSequence, own.begin, own.size()).clone();
     }
     if (rows_) return rows_->sum();
-    if (column_.crossing != Crossing::f) return whole_;
+    if (column_.crossing != ColumnCrossing::f) return whole_;
     if (begun_) {
       if (column_.left) {
         column_.left->sum = std::move(begun_);
@@ -131,7 +131,7 @@ class InputGradient {
  private:
   /// There is something to go on beside, and nothing that a fault does to the sum instead.
   static bool goes_on_beside(const Column& column) {
-    return column.crossing == Crossing::f && column.step.overlap == Overlap::on &&
+    return column.crossing == ColumnCrossing::f && column.step.overlap == Overlap::on &&
            (column.left || !column.w.weight->is_frozen()) && !base::mutated(Mutation::drop_f_backward) &&
            !base::mutated(Mutation::double_f_backward);
   }
@@ -144,7 +144,7 @@ class InputGradient {
 
 /// All rows of a gathered input, for the weight gradient; nothing where it needs none of them.
 std::optional<Rows> rows_again(const Tensor& x, Column& column) {
-  if (column.crossing != Crossing::g || column.w.weight->is_frozen()) return std::nullopt;
+  if (column.crossing != ColumnCrossing::g || column.w.weight->is_frozen()) return std::nullopt;
   if (!column.rows) return Rows::gather(x, column.step);
   column.rows->count_reading(column.step.group);
   return std::exchange(column.rows, std::nullopt);  // the node itself lives until the loss is dropped
@@ -203,7 +203,7 @@ Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint
 }
 
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
-                                  Crossing crossing) {
+                                  ColumnCrossing crossing) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
                     w.weight->size(1), "]; got ", x.sizes());
   Column column{w, step, crossing};
@@ -213,7 +213,7 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
   check_trainable(*w.weight);
-  if (step.turn && crossing == Crossing::f && input.requires_grad()) {
+  if (step.turn && crossing == ColumnCrossing::f && input.requires_grad()) {
     column.left = std::make_shared<LeftSum>();
     input = with_sum_left(input, column.left, *step.turn);
   }
@@ -224,17 +224,17 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
 
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, Crossing::f);
+  return product(x.local(), w, step, ColumnCrossing::f);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,
                                          const LinearParameters& w, const Step& step) {
-  return product(x_shard_s.local(), w, step, Crossing::g);
+  return product(x_shard_s.local(), w, step, ColumnCrossing::g);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Replicated>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, Crossing::none);
+  return product(x.local(), w, step, ColumnCrossing::none);
 }
 
 }  // namespace shardwise::parallel

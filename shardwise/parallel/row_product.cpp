@@ -20,12 +20,12 @@ using base::Mutation;
 
 namespace {
 
-enum class Crossing { f_star, g_star, none };
+enum class RowCrossing { f_star, g_star, none };
 
 struct Row {
   LinearParameters w;
   Step step;
-  Crossing crossing;
+  RowCrossing crossing;
   RowOptions options;
   std::shared_ptr<comm::BegunSum>* begun = nullptr;  // f*: left here under way, and the bias with it
 
@@ -50,8 +50,8 @@ Tensor partial_product(const Tensor& x, const Row& row) {
     Tensor y_rows = rows_matrix(y, range);
     multiply(y_rows, rows_matrix(x, range), row);
   };
-  if (row.crossing != Crossing::g_star) multiply_rows({0, sequence.size()});
-  for (int rank = 0; row.crossing == Crossing::g_star && rank < sequence.ranks(); ++rank)
+  if (row.crossing != RowCrossing::g_star) multiply_rows({0, sequence.size()});
+  for (int rank = 0; row.crossing == RowCrossing::g_star && rank < sequence.ranks(); ++rank)
     multiply_rows(sequence.range(rank));
   return y;
 }
@@ -73,9 +73,9 @@ Tensor summed(Tensor y, const Step& step) {
 }
 
 Tensor crossed_product(const Tensor& x, const Row& row) {
-  if (row.crossing == Crossing::g_star) return scattered_product(x, row);
+  if (row.crossing == RowCrossing::g_star) return scattered_product(x, row);
   const Tensor y = partial_product(x, row);
-  return row.crossing == Crossing::f_star ? summed(y, row.step) : y;
+  return row.crossing == RowCrossing::f_star ? summed(y, row.step) : y;
 }
 
 Tensor with_bias(Tensor y, const ParameterPtr& bias) {
@@ -84,7 +84,7 @@ Tensor with_bias(Tensor y, const ParameterPtr& bias) {
 }
 
 Tensor unused_value(const Tensor& x, const Row& row) {
-  const int64_t rows = row.crossing == Crossing::g_star ? row.step.own_sequence().size() : x.size(0);
+  const int64_t rows = row.crossing == RowCrossing::g_star ? row.step.own_sequence().size() : x.size(0);
   return at::empty({rows, x.size(1), row.w.weight->size(0)}, x.options());
 }
 
@@ -96,7 +96,7 @@ Tensor forward_product(const Tensor& x, const Row& row) {
     return y;
   }
   Tensor y = crossed_product(x, row);
-  return row.crossing == Crossing::none ? y : with_bias(std::move(y), row.w.bias);
+  return row.crossing == RowCrossing::none ? y : with_bias(std::move(y), row.w.bias);
 }
 
 Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
@@ -137,7 +137,8 @@ Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool ne
 /// Under g* the own rows' term. Without a reduction the bias was not added.
 void add_bias_gradient(const Tensor& dy, const Row& row) {
   Tensor gradient = row.w.bias ? row.w.bias->wanted_gradient() : Tensor();
-  if (gradient.defined() && row.crossing != Crossing::none) kernels::add_bias_grad_(gradient, as_matrix(dy));
+  if (gradient.defined() && row.crossing != RowCrossing::none)
+    kernels::add_bias_grad_(gradient, as_matrix(dy));
 }
 
 /// Frozen W and x of a frozen model below: dY of the other rows is needed for nothing, on any rank.
@@ -167,11 +168,11 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     const Tensor dy = gradients[0].contiguous();
     const bool needs_dx = context->needs_input_grad(0);
     add_bias_gradient(dy, row);
-    if (row.crossing == Crossing::f_star)
+    if (row.crossing == RowCrossing::f_star)
       verify_equal(dy, "a row-parallel layer's output gradient", row.step);
     if (!needs_rows(row, needs_dx)) return {Tensor(), Tensor(), Tensor(), Tensor()};
     const Tensor x = input_of(context->get_saved_variables()[0], row);
-    const bool is_cut = row.crossing == Crossing::g_star && row.step.group.size() > 1;
+    const bool is_cut = row.crossing == RowCrossing::g_star && row.step.group.size() > 1;
     const Tensor dx = is_cut ? backward_rows(dy, x, row, needs_dx) : backward_whole(dy, x, row, needs_dx);
     return {dx, Tensor(), Tensor(), Tensor()};
   }
@@ -183,7 +184,7 @@ void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
                     "]; got ", x.sizes());
 }
 
-Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing,
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing,
                const RowOptions& options, std::shared_ptr<comm::BegunSum>* begun = nullptr) {
   check_input(x, w, step);
   Row row{w, step, crossing, options, begun};
@@ -194,7 +195,7 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Cro
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
 
-RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, Crossing crossing) {
+RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing) {
   check_input(x, w, step);
   const at::NoGradGuard no_grad;
   return {Placed<Partial>(partial_product(x.contiguous(), {w, step, crossing, {}})), w.bias};
@@ -205,38 +206,38 @@ RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, Cro
 template <>
 Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                          const Step& step, const RowOptions& options) {
-  return Placed<Invariant>(product(x.local(), w, step, Crossing::f_star, options));
+  return Placed<Invariant>(product(x.local(), w, step, RowCrossing::f_star, options));
 }
 
 template <>
 Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
                                                            const LinearParameters& w, const Step& step,
                                                            const RowOptions& options) {
-  return Placed<Sharded<kSequence>>(product(x.local(), w, step, Crossing::g_star, options));
+  return Placed<Sharded<kSequence>>(product(x.local(), w, step, RowCrossing::g_star, options));
 }
 
 template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                      const Step& step, const RowOptions& options) {
-  return Placed<Partial>(product(x.local(), w, step, Crossing::none, options));
+  return Placed<Partial>(product(x.local(), w, step, RowCrossing::none, options));
 }
 
 template <>
 RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                               const Step& step) {
-  return terms(x.local(), w, step, Crossing::f_star);
+  return terms(x.local(), w, step, RowCrossing::f_star);
 }
 
 template <>
 RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                        const Step& step) {
-  return terms(x.local(), w, step, Crossing::g_star);
+  return terms(x.local(), w, step, RowCrossing::g_star);
 }
 
 RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
                            const Remake& input) {
   std::shared_ptr<comm::BegunSum> begun;
-  const Tensor y = product(x.local(), w, step, Crossing::f_star, {Value::needed, input}, &begun);
+  const Tensor y = product(x.local(), w, step, RowCrossing::f_star, {Value::needed, input}, &begun);
   return {Placed<Partial>(y), w.bias, std::move(begun)};
 }
 

@@ -22,7 +22,7 @@ constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
 /// What lies in a folder that may be left out.
-std::vector<fs::path> entries_of(const std::string& folder) {
+std::vector<fs::path> optional_entries_of(const std::string& folder) {
   std::error_code error;
   if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> entries;
@@ -80,7 +80,7 @@ ChatTemplate ChatTemplate::load(const std::string& folder) {
 void ChatTemplate::read_template_files() {
   const std::string path = folder_ + "/chat_template.jinja";
   if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
-  for (const fs::path& further : entries_of(folder_ + "/additional_chat_templates")) {
+  for (const fs::path& further : optional_entries_of(folder_ + "/additional_chat_templates")) {
     if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
   }
 }

@@ -11,7 +11,7 @@
 namespace shardwise::text {
 namespace {
 
-using Step = std::function<void(std::string&)>;
+using TextStep = std::function<void(std::string&)>;
 
 // No character below U+0300, whose first byte this is, changes in NFC, beside others below it.
 constexpr uint8_t kFirstThatComposes = 0xcc;
@@ -97,7 +97,7 @@ void normalize(std::string& text, const Form& form, std::vector<utf8proc_int32_t
   text = std::move(out);
 }
 
-Step form_step(const std::string& type) {
+TextStep form_step(const std::string& type) {
   return [form = form_of(type), points = std::vector<utf8proc_int32_t>()](std::string& text) mutable {
     normalize(text, form, points);
   };
@@ -117,7 +117,7 @@ void replace_matches(std::string& text, const Find& find, const std::string& con
 
 }  // namespace
 
-Step replacement_step(const JsonPart& json) {
+TextStep replacement_step(const JsonPart& json) {
   json.allow({"type", "pattern", "content"});
   return [find = read_pattern(json), content = json.text("content")](std::string& text) {
     replace_matches(text, find, content);

@@ -7,7 +7,7 @@
 namespace shardwise::text {
 namespace {
 
-using Step = std::function<void(Words&)>;
+using WordsStep = std::function<void(Words&)>;
 
 // Source: openai/gpt-2 encoder.py.
 constexpr const char* kGpt2Pattern =
@@ -27,7 +27,7 @@ void prefix_words(Words& words, const Prefix& prefix) {
   words.text = std::move(text);
 }
 
-Step prefix_space_step() {
+WordsStep prefix_space_step() {
   return [](Words& words) {
     prefix_words(words, [](std::string_view word, bool) { return word.starts_with(' ') ? "" : " "; });
   };
@@ -43,12 +43,12 @@ Behavior behavior_of(const JsonPart& json) {
   refuse(json.label("behavior"), "Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous", name);
 }
 
-Step split_step_of(const JsonPart& json) {
+WordsStep split_step_of(const JsonPart& json) {
   json.allow({"type", "pattern", "behavior", "invert"});
   return split_step(read_pattern(json), behavior_of(json), json.flag("invert", false));
 }
 
-Step digits_step(const JsonPart& json) {
+WordsStep digits_step(const JsonPart& json) {
   json.allow({"type", "individual_digits"});
   const bool individual = json.flag("individual_digits", false);
   const char* pattern = individual ? "\\p{N}" : "\\p{N}+";
@@ -73,7 +73,7 @@ void mark_blanks(Words& words, const std::string& mark) {
   words.text = std::move(text);
 }
 
-Step mark_step(const std::string& mark, Prepends prepends) {
+WordsStep mark_step(const std::string& mark, Prepends prepends) {
   return [=](Words& words) {
     // The first word is the input's first only where no step has cut text off before it.
     const bool has_first = words.is_at_start && !words.spans.empty() && words.spans.front().begin == 0;
