@@ -4,23 +4,63 @@
 #
 # `<name>_isa.cpp` files are compiled once per instruction set with SHARDWISE_ISA naming the namespace, and chosen
 # at run time; they include no library header, so that no inline function of theirs is shared with other files.
+#
+# The others are compiled in groups, each as one source: most of what a source costs is its headers. An object of the
+# library is a group, so what a program needs without the rest (APART) is one, and sources that hold faults are another:
+# tests/mutation puts its own objects in their place.
 
 set(SHARDWISE_ISA_FLAGS_baseline "")
 set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -mprefer-vector-width=512)
 
-function(shardwise_room room)
-  cmake_parse_arguments(ROOM "" "" "LINKS;SOURCES;EXCEPT" ${ARGN})
+function(shardwise_holds_fault result source)
+  file(STRINGS "${source}" switches REGEX "base/mutation\\.h")
+  set(${result} "${switches}" PARENT_SCOPE)
+endfunction()
+
+function(_shardwise_group name)
+  set(count 0)
+  foreach(source ${ARGN})
+    math(EXPR number "${count} / ${SHARDWISE_UNITY_SIZE}")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${number}")
+    math(EXPR count "${count} + 1")
+  endforeach()
+endfunction()
+
+function(_shardwise_group_room room apart)
+  set(faulty "")
+  set(sound "")
+  foreach(source ${ARGN})
+    shardwise_holds_fault(fault "${source}")
+    if(fault)
+      list(APPEND faulty "${source}")
+    elseif(NOT source IN_LIST apart)
+      list(APPEND sound "${source}")
+    endif()
+  endforeach()
+  _shardwise_group(apart ${apart})
+  _shardwise_group(faulty ${faulty})
+  _shardwise_group(sound ${sound})
+  set_target_properties(${room} PROPERTIES UNITY_BUILD_MODE GROUP)
+  shardwise_unity(${room})
+endfunction()
+
+function(_shardwise_find result)
   set(sources "")
-  foreach(pattern "${room}/*.cpp" ${ROOM_SOURCES})
+  foreach(pattern ${ARGN})
     file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/${pattern}")
     list(APPEND sources ${found})
   endforeach()
-  foreach(pattern ${ROOM_EXCEPT})
-    file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/${pattern}")
-    list(REMOVE_ITEM sources ${found} "")
-  endforeach()
+  set(${result} "${sources}" PARENT_SCOPE)
+endfunction()
+
+function(shardwise_room room)
+  cmake_parse_arguments(ROOM "" "" "LINKS;SOURCES;EXCEPT;APART" ${ARGN})
+  _shardwise_find(sources "${room}/*.cpp" ${ROOM_SOURCES})
+  _shardwise_find(except ${ROOM_EXCEPT})
+  _shardwise_find(apart ${ROOM_APART})
+  list(REMOVE_ITEM sources ${except} "")
   set(isa_sources ${sources})
   list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
   list(FILTER sources EXCLUDE REGEX "(_isa|main)\\.cpp$")
@@ -32,6 +72,7 @@ function(shardwise_room room)
   add_library(${room} STATIC ${sources})
   target_include_directories(${room} PUBLIC "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${room} PUBLIC ${ROOM_LINKS})
+  _shardwise_group_room(${room} "${apart}" ${sources})
   if(isa_sources)
     foreach(isa baseline avx2 avx512)
       add_library(${room}_${isa} OBJECT ${isa_sources})

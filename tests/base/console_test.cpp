@@ -9,7 +9,7 @@
 
 #include "tests/base/captured.h"
 
-namespace shardwise::base {
+namespace shardwise::base::console_test {
 namespace {
 
 TEST(Console, APipeGetsPlainLinesOnly) {
@@ -58,4 +58,4 @@ TEST(Console, ColoursAreForTerminalsWithoutNoColor) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::console_test

@@ -9,7 +9,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::base {
+namespace shardwise::base::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -210,4 +210,4 @@ TEST(RemoveAll, IsContentWithNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::files_test

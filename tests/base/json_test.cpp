@@ -4,7 +4,7 @@
 
 #include "tests/support/error_text.h"
 
-namespace shardwise::base {
+namespace shardwise::base::json_test {
 namespace {
 
 using nlohmann::json;
@@ -89,4 +89,4 @@ TEST(Shown, IsShortAndOnOneLine) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::json_test

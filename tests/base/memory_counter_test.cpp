@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace shardwise::base {
+namespace shardwise::base::memory_counter_test {
 namespace {
 
 class MemoryCounter : public testing::Test {
@@ -98,4 +98,4 @@ TEST_F(MemoryCounter, InstallingTwiceChangesNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::memory_counter_test

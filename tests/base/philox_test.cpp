@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shardwise::base {
+namespace shardwise::base::philox_test {
 namespace {
 
 // Known answers: Random123, tests/kat_vectors, philox4x32 10.
@@ -21,4 +21,4 @@ TEST(Philox, KeyIsTheSeedLowWordFirst) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::philox_test

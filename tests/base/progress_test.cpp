@@ -8,7 +8,7 @@
 #include "tests/base/captured.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::base {
+namespace shardwise::base::progress_test {
 namespace {
 
 using test::contains;
@@ -86,4 +86,4 @@ TEST(Progress, WithoutAStepThereIsNothingToSay) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::progress_test

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-namespace shardwise::base {
+namespace shardwise::base::split_test {
 namespace {
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
@@ -86,4 +86,4 @@ TEST(SplitEven, DealsTheLargestSizesWithoutOverflow) {
 }
 
 }  // namespace
-}  // namespace shardwise::base
+}  // namespace shardwise::base::split_test

@@ -9,7 +9,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::agreement_test {
 namespace {
 
 using checkpoint::Mistakes;
@@ -81,4 +81,4 @@ TEST(Mistakes, AreNotFailures) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::agreement_test

@@ -10,7 +10,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::check_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -273,4 +273,4 @@ TEST_F(Check, ResolveSaysWhatItFound) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::check_test

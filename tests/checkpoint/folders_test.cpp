@@ -14,7 +14,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::checkpoint {
+namespace shardwise::checkpoint::folders_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -107,4 +107,4 @@ TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
 }
 
 }  // namespace
-}  // namespace shardwise::checkpoint
+}  // namespace shardwise::checkpoint::folders_test

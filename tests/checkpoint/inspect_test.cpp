@@ -8,7 +8,7 @@
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::inspect_test {
 namespace {
 
 using checkpoint::Inspection, checkpoint::InspectedTensor;
@@ -88,4 +88,4 @@ TEST_F(Inspect, WeightsOfAnotherModelAreRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::inspect_test

@@ -9,7 +9,7 @@
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::load_test {
 namespace {
 
 /// What a rank holds of the four splits.
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Families, LoadMemory, ::testing::Values("llama", "phi3"
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::load_test

@@ -12,7 +12,7 @@
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::published_layouts_test {
 namespace {
 
 using nlohmann::json;
@@ -184,4 +184,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PublishedLayout, ::testing::ValuesIn(kLayouts)
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::published_layouts_test

@@ -15,7 +15,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::quantised_load_test {
 namespace {
 
 using checkpoint::quantise;
@@ -381,4 +381,4 @@ TEST(QuantisedLoad, KeepsLittleBesideTheCodes) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::quantised_load_test

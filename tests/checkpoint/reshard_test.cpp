@@ -11,7 +11,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::reshard_test {
 namespace {
 
 constexpr int kMostRanks = 4;
@@ -141,4 +141,4 @@ TEST(ExpectedWeights, AreWhatAModelHolds) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::reshard_test

@@ -18,7 +18,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::save_test {
 namespace {
 
 using test::contains;
@@ -219,4 +219,4 @@ TEST_F(Save, KilledAtAnyMomentLeavesAWholeCheckpoint) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::save_test

@@ -14,7 +14,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::shard_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -342,4 +342,4 @@ TEST(ShardFolder, RemovesWhatADeadProcessLeft) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::shard_test

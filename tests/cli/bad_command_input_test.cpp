@@ -1,7 +1,7 @@
 // The same of the commands that run models and read texts: generate, eval, tokenize.
 #include "tests/cli/bad_input.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::bad_command_input_test {
 namespace {
 
 TEST_F(BadInput, Generate) {
@@ -139,4 +139,4 @@ TEST_F(BadInput, Tokenize) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::bad_command_input_test

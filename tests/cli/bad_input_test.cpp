@@ -6,7 +6,7 @@
 #include "shardwise/text/token_file.h"
 #include "tests/launch/program.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::bad_input_test {
 namespace {
 
 TEST_F(BadInput, NumbersThatAreNone) {
@@ -231,4 +231,4 @@ TEST_F(BadInput, TheProgramItselfSaysTheSame) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::bad_input_test

@@ -4,7 +4,7 @@
 #include "shardwise/cli/bench_comm_tune.h"
 #include "tests/cli/trained_model.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::bench_test {
 namespace {
 
 /// Short, with ranks of its own.
@@ -224,4 +224,4 @@ TEST(BenchOverlap, Mistakes) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::bench_test

@@ -12,7 +12,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::campaign_test {
 namespace {
 
 using test::contains;
@@ -200,4 +200,4 @@ TEST(KilledLauncher, LeavesNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::campaign_test

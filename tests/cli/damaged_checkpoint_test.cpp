@@ -9,7 +9,7 @@
 #include "tests/cli/bad_input.h"
 #include "tests/launch/program.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::damaged_checkpoint_test {
 namespace {
 
 using nlohmann::json;
@@ -253,4 +253,4 @@ TEST_F(DamagedCheckpoint, LeavesTheLogOfAnotherRunAsItWas) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::damaged_checkpoint_test

@@ -14,7 +14,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::disk_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -194,4 +194,4 @@ TEST_F(Disk, FolderVanishes) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::disk_test

@@ -12,7 +12,7 @@
 #include "tests/launch/program.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::doctor_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -157,4 +157,4 @@ TEST_F(DoctorsFolder, IsGoneAfterARanksDeath) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::doctor_test

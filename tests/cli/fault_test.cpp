@@ -12,7 +12,7 @@
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::fault_test {
 namespace {
 
 using test::contains;
@@ -170,4 +170,4 @@ TEST(Fault, LossThatIsNoNumberIsARunTimeFailure) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::fault_test

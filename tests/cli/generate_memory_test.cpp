@@ -11,7 +11,7 @@
 #include "tests/support/extent.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::generate_memory_test {
 namespace {
 
 using nlohmann::json;
@@ -114,4 +114,4 @@ TEST(GenerateMemory, IsWhatTheFormulaSays) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::generate_memory_test

@@ -10,7 +10,7 @@
 #include "tests/launch/program.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::generate_test {
 namespace {
 
 using nlohmann::json;
@@ -92,4 +92,4 @@ TEST_F(GenerateCommand, SaysHowManyTokensItWritesInASecond) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::generate_test

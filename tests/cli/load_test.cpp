@@ -6,7 +6,7 @@
 #include "tests/checkpoint/stored_model.h"
 #include "tests/cli/trained_model.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::load_test {
 namespace {
 
 /// A run's JSON document, and its standard error.
@@ -115,4 +115,4 @@ TEST(LoadCostOfALargeModel, IsTheFileOnceAndLittleMemory) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::load_test

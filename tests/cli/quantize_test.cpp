@@ -2,7 +2,7 @@
 // leaves behind.
 #include "tests/cli/trained_model.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::quantize_test {
 namespace {
 
 /// Of sizes that packed files hold.
@@ -124,4 +124,4 @@ TEST_F(QuantizeCommand, WhatIsQuantisedIsNeitherTrainedNorQuantisedAgain) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::quantize_test

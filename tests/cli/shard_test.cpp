@@ -7,7 +7,7 @@
 #include "tests/checkpoint/stored_model.h"
 #include "tests/cli/trained_model.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::shard_test {
 namespace {
 
 class ShardCommand : public TrainedModel {
@@ -117,4 +117,4 @@ TEST_F(ShardCommand, ASignalLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::shard_test

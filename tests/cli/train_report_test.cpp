@@ -6,7 +6,7 @@
 #include "tests/cli/train_program.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::train_report_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -143,4 +143,4 @@ TEST_F(TrainReport, TrainsInHalves) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::train_report_test

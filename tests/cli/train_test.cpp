@@ -8,7 +8,7 @@
 #include "tests/cli/train_program.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::cli {
+namespace shardwise::cli::train_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -219,4 +219,4 @@ TEST(Program, HelpAndVersionGoToStandardOutput) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::cli::train_test

@@ -6,7 +6,7 @@
 #include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::arena_allocator_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -65,4 +65,4 @@ TEST(ArenaAllocator, MayEndBeforeItsStorages) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::arena_allocator_test

@@ -8,7 +8,7 @@
 #include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::backend_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -320,4 +320,4 @@ TEST(Backend, WhatItDoesNotDoNamesBackendAndOperation) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::backend_test

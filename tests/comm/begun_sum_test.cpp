@@ -10,7 +10,7 @@
 #include "tests/parallel/late_backend.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::begun_sum_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -179,4 +179,4 @@ TEST(BegunSum, EndsWithAnErrorWhenAPeerIsGone) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::begun_sum_test

@@ -8,7 +8,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::collectives_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -252,4 +252,4 @@ TEST(CollectivesRounding, HappensOnceAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::collectives_test

@@ -7,7 +7,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::counters_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -161,4 +161,4 @@ TEST(CountersTime, IncludesWaitingForAReadPeer) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::counters_test

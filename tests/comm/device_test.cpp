@@ -11,7 +11,7 @@
 #include "shardwise/comm/shm/reduce.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::device_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -166,4 +166,4 @@ TEST_F(GroupOnDevice, WhatNeedsTheCpusMemoryIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::device_test

@@ -17,7 +17,7 @@
 #include "tests/comm/workers.h"
 #include "tests/support/extent.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::disturbed_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -157,4 +157,4 @@ TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::disturbed_test

@@ -15,7 +15,7 @@
 #include "tests/comm/workers.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::failure_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -237,4 +237,4 @@ TEST(Abort, EndsAWaitingPeerAndEverythingAfter) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::failure_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::gather_values_test {
 namespace {
 
 using testing::on_ranks;
@@ -36,4 +36,4 @@ TEST(FirstText, IsThatOfTheLowestRankThatHasOne) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::gather_values_test

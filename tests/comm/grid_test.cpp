@@ -12,7 +12,7 @@
 #include "tests/support/covering.h"
 #include "tests/support/extent.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::grid_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -157,4 +157,4 @@ TEST(CollectivesGrid, NobodyLeavesABarrierBeforeTheLastHasCome) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::grid_test

@@ -30,7 +30,7 @@ int fallocate(int file, int mode, off_t begin, off_t bytes) {
   return -1;
 }
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::heap_test {
 namespace {
 
 class HeapTest : public ::testing::Test {
@@ -163,4 +163,4 @@ TEST_F(HeapTest, LiveBlocksNeverOverlap) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::heap_test

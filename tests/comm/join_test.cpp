@@ -13,7 +13,7 @@
 #include "tests/comm/threads.h"
 #include "tests/comm/workers.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::join_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -111,4 +111,4 @@ TEST(Join, TheRanksOfAHostShareOutItsCores) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::join_test

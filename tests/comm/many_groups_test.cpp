@@ -11,7 +11,7 @@
 #include "tests/comm/threads.h"
 #include "tests/support/extent.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::many_groups_test {
 namespace {
 
 /// Calls `body` on so many threads; an error is the case's.
@@ -114,4 +114,4 @@ TEST(GroupsOnThreads, OutliveEachOther) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::many_groups_test

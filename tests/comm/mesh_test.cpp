@@ -8,7 +8,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::mesh_test {
 namespace {
 
 Group no_connection(const std::string&, const std::vector<int>&) {
@@ -79,4 +79,4 @@ TEST(Mesh, AxesReduceOverTheirOwnRanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::mesh_test

@@ -6,7 +6,7 @@
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::mismatch_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -195,4 +195,4 @@ TEST(EveryMismatch, IsAnErrorNamingBothSidesOnAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Mismatch, ::testing::Values(2, 3));
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::mismatch_test

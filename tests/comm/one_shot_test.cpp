@@ -12,7 +12,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::one_shot_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -203,4 +203,4 @@ TEST_F(KeptOneShot, LiesInTheCacheFolderOrThatOfHome) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::one_shot_test

@@ -10,7 +10,7 @@
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::point_to_point_failure_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -313,4 +313,4 @@ TEST(MonitoredBarrier, NamesWhoDidNotComeToAllWhoDid) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::point_to_point_failure_test

@@ -6,7 +6,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::point_to_point_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -313,4 +313,4 @@ TEST(MessageArguments, AreChecked) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::point_to_point_test

@@ -16,7 +16,7 @@
 
 #include "shardwise/base/error.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::reduce_test {
 namespace {
 
 std::vector<const ReduceKernels*> available() {
@@ -375,4 +375,4 @@ TEST(Reduce, RefusesWhatAnOperationDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::reduce_test

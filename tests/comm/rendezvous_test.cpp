@@ -15,7 +15,7 @@
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::rendezvous_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -187,7 +187,7 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnErrorAtOnce) {
     if (is_ours) {
       EXPECT_EQ(shm::send_card(socket, card_of_another_version(0)), 0);
     } else {
-      EXPECT_EQ(send(socket.get(), "hello", 5, 0), 5);
+      EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5);
     }
     visitor.join();
     EXPECT_TRUE(says(
@@ -312,4 +312,4 @@ TEST(Rendezvous, EightRanksShareTwoCores) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::rendezvous_test

@@ -10,7 +10,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::reuse_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -133,4 +133,4 @@ TEST_P(Reuse, TensorsOutliveTheirGroup) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Reuse, ::testing::Values(2, 3, 4));
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::reuse_test

@@ -9,7 +9,7 @@
 #include "tests/comm/symmetric.h"
 #include "tests/comm/workers.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::symmetric_failure_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -213,4 +213,4 @@ TEST(KilledSignaller, IsNamedByWhoWaitsForIt) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::symmetric_failure_test

@@ -9,7 +9,7 @@
 #include "tests/comm/symmetric.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::symmetric_memory_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -270,4 +270,4 @@ TEST(SymmetricMemory, LeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::symmetric_memory_test

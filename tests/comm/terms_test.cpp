@@ -7,7 +7,7 @@
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::terms_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -133,4 +133,4 @@ TEST(Terms, MayFindAReaderThatFails) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::terms_test

@@ -5,7 +5,7 @@
 #include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm::shm::uneven_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -241,4 +241,4 @@ TEST(UnevenSizes, ThatDoNotFitTheTensorFailOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm::shm::uneven_test

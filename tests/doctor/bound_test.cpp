@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::bound_test {
 namespace {
 
 /// A truth, and what two programs make of it that store it in bf16 after adding it up in another order each.
@@ -84,4 +84,4 @@ TEST(Bound, OfNothingIsHeld) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::bound_test

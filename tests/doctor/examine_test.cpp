@@ -13,7 +13,7 @@
 #include "tests/support/reference.h"
 #include "tests/support/small_config.h"
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::examine_test {
 namespace {
 
 using Load = std::function<void(model::DecoderWeights&)>;
@@ -170,4 +170,4 @@ TEST(Examine, RefusesAGroupOfOne) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::examine_test

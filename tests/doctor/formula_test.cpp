@@ -10,7 +10,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::formula_test {
 namespace {
 
 using testing::Tensors;
@@ -197,4 +197,4 @@ TEST(Formula, ComputesInDoubleFromWhatIsStored) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::formula_test

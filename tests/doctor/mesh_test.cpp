@@ -5,7 +5,7 @@
 
 #include "tests/support/ranks.h"
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::mesh_test {
 namespace {
 
 TEST(AuditMesh, HoldsOnEveryRank) {
@@ -24,4 +24,4 @@ TEST(AuditMesh, HoldsForARankAlone) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::mesh_test

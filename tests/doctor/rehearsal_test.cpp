@@ -10,7 +10,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::rehearsal_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -91,4 +91,4 @@ TEST(AdamWFormula, NamesAWeightThatIsNotItsMaster) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::rehearsal_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace shardwise::doctor {
+namespace shardwise::doctor::report_test {
 namespace {
 
 Deviation result(const std::string& where, const std::string& tensor, double difference,
@@ -77,4 +77,4 @@ TEST(Label, SaysWhereAParameterBelongs) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor
+}  // namespace shardwise::doctor::report_test

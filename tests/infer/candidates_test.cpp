@@ -12,7 +12,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
-namespace shardwise::infer {
+namespace shardwise::infer::candidates_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -131,4 +131,4 @@ TEST(ChooseTokens, LeavesOutWhatCannotBeChosen) {
 }
 
 }  // namespace
-}  // namespace shardwise::infer
+}  // namespace shardwise::infer::candidates_test

@@ -13,7 +13,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::evaluate_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -78,4 +78,4 @@ TEST(Evaluate, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::evaluate_test

@@ -14,7 +14,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::generate_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -270,4 +270,4 @@ TEST(GenerateErrors, NoneForNothingToDo) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::generate_test

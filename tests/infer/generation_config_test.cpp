@@ -5,7 +5,7 @@
 
 #include "tests/support/temporary.h"
 
-namespace shardwise::infer {
+namespace shardwise::infer::generation_config_test {
 namespace {
 
 Sampling read(const std::string& text) {
@@ -54,4 +54,4 @@ TEST(GenerationConfigs, SayHowLongATextIsAndWhatEndsIt) {
 }
 
 }  // namespace
-}  // namespace shardwise::infer
+}  // namespace shardwise::infer::generation_config_test

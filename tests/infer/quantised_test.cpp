@@ -11,7 +11,7 @@
 #include "tests/checkpoint/quantised_model.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::quantised_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -94,4 +94,4 @@ TEST(QuantisedWeights, HaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::quantised_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/error_text.h"
 
-namespace shardwise::infer {
+namespace shardwise::infer::sampler_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -126,4 +126,4 @@ TEST(ChooseToken, RefusesWhatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace shardwise::infer
+}  // namespace shardwise::infer::sampler_test

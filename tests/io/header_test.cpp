@@ -7,7 +7,7 @@
 
 #include "tests/support/error_text.h"
 
-namespace shardwise::io {
+namespace shardwise::io::header_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -181,4 +181,4 @@ TEST(PlanFile, RefusesWhatNoFileCanHold) {
 }
 
 }  // namespace
-}  // namespace shardwise::io
+}  // namespace shardwise::io::header_test

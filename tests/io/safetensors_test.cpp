@@ -7,7 +7,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::io {
+namespace shardwise::io::safetensors_test {
 namespace {
 
 using nlohmann::json;
@@ -209,4 +209,4 @@ TEST(SafetensorsFolder, WithoutEitherSaysWhatItLookedFor) {
 }
 
 }  // namespace
-}  // namespace shardwise::io
+}  // namespace shardwise::io::safetensors_test

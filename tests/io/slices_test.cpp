@@ -9,7 +9,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::io {
+namespace shardwise::io::slices_test {
 namespace {
 
 using base::ShardRule, base::Split;
@@ -220,4 +220,4 @@ INSTANTIATE_TEST_SUITE_P(DimsAndRanks, Shards,
                          testing::Combine(testing::Values(0, 1, 2), testing::Values(1, 2, 3, 4, 7)));
 
 }  // namespace
-}  // namespace shardwise::io
+}  // namespace shardwise::io::slices_test

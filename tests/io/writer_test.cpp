@@ -6,7 +6,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::io {
+namespace shardwise::io::writer_test {
 namespace {
 
 using test::contains, test::contents, test::error_text;
@@ -64,4 +64,4 @@ TEST(SafetensorsWriter, OpensOnlyWhatWasCreatedByTheSamePlan) {
 }
 
 }  // namespace
-}  // namespace shardwise::io
+}  // namespace shardwise::io::writer_test

@@ -10,7 +10,7 @@
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::add_rms_norm_test {
 namespace {
 
 constexpr double kEps = 1e-5;
@@ -122,4 +122,4 @@ TEST(AddRmsNorm, ShapesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::add_rms_norm_test

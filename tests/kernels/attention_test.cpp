@@ -17,7 +17,7 @@
 #include "shardwise/kernels/dropout.h"
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::attention_test {
 namespace {
 
 struct Case {
@@ -395,4 +395,4 @@ TEST(Attention, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::attention_test

@@ -12,7 +12,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::cross_entropy_test {
 namespace {
 
 constexpr int64_t kIgnore = -100;
@@ -161,4 +161,4 @@ TEST(CrossEntropy, ShapesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::cross_entropy_test

@@ -9,7 +9,7 @@
 #include "shardwise/kernels/philox.h"
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::dropout_test {
 namespace {
 
 const RandomKey kKey = RandomKey::of(11).fold(3);
@@ -88,4 +88,4 @@ TEST(Dropout, NothingAndEverything) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::dropout_test

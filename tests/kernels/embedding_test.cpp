@@ -7,7 +7,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::embedding_test {
 namespace {
 
 at::Tensor ids_of(int64_t s, int64_t b, int64_t vocab) {
@@ -79,4 +79,4 @@ TEST(Embedding, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::embedding_test

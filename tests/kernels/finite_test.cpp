@@ -7,7 +7,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::finite_test {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(),
@@ -82,4 +82,4 @@ TEST(Finite, VectorsSingleNumbersEmptyOnesAndIntegers) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::finite_test

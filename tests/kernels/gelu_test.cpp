@@ -14,7 +14,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::gelu_test {
 namespace {
 
 constexpr Gelu kForms[] = {Gelu::erf, Gelu::tanh};
@@ -149,4 +149,4 @@ TEST(Gelu, ShapesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::gelu_test

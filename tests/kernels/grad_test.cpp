@@ -8,7 +8,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::grad_test {
 namespace {
 
 at::ScalarType accumulator(at::ScalarType dtype) {
@@ -72,4 +72,4 @@ TEST(Grad, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::grad_test

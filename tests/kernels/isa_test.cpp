@@ -21,7 +21,7 @@
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "shardwise/kernels/swiglu_isa.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::isa_test {
 namespace {
 
 std::vector<Isa> builds() {
@@ -222,6 +222,7 @@ TEST(Isa, BuildsOfAttentionAgree) {
   AttentionExtent extent = {.heads = 2,
                             .s = 177,
                             .d = 18,
+                            .past = 0,
                             .head_rows = 177,
                             .scale = 0.25,
                             .causal = true,
@@ -236,4 +237,4 @@ TEST(Isa, BuildsOfAttentionAgree) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::isa_test

@@ -9,7 +9,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::layer_norm_test {
 namespace {
 
 constexpr double kEps = 1e-5;
@@ -143,4 +143,4 @@ TEST(LayerNorm, ShapesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::layer_norm_test

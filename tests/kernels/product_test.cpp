@@ -10,7 +10,7 @@
 
 #include "tests/support/tensors.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::product_test {
 namespace {
 
 using at::Tensor;
@@ -64,4 +64,4 @@ TEST(Product, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::product_test

@@ -8,7 +8,7 @@
 #include "shardwise/kernels/tensors.h"
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::qk_norm_test {
 namespace {
 
 constexpr double kEps = 1e-6;
@@ -141,4 +141,4 @@ TEST(QkNorm, AWeightOfAnotherShapeIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::qk_norm_test

@@ -10,7 +10,7 @@
 #include "shardwise/kernels/philox.h"
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::random_test {
 namespace {
 
 using base::ShardRule;
@@ -128,4 +128,4 @@ TEST(Random, SlicesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::random_test

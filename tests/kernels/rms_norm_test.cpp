@@ -8,7 +8,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::rms_norm_test {
 namespace {
 
 constexpr double kEps = 1e-5;
@@ -105,4 +105,4 @@ TEST(RmsNorm, ShapesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::rms_norm_test

@@ -8,7 +8,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::rotary_test {
 namespace {
 
 std::vector<double> frequencies(int64_t rotated) {
@@ -143,4 +143,4 @@ TEST(Rotary, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::rotary_test

@@ -10,7 +10,7 @@
 
 #include "tests/kernels/support.h"
 
-namespace shardwise::kernels {
+namespace shardwise::kernels::swiglu_test {
 namespace {
 
 at::Tensor reference(const at::Tensor& gate_up) {
@@ -65,4 +65,4 @@ TEST(Swiglu, NonContiguousEmptyAndOdd) {
 }
 
 }  // namespace
-}  // namespace shardwise::kernels
+}  // namespace shardwise::kernels::swiglu_test

@@ -15,7 +15,7 @@
 #include "shardwise/comm/affinity_quota.h"
 #include "tests/launch/program.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::affinity_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ TEST_F(Quota, version_one) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::affinity_test

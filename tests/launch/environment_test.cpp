@@ -11,7 +11,7 @@
 
 #include "shardwise/comm/siblings.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::environment_test {
 namespace {
 
 constexpr const char* kAll[] = {"SHARDWISE_RANK",
@@ -335,4 +335,4 @@ TEST_F(Environment, the_world_is_the_product_of_the_degrees) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::environment_test

@@ -11,7 +11,7 @@
 #include "shardwise/base/clock.h"
 #include "tests/launch/program.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::launch_test {
 namespace {
 
 constexpr double kDeadline = 2;  // seconds from a fault to the end of all processes
@@ -184,4 +184,4 @@ TEST_F(Launch, ranks_know_their_place) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::launch_test

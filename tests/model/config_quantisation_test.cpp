@@ -5,7 +5,7 @@
 
 #include "tests/model/small_json.h"
 
-namespace shardwise::model {
+namespace shardwise::model::config_quantisation_test {
 namespace {
 
 using test::contains;
@@ -76,4 +76,4 @@ TEST(ParseQuantisation, ThatIsNotReadIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::model
+}  // namespace shardwise::model::config_quantisation_test

@@ -7,7 +7,7 @@
 #include "tests/model/small_json.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::model {
+namespace shardwise::model::config_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -317,4 +317,4 @@ TEST(InverseFrequencies, Llama3StretchesTheLongWaves) {
 }
 
 }  // namespace
-}  // namespace shardwise::model
+}  // namespace shardwise::model::config_test

@@ -15,7 +15,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::decoder_test {
 namespace {
 
 using at::Tensor;
@@ -263,4 +263,4 @@ TEST(Decoder, VerifyFindsARankWithOtherWeights) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::decoder_test

@@ -9,7 +9,7 @@
 #include "shardwise/model/config_tensors.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::model {
+namespace shardwise::model::family_test {
 namespace {
 
 using nlohmann::json;
@@ -336,4 +336,4 @@ TEST(StoredWholeTensors, OfQwenAreBiasesOrNorms) {
 }
 
 }  // namespace
-}  // namespace shardwise::model
+}  // namespace shardwise::model::family_test

@@ -12,7 +12,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::frozen_test {
 namespace {
 
 using at::Tensor;
@@ -169,4 +169,4 @@ TEST(Frozen, HaveNoOptimizerStateAndStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::frozen_test

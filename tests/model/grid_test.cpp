@@ -15,7 +15,7 @@
 #include "tests/support/grid.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::grid_test {
 namespace {
 
 /// The largest error of a grid, and the error that came nearest to its bound.
@@ -165,4 +165,4 @@ TEST(LargeTablesGrid, EverySplitEqualsTheReference) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::grid_test

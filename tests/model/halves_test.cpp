@@ -15,7 +15,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::halves_test {
 namespace {
 
 using base::Recompute;
@@ -240,4 +240,4 @@ TEST(Halves, AreRefusedWhereTheyCannotBe) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::halves_test

@@ -6,7 +6,7 @@
 #include "shardwise/model/decoder.h"
 #include "tests/support/reference.h"
 
-namespace shardwise::model {
+namespace shardwise::model::names_test {
 namespace {
 
 using base::ShardRule;
@@ -122,4 +122,4 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
 }
 
 }  // namespace
-}  // namespace shardwise::model
+}  // namespace shardwise::model::names_test

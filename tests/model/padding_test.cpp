@@ -7,7 +7,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::padding_test {
 namespace {
 
 constexpr int64_t kLength = 9;
@@ -94,4 +94,4 @@ TEST_P(PaddedBatch, IsItsSequencesOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Ranks, PaddedBatch, ::testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::padding_test

@@ -13,7 +13,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::recompute_test {
 namespace {
 
 using base::Recompute;
@@ -155,4 +155,4 @@ TEST_P(RecomputedStep, HasTheSameBitsWhereParametersAreFrozen) {
 INSTANTIATE_TEST_SUITE_P(Ranks, RecomputedStep, ::testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::recompute_test

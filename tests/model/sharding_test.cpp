@@ -9,7 +9,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::sharding_test {
 namespace {
 
 /// 3 KV heads for 6 query heads, so that several ranks hold one, and every kind of layer in one of the
@@ -66,4 +66,4 @@ TEST(ShardedParameters, NeedAHeadForEachRank) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::sharding_test

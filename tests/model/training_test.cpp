@@ -11,7 +11,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::training_test {
 namespace {
 
 constexpr int64_t kSteps = 50, kSequence = 5, kBatchSize = 2;
@@ -147,4 +147,4 @@ TEST(Training, ReplicasStayEqualInFp32AndBf16) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::training_test

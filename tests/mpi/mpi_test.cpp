@@ -11,7 +11,7 @@
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::mpi_test {
 namespace {
 
 using test::contains;
@@ -260,4 +260,4 @@ TEST_F(TrainAcrossHosts, WithoutMpirunIsRefused) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::mpi_test

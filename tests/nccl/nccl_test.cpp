@@ -11,7 +11,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::comm::nccl {
+namespace shardwise::comm::nccl::nccl_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -127,4 +127,4 @@ bool register_by_machine() {
 const bool has_gpu = register_by_machine();
 
 }  // namespace
-}  // namespace shardwise::comm::nccl
+}  // namespace shardwise::comm::nccl::nccl_test

@@ -12,7 +12,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::attention_test {
 namespace {
 
 using at::Tensor;
@@ -330,4 +330,4 @@ TEST(CausalSelfAttention, DropoutDiffersBySeedStepAndLayer) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::attention_test

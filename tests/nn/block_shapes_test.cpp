@@ -7,7 +7,7 @@
 #include "tests/support/layers.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::block_shapes_test {
 namespace {
 
 using at::Tensor;
@@ -150,4 +150,4 @@ TEST(Block, HasTheShapesOfTheTableOnBothStreams) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::block_shapes_test

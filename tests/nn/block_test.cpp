@@ -19,7 +19,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::block_test {
 namespace {
 
 using at::Tensor;
@@ -310,4 +310,4 @@ TEST(Block, AloneCommunicatesNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::block_test

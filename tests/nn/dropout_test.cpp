@@ -12,7 +12,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::dropout_test {
 namespace {
 
 using at::Tensor;
@@ -121,4 +121,4 @@ TEST(Dropout, NoTwoPlacesShareAKey) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::dropout_test

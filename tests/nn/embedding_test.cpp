@@ -9,7 +9,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::embedding_test {
 namespace {
 
 using at::Tensor;
@@ -129,4 +129,4 @@ TEST(VocabParallelEmbedding, WithoutGradientsMakesNoNode) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::embedding_test

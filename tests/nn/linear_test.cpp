@@ -14,7 +14,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::linear_test {
 namespace {
 
 using at::Tensor;
@@ -294,4 +294,4 @@ TEST(LinearInitialisation, IsTheUnshardedLayersSlice) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::linear_test

@@ -15,7 +15,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::loss_test {
 namespace {
 
 using at::Tensor;
@@ -206,4 +206,4 @@ TEST(CrossEntropy, WithoutGradientsMakesNoNode) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::loss_test

@@ -13,7 +13,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::mlp_test {
 namespace {
 
 using at::Tensor;
@@ -198,4 +198,4 @@ TEST(SwiGlu, IsItsFormula) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::mlp_test

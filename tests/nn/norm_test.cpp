@@ -9,7 +9,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::norm_test {
 namespace {
 
 using at::Tensor;
@@ -170,4 +170,4 @@ TYPED_TEST(Norms, FrozenParametersChangeNoOtherGradient) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::norm_test

@@ -10,7 +10,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::padding_test {
 namespace {
 
 using at::Tensor;
@@ -95,4 +95,4 @@ TEST(Padding, LearnedPositionsAreCountedFromASequencesFirstToken) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::padding_test

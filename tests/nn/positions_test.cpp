@@ -9,7 +9,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::positions_test {
 namespace {
 
 using at::Tensor;
@@ -122,4 +122,4 @@ TEST(LearnedPositions, GoOnWhereACacheEnds) {
 }
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::positions_test

@@ -10,7 +10,7 @@
 #include "shardwise/nn/positions.h"
 #include "tests/support/layers.h"
 
-namespace shardwise::nn {
+namespace shardwise::nn::saved_bytes_test {
 namespace {
 
 using at::Tensor;
@@ -133,4 +133,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, SavedByLayer, ::testing::Values(at::kDouble, at
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 }  // namespace
-}  // namespace shardwise::nn
+}  // namespace shardwise::nn::saved_bytes_test

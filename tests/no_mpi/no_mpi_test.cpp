@@ -5,7 +5,7 @@
 #include "shardwise/comm/mpi/mpi.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::no_mpi_test {
 namespace {
 
 using test::error_text;
@@ -39,4 +39,4 @@ TEST(NoMpi, RanksOfOneHostDoNotNeedIt) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::no_mpi_test

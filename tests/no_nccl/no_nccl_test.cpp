@@ -4,7 +4,7 @@
 #include "shardwise/comm/nccl/nccl.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::comm {
+namespace shardwise::comm::no_nccl_test {
 namespace {
 
 using test::error_text;
@@ -21,4 +21,4 @@ TEST(NoNccl, SaysHowToGetIt) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm
+}  // namespace shardwise::comm::no_nccl_test

@@ -9,7 +9,7 @@
 #include "tests/parallel/linear_case.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::add_norm_test {
 namespace {
 
 using at::Tensor;
@@ -156,4 +156,4 @@ TEST(RowTerms, TakenAreTheRowProduct) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::add_norm_test

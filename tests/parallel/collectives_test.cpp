@@ -14,7 +14,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::collectives_test {
 namespace {
 
 using at::Tensor;
@@ -285,4 +285,4 @@ TEST(Collectives, AGroupOfOneCommunicatesNothing) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::collectives_test

@@ -9,7 +9,7 @@
 #include "tests/parallel/linear_case.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::column_product_test {
 namespace {
 
 using at::Tensor;
@@ -258,4 +258,4 @@ TEST(ColumnProduct, VerifyFindsARankWithAnotherInput) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::column_product_test

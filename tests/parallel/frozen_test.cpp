@@ -9,7 +9,7 @@
 #include "tests/parallel/linear_case.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::frozen_test {
 namespace {
 
 using at::Tensor;
@@ -210,4 +210,4 @@ TEST(FrozenParameter, IsNotSynchronisedNorCounted) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::frozen_test

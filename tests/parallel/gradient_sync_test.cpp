@@ -13,7 +13,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::gradient_sync_test {
 namespace {
 
 using at::Tensor;
@@ -225,4 +225,4 @@ TEST(ClipGradients, ScalesToTheMaximumWhenAboveIt) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::gradient_sync_test

@@ -12,7 +12,7 @@
 #include "tests/parallel/told_backend.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::overlap_test {
 namespace {
 
 using at::Tensor;
@@ -180,8 +180,9 @@ TEST(Overlap, OfSharedMemoryBeginsWithTheOwnShard) {
     const ProductsTold products([&] {
       if (std::exchange(is_first, false)) has_begun.set_value();
     });
-    if (rank == 1)
+    if (rank == 1) {
       EXPECT_EQ(has_begun.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    }
     column<SequenceShard>(step);
   });
 }
@@ -197,4 +198,4 @@ TEST(Overlap, ARankThatIsGoneIsAnError) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::overlap_test

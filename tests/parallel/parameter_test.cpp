@@ -10,7 +10,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::parameter_test {
 namespace {
 
 using at::Tensor;
@@ -140,4 +140,4 @@ TEST(ParamSpec, NamesTheAxisItKnowsNothingOf) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::parameter_test

@@ -10,7 +10,7 @@
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/row_product.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::placement_test {
 namespace {
 
 using SequenceShard = Sharded<kSequence>;
@@ -186,4 +186,4 @@ TEST(Placement, AddsWhatEachRankHolds) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::placement_test

@@ -11,7 +11,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::recompute_test {
 namespace {
 
 using at::Tensor;
@@ -156,4 +156,4 @@ TEST(Recompute, ARemadeInputGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::recompute_test

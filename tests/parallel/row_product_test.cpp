@@ -9,7 +9,7 @@
 #include "tests/parallel/linear_case.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel {
+namespace shardwise::parallel::row_product_test {
 namespace {
 
 using at::Tensor;
@@ -227,4 +227,4 @@ TEST(RowProduct, RefusesAnInputOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace shardwise::parallel
+}  // namespace shardwise::parallel::row_product_test

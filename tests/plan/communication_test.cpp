@@ -7,7 +7,7 @@
 #include "tests/plan/frozen.h"
 #include "tests/plan/print.h"
 
-namespace shardwise::plan {
+namespace shardwise::plan::communication_test {
 namespace {
 
 Workload llama_3_8b(int tp, Stream stream, Gathered gathered = Gathered::in_place) {
@@ -231,4 +231,4 @@ TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
 }
 
 }  // namespace
-}  // namespace shardwise::plan
+}  // namespace shardwise::plan::communication_test

@@ -11,7 +11,7 @@
 #include "tests/support/planned_run.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::plan {
+namespace shardwise::plan::counts_test {
 
 namespace {
 
@@ -152,4 +152,4 @@ TEST(PlannedRuns, HoldEveryFamilyAndEmptyShards) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Counts, ::testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace shardwise::plan
+}  // namespace shardwise::plan::counts_test

@@ -10,7 +10,7 @@
 
 #include "tests/plan/frozen.h"
 
-namespace shardwise::plan {
+namespace shardwise::plan::memory_test {
 namespace {
 
 Workload llama(const std::string& preset, int tp = 1, Stream stream = Stream::tp_sp) {
@@ -261,4 +261,4 @@ TEST(PlanMemory, ImpossibleWorkloadsAreErrors) {
 }
 
 }  // namespace
-}  // namespace shardwise::plan
+}  // namespace shardwise::plan::memory_test

@@ -12,7 +12,7 @@
 #include "shardwise/train/freeze.h"
 #include "tests/plan/frozen.h"
 
-namespace shardwise::plan {
+namespace shardwise::plan::peak_test {
 namespace {
 
 /// Standard output of the program. One thread a rank: each takes scratch of its own, above all in products.
@@ -204,4 +204,4 @@ TEST(PlanPeakFormulas, NamesTheFullestInstant) {
 }
 
 }  // namespace
-}  // namespace shardwise::plan
+}  // namespace shardwise::plan::peak_test

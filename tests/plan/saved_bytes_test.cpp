@@ -9,7 +9,7 @@
 #include "tests/support/planned_run.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::plan {
+namespace shardwise::plan::saved_bytes_test {
 namespace {
 
 /// This rank's tensors, in ordinary and in shared memory. The counter sees all threads: one rank works at a
@@ -96,4 +96,4 @@ TEST_P(SavedBytes, StepLeavesNothingBehind) {
 INSTANTIATE_TEST_SUITE_P(Ranks, SavedBytes, ::testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace shardwise::plan
+}  // namespace shardwise::plan::saved_bytes_test

@@ -11,7 +11,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::matrix_test {
 namespace {
 
 using base::Range;
@@ -117,4 +117,4 @@ TEST(Matrix, CountsItsBytes) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::matrix_test

@@ -15,7 +15,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::product_test {
 namespace {
 
 using base::Range;
@@ -113,4 +113,4 @@ TEST(QuantisedRows, AreThoseOfTheIdsThatTheRankHolds) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::product_test

@@ -10,7 +10,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::quantise_test {
 namespace {
 
 using base::Range;
@@ -82,4 +82,4 @@ TEST(Quantise, MaximaShowWhatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::quantise_test

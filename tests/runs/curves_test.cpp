@@ -15,7 +15,7 @@
 #include "tests/support/tensors.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::curves_test {
 namespace {
 
 using Losses = std::vector<double>;
@@ -120,4 +120,4 @@ TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::curves_test

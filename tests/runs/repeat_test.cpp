@@ -5,7 +5,7 @@
 #include "tests/support/extent.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::repeat_test {
 namespace {
 
 struct Outcome {
@@ -67,4 +67,4 @@ TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::repeat_test

@@ -7,7 +7,7 @@
 #include "tests/support/extent.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::replicas_test {
 namespace {
 
 // Rows held by a rank beside their owner, and how many ranks' tensors differ from the owners'.
@@ -91,4 +91,4 @@ TEST(Replicas, StayTheSameToTheBit) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::replicas_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace shardwise::testing {
+namespace shardwise::testing::covering_test {
 namespace {
 
 // With exclusions, one of them through a third dimension: b 2 and e 1 leave no value of d.
@@ -111,4 +111,4 @@ TEST(Covering, RefusesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::covering_test

@@ -11,7 +11,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::bpe_tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -234,4 +234,4 @@ TEST_F(BpeTokenizers, NamesThatAreNoTokenizer) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::bpe_tokenizer_test

@@ -8,7 +8,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::chat_template_test {
 namespace {
 
 using test::contains, test::error_text, test::TemporaryFolder;
@@ -137,4 +137,4 @@ TEST(ChatTemplate, RefusesFilesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::chat_template_test

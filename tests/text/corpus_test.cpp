@@ -12,7 +12,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -232,4 +232,4 @@ TEST(Corpus, AFingerprintTellsAChangedText) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::corpus_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/error_text.h"
 
-namespace shardwise::text {
+namespace shardwise::text::regex_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -81,4 +81,4 @@ TEST(Regex, RefusesWhatOnigurumaReadsDifferently) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::regex_test

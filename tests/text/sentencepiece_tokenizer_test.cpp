@@ -11,7 +11,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::sentencepiece_tokenizer_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -146,4 +146,4 @@ TEST_F(SentencePieceTokenizers, LongStreamsOfNoTextTakeNoHours) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::sentencepiece_tokenizer_test

@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
-namespace shardwise::text {
+namespace shardwise::text::stop_strings_test {
 namespace {
 
 /// All that is shown of `text` when it comes in pieces of `size` bytes.
@@ -44,4 +44,4 @@ TEST(StopStrings, HoldACharacter) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::stop_strings_test

@@ -8,7 +8,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::token_file_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -104,4 +104,4 @@ TEST_F(TokenFiles, TakeNoIdsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::token_file_test

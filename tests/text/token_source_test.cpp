@@ -6,7 +6,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::token_source_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -81,4 +81,4 @@ TEST_F(TokenSources, AFileOfIdsIsOne) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::token_source_test

@@ -8,7 +8,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::tokenizer_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -72,4 +72,4 @@ TEST(TokenizerPaths, AreThoseThatItIsReadFrom) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::tokenizer_test

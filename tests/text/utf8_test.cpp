@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shardwise::text {
+namespace shardwise::text::utf8_test {
 namespace {
 
 const std::string kR(kReplacement);
@@ -51,4 +51,4 @@ TEST(Utf8, CharactersAndBlanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::utf8_test

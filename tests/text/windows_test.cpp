@@ -9,7 +9,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::text {
+namespace shardwise::text::windows_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -150,4 +150,4 @@ TEST(Windows, RefusesBuffersOfAnotherLength) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::windows_test

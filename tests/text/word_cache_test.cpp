@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shardwise::text {
+namespace shardwise::text::word_cache_test {
 namespace {
 
 std::string word_of(uint32_t number) {
@@ -57,4 +57,4 @@ TEST(WordCache, TellsWordsOfOneHashApart) {
 }
 
 }  // namespace
-}  // namespace shardwise::text
+}  // namespace shardwise::text::word_cache_test

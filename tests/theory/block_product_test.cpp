@@ -3,7 +3,7 @@
 
 #include "tests/theory/matrix.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::block_product_test {
 namespace {
 
 using base::Range;
@@ -56,4 +56,4 @@ TEST(BlockProduct, ColumnsOfAMatrixAreRowsOfItsTranspose) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::block_product_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::collectives_test {
 namespace {
 
 using at::Tensor;
@@ -64,4 +64,4 @@ TEST(Collectives, AllReduceIsReduceScatterThenAllGather) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::collectives_test

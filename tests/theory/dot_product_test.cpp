@@ -5,7 +5,7 @@
 #include "tests/support/ranks.h"
 #include "tests/theory/matrix.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::dot_product_test {
 namespace {
 
 constexpr int64_t kLength = 16;
@@ -50,4 +50,4 @@ TEST(SplitDotProduct, EndsWithOneAllReduce) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::dot_product_test

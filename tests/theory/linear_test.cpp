@@ -6,7 +6,7 @@
 
 #include "tests/theory/matrix.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::linear_test {
 namespace {
 
 constexpr int64_t kN = 3, kM = 5, kK = 7;
@@ -105,4 +105,4 @@ TEST(RowParallel, UnderSequenceParallelTheBiasGradientIsASum) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::linear_test

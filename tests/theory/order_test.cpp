@@ -7,7 +7,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::order_test {
 namespace {
 
 using at::Tensor;
@@ -106,4 +106,4 @@ TEST(Order, RowThenColumnReducesTheWideMiddleAndGathers) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::order_test

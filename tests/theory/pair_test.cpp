@@ -9,7 +9,7 @@
 #include "tests/support/ranks.h"
 #include "tests/theory/matrix.h"
 
-namespace shardwise::testing::theory {
+namespace shardwise::testing::theory::pair_test {
 namespace {
 
 constexpr int64_t kN = 5, kD = 4, kE = 7;
@@ -179,4 +179,4 @@ TEST(Pair, TheLibrarysLayersGiveTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::theory
+}  // namespace shardwise::testing::theory::pair_test

@@ -2,7 +2,7 @@
 
 #include "tests/train/runs.h"
 
-namespace shardwise::train {
+namespace shardwise::train::batch_test {
 namespace {
 
 using testing::Scratch;
@@ -44,4 +44,4 @@ TEST(Batch, ValidationReadsTheTail) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::batch_test

@@ -4,7 +4,7 @@
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::train {
+namespace shardwise::train::freeze_test {
 namespace {
 
 using testing::run_job;
@@ -132,4 +132,4 @@ TEST(Freeze, OfAResumedRunMayGrowButNotShrink) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::freeze_test

@@ -7,7 +7,7 @@
 #include "shardwise/train/trainer.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::train {
+namespace shardwise::train::loop_test {
 namespace {
 
 using testing::expect_close;
@@ -255,4 +255,4 @@ TEST(Record, LineHoldsTheNamedFieldsAndTheLargestOverRanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::loop_test

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace shardwise::train {
+namespace shardwise::train::optimizer_test {
 namespace {
 
 using at::Tensor;
@@ -123,4 +123,4 @@ TEST(AdamW, EmptySlicesAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::optimizer_test

@@ -7,7 +7,7 @@
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::train {
+namespace shardwise::train::overlap_test {
 namespace {
 
 using parallel::Overlap;
@@ -135,4 +135,4 @@ TEST(Domino, Mistakes) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::overlap_test

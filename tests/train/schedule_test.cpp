@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace shardwise::train {
+namespace shardwise::train::schedule_test {
 namespace {
 
 TEST(Schedule, WarmsUpLinearlyThenFollowsHalfACosine) {
@@ -38,4 +38,4 @@ TEST(Schedule, EqualRatesAreConstant) {
 }
 
 }  // namespace
-}  // namespace shardwise::train
+}  // namespace shardwise::train::schedule_test

@@ -8,7 +8,7 @@
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
-namespace shardwise::testing {
+namespace shardwise::testing::start_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -98,4 +98,4 @@ TEST(Start, ATextThatWasWrittenToMeanwhile) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing
+}  // namespace shardwise::testing::start_test
