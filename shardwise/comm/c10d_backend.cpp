@@ -1,5 +1,6 @@
 #include "shardwise/comm/c10d_backend.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
@@ -338,8 +339,11 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
     output_rows = rows_of(output, output_splits, size_);
     input_rows = rows_of(input, input_splits, size_);
   });
-  return run(OpType::ALLTOALL_BASE, options, {output},
-             [&] { forms_->all_to_all_rows(output, output_rows, input, input_rows); });
+  return run(OpType::ALLTOALL_BASE, options, {output}, [&] {
+    // Peers read the input where it lies, while this rank writes its output.
+    const bool is_apart = at::get_overlap_status(output, input) == at::MemOverlapStatus::No;
+    forms_->all_to_all_rows(output, output_rows, is_apart ? input : input.clone(), input_rows);
+  });
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {

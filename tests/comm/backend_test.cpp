@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/backends.h"
+#include "tests/comm/forms.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::shm::backend_test {
@@ -284,6 +285,20 @@ TEST(Backend, AllToAllTakesListsOrOneTensor) {
     backend.alltoall_base(output, input, even, none, {})->wait();
     for (int peer = 0; peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(output.narrow(0, 2 * peer, 2), of(6, peer).narrow(0, 2 * rank, 2)));
+    }
+  });
+}
+
+TEST(Backend, AllToAllMayWriteOverItsInput) {
+  on_threads(kRanks, [&](int rank, const std::string& job) {
+    const Joined at = join(options(job, rank, kRanks));
+    for (at::Tensor x : {at.group.empty({6000}, at::kFloat), at::empty({6000})}) {
+      x.copy_(of(6000, rank));
+      std::vector<int64_t> none;
+      at.backend->alltoall_base(x, x, none, none, {})->wait();
+      for (int peer = 0; peer < kRanks; ++peer) {
+        EXPECT_TRUE(equals(x.narrow(0, 2000 * peer, 2000), of(6000, peer).narrow(0, 2000 * rank, 2000)));
+      }
     }
   });
 }
