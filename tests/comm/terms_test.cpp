@@ -20,7 +20,7 @@ std::vector<at::Tensor> copies(Terms terms, int64_t numel, at::ScalarType dtype)
   std::vector<at::Tensor> result;
   for (const void* term : terms) {
     result.push_back(at::empty({numel}, dtype));
-    std::memcpy(result.back().mutable_data_ptr(), term, result.back().nbytes());
+    if (numel > 0) std::memcpy(result.back().mutable_data_ptr(), term, result.back().nbytes());
   }
   return result;
 }
