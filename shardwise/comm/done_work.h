@@ -2,6 +2,8 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <utility>
+
 namespace shardwise::comm {
 
 class DoneWork final : public c10d::Work {
@@ -9,7 +11,9 @@ class DoneWork final : public c10d::Work {
   DoneWork(int rank, c10d::OpType op, std::vector<at::Tensor> results)
       : c10d::Work(rank, op), results_(std::move(results)) {}
   /// What has failed: `wait` throws `error`, the future hands it on, the results are empty.
-  DoneWork(int rank, c10d::OpType op, std::exception_ptr error) : c10d::Work(rank, op) { exception_ = error; }
+  DoneWork(int rank, c10d::OpType op, std::exception_ptr error) : c10d::Work(rank, op) {
+    exception_ = std::move(error);
+  }
 
   bool isCompleted() override { return true; }
   bool isSuccess() const override { return exception_ == nullptr; }

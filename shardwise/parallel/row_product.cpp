@@ -241,6 +241,8 @@ RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParam
   return {Placed<Partial>(y), w.bias, std::move(begun)};
 }
 
+// By value: the terms' memory is free when their sum is taken.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 template <>
 Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
   const at::NoGradGuard no_grad;  // y may be a node's result, which nobody has used
@@ -258,5 +260,6 @@ Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms terms, const S
   TORCH_INTERNAL_ASSERT(!terms.begun);
   return Placed<Sharded<kSequence>>(with_bias(scattered_sum(terms.y.local(), step), terms.bias));
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 }  // namespace shardwise::parallel

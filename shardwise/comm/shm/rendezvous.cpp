@@ -83,7 +83,7 @@ bool readable(const Fd& socket, const Deadline& deadline) {
 /// Connecting and sending wait for room at the other side: no longer than until the deadline.
 void limit_waits(const Fd& socket, const Deadline& deadline) {
   const int ms = std::max(1, deadline.left_ms());  // 0 would be no limit
-  const timeval left{ms / 1000, ms % 1000 * 1000};
+  const timeval left{ms / 1000, ms % 1000 * 1000L};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
 }
 
