@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/cpu_name.h"
@@ -222,8 +221,7 @@ int bench_comm_command(const Call& call) {
     if (!group.has_symmetric()) {
       throw base::AgreedError("bench comm: --tune needs ranks that share memory; got several hosts");
     }
-    const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(ranks.timeout_s * 1e3));
-    run_tune(o, bench, group, connect_both(group, place.job + "/tune", timeout));
+    run_tune(o, bench, group, connect_both(group, place.job + "/tune", timeout_of(ranks)));
   });
 }
 

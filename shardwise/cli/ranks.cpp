@@ -18,15 +18,11 @@ namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds, eleven days: beyond, milliseconds leave an int
 
-std::chrono::milliseconds timeout_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-}
-
 /// Before anything is computed: threads and their cores are fixed from then on.
 comm::Group join(const RankJob& job) {
   end_cleanly_on_signals(job.place.by == comm::Place::By::self);
   base::keep_freed_memory();
-  comm::Group group = comm::connect_all(job.place, timeout_of(job.options.timeout_s));
+  comm::Group group = comm::connect_all(job.place, timeout_of(job.options));
   at::set_num_threads(comm::take_core_share(group));
   base::install_memory_counter();
   return group;
@@ -51,6 +47,10 @@ void tell_agreed(const base::AgreedError& error, const comm::Group& group) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds timeout_of(const RankOptions& options) {
+  return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1e3));
+}
 
 void add_timeout_flag(Flags& flags, RankOptions& options) {
   flags.value(

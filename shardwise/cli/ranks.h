@@ -1,6 +1,7 @@
 // How a command that needs ranks gets them: its own process, ranks that it starts, or those that torchrun,
 // mpirun or srun has started.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,6 +20,8 @@ struct RankOptions {
   // Of every wait for another rank.
   double timeout_s = std::chrono::duration<double>(comm::kTimeout).count();
 };
+
+std::chrono::milliseconds timeout_of(const RankOptions& options);
 
 /// --timeout.
 void add_timeout_flag(Flags& flags, RankOptions& options);

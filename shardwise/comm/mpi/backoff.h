@@ -11,6 +11,9 @@
 
 namespace shardwise::comm::mpi {
 
+/// While a peer has not come.
+inline constexpr std::chrono::microseconds kLongestNap{1000};
+
 class Backoff {
  public:
   using Clock = std::chrono::steady_clock;

@@ -8,7 +8,7 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-constexpr std::chrono::microseconds kLongestNap{1000}, kLongestNapWithData{50};
+constexpr std::chrono::microseconds kLongestNapWithData{50};
 
 }  // namespace
 

@@ -12,8 +12,6 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestMeetingNap{1};
-
 /// What a rank says of itself to the others of its group.
 struct Hello {
   uint64_t host, machine;
@@ -73,7 +71,7 @@ class Visit {
 
  private:
   void await(Transfers& transfers) {
-    Backoff backoff({}, kLongestMeetingNap);
+    Backoff backoff({}, kLongestNap);
     for (size_t next = 0; next < transfers.count(); ++next) {
       const int peer = peers_[next % peers_.size()];  // first what is received, then what is sent
       for (; !transfers.advance(next + 1); backoff.pause()) {
@@ -153,7 +151,7 @@ Meeting greet(Process& process, const Options& options) {
 
 void make_communicators(Meeting& meeting, const Options& options) {
   Process& process = *meeting.process;
-  const Backoff backoff({}, kLongestMeetingNap);
+  const Backoff backoff({}, kLongestNap);
   const auto fail = [&](const std::string& what) {
     const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options.timeout;
     throw base::CommError(
