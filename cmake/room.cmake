@@ -84,3 +84,13 @@ function(shardwise_room room)
   endif()
   shardwise_precompiled_header(${room})
 endfunction()
+
+# shardwise_objects(comm_mpi SOURCE...): a part of a room, or what stands in for it, compiled apart: as objects of their
+# own in the room's archive, they do not come along with its other members.
+function(shardwise_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE torch::torch_cpu)
+  shardwise_precompiled_header(${name})
+  shardwise_unity(${name})
+endfunction()
