@@ -49,7 +49,7 @@ class WheelTest(unittest.TestCase):
 
     def build(self):
         run(*PIP, "wheel", "--no-build-isolation", "--check-build-dependencies", "--no-deps", "--no-index",
-            "-C", f"build-dir={BUILD}", "-w", self.folder, ROOT)
+            "--config-settings", f"build-dir={BUILD}", "-w", self.folder, ROOT)  # -C is not in Debian 12's pip
         [wheel] = self.folder.glob("*.whl")
         return wheel
 
