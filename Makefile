@@ -38,10 +38,11 @@ test: build-tests ## every test, with coverings of the large spaces
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## the same with every combination of what decides a split, and ranks on two hosts (root)
+test-full: build-tests ## the same with every combination of what decides a split, ranks on two hosts (root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
 	@tests/mpi/two_hosts.sh build
+	@tests/options/run $(JOBS)
 
 curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
 	@rm -f build/curves.json
@@ -91,4 +92,4 @@ check-tsan: setup-test ## the tests of ranks and loops as threads, with the thre
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^($(shell echo $(THREADED) | tr ' ' '|'))\.'
 
 clean: ## remove what was built; the environments stay
-	@rm -rf build build-debug build-asan build-tsan build-tidy
+	@rm -rf build build-debug build-asan build-tsan build-tidy build-options
