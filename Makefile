@@ -73,7 +73,7 @@ check-tidy: ## clang-tidy over the sources of shardwise/
 		--extra-arg=-idirafter --extra-arg=$(shell $(CXX) -print-file-name=include) \
 		'--extra-arg=-D__malloc__(...)=__malloc__'
 
-check-asan: setup-test ## every test with the address and undefined behaviour sanitizers
+check-asan: setup-test ## every test with the address and undefined behavior sanitizers
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS)
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)

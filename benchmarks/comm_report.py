@@ -45,7 +45,7 @@ def figures(results):
 
 
 def better_of_gloo(found):
-    """By the median. The choice is made when all is measured, in Gloo's favour."""
+    """By the median. The choice is made when all is measured, in Gloo's favor."""
     tried = {}
     for (name, mode, size), figure in found.items():
         if name in (BOUND, UNBOUND):
@@ -180,7 +180,7 @@ def contenders_text(results):
 
 def drawing(results):
     found = figures(results)
-    names = [*WAYS, *TARGETS, PASS]  # a series keeps its colour where a peer is missing
+    names = [*WAYS, *TARGETS, PASS]  # a series keeps its color where a peer is missing
     numbered = {number: name for number, name in enumerate(names) if name in names_of(found)}
     ticks = [(size, size_text(size)) for size in SIZES]
 

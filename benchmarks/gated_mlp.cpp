@@ -22,7 +22,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
       nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::cut(/*dim=*/1, ffn), group, dtype));
   nn::Roles roles;
   mlp.append_roles(roles);
-  for (const auto& role : roles) parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+  for (const auto& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
   const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.own_sequence().size();
   at::Tensor input = group.empty({rows, kBatch, kHidden}, dtype);

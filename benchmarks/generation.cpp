@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   base::install_memory_counter();
   const comm::Group group = bench::join(comm::place_from_environment());
   model::DecoderWeights weights(shape(), group, dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   Text text(weights);
   text.restart(kContext);
   uint64_t sum = 0;

@@ -39,7 +39,7 @@ at::Tensor random_ids() {
 template <nn::ResidualStream Stream>
 void run(const comm::Group& group, const std::string& mode) {
   model::DecoderWeights weights(shape(), group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
   train::AdamW optimizer(weights.roles(), {});

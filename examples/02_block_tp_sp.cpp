@@ -34,7 +34,7 @@ BlockLayers make_block(const comm::Group& group) {
   Roles roles;
   block.append_roles(roles);
   for (const Role& role : roles) {
-    initialise_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
+    initialize_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
     zero_grad_(*role.parameter);
   }
   return block;

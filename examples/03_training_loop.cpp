@@ -57,7 +57,7 @@ double train_step(int64_t number, const model::DecoderWeights& weights, shardwis
 std::vector<double> train(const Group& group) {
   at::set_num_threads(1);
   model::DecoderWeights weights(small_decoder(), group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   shardwise::train::AdamW optimizer(weights.roles(), {});
   std::vector<double> losses;
   for (int step = 1; step <= kSteps; ++step) losses.push_back(train_step(step, weights, optimizer));

@@ -31,7 +31,7 @@ struct CompetingMlp {
         up("up", {h, f}, ShardRule::cut(/*dim=*/0, features), group, at::kFloat),
         down("down", {f, h}, ShardRule::cut(/*dim=*/1, features), group, at::kFloat) {
     for (const auto& parameter : {up.weight(), down.weight()}) {  // each gets its slice of the same numbers
-      initialise_(*parameter, shardwise::kernels::RandomKey::of(1), group);
+      initialize_(*parameter, shardwise::kernels::RandomKey::of(1), group);
       zero_grad_(*parameter);
     }
   }

@@ -30,7 +30,7 @@ template <ResidualStream Stream>
 Run forward_backward(plan::Stream stream, const model::Config& config, const at::Tensor& ids,
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   for (const Role& role : weights.roles()) zero_grad_(*role.parameter);
   const comm::Counters before = group.counters();
   model::Decoder<Stream>(weights).loss(ids, ids, s * b, Step(group, s)).local().backward();

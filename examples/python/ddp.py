@@ -16,7 +16,7 @@ STEPS, BATCH, FEATURES = 200, 32, 8
 
 
 def batch(generator):
-    """Points of the function that is learnt: the largest of the features."""
+    """Points of the function that is learned: the largest of the features."""
     x = torch.randn(BATCH, FEATURES, generator=generator)
     return x, x.max(dim=1, keepdim=True).values
 

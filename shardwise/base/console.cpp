@@ -11,25 +11,25 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[2K";
 
-const char* escape(Colour colour) {
-  switch (colour) {
-    case Colour::kRed:
+const char* escape(Color color) {
+  switch (color) {
+    case Color::kRed:
       return "\x1b[31m";
-    case Colour::kYellow:
+    case Color::kYellow:
       return "\x1b[33m";
-    case Colour::kDim:
+    case Color::kDim:
       return "\x1b[2m";
-    case Colour::kNone:
+    case Color::kNone:
       break;
   }
   return "";
 }
 
-bool wants_colours() {
+bool wants_colors() {
   // https://no-color.org: set and not empty. A dumb terminal understands no escapes.
-  const char* no_colour = std::getenv("NO_COLOR");
+  const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  return !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
+  return !(no_color && *no_color) && !(terminal && std::string_view(terminal) == "dumb");
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ bool wants_colours() {
 Console::Console(int descriptor)
     : descriptor_(descriptor),
       is_terminal_(::isatty(descriptor) == 1),
-      has_colours_(is_terminal_ && wants_colours()) {}
+      has_colors_(is_terminal_ && wants_colors()) {}
 
 Console& Console::standard_error() {
   static Console* const console = new Console(STDERR_FILENO);  // outlives every static that may still log
@@ -50,13 +50,13 @@ int Console::width() const {
   return is_known ? size.ws_col : 80;
 }
 
-void Console::line(std::string_view text, Colour colour) {
+void Console::line(std::string_view text, Color color) {
   const std::lock_guard lock(mutex_);
   std::string out = live_.empty() ? "" : kClearLine;
-  const bool is_coloured = has_colours_ && colour != Colour::kNone;
-  if (is_coloured) out += escape(colour);
+  const bool is_colored = has_colors_ && color != Color::kNone;
+  if (is_colored) out += escape(color);
   out += text;
-  if (is_coloured) out += "\x1b[0m";
+  if (is_colored) out += "\x1b[0m";
   write(out + "\n" + shown_live());
 }
 

@@ -9,7 +9,7 @@
 
 namespace shardwise::base {
 
-enum class Colour { kNone, kRed, kYellow, kDim };
+enum class Color { kNone, kRed, kYellow, kDim };
 
 class Console {
  public:
@@ -21,8 +21,8 @@ class Console {
   /// Columns; 80 where nobody knows.
   int width() const;
 
-  /// Writes a line above the live one. Colours appear on a terminal only, and not with NO_COLOR set.
-  void line(std::string_view text, Colour colour = Colour::kNone);
+  /// Writes a line above the live one. Colors appear on a terminal only, and not with NO_COLOR set.
+  void line(std::string_view text, Color color = Color::kNone);
   /// Replaces the live line (a terminal's only; cut to its width). Empty: none.
   void set_live(std::string_view text);
   /// Turns the live line into an ordinary one.
@@ -34,7 +34,7 @@ class Console {
 
   int descriptor_;
   bool is_terminal_;
-  bool has_colours_;
+  bool has_colors_;
   std::string live_;
   std::mutex mutex_;
 };

@@ -2,7 +2,7 @@
 // here.
 //
 // A model has a handful of Splits (query heads, KV heads, ffn, vocabulary, sequence); each parameter's
-// ShardRule names the ones that cut it. Initialising, loading, saving, gradient sync and the norm all read
+// ShardRule names the ones that cut it. Initializing, loading, saving, gradient sync and the norm all read
 // these two.
 #pragma once
 #include <cstdint>

@@ -52,11 +52,11 @@ struct Loaded {
 };
 
 /// Reads this rank's slices and no other weight, converting fp32, bf16, fp16 and fp64 to the parameters'
-/// dtype. Quantised weights are read packed, or made from ordinary ones: collective then, for ranks that hold
+/// dtype. Quantized weights are read packed, or made from ordinary ones: collective then, for ranks that hold
 /// columns of the same row or group agree on its scale. Collective at its end. Cost: 1 MB beside the weights,
-/// or a row where one is longer; 8 MB where they are packed, 32 MB where they are quantised. Errors:
+/// or a row where one is longer; 8 MB where they are packed, 32 MB where they are quantized. Errors:
 /// c10::ValueError naming the tensor and the rule; for numbers that are not finite or too large to be
-/// quantised, and for wrong groups, base::AgreedError, on every rank.
+/// quantized, and for wrong groups, base::AgreedError, on every rank.
 Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
 
 /// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); its numbers are

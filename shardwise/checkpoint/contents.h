@@ -42,7 +42,7 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-/// Errors: TORCH_INTERNAL_ASSERT when there are quantised weights among them.
+/// Errors: TORCH_INTERNAL_ASSERT when there are quantized weights among them.
 Entries weight_entries(const model::DecoderWeights& weights);
 /// Of one parameter; `what` is added to the names.
 Entries entries_of(const parallel::Parameter& parameter, const model::Config& config, const std::string& what,

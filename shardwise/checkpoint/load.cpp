@@ -6,7 +6,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/agreement.h"
-#include "shardwise/checkpoint/quantised_weight.h"
+#include "shardwise/checkpoint/quantized_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/config_tensors.h"
 #include "shardwise/model/family.h"
@@ -103,16 +103,16 @@ Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWei
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
   const model::Config& config = weights.config();
-  const bool converts = config.quantisation && !config.quantisation->is_packed();
+  const bool converts = config.quantization && !config.quantization->is_packed();
   const model::Config stored = converts ? model::dense(config) : config;
-  // Quantised, the ffn columns are dealt in groups: what a rank needs may be in another rank's file.
+  // Quantized, the ffn columns are dealt in groups: what a rank needs may be in another rank's file.
   const auto reader =
       converts ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
   const WeightFiles files(folder, stored, reader);
   Mistakes mistakes;
   for (const nn::Role& role : weights.roles()) {
-    if (role.parameter->quantised) {
-      load_quantised(files, *role.parameter, config, group, mistakes);
+    if (role.parameter->quantized) {
+      load_quantized(files, *role.parameter, config, group, mistakes);
     } else {
       load_dense(files, *role.parameter, stored, group.rank(), mistakes);
     }

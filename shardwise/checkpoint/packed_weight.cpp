@@ -20,7 +20,7 @@ using base::Range;
 using kernels::elements;
 using kernels::elements_;
 using model::PackedPart;
-using model::Quantisation;
+using model::Quantization;
 
 namespace {
 
@@ -34,11 +34,11 @@ struct PackedWeight {
   int rank;
   Mistakes& mistakes;
 
-  const Quantisation& quantisation() const { return *config.quantisation; }
-  quant::Matrix& matrix() const { return *weight.quantised; }
+  const Quantization& quantization() const { return *config.quantization; }
+  quant::Matrix& matrix() const { return *weight.quantized; }
 
   PackedPart part(const std::string& leaf) const {
-    for (const PackedPart& part : model::packed_parts(quantisation())) {
+    for (const PackedPart& part : model::packed_parts(quantization())) {
       if (part.leaf == leaf) return part;
     }
     TORCH_INTERNAL_ASSERT(false, leaf, " is no part of a weight");
@@ -79,7 +79,7 @@ struct OutputRun {
 
 std::vector<OutputRun> output_runs(const PackedWeight& packed) {
   const base::ShardRule& rule = packed.weight.rule;
-  const int64_t per_word = packed.quantisation().codes_per_word();
+  const int64_t per_word = packed.quantization().codes_per_word();
   if (rule.is_replicated() || rule.dim != 0) return {{{0, packed.weight.global_shape[0]}, 0, 0, per_word}};
   std::vector<OutputRun> runs;
   int64_t word = 0, row = 0;
@@ -93,15 +93,15 @@ std::vector<OutputRun> output_runs(const PackedWeight& packed) {
 }
 
 /// Where in a word the bits of its output number `place` begin.
-int64_t shift_of(int64_t place, const Quantisation& q) {
+int64_t shift_of(int64_t place, const Quantization& q) {
   constexpr int64_t kAwqPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};
   const bool is_awq =
-      q.files == Quantisation::Files::awq && !base::mutated(base::Mutation::awq_outputs_in_order);
+      q.files == Quantization::Files::awq && !base::mutated(base::Mutation::awq_outputs_in_order);
   return q.bits * (is_awq ? kAwqPlaces[place] : place);
 }
 
 void read_zeros(const PackedWeight& packed) {
-  const Quantisation& q = packed.quantisation();
+  const Quantization& q = packed.quantization();
   const PackedPart part = packed.part(".qzeros");
   const Tensor words = at::empty(packed.local_shape(part), at::kInt);
   packed.read(part, words);
@@ -146,7 +146,7 @@ void read_awq_codes(const PackedWeight& packed) {
           if (word < block.begin || word >= block.end) continue;
           repack_row_(elements_<uint32_t>(m.codes) + run.row_of(output) * row_words, first_code,
                       elements<uint32_t>(words) + (word - block.begin) * m.width(), m.width(),
-                      shift_of(run.place(output), packed.quantisation()));
+                      shift_of(run.place(output), packed.quantization()));
         }
       });
     }
@@ -190,13 +190,13 @@ void read_groups(const PackedWeight& packed) {
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
                  int rank, Mistakes& mistakes) {
   const PackedWeight packed{files, weight, config, rank, mistakes};
-  if (config.quantisation->files == Quantisation::Files::awq) {
+  if (config.quantization->files == Quantization::Files::awq) {
     read_awq_codes(packed);
   } else {
-    packed.read(packed.part(".qweight"), weight.quantised->codes);
+    packed.read(packed.part(".qweight"), weight.quantized->codes);
     read_groups(packed);
   }
-  packed.read(packed.part(".scales"), weight.quantised->scales);
+  packed.read(packed.part(".scales"), weight.quantized->scales);
   read_zeros(packed);
 }
 

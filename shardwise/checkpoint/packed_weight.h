@@ -1,4 +1,4 @@
-// The tensors that hold one packed weight, unpacked into a rank's matrix. The layouts: quantised_weight.h.
+// The tensors that hold one packed weight, unpacked into a rank's matrix. The layouts: quantized_weight.h.
 #pragma once
 #include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/weight_files.h"
@@ -6,7 +6,7 @@
 
 namespace shardwise::checkpoint {
 
-/// Fills weight.quantised. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
+/// Fills weight.quantized. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
 /// the rule; scales that are not finite and groups that cannot be are `mistakes`.
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
                  int rank, Mistakes& mistakes);

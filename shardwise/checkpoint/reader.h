@@ -8,7 +8,7 @@
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config_quantisation.h"
+#include "shardwise/model/config_quantization.h"
 
 namespace shardwise::checkpoint {
 

@@ -31,7 +31,7 @@ struct Layers {
     const auto init = parallel::Init::normal(0.02);
     const auto make = [&](const char* name, std::vector<int64_t> shape, const base::ShardRule& rule) {
       auto made = parallel::make_parameter(name, std::move(shape), rule, init, group, bench.dtype);
-      parallel::initialise_(*made, kernels::RandomKey::of(1), group);
+      parallel::initialize_(*made, kernels::RandomKey::of(1), group);
       parallel::zero_grad_(*made);
       return made;
     };

@@ -90,10 +90,10 @@ doctor::Tokens tokens_of(const DoctorOptions& o, const NamedModel& model) {
   return columns(ids, length);
 }
 
-/// Lines in colour where there is a terminal.
+/// Lines in color where there is a terminal.
 void show(const std::vector<ReportLine>& lines) {
   base::Console out(STDOUT_FILENO);
-  for (const auto& [text, colour] : lines) out.is_terminal() ? out.line(text, colour) : print(text + "\n");
+  for (const auto& [text, color] : lines) out.is_terminal() ? out.line(text, color) : print(text + "\n");
 }
 
 }  // namespace
@@ -116,9 +116,9 @@ int doctor_command(const Call& call) {
   const NamedModel model("doctor", o.model);
   TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2, to be compared with TP=1; got ",
                     o.model.tp);
-  TORCH_CHECK_VALUE(!model.config().quantisation,
+  TORCH_CHECK_VALUE(!model.config().quantization,
                     "doctor: the weights must be ordinary ones, for backward goes through them; got ",
-                    model.config().quantisation->text());
+                    model.config().quantization->text());
   TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(),
                     "doctor: --tokenizer must come with the --text that it encodes; got ",
                     o.model.tokenizer.value_or(""), " alone");

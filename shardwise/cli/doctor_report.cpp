@@ -12,7 +12,7 @@
 
 namespace shardwise::cli {
 
-using base::Colour;
+using base::Color;
 using doctor::Audit;
 using doctor::Comparison;
 using doctor::Deviation;
@@ -39,7 +39,7 @@ bool is_bug(const Deviation* worst) {
 class Lines {
  public:
   void add(const std::string& text, bool is_wrong = false) {
-    lines_.push_back({text, is_wrong ? Colour::kRed : Colour::kNone});
+    lines_.push_back({text, is_wrong ? Color::kRed : Color::kNone});
   }
   /// `wrong` by row.
   void add_table(const std::vector<Row>& rows, const std::vector<bool>& wrong) {

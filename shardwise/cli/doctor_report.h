@@ -19,7 +19,7 @@ struct Examined {
 
 struct ReportLine {
   std::string text;
-  base::Colour colour = base::Colour::kNone;
+  base::Color color = base::Color::kNone;
 };
 
 /// Tables layer by layer, what was audited, what was sent, and last the verdict.

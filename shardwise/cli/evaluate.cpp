@@ -84,7 +84,7 @@ std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel&
   const nlohmann::ordered_json object{{"model", model.folder().string()},
                                       {"tp", o.model.tp},
                                       {"dtype", model.dtype_name()},
-                                      {"quantisation", quantisation_json(model)},
+                                      {"quantization", quantization_json(model)},
                                       {"seq_len", windows.length},
                                       {"texts", r.texts},
                                       {"tokens", r.tokens},

@@ -34,7 +34,7 @@ struct Job {
                                            static_cast<int64_t>(c10::elementSize(model.dtype())));
     std::vector<int64_t> peaks;
     for (int rank = 0; rank < tp; ++rank) {
-      if (model.config().quantisation) batch.weight_bytes = loaded.weight_bytes[rank];
+      if (model.config().quantization) batch.weight_bytes = loaded.weight_bytes[rank];
       peaks.push_back(plan::generation_peak(batch, rank).own_bytes());
     }
     return peaks;
@@ -88,7 +88,7 @@ Json to_json(const Job& job, const RunFigures& figures) {
   return {{"model", job.model.folder().string()},
           {"tp", job.options.model.tp},
           {"dtype", job.model.dtype_name()},
-          {"quantisation", quantisation_json(job.model)},
+          {"quantization", quantization_json(job.model)},
           {"load", load_json(loaded)},
           {"memory", {{"peak_bytes", peaks}, {"expected_peak_bytes", job.expected_peaks(loaded)}}},
           {"prefill",

@@ -36,7 +36,7 @@ std::string shape_text(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Equal neighbours once: "[6, 12] x2, [5, 12]".
+/// Equal neighbors once: "[6, 12] x2, [5, 12]".
 std::string listed(const std::vector<std::string>& texts) {
   std::string line;
   for (size_t i = 0, next = 0; i < texts.size(); i = next) {
@@ -62,7 +62,7 @@ std::string to_text(const Inspection& found) {
   for (const InspectedTensor& tensor : found.tensors) rows.push_back(row_of(tensor));
   std::string text = table(rows) + fmt::format("{}: {} parameters, {}", found.config.model_type,
                                                found.parameters, in_megabytes(found.bytes));
-  if (found.config.quantisation) text += "; " + found.config.quantisation->text();
+  if (found.config.quantization) text += "; " + found.config.quantization->text();
   if (found.rank_bytes.size() < 2) return text + "\n";
   std::vector<std::string> shares;
   for (const int64_t bytes : found.rank_bytes) shares.push_back(in_megabytes(bytes));
@@ -78,9 +78,9 @@ nlohmann::ordered_json to_json(const InspectedTensor& tensor) {
 }
 
 std::string to_json(const Inspection& found) {
-  const auto& quantisation = found.config.quantisation;
+  const auto& quantization = found.config.quantization;
   nlohmann::ordered_json json{{"model_type", found.config.model_type},
-                              {"quantisation", quantisation ? nlohmann::ordered_json(quantisation->text())
+                              {"quantization", quantization ? nlohmann::ordered_json(quantization->text())
                                                             : nlohmann::ordered_json()},
                               {"tp", found.rank_bytes.size()},
                               {"parameters", found.parameters},

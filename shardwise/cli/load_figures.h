@@ -7,9 +7,9 @@
 namespace shardwise::cli {
 
 /// "int4 in groups of 128 (gptq)", or null.
-inline nlohmann::ordered_json quantisation_json(const NamedModel& model) {
-  const auto& quantisation = model.config().quantisation;
-  return quantisation ? nlohmann::ordered_json(quantisation->text()) : nlohmann::ordered_json();
+inline nlohmann::ordered_json quantization_json(const NamedModel& model) {
+  const auto& quantization = model.config().quantization;
+  return quantization ? nlohmann::ordered_json(quantization->text()) : nlohmann::ordered_json();
 }
 
 inline nlohmann::ordered_json load_json(const checkpoint::LoadCost& cost) {

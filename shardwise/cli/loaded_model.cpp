@@ -3,7 +3,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/cli/quantisation_flags.h"
+#include "shardwise/cli/quantization_flags.h"
 #include "shardwise/model/layout.h"
 #include "shardwise/text/model_folder.h"
 
@@ -18,7 +18,7 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--dtype WORD", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
   flags.value("--load-format WORD", o.load_format,
               "auto: the files' weights; dummy: weights drawn from --seed, for benchmarks [auto]");
-  flags.value("--quantize WORD", o.quantize, "int8 or int4: quantise the linear weights while they are read");
+  flags.value("--quantize WORD", o.quantize, "int8 or int4: quantize the linear weights while they are read");
   flags.value("--group-size N", o.group_size,
               "with --quantize: input features that share a scale, 32, 64 or 128 [128; int8: a whole row]");
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp,
@@ -38,15 +38,15 @@ void check_word(const std::string& command, const std::string& flag, const std::
 namespace {
 
 /// What --quantize asks for, of weights that are in `config`.
-std::optional<model::Quantisation> asked(const std::string& command, const ModelOptions& o,
+std::optional<model::Quantization> asked(const std::string& command, const ModelOptions& o,
                                          const model::Config& config) {
   TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size goes with --quantize; got ",
                     o.group_size.value_or(0), " without");
-  if (!o.quantize) return config.quantisation;
+  if (!o.quantize) return config.quantization;
   check_word(command, "--quantize", *o.quantize, {"int8", "int4"});
-  TORCH_CHECK_VALUE(!config.quantisation, command, ": --quantize takes ordinary weights; got ",
-                    config.quantisation ? config.quantisation->text() : "");
-  return quantisation_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
+  TORCH_CHECK_VALUE(!config.quantization, command, ": --quantize takes ordinary weights; got ",
+                    config.quantization ? config.quantization->text() : "");
+  return quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
 }
 
 }  // namespace
@@ -58,9 +58,9 @@ NamedModel::NamedModel(const std::string& command, const ModelOptions& options) 
   folder_ = checkpoint::resolve(*options.model);
   if (!is_dummy()) checkpoint::check(folder_, /*needs_state=*/false);
   config_ = model::load_config(folder_);
-  config_.quantisation = asked(command, options, config_);
-  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantisation, command,
-                    ": --load-format dummy draws ordinary weights; got quantised ones");
+  config_.quantization = asked(command, options, config_);
+  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
+                    ": --load-format dummy draws ordinary weights; got quantized ones");
   model::check_ranks(command, config_, options.tp);
 }
 
@@ -88,7 +88,7 @@ checkpoint::LoadCost NamedModel::load(model::DecoderWeights& weights, uint64_t s
   const base::Stopwatch clock;
   checkpoint::Loaded own{};
   if (is_dummy()) {
-    weights.initialise_(seed);
+    weights.initialize_(seed);
     own.seconds = clock.seconds();
   } else {
     own = checkpoint::load_weights(folder_, weights);

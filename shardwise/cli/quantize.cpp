@@ -5,11 +5,11 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/checkpoint/checkpoint.h"
-#include "shardwise/checkpoint/quantise.h"
+#include "shardwise/checkpoint/quantize.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
-#include "shardwise/cli/quantisation_flags.h"
+#include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/written_bytes.h"
 
 namespace shardwise::cli {
@@ -32,29 +32,29 @@ void add_flags(Flags& flags, QuantizeOptions& o) {
   flags.value("--bits N", o.bits, "of a weight: 8 or 4 [4]");
   flags.value("--group-size N", o.group_size,
               "input features that share a scale: 32, 64 or 128 [128; with --bits 8 a whole row]");
-  flags.on_off("--head", o.head, "quantise lm_head too");
+  flags.on_off("--head", o.head, "quantize lm_head too");
   flags.on_off("--embeddings", o.embeddings,
-               "quantise the table of embeddings too, which other programs do not read");
+               "quantize the table of embeddings too, which other programs do not read");
   flags.on_off("--json", o.json, "one JSON summary on standard output at the end");
 }
 
-model::Quantisation checked(const QuantizeOptions& o) {
+model::Quantization checked(const QuantizeOptions& o) {
   TORCH_CHECK_VALUE(o.in && o.out, "quantize: IN and OUT name the folders to read and to write; got ",
                     o.in ? "one" : "none");
-  model::Quantisation how = quantisation_of("quantize", o.bits, o.group_size);
-  how.files = model::Quantisation::Files::gptq;
+  model::Quantization how = quantization_of("quantize", o.bits, o.group_size);
+  how.files = model::Quantization::Files::gptq;
   how.head = o.head;
   how.embeddings = o.embeddings;
   return how;
 }
 
-std::string to_text(const QuantizeOptions& o, const model::Quantisation& how, const Written& written,
+std::string to_text(const QuantizeOptions& o, const model::Quantization& how, const Written& written,
                     double seconds) {
   return fmt::format("{}, {} tensors, {:.2f} MB: {} ({:.1f} s)\n", how.text(), written.tensors,
                      static_cast<double>(written.bytes) / 1e6, *o.out, seconds);
 }
 
-std::string to_json(const QuantizeOptions& o, const model::Quantisation& how, const Written& written,
+std::string to_json(const QuantizeOptions& o, const model::Quantization& how, const Written& written,
                     double seconds) {
   const nlohmann::ordered_json json{{"out", *o.out},
                                     {"bits", how.bits},
@@ -67,7 +67,7 @@ std::string to_json(const QuantizeOptions& o, const model::Quantisation& how, co
 
 }  // namespace
 
-model::Quantisation quantisation_of(const std::string& command, int64_t bits,
+model::Quantization quantization_of(const std::string& command, int64_t bits,
                                     const std::optional<int64_t>& group_size) {
   TORCH_CHECK_VALUE(bits == 8 || bits == 4, command, ": --bits must be 8 or 4; got ", bits);
   const int64_t size = group_size.value_or(bits == 4 ? kInt4Group : 0);
@@ -81,11 +81,11 @@ int quantize_command(const Call& call) {
   Flags flags("quantize", "Writes a model with its linear weights in 8 or 4 bits, in GPTQ's layout.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
-  const model::Quantisation how = checked(options);
+  const model::Quantization how = checked(options);
   const base::Stopwatch clock;
   WrittenBytes written_bytes("quantize");
   const Written written =
-      checkpoint::quantise(checkpoint::resolve(*options.in), *options.out, how, written_bytes.on_progress());
+      checkpoint::quantize(checkpoint::resolve(*options.in), *options.out, how, written_bytes.on_progress());
   print(options.json ? to_json(options, how, written, clock.seconds())
                      : to_text(options, how, written, clock.seconds()));
   return 0;

@@ -28,7 +28,7 @@ Topology load_topology() {
   return result;
 }
 
-// The cores that this process may run on, neighbours next to each other, each with its allowed hardware
+// The cores that this process may run on, neighbors next to each other, each with its allowed hardware
 // threads.
 class Cores {
  public:

@@ -34,7 +34,7 @@ struct CoreShare {
 /// cores that a share comes to, at least 1. Errors: c10::ValueError when the variable is no number above 0.
 CoreShare share_out(const std::vector<Allowance>& allowances, int rank);
 
-/// Binds this process, and the threads it will start, to its share: neighbouring cores, disjoint from those
+/// Binds this process, and the threads it will start, to its share: neighboring cores, disjoint from those
 /// of the other shares. Binds nothing when the shares outnumber the cores, or are one.
 /// Errors: c10::Error when the system refuses, and those of own_allowance.
 void bind_to(const CoreShare& share);

@@ -8,7 +8,7 @@ namespace shardwise::comm {
 class BegunSum {
  public:
   virtual ~BegunSum() = default;
-  /// Collective, once: the tensor holds the sum afterwards. Errors: base::CommError, or the backend's own.
+  /// Collective, once: the tensor holds the sum afterward. Errors: base::CommError, or the backend's own.
   virtual void finish() = 0;
 };
 

@@ -42,7 +42,7 @@ class Group {
   /// Where the tensors of all calls lie. On a GPU a call returns once it is queued on the current stream,
   /// barrier excepted, and sums are the backend's own (comm/nccl/nccl.h).
   at::Device device() const;
-  /// Uninitialised, on `device`; readable by peers where the group has shared memory, ordinary otherwise.
+  /// Uninitialized, on `device`; readable by peers where the group has shared memory, ordinary otherwise.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
   /// Overwrites `x` on every rank with `root`'s. Cost: numel·(t−1) elements at the root.
@@ -58,7 +58,7 @@ class Group {
   /// Errors: c10::ValueError for a dtype that the reduction does not take.
   at::Tensor all_reduce(const at::Tensor& x, Reduce reduce = Reduce::sum) const;
   /// In place, and without staging when `x` is contiguous and came from `empty`. Small ones go with the
-  /// announcement instead (comm/shm/one_shot.h: one synchronisation, one copy).
+  /// announcement instead (comm/shm/one_shot.h: one synchronization, one copy).
   void all_reduce_(at::Tensor& x, Reduce reduce = Reduce::sum) const;
 
   /// This rank's range along `dim` of the sum over the ranks. Cost: total − own elements.
@@ -79,7 +79,7 @@ class Group {
   /// nobody's else in between. Bits and cost: all_reduce_'s; in shared memory never in one shot.
   std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x) const;
   /// In place of an all_reduce whose sum is an intermediate value of `read`: it is called once, with every
-  /// rank's `x` where it lies. One synchronisation; nothing is copied unless `x` is strided or did not come
+  /// rank's `x` where it lies. One synchronization; nothing is copied unless `x` is strided or did not come
   /// from `empty`. Peers may still read `x` after the return, as of reduce_scatter_out. Cost: all_reduce's.
   /// Errors: c10::ValueError without shared memory (a group of one has its own term).
   void all_reduce_terms(const at::Tensor& x, TermReader read) const;

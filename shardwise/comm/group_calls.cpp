@@ -46,7 +46,7 @@ void gather_by_calls(c10d::Backend& backend, at::Tensor& whole, const at::Tensor
     backend._allgather_base(whole, inputs[0])->wait();
     return;
   }
-  // Backends write contiguous pieces only; those of another dim are put in place afterwards.
+  // Backends write contiguous pieces only; those of another dim are put in place afterward.
   std::vector<std::vector<at::Tensor>> pieces(1);
   for (int peer = 0; peer < split.ranks(); ++peer) {
     pieces[0].push_back(dim == 0 ? whole.narrow(0, split.range(peer).begin, split.range(peer).size())

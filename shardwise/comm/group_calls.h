@@ -8,7 +8,7 @@
 
 namespace shardwise::comm {
 
-/// Uninitialised, as `x` but for one dim.
+/// Uninitialized, as `x` but for one dim.
 at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size);
 /// Into `whole`, contiguous.
 void gather_by_calls(c10d::Backend& backend, at::Tensor& whole, const at::Tensor& shard,

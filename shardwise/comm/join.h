@@ -26,7 +26,7 @@ Group connect_all(const Place& place, std::chrono::milliseconds timeout = kTimeo
 void check_hosts(const Place& place, int64_t ranks);
 
 /// Collective over the job where MPI joins it, nothing elsewhere: ends this rank's part in good order, before
-/// a process that leaves without returning from main (mpi/mpi.h). No group of several hosts works afterwards.
+/// a process that leaves without returning from main (mpi/mpi.h). No group of several hosts works afterward.
 void finish();
 
 /// Collective, before the process computes anything: binds it to its share of the cores of its machine

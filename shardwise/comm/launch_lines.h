@@ -19,7 +19,7 @@ class RankLines {
   int descriptor() const { return source_.get(); }
   /// Passes on all whole lines written so far.
   void pass_on();
-  /// The same, and a last line without its end. Nothing is passed on afterwards.
+  /// The same, and a last line without its end. Nothing is passed on afterward.
   void finish();
   /// From now on passes on one line and drops the rest: after a failure every survivor has the same to say.
   void allow_one_more() { lines_left_ = 1; }

@@ -34,7 +34,7 @@ class Mesh {
 
  private:
   int axis_index(const std::string& axis) const;
-  int stride(const std::string& axis) const;  // between neighbours along the axis
+  int stride(const std::string& axis) const;  // between neighbors along the axis
   std::vector<Axis> axes_;
   int rank_;
   Connect connect_;

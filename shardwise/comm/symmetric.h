@@ -14,7 +14,7 @@
 
 namespace shardwise::comm {
 
-/// What a caller does with a collective's input afterwards: autograd may write to any tensor that it holds.
+/// What a caller does with a collective's input afterward: autograd may write to any tensor that it holds.
 enum class InputThen : uint8_t { may_be_written, is_only_dropped };
 
 /// Where the terms of a sum over the ranks lie, by rank: dense, row-major, never written to.
@@ -38,7 +38,7 @@ class Exposed {
 class Symmetric {
  public:
   virtual ~Symmetric() = default;
-  /// Uninitialised, contiguous, in memory that peers can read. Freed memory is reused only after a later
+  /// Uninitialized, contiguous, in memory that peers can read. Freed memory is reused only after a later
   /// collective of the group, when every peer has left the one that may still read it.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
   /// Whether peers can read all of `x` where it lies (trivially so when it has no elements).

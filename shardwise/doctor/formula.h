@@ -22,7 +22,7 @@ namespace shardwise::doctor {
 /// position of its own: 0 before the first token, after the last it counts on.
 /// Shapes: ids [s, b] int64 → [s, b, v].
 /// Cost: all on this rank; of memory the ends' weights and one layer's in fp64, and every score of a layer.
-/// Errors: io::SafetensorsFolder's; TORCH_INTERNAL_ASSERT for quantised weights, or a family without
+/// Errors: io::SafetensorsFolder's; TORCH_INTERNAL_ASSERT for quantized weights, or a family without
 /// formulas.
 at::Tensor formula_logits(const std::filesystem::path& folder, const model::Config& config,
                           const at::Tensor& ids, const std::vector<base::Range>& valid);

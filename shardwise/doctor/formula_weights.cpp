@@ -22,7 +22,7 @@ Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
 
 StandardWeights::StandardWeights(const std::filesystem::path& folder, const model::Config& config)
     : files_(folder.string()), config_(config) {
-  TORCH_INTERNAL_ASSERT(!config.quantisation, "the formulas are of dense weights");
+  TORCH_INTERNAL_ASSERT(!config.quantization, "the formulas are of dense weights");
 }
 
 Tensor StandardWeights::tensor(const std::string& name) const {

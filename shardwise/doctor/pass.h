@@ -30,7 +30,7 @@ struct Sent {
 struct Pass {
   std::vector<Activation> activations;  // in the forward's order
   double loss = 0;
-  Norms norms;  // of the synchronised gradients
+  Norms norms;  // of the synchronized gradients
   Sent sent;
 };
 
@@ -40,7 +40,7 @@ parallel::ParamSpecs specs_of(const model::DecoderWeights& weights, plan::Stream
 /// The step that a way takes over `group`.
 nn::Step step_of(const Task& task, const Way& way, const comm::Group& group);
 
-/// Collective: zeroes the main gradients, computes `task` once in the way given, and synchronises what is a
+/// Collective: zeroes the main gradients, computes `task` once in the way given, and synchronizes what is a
 /// term. The gradients are left in the parameters. `weights` has way.dtype.
 Pass run_pass(const model::DecoderWeights& weights, const Task& task, const Way& way);
 

@@ -13,7 +13,7 @@ struct Tokens {
   at::Tensor ids, labels;
 };
 
-/// A micro-batch and what is minimised on it.
+/// A micro-batch and what is minimized on it.
 struct Task {
   std::string name;
   Tokens tokens;

@@ -37,15 +37,15 @@ struct ExpSum {
 /// A token with its logit, as the model gave it and with the penalty.
 struct Candidate {
   int64_t id;
-  double logit, penalised;
+  double logit, penalized;
 };
 
 bool is_better(const Candidate& a, const Candidate& b) {
-  return a.penalised > b.penalised || (a.penalised == b.penalised && a.id < b.id);
+  return a.penalized > b.penalized || (a.penalized == b.penalized && a.id < b.id);
 }
 
 /// The logits with the penalty, of tokens from `begin` on.
-std::vector<double> penalised(std::span<const double> logits, int64_t begin, const Due& due) {
+std::vector<double> penalized(std::span<const double> logits, int64_t begin, const Due& due) {
   std::vector<double> result(logits.begin(), logits.end());
   const double penalty = due.sampling.repetition_penalty;
   if (penalty == 1) return result;
@@ -59,7 +59,7 @@ std::vector<double> penalised(std::span<const double> logits, int64_t begin, con
 }
 
 std::vector<Candidate> all_of(std::span<const double> logits, const Due& due) {
-  const std::vector<double> chosen_by = penalised(logits, /*begin=*/0, due);
+  const std::vector<double> chosen_by = penalized(logits, /*begin=*/0, due);
   std::vector<Candidate> all(logits.size());
   for (size_t id = 0; id < all.size(); ++id) all[id] = {static_cast<int64_t>(id), logits[id], chosen_by[id]};
   return all;
@@ -68,11 +68,11 @@ std::vector<Candidate> all_of(std::span<const double> logits, const Due& due) {
 /// The `count` best tokens, in any order; NaN alone, where there is one, so that every rank sees it. Cost: a
 /// comparison a token, mostly.
 std::vector<Candidate> best_of(std::span<const double> logits, int64_t begin, size_t count, const Due& due) {
-  const std::vector<double> chosen_by = penalised(logits, begin, due);
+  const std::vector<double> chosen_by = penalized(logits, begin, due);
   std::vector<Candidate> best;  // a heap, the worst of them first
   for (size_t i = 0; i < logits.size(); ++i) {
     const Candidate candidate{begin + static_cast<int64_t>(i), logits[i], chosen_by[i]};
-    if (std::isnan(candidate.penalised)) return {candidate};
+    if (std::isnan(candidate.penalized)) return {candidate};
     if (best.size() == count) {
       if (!is_better(candidate, best.front())) continue;
       std::pop_heap(best.begin(), best.end(), is_better);
@@ -89,7 +89,7 @@ Choice choose(const std::vector<Candidate>& candidates, double log_sum, const Du
   Candidates given;
   for (const Candidate& candidate : candidates) {
     given.ids.push_back(candidate.id);
-    given.logits.push_back(candidate.penalised);
+    given.logits.push_back(candidate.penalized);
   }
   const int64_t id = choose_token(given, due.sampling, static_cast<int64_t>(due.text->size()));
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
@@ -152,7 +152,7 @@ std::vector<Choice> choose_from_best(const Message& own, const std::vector<Due>&
       if (wants_sums) sum.add(sums[rank * own.texts + text]);
       const auto first = best.begin() + static_cast<int64_t>((rank * own.texts + text) * own.count);
       std::copy_if(first, first + static_cast<int64_t>(own.count), std::back_inserter(candidates),
-                   [](const Candidate& candidate) { return candidate.penalised != kNone; });
+                   [](const Candidate& candidate) { return candidate.penalized != kNone; });
     }
     std::ranges::sort(candidates, {}, &Candidate::id);
     const double log_sum = due[text].wants_logprob ? sum.log() : kNoNumber;

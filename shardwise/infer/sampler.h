@@ -30,7 +30,7 @@ struct Candidates {
 /// How many of the highest logits can decide the choice; `vocab` where all do.
 int64_t candidates_needed(const Sampling& sampling, int64_t vocab);
 
-/// The token at `position` of the text, from at least as many candidates as needed, already penalised. Random
+/// The token at `position` of the text, from at least as many candidates as needed, already penalized. Random
 /// numbers are a function of seed and position alone. Temperature 0 takes the lowest id among the highest
 /// logits. Errors: c10::Error when a logit is NaN or all are −inf.
 int64_t choose_token(const Candidates& candidates, const Sampling& sampling, int64_t position);

@@ -58,7 +58,7 @@ void forward(const AddRmsNormRows<T>& rows, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * rows.h;
     add_row(rows, at);
-    normalise_row(rows.norm + at, rows.stream + at, rows.weight,
+    normalize_row(rows.norm + at, rows.stream + at, rows.weight,
                   inverse_rms(rows.stream + at, rows.eps, rows.h), rows.h);
   }
 }

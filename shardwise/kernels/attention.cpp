@@ -136,7 +136,7 @@ class Extents {
 };
 
 // What is written whole, or in part.
-at::Tensor uninitialised_or_zeros(bool is_written_whole, at::IntArrayRef shape, at::TensorOptions options) {
+at::Tensor uninitialized_or_zeros(bool is_written_whole, at::IntArrayRef shape, at::TensorOptions options) {
   return is_written_whole ? at::empty(shape, options) : at::zeros(shape, options);
 }
 
@@ -168,8 +168,8 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
   const Extents extents(qkv, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
-  const AttentionResult result = {uninitialised_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
-                                  uninitialised_or_zeros(options.valid.empty(), {b, a, s}, wide)};
+  const AttentionResult result = {uninitialized_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
+                                  uninitialized_or_zeros(options.valid.empty(), {b, a, s}, wide)};
   if (s == 1 && k.size(2) > 1) {
     attend_single(result, {q, k, v}, options, extents);
     return result;
@@ -209,9 +209,9 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   const std::vector<HeadGroup> groups = groups_of(options.kv_of_head);
   const int64_t count = static_cast<int64_t>(groups.size());
   const bool is_whole = options.valid.empty(), all_kv = is_whole && count == k.size(1);
-  const Qkv grads = {uninitialised_or_zeros(is_whole, q.sizes(), q.options()),
-                     uninitialised_or_zeros(all_kv, k.sizes(), k.options()),
-                     uninitialised_or_zeros(all_kv, v.sizes(), v.options())};
+  const Qkv grads = {uninitialized_or_zeros(is_whole, q.sizes(), q.options()),
+                     uninitialized_or_zeros(all_kv, k.sizes(), k.options()),
+                     uninitialized_or_zeros(all_kv, v.sizes(), v.options())};
   with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_backward_loops<T>();

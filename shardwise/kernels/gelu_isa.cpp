@@ -15,7 +15,7 @@ struct Phi {
 };
 
 /// With `density` = e^(−z²/2), Φ(−|z|) = density · t · p(t), t = 1/(1 + 0.3 |z|/√2); p is fitted to
-/// erfcx(u)/t, 0 <= u <= 9.5, within 2·10⁻⁸ of it (least squares, reweighted towards the smallest largest
+/// erfcx(u)/t, 0 <= u <= 9.5, within 2·10⁻⁸ of it (least squares, reweighted toward the smallest largest
 /// error).
 inline float lower_tail(float z, float density) {
   const float t = 1 / (1 + 0.212132034f * __builtin_fabsf(z));

@@ -44,7 +44,7 @@ inline Qkv with_contiguous_heads(const Qkv& qkv) {
   return {with_contiguous_heads(qkv.q), with_contiguous_heads(qkv.k), with_contiguous_heads(qkv.v)};
 }
 
-/// [b, heads, s, d] for features `qkv` [s, b, features], uninitialised.
+/// [b, heads, s, d] for features `qkv` [s, b, features], uninitialized.
 at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim);
 
 /// Elements of one row of q, k and v.

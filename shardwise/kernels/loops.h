@@ -1,7 +1,7 @@
 // What the inner loops are made of: conversions, exp, reductions. For `*_isa.cpp` only; everything lives in
 // the namespace of the instruction set it is compiled for.
 //
-// Written so that the compiler vectorises it: no branches, no calls, reductions over a fixed number of lanes.
+// Written so that the compiler vectorizes it: no branches, no calls, reductions over a fixed number of lanes.
 #pragma once
 #include <cstddef>
 #include <cstdint>

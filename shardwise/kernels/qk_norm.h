@@ -14,7 +14,7 @@ struct QkNorm {
   double eps;
 };
 
-/// As split_rotary, with q and k normalised over their d elements before they are rotated, and rounded once.
+/// As split_rotary, with q and k normalized over their d elements before they are rotated, and rounded once.
 /// v is a view of `qkv`, which backward needs whole. Errors: c10::ValueError, as split_rotary's or when a
 /// weight does not fit. Source: Dehghani et al. 2023 §2 (q/k norm); Zhang & Sennrich 2019, eq. 4.
 Qkv split_norm_rotary(const at::Tensor& qkv, const HeadSplit& split, const QkNorm& norm);

@@ -14,7 +14,7 @@ Accumulator<T> inverse_rms(const T* x, double eps, int64_t h) {
 
 /// `Y` may be the accumulator's type, as `Dy` below.
 template <class Y, class T>
-void normalise_row(Y* __restrict y, const T* __restrict x, const T* __restrict weight, Accumulator<T> rstd,
+void normalize_row(Y* __restrict y, const T* __restrict x, const T* __restrict weight, Accumulator<T> rstd,
                    int64_t h) {
   for (int64_t i = 0; i < h; ++i) y[i] = narrow<Y>(widen(x[i]) * rstd * widen(weight[i]));
 }

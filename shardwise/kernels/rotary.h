@@ -1,5 +1,5 @@
 // Rotary positions, fused with the split of a q|k|v product into heads. Which frequencies a model uses is its
-// affair; models that normalise heads before they rotate them have qk_norm.h.
+// affair; models that normalize heads before they rotate them have qk_norm.h.
 //
 // Hugging Face's convention (rotate_half): element i of a head is paired with element i + r/2, where r, the
 // elements that are rotated, may be fewer than the head's d.

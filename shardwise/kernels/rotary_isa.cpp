@@ -73,7 +73,7 @@ void norm_rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_
   const int64_t d = extent.head_dim;
   for_heads(to, to_strides, from, from_strides, extent,
             [=](T* to_head, const T* x, int64_t row, int64_t batch) {
-              normalise_row(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
+              normalize_row(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
               rotate_head(to_head, static_cast<const A*>(scratch), d, angle_of(angles, row, batch), A{1});
             });
 }

@@ -124,7 +124,7 @@ void validate(const Config& config, const std::string& where) {
   check_numbers(config, rules);
   check_tokens(config, rules);
   check_total(config, where);
-  check_quantisation(config, where);
+  check_quantization(config, where);
 }
 
 std::optional<int64_t> Config::window_of(int64_t layer) const {

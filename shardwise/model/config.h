@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config_quantisation.h"
+#include "shardwise/model/config_quantization.h"
 
 namespace shardwise::model {
 
@@ -60,7 +60,7 @@ struct Config {
   std::string dtype = "float32";             // of the weights as stored: float32, bfloat16 or float16
   std::optional<int64_t> bos_token_id;       // null in the file: none
   std::vector<int64_t> eos_token_id;         // any of these ends a text; empty: none
-  std::optional<Quantisation> quantisation;  // none: every weight is an ordinary one
+  std::optional<Quantization> quantization;  // none: every weight is an ordinary one
   bool operator==(const Config&) const = default;
 
   bool is_gated() const { return activation == Activation::silu_gated; }
@@ -84,7 +84,7 @@ Config load_config(const std::string& path);
 std::string to_json(const Config& config);
 
 /// `json_text`, a valid config.json, with a quantization_config added; what else is in it stays.
-std::string with_quantisation(const std::string& json_text, const Quantisation& quantisation);
+std::string with_quantization(const std::string& json_text, const Quantization& quantization);
 
 /// Errors: c10::ValueError naming the first field that is missing, out of range or at odds with another.
 void validate(const Config& config, const std::string& where = "config");

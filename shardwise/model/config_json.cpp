@@ -17,7 +17,7 @@ Config parse_config(const std::string& json_text, const std::string& where) {
   const base::Fields fields(parsed, where + ": ");
   const Family& family = family_of(fields.text("model_type"), where);
   Config config = family.read(fields);
-  config.quantisation = read_quantisation(fields);
+  config.quantization = read_quantization(fields);
   validate(config, where);
   return config;
 }
@@ -27,9 +27,9 @@ Config load_config(const std::string& path) {
   return parse_config(base::read_text(file, kMostConfigBytes), file);
 }
 
-std::string with_quantisation(const std::string& json_text, const Quantisation& quantisation) {
+std::string with_quantization(const std::string& json_text, const Quantization& quantization) {
   Written out = Written::parse(json_text);
-  write_quantisation(quantisation, out);
+  write_quantization(quantization, out);
   return out.dump(/*indent=*/2) + "\n";
 }
 
@@ -39,7 +39,7 @@ std::string to_json(const Config& config) {
   out["architectures"] = {family.architecture};
   out["model_type"] = family.model_type;
   family.write(config, out);
-  if (config.quantisation) write_quantisation(*config.quantisation, out);
+  if (config.quantization) write_quantization(*config.quantization, out);
   const std::string text = out.dump(/*indent=*/2) + "\n";
   TORCH_CHECK_VALUE(parse_config(text, "config") == config,
                     "config: must be one that a config.json of model_type ", config.model_type,

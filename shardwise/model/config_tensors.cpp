@@ -62,7 +62,7 @@ class Tensors {
 /// Each part of a packed weight, with all segments in it or one for each.
 void append_packed(std::vector<WholeTensor>& list, const WholeTensor& ours, const Config& config) {
   const std::string module = ours.name.substr(0, ours.name.rfind('.'));
-  for (const PackedPart& part : packed_parts(*config.quantisation)) {
+  for (const PackedPart& part : packed_parts(*config.quantization)) {
     const StoredNames stored = stored_names(family_of(config.model_type), module + part.leaf);
     for (size_t i = 0; i < stored.names.size(); ++i) {
       const int64_t out_features = stored.names.size() == 1 ? ours.shape[0] : ours.segments.at(i);

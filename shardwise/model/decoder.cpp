@@ -27,10 +27,10 @@ struct Parts {
   at::ScalarType dtype;
   std::shared_ptr<nn::Rotary> rotary;
 
-  /// Of a weight that the config quantises.
+  /// Of a weight that the config quantizes.
   std::optional<quant::Format> format(const std::string& weight) const {
-    if (!is_quantised(config, weight)) return std::nullopt;
-    const Quantisation& q = *config.quantisation;
+    if (!is_quantized(config, weight)) return std::nullopt;
+    const Quantization& q = *config.quantization;
     const auto grouping = q.lists_groups ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping};
   }
@@ -40,7 +40,7 @@ struct Parts {
     const ShardRule rule = ShardRule::cut(/*dim=*/0, layout.vocab);
     const std::vector<int64_t> shape{config.vocab_size, config.hidden_size};
     if (const auto coded = format(name + ".weight")) {
-      const auto table = parallel::make_quantised_parameter(name + ".weight", shape, rule, *coded, group);
+      const auto table = parallel::make_quantized_parameter(name + ".weight", shape, rule, *coded, group);
       return {table, layout.vocab, dtype};
     }
     return {name, config.hidden_size, layout.vocab, Init::normal(config.initializer_range), group, dtype};
@@ -52,7 +52,7 @@ struct Parts {
     LinearOptions options(config.hidden_size, out_features);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range);
-    options.quantised = format(name + ".weight");
+    options.quantized = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
@@ -61,7 +61,7 @@ struct Parts {
     LinearOptions options(rule.segments[0].size(), config.hidden_size);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range / std::sqrt(2.0 * config.num_hidden_layers));
-    options.quantised = format(name + ".weight");
+    options.quantized = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
@@ -154,9 +154,9 @@ DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, a
   if (!config.tie_word_embeddings) head_.append_roles(roles_);
 }
 
-void DecoderWeights::initialise_(uint64_t seed) {
+void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
-  for (const nn::Role& role : roles_) parallel::initialise_(*role.parameter, key, group_);
+  for (const nn::Role& role : roles_) parallel::initialize_(*role.parameter, key, group_);
 }
 
 /// The stream behind the last block, before the last norm.

@@ -14,14 +14,14 @@ namespace shardwise::model {
 /// One rank's slices of all weights. The same object serves every stream.
 class DecoderWeights {
  public:
-  /// Allocates, uninitialised: fill with `initialise_` or a checkpoint. What the config quantises has codes
+  /// Allocates, uninitialized: fill with `initialize_` or a checkpoint. What the config quantizes has codes
   /// in place of numbers; the rest, and what passes between, is `dtype`.
   DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
   DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, the same at every tp size: normal(0, initializer_range), the two
   /// projections into the stream scaled by 1/sqrt(2·layers), norms one, biases zero.
-  void initialise_(uint64_t seed);
+  void initialize_(uint64_t seed);
 
   const Config& config() const { return config_; }
   const Layout& layout() const { return layout_; }

@@ -19,7 +19,7 @@ Layout make_layout(const Config& config, int tp) {
                     config.num_attention_heads, " query heads; got ", tp);
   const Split heads = Split::even("heads", config.num_attention_heads, tp);
   // Shards of down_proj end where groups do; a boundary between heads may cut one.
-  const int64_t granule = config.quantisation ? std::max<int64_t>(config.quantisation->group_size, 1) : 1;
+  const int64_t granule = config.quantization ? std::max<int64_t>(config.quantization->group_size, 1) : 1;
   return {heads, Split::kv_heads_of(heads, config.num_key_value_heads),
           Split::even("ffn", config.intermediate_size, tp, granule),
           Split::even("vocab", config.vocab_size, tp)};

@@ -58,7 +58,7 @@ ShardRule packed_rule(const parallel::Parameter& weight, const PackedPart& part,
 
 std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Config& config) {
   std::vector<StoredTensor> tensors;
-  for (const PackedPart& part : packed_parts(*config.quantisation)) {
+  for (const PackedPart& part : packed_parts(*config.quantization)) {
     for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
   }
   return tensors;
@@ -69,7 +69,7 @@ std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Con
 parallel::Parameter packed_parameter(const parallel::Parameter& weight, const PackedPart& part,
                                      const Config& config) {
   const bool is_per_group = part.leaf == ".qzeros" || part.leaf == ".scales";
-  const bool needs_all_groups = is_per_group && config.quantisation->lists_groups;
+  const bool needs_all_groups = is_per_group && config.quantization->lists_groups;
   const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
   std::vector<int64_t> shape = part.shape(weight.global_shape.at(0), weight.global_shape.at(1));
   std::reverse(shape.begin(), shape.end());

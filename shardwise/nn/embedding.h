@@ -10,7 +10,7 @@ class VocabParallelEmbedding {
  public:
   VocabParallelEmbedding(const std::string& name, int64_t hidden_size, const base::Split& vocab,
                          const parallel::Init& init, const comm::Group& group, at::ScalarType dtype);
-  /// Of a table [v, h] whose rows `vocab` cuts; what it gives is `dtype`, a quantised table's too.
+  /// Of a table [v, h] whose rows `vocab` cuts; what it gives is `dtype`, a quantized table's too.
   VocabParallelEmbedding(ParameterPtr table, const base::Split& vocab, at::ScalarType dtype);
 
   /// `ids` [s, b] int64, the same on every rank → [s, b, h] I (all_reduce) or [s/t, b, h] S<0>

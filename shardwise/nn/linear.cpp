@@ -18,8 +18,8 @@ ParameterPtr make_bias(const std::string& name, const LinearOptions& options, co
 ParameterPtr make_weight(const std::string& name, const LinearOptions& options, const ShardRule& rule,
                          const comm::Group& group, at::ScalarType dtype) {
   const std::vector<int64_t> shape{options.out_features, options.in_features};
-  if (options.quantised)
-    return parallel::make_quantised_parameter(name + ".weight", shape, rule, *options.quantised, group);
+  if (options.quantized)
+    return parallel::make_quantized_parameter(name + ".weight", shape, rule, *options.quantized, group);
   return parallel::make_parameter(name + ".weight", shape, rule, options.init, group, dtype);
 }
 

@@ -21,7 +21,7 @@ struct LinearOptions {
   int64_t out_features;
   bool has_bias = false;
   parallel::Init init = parallel::Init::normal(0.02);
-  std::optional<quant::Format> quantised = {};  // the weight's codes; without: numbers
+  std::optional<quant::Format> quantized = {};  // the weight's codes; without: numbers
   LinearOptions(int64_t in, int64_t out) : in_features(in), out_features(out) {}
 };
 

@@ -17,7 +17,7 @@ struct LossOptions {
       : valid_tokens(valid) {}  // NOLINT(google-explicit-constructor): mostly the only one
 };
 
-/// Cross-entropy of p = softmax(logits) with `labels`, as `options` say; tokens labelled kIgnoreIndex, and
+/// Cross-entropy of p = softmax(logits) with `labels`, as `options` say; tokens labeled kIgnoreIndex, and
 /// those outside step.valid, have none. Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64 whole on
 /// every rank → scalar I. Forward: all_reduce(max) of s·b elements, all_reduce(sum) of 2·s·b, 3·s·b under
 /// label smoothing. Backward: nothing. Saved: logits and one fp32 per token, with padding the labels too.

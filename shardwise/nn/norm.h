@@ -30,7 +30,7 @@ class RMSNorm {
   /// Source: Zhang & Sennrich 2019, eq. 4.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+    return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
   /// The stream, and its norm; a sum that was left is taken here, in one pass.
@@ -44,7 +44,7 @@ class RMSNorm {
 
  private:
   /// The result is allocated from `memory`; a group of one gives ordinary memory.
-  at::Tensor normalise(const at::Tensor& x, const comm::Group& memory) const;
+  at::Tensor normalize(const at::Tensor& x, const comm::Group& memory) const;
   ParameterPtr weight_;
   double eps_;
 };
@@ -59,7 +59,7 @@ class LayerNorm {
   /// Source: Ba, Kiros & Hinton 2016, eq. 4.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+    return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
   /// The stream, and its norm; a sum that was left is taken first.
@@ -74,7 +74,7 @@ class LayerNorm {
   }
 
  private:
-  at::Tensor normalise(const at::Tensor& x, const comm::Group& memory) const;
+  at::Tensor normalize(const at::Tensor& x, const comm::Group& memory) const;
   ParameterPtr weight_, bias_;
   double eps_;
 };

@@ -4,7 +4,7 @@
 
 namespace shardwise::parallel {
 
-/// Above, that every rank reads all terms costs more than a second synchronisation.
+/// Above, that every rank reads all terms costs more than a second synchronization.
 inline constexpr int64_t kOneShotBytes = 8 << 10;
 
 /// The stream and its norm.
@@ -21,7 +21,7 @@ struct RmsNorm {
 /// x + Σ_ranks y + b, and its RMSNorm: the bits of sum_terms, the sum and the norm one by one. No gradients.
 /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0>, `terms.y` [s, b, h] P → two of x's.
 /// Cost: to I: an all_reduce; to S: a reduce_scatter. On shared memory the terms are read where they lie, and
-/// the sum is written nowhere; under I each rank sums all rows (one synchronisation) up to kOneShotBytes, and
+/// the sum is written nowhere; under I each rank sums all rows (one synchronization) up to kOneShotBytes, and
 /// above its slice, for all (two). A sequence-sharded norm can be read by peers.
 template <ResidualStream Stream>
 Normed<Stream> add_rms_norm(const Placed<Stream>& x, RowTerms terms, const RmsNorm& norm, const Step& step);

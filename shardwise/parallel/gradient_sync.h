@@ -5,7 +5,7 @@
 namespace shardwise::parallel {
 
 /// Sums what must be summed over tp: every partial gradient, and KV slices held by several ranks (zero-filled
-/// where a rank holds none). Afterwards replicas are equal bit for bit. Cost: one all_reduce holding all of
+/// where a rank holds none). Afterward replicas are equal bit for bit. Cost: one all_reduce holding all of
 /// it; none when there is nothing to sum.
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group);
 

@@ -58,12 +58,12 @@ int64_t Parameter::global_numel() const {
 }
 
 int64_t Parameter::size(int64_t dim) const {
-  if (!quantised) return value.size(dim);
-  return dim == 0 ? quantised->rows() : quantised->width();
+  if (!quantized) return value.size(dim);
+  return dim == 0 ? quantized->rows() : quantized->width();
 }
 
 int64_t Parameter::bytes() const {
-  return quantised ? quantised->bytes() : static_cast<int64_t>(value.nbytes());
+  return quantized ? quantized->bytes() : static_cast<int64_t>(value.nbytes());
 }
 
 Tensor Parameter::wanted_gradient() const {
@@ -84,12 +84,12 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
                                                init, std::move(value), Tensor(), nullptr});
 }
 
-ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
+ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
                                       const quant::Format& format, const comm::Group& group) {
   const int64_t in_features = global_shape.at(1);
   const bool cuts_columns = !rule.is_replicated() && rule.dim == 1;
   TORCH_CHECK_VALUE(!cuts_columns || rule.segments.size() == 1, name,
-                    ": columns of a quantised weight are cut as one segment; got ", rule.segments.size());
+                    ": columns of a quantized weight are cut as one segment; got ", rule.segments.size());
   const base::Range columns =
       cuts_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
@@ -98,9 +98,9 @@ ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> glo
                                                Init::constant(0), Tensor(), Tensor(), std::move(matrix)});
 }
 
-void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
-  TORCH_CHECK_VALUE(!parameter.quantised, parameter.name,
-                    ": numbers are drawn for dense weights; got a quantised one");
+void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
+  TORCH_CHECK_VALUE(!parameter.quantized, parameter.name,
+                    ": numbers are drawn for dense weights; got a quantized one");
   const kernels::RandomKey own = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, own, group.rank());

@@ -25,8 +25,8 @@ struct Init {
   static Init constant(double value) { return {Kind::constant, value}; }
 };
 
-/// Shapes: `value` and `main_grad` are the local slice, rule.local_shape(global_shape, rank). A quantised
-/// weight has `quantised` in place of `value`, which stays undefined: it is frozen, and multiplied by alone.
+/// Shapes: `value` and `main_grad` are the local slice, rule.local_shape(global_shape, rank). A quantized
+/// weight has `quantized` in place of `value`, which stays undefined: it is frozen, and multiplied by alone.
 /// It holds no placement: what its gradient is depends on the stream it was used with (see ParamSpec).
 struct Parameter {
   std::string name;  // Hugging Face's; a fused one as layers.0.self_attn.qkv_proj.weight
@@ -35,14 +35,14 @@ struct Parameter {
   Init init;
   at::Tensor value;      // a leaf; requires grad unless frozen
   at::Tensor main_grad;  // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
-  std::shared_ptr<quant::Matrix> quantised = nullptr;
+  std::shared_ptr<quant::Matrix> quantized = nullptr;
 
   int64_t global_numel() const;
   /// Of the local slice.
   int64_t size(int64_t dim) const;
   /// Of the local slice, with scales and zeros.
   int64_t bytes() const;
-  bool is_frozen() const { return quantised || !value.requires_grad(); }
+  bool is_frozen() const { return quantized || !value.requires_grad(); }
   /// What backward adds to: main_grad, or undefined when frozen. Errors: c10::ValueError before zero_grad_.
   at::Tensor wanted_gradient() const;
 };
@@ -51,19 +51,19 @@ using ParameterPtr = std::shared_ptr<Parameter>;
 /// What an autograd node takes of a parameter that a layer may lack: its value, or nothing.
 std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 
-/// Allocates the local slice, uninitialised.
+/// Allocates the local slice, uninitialized.
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                             Init init, const comm::Group& group, at::ScalarType dtype);
 
 /// The same of a weight [out, in] in codes; `rule` cuts rows, or columns as one segment.
-ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> global_shape,
+ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape,
                                       base::ShardRule rule, const quant::Format& format,
                                       const comm::Group& group);
 
-/// Draws the slice from `key` and the parameter's name. Errors: c10::ValueError for a quantised weight.
-void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
+/// Draws the slice from `key` and the parameter's name. Errors: c10::ValueError for a quantized weight.
+void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
 
-/// No gradient from now on: none is computed, synchronised, counted or kept. The same on every rank.
+/// No gradient from now on: none is computed, synchronized, counted or kept. The same on every rank.
 void freeze_(Parameter& parameter);
 
 /// Zeroes main_grad, allocating it first if need be; nothing when frozen.

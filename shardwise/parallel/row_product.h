@@ -23,7 +23,7 @@ struct Remake {
 
 /// What recomputation asks of a row-parallel product; nothing, by default.
 struct RowOptions {
-  Value value = Value::needed;  // unused: nothing is multiplied or sent, the result is uninitialised
+  Value value = Value::needed;  // unused: nothing is multiplied or sent, the result is uninitialized
   Remake input = {};            // empty: the input is kept
 };
 

@@ -7,7 +7,7 @@ namespace shardwise::parallel {
 /// y = x Wᵀ of the local slice W [out, in]. Shapes: `x` [m, in], `y` [m, out] contiguous.
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight);
 
-/// Errors: c10::ValueError for a quantised weight, which has no gradient and passes none on.
+/// Errors: c10::ValueError for a quantized weight, which has no gradient and passes none on.
 void check_trainable(const Parameter& weight);
 
 }  // namespace shardwise::parallel

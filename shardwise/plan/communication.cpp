@@ -119,16 +119,16 @@ Passes micro_batch_communication(const Workload& workload, int rank) {
   return passes;
 }
 
-int64_t synchronised_elements(const Workload& workload) {
+int64_t synchronized_elements(const Workload& workload) {
   int64_t elements = 0;
   for (const HeldParameter& parameter : held_parameters(workload, /*rank=*/0))
-    elements += parameter.synchronised;
+    elements += parameter.synchronized;
   return elements;
 }
 
 Collectives optimizer_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
-  const int64_t elements = synchronised_elements(workload);
+  const int64_t elements = synchronized_elements(workload);
   const Collectives sync =
       elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
   return sync + costs.all_reduce(1, /*element_bytes=*/8);

@@ -44,6 +44,6 @@ Passes micro_batch_communication(const Workload& workload, int rank);
 Collectives optimizer_communication(const Workload& workload, int rank);
 
 /// Elements in that all_reduce.
-int64_t synchronised_elements(const Workload& workload);
+int64_t synchronized_elements(const Workload& workload);
 
 }  // namespace shardwise::plan

@@ -30,7 +30,7 @@ class Forward {
     const int64_t per_token = 2 * layers * sizes_.share().kv_heads * d * generation_.element_bytes;
     const int64_t by_parameters = parameters_held(workload_, rank) * generation_.element_bytes;
     return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
-            {"rows of quantised weights, expanded", expanded_bytes()},
+            {"rows of quantized weights, expanded", expanded_bytes()},
             {"keys and values", generation_.cached_tokens * per_token},
             {"rotary tables", rotary_bytes()}};
   }

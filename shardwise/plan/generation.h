@@ -16,7 +16,7 @@ struct Generation {
   int64_t texts = 1;
   int64_t cached_tokens = 1;  // that all texts' caches have room for
   int64_t longest_cache = 1;  // the room of the largest
-  /// The rank's, where they are not element_bytes for each parameter: quantised ones.
+  /// The rank's, where they are not element_bytes for each parameter: quantized ones.
   std::optional<int64_t> weight_bytes = {};
 };
 

@@ -10,7 +10,7 @@ namespace shardwise::plan {
 struct HeldParameter {
   std::string name;
   int64_t elements;      // that this rank holds
-  int64_t synchronised;  // in the optimizer's all_reduce; the same on every rank; none when frozen
+  int64_t synchronized;  // in the optimizer's all_reduce; the same on every rank; none when frozen
   bool is_trained;
 };
 

@@ -21,7 +21,7 @@ Instant in_embedding(const Workload& workload, int rank) {
 
 Instant in_optimizer(const Workload& workload) {
   return {"optimizer",
-          {{"synchronised gradients", synchronised_elements(workload) * workload.accumulator_bytes(),
+          {{"synchronized gradients", synchronized_elements(workload) * workload.accumulator_bytes(),
             workload.term_pool()}}};
 }
 

@@ -5,7 +5,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
-#include "shardwise/quant/dequantise_isa.h"
+#include "shardwise/quant/dequantize_isa.h"
 
 namespace shardwise::quant {
 
@@ -50,11 +50,11 @@ int64_t Matrix::bytes() const {
   return static_cast<int64_t>(codes.nbytes() + scales.nbytes() + zeros.nbytes()) + listed;
 }
 
-void dequantise_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
-  kernels::check_output("dequantise", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
+void dequantize_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
+  kernels::check_output("dequantize", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
   const RowShape shape = shape_of(matrix);
-  kernels::with_element_type("dequantise", w.scalar_type(), [&]<class T>(T) {
-    const auto loops = dequantise_loops<T>();
+  kernels::with_element_type("dequantize", w.scalar_type(), [&]<class T>(T) {
+    const auto loops = dequantize_loops<T>();
     const auto expand = matrix.format.bits == 4 ? loops.row4 : loops.row8;
     kernels::for_ranges(rows.size(), shape.width, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -1,7 +1,7 @@
-// One rank's part of a quantised weight [out, in]: whole rows of it, or a run of columns.
+// One rank's part of a quantized weight [out, in]: whole rows of it, or a run of columns.
 //
 // A run of columns may begin and end within a group or a word; both ranks then keep that group's scale and
-// that word. What makes the numbers is quantise.h's or a checkpoint's, what multiplies is product.h's.
+// that word. What makes the numbers is quantize.h's or a checkpoint's, what multiplies is product.h's.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ struct Matrix {
   at::Tensor zeros;     // [rows, groups] uint8
   at::Tensor group_of;  // [columns] int32, by_column alone: the group of each
 
-  /// Allocates, uninitialised.
+  /// Allocates, uninitialized.
   static Matrix empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
 
   int64_t rows() const { return codes.size(0); }
@@ -32,6 +32,6 @@ struct Matrix {
 
 /// Rows [rows.begin, rows.end) as numbers. `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16: computed
 /// in fp32, rounded once. Errors: c10::ValueError when shape or dtype do not fit.
-void dequantise_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
+void dequantize_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
 
 }  // namespace shardwise::quant

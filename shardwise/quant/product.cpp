@@ -27,14 +27,14 @@ int64_t rows_at_once(const Matrix& w, int64_t itemsize) {
 void product_out(Tensor& y, const Tensor& x, const Matrix& w) {
   TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
                         y.size(1) == w.rows() && y.scalar_type() == x.scalar_type(),
-                    "quantised product: needs [m, ", w.width(), "] to [m, ", w.rows(), "] of one dtype; got ",
+                    "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows(), "] of one dtype; got ",
                     x.sizes(), " ", x.scalar_type(), " to ", y.sizes(), " ", y.scalar_type());
   const int64_t step = rows_at_once(w, static_cast<int64_t>(x.itemsize()));
   const Tensor scratch = at::empty({std::min(step, w.rows()), w.width()}, x.options());
   for (int64_t row = 0; row < w.rows(); row += step) {
     const Range rows{row, std::min(row + step, w.rows())};
     Tensor dense = scratch.narrow(/*dim=*/0, 0, rows.size());
-    dequantise_out(dense, w, rows);
+    dequantize_out(dense, w, rows);
     if (rows.size() == w.rows()) return kernels::product_out(y, x, dense.t());
     Tensor part = at::empty({x.size(0), rows.size()}, x.options());
     kernels::product_out(part, x, dense.t());
@@ -49,7 +49,7 @@ void rows_out(Tensor& y, const Tensor& ids, const Matrix& w, int64_t begin) {
     Tensor row = rows.narrow(/*dim=*/0, i, 1);
     const int64_t local = id[i] - begin;
     if (local >= 0 && local < w.rows()) {
-      dequantise_out(row, w, {local, local + 1});
+      dequantize_out(row, w, {local, local + 1});
     } else {
       row.zero_();
     }

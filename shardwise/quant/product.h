@@ -1,4 +1,4 @@
-// Products with a quantised weight, which is expanded a block of rows at a time.
+// Products with a quantized weight, which is expanded a block of rows at a time.
 #pragma once
 #include "shardwise/quant/matrix.h"
 

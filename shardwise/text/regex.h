@@ -12,7 +12,7 @@ struct Span {
   size_t begin, end;
 };
 
-/// `pattern` with the same meaning for PCRE2: \s, \w and \d are spelt out, since the two libraries differ
+/// `pattern` with the same meaning for PCRE2: \s, \w and \d are spelled out, since the two libraries differ
 /// in them. Errors: c10::ValueError beginning with `where` for what is not known to mean the same (anchors,
 /// \b, sets within sets).
 std::string to_pcre2(const std::string& pattern, const std::string& where);

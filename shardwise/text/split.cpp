@@ -26,7 +26,7 @@ void find_parts(const Find& find, std::string_view text, Span word, std::vector<
   if (done < seen.size()) parts.push_back({{word.begin + done, word.end}, false});
 }
 
-/// Joins a match to its neighbour: each match that follows none. Going backwards joins to the next.
+/// Joins a match to its neighbor: each match that follows none. Going backwards joins to the next.
 void append_merged(const std::vector<Part>& parts, bool backwards, std::vector<Span>& out) {
   const size_t first = out.size();
   bool was_match = false;
@@ -42,7 +42,7 @@ void append_merged(const std::vector<Part>& parts, bool backwards, std::vector<S
   if (backwards) std::reverse(out.begin() + static_cast<ptrdiff_t>(first), out.end());
 }
 
-/// Joins neighbours of the same kind.
+/// Joins neighbors of the same kind.
 void append_contiguous(const std::vector<Part>& parts, std::vector<Span>& out) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0 && parts[i].is_match == parts[i - 1].is_match) {

@@ -42,7 +42,7 @@ void check_vocabulary(const Config& config, const text::TokenSource& tokens) {
                     "; got ", config.vocab_size);
 }
 
-/// Other ids than those of the steps before would be learnt without a word.
+/// Other ids than those of the steps before would be learned without a word.
 void check_same_tokenizer(const Text& text, const path& resumed) {
   TORCH_CHECK_VALUE(text.tokenizer_files() == tokenizer_files_in(resumed),
                     "train: --tokenizer must be that of the resumed checkpoint; got another than ",
@@ -70,8 +70,8 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
   const std::optional<Config> asked = asked_config(options);
   const std::optional<path> folder = resumed ? resumed : initial;
   Config config = folder ? model::load_config(*folder) : asked.value_or(model::preset("tiny"));
-  TORCH_CHECK_VALUE(!config.quantisation, "train: quantised weights are run, not trained; got ",
-                    config.quantisation ? config.quantisation->text() : "",
+  TORCH_CHECK_VALUE(!config.quantization, "train: quantized weights are run, not trained; got ",
+                    config.quantization ? config.quantization->text() : "",
                     "; train those that they were made from");
   if (folder && asked) check_same_model(*asked, config, *folder);
   config.dtype = run_dtype(options, resumed, config);

@@ -1,6 +1,6 @@
 // AdamW over the ranks' slices: elementwise, so that a slice needs nothing from its peers.
 //
-// Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic. Synchronising and
+// Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic. Synchronizing and
 // clipping the gradients comes before (parallel/gradient_sync.h).
 #pragma once
 #include "shardwise/checkpoint/checkpoint.h"

@@ -62,7 +62,7 @@ std::optional<checkpoint::LoadCost> load_or_draw_(const Job& job, model::Decoder
   if (const auto& folder = start_of(job)) {
     return checkpoint::cost_of(checkpoint::load_weights(*folder, weights), weights);
   }
-  weights.initialise_(job.options().seed);
+  weights.initialize_(job.options().seed);
   return std::nullopt;
 }
 

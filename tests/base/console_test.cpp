@@ -17,7 +17,7 @@ TEST(Console, APipeGetsPlainLinesOnly) {
   Console console(pipe.descriptor());
   EXPECT_FALSE(console.is_terminal());
   console.set_live("bar");
-  console.line("first", Colour::kRed);
+  console.line("first", Color::kRed);
   console.keep_live();
   EXPECT_EQ(pipe.text(), "first\n");
 }
@@ -41,20 +41,20 @@ TEST(Console, TheLiveLineIsCutToTheWidth) {
   EXPECT_EQ(terminal.text(), "\r\x1b[2K01234");
 }
 
-TEST(Console, ColoursAreForTerminalsWithoutNoColor) {
-  const auto coloured = [] {
+TEST(Console, ColorsAreForTerminalsWithoutNoColor) {
+  const auto colored = [] {
     test::CapturedTerminal terminal(/*columns=*/40);
-    Console(terminal.descriptor()).line("text", Colour::kRed);
+    Console(terminal.descriptor()).line("text", Color::kRed);
     return terminal.text();
   };
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);
-  EXPECT_EQ(coloured(), "\x1b[31mtext\x1b[0m\n");
+  EXPECT_EQ(colored(), "\x1b[31mtext\x1b[0m\n");
   ::setenv("NO_COLOR", "1", 1);
-  EXPECT_EQ(coloured(), "text\n");
+  EXPECT_EQ(colored(), "text\n");
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "dumb", 1);
-  EXPECT_EQ(coloured(), "text\n");
+  EXPECT_EQ(colored(), "text\n");
 }
 
 }  // namespace

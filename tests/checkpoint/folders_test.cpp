@@ -49,7 +49,7 @@ TEST(TemporaryFolder, IsNotTakenFromAnother) {
   EXPECT_TRUE(fs::exists(dir / "new"));
 }
 
-TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterwards) {
+TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterward) {
   const test::TemporaryFolder dir;
   {
     const fs::path path = temporary_path(dir.path(), 1, 42);

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/checkpoint/quantised_model.h"
+#include "tests/checkpoint/quantized_model.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
 

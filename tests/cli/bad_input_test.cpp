@@ -56,7 +56,7 @@ TEST_F(BadInput, FlagsAtOddsWithEachOther) {
 }
 
 TEST_F(BadInput, UnknownNames) {
-  expect_refused({{"--colour", "red"}}, {"unknown flag --colour"});
+  expect_refused({{"--color", "red"}}, {"unknown flag --color"});
   expect_refused({{"--preset", "huge"}, {"--model-config", scratch_ / "config.json"}}, {"--preset"});
   Arguments arguments = training({{"--preset", "huge"}});
   arguments.erase("--model-config");

@@ -42,7 +42,7 @@ class Disk : public ::testing::Test {
     return fs::read_symlink(folder + "/latest", none);
   }
 
-  /// Goes on for one step from the folder's last checkpoint; afterwards it holds nothing but checkpoints.
+  /// Goes on for one step from the folder's last checkpoint; afterward it holds nothing but checkpoints.
   void expect_goes_on(const std::string& folder) const {
     const std::string step = latest(folder);
     ASSERT_TRUE(step.starts_with("step-")) << folder << " has " << step;
@@ -75,7 +75,7 @@ bool may_mount(const Words& unshare) {
   return program.wait() == 0;
 }
 
-/// One save into what was left free, and what the folder looks like afterwards.
+/// One save into what was left free, and what the folder looks like afterward.
 struct Attempt {
   int free_kib, code;
   std::string latest, names, said;

@@ -42,8 +42,8 @@ TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
     const json made = generated(model_, tp, {"--quantize", "int4", "--group-size", "32"});
     EXPECT_EQ(read["text"], made["text"]);
     EXPECT_EQ(read["load"]["weight_bytes"], made["load"]["weight_bytes"]);
-    EXPECT_EQ(read["quantisation"], "int4 in groups of 32 (gptq)");
-    EXPECT_EQ(made["quantisation"], "int4 in groups of 32 (converted)");
+    EXPECT_EQ(read["quantization"], "int4 in groups of 32 (gptq)");
+    EXPECT_EQ(made["quantization"], "int4 in groups of 32 (converted)");
   }
   EXPECT_LT(generated(packed_, 1)["load"]["weight_bytes"][0].get<int64_t>(),
             generated(model_, 1)["load"]["weight_bytes"][0].get<int64_t>() / 2);
@@ -73,7 +73,7 @@ TEST_F(QuantizeCommand, InspectSaysHow) {
   const Said text = call({"inspect", packed_, "--tp", "2"});
   EXPECT_PRED2(contains, text.output, "; int8 with a scale for each row (gptq)");
   EXPECT_PRED2(contains, text.output, "model.layers.0.mlp.down_proj.qweight");
-  EXPECT_EQ(json::parse(call({"inspect", model_, "--json"}).output)["quantisation"], nullptr);
+  EXPECT_EQ(json::parse(call({"inspect", model_, "--json"}).output)["quantization"], nullptr);
 }
 
 TEST_F(QuantizeCommand, CarriesWhatLiesBesideTheWeights) {
@@ -112,7 +112,7 @@ TEST_F(QuantizeCommand, Mistakes) {
   refused({"--quantize", "int4", "--load-format", "dummy"}, {"--load-format dummy draws ordinary weights"});
 }
 
-TEST_F(QuantizeCommand, WhatIsQuantisedIsNeitherTrainedNorQuantisedAgain) {
+TEST_F(QuantizeCommand, WhatIsQuantizedIsNeitherTrainedNorQuantizedAgain) {
   ASSERT_EQ(call({"quantize", model_, packed_}).code, 0);
   expect_refused({"quantize", packed_, scratch_ / "again"},
                  {"quantize: the weights must be ordinary ones; got int4 in groups of 128 (gptq)"});
@@ -120,7 +120,7 @@ TEST_F(QuantizeCommand, WhatIsQuantisedIsNeitherTrainedNorQuantisedAgain) {
                  {"generate: --quantize takes ordinary weights; got int4 in groups of 128 (gptq)"});
   expect_refused(
       {"train", "--text", scratch_ / "text", "--init", packed_, "--steps", "1"},
-      {"train: quantised weights are run, not trained; got int4", "train those that they were made from"});
+      {"train: quantized weights are run, not trained; got int4", "train those that they were made from"});
 }
 
 }  // namespace

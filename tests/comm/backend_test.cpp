@@ -168,7 +168,7 @@ TEST(Backend, BaseFormsTakeOneTensor) {
 }
 
 // c10d's callers may write to an input as soon as the call is over, wherever it lies.
-TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterwards) {
+TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterward) {
   on_backends([](Backend& backend, int rank) {
     at::Tensor input = backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat));
     for (int i = 0; i < 20; ++i) {
@@ -262,7 +262,7 @@ TEST(Backend, AfterShutdownThereIsNoCollective) {
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(rank, 1);
       EXPECT_EQ(base::one_line(error),
-                "barrier: the group takes calls until it is shut down; got one afterwards");
+                "barrier: the group takes calls until it is shut down; got one afterward");
     } catch (const base::CommError& error) {
       EXPECT_EQ(error.where().peer, 1);
       EXPECT_NE(base::one_line(error).find(") left"), std::string::npos) << base::one_line(error);

@@ -16,7 +16,7 @@ using comm::Reduce;
 using comm::shm::Backend;
 using RedOp = c10d::ReduceOp::RedOpType;
 
-/// A case on one rank: makes inputs and targets, and looks at them afterwards.
+/// A case on one rank: makes inputs and targets, and looks at them afterward.
 class Call {
  public:
   explicit Call(const Case& c)
@@ -59,7 +59,7 @@ class Call {
     if (!is_equal) throw std::runtime_error(std::string(what) + " differs from its closed form");
   }
   void inputs_are_unchanged() const {
-    for (const auto& [x, before] : inputs_) expect(x, before, "an input afterwards");
+    for (const auto& [x, before] : inputs_) expect(x, before, "an input afterward");
   }
   /// As callers may when the call is over: of a peer that still reads it would be seen in its result.
   void spoil_inputs() {

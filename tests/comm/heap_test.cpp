@@ -69,7 +69,7 @@ TEST_F(HeapTest, AFreedBlockIsReusedOnlyAfterALaterCollective) {
   EXPECT_EQ(heap.allocate(128), a);
 }
 
-TEST_F(HeapTest, NeighboursGrowTogetherWhateverTheOrder) {
+TEST_F(HeapTest, NeighborsGrowTogetherWhateverTheOrder) {
   std::byte* blocks[3];
   for (std::byte*& block : blocks) block = heap.allocate(1000);
   std::byte* wall = heap.allocate(64);

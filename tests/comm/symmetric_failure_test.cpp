@@ -159,7 +159,7 @@ TEST(LateSignal, IsAnErrorWhereTheOneBeforeIsNotTaken) {
 }
 
 // What it put before is there still.
-TEST(LeftSignaller, IsMissedOnlyWhereItsSignalIs) {
+TEST(LeftSignaler, IsMissedOnlyWhereItsSignalIs) {
   on_registered(2, [](Backend& backend, int rank) {
     const SymmetricHandle handle = meet_over(symmetric(4, 0));
     if (rank == 1) {
@@ -192,7 +192,7 @@ TEST(Abort, EndsAWaitForASignal) {
   });
 }
 
-TEST(KilledSignaller, IsNamedByWhoWaitsForIt) {
+TEST(KilledSignaler, IsNamedByWhoWaitsForIt) {
   const std::string job = new_job();
   const Worker first("idle", job, 1, 3, 20'000), second("idle", job, 2, 3, 20'000);
   connect(options(job + "-start", 0, 3));

@@ -56,7 +56,7 @@ void allow_descriptors(int more) {
   TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
 }
 
-/// The undefined behaviour sanitizer looks at a type that is new to it through a pipe, so that one that it
+/// The undefined behavior sanitizer looks at a type that is new to it through a pipe, so that one that it
 /// first sees without descriptors is "not an object" of that type.
 void show_errors_to_the_sanitizer() {
   try {

@@ -62,7 +62,7 @@ model::Config config_of(const Kind& kind) {
 
 Load drawn() {
   return [](model::DecoderWeights& weights) {
-    weights.initialise_(/*seed=*/3);
+    weights.initialize_(/*seed=*/3);
     draw_vectors_(weights, /*seed=*/3);
   };
 }

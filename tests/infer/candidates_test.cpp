@@ -30,7 +30,7 @@ std::vector<std::vector<Choice>> chosen(const at::Tensor& logits, const std::vec
 }
 
 /// The logits with the penalty, written out.
-std::vector<double> penalised(const at::Tensor& row, const Due& due) {
+std::vector<double> penalized(const at::Tensor& row, const Due& due) {
   std::vector<double> logits;
   for (int64_t id = 0; id < row.size(0); ++id) {
     double logit = row[id].item<double>();
@@ -55,7 +55,7 @@ TEST(ChooseTokens, TakesTheBestOfAllRanks) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
         for (const std::vector<Choice>& choices : chosen(logits, due, ranks)) {
           for (int64_t i = 0; i < 2; ++i) {
-            const int64_t expected = best_of(penalised(logits[i], due[i]));
+            const int64_t expected = best_of(penalized(logits[i], due[i]));
             EXPECT_EQ(choices[i].id, expected);
             EXPECT_NEAR(choices[i].logprob, logits[i].log_softmax(0)[expected].item<double>(), 1e-12);
           }
@@ -76,7 +76,7 @@ TEST(ChooseTokens, DrawsTheSameHoweverTheVocabularyIsCut) {
     for (uint64_t seed = 0; seed < 40; ++seed) {
       Due due{&text, sampling};
       due.sampling.seed = seed;
-      Candidates whole{{}, penalised(logits[0], due)};
+      Candidates whole{{}, penalized(logits[0], due)};
       for (int64_t id = 0; id < 23; ++id) whole.ids.push_back(id);
       const int64_t expected = choose_token(whole, due.sampling, /*position=*/2);
       for (int ranks = 1; ranks <= 4; ++ranks) {

@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Generate, ::testing::Values(1, 2, 3, 4));
 TEST(GenerateAlone, StopsWhereTheCallerSaysAndFreesThePlace) {
   const model::Config config = small_config();
   model::DecoderWeights weights(config, comm::Group(), at::kDouble);
-  weights.initialise_(3);
+  weights.initialize_(3);
   int64_t seen = 0;
   const auto result = infer::generate(weights, {{{1, 2}, 9, {}}, {{3}, 2, {}}}, {}, {.texts = 1, .rows = 8},
                                       [&](size_t request, int64_t) { return request > 0 || ++seen < 3; });

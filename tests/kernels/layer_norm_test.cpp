@@ -39,8 +39,8 @@ struct Inputs {
 };
 
 at::Tensor reference(const at::Tensor& x, const Affine& affine) {
-  const at::Tensor centred = x - x.mean(-1, /*keepdim=*/true);
-  return centred * (centred * centred).mean(-1, /*keepdim=*/true).add(kEps).rsqrt() * affine.weight +
+  const at::Tensor centered = x - x.mean(-1, /*keepdim=*/true);
+  return centered * (centered * centered).mean(-1, /*keepdim=*/true).add(kEps).rsqrt() * affine.weight +
          affine.bias;
 }
 

@@ -52,7 +52,7 @@ int count_requests() {
   return dprintf(STDERR_FILENO, "asked %d\n", requests), 0;
 }
 
-// Rank 1 fails; the others say afterwards, at length, what they waited in.
+// Rank 1 fails; the others say afterward, at length, what they waited in.
 int report(const comm::Place& place) {
   if (place.rank == 1) return dprintf(STDERR_FILENO, "the cause\nand its hint\n"), 1;
   usleep(300'000);

@@ -1,4 +1,4 @@
-// What the grid leaves out: initialisation, inference, accumulation over micro-batches, empty shards,
+// What the grid leaves out: initialization, inference, accumulation over micro-batches, empty shards,
 // refusals.
 #include "shardwise/model/decoder.h"
 
@@ -37,34 +37,34 @@ Tensors assembled(const model::DecoderWeights& weights, Board& board, Board::Wha
   return whole;
 }
 
-Tensors initialised(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
+Tensors initialized(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
   model::DecoderWeights weights(config, group, at::kFloat);
-  weights.initialise_(seed);
+  weights.initialize_(seed);
   return assembled(weights, board, Board::What::value);
 }
 
-TEST(DecoderWeights, AreInitialisedAlikeAtEveryTpSize) {
+TEST(DecoderWeights, AreInitializedAlikeAtEveryTpSize) {
   const model::Config config = kProblem.config();
   Board alone(1);
-  const Tensors expected = initialised(config, comm::Group(), alone, 3);
+  const Tensors expected = initialized(config, comm::Group(), alone, 3);
   EXPECT_EQ(expected.size(), stored_shapes(config).size());
   for (const int ranks : {1, 2, 3, 4}) {
     Board board(ranks);
     on_ranks(ranks, [&](const comm::Group& group) {
-      for (const auto& [name, whole] : initialised(config, group, board, 3)) {
+      for (const auto& [name, whole] : initialized(config, group, board, 3)) {
         EXPECT_TRUE(same_bits(whole, expected.at(name))) << name << " on " << ranks;
       }
     });
   }
 }
 
-TEST(DecoderWeights, AreInitialisedAsTheirDocSays) {
+TEST(DecoderWeights, AreInitializedAsTheirDocSays) {
   model::Config config = kProblem.config();
   config.hidden_size = 128;
   config.initializer_range = 0.05;
   Board board(1);
-  const Tensors whole = initialised(config, comm::Group(), board, 3),
-                other = initialised(config, comm::Group(), board, 4);
+  const Tensors whole = initialized(config, comm::Group(), board, 3),
+                other = initialized(config, comm::Group(), board, 4);
   for (const auto& [name, weight] : whole) {
     const bool is_norm = name.find("norm") != std::string::npos,
                is_bias = name.find("bias") != std::string::npos;

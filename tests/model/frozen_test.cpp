@@ -57,7 +57,7 @@ model::Config config_of(bool is_tied) {
   return config;
 }
 
-/// A model after one forward and backward, its gradients synchronised.
+/// A model after one forward and backward, its gradients synchronized.
 struct Trained {
   model::DecoderWeights weights;
   parallel::ParamSpecs specs;

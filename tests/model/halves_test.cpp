@@ -60,7 +60,7 @@ std::vector<at::Tensor> results(const Asked& asked, const Group& group, const nn
   for (const nn::Role& role : weights.roles()) {
     if (asked.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
-  weights.initialise_(1);
+  weights.initialize_(1);
   zero_gradients_(weights);
   const Batch batch = random_batch(config, kSequence, asked.batch, 1);
   const at::Tensor loss =
@@ -123,7 +123,7 @@ TEST(Halves, GiveTheSameGradientTwiceFromOneGraph) {
   on_ranks(2, [](const Group& group) {
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
-    weights.initialise_(1);
+    weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/3, 1);
     const nn::Step step = step_in_halves({}, group, Overlap::on);
@@ -149,7 +149,7 @@ TEST(Halves, LeaveAGroupThatWorksWhenBackwardFails) {
     const auto expected = results({}, group, step);
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kFloat);
-    weights.initialise_(1);
+    weights.initialize_(1);
     zero_gradients_(weights);
     for (const nn::Role& role : weights.roles())
       if (role.parameter->name.find("layers.0.mlp") != std::string::npos) role.parameter->main_grad.reset();
@@ -173,7 +173,7 @@ std::vector<int> told(Overlap overlap) {
     model::Config config = small_config();
     config.num_hidden_layers = 1;
     model::DecoderWeights weights(config, group, at::kFloat);
-    weights.initialise_(1);
+    weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);
     nn::Step step = step_in_halves({}, group, overlap);
@@ -203,7 +203,7 @@ TEST(Halves, KeepTheOrderOfTheBatch) {
   on_ranks(2, [](const Group& group) {
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
-    weights.initialise_(1);
+    weights.initialize_(1);
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);
     const model::Decoder<nn::Invariant> model(weights);
     nn::Step step(group, kSequence);
@@ -229,7 +229,7 @@ TEST(Halves, AreRefusedWhereTheyCannotBe) {
               "step: a batch in halves can be recomputed selectively or not at all; got full");
     const Batch batch = random_batch(small_config(), kSequence, /*batch=*/2, 1);
     model::DecoderWeights weights(small_config(), group, at::kFloat);
-    weights.initialise_(1);
+    weights.initialize_(1);
     EXPECT_EQ(
         test::error_text([&] {
           model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(batch.ids,

@@ -62,7 +62,7 @@ Result run(const model::DecoderWeights& weights, Stream stream, const std::vecto
 void check(const comm::Group& group, bool has_learned_positions, Stream stream) {
   const model::Config config = config_of(has_learned_positions);
   model::DecoderWeights weights(config, group, at::kDouble);
-  weights.initialise_(1);
+  weights.initialize_(1);
   const Batch padded = batch_of(config);
   std::vector<Batch> sequences;
   for (int64_t i = 0; i < static_cast<int64_t>(kValid.size()); ++i) {

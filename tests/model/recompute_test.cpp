@@ -71,7 +71,7 @@ std::vector<at::Tensor> results(const Asked& run, Recompute recompute, const com
   for (const nn::Role& role : weights.roles()) {
     if (run.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
-  weights.initialise_(1);
+  weights.initialize_(1);
   zero_gradients_(weights);
   const Batch batch = random_batch(run.config, run.sequence, /*batch=*/2, 1);
   nn::Step step = make_step(group, run.path, run.sequence, kernels::RandomKey::of(1), run.dropout);

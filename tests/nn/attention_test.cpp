@@ -233,20 +233,20 @@ TEST(CausalSelfAttention, WithoutGradientsMakesNoNode) {
 }
 
 // x·rstd·weight over each of `count` heads from `first` on, by ATen's operators.
-Tensor normalised(const Tensor& qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
+Tensor normalized(const Tensor& qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
   const Tensor x = qkv.narrow(2, first * kHeadDim, count * kHeadDim).unflatten(2, {count, kHeadDim});
   return (x * (x.square().mean(-1, /*keepdim=*/true) + eps).rsqrt() * weight).flatten(2, 3);
 }
 
 // The norm, then attention without one, whose gradients others check.
-TEST(CausalSelfAttention, NormalisesHeadsBeforeItRotatesThem) {
+TEST(CausalSelfAttention, NormalizesHeadsBeforeItRotatesThem) {
   const Asked asked{.has_norm = true};
   const QkNorm norm = norm_for(Group());
   const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1).requires_grad_();
   const Tensor q_weight = norm.q->value.detach().clone().requires_grad_();
   const Tensor k_weight = norm.k->value.detach().clone().requires_grad_();
   const Tensor by_hand =
-      at::cat({normalised(qkv, 0, 4, q_weight, norm.eps), normalised(qkv, 4, 2, k_weight, norm.eps),
+      at::cat({normalized(qkv, 0, 4, q_weight, norm.eps), normalized(qkv, 4, 2, k_weight, norm.eps),
                qkv.narrow(2, 6 * kHeadDim, 2 * kHeadDim)},
               2);
   const HeadLayout heads = layout(4, 2, 1, 0);

@@ -61,7 +61,7 @@ Layers make_layers(const Group& group) {
   Roles roles;
   layers.block.append_roles(roles);
   for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+    parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
   }
   return layers;
 }

@@ -53,7 +53,7 @@ BlockLayers make_layers(const Group& group) {
   Roles roles;
   layers.append_roles(roles);
   for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+    parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
     parallel::zero_grad_(*role.parameter);
   }
   return layers;
@@ -287,7 +287,7 @@ TEST(Block, TakesASumThatNoPassReads) {
     const BlockLayers gelu = make_gelu_layers(group), gated = make_layers(group);
     Roles roles;
     gelu.append_roles(roles);
-    for (const Role& role : roles) parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+    for (const Role& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
     Step dropping(group, kSequenceLength);
     dropping.dropout = 0.3;
     const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);

@@ -1,4 +1,4 @@
-// The layers' own choices: gathering, whole inputs, the left-out bias, initialisation. What a product does in
+// The layers' own choices: gathering, whole inputs, the left-out bias, initialization. What a product does in
 // itself is parallel/'s tests'.
 #include "shardwise/nn/linear.h"
 
@@ -267,14 +267,14 @@ TEST(RowParallelLinear, BiasGradientIsATermUnderSequenceParallelismOnly) {
   });
 }
 
-TEST(LinearInitialisation, IsTheUnshardedLayersSlice) {
+TEST(LinearInitialization, IsTheUnshardedLayersSlice) {
   LinearOptions kaiming = options();
   kaiming.init = parallel::Init::kaiming_uniform(kIn);
   const auto drawn = [&](const Group& group) {
     const Split features = Split::even("features", kOut, group.size());
     const ColumnParallelLinear linear("column", kaiming, ShardRule::cut(0, features), group, at::kDouble);
     for (const ParameterPtr& parameter : {linear.weight(), linear.bias()}) {
-      parallel::initialise_(*parameter, kernels::RandomKey::of(3), group);
+      parallel::initialize_(*parameter, kernels::RandomKey::of(3), group);
     }
     return linear;
   };

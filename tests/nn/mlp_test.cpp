@@ -165,7 +165,7 @@ TEST(BiasGelu, WithoutABiasAndWithAFrozenOne) {
   gelu_of(x, nullptr).backward(dy);
   const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
                                              parallel::Init::constant(0), Group(), at::kDouble);
-  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::initialize_(*bias, kernels::RandomKey::of(1), Group());
   parallel::freeze_(*bias);
   const Tensor same = x.detach().clone().requires_grad_();
   gelu_of(same, bias).backward(dy);
@@ -178,7 +178,7 @@ TEST(BiasGelu, TrainsABiasUnderAnInputThatWantsNoGradient) {
   const Tensor x = random_tensor({3, 2, 8}, 1), dy = random_tensor({3, 2, 8}, 2);
   const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
                                              parallel::Init::constant(1), Group(), at::kDouble);
-  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::initialize_(*bias, kernels::RandomKey::of(1), Group());
   parallel::zero_grad_(*bias);
   gelu_of(x, bias).backward(dy);
   const Tensor leaf = at::ones({8}, at::kDouble).requires_grad_();

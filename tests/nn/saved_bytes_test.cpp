@@ -44,7 +44,7 @@ Layer ready(Layer layer) {
   Roles roles;
   layer.append_roles(roles);
   for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), Group());
+    parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), Group());
     parallel::zero_grad_(*role.parameter);
   }
   return layer;

@@ -186,7 +186,7 @@ TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
 }
 
 // Of what is trained: a frozen parameter is neither sent nor counted.
-TEST(FrozenParameter, IsNotSynchronisedNorCounted) {
+TEST(FrozenParameter, IsNotSynchronizedNorCounted) {
   testing::on_ranks(2, [](const Group& group) {
     const auto make = [&](const char* name) {
       const ParameterPtr p =

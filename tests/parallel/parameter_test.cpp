@@ -45,11 +45,11 @@ std::vector<Rule> rules() {
 Tensor drawn(const Rule& rule, const Init& init, const Group& group, at::ScalarType dtype,
              const std::string& name = "weight") {
   const ParameterPtr parameter = make_parameter(name, rule.shape, rule.at(group.size()), init, group, dtype);
-  initialise_(*parameter, kKey, group);
+  initialize_(*parameter, kKey, group);
   return parameter->value.detach();
 }
 
-TEST(Parameter, InitialisationIsTheSliceOfTheUnshardedOne) {
+TEST(Parameter, InitializationIsTheSliceOfTheUnshardedOne) {
   const Init inits[] = {Init::normal(0.02), Init::kaiming_uniform(24), Init::constant(1)};
   for (const Rule& rule : rules()) {
     for (const Init& init : inits) {
@@ -98,7 +98,7 @@ TEST(Parameter, NamesSegmentsAndSeedsDrawUnrelatedNumbers) {
   EXPECT_LE(std::abs(correlation(a, b)), 5 / 100.0);
   const ParameterPtr other_seed =
       make_parameter("a", {100, 100}, ShardRule::replicated(), Init::normal(1), Group(), at::kDouble);
-  initialise_(*other_seed, kernels::RandomKey::of(8), Group());
+  initialize_(*other_seed, kernels::RandomKey::of(8), Group());
   EXPECT_LE(std::abs(correlation(a, other_seed->value.detach())), 5 / 100.0);
   const Split rows = Split::whole("rows", 50);
   const Rule fused{"fused", {100, 100}, [&](int) { return ShardRule{0, {{rows}, {rows}}}; }};

@@ -37,11 +37,11 @@ concept EntersRow = requires(const Placed<P>& x, const LinearParameters& w, cons
   row_product<To>(x, w, step);
 };
 template <class P>
-concept Normalises = requires(const nn::RMSNorm& norm, const Placed<P>& x, const nn::Step& step) {
+concept Normalizes = requires(const nn::RMSNorm& norm, const Placed<P>& x, const nn::Step& step) {
   norm(x, step);
 };
 template <class P>
-concept CentresAndScales = requires(const nn::Norm& norm, const Placed<P>& x, const nn::Step& step) {
+concept CentersAndScales = requires(const nn::Norm& norm, const Placed<P>& x, const nn::Step& step) {
   norm(x, step);
 };
 template <class P>
@@ -118,7 +118,7 @@ static_assert(!Adds<Invariant, SequenceShard> && !Adds<Replicated, Partial>);
 // A forgotten all_reduce: a Partial goes nowhere but into the collective that sums it.
 static_assert(Leaves<Partial, Invariant> && Leaves<Partial, SequenceShard>);
 static_assert(!Leaves<Partial, Replicated> && !Leaves<Partial, FeatureShard> && !Leaves<Partial, Partial>);
-static_assert(!Normalises<Partial> && !DropsOut<Partial> && !Activates<Partial> && !EntersColumn<Partial>);
+static_assert(!Normalizes<Partial> && !DropsOut<Partial> && !Activates<Partial> && !EntersColumn<Partial>);
 static_assert(!Attends<Partial> && !EntersRow<Partial, Invariant> && !Gathers<Partial> && !Slices<Partial>);
 
 // A doubled one: what is summed already is not summed again.
@@ -154,12 +154,12 @@ static_assert(RowTakes<Replicated, Invariant> && RowTakes<Invariant, SequenceSha
 static_assert(!RowTakes<Partial, Invariant> && !RowTakes<SequenceShard, SequenceShard>);
 static_assert(!RowTakes<FeatureShard, Replicated> && !RowTakes<FeatureShard, FeatureShard>);
 // What was gathered for different work is no stream, nor the reverse: neither fits the other's consumers.
-static_assert(!Adds<Replicated, Invariant> && !Enters<Replicated> && !Normalises<Replicated>);
+static_assert(!Adds<Replicated, Invariant> && !Enters<Replicated> && !Normalizes<Replicated>);
 
-static_assert(Normalises<Invariant> && Normalises<SequenceShard>);
-static_assert(!Normalises<Replicated> && !Normalises<FeatureShard>);
-static_assert(CentresAndScales<Invariant> && CentresAndScales<SequenceShard>);
-static_assert(!CentresAndScales<Partial> && !CentresAndScales<Replicated> && !CentresAndScales<FeatureShard>);
+static_assert(Normalizes<Invariant> && Normalizes<SequenceShard>);
+static_assert(!Normalizes<Replicated> && !Normalizes<FeatureShard>);
+static_assert(CentersAndScales<Invariant> && CentersAndScales<SequenceShard>);
+static_assert(!CentersAndScales<Partial> && !CentersAndScales<Replicated> && !CentersAndScales<FeatureShard>);
 // Positions added to a Partial would be added once a rank.
 static_assert(AddsPositions<Invariant> && AddsPositions<SequenceShard>);
 static_assert(!AddsPositions<Partial> && !AddsPositions<Replicated> && !AddsPositions<FeatureShard>);

@@ -89,7 +89,7 @@ struct Mlp {
     const auto make = [&](const char* name, std::vector<int64_t> shape, int64_t dim) {
       const ParameterPtr weight = make_parameter(name, std::move(shape), base::ShardRule::cut(dim, inner),
                                                  Init::normal(1), group, at::kDouble);
-      initialise_(*weight, kernels::RandomKey::of(1), group);
+      initialize_(*weight, kernels::RandomKey::of(1), group);
       zero_grad_(*weight);
       return weight;
     };

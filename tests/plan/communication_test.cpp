@@ -175,48 +175,48 @@ TEST(PlanCommunication, AllReduceOfAnOddMessageCountsTheEvenSlice) {
 }
 
 TEST(PlanCommunication, OptimizerSumsNormWeightsOnlyUnderSequenceParallelism) {
-  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp)), 0);
+  EXPECT_EQ(synchronized_elements(llama_3_8b(8, Stream::tp)), 0);
   EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp), 0).all_reduce, (Traffic{1, 7 * 8 + 0}));
-  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp_sp)), (2 * 32 + 1) * 4096);
+  EXPECT_EQ(synchronized_elements(llama_3_8b(8, Stream::tp_sp)), (2 * 32 + 1) * 4096);
   EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp_sp), 1).all_reduce,
             (Traffic{2, 2 * (2 * 32 + 1) * 4096 * 4 * 7 / 8 + 8}));
 }
 
 TEST(PlanCommunication, OptimizerSumsKvHeadsWhenSomeAreHeldByMoreThanOneRank) {
-  EXPECT_EQ(synchronised_elements(llama_3_8b(32, Stream::tp)), 32 * 2 * 8 * 128 * 4096);
+  EXPECT_EQ(synchronized_elements(llama_3_8b(32, Stream::tp)), 32 * 2 * 8 * 128 * 4096);
   Workload overlapping = llama_3_8b(2, Stream::tp);
   overlapping.config.num_attention_heads = 6;  // KV heads 0, 1 and 1, 2: one is held twice
   overlapping.config.num_key_value_heads = 3;
-  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
+  EXPECT_EQ(synchronized_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
   overlapping.config.qkv_bias = overlapping.config.attention_out_bias = true;
-  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
+  EXPECT_EQ(synchronized_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
 }
 
 TEST(PlanCommunication, RowBiasesAreSummedLikeNormWeights) {
   Workload workload = llama_3_8b(2, Stream::tp_sp);
   workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
-  EXPECT_EQ(synchronised_elements(workload), (4 * 32 + 1) * 4096);
+  EXPECT_EQ(synchronized_elements(workload), (4 * 32 + 1) * 4096);
 }
 
 // GPT-2: two norms of weight and bias and two row biases a layer, the last norm, 1024 learned positions.
 TEST(PlanCommunication, LearnedPositionsAreSummedWhereRanksSeeOtherRows) {
   Workload workload = llama_3_8b(2, Stream::tp_sp);
   workload.config = model::preset("gpt2");
-  EXPECT_EQ(synchronised_elements(workload), (12 * 6 + 2 + 1024) * 768);
+  EXPECT_EQ(synchronized_elements(workload), (12 * 6 + 2 + 1024) * 768);
   workload.stream = Stream::tp;
-  EXPECT_EQ(synchronised_elements(workload), 0);
+  EXPECT_EQ(synchronized_elements(workload), 0);
 }
 
 TEST(PlanCommunication, QkNormWeightsAreTermsOnEveryStream) {
   Workload workload = llama_3_8b(2, Stream::tp);
   workload.config.qk_norm = true;
-  EXPECT_EQ(synchronised_elements(workload), 32 * 2 * 128);
+  EXPECT_EQ(synchronized_elements(workload), 32 * 2 * 128);
 }
 
-TEST(PlanCommunication, FrozenParametersAreNotSynchronised) {
+TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
   Workload workload = llama_3_8b(8, Stream::tp_sp);
   workload.frozen = {"model.norm.weight", "model.layers.0.input_layernorm.weight"};
-  EXPECT_EQ(synchronised_elements(workload), (2 * 32 - 1) * 4096);
+  EXPECT_EQ(synchronized_elements(workload), (2 * 32 - 1) * 4096);
   workload.frozen = all_but(workload.config, {"_proj.weight"});
   EXPECT_EQ(optimizer_communication(workload, 1).all_reduce, (Traffic{1, 8}));
 }

@@ -144,7 +144,7 @@ class ChatTemplateTest(unittest.TestCase):
         names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "own_token",
                  "image_token", "add_bos_token", "flag_token", "call"]
         template = "".join(f"{{{{ {name} is defined }}}} {{{{ {name} }}}}, " for name in names)
-        spelt = {
+        spelled = {
             "none": {},
             "strings": dict(bos_token="<b>", eos_token="é", pad_token=None, add_bos_token=True, flag_token=["x"]),
             "objects": {name: added(f"<{name}>") for name in names[:9]},
@@ -156,7 +156,7 @@ class ChatTemplateTest(unittest.TestCase):
             {"bos_token": "<old b>", "unk_token": {"content": "<old u>", "lstrip": False, "normalized": False,
                                                    "rstrip": False, "single_word": False}, "own_token": "<old own>",
              "additional_special_tokens": ["<z>"]})}
-        for name, config in spelt.items():
+        for name, config in spelled.items():
             self.check(self.folder(name, chat_template=template, **config))
             self.check(self.folder(name + " and older", older, chat_template=template, **config))
             self.check(self.folder(name + " newer", older, chat_template=template, added_tokens_decoder={}, **config))

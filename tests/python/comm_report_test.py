@@ -77,8 +77,8 @@ class Placement(unittest.TestCase):
     def test_one_processor_of_every_core(self):
         two_threads_each = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
         self.assertEqual(cpu_of_each_core([3, 2, 1, 0], two_threads_each.get), [0, 1])
-        neighbours = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
-        self.assertEqual(cpu_of_each_core([1, 2, 3], neighbours.get), [1, 2])
+        neighbors = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+        self.assertEqual(cpu_of_each_core([1, 2, 3], neighbors.get), [1, 2])
 
 
 class NetTimes(unittest.TestCase):

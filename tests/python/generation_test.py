@@ -76,8 +76,8 @@ class GenerationTest(ParityTest):
         """What generation_config.json says is the default, what the command line says goes first."""
         model = self.save(random_model("llama", 70))
         prompt = [3, 1, 4, 1, 5]
-        penalised = expected_tokens(model, prompt, repetition_penalty=1.3)
-        end = penalised[0][20]
+        penalized = expected_tokens(model, prompt, repetition_penalty=1.3)
+        end = penalized[0][20]
         config = GenerationConfig(repetition_penalty=1.3, eos_token_id=[end, 126], pad_token_id=126, do_sample=False,
                                   max_new_tokens=50)
         config.save_pretrained(self.folder / "model")
@@ -87,7 +87,7 @@ class GenerationTest(ParityTest):
         self.assertEqual(ids["token_ids"], theirs.tolist())
         self.assertEqual(ids["finish_reason"], "stop")
         longer = self.generate(*flags, "--ignore-eos")
-        self.assertEqual(longer["token_ids"], penalised[0][:50])
+        self.assertEqual(longer["token_ids"], penalized[0][:50])
         self.assertEqual(longer["finish_reason"], "length")
         plain = self.generate(*flags, "--ignore-eos", "--repetition-penalty", 1, "--max-new-tokens", 30)
         self.assertEqual(plain["token_ids"], expected_tokens(model, prompt, count=30)[0])

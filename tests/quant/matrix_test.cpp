@@ -6,7 +6,7 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/quant/dequantise_isa.h"
+#include "shardwise/quant/dequantize_isa.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -49,19 +49,19 @@ at::Tensor expected(const Matrix& m) {
   return w;
 }
 
-at::Tensor dequantised(const Matrix& m, at::ScalarType dtype) {
+at::Tensor dequantized(const Matrix& m, at::ScalarType dtype) {
   at::Tensor w = at::empty({m.rows(), m.width()}, dtype);
-  dequantise_out(w, m, {0, m.rows()});
+  dequantize_out(w, m, {0, m.rows()});
   return w;
 }
 
-TEST(Dequantise, EveryRunOfColumns) {
+TEST(Dequantize, EveryRunOfColumns) {
   for (const int64_t bits : {4, 8}) {
     for (const int64_t group_size : {0, 8, 32}) {
       for (const Range columns : {Range{0, 53}, Range{0, 8}, Range{5, 6}, Range{7, 53}, Range{13, 40},
                                   Range{32, 53}, Range{50, 50}}) {
         const Matrix m = random_matrix({bits, group_size}, columns);
-        EXPECT_TRUE(same_bits(dequantised(m, at::kFloat), expected(m)))
+        EXPECT_TRUE(same_bits(dequantized(m, at::kFloat), expected(m)))
             << bits << " bits, groups of " << group_size << ", from " << columns.begin << " to "
             << columns.end;
       }
@@ -69,34 +69,34 @@ TEST(Dequantise, EveryRunOfColumns) {
   }
 }
 
-TEST(Dequantise, ByAListOfGroups) {
+TEST(Dequantize, ByAListOfGroups) {
   for (const int64_t bits : {4, 8}) {
     Matrix m = random_matrix({bits, 8, quant::Grouping::by_column}, {13, 40});
     EXPECT_EQ(m.scales.size(1), 7);  // all of 53 columns
     m.group_of.copy_(at::randint(7, {27}));
-    EXPECT_TRUE(same_bits(dequantised(m, at::kFloat), expected(m))) << bits;
+    EXPECT_TRUE(same_bits(dequantized(m, at::kFloat), expected(m))) << bits;
   }
 }
 
-TEST(Dequantise, RoundsOnceToEachType) {
+TEST(Dequantize, RoundsOnceToEachType) {
   const Matrix m = random_matrix({4, 8}, {3, 53});
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16, at::kHalf}) {
-    EXPECT_TRUE(same_bits(dequantised(m, dtype), expected(m).to(dtype))) << dtype;
+    EXPECT_TRUE(same_bits(dequantized(m, dtype), expected(m).to(dtype))) << dtype;
   }
 }
 
-TEST(Dequantise, SomeRowsAlone) {
+TEST(Dequantize, SomeRowsAlone) {
   const Matrix m = random_matrix({4, 32}, {5, 53});
   at::Tensor w = at::empty({1, 48}, at::kFloat);
-  dequantise_out(w, m, {2, 3});
+  dequantize_out(w, m, {2, 3});
   EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 2, 1)));
   EXPECT_PRED2(test::contains, test::error_text([&] {
-                 dequantise_out(w, m, {0, 2});
+                 dequantize_out(w, m, {0, 2});
                }),
-               "dequantise: w must be");
+               "dequantize: w must be");
 }
 
-TEST(Dequantise, EveryBuildGivesTheSameBits) {
+TEST(Dequantize, EveryBuildGivesTheSameBits) {
   const Matrix m = random_matrix({4, 0}, {0, kColumns});
   const quant::RowCodes row{static_cast<const uint8_t*>(m.codes.const_data_ptr()),
                             static_cast<const float*>(m.scales.const_data_ptr()),
@@ -106,7 +106,7 @@ TEST(Dequantise, EveryBuildGivesTheSameBits) {
   for (const auto isa : {kernels::Isa::baseline, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (isa > kernels::best_isa()) continue;
     at::Tensor w = at::empty({1, kColumns}, at::kFloat);
-    quant::dequantise_loops<float>(isa).row4(w.mutable_data_ptr<float>(), row, shape);
+    quant::dequantize_loops<float>(isa).row4(w.mutable_data_ptr<float>(), row, shape);
     EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 0, 1))) << static_cast<int>(isa);
   }
 }

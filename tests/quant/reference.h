@@ -1,4 +1,4 @@
-// Quantisation by whole tensors, as its definition reads, for the tests to compare with.
+// Quantization by whole tensors, as its definition reads, for the tests to compare with.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -17,7 +17,7 @@ inline at::Tensor half_rounded_up(const at::Tensor& x) {
 }
 
 /// `w` [rows, columns] fp32 as its symmetric codes have it; a group_size of 0 stands for a whole row.
-inline at::Tensor requantised(const at::Tensor& w, int64_t bits, int64_t group_size) {
+inline at::Tensor requantized(const at::Tensor& w, int64_t bits, int64_t group_size) {
   const int64_t most = (int64_t{1} << (bits - 1)) - 1, size = group_size == 0 ? w.size(1) : group_size;
   std::vector<at::Tensor> groups;
   for (const at::Tensor& group : w.split(size, /*dim=*/1)) {

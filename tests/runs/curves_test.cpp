@@ -91,7 +91,7 @@ TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
   const Scratch scratch;
   train::Options options = options_of(scratch);
   const Losses base = losses_of(options);
-  EXPECT_LT(base.back(), base.front() - 0.3) << "nothing was learnt";
+  EXPECT_LT(base.back(), base.front() - 0.3) << "nothing was learned";
   std::vector<Losses> moved;
   for (uint64_t seed = 1; seed <= kMoved; ++seed) moved.push_back(losses_of(options, seed));
   const Losses spread = spread_of(moved, base);

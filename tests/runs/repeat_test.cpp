@@ -55,7 +55,7 @@ TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
         options.sequence_parallel = sequence_parallel;
         const Outcome once = outcome_of(options, first), again = outcome_of(options, second, Delays(tp));
         ASSERT_EQ(once.losses.size(), static_cast<size_t>(steps));
-        EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learnt";
+        EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learned";
         EXPECT_TRUE(once == again) << dtype << " on " << tp << (sequence_parallel ? " with" : " without")
                                    << " sequence parallelism";
         options.seed = 1;

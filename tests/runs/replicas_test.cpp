@@ -1,5 +1,5 @@
 // What several ranks hold (norm weights, row biases, shared KV heads) stays the same bit for bit, step after
-// step: weights and synchronised gradients, through dropout, clipping and AdamW.
+// step: weights and synchronized gradients, through dropout, clipping and AdamW.
 #include <cmath>
 
 #include "shardwise/train/trainer.h"

@@ -35,7 +35,7 @@ struct StepResult {
   at::Tensor input_gradient;  // of the embedding's output, [s, b, h] on every rank; undefined when frozen
 };
 
-/// Forward and backward, adding to main_grad; gradients are not yet synchronised.
+/// Forward and backward, adding to main_grad; gradients are not yet synchronized.
 StepResult forward_backward(const model::DecoderWeights& weights, Stream stream, const Batch& batch,
                             const nn::Step& step);
 

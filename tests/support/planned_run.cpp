@@ -272,7 +272,7 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
   step_.attention_dropout = run.asked.attention_dropout;
   const int64_t sequence = run.workload.sequence_length;
   if (run.asked.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
-  weights_.initialise_(1);
+  weights_.initialize_(1);
   for (const nn::Role& role : weights_.roles()) {
     if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
   }

@@ -29,7 +29,7 @@ std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& c
 /// 1/sqrt(fan_in)), norm weights and biases away from their defaults of one and zero.
 Tensors random_weights(const model::Config& config, uint64_t seed, at::ScalarType dtype);
 
-/// One micro-batch, and what is minimised on it.
+/// One micro-batch, and what is minimized on it.
 struct Batch {
   at::Tensor ids;     // [s, b] int64
   at::Tensor labels;  // [s, b] int64, −100 where none is wanted

@@ -21,7 +21,7 @@ using nn::Placed;
 constexpr int64_t kLength = 6, kBatch = 2, kHidden = 12, kFfn = 48;  // all divide by 2, 3 and 4
 
 void draw_(const nn::ParameterPtr& parameter, const Group& group) {
-  parallel::initialise_(*parameter, kernels::RandomKey::of(1), group);
+  parallel::initialize_(*parameter, kernels::RandomKey::of(1), group);
   parallel::zero_grad_(*parameter);
 }
 

@@ -30,7 +30,7 @@ TEST(Loop, LossesAreThoseOfOneRankAtEveryTpSizeWithDropoutAndClipping) {
   options.clip_grad = 0.5;
   const TestRun reference = run_job(options);
   EXPECT_GT(reference.records[0].grad_norm, 0.5) << "clipping was not tried";
-  EXPECT_LT(reference.losses().back(), reference.losses().front() - 0.1) << "nothing was learnt";
+  EXPECT_LT(reference.losses().back(), reference.losses().front() - 0.1) << "nothing was learned";
   for (const int64_t tp : {1, 2, 3}) {
     for (const bool sequence_parallel : {true, false}) {
       SCOPED_TRACE("tp " + std::to_string(tp) + (sequence_parallel ? " with" : " without") + " sp");

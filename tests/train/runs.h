@@ -15,7 +15,7 @@ namespace shardwise::testing {
 
 using Scratch = test::TemporaryFolder;
 
-/// Bytes with some order to be learnt.
+/// Bytes with some order to be learned.
 inline std::string sample_text(size_t bytes = 4000) {
   std::string text;
   for (size_t i = 0; text.size() < bytes; ++i)

@@ -33,7 +33,7 @@ def smoothed(points, weight=0.9):
 def loss_chart(steps):
     train = [(s["step"], s["loss"]) for s in steps]
     series = [("faint", train, ["line"]), ("c1", smoothed(train), ["line"])]
-    names = [("c1", "training (running mean; each step in grey)")]
+    names = [("c1", "training (running mean; each step in gray)")]
     validation = [(s["step"], s["val_loss"]) for s in steps if "val_loss" in s]
     if validation:
         series.append(("c3", validation, ["line", "dots"]))
@@ -129,7 +129,7 @@ def page(figures, others):
                         time_chart(figures["steps"]) + sent_table(figures["ranks"])))
     parts.append(figure("Memory at its fullest", "Counted by the allocators, beside the formula.",
                         memory_chart(figures["ranks"])))
-    parts.append(figure("Every parameter's slices", "In colour: a part of the whole.",
+    parts.append(figure("Every parameter's slices", "In color: a part of the whole.",
                         shape_table(figures["parameters"], len(figures["ranks"])), wide=True))
     stream = "TP with sequence parallelism" if run["sequence_parallel"] else "TP"
     title = f'{run["tp"]} ranks, {stream}' if run["tp"] > 1 else "one rank"

@@ -1,4 +1,4 @@
-"""Charts as SVG text: lines, stacked bars and a legend. Data in, markup out; colours are the page's CSS classes."""
+"""Charts as SVG text: lines, stacked bars and a legend. Data in, markup out; colors are the page's CSS classes."""
 import math
 from html import escape
 

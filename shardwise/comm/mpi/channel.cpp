@@ -38,7 +38,7 @@ void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
 }
 
 void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterward");
 }
 
 // Announcements are compared in the order of ranks as they come: two that differ are found whether or not a

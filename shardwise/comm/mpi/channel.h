@@ -1,4 +1,4 @@
-// The synchronisation of a group over MPI: announce a collective, wait for the peers' announcements, find out
+// The synchronization of a group over MPI: announce a collective, wait for the peers' announcements, find out
 // who failed.
 //
 // As comm/shm/channel.h, with messages for flags. Every rank tells every other what it is about to do before

@@ -52,7 +52,7 @@ Group connect(const Options& options);
 
 /// Collective over the job where MPI was started: ends it in good order, once all ranks have come, however
 /// long they compute before. Messages that were sent and that their receivers do not take within the timeout
-/// are lost. Afterwards no group works: its calls throw base::CommError. Happens by itself in a process that
+/// are lost. Afterward no group works: its calls throw base::CommError. Happens by itself in a process that
 /// returns from main with 0; one that ends otherwise ends the job. A program that has started MPI itself
 /// calls it before MPI_Finalize.
 void finish();

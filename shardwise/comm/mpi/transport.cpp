@@ -38,7 +38,7 @@ void put_back(Tensors& pieces, const Tensors& dense) {
   for (size_t i = 0; i < pieces.size(); ++i) mpi::put_back(pieces[i], dense[i]);
 }
 
-/// Where the messages of a step may start: each rank begins with its neighbour, so that not all send to one.
+/// Where the messages of a step may start: each rank begins with its neighbor, so that not all send to one.
 template <class Visit>
 void visit_others(const std::vector<int>& team, int rank, const Visit& visit) {
   const size_t own = size_t(std::find(team.begin(), team.end(), rank) - team.begin());

@@ -18,7 +18,7 @@ namespace shardwise::comm::mpi {
 /// `x` itself where it is contiguous, else memory for as much; and back.
 at::Tensor dense_like(const at::Tensor& x);
 void put_back(at::Tensor& x, const at::Tensor& dense);
-/// Neighbouring parts of a tensor along dim 0; even ones.
+/// Neighboring parts of a tensor along dim 0; even ones.
 std::vector<at::Tensor> cut(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> cut_evenly(const at::Tensor& flat, int parts);
 

@@ -15,7 +15,7 @@ class ArenaAllocator final : public c10::Allocator {
  public:
   explicit ArenaAllocator(std::shared_ptr<Heap> heap) : heap_(std::move(heap)) {}
 
-  /// 64-byte aligned, uninitialised; null for no bytes. Errors: c10::OutOfMemoryError.
+  /// 64-byte aligned, uninitialized; null for no bytes. Errors: c10::OutOfMemoryError.
   c10::DataPtr allocate(size_t bytes) override;
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);

@@ -65,7 +65,7 @@ void Channel::complete_pending() {
 }
 
 void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterward");
 }
 
 void Channel::check_usable(const Attempt& attempt) {

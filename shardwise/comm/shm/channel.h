@@ -1,4 +1,4 @@
-// The synchronisation of a group: announce a collective, wait for the peers' announcements, find out who
+// The synchronization of a group: announce a collective, wait for the peers' announcements, find out who
 // failed.
 //
 // Knows nothing of tensors. One collective is a post, an opening (every peer was seen to post it, with a

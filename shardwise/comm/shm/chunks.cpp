@@ -2,7 +2,7 @@
 // memory is read once and written once.
 //
 // A chunk is copied to shared memory and summed from there by every rank into its own tensor: one
-// synchronisation. There are two places for chunks. A rank writes the place of chunk k again for chunk k+2,
+// synchronization. There are two places for chunks. A rank writes the place of chunk k again for chunk k+2,
 // when it has seen every peer announce k+1, who has then read k.
 #include <algorithm>
 #include <cstring>
@@ -68,7 +68,7 @@ void Transport::by_chunks(at::Tensor& x, const Block& places, Descriptor descrip
       void* target = own + begin;
       kernel(sources_.data(), size(), &target, /*copies=*/1, count / x.element_size());
       begin += count;
-    }  // else a peer in place has learnt by this that it must copy, too: again
+    }  // else a peer in place has learned by this that it must copy, too: again
     channel_.close();
   }
   outbox_.collect();

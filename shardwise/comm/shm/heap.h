@@ -28,7 +28,7 @@ class Heap {
  public:
   Heap(Region region, std::shared_ptr<const Progress> progress);
 
-  /// 64-byte aligned, uninitialised. Errors: c10::OutOfMemoryError.
+  /// 64-byte aligned, uninitialized. Errors: c10::OutOfMemoryError.
   std::byte* allocate(int64_t bytes);
   void free(std::byte* block, int64_t bytes);
   /// The same for a block that is no collective's and that no peer reads any more: reusable at once.

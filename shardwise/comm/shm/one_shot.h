@@ -1,6 +1,6 @@
 // Up to how many bytes an all_reduce goes in one shot (collectives.cpp): measured on this machine, or tabled.
 //
-// In one shot every rank reads every input: one synchronisation. In two it reads and writes its slice of all
+// In one shot every rank reads every input: one synchronization. In two it reads and writes its slice of all
 // of them: fewer lines travel between the cores, but the ranks wait for each other twice. Which is faster
 // depends on whether the ranks have a core each. All ranks of a group take the limit of its rank 0.
 #pragma once

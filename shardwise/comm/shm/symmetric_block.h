@@ -11,7 +11,7 @@ namespace shardwise::comm::shm {
 /// In the heap of one group, its home. Freed, and thereby quarantined, with the last who holds it.
 class SymmetricBlock {
  public:
-  /// The buffer is uninitialised, the pad zero. Errors: c10::OutOfMemoryError.
+  /// The buffer is uninitialized, the pad zero. Errors: c10::OutOfMemoryError.
   SymmetricBlock(std::shared_ptr<Heap> heap, size_t bytes, size_t pad_bytes)
       : bytes_(bytes), pad_bytes_(pad_bytes), block_(std::move(heap), int64_t(pad_offset() + pad_bytes)) {
     std::memset(block_.data() + pad_offset(), 0, pad_bytes);

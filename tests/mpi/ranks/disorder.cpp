@@ -306,7 +306,7 @@ TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1);
     EXPECT_EQ(base::one_line(error),
-              "barrier: the group takes calls until it is shut down; got one afterwards");
+              "barrier: the group takes calls until it is shut down; got one afterward");
     std::vector<at::Tensor> x = {some(4)};
     EXPECT_THROW(backend->send(x, /*to=*/0, /*tag=*/0), c10::ValueError);
     EXPECT_THROW(backend->recv(x, /*from=*/0, /*tag=*/0), c10::ValueError);

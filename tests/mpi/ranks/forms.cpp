@@ -106,7 +106,7 @@ TEST_F(Forms, ReduceGivesTheRootTheSum) {
   }
 }
 
-TEST_F(Forms, RanksMaySendFirstAndReceiveAfterwards) {
+TEST_F(Forms, RanksMaySendFirstAndReceiveAfterward) {
   const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
   for (const int64_t numel : {0, 1, 100, 3'000'000}) {  // beyond what MPI sends before it is received
     Tensors out = {of(numel, rank_)}, in = {at::empty({2 * numel}).slice(0, 0, at::nullopt, 2)};

@@ -1,4 +1,4 @@
-#include "shardwise/quant/dequantise_isa.h"
+#include "shardwise/quant/dequantize_isa.h"
 
 #include "shardwise/kernels/loops.h"
 
@@ -70,9 +70,9 @@ void row(T* w, const RowCodes& row, const RowShape& shape) {
 }  // namespace
 
 template <class T>
-DequantiseLoops<T> dequantise_loops() {
+DequantizeLoops<T> dequantize_loops() {
   return {row<4, T>, row<8, T>};
 }
-SHARDWISE_INSTANTIATE(DequantiseLoops, dequantise_loops)
+SHARDWISE_INSTANTIATE(DequantizeLoops, dequantize_loops)
 
 }  // namespace shardwise::quant::SHARDWISE_ISA

@@ -1,54 +1,54 @@
 // config.json's quantization_config: what is read of it, and what is refused.
-#include "shardwise/model/config_quantisation.h"
+#include "shardwise/model/config_quantization.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/model/small_json.h"
 
-namespace shardwise::model::config_quantisation_test {
+namespace shardwise::model::config_quantization_test {
 namespace {
 
 using test::contains;
 
 /// A llama of sizes that packed files hold.
-json packable(const json& quantisation) {
+json packable(const json& quantization) {
   return {{"vocab_size", 104},        {"hidden_size", 48}, {"intermediate_size", 96},
-          {"num_key_value_heads", 3}, {"head_dim", 8},     {"quantization_config", quantisation}};
+          {"num_key_value_heads", 3}, {"head_dim", 8},     {"quantization_config", quantization}};
 }
 
-TEST(ParseQuantisation, OfGptqAndAwq) {
+TEST(ParseQuantization, OfGptqAndAwq) {
   const json gptq{{"quant_method", "gptq"}, {"bits", 8}, {"group_size", -1}, {"sym", true}};
-  const Quantisation rows = *parse(small(packable(gptq))).quantisation;
-  EXPECT_EQ(rows, (Quantisation{.files = Quantisation::Files::gptq, .bits = 8}));
+  const Quantization rows = *parse(small(packable(gptq))).quantization;
+  EXPECT_EQ(rows, (Quantization{.files = Quantization::Files::gptq, .bits = 8}));
   EXPECT_EQ(rows.text(), "int8 with a scale for each row (gptq)");
   json ordered{{"quant_method", "gptq"},    {"bits", 4},
                {"group_size", 32},          {"desc_act", true},
                {"lm_head", true},           {"checkpoint_format", "gptq_v2"},
                {"dynamic", json::object()}, {"pack_dtype", "int32"}};
-  const Quantisation listed = *parse(small(packable(ordered))).quantisation;
+  const Quantization listed = *parse(small(packable(ordered))).quantization;
   EXPECT_TRUE(listed.lists_groups && listed.head && !listed.zeros_less_one && listed.group_size == 32);
   ordered["format"] = ordered["checkpoint_format"];
   ordered.erase("checkpoint_format");
-  EXPECT_FALSE(parse(small(packable(ordered))).quantisation->zeros_less_one) << "GPTQModel's other name";
+  EXPECT_FALSE(parse(small(packable(ordered))).quantization->zeros_less_one) << "GPTQModel's other name";
   const json older{{"quant_method", "awq"},
                    {"w_bit", 4},
                    {"q_group_size", 16},
                    {"version", "GEMM"},
                    {"modules_to_not_convert", nullptr}};
-  const Quantisation awq = *parse(small(packable(older))).quantisation;
-  EXPECT_EQ(awq.files, Quantisation::Files::awq);
+  const Quantization awq = *parse(small(packable(older))).quantization;
+  EXPECT_EQ(awq.files, Quantization::Files::awq);
   EXPECT_EQ(awq.group_size, 16);
-  for (const json& quantisation : {gptq, ordered, older}) {
-    const Config config = parse(small(packable(quantisation)));
+  for (const json& quantization : {gptq, ordered, older}) {
+    const Config config = parse(small(packable(quantization)));
     EXPECT_EQ(parse_config(to_json(config), "written"), config);
   }
 }
 
-TEST(ParseQuantisation, ThatIsNotReadIsRefused) {
+TEST(ParseQuantization, ThatIsNotReadIsRefused) {
   const auto refused = [](json changes) {
-    json quantisation{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
-    quantisation.update(changes);
-    return refusal(packable(quantisation));
+    json quantization{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
+    quantization.update(changes);
+    return refusal(packable(quantization));
   };
   EXPECT_EQ(refused({{"quant_method", "bitsandbytes"}}),
             "c: quantization_config.quant_method must be gptq or awq; got \"bitsandbytes\"");
@@ -71,9 +71,9 @@ TEST(ParseQuantisation, ThatIsNotReadIsRefused) {
   EXPECT_PRED2(contains, refusal({{"quantization_config", 4}}), "must be an object; got 4");
   EXPECT_EQ(refusal({{"intermediate_size", 101},
                      {"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}}}),
-            "c: intermediate_size must be a multiple of 8, for quantised files keep so many in a word or a "
+            "c: intermediate_size must be a multiple of 8, for quantized files keep so many in a word or a "
             "group; got 101");
 }
 
 }  // namespace
-}  // namespace shardwise::model::config_quantisation_test
+}  // namespace shardwise::model::config_quantization_test

@@ -1,4 +1,4 @@
-// Weights quantised while they are read, written quantised and read, cut and put together: at every tp size
+// Weights quantized while they are read, written quantized and read, cut and put together: at every tp size
 // the same codes, those of the whole.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -7,20 +7,20 @@
 
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/checkpoint/inspect.h"
-#include "shardwise/checkpoint/quantise.h"
+#include "shardwise/checkpoint/quantize.h"
 #include "shardwise/checkpoint/shard.h"
-#include "tests/checkpoint/quantised_model.h"
+#include "tests/checkpoint/quantized_model.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing::quantised_load_test {
+namespace shardwise::testing::quantized_load_test {
 namespace {
 
-using checkpoint::quantise;
+using checkpoint::quantize;
 using model::Config;
-using model::Quantisation;
+using model::Quantization;
 
 constexpr int kMostRanks = 4;
 const auto kNoProgress = [](int64_t, int64_t) {};
@@ -35,7 +35,7 @@ std::string name_of(const std::string& what, const Case& c, int ranks) {
          std::to_string(c.group_size);
 }
 
-TEST(QuantisedLoad, ShardsAreSlicesOfTheWhole) {
+TEST(QuantizedLoad, ShardsAreSlicesOfTheWhole) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     const Config config = uneven_config(/*is_tied=*/false, family);  // sizes that no packed file holds
     const WholeState whole = whole_state(config, at::kFloat, /*seed=*/11);
@@ -43,7 +43,7 @@ TEST(QuantisedLoad, ShardsAreSlicesOfTheWhole) {
     const std::string path = put_weights(folder.path(), config, whole.tensors);
     for (const Case& c : kCases) {
       const Config wanted = converting(config, c.bits, c.group_size);
-      const Tensors expected = quantised_tensors(wanted, whole.tensors);
+      const Tensors expected = quantized_tensors(wanted, whole.tensors);
       for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
         on_ranks(ranks, [&](const comm::Group& group) {
           const model::DecoderWeights weights(wanted, group, at::kFloat);
@@ -56,7 +56,7 @@ TEST(QuantisedLoad, ShardsAreSlicesOfTheWhole) {
 }
 
 /// Qwen2-72B's ffn: 231 groups of 128.
-TEST(QuantisedLoad, DealsGroupsThatTheRanksDoNotDivide) {
+TEST(QuantizedLoad, DealsGroupsThatTheRanksDoNotDivide) {
   Config config = uneven_config();
   config.intermediate_size = 29568;
   config.num_hidden_layers = 1;
@@ -64,7 +64,7 @@ TEST(QuantisedLoad, DealsGroupsThatTheRanksDoNotDivide) {
   const TemporaryFolder folder;
   const std::string path = put_weights(folder.path(), config, whole.tensors);
   const Config wanted = converting(config, 4, 128);
-  const Tensors expected = quantised_tensors(wanted, whole.tensors);
+  const Tensors expected = quantized_tensors(wanted, whole.tensors);
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(wanted, group, at::kFloat);
@@ -76,14 +76,14 @@ TEST(QuantisedLoad, DealsGroupsThatTheRanksDoNotDivide) {
   }
 }
 
-TEST(QuantisedLoad, FromShardsThatAreCutElsewhere) {
+TEST(QuantizedLoad, FromShardsThatAreCutElsewhere) {
   const Config config = uneven_config();
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/12);
   const TemporaryFolder folder;
   const std::string path = put_weights(folder.path(), config, whole.tensors), cut = folder / "cut";
   checkpoint::shard(path, cut, 3, kNoProgress);
   const Config wanted = converting(config, 4, 8);  // 101 ffn columns: 34, 34, 33 there, 40, 32, 29 here
-  const Tensors expected = quantised_tensors(wanted, whole.tensors);
+  const Tensors expected = quantized_tensors(wanted, whole.tensors);
   on_ranks(3, [&](const comm::Group& group) {
     const model::DecoderWeights weights(wanted, group, at::kFloat);
     checkpoint::load_weights(cut, weights);
@@ -91,7 +91,7 @@ TEST(QuantisedLoad, FromShardsThatAreCutElsewhere) {
   });
 }
 
-TEST(QuantisedLoad, RefusesWhatIsNoNumber) {
+TEST(QuantizedLoad, RefusesWhatIsNoNumber) {
   const Config config = uneven_config();
   WholeState whole = whole_state(config, at::kFloat, /*seed=*/13);
   whole.tensors.at("model.layers.1.mlp.down_proj.weight")[3][70] = std::numeric_limits<float>::infinity();
@@ -100,12 +100,12 @@ TEST(QuantisedLoad, RefusesWhatIsNoNumber) {
   const model::DecoderWeights weights(converting(config, 8, 0), comm::Group(), at::kFloat);
   EXPECT_EQ(
       test::error_text([&] { checkpoint::load_weights(path, weights); }),
-      "model.layers.1.mlp.down_proj.weight: must hold numbers of at most 8.31901e+06 to be quantised, so "
+      "model.layers.1.mlp.down_proj.weight: must hold numbers of at most 8.31901e+06 to be quantized, so "
       "that their scales fit fp16; got inf");
 }
 
 /// Columns that ranks share, and rows that one rank alone holds.
-TEST(QuantisedLoad, RefusesOnEveryRankWhatOneFinds) {
+TEST(QuantizedLoad, RefusesOnEveryRankWhatOneFinds) {
   const Config config = uneven_config();
   for (const std::string name : {"mlp.down_proj", "self_attn.q_proj"}) {
     WholeState whole = whole_state(config, at::kFloat, /*seed=*/13);
@@ -122,23 +122,23 @@ TEST(QuantisedLoad, RefusesOnEveryRankWhatOneFinds) {
 }
 
 /// A folder of ordinary weights, and one of its weights in codes.
-struct QuantisedFolder {
-  QuantisedFolder(const std::string& family, const Case& c, bool with_tables = false)
-      : QuantisedFolder(packable_config(family), c, with_tables) {}
-  QuantisedFolder(Config of, const Case& c, bool with_tables) : config(std::move(of)) {
+struct QuantizedFolder {
+  QuantizedFolder(const std::string& family, const Case& c, bool with_tables = false)
+      : QuantizedFolder(packable_config(family), c, with_tables) {}
+  QuantizedFolder(Config of, const Case& c, bool with_tables) : config(std::move(of)) {
     config.vocab_size = 24;
     whole = whole_state(config, at::kFloat, /*seed=*/14).tensors;
     dense = put_weights(folder.path(), config, whole);
-    how = {.files = Quantisation::Files::gptq, .bits = c.bits, .group_size = c.group_size};
+    how = {.files = Quantization::Files::gptq, .bits = c.bits, .group_size = c.group_size};
     how.head = how.embeddings = with_tables;
     packed = folder / "packed";
-    written = quantise(dense, packed, how, kNoProgress);
+    written = quantize(dense, packed, how, kNoProgress);
   }
 
   TemporaryFolder folder;
   Config config;
   Tensors whole;
-  Quantisation how;
+  Quantization how;
   std::string dense, packed;
   checkpoint::Written written;
 };
@@ -149,19 +149,19 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
   ASSERT_EQ(a.roles().size(), b.roles().size());
   for (size_t i = 0; i < a.roles().size(); ++i) {
     const parallel::Parameter &p = *a.roles()[i].parameter, &q = *b.roles()[i].parameter;
-    ASSERT_EQ(p.quantised != nullptr, q.quantised != nullptr) << p.name;
-    if (!p.quantised) {
+    ASSERT_EQ(p.quantized != nullptr, q.quantized != nullptr) << p.name;
+    if (!p.quantized) {
       EXPECT_TRUE(same_bits(p.value.detach(), q.value.detach())) << p.name << where;
       continue;
     }
-    EXPECT_TRUE(at::equal(dequantised(*p.quantised), dequantised(*q.quantised))) << p.name << where;
-    EXPECT_TRUE(at::equal(p.quantised->scales, q.quantised->scales)) << p.name << where;
-    EXPECT_TRUE(at::equal(p.quantised->zeros, q.quantised->zeros)) << p.name << where;
+    EXPECT_TRUE(at::equal(dequantized(*p.quantized), dequantized(*q.quantized))) << p.name << where;
+    EXPECT_TRUE(at::equal(p.quantized->scales, q.quantized->scales)) << p.name << where;
+    EXPECT_TRUE(at::equal(p.quantized->zeros, q.quantized->zeros)) << p.name << where;
   }
 }
 
 /// Read from the codes, and made while the numbers are read.
-void expect_read_as_made(const QuantisedFolder& f, const Case& c, int ranks) {
+void expect_read_as_made(const QuantizedFolder& f, const Case& c, int ranks) {
   const Config stored = model::load_config(f.packed);
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights read(stored, group, at::kFloat);
@@ -172,11 +172,11 @@ void expect_read_as_made(const QuantisedFolder& f, const Case& c, int ranks) {
   });
 }
 
-TEST(QuantisedFiles, GiveWhatConvertingWhileLoadingGives) {
+TEST(QuantizedFiles, GiveWhatConvertingWhileLoadingGives) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     for (const Case& c : kCases) {
-      const QuantisedFolder f(family, c);
-      ASSERT_EQ(model::load_config(f.packed).quantisation, f.how);
+      const QuantizedFolder f(family, c);
+      ASSERT_EQ(model::load_config(f.packed).quantization, f.how);
       checkpoint::check(f.packed, /*needs_state=*/false);
       for (int ranks = 1; ranks <= kMostRanks; ++ranks) expect_read_as_made(f, c, ranks);
     }
@@ -184,11 +184,11 @@ TEST(QuantisedFiles, GiveWhatConvertingWhileLoadingGives) {
 }
 
 /// One word of the ffn's columns on six ranks: 4, or 8 that are dealt as one group.
-TEST(QuantisedFiles, LeaveRanksWithoutColumns) {
+TEST(QuantizedFiles, LeaveRanksWithoutColumns) {
   Config config = packable_config();
   for (const Case& c : kCases) {
     config.intermediate_size = 32 / c.bits;
-    const QuantisedFolder f(config, c, /*with_tables=*/false);
+    const QuantizedFolder f(config, c, /*with_tables=*/false);
     const std::string cut = f.folder / "cut", merged = f.folder / "merged";
     checkpoint::shard(f.packed, cut, 6, kNoProgress);
     checkpoint::merge(cut, merged, kNoProgress);
@@ -198,24 +198,24 @@ TEST(QuantisedFiles, LeaveRanksWithoutColumns) {
   }
 }
 
-TEST(QuantisedFiles, HoldHeadAndEmbeddingsToo) {
-  const QuantisedFolder f("llama", {4, 8}, /*with_tables=*/true);
+TEST(QuantizedFiles, HoldHeadAndEmbeddingsToo) {
+  const QuantizedFolder f("llama", {4, 8}, /*with_tables=*/true);
   const Config stored = model::load_config(f.packed);
-  const Tensors expected = quantised_tensors(stored, f.whole);
+  const Tensors expected = quantized_tensors(stored, f.whole);
   for (int ranks = 1; ranks <= 3; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(stored, group, at::kFloat);
       checkpoint::load_weights(f.packed, weights);
-      EXPECT_TRUE(weights.roles().front().parameter->quantised);
-      EXPECT_TRUE(weights.roles().back().parameter->quantised);
+      EXPECT_TRUE(weights.roles().front().parameter->quantized);
+      EXPECT_TRUE(weights.roles().back().parameter->quantized);
       expect_slices(weights, expected, " with tables");
     });
   }
 }
 
 /// The published layout, taken apart without the code under test.
-TEST(QuantisedFiles, LieAsGptqDoes) {
-  const QuantisedFolder f("llama", {4, 32});
+TEST(QuantizedFiles, LieAsGptqDoes) {
+  const QuantizedFolder f("llama", {4, 32});
   const StoredTensors tensors = read_safetensors(f.packed + "/model.safetensors");
   const std::string module = "model.layers.0.mlp.down_proj.";
   const Stored &codes = tensors.at(module + "qweight"), &zeros = tensors.at(module + "qzeros"),
@@ -234,7 +234,7 @@ TEST(QuantisedFiles, LieAsGptqDoes) {
   };
   EXPECT_EQ(word(zeros, 0), 0x77777777u);
   EXPECT_EQ(word(groups, 103), 3u);
-  const at::Tensor expected = quantised_tensors(model::load_config(f.packed), f.whole).at(module + "weight");
+  const at::Tensor expected = quantized_tensors(model::load_config(f.packed), f.whole).at(module + "weight");
   for (const int64_t output : {0, 17, 39}) {
     for (const int64_t column : {0, 31, 32, 103}) {
       const auto code = static_cast<int>(word(codes, column / 8 * 40 + output) >> (column % 8 * 4) & 15);
@@ -250,9 +250,9 @@ TEST(QuantisedFiles, LieAsGptqDoes) {
   EXPECT_EQ(config["group_size"], 32);
 }
 
-TEST(QuantisedFiles, AreCutAndPutTogetherAgain) {
+TEST(QuantizedFiles, AreCutAndPutTogetherAgain) {
   for (const std::string family : {"llama", "phi3"}) {
-    const QuantisedFolder f(family, {4, 8});
+    const QuantizedFolder f(family, {4, 8});
     const Config stored = model::load_config(f.packed);
     for (const int tp : {2, 3}) {
       const std::string cut = f.folder / ("cut" + std::to_string(tp)), merged = cut + "-merged";
@@ -272,8 +272,8 @@ TEST(QuantisedFiles, AreCutAndPutTogetherAgain) {
   }
 }
 
-TEST(QuantisedFiles, AreListedWithWhatEachRankHolds) {
-  const QuantisedFolder f("llama", {4, 32});
+TEST(QuantizedFiles, AreListedWithWhatEachRankHolds) {
+  const QuantizedFolder f("llama", {4, 32});
   const auto found = checkpoint::inspect(f.packed, 2);
   EXPECT_EQ(found.parameters, model::parameter_count(f.config));
   for (const auto& tensor : found.tensors) {
@@ -285,25 +285,25 @@ TEST(QuantisedFiles, AreListedWithWhatEachRankHolds) {
   EXPECT_LT(found.bytes, ordinary.bytes / 2);
 }
 
-TEST(QuantisedFiles, OfSizesThatTheyCannotHoldAreRefused) {
+TEST(QuantizedFiles, OfSizesThatTheyCannotHoldAreRefused) {
   const TemporaryFolder folder;
   const Config config = uneven_config();
   const std::string path = put_weights(folder.path(), config, whole_state(config, at::kFloat, 1).tensors);
-  const Quantisation how{.files = Quantisation::Files::gptq, .bits = 4, .group_size = 32};
-  const auto said = [&](const std::string& in, const Quantisation& as) {
-    return test::error_text([&] { quantise(in, folder / "out", as, kNoProgress); });
+  const Quantization how{.files = Quantization::Files::gptq, .bits = 4, .group_size = 32};
+  const auto said = [&](const std::string& in, const Quantization& as) {
+    return test::error_text([&] { quantize(in, folder / "out", as, kNoProgress); });
   };
   EXPECT_EQ(said(path, how),
-            "quantize: hidden_size must be a multiple of 8, for quantised files keep so many in a word or a "
+            "quantize: hidden_size must be a multiple of 8, for quantized files keep so many in a word or a "
             "group; got 12");
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
-  const QuantisedFolder f("llama", {4, 32});
+  const QuantizedFolder f("llama", {4, 32});
   EXPECT_EQ(said(f.packed, how),
             "quantize: the weights must be ordinary ones; got int4 in groups of 32 (gptq)");
 }
 
-TEST(QuantisedFiles, ThatAreDamagedAreRefused) {
-  const QuantisedFolder f("llama", {4, 32});
+TEST(QuantizedFiles, ThatAreDamagedAreRefused) {
+  const QuantizedFolder f("llama", {4, 32});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.1.self_attn.k_proj.";
   const StoredTensors good = read_safetensors(file);
   const auto said = [&](const std::string& leaf, const Stored& tensor) {
@@ -331,8 +331,8 @@ TEST(QuantisedFiles, ThatAreDamagedAreRefused) {
 }
 
 /// The last columns' group or scale, which the last rank alone reads.
-TEST(QuantisedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
-  const QuantisedFolder f("llama", {4, 8});
+TEST(QuantizedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
+  const QuantizedFolder f("llama", {4, 8});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.1.mlp.down_proj.";
   const StoredTensors good = read_safetensors(file);
   const auto expect_refused = [&](const std::string& leaf, const std::string& last, const std::string& part) {
@@ -352,8 +352,8 @@ TEST(QuantisedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
   expect_refused("scales", "\xff\xff", " must hold finite numbers; got nan");
 }
 
-TEST(QuantisedFiles, MayHoldABiasOfZerosThatTheModelLacks) {
-  const QuantisedFolder f("phi3", {4, 8});
+TEST(QuantizedFiles, MayHoldABiasOfZerosThatTheModelLacks) {
+  const QuantizedFolder f("phi3", {4, 8});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.0.mlp.down_proj.bias";
   StoredTensors tensors = read_safetensors(file);
   tensors[name] = {"F16", {40}, std::string(80, '\0')};
@@ -365,7 +365,7 @@ TEST(QuantisedFiles, MayHoldABiasOfZerosThatTheModelLacks) {
                "must hold only tensors that config.json has a place for; got " + name);
 }
 
-TEST(QuantisedLoad, KeepsLittleBesideTheCodes) {
+TEST(QuantizedLoad, KeepsLittleBesideTheCodes) {
   base::install_memory_counter();
   Config config = packable_config();
   config.hidden_size = 1024;
@@ -381,4 +381,4 @@ TEST(QuantisedLoad, KeepsLittleBesideTheCodes) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::quantised_load_test
+}  // namespace shardwise::testing::quantized_load_test

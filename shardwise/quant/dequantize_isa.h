@@ -1,4 +1,4 @@
-// The inner loop of dequantisation: one row's codes as numbers.
+// The inner loop of dequantization: one row's codes as numbers.
 #pragma once
 #include <cstdint>
 
@@ -28,11 +28,11 @@ struct RowShape {
 };
 
 template <class T>
-struct DequantiseLoops {
+struct DequantizeLoops {
   /// w[j] = (code − zero) · scale, in fp32, of 4 or 8 bits.
   void (*row4)(T* w, const RowCodes& row, const RowShape& shape);
   void (*row8)(T* w, const RowCodes& row, const RowShape& shape);
 };
-SHARDWISE_PER_ISA(DequantiseLoops, dequantise_loops)
+SHARDWISE_PER_ISA(DequantizeLoops, dequantize_loops)
 
 }  // namespace shardwise::quant

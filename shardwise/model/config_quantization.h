@@ -1,7 +1,7 @@
-// How a model's linear weights are quantised, and how its files keep them: what config.json says under
+// How a model's linear weights are quantized, and how its files keep them: what config.json says under
 // quantization_config.
 //
-// A quantised weight "<module>.weight" [out, in] lies in several tensors, <module>.qweight and others; which
+// A quantized weight "<module>.weight" [out, in] lies in several tensors, <module>.qweight and others; which
 // ones and what one of their indices covers, packed_parts() says. Everything else follows from that list.
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace shardwise::model {
 
 struct Config;
 
-struct Quantisation {
+struct Quantization {
   /// gptq, awq: as these tools publish them. dense: ordinary weights, converted while they are loaded.
   enum class Files { dense, gptq, awq };
 
@@ -30,7 +30,7 @@ struct Quantisation {
   bool zeros_less_one = true;  // GPTQ's first version keeps zeros so
   bool head = false;           // lm_head too
   bool embeddings = false;     // and the table of embeddings (ours alone)
-  bool operator==(const Quantisation&) const = default;
+  bool operator==(const Quantization&) const = default;
 
   bool is_packed() const { return files != Files::dense; }
   int64_t codes_per_word() const { return 32 / bits; }
@@ -55,10 +55,10 @@ struct PackedPart {
   std::vector<int64_t> shape(int64_t out_features, int64_t in_features) const;
 };
 /// Errors: TORCH_INTERNAL_ASSERT for dense files.
-std::vector<PackedPart> packed_parts(const Quantisation& quantisation);
+std::vector<PackedPart> packed_parts(const Quantization& quantization);
 
-/// Whether the parameter of ours is one that the config quantises.
-bool is_quantised(const Config& config, const std::string& parameter);
+/// Whether the parameter of ours is one that the config quantizes.
+bool is_quantized(const Config& config, const std::string& parameter);
 /// Whether the files keep it packed.
 bool is_packed(const Config& config, const std::string& parameter);
 
@@ -67,11 +67,11 @@ Config dense(Config config);
 
 /// From config.json, where it has a quantization_config. Errors: c10::ValueError naming the field for what is
 /// not read here.
-std::optional<Quantisation> read_quantisation(const base::Fields& fields);
+std::optional<Quantization> read_quantization(const base::Fields& fields);
 /// Adds the quantization_config of packed files.
-void write_quantisation(const Quantisation& quantisation, nlohmann::ordered_json& out);
+void write_quantization(const Quantization& quantization, nlohmann::ordered_json& out);
 
 /// Errors: c10::ValueError beginning with `where` when the files' layout cannot hold weights of these sizes.
-void check_quantisation(const Config& config, const std::string& where);
+void check_quantization(const Config& config, const std::string& where);
 
 }  // namespace shardwise::model

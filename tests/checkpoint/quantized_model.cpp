@@ -1,4 +1,4 @@
-#include "tests/checkpoint/quantised_model.h"
+#include "tests/checkpoint/quantized_model.h"
 
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace shardwise::testing {
 namespace {
 
 at::Tensor held(const parallel::Parameter& parameter) {
-  return parameter.quantised ? dequantised(*parameter.quantised) : parameter.value.detach();
+  return parameter.quantized ? dequantized(*parameter.quantized) : parameter.value.detach();
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ model::Config packable_config(const std::string& family) {
 }
 
 model::Config converting(model::Config config, int64_t bits, int64_t group_size) {
-  config.quantisation = model::Quantisation{.bits = bits, .group_size = group_size};
+  config.quantization = model::Quantization{.bits = bits, .group_size = group_size};
   return config;
 }
 
@@ -37,20 +37,20 @@ std::string put_weights(const std::string& dir, const model::Config& config, con
   return checkpoint::resolve(dir);
 }
 
-at::Tensor dequantised(const quant::Matrix& m) {
+at::Tensor dequantized(const quant::Matrix& m) {
   at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
-  dequantise_out(w, m, {0, m.rows()});
+  dequantize_out(w, m, {0, m.rows()});
   return w;
 }
 
-Tensors quantised_tensors(const model::Config& config, const Tensors& whole) {
+Tensors quantized_tensors(const model::Config& config, const Tensors& whole) {
   const model::Config stored = model::dense(config);
   Tensors tensors = whole;
   for (const parallel::Parameter& parameter : model::sharded_parameters(stored, /*tp=*/1)) {
-    if (!model::is_quantised(config, parameter.name)) continue;
+    if (!model::is_quantized(config, parameter.name)) continue;
     for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
       const at::Tensor w = tensor.oriented(whole.at(tensor.name)).contiguous();
-      const at::Tensor coded = requantised(w, config.quantisation->bits, config.quantisation->group_size);
+      const at::Tensor coded = requantized(w, config.quantization->bits, config.quantization->group_size);
       tensors[tensor.name] = tensor.oriented(coded).contiguous();
     }
   }

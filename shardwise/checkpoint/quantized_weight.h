@@ -1,5 +1,5 @@
-// Filling a quantised weight from files: packed ones, as GPTQ or AWQ lay them out, or ordinary ones, which
-// are quantised on the way.
+// Filling a quantized weight from files: packed ones, as GPTQ or AWQ lay them out, or ordinary ones, which
+// are quantized on the way.
 //
 //   GPTQ   qweight [in/p, out] int32, p = 32/bits codes of one output in a word, the first in the lowest
 //   bits;
@@ -18,10 +18,10 @@
 
 namespace shardwise::checkpoint {
 
-/// Fills weight.quantised with this rank's part, reading no other byte. Collective where files are ordinary
+/// Fills weight.quantized with this rank's part, reading no other byte. Collective where files are ordinary
 /// and ranks share rows: the largest value of each group is that of all. Cost: 32 MB beside the weight.
 /// Errors: c10::ValueError naming the tensor and the rule; numbers that cannot be are `mistakes`.
-void load_quantised(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
                     const comm::Group& group, Mistakes& mistakes);
 
 /// Errors: c10::ValueError beginning with `name` for a magnitude that is no number, or too large for a scale.

@@ -1,4 +1,4 @@
-#include "shardwise/model/config_quantisation.h"
+#include "shardwise/model/config_quantization.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace shardwise::model {
 
 using base::Fields;
-using Files = Quantisation::Files;
+using Files = Quantization::Files;
 
 namespace {
 
@@ -60,8 +60,8 @@ std::string read_format(const Fields& fields) {
   return checkpoint_format;
 }
 
-Quantisation read_gptq(const Fields& fields) {
-  Quantisation q{.files = Files::gptq, .bits = fields.integer("bits")};
+Quantization read_gptq(const Fields& fields) {
+  Quantization q{.files = Files::gptq, .bits = fields.integer("bits")};
   check(q.bits == 4 || q.bits == 8, fields, "bits", "4 or 8", q.bits);
   q.group_size = read_group_size(fields, "group_size");
   fields.or_flag("sym", q.is_symmetric);
@@ -74,8 +74,8 @@ Quantisation read_gptq(const Fields& fields) {
   return q;
 }
 
-Quantisation read_awq(const Fields& fields) {
-  Quantisation q{.files = Files::awq, .bits = number(fields, "bits", "w_bit")};
+Quantization read_awq(const Fields& fields) {
+  Quantization q{.files = Files::awq, .bits = number(fields, "bits", "w_bit")};
   check(q.bits == 4, fields, "bits", "4", q.bits);
   q.group_size = read_group_size(fields, "q_group_size");
   q.is_symmetric = q.zeros_less_one = false;
@@ -90,12 +90,12 @@ Quantisation read_awq(const Fields& fields) {
 /// Every size that a packed dim is a multiple of.
 void check_size(int64_t size, int64_t unit, const char* what, const std::string& where) {
   TORCH_CHECK_VALUE(size % unit == 0, where, ": ", what, " must be a multiple of ", unit,
-                    ", for quantised files keep so many in a word or a group; got ", size);
+                    ", for quantized files keep so many in a word or a group; got ", size);
 }
 
 }  // namespace
 
-std::string Quantisation::text() const {
+std::string Quantization::text() const {
   const char* const kinds[] = {"converted", "gptq", "awq"};
   const std::string groups =
       group_size == 0 ? "with a scale for each row" : fmt::format("in groups of {}", group_size);
@@ -109,7 +109,7 @@ std::vector<int64_t> PackedPart::shape(int64_t out_features, int64_t in_features
   return {in, blocks(out_features, out_block)};
 }
 
-std::vector<PackedPart> packed_parts(const Quantisation& q) {
+std::vector<PackedPart> packed_parts(const Quantization& q) {
   TORCH_INTERNAL_ASSERT(q.is_packed());
   const int64_t words = q.codes_per_word();
   const PackedPart zeros{".qzeros", Holds::words, q.group_size, words};
@@ -118,23 +118,23 @@ std::vector<PackedPart> packed_parts(const Quantisation& q) {
   return {{".qweight", Holds::words, words, 1}, zeros, scales, {".g_idx", Holds::words, 1, 0}};
 }
 
-bool is_quantised(const Config& config, const std::string& parameter) {
-  if (!config.quantisation) return false;
-  if (parameter == kEmbeddings) return config.quantisation->embeddings;
-  if (parameter == kHead) return config.quantisation->head;
+bool is_quantized(const Config& config, const std::string& parameter) {
+  if (!config.quantization) return false;
+  if (parameter == kEmbeddings) return config.quantization->embeddings;
+  if (parameter == kHead) return config.quantization->head;
   return parameter.ends_with("_proj.weight");
 }
 
 bool is_packed(const Config& config, const std::string& parameter) {
-  return is_quantised(config, parameter) && config.quantisation->is_packed();
+  return is_quantized(config, parameter) && config.quantization->is_packed();
 }
 
 Config dense(Config config) {
-  config.quantisation.reset();
+  config.quantization.reset();
   return config;
 }
 
-std::optional<Quantisation> read_quantisation(const Fields& fields) {
+std::optional<Quantization> read_quantization(const Fields& fields) {
   const nlohmann::json* value = fields.find(kField);
   if (!value) return std::nullopt;
   check(value->is_object(), fields, kField, "an object", *value);
@@ -144,7 +144,7 @@ std::optional<Quantisation> read_quantisation(const Fields& fields) {
   return method == "gptq" ? read_gptq(own) : read_awq(own);
 }
 
-void write_quantisation(const Quantisation& q, nlohmann::ordered_json& out) {
+void write_quantization(const Quantization& q, nlohmann::ordered_json& out) {
   if (!q.is_packed()) return;
   const int64_t group_size = q.group_size == 0 ? -1 : q.group_size;
   if (q.files == Files::awq) {
@@ -162,11 +162,11 @@ void write_quantisation(const Quantisation& q, nlohmann::ordered_json& out) {
   if (q.embeddings) out[kField]["embeddings"] = true;
 }
 
-void check_quantisation(const Config& c, const std::string& where) {
-  if (!c.quantisation) return;
-  const Quantisation& q = *c.quantisation;
+void check_quantization(const Config& c, const std::string& where) {
+  if (!c.quantization) return;
+  const Quantization& q = *c.quantization;
   TORCH_CHECK_VALUE(!q.head || !c.tie_word_embeddings, where,
-                    ": a quantised head must be one of its own; got one that is the embedding");
+                    ": a quantized head must be one of its own; got one that is the embedding");
   if (!q.is_packed()) return;
   const int64_t words = q.codes_per_word();
   const int64_t unit = q.files == Files::awq && q.group_size > 0 ? q.group_size : words;

@@ -5,13 +5,13 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/checkpoint/quantise.h"
+#include "shardwise/checkpoint/quantize.h"
 #include "shardwise/infer/evaluate.h"
 #include "shardwise/infer/generate.h"
-#include "tests/checkpoint/quantised_model.h"
+#include "tests/checkpoint/quantized_model.h"
 #include "tests/support/ranks.h"
 
-namespace shardwise::testing::quantised_test {
+namespace shardwise::testing::quantized_test {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -48,25 +48,25 @@ void expect_runs(const std::string& folder, const model::Config& config, const T
   }
 }
 
-class QuantisedRun : public ::testing::TestWithParam<const char*> {
+class QuantizedRun : public ::testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() { at::set_num_threads(1); }
 };
 
-TEST_P(QuantisedRun, FollowsTheReferenceAtEveryTpSize) {
+TEST_P(QuantizedRun, FollowsTheReferenceAtEveryTpSize) {
   const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/21);
   const TemporaryFolder folder;
   const std::string path = put_weights(folder.path(), config, whole.tensors);
   for (const int64_t bits : {4, 8}) {
     const model::Config wanted = converting(config, bits, bits == 4 ? 8 : 0);
-    expect_runs(path, wanted, quantised_tensors(wanted, whole.tensors));
+    expect_runs(path, wanted, quantized_tensors(wanted, whole.tensors));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Families, QuantisedRun, ::testing::Values("llama", "phi3", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(Families, QuantizedRun, ::testing::Values("llama", "phi3", "gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(QuantisedTables, AreLookedUpAndMultiplied) {
+TEST(QuantizedTables, AreLookedUpAndMultiplied) {
   for (const bool is_tied : {false, true}) {
     model::Config config = packable_config();
     config.tie_word_embeddings = is_tied;
@@ -74,18 +74,18 @@ TEST(QuantisedTables, AreLookedUpAndMultiplied) {
     const WholeState whole = whole_state(config, at::kFloat, /*seed=*/22);
     const TemporaryFolder folder;
     const std::string path = put_weights(folder.path(), config, whole.tensors), packed = folder / "packed";
-    const model::Quantisation how{.files = model::Quantisation::Files::gptq,
+    const model::Quantization how{.files = model::Quantization::Files::gptq,
                                   .bits = 4,
                                   .group_size = 8,
                                   .head = !is_tied,
                                   .embeddings = true};
-    checkpoint::quantise(path, packed, how, [](int64_t, int64_t) {});
+    checkpoint::quantize(path, packed, how, [](int64_t, int64_t) {});
     const model::Config stored = model::load_config(packed);
-    expect_runs(packed, stored, quantised_tensors(stored, whole.tensors));
+    expect_runs(packed, stored, quantized_tensors(stored, whole.tensors));
   }
 }
 
-TEST(QuantisedWeights, HaveNoGradient) {
+TEST(QuantizedWeights, HaveNoGradient) {
   const model::Config config = converting(uneven_config(), 8, 0);
   const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
   const nn::Step step(comm::Group(), 2);
@@ -94,4 +94,4 @@ TEST(QuantisedWeights, HaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::quantised_test
+}  // namespace shardwise::testing::quantized_test

@@ -1,4 +1,4 @@
-#include "shardwise/quant/quantise.h"
+#include "shardwise/quant/quantize.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Half.h>
@@ -50,7 +50,7 @@ void put_code_(uint32_t* words, int64_t place, int64_t bits, uint32_t code) {
   words[place / per_word] |= code << (place % per_word * bits);
 }
 
-void quantise_group_(uint32_t* words, int64_t place, const float* w, int64_t count, float scale,
+void quantize_group_(uint32_t* words, int64_t place, const float* w, int64_t count, float scale,
                      const Format& format) {
   const auto zero = static_cast<float>(format.symmetric_zero());
   for (int64_t j = 0; j < count; ++j) {
@@ -86,12 +86,12 @@ float most_magnitude(const Format& format) {
   return kLargestScale * static_cast<float>(format.largest_step());
 }
 
-void quantise_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor& maxima) {
+void quantize_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor& maxima) {
   const auto& [format, in_features, columns, codes, scales, zeros, group_of] = matrix;
   const int64_t words = codes.size(1), groups = scales.size(1), width = columns.size();
   const int64_t first_code = columns.begin - matrix.words().begin * format.codes_per_word();
-  kernels::check_tensor("quantise", "w", w, {w.size(0), width}, at::kFloat);
-  kernels::check_tensor("quantise", "maxima", maxima, {w.size(0), groups}, at::kFloat);
+  kernels::check_tensor("quantize", "w", w, {w.size(0), width}, at::kFloat);
+  kernels::check_tensor("quantize", "maxima", maxima, {w.size(0), groups}, at::kFloat);
   kernels::for_ranges(w.size(0), width, [&](int64_t first_row, int64_t last_row) {
     for (int64_t row = first_row; row < last_row; ++row) {
       auto* row_words = elements_<uint32_t>(codes) + (begin + row) * words;
@@ -101,7 +101,7 @@ void quantise_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor
       for_each_group(format, in_features, columns, [&](int64_t group, int64_t first, int64_t count) {
         const float scale = scale_of(elements<float>(maxima)[row * groups + group], format);
         elements_<float>(scales)[(begin + row) * groups + group] = scale;
-        quantise_group_(row_words, first_code + first, values + first, count, scale, format);
+        quantize_group_(row_words, first_code + first, values + first, count, scale, format);
       });
     }
   });

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/quantise.h"
+#include "shardwise/checkpoint/quantize.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -6,12 +6,12 @@
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/new_folder.h"
-#include "shardwise/checkpoint/quantised_weight.h"
+#include "shardwise/checkpoint/quantized_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_rows.h"
 #include "shardwise/io/slices.h"
 #include "shardwise/model/sharding.h"
-#include "shardwise/quant/quantise.h"
+#include "shardwise/quant/quantize.h"
 
 namespace shardwise::checkpoint {
 
@@ -24,7 +24,7 @@ using model::StoredTensor;
 
 namespace {
 
-constexpr int64_t kQuantisedBlockBytes = int64_t{16} << 20;  // of fp32
+constexpr int64_t kQuantizedBlockBytes = int64_t{16} << 20;  // of fp32
 
 /// A weight as the input keeps it, and the tensors that will hold it, by part.
 struct PlannedWeight {
@@ -66,7 +66,7 @@ void append_weight(Plan& plan, const parallel::Parameter& parameter, const Confi
   for (size_t i = 0; i < dense.size(); ++i) {
     PlannedWeight weight{
         dense[i], rows_of(dense[i], parameter.global_shape[0]), parameter.global_shape[1], {}};
-    for (const PackedPart& part : model::packed_parts(*to.quantisation)) {
+    for (const PackedPart& part : model::packed_parts(*to.quantization)) {
       weight.parts.push_back(model::stored_tensors(parameter, part, to).at(i));
     }
     plan.weights.push_back(std::move(weight));
@@ -76,7 +76,7 @@ void append_weight(Plan& plan, const parallel::Parameter& parameter, const Confi
 Plan plan_for(const Config& from, const Config& to) {
   Plan plan;
   for (const parallel::Parameter& parameter : model::sharded_parameters(from, /*tp=*/1)) {
-    if (model::is_quantised(to, parameter.name)) {
+    if (model::is_quantized(to, parameter.name)) {
       append_weight(plan, parameter, from, to);
       continue;
     }
@@ -90,12 +90,12 @@ class Writer {
  public:
   Writer(const WeightFiles& files, const Config& from, const Config& to, const io::SafetensorsWriter& file,
          Copier& copier)
-      : files_(files), from_(from), quantisation_(*to.quantisation), file_(file), copier_(copier) {}
+      : files_(files), from_(from), quantization_(*to.quantization), file_(file), copier_(copier) {}
 
   void write(const PlannedWeight& weight) {
     const WeightRows source(files_, {weight.dense}, from_, /*rank=*/0);
-    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kQuantisedBlockBytes)) {
-      const quant::Matrix m = quantised(source, weight, rows);
+    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kQuantizedBlockBytes)) {
+      const quant::Matrix m = quantized(source, weight, rows);
       put(weight, ".qweight", m.codes, rows);
       put(weight, ".scales", m.scales.to(at::kHalf), rows);
     }
@@ -111,16 +111,16 @@ class Writer {
   }
 
  private:
-  quant::Format format() const { return {quantisation_.bits, quantisation_.group_size}; }
+  quant::Format format() const { return {quantization_.bits, quantization_.group_size}; }
 
-  quant::Matrix quantised(const WeightRows& source, const PlannedWeight& weight, const Range& rows) const {
+  quant::Matrix quantized(const WeightRows& source, const PlannedWeight& weight, const Range& rows) const {
     const Range all{0, weight.in_features};
     const Tensor w = source.read({weight.rows.begin + rows.begin, weight.rows.begin + rows.end},
                                  weight.in_features, at::kFloat);
     const Tensor maxima = quant::group_maxima(w, format(), weight.in_features, all);
     check_magnitudes(maxima, format(), weight.dense.name);
     quant::Matrix m = quant::Matrix::empty(format(), rows.size(), weight.in_features, all);
-    quant::quantise_rows_(m, /*begin=*/0, w, maxima);
+    quant::quantize_rows_(m, /*begin=*/0, w, maxima);
     return m;
   }
 
@@ -147,7 +147,7 @@ class Writer {
   /// Of words full of the symmetric zero, as the file's version keeps it.
   Tensor symmetric_zeros(const PlannedWeight& weight) const {
     uint32_t word = 0;
-    const auto zero = static_cast<uint32_t>(format().symmetric_zero() - quantisation_.zeros_less_one);
+    const auto zero = static_cast<uint32_t>(format().symmetric_zero() - quantization_.zeros_less_one);
     for (int64_t i = 0; i < format().codes_per_word(); ++i) word |= zero << (i * format().bits);
     return at::full(target(weight, ".qzeros").shape, static_cast<int32_t>(word), at::kInt);
   }
@@ -162,27 +162,27 @@ class Writer {
 
   const WeightFiles& files_;
   const Config& from_;
-  const model::Quantisation& quantisation_;
+  const model::Quantization& quantization_;
   const io::SafetensorsWriter& file_;
   Copier& copier_;
 };
 
-/// The config of the quantised model. Errors: c10::ValueError when the layout cannot hold it.
-Config quantised_config(const Config& from, const model::Quantisation& how) {
-  TORCH_CHECK_VALUE(!from.quantisation, "quantize: the weights must be ordinary ones; got ",
-                    from.quantisation ? from.quantisation->text() : "");
+/// The config of the quantized model. Errors: c10::ValueError when the layout cannot hold it.
+Config quantized_config(const Config& from, const model::Quantization& how) {
+  TORCH_CHECK_VALUE(!from.quantization, "quantize: the weights must be ordinary ones; got ",
+                    from.quantization ? from.quantization->text() : "");
   Config to = from;
-  to.quantisation = how;
-  model::check_quantisation(to, "quantize");
+  to.quantization = how;
+  model::check_quantization(to, "quantize");
   return to;
 }
 
 }  // namespace
 
-Written quantise(const fs::path& in, const fs::path& out, const model::Quantisation& how,
+Written quantize(const fs::path& in, const fs::path& out, const model::Quantization& how,
                  const OnProgress& on_progress) {
   const fs::path target = free_target("quantize", out);
-  const Config from = model::load_config(in), to = quantised_config(from, how);
+  const Config from = model::load_config(in), to = quantized_config(from, how);
   const WeightFiles files(in, from);
   check_weights(files, from);
   const Plan plan = plan_for(from, to);
@@ -192,7 +192,7 @@ Written quantise(const fs::path& in, const fs::path& out, const model::Quantisat
   NewFolder folder("quantize", target);
   copy_companions(in, folder.path());
   base::write_text(folder.path() / kConfigFile,
-                   model::with_quantisation(base::read_text(in / kConfigFile), how));
+                   model::with_quantization(base::read_text(in / kConfigFile), how));
   const auto file = io::SafetensorsWriter::create(folder.path() / kWeightsFile, layout);
   Writer writer(files, from, to, file, copier);
   for (const PlannedWeight& weight : plan.weights) writer.write(weight);

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/quantised_weight.h"
+#include "shardwise/checkpoint/quantized_weight.h"
 
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
@@ -8,7 +8,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/packed_weight.h"
 #include "shardwise/checkpoint/weight_rows.h"
-#include "shardwise/quant/quantise.h"
+#include "shardwise/quant/quantize.h"
 
 namespace shardwise::checkpoint {
 
@@ -34,7 +34,7 @@ Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Grou
 /// find together.
 void convert(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& stored,
              const comm::Group& group, Mistakes& mistakes) {
-  quant::Matrix& m = *weight.quantised;
+  quant::Matrix& m = *weight.quantized;
   const bool shares_rows =
       weight.rule.dim == 1 && group.size() > 1 && !base::mutated(base::Mutation::scale_by_shard);
   const WeightRows source(files, model::stored_tensors(weight, stored), stored, group.rank());
@@ -45,7 +45,7 @@ void convert(const WeightFiles& files, const parallel::Parameter& weight, const 
     if (shares_rows) maxima = over_ranks(maxima, m, group);
     if (!mistakes.collect([&] { check_magnitudes(maxima, m.format, weight.name); })) return;
     if (shares_rows) maxima = maxima.narrow(/*dim=*/1, groups.begin, groups.size()).contiguous();
-    quant::quantise_rows_(m, rows.begin, w, maxima);
+    quant::quantize_rows_(m, rows.begin, w, maxima);
   }
 }
 
@@ -56,13 +56,13 @@ void check_magnitudes(const Tensor& maxima, const quant::Format& format, const s
   const auto* values = maxima.const_data_ptr<float>();
   for (int64_t i = 0; i < maxima.numel(); ++i) {
     TORCH_CHECK_VALUE(values[i] <= most, name, ": must hold numbers of at most ", most,
-                      " to be quantised, so that their scales fit fp16; got ", values[i]);
+                      " to be quantized, so that their scales fit fp16; got ", values[i]);
   }
 }
 
-void load_quantised(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
                     const comm::Group& group, Mistakes& mistakes) {
-  if (config.quantisation->is_packed()) return load_packed(files, weight, config, group.rank(), mistakes);
+  if (config.quantization->is_packed()) return load_packed(files, weight, config, group.rank(), mistakes);
   convert(files, weight, model::dense(config), group, mistakes);
 }
 

@@ -1,6 +1,6 @@
 """Trains a small model, runs it in bf16, int8 and int4 at TP 1 and 2, and writes what each costs to benchmarks/results/.
 
-    .venv/bin/python benchmarks/quantised.py [--model DIR] [--preset tiny] [--steps N] [--text-bytes N] [--tokens N] [--rounds N]
+    .venv/bin/python benchmarks/quantized.py [--model DIR] [--preset tiny] [--steps N] [--text-bytes N] [--tokens N] [--rounds N]
 
 The text is the Python standard library's: two files of a hundred, which are not trained on, are what perplexity is of.
 Runs take turns; speed is the median over rounds. --model skips the training.
@@ -27,7 +27,7 @@ KINDS = {"bf16": [], "int8, a scale for each row": ["--quantize", "int8"],
 def run(*arguments):
     done = subprocess.run([str(a) for a in (PROGRAM, *arguments)], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"quantised: {arguments[0]} failed: {done.stderr.strip()}")
+        sys.exit(f"quantized: {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -93,14 +93,14 @@ def main():
         rows = measured(model, options.text_bytes, options.tokens, options.rounds)
     today = datetime.date.today().isoformat()
     what = f"{options.preset}, {options.steps} steps in bf16" if not options.model else options.model
-    text = f"""# quantised weights, {today}
+    text = f"""# quantized weights, {today}
 
-CPU: {cpu_name()}. Command: `benchmarks/quantised.py {' '.join(sys.argv[1:])}`.
+CPU: {cpu_name()}. Command: `benchmarks/quantized.py {' '.join(sys.argv[1:])}`.
 Model: {what}; perplexity a byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding, head and norms stay bf16.
 
 {table(rows)}
 """
-    path = ROOT / "benchmarks/results" / f"{today}-{os.uname().machine}-quantised.md"
+    path = ROOT / "benchmarks/results" / f"{today}-{os.uname().machine}-quantized.md"
     path.write_text(text)
     print(text, f"written to {path}", sep="\n")
 

@@ -1,5 +1,5 @@
 // Numbers to codes: how far they move, and that shards of a weight are coded as the whole is.
-#include "shardwise/quant/quantise.h"
+#include "shardwise/quant/quantize.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -10,7 +10,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing::quantise_test {
+namespace shardwise::testing::quantize_test {
 namespace {
 
 using base::Range;
@@ -18,30 +18,30 @@ using quant::Format;
 using quant::Matrix;
 
 /// The columns `columns` of `w`, with the scales of whole groups.
-Matrix quantised(const at::Tensor& w, const Format& format, const Range& columns) {
+Matrix quantized(const at::Tensor& w, const Format& format, const Range& columns) {
   const int64_t in_features = w.size(1);
   const at::Tensor all = quant::group_maxima(w, format, in_features, {0, in_features});
   Matrix m = Matrix::empty(format, w.size(0), in_features, columns);
   const Range groups = m.groups();
-  quant::quantise_rows_(m, /*begin=*/0, w.narrow(1, columns.begin, columns.size()).contiguous(),
+  quant::quantize_rows_(m, /*begin=*/0, w.narrow(1, columns.begin, columns.size()).contiguous(),
                         all.narrow(1, groups.begin, groups.size()).contiguous());
   return m;
 }
 
-at::Tensor dequantised(const Matrix& m) {
+at::Tensor dequantized(const Matrix& m) {
   at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
-  dequantise_out(w, m, {0, m.rows()});
+  dequantize_out(w, m, {0, m.rows()});
   return w;
 }
 
-TEST(Quantise, EqualsItsDefinitionOnEveryShard) {
+TEST(Quantize, EqualsItsDefinitionOnEveryShard) {
   const at::Tensor w = random_tensor({5, 75}, /*seed=*/3, at::kFloat);
   for (const int64_t bits : {4, 8}) {
     for (const int64_t group_size : {0, 8, 32}) {
-      const at::Tensor whole = requantised(w, bits, group_size);
+      const at::Tensor whole = requantized(w, bits, group_size);
       for (const Range columns :
            {Range{0, 75}, Range{0, 13}, Range{13, 14}, Range{14, 50}, Range{64, 75}, Range{9, 9}}) {
-        EXPECT_TRUE(same_bits(dequantised(quantised(w, {bits, group_size}, columns)),
+        EXPECT_TRUE(same_bits(dequantized(quantized(w, {bits, group_size}, columns)),
                               whole.narrow(1, columns.begin, columns.size())))
             << bits << " bits in groups of " << group_size << " from " << columns.begin;
       }
@@ -50,28 +50,28 @@ TEST(Quantise, EqualsItsDefinitionOnEveryShard) {
 }
 
 /// Half a step, whatever the magnitudes: where a scale is below fp16's normal numbers too.
-TEST(Quantise, MovesNoNumberByMoreThanHalfAStep) {
+TEST(Quantize, MovesNoNumberByMoreThanHalfAStep) {
   const at::Tensor normal = random_tensor({8, 64}, /*seed=*/4, at::kFloat);
   for (const double magnitude : {1e-7, 1e-5, 3e-3, 1.0, 1e5}) {
     for (const int64_t bits : {4, 8}) {
       const at::Tensor w = (normal * magnitude).contiguous();
-      const Matrix m = quantised(w, {bits, 16}, {0, 64});
+      const Matrix m = quantized(w, {bits, 16}, {0, 64});
       const at::Tensor step = m.scales.repeat_interleave(16, /*dim=*/1);
-      const at::Tensor moved = (dequantised(m) - w).abs() / step;
+      const at::Tensor moved = (dequantized(m) - w).abs() / step;
       EXPECT_LE(moved.max().item<float>(), 0.5f + 1e-5f) << magnitude << " " << bits;
       EXPECT_TRUE(same_bits(m.scales.to(at::kHalf).to(at::kFloat), m.scales));
     }
   }
 }
 
-TEST(Quantise, AGroupOfZerosStaysOne) {
-  const Matrix m = quantised(at::zeros({2, 16}, at::kFloat), {4, 8}, {0, 16});
-  EXPECT_TRUE(same_bits(dequantised(m), at::zeros({2, 16}, at::kFloat)));
+TEST(Quantize, AGroupOfZerosStaysOne) {
+  const Matrix m = quantized(at::zeros({2, 16}, at::kFloat), {4, 8}, {0, 16});
+  EXPECT_TRUE(same_bits(dequantized(m), at::zeros({2, 16}, at::kFloat)));
   EXPECT_EQ(m.codes[0][0].item<int32_t>(), static_cast<int32_t>(0x88888888));
   EXPECT_EQ(m.zeros[1][1].item<uint8_t>(), 8);
 }
 
-TEST(Quantise, MaximaShowWhatIsNoNumber) {
+TEST(Quantize, MaximaShowWhatIsNoNumber) {
   at::Tensor w = at::full({1, 16}, 0.5f, at::kFloat);
   w[0][3] = std::numeric_limits<float>::quiet_NaN();
   w[0][12] = -std::numeric_limits<float>::infinity();
@@ -82,4 +82,4 @@ TEST(Quantise, MaximaShowWhatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace shardwise::testing::quantise_test
+}  // namespace shardwise::testing::quantize_test

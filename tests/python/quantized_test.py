@@ -48,7 +48,7 @@ def numbers(codes, scales, zeros, groups):
     return (codes - zeros[:, groups]).astype(numpy.float32) * scales[:, groups].astype(numpy.float32)
 
 
-class QuantisedTest(ParityTest):
+class QuantizedTest(ParityTest):
     def write(self, model, method, bits, group_size, *, is_ordered=False, is_symmetric=False, version=None):
         """Saves the model packed, and gives it the numbers that its codes stand for."""
         random = numpy.random.default_rng(5)

@@ -18,6 +18,6 @@ float most_magnitude(const Format& format);
 
 /// Codes `w` [n, width] fp32 into the rows [begin, begin + n) of `matrix`, scales by `maxima` [n, groups] (of
 /// the whole groups), zeros all symmetric_zero().
-void quantise_rows_(Matrix& matrix, int64_t begin, const at::Tensor& w, const at::Tensor& maxima);
+void quantize_rows_(Matrix& matrix, int64_t begin, const at::Tensor& w, const at::Tensor& maxima);
 
 }  // namespace shardwise::quant
