@@ -64,7 +64,7 @@ format: setup ## lay out the sources
 check-format: setup ## fail if `make format` would change anything
 	@.venv/bin/clang-format --dry-run -Werror $(SOURCES)
 
-# Clang has no omp.h of its own: GCC's, behind all other folders, and without what GCC alone says there, which function
+# Clang has no omp.h of its own: GCC's, behind all other directories, and without what GCC alone says there, which function
 # frees what another has allocated.
 check-tidy: ## clang-tidy over the sources of shardwise/
 	@tools/setup tidy

@@ -68,8 +68,8 @@ def bindings(options):
 
 def started_ranks(options):
     """Rank 0's document."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{folder}/meet", "--rank"]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{directory}/meet", "--rank"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PACKAGE)}
         ranks = [subprocess.Popen([*command, str(rank), *binding], stdout=subprocess.PIPE, text=True, env=environment)
                  for rank, binding in enumerate(bindings(options))]

@@ -21,7 +21,7 @@ MANY_RANKS, MANY_US = 8, 50.0  # ranks beyond the cores, which wait for their tu
 OURS, ARENA, FOREIGN = "ours", "ours, arena", "ours, foreign memory"
 TORCH, PASS = "ours, torch.distributed", "memcpy pass"
 BOUND, UNBOUND = "Gloo, bound", "Gloo, unbound"  # of which Gloo is the better, for each size and mode
-CALLS = {"all_reduce": ARENA, "all_reduce_foreign": FOREIGN, "memcpy": PASS}
+CALLS = {"all_reduce": ARENA, "all_reduce_unregistered": FOREIGN, "memcpy": PASS}
 WAYS = {ARENA: "from C++; the tensor lies in memory of the group (`Group::empty`), and every rank reads and writes it in place",
         FOREIGN: "from C++; the tensor lies anywhere else, as those of PyTorch programs do: its rank copies it in and out",
         TORCH: "the same from Python, called exactly as Gloo is: the backend string alone is another one"}

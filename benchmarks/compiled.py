@@ -14,7 +14,7 @@ class Missing(Exception):
 
 
 class Compiled:
-    """A source of this folder with those of shardwise/cli that it is measured by; made where it is older than they."""
+    """A source of this directory with those of shardwise/cli that it is measured by; made where it is older than they."""
 
     def __init__(self, source, name, command):
         self.path, self.command = BUILD / "benchmarks" / name, command

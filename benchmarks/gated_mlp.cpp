@@ -20,8 +20,8 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   nn::GatedMlp mlp(
       nn::ColumnParallelLinear("gate_up", {kHidden, 2 * kFfn}, {/*dim=*/0, {{ffn}, {ffn}}}, group, dtype),
       nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::cut(/*dim=*/1, ffn), group, dtype));
-  nn::Roles roles;
-  mlp.append_roles(roles);
+  nn::UsedParameters roles;
+  mlp.append_parameters(roles);
   for (const auto& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
   const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.own_sequence().size();
@@ -42,7 +42,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
 int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::place_from_environment());
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   const at::ScalarType dtype = argc > 1 && std::string(argv[1]) == "bf16" ? at::kBFloat16 : at::kFloat;
   const bool is_sequence_parallel = argc < 3 || std::string(argv[2]) == "sp";
   is_sequence_parallel ? run<nn::Sharded<nn::kSequence>>(group, dtype) : run<nn::Invariant>(group, dtype);

@@ -78,7 +78,7 @@ sum_of_words(const at::Tensor& weight) {
 
 uint64_t read_once(const model::DecoderWeights& weights) {
   uint64_t sum = 0;
-  for (const nn::Role& role : weights.roles()) sum += sum_of_words(role.parameter->value);
+  for (const nn::UsedParameter& role : weights.roles()) sum += sum_of_words(role.parameter->value);
   return sum;
 }
 
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::place_from_environment());
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   model::DecoderWeights weights(shape(), group, dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   weights.initialize_(/*seed=*/1);
   Text text(weights);

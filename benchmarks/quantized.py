@@ -41,18 +41,18 @@ def texts():
     return [p for p in files if p not in set(held_out)], held_out
 
 
-def train(folder, preset, steps):
+def train(directory, preset, steps):
     job = {"text": [str(p) for p in texts()[0]], "preset": preset, "seq_len": 256, "batch_size": 4, "steps": steps,
-           "lr": 2e-3, "warmup": min(50, steps), "dtype": "bf16", "tp": 2, "save": str(folder / "model"), "seed": 1}
-    (folder / "job.json").write_text(json.dumps(job))
-    run("train", "--config", folder / "job.json")
-    return folder / "model"
+           "lr": 2e-3, "warmup": min(50, steps), "dtype": "bf16", "tp": 2, "save": str(directory / "model"), "seed": 1}
+    (directory / "job.json").write_text(json.dumps(job))
+    run("train", "--config", directory / "job.json")
+    return directory / "model"
 
 
 def measured(model, text_bytes, tokens, rounds):
     """(kind, tp) -> perplexity, each rank's bytes, tokens per second."""
-    with tempfile.TemporaryDirectory() as folder:
-        text = pathlib.Path(folder) / "text"
+    with tempfile.TemporaryDirectory() as directory:
+        text = pathlib.Path(directory) / "text"
         text.write_bytes(b"".join(p.read_bytes() for p in texts()[1])[:text_bytes])
         rows = {}
         for kind, flags in KINDS.items():
@@ -81,15 +81,15 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="folder of a model of bytes that is trained already")
+    parser.add_argument("--model", help="directory of a model of bytes that is trained already")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--steps", type=int, default=1250)
     parser.add_argument("--text-bytes", type=int, default=200_000, help="of text that perplexity is of")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        model = options.model or train(pathlib.Path(folder), options.preset, options.steps)
+    with tempfile.TemporaryDirectory() as directory:
+        model = options.model or train(pathlib.Path(directory), options.preset, options.steps)
         rows = measured(model, options.text_bytes, options.tokens, options.rounds)
     today = datetime.date.today().isoformat()
     what = f"{options.preset}, {options.steps} steps in bf16" if not options.model else options.model

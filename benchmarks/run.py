@@ -137,15 +137,15 @@ def memory():
 def memory_of_generation():
     """Drawn weights of a published shape."""
     lines = ["| dtype, prompt, new tokens, texts, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         shape = {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
                  "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
                  "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
                  "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
-        pathlib.Path(folder, "config.json").write_text(json.dumps(shape))
+        pathlib.Path(directory, "config.json").write_text(json.dumps(shape))
         for dtype, prompt, new, texts, tp in [("bf16", 512, 4, 1, 1), ("bf16", 512, 4, 1, 2), ("bf16", 2048, 4, 1, 2),
                                               ("fp32", 512, 4, 1, 2), ("bf16", 256, 4, 4, 3)]:
-            command = [str(BUILD / "shardwise"), "generate", "--model", folder, "--load-format", "dummy", "--dtype", dtype,
+            command = [str(BUILD / "shardwise"), "generate", "--model", directory, "--load-format", "dummy", "--dtype", dtype,
                        "--tp", str(tp), "--prompt-ids", ",".join(["7"] * prompt), "--max-new-tokens", str(new),
                        "--num-return", str(texts), "--temperature", "1", "--ignore-eos", "--json"]
             answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["memory"]
@@ -175,10 +175,10 @@ def tokenize(rounds, steps):
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
     python = [sys.executable, str(ROOT / "benchmarks" / "tokenize_peer.py")]
     sections = []
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*python, "make", folder, "10"], check=True)
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([*python, "make", directory, "10"], check=True)
         for name in ("gpt2", "llama3", "qwen2", "llama2"):
-            files = [f"{folder}/{name}.json", f"{folder}/texts"]
+            files = [f"{directory}/{name}.json", f"{directory}/texts"]
             ours = Contender("shardwise", [str(BUILD / "benchmarks" / "bench_tokenize"), *files], 1, 1)
             theirs = Contender("tokenizers, encode_batch_fast", [*python, *files], 1, 1)
             interleave([ours, theirs], rounds, steps, warm_up=1)
@@ -239,15 +239,15 @@ class Loader:
 def load(rounds):
     """A 2.5 GB checkpoint in the page cache. Starting the process is not counted on either side."""
     peer = [sys.executable, str(ROOT / "benchmarks" / "load_peer.py")]
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*peer, "make", folder], check=True)
-        size = sum(file.stat().st_size for file in pathlib.Path(folder).glob("*.safetensors"))
-        ours = [str(BUILD / "shardwise"), "generate", "--model", folder, "--prompt-ids", "7", "--max-new-tokens", "1",
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([*peer, "make", directory], check=True)
+        size = sum(file.stat().st_size for file in pathlib.Path(directory).glob("*.safetensors"))
+        ours = [str(BUILD / "shardwise"), "generate", "--model", directory, "--prompt-ids", "7", "--max-new-tokens", "1",
                 "--json", "--tp"]
         times = lambda answer: (answer["load"]["seconds"], answer["load"]["seconds"] + answer["prefill"]["seconds"])
         two = Loader("shardwise TP=2, 1 thread a rank", ours + ["2"], 1, times)
         one = Loader("shardwise TP=1, 2 threads", ours + ["1"], 2, times)
-        theirs = Loader("transformers, 2 threads", [*peer, "load", folder], 2, lambda answer: tuple(answer.values()))
+        theirs = Loader("transformers, 2 threads", [*peer, "load", directory], 2, lambda answer: tuple(answer.values()))
         loaders = [two, one, theirs]
         for number in range(rounds):
             for loader in loaders if number % 2 == 0 else reversed(loaders):

@@ -60,7 +60,7 @@ void run(const comm::Group& group, const std::string& mode) {
     loss_value = loss.local().template item<double>();
   };
   bench::serve(group, step, [&] {
-    const auto* shared = group.symmetric();
+    const auto* shared = group.symmetric_heap();
     return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
                        group.counters().busy_ns * 1e-9,
                        base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
@@ -75,6 +75,6 @@ int main(int argc, char** argv) {
   const std::string mode = argc < 2 ? "sp" : argv[1];
   TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "apart" || mode == "halves",
                     "bench_train_step: must be told sp, tp, apart or halves; got ", mode);
-  const comm::Group group = bench::join(comm::place_from_environment());
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode) : run<nn::Invariant>(group, mode);
 }

@@ -17,8 +17,8 @@ namespace shardwise::bench {
 
 /// Joins the job that the environment describes, with one thread a rank unless SHARDWISE_THREADS says
 /// otherwise.
-inline comm::Group join(const comm::Place& place) {
-  comm::Group group = comm::connect_all(place);
+inline comm::Group join(const comm::LaunchContext& place) {
+  comm::Group group = comm::init_process_group(place);
   at::set_num_threads(comm::take_core_share(group));
   return group;
 }

@@ -1,5 +1,5 @@
 # Open MPI, where it is installed: ranks of several hosts (shardwise/comm/mpi, docs/adr/0017). Without it no_mpi.cpp
-# stands in for that folder.
+# stands in for that directory.
 
 unset(__pkg_config_checked_OMPI CACHE)  # else pkg-config's first answer stays
 pkg_check_modules(OMPI QUIET IMPORTED_TARGET ompi-c>=4)
@@ -21,10 +21,10 @@ set(SHARDWISE_MPI_OPTIONS "")
 if(SHARDWISE_HAS_MPI)
   message(STATUS "MPI: Open MPI ${OMPI_VERSION}, for ranks of several hosts")
   list(REMOVE_ITEM _mpi_sources "${_no_mpi}")
-  # Only that folder sees MPI's headers, without their C++ classes, which are in a library of their own.
+  # Only that directory sees MPI's headers, without their C++ classes, which are in a library of their own.
   list(APPEND SHARDWISE_MPI_OPTIONS -DOMPI_SKIP_MPICXX)
-  foreach(_folder ${OMPI_INCLUDE_DIRS})
-    list(APPEND SHARDWISE_MPI_OPTIONS -isystem${_folder})
+  foreach(_directory ${OMPI_INCLUDE_DIRS})
+    list(APPEND SHARDWISE_MPI_OPTIONS -isystem${_directory})
   endforeach()
   target_link_libraries(shardwise_mpi INTERFACE $<LINK_ONLY:PkgConfig::OMPI>)
 else()

@@ -1,15 +1,15 @@
 # NCCL as c10d has it, where the headers of CUDA and NCCL are (shardwise/comm/nccl, docs/adr/0020). Without them
-# no_nccl.cpp stands in for that folder. The plugin alone links libtorch's CUDA half; it is opened at run time.
+# no_nccl.cpp stands in for that directory. The plugin alone links libtorch's CUDA half; it is opened at run time.
 
-# The folder of the nvidia-* wheels: of this torch where it was installed with them, else of .venv-test's, which is the
+# The directory of the nvidia-* wheels: of this torch where it was installed with them, else of .venv-test's, which is the
 # same. Nothing outside of them is looked at: half of the headers from a toolkit would hide that a wheel is missing.
 function(_nvidia_wheels result)
-  file(GLOB folders "${TORCH_ROOT}/../nvidia" "${PROJECT_SOURCE_DIR}/.venv-test/lib/python3*/site-packages/nvidia")
-  foreach(folder ${folders})
-    file(GLOB headers "${folder}/cu[0-9]*/include/cuda_runtime.h" "${folder}/nccl/include/nccl.h")
+  file(GLOB directories "${TORCH_ROOT}/../nvidia" "${PROJECT_SOURCE_DIR}/.venv-test/lib/python3*/site-packages/nvidia")
+  foreach(directory ${directories})
+    file(GLOB headers "${directory}/cu[0-9]*/include/cuda_runtime.h" "${directory}/nccl/include/nccl.h")
     list(LENGTH headers count)
     if(count EQUAL 2)
-      set(${result} "${folder}" PARENT_SCOPE)
+      set(${result} "${directory}" PARENT_SCOPE)
       return()
     endif()
   endforeach()

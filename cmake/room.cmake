@@ -1,4 +1,4 @@
-# A room is one folder and one static library. Links are explicit and point downwards only (tools/check_layers).
+# A room is one directory and one static library. Links are explicit and point downwards only (tools/check_layers).
 #
 #   shardwise_room(nn LINKS parallel kernels)
 #

@@ -31,9 +31,9 @@ BlockLayers make_block(const comm::Group& group) {
       RMSNorm("norm2", h, /*eps=*/1e-5, group, at::kFloat),
       GatedMlp(ColumnParallelLinear("gate_up", {h, 2 * f}, gate_up, group, at::kFloat),
                RowParallelLinear("down", {f, h}, ShardRule::cut(/*dim=*/1, ffn), group, at::kFloat))};
-  Roles roles;
-  block.append_roles(roles);
-  for (const Role& role : roles) {
+  UsedParameters roles;
+  block.append_parameters(roles);
+  for (const UsedParameter& role : roles) {
     initialize_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
     zero_grad_(*role.parameter);
   }

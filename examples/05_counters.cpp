@@ -31,7 +31,7 @@ Run forward_backward(plan::Stream stream, const model::Config& config, const at:
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialize_(/*seed=*/1);
-  for (const Role& role : weights.roles()) zero_grad_(*role.parameter);
+  for (const UsedParameter& role : weights.roles()) zero_grad_(*role.parameter);
   const comm::Counters before = group.counters();
   model::Decoder<Stream>(weights).loss(ids, ids, s * b, Step(group, s)).local().backward();
   const plan::Workload workload{

@@ -31,9 +31,9 @@ class CommError : public c10::DistBackendError {
 
 /// The caller's mistake that only the ranks could find, thrown by all of them with one text: the first is to
 /// tell it.
-class AgreedError : public c10::ValueError {
+class CollectiveError : public c10::ValueError {
  public:
-  explicit AgreedError(const std::string& what);
+  explicit CollectiveError(const std::string& what);
 };
 
 /// The one-line text of an exception, without the C++ stack that c10 appends.

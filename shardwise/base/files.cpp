@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMostBytesAtOnce = int64_t{1} << 30;
 
 std::string reason_of(int error_number) {
-  if (error_number == ENOSPC) return "no room left on the disk; free some or choose another folder";
+  if (error_number == ENOSPC) return "no room left on the disk; free some or choose another directory";
   return std::strerror(error_number);
 }
 
@@ -55,22 +55,22 @@ fs::path true_path(const std::string& path) {
   return unknown ? fs::path(path) : found;
 }
 
-bool lies_in(const std::string& path, const std::string& folder) {
-  const std::string within = true_path(path).lexically_relative(true_path(folder)).string();
+bool lies_in(const std::string& path, const std::string& directory) {
+  const std::string within = true_path(path).lexically_relative(true_path(directory)).string();
   return !within.empty() && within != ".." && !within.starts_with("../");
 }
 
 /// By a file without a name, which no kill can leave behind; else, where the file system knows none, by one
 /// with a name.
-void check_creatable(const std::string& folder) {
-  if (const Fd nameless(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); nameless) return;
+void check_creatable(const std::string& directory) {
+  if (const Fd nameless(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); nameless) return;
   if (errno == EOPNOTSUPP || errno == EISDIR) {
-    const std::string probe = temporary_beside(folder + "/.writable");
+    const std::string probe = temporary_beside(directory + "/.writable");
     remove_all(probe);
     const File file = File::create(probe);
     ::unlink(probe.c_str());
   } else {
-    throw FileError("create in", folder, errno);
+    throw FileError("create in", directory, errno);
   }
 }
 
@@ -95,7 +95,7 @@ File File::open_to_read(const std::string& path) {
   struct stat status {};
   const bool is_regular = ::fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode);
   TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
-                    S_ISDIR(status.st_mode) ? "a folder" : "something else");
+                    S_ISDIR(status.st_mode) ? "a directory" : "something else");
   return file;
 }
 
@@ -196,23 +196,23 @@ bool exists(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0;
 }
 
-bool is_folder(const std::string& path) {
+bool is_directory(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-void make_folders(const std::string& path) {
+void make_directories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw FileError("make folder", path, error.value());
+  if (error) throw FileError("make directory", path, error.value());
 }
 
-std::string make_temporary_folder(const std::string& prefix) {
+std::string make_temporary_directory(const std::string& prefix) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
-  if (error) throw FileError("make folder", "in TMPDIR", error.value());
+  if (error) throw FileError("make directory", "in TMPDIR", error.value());
   std::string path = parent / (prefix + std::string(6, 'X'));  // the X's are what mkdtemp replaces
-  if (!::mkdtemp(path.data())) throw FileError("make folder", path, errno);
+  if (!::mkdtemp(path.data())) throw FileError("make directory", path, errno);
   return path;
 }
 
@@ -222,17 +222,17 @@ void remove_all(const std::string& path) {
   if (error) throw FileError("remove", path, error.value());
 }
 
-void sync_folder(const std::string& path) {
-  const Fd folder(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  check(bool(folder), "open folder", path);
-  const bool is_synced = uninterrupted([&] { return ::fsync(folder.get()); }) == 0;
-  // Some file systems have nothing to sync for folders and say so.
-  check(is_synced || errno == EINVAL, "sync folder", path);
+void sync_directory(const std::string& path) {
+  const Fd directory(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  check(bool(directory), "open directory", path);
+  const bool is_synced = uninterrupted([&] { return ::fsync(directory.get()); }) == 0;
+  // Some file systems have nothing to sync for directories and say so.
+  check(is_synced || errno == EINVAL, "sync directory", path);
 }
 
 void rename(const std::string& from, const std::string& to) {
   check(::rename(from.c_str(), to.c_str()) == 0, "rename to", to);
-  sync_folder(parent_of(to));
+  sync_directory(parent_of(to));
 }
 
 void flip_link(const std::string& link, const std::string& target) {
@@ -252,13 +252,14 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, not_there) || true_path(a) == true_path(b);
 }
 
-void check_writable_folder(const std::string& folder) {
+void check_writable_directory(const std::string& directory) {
   try {
-    make_folders(folder);
-    check_creatable(folder);
+    make_directories(directory);
+    check_creatable(directory);
   } catch (const FileError& error) {
-    TORCH_CHECK_VALUE(false, "save folder ", folder, ": must be a folder that files can be created in; got: ",
-                      error.what_without_backtrace());
+    TORCH_CHECK_VALUE(
+        false, "save directory ", directory,
+        ": must be a directory that files can be created in; got: ", error.what_without_backtrace());
   }
 }
 
@@ -273,7 +274,7 @@ void check_no_input(const std::string& flag, const std::string& path,
                     const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
     std::error_code not_there;
-    const bool is_read = is_folder(input) ? lies_in(path, input) : fs::equivalent(path, input, not_there);
+    const bool is_read = is_directory(input) ? lies_in(path, input) : fs::equivalent(path, input, not_there);
     TORCH_CHECK_VALUE(!is_read, flag, " must not change what is read; got ", path, ", which is ", input,
                       " or in it");
   }

@@ -1,4 +1,5 @@
-// Files and folders as checkpoints need them: whole reads and writes or an error, synced, renamed atomically.
+// Files and directories as checkpoints need them: whole reads and writes or an error, synced, renamed
+// atomically.
 //
 // What the caller named wrongly (a path to read that is not there) is c10::ValueError; what the system
 // refuses while writing (no room, no permission, an I/O error) is FileError, which keeps errno.
@@ -72,31 +73,31 @@ void write_text(const std::string& path, const std::string& text);
 uint64_t combine(uint64_t hash, uint64_t number);
 
 bool exists(const std::string& path);
-bool is_folder(const std::string& path);
+bool is_directory(const std::string& path);
 /// Errors: FileError.
-void make_folders(const std::string& path);
-/// Makes a folder of a new name that begins with `prefix`, for this user alone, below TMPDIR (/tmp without).
-/// Errors: FileError.
-std::string make_temporary_folder(const std::string& prefix);
-/// Removes a file or a folder with all in it, if there. Errors: FileError.
+void make_directories(const std::string& path);
+/// Makes a directory of a new name that begins with `prefix`, for this user alone, below TMPDIR (/tmp
+/// without). Errors: FileError.
+std::string make_temporary_directory(const std::string& prefix);
+/// Removes a file or a directory with all in it, if there. Errors: FileError.
 void remove_all(const std::string& path);
-/// Makes the names in a folder durable: after creating, renaming or removing in it. Errors: FileError.
-void sync_folder(const std::string& path);
+/// Makes the names in a directory durable: after creating, renaming or removing in it. Errors: FileError.
+void sync_directory(const std::string& path);
 /// Gives `from` the name `to`, which must not exist or be a file (then replaced), in one step; syncs the
-/// folder. Errors: FileError.
+/// directory. Errors: FileError.
 void rename(const std::string& from, const std::string& to);
-/// Makes the symbolic link `link` point at `target` (relative to the link's folder), replacing an older link
-/// in one step; syncs the folder. Errors: FileError.
+/// Makes the symbolic link `link` point at `target` (relative to the link's directory), replacing an older
+/// link in one step; syncs the directory. Errors: FileError.
 void flip_link(const std::string& link, const std::string& target);
 /// Whether both name one file, by links too; of files that are not there yet, whether they would.
 bool is_same_file(const std::string& a, const std::string& b);
-/// Errors: c10::ValueError unless files can be created in `folder`, which is made if need be.
-void check_writable_folder(const std::string& folder);
+/// Errors: c10::ValueError unless files can be created in `directory`, which is made if need be.
+void check_writable_directory(const std::string& directory);
 /// For what appears by a rename, which would put a file in the place of a link or a device.
 /// Errors: c10::ValueError beginning with `flag` unless `path` itself is a regular file or not there.
 void check_new_or_regular_file(const std::string& flag, const std::string& path);
 /// Errors: c10::ValueError beginning with `flag` when writing to `path` would change what is read: one of the
-/// files `inputs`, or what is in a folder of them.
+/// files `inputs`, or what is in a directory of them.
 void check_no_input(const std::string& flag, const std::string& path, const std::vector<std::string>& inputs);
 
 }  // namespace shardwise::base

@@ -19,7 +19,7 @@ int64_t failed_rank(const comm::Group& group, bool has_failed) {
 
 }  // namespace
 
-void on_all_or_none(const comm::Group& group, const std::string& op, const std::function<void()>& work) {
+void all_ranks_or_throw(const comm::Group& group, const std::string& op, const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
@@ -36,7 +36,7 @@ void on_all_or_none(const comm::Group& group, const std::string& op, const std::
                                              ", whose own message says why"));
 }
 
-bool Mistakes::collect(const std::function<void()>& check) {
+bool ValidationErrors::collect(const std::function<void()>& check) {
   try {
     check();
     return true;
@@ -46,9 +46,9 @@ bool Mistakes::collect(const std::function<void()>& check) {
   }
 }
 
-void Mistakes::agree(const comm::Group& group) const {
+void ValidationErrors::agree(const comm::Group& group) const {
   const std::string text = comm::first_text(first_, group);
-  if (!text.empty()) throw base::AgreedError(text);
+  if (!text.empty()) throw base::CollectiveError(text);
 }
 
 }  // namespace shardwise::checkpoint

@@ -11,17 +11,17 @@ namespace shardwise::checkpoint {
 /// Cost: one all_reduce of 8 bytes. `work` communicates nothing itself.
 /// Errors: a rank's own is thrown again there; the others throw c10::DistBackendError naming `op` and the
 /// rank.
-void on_all_or_none(const comm::Group& group, const std::string& op, const std::function<void()>& work);
+void all_ranks_or_throw(const comm::Group& group, const std::string& op, const std::function<void()>& work);
 
 /// What is wrong with the numbers that each rank has read: one may find what the others do not.
-class Mistakes {
+class ValidationErrors {
  public:
   /// Calls `check`, which reads and sends nothing, and remembers its c10::ValueError if it is the first.
   /// Returns whether there was none.
   bool collect(const std::function<void()>& check);
   /// Collective. Cost: one all_gather of 8 bytes, and of the longest text if there is one; nothing in a group
   /// of one.
-  /// Errors: base::AgreedError, on every rank that of the lowest that remembers one.
+  /// Errors: base::CollectiveError, on every rank that of the lowest that remembers one.
   void agree(const comm::Group& group) const;
 
  private:

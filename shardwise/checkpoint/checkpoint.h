@@ -1,4 +1,4 @@
-// Checkpoints that know nothing of the tp size: a Hugging Face folder, plus the optimizer's state in
+// Checkpoints that know nothing of the tp size: a Hugging Face directory, plus the optimizer's state in
 // safetensors.
 //
 //   DIR/step-N/config.json, model.safetensors        standard names, in the model's dtype
@@ -7,8 +7,8 @@
 //                                                    progress.step and others: fp32 (fp64) and int64
 //   DIR/latest -> step-N
 //
-// A folder is written under a temporary name, every rank its own slices, synced, agreed upon, then renamed;
-// `latest` flips by rename. A crash at any moment leaves the last good one.
+// A directory is written under a temporary name, every rank its own slices, synced, agreed upon, then
+// renamed; `latest` flips by rename. A crash at any moment leaves the last good one.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -36,14 +36,15 @@ struct TrainState {
   int64_t seq_len = 0;
 };
 
-/// `path` itself when it is a checkpoint folder, else the one its `latest` names.
+/// `path` itself when it is a checkpoint directory, else the one its `latest` names.
 /// Errors: c10::ValueError when neither holds a config.json.
 std::filesystem::path resolve(const std::filesystem::path& path);
 
 /// All that can be wrong with the files' headers, before any rank starts: missing, extra-shaped or mis-typed
 /// tensors for this config; with `needs_state`, the optimizer's too, but for the `frozen` tensors. Errors:
 /// c10::ValueError naming file and tensor.
-void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen = {});
+void check(const std::filesystem::path& directory, bool needs_state,
+           const std::set<std::string>& frozen = {});
 
 /// What a load has cost this rank.
 struct Loaded {
@@ -56,22 +57,22 @@ struct Loaded {
 /// columns of the same row or group agree on its scale. Collective at its end. Cost: 1 MB beside the weights,
 /// or a row where one is longer; 8 MB where they are packed, 32 MB where they are quantized. Errors:
 /// c10::ValueError naming the tensor and the rule; for numbers that are not finite or too large to be
-/// quantized, and for wrong groups, base::AgreedError, on every rank.
-Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
+/// quantized, and for wrong groups, base::CollectiveError, on every rank.
+Loaded load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
 
 /// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); its numbers are
 /// set. Collective as load_weights is. Errors: c10::ValueError naming the tensor or number and the rule.
-Loaded load_state(const std::filesystem::path& folder, TrainState& state,
+Loaded load_state(const std::filesystem::path& directory, TrainState& state,
                   const model::DecoderWeights& weights);
 
-/// A hash of inode, size and time of each file that a run reads from `folder`, with `needs_state` the
+/// A hash of inode, size and time of each file that a run reads from `directory`, with `needs_state` the
 /// optimizer's too: another one once a checkpoint has been replaced or written to. Errors: c10::ValueError.
-uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state);
+uint64_t fingerprint(const std::filesystem::path& directory, bool needs_state);
 
 /// Texts that lie beside the weights, by file name: a tokenizer's.
 using Companions = std::map<std::string, std::string>;
 
-/// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
+/// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step directories (0: all).
 /// A failure on one rank is an error on all, and the previous checkpoint stands.
 void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
           int64_t keep, const Companions& companions = {});

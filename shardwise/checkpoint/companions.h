@@ -3,7 +3,7 @@
 
 namespace shardwise::checkpoint {
 
-/// The tokenizer itself, of which a folder uses the first.
+/// The tokenizer itself, of which a directory uses the first.
 inline constexpr const char* kTokenizers[] = {"tokenizer.json", "tokenizer.model"};
 /// What is read with it.
 inline constexpr const char* kBesideTokenizer[] = {

@@ -37,7 +37,7 @@ Entries entries_of(const parallel::Parameter& parameter, const model::Config& co
 
 Entries weight_entries(const model::DecoderWeights& weights) {
   Listing listing{weights.config()};
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     TORCH_INTERNAL_ASSERT(!role.parameter->quantized, role.parameter->name, " is quantized");
     listing.append(*role.parameter, /*what=*/"", role.parameter->value.detach());
   }

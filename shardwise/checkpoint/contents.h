@@ -12,7 +12,7 @@
 
 namespace shardwise::checkpoint {
 
-inline constexpr const char* kLatest = "latest";  // the link beside the step folders
+inline constexpr const char* kLatest = "latest";  // the link beside the step directories
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kStateFile = "optimizer.safetensors";

@@ -5,10 +5,10 @@
 
 namespace shardwise::checkpoint {
 
-uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state) {
-  std::vector<std::string> files = weight_paths(folder);
-  files.push_back(folder / kConfigFile);
-  if (needs_state) files.push_back(folder / kStateFile);
+uint64_t fingerprint(const std::filesystem::path& directory, bool needs_state) {
+  std::vector<std::string> files = weight_paths(directory);
+  files.push_back(directory / kConfigFile);
+  if (needs_state) files.push_back(directory / kStateFile);
   uint64_t hash = 0;
   for (const std::string& file : files) {
     hash = base::combine(hash, base::File::open_to_read(file).fingerprint());

@@ -23,9 +23,9 @@ void describe(InspectedTensor& tensor, const StoredTensor& stored, int tp) {
 
 }  // namespace
 
-Inspection inspect(const std::filesystem::path& folder, int tp) {
-  const model::Config config = model::load_config(folder);
-  const WeightFiles files(folder, config);
+Inspection inspect(const std::filesystem::path& directory, int tp) {
+  const model::Config config = model::load_config(directory);
+  const WeightFiles files(directory, config);
   check_weights(files, config);
   const auto known = known_tensors(files, config, tp);
   Inspection all{config, model::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};

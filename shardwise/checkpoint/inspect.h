@@ -1,4 +1,4 @@
-// What a folder's weights are and what each of t ranks would hold of them, by config.json and the headers
+// What a directory's weights are and what each of t ranks would hold of them, by config.json and the headers
 // alone.
 #pragma once
 #include <filesystem>
@@ -27,8 +27,8 @@ struct Inspection {
   int64_t bytes_read = 0;           // to find all this
 };
 
-/// Errors: c10::ValueError naming file and tensor when these are not the weights of the folder's config, or
-/// there are more ranks than query heads.
-Inspection inspect(const std::filesystem::path& folder, int tp);
+/// Errors: c10::ValueError naming file and tensor when these are not the weights of the directory's config,
+/// or there are more ranks than query heads.
+Inspection inspect(const std::filesystem::path& directory, int tp);
 
 }  // namespace shardwise::checkpoint

@@ -51,9 +51,9 @@ void check_no_others(const WeightFiles& files, const std::vector<model::WholeTen
 }
 
 /// Masters are there for all weights or for none, which reads as the model's dtype.
-void check_state(const std::filesystem::path& folder, const model::Config& config,
+void check_state(const std::filesystem::path& directory, const model::Config& config,
                  const std::vector<model::WholeTensor>& expected, const std::set<std::string>& frozen) {
-  const io::SafetensorsFile file = open_state(folder);
+  const io::SafetensorsFile file = open_state(directory);
   const bool has_masters = config.dtype != "float32";
   for (const model::WholeTensor& weight : expected) {
     if (frozen.contains(weight.name)) continue;
@@ -75,7 +75,7 @@ void check_same_masters(const io::SafetensorsFile& file, const ParameterState& s
 }
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
-                int rank, Mistakes& mistakes) {
+                int rank, ValidationErrors& mistakes) {
   for (Entry& entry : entries_of(parameter, config, /*what=*/"", parameter.value.detach())) {
     entry.name = name_in(files, entry.name, config);
     check_weight(files, entry.name, entry.stored.shape, entry.stored.holds);
@@ -93,13 +93,13 @@ void check_weights(const WeightFiles& files, const model::Config& config) {
   check_no_others(files, expected, config);
 }
 
-void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen) {
-  const model::Config config = model::load_config(folder);
-  check_weights(WeightFiles(folder, config), config);
-  if (needs_state) check_state(folder, config, model::stored_whole_tensors(config), frozen);
+void check(const std::filesystem::path& directory, bool needs_state, const std::set<std::string>& frozen) {
+  const model::Config config = model::load_config(directory);
+  check_weights(WeightFiles(directory, config), config);
+  if (needs_state) check_state(directory, config, model::stored_whole_tensors(config), frozen);
 }
 
-Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights) {
+Loaded load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
   const model::Config& config = weights.config();
@@ -108,9 +108,9 @@ Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWei
   // Quantized, the ffn columns are dealt in groups: what a rank needs may be in another rank's file.
   const auto reader =
       converts ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
-  const WeightFiles files(folder, stored, reader);
-  Mistakes mistakes;
-  for (const nn::Role& role : weights.roles()) {
+  const WeightFiles files(directory, stored, reader);
+  ValidationErrors mistakes;
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (role.parameter->quantized) {
       load_quantized(files, *role.parameter, config, group, mistakes);
     } else {
@@ -121,14 +121,14 @@ Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWei
   return {files.bytes_read(), watch.seconds()};
 }
 
-Loaded load_state(const std::filesystem::path& folder, TrainState& state,
+Loaded load_state(const std::filesystem::path& directory, TrainState& state,
                   const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
-  const io::SafetensorsFile file = open_state(folder);
+  const io::SafetensorsFile file = open_state(directory);
   const model::Config& config = weights.config();
   if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
   const int rank = weights.group().rank();
-  Mistakes mistakes;
+  ValidationErrors mistakes;
   for (const Entry& entry : state_entries(state.parameters, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
     const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);

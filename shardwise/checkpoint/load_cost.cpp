@@ -22,7 +22,7 @@ constexpr size_t kMostListed = 8;
 
 int64_t bytes_of(const model::DecoderWeights& weights) {
   int64_t bytes = 0;
-  for (const nn::Role& role : weights.roles()) bytes += role.parameter->bytes();
+  for (const nn::UsedParameter& role : weights.roles()) bytes += role.parameter->bytes();
   return bytes;
 }
 
@@ -70,11 +70,11 @@ void add_(LoadCost& cost, const Loaded& own, const comm::Group& group) {
   cost.seconds += slowest;
 }
 
-void log_load(const std::string& command, const std::filesystem::path& folder, const LoadCost& cost,
+void log_load(const std::string& command, const std::filesystem::path& directory, const LoadCost& cost,
               const comm::Group& group) {
   const bool has_read = std::ranges::any_of(cost.bytes_read, [](int64_t bytes) { return bytes > 0; });
   if (group.rank() > 0 || !has_read) return;
-  base::log_info(fmt::format("{}: {} from {}", command, to_text(cost), folder.string()));
+  base::log_info(fmt::format("{}: {} from {}", command, to_text(cost), directory.string()));
 }
 
 }  // namespace shardwise::checkpoint

@@ -20,8 +20,9 @@ LoadCost cost_of(const Loaded& own, const model::DecoderWeights& weights);
 /// Collective: puts on top what else was read, such as the optimizer's state; peak and weights stay.
 void add_(LoadCost& cost, const Loaded& own, const comm::Group& group);
 
-/// One line of rank 0's, "command: read 12.30, 12.29 MB in 0.52 s from folder"; none where nothing was read.
-void log_load(const std::string& command, const std::filesystem::path& folder, const LoadCost& cost,
+/// One line of rank 0's, "command: read 12.30, 12.29 MB in 0.52 s from directory"; none where nothing was
+/// read.
+void log_load(const std::string& command, const std::filesystem::path& directory, const LoadCost& cost,
               const comm::Group& group);
 
 }  // namespace shardwise::checkpoint

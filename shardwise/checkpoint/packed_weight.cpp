@@ -32,7 +32,7 @@ struct PackedWeight {
   const parallel::Parameter& weight;
   const model::Config& config;
   int rank;
-  Mistakes& mistakes;
+  ValidationErrors& mistakes;
 
   const Quantization& quantization() const { return *config.quantization; }
   quant::Matrix& matrix() const { return *weight.quantized; }
@@ -188,7 +188,7 @@ void read_groups(const PackedWeight& packed) {
 }  // namespace
 
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                 int rank, Mistakes& mistakes) {
+                 int rank, ValidationErrors& mistakes) {
   const PackedWeight packed{files, weight, config, rank, mistakes};
   if (config.quantization->files == Quantization::Files::awq) {
     read_awq_codes(packed);

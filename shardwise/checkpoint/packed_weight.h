@@ -9,6 +9,6 @@ namespace shardwise::checkpoint {
 /// Fills weight.quantized. Cost: 8 MB, and the packed zeros. Errors: c10::ValueError naming the tensor and
 /// the rule; scales that are not finite and groups that cannot be are `mistakes`.
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                 int rank, Mistakes& mistakes);
+                 int rank, ValidationErrors& mistakes);
 
 }  // namespace shardwise::checkpoint

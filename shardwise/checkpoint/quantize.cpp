@@ -5,7 +5,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/checkpoint/new_folder.h"
+#include "shardwise/checkpoint/new_directory.h"
 #include "shardwise/checkpoint/quantized_weight.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_rows.h"
@@ -189,17 +189,17 @@ Written quantize(const fs::path& in, const fs::path& out, const model::Quantizat
   const io::Layout layout = plan.layout(files, from);
   Copier copier(on_progress);
   copier.expect(layout);
-  NewFolder folder("quantize", target);
-  copy_companions(in, folder.path());
-  base::write_text(folder.path() / kConfigFile,
+  NewDirectory directory("quantize", target);
+  copy_companions(in, directory.path());
+  base::write_text(directory.path() / kConfigFile,
                    model::with_quantization(base::read_text(in / kConfigFile), how));
-  const auto file = io::SafetensorsWriter::create(folder.path() / kWeightsFile, layout);
+  const auto file = io::SafetensorsWriter::create(directory.path() / kWeightsFile, layout);
   Writer writer(files, from, to, file, copier);
   for (const PlannedWeight& weight : plan.weights) writer.write(weight);
   for (const StoredTensor& stored : plan.kept) writer.keep(stored);
   file.sync();
   on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to give up
-  folder.publish();
+  directory.publish();
   return {{kWeightsFile}, std::ssize(layout.tensors), copier.all_bytes()};
 }
 

@@ -1,4 +1,4 @@
-// From a folder of ordinary weights to one of quantized weights, in GPTQ's layout.
+// From a directory of ordinary weights to one of quantized weights, in GPTQ's layout.
 #pragma once
 #include <filesystem>
 
@@ -11,7 +11,7 @@ namespace shardwise::checkpoint {
 /// nearest, and all others as they are; config.json says how, tokenizer and generation files are copied.
 /// Cost: 64 MB of memory. Errors: c10::ValueError when `in` is quantized already, does not hold the weights
 /// of its config, has sizes that the layout cannot hold, or a weight that is no number; when `out` exists or
-/// its folder does not; base::FileError when the disk refuses. Nothing is left behind.
+/// its directory does not; base::FileError when the disk refuses. Nothing is left behind.
 Written quantize(const std::filesystem::path& in, const std::filesystem::path& out,
                  const model::Quantization& how, const OnProgress& on_progress);
 

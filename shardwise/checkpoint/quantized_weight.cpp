@@ -33,7 +33,7 @@ Tensor over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::Grou
 /// Block by block, of the same rows on every rank where they share them. Stops at a mistake, which such ranks
 /// find together.
 void convert(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& stored,
-             const comm::Group& group, Mistakes& mistakes) {
+             const comm::Group& group, ValidationErrors& mistakes) {
   quant::Matrix& m = *weight.quantized;
   const bool shares_rows =
       weight.rule.dim == 1 && group.size() > 1 && !base::mutated(base::Mutation::scale_by_shard);
@@ -61,7 +61,7 @@ void check_magnitudes(const Tensor& maxima, const quant::Format& format, const s
 }
 
 void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                    const comm::Group& group, Mistakes& mistakes) {
+                    const comm::Group& group, ValidationErrors& mistakes) {
   if (config.quantization->is_packed()) return load_packed(files, weight, config, group.rank(), mistakes);
   convert(files, weight, model::dense(config), group, mistakes);
 }

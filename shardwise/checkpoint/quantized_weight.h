@@ -22,7 +22,7 @@ namespace shardwise::checkpoint {
 /// and ranks share rows: the largest value of each group is that of all. Cost: 32 MB beside the weight.
 /// Errors: c10::ValueError naming the tensor and the rule; numbers that cannot be are `mistakes`.
 void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
-                    const comm::Group& group, Mistakes& mistakes);
+                    const comm::Group& group, ValidationErrors& mistakes);
 
 /// Errors: c10::ValueError beginning with `name` for a magnitude that is no number, or too large for a scale.
 void check_magnitudes(const at::Tensor& maxima, const quant::Format& format, const std::string& name);

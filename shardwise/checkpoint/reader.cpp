@@ -60,9 +60,9 @@ void check_weight(const WeightFiles& files, const std::string& name, const std::
                     io::dtype_name(dtype));
 }
 
-io::SafetensorsFile open_state(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kStateFile;
-  TORCH_CHECK_VALUE(base::exists(path), folder.string(), ": must hold ", kStateFile,
+io::SafetensorsFile open_state(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kStateFile;
+  TORCH_CHECK_VALUE(base::exists(path), directory.string(), ": must hold ", kStateFile,
                     " to be resumed; got none; --init takes the weights alone");
   return io::SafetensorsFile(path);
 }
@@ -88,7 +88,7 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   return value;
 }
 
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes) {
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& mistakes) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   std::vector<Piece> held = entry.stored.held(rank);

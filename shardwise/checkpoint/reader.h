@@ -1,4 +1,4 @@
-// Reading one checkpoint folder: finding a tensor, checking what its header says, taking a rank's slice of
+// Reading one checkpoint directory: finding a tensor, checking what its header says, taking a rank's slice of
 // it.
 #pragma once
 #include <filesystem>
@@ -22,7 +22,7 @@ void check_weight(const WeightFiles& files, const std::string& name, const std::
 void check_weights(const WeightFiles& files, const model::Config& config);
 
 /// The optimizer's file. Errors: c10::ValueError when there is none, with the way to do without.
-io::SafetensorsFile open_state(const std::filesystem::path& folder);
+io::SafetensorsFile open_state(const std::filesystem::path& directory);
 /// The optimizer's tensor, checked. Errors: c10::ValueError unless it is there, of this shape, fp32 or fp64.
 const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::string& name,
                                  const std::vector<int64_t>& shape);
@@ -35,6 +35,6 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 /// not finite there is one of the `mistakes`, naming file and tensor. Cost: one read a run of the slice or a
 /// MB of it, so one a row of a column slice; of memory nothing where dtype and order are the file's, else
 /// 1 MB, or a row where one is longer.
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes);
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& mistakes);
 
 }  // namespace shardwise::checkpoint

@@ -1,5 +1,5 @@
-// Saving in three acts, each agreed upon by all ranks: rank 0 makes the folder and its files at full size,
-// every rank writes its own slices, rank 0 gives the folder its name.
+// Saving in three acts, each agreed upon by all ranks: rank 0 makes the directory and its files at full size,
+// every rank writes its own slices, rank 0 gives the directory its name.
 #include <ATen/ops/full.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/agreement.h"
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/dtype.h"
-#include "shardwise/checkpoint/folders.h"
 #include "shardwise/io/slices.h"
 
 namespace shardwise::checkpoint {
@@ -40,19 +40,19 @@ PlannedFile planned_state(const TrainState& state, const model::Config& config) 
   return {kStateFile, std::move(entries), std::move(layout)};
 }
 
-/// The process id of rank 0, by which all ranks find the folder that it makes.
+/// The process id of rank 0, by which all ranks find the directory that it makes.
 int64_t writer_id(const comm::Group& group) {
   at::Tensor id = at::full({1}, static_cast<int64_t>(getpid()), at::kLong);
   group.broadcast_(id, /*root=*/0);
   return id.item<int64_t>();
 }
 
-void create_files(const fs::path& folder, const model::DecoderWeights& weights,
+void create_files(const fs::path& directory, const model::DecoderWeights& weights,
                   const std::vector<PlannedFile>& files) {
-  for (const PlannedFile& file : files) io::SafetensorsWriter::create(folder / file.name, file.layout);
+  for (const PlannedFile& file : files) io::SafetensorsWriter::create(directory / file.name, file.layout);
   model::Config config = weights.config();
   config.dtype = config_dtype(weights.roles().front().parameter->value.scalar_type());
-  base::write_text(folder / kConfigFile, model::to_json(config));
+  base::write_text(directory / kConfigFile, model::to_json(config));
 }
 
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
@@ -70,14 +70,14 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   }
 }
 
-void write_own_slices(const fs::path& folder, const PlannedFile& planned, int rank) {
-  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
+void write_own_slices(const fs::path& directory, const PlannedFile& planned, int rank) {
+  const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
   for (const Entry& entry : planned.entries) write_entry(entry, file, rank);
   file.sync();
 }
 
-void write_progress(const fs::path& folder, const PlannedFile& planned, const TrainState& state) {
-  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
+void write_progress(const fs::path& directory, const PlannedFile& planned, const TrainState& state) {
+  const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
   for (const auto& [name, value] : kProgress) file.write_whole(file.layout().find(name), &(state.*value));
   file.sync();
 }
@@ -100,25 +100,25 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   const std::string op = "save " + (dir / step_name(state.step)).string();
   const fs::path path = temporary_path(dir, state.step, writer_id(group));
   std::vector<PlannedFile> files;
-  std::optional<TemporaryFolder> folder;  // rank 0's
+  std::optional<TemporaryDirectory> directory;  // rank 0's
 
-  on_all_or_none(group, op, [&] {
+  all_ranks_or_throw(group, op, [&] {
     TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep);
     files = {planned_weights(weights), planned_state(state, weights.config())};
     if (!leads) return;
-    base::make_folders(dir);
+    base::make_directories(dir);
     remove_stale(dir);
-    folder.emplace(path);
+    directory.emplace(path);
     create_files(path, weights, files);
     for (const auto& [name, text] : companions) base::write_text(path / name, text);
   });
-  on_all_or_none(group, op, [&] {
+  all_ranks_or_throw(group, op, [&] {
     for (const PlannedFile& file : files) write_own_slices(path, file, group.rank());
     if (leads) write_progress(path, files.back(), state);
   });
-  on_all_or_none(group, op, [&] {
+  all_ranks_or_throw(group, op, [&] {
     if (!leads) return;
-    folder->publish(dir / step_name(state.step));
+    directory->publish(dir / step_name(state.step));
     point_latest(dir, state.step);
     prune_or_warn(dir, state.step, keep);
   });

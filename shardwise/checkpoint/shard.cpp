@@ -5,7 +5,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/checkpoint/new_folder.h"
+#include "shardwise/checkpoint/new_directory.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/sharding.h"
 
@@ -75,7 +75,7 @@ PlannedFile planned(const WeightFiles& files, const ShardIndex& index, int rank)
   return file;
 }
 
-/// A folder to be written.
+/// A directory to be written.
 struct ShardPlan {
   ShardIndex index;
   bool has_index;  // whole weights need none
@@ -90,8 +90,8 @@ ShardPlan shard_plan_for(const WeightFiles& files, const model::Config& config, 
   return plan;
 }
 
-void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copier) {
-  const auto file = io::SafetensorsWriter::create(folder / planned.name, planned.layout());
+void write_file(const fs::path& directory, const PlannedFile& planned, Copier& copier) {
+  const auto file = io::SafetensorsWriter::create(directory / planned.name, planned.layout());
   for (const PlannedTensor& tensor : planned.tensors) {
     const io::TensorInfo& to = file.layout().find(tensor.spec.name);
     for (const Source& from : tensor.sources) {
@@ -105,39 +105,39 @@ void write_file(const fs::path& folder, const PlannedFile& planned, Copier& copi
   file.sync();
 }
 
-/// All files under `folder`. Returns the bytes of their slices.
-int64_t write_all(const fs::path& in, const fs::path& folder, const ShardPlan& plan,
+/// All files under `directory`. Returns the bytes of their slices.
+int64_t write_all(const fs::path& in, const fs::path& directory, const ShardPlan& plan,
                   const OnProgress& on_progress) {
   Copier copier(on_progress);
   for (const PlannedFile& file : plan.files) copier.expect(file.layout());
-  copy_companions(in, folder);
-  if (plan.has_index) base::write_text(folder / kShardIndex, to_json(plan.index));
-  for (const PlannedFile& file : plan.files) write_file(folder, file, copier);
+  copy_companions(in, directory);
+  if (plan.has_index) base::write_text(directory / kShardIndex, to_json(plan.index));
+  for (const PlannedFile& file : plan.files) write_file(directory, file, copier);
   on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to give up
   return copier.all_bytes();
 }
 
 /// Under a temporary name, which ends with the work.
-Written write_folder(const std::string& op, const fs::path& in, const fs::path& out, std::optional<int> tp,
-                     const OnProgress& on_progress) {
+Written write_directory(const std::string& op, const fs::path& in, const fs::path& out, std::optional<int> tp,
+                        const OnProgress& on_progress) {
   const fs::path target = free_target(op, out);
   const model::Config config = model::load_config(in);
   const WeightFiles files(in, config);
   const ShardPlan plan = shard_plan_for(files, config, tp);
-  NewFolder folder(op, target);
-  const int64_t bytes = write_all(in, folder.path(), plan, on_progress);
-  folder.publish();
+  NewDirectory directory(op, target);
+  const int64_t bytes = write_all(in, directory.path(), plan, on_progress);
+  directory.publish();
   return {plan.index.files, static_cast<int64_t>(plan.index.tensors.size()), bytes};
 }
 
 }  // namespace
 
 Written shard(const fs::path& in, const fs::path& out, int tp, const OnProgress& on_progress) {
-  return write_folder("shard", in, out, tp, on_progress);
+  return write_directory("shard", in, out, tp, on_progress);
 }
 
 Written merge(const fs::path& in, const fs::path& out, const OnProgress& on_progress) {
-  return write_folder("merge", in, out, /*tp=*/std::nullopt, on_progress);
+  return write_directory("merge", in, out, /*tp=*/std::nullopt, on_progress);
 }
 
 }  // namespace shardwise::checkpoint

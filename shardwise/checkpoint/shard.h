@@ -1,7 +1,7 @@
-// From one folder of weights to another that is cut for another tp size, or whole again.
+// From one directory of weights to another that is cut for another tp size, or whole again.
 //
-// Bytes are copied as they are, a few megabytes at a time. The folder appears whole, in one step, or not at
-// all.
+// Bytes are copied as they are, a few megabytes at a time. The directory appears whole, in one step, or not
+// at all.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -21,7 +21,7 @@ struct Written {
 /// index, beside its config.json, tokenizer and generation files. Of an element with several holders each
 /// holder's file has a copy.
 /// Cost: 8 MB of memory. Errors: c10::ValueError when `in` does not hold the weights of its config, `out`
-/// exists or its folder does not; base::FileError when the disk refuses. Nothing is left behind.
+/// exists or its directory does not; base::FileError when the disk refuses. Nothing is left behind.
 Written shard(const std::filesystem::path& in, const std::filesystem::path& out, int tp,
               const OnProgress& on_progress);
 

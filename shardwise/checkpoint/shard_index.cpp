@@ -115,8 +115,8 @@ Cut kept_whole(const std::vector<int64_t>& shape, io::Dtype dtype) {
   return {dtype, shape, kKept, 0, {}};
 }
 
-bool is_sharded(const std::filesystem::path& folder) {
-  return base::exists(folder / kShardIndex);
+bool is_sharded(const std::filesystem::path& directory) {
+  return base::exists(directory / kShardIndex);
 }
 
 std::string shard_file_name(int rank, int tp) {
@@ -136,8 +136,8 @@ std::string to_json(const ShardIndex& index) {
   return out.dump() + "\n";
 }
 
-ShardIndex read_shard_index(const std::filesystem::path& folder) {
-  const std::string path = folder / kShardIndex;
+ShardIndex read_shard_index(const std::filesystem::path& directory) {
+  const std::string path = directory / kShardIndex;
   const json parsed = base::parse_json(base::read_text(path, kMostIndexBytes), path);
   const base::Fields fields(parsed, path + ": ");
   const std::string format = fields.text("format");

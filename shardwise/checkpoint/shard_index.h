@@ -1,5 +1,5 @@
-// The index of a folder whose weights are cut for one tp size: which file each rank reads, and what of every
-// tensor is in it.
+// The index of a directory whose weights are cut for one tp size: which file each rank reads, and what of
+// every tensor is in it.
 //
 //   shardwise.index.json      {"format": "shardwise.shards", "version": 1, "tp": 2,
 //                              "files": ["rank-0-of-2.safetensors", "rank-1-of-2.safetensors"],
@@ -53,12 +53,12 @@ struct ShardIndex {
   int tp() const { return static_cast<int>(files.size()); }
 };
 
-bool is_sharded(const std::filesystem::path& folder);
+bool is_sharded(const std::filesystem::path& directory);
 /// `rank-0-of-2.safetensors`.
 std::string shard_file_name(int rank, int tp);
 
 std::string to_json(const ShardIndex& index);
 /// Errors: c10::ValueError naming file, field and rule. Whether the rules are the model's is not asked here.
-ShardIndex read_shard_index(const std::filesystem::path& folder);
+ShardIndex read_shard_index(const std::filesystem::path& directory);
 
 }  // namespace shardwise::checkpoint

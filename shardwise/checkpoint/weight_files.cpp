@@ -75,21 +75,21 @@ void append(std::vector<Source>& sources, const Source& next) {
 
 }  // namespace
 
-WeightFiles::WeightFiles(const fs::path& folder, const model::Config& config, std::optional<Reader> reader)
-    : folder_(folder) {
-  if (!is_sharded(folder)) {
-    whole_.emplace(folder);
+WeightFiles::WeightFiles(const fs::path& directory, const model::Config& config, std::optional<Reader> reader)
+    : directory_(directory) {
+  if (!is_sharded(directory)) {
+    whole_.emplace(directory);
     return;
   }
-  index_ = read_shard_index(folder);
-  index_bytes_ = base::File::open_to_read(folder / kShardIndex).size();
+  index_ = read_shard_index(directory);
+  index_bytes_ = base::File::open_to_read(directory / kShardIndex).size();
   if (reader && reader->tp != tp()) reader.reset();
   open_shards(config, reader);
 }
 
 /// The index against the config, then each file against the index.
 void WeightFiles::open_shards(const model::Config& config, std::optional<Reader> reader) {
-  const std::string path = folder_ / kShardIndex;
+  const std::string path = directory_ / kShardIndex;
   TORCH_CHECK_VALUE(tp() <= config.num_attention_heads, path, ": tp must be at most the ",
                     config.num_attention_heads, " query heads; got ", tp());
   const auto known = known_tensors(*this, config, tp());
@@ -106,7 +106,7 @@ void WeightFiles::open_shards(const model::Config& config, std::optional<Reader>
 }
 
 const io::SafetensorsFile& WeightFiles::open_shard(int rank) {
-  const io::SafetensorsFile& file = shards_.try_emplace(rank, folder_ / index_->files[rank]).first->second;
+  const io::SafetensorsFile& file = shards_.try_emplace(rank, directory_ / index_->files[rank]).first->second;
   for (const auto& [name, cut] : index_->tensors) {
     if (cut.is_held_by(rank)) check_local(file, file.find(name), cut, rank);
   }
@@ -136,9 +136,9 @@ WeightFiles::Whole WeightFiles::find(const std::string& name) const {
     return {file->path(), tensor->dtype, tensor->shape};
   }
   const auto cut = index_->tensors.find(name);
-  TORCH_CHECK_VALUE(cut != index_->tensors.end(), (folder_ / kShardIndex).string(), ": must hold the tensor ",
-                    base::shown(name), "; got none of that name");
-  return {folder_ / kShardIndex, cut->second.dtype, cut->second.shape};
+  TORCH_CHECK_VALUE(cut != index_->tensors.end(), (directory_ / kShardIndex).string(),
+                    ": must hold the tensor ", base::shown(name), "; got none of that name");
+  return {directory_ / kShardIndex, cut->second.dtype, cut->second.shape};
 }
 
 std::vector<Source> WeightFiles::parts(const std::string& name, int64_t dim) const {
@@ -198,10 +198,10 @@ std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, cons
   return known;
 }
 
-std::vector<std::string> weight_paths(const fs::path& folder) {
-  if (!is_sharded(folder)) return io::files_of(folder);
-  std::vector<std::string> paths{folder / kShardIndex};
-  for (const std::string& file : read_shard_index(folder).files) paths.push_back(folder / file);
+std::vector<std::string> weight_paths(const fs::path& directory) {
+  if (!is_sharded(directory)) return io::files_of(directory);
+  std::vector<std::string> paths{directory / kShardIndex};
+  for (const std::string& file : read_shard_index(directory).files) paths.push_back(directory / file);
   return paths;
 }
 

@@ -1,5 +1,5 @@
-// The weights of a folder, whichever way they lie there: whole, as Hugging Face keeps them, or cut for one tp
-// size. Who reads asks for runs of a whole tensor and is told which bytes of which file they are.
+// The weights of a directory, whichever way they lie there: whole, as Hugging Face keeps them, or cut for one
+// tp size. Who reads asks for runs of a whole tensor and is told which bytes of which file they are.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -27,14 +27,14 @@ class WeightFiles {
     int rank, tp;
   };
 
-  /// All files of the folder; for a `reader` whose tp size the folder is cut for, its own one alone, which
-  /// holds all that it reads. Errors: c10::ValueError when a file is missing or damaged, or contradicts the
-  /// index; when the index does not cut the weights as `config` says.
-  WeightFiles(const std::filesystem::path& folder, const model::Config& config,
+  /// All files of the directory; for a `reader` whose tp size the directory is cut for, its own one alone,
+  /// which holds all that it reads. Errors: c10::ValueError when a file is missing or damaged, or contradicts
+  /// the index; when the index does not cut the weights as `config` says.
+  WeightFiles(const std::filesystem::path& directory, const model::Config& config,
               std::optional<Reader> reader = std::nullopt);
   WeightFiles(const WeightFiles&) = delete;
 
-  /// The size that the folder is cut for; 0: not cut.
+  /// The size that the directory is cut for; 0: not cut.
   int tp() const { return index_ ? index_->tp() : 0; }
   /// All names, sorted.
   std::vector<std::string> names() const;
@@ -46,7 +46,7 @@ class WeightFiles {
     io::Dtype dtype;
     std::vector<int64_t> shape;
   };
-  /// Errors: c10::ValueError naming folder and tensor when there is none.
+  /// Errors: c10::ValueError naming directory and tensor when there is none.
   Whole find(const std::string& name) const;
 
   /// What makes up a tensor along `dim`, `begin` counting in the whole: all of it, for a reader of its own
@@ -63,8 +63,8 @@ class WeightFiles {
   void open_shards(const model::Config& config, std::optional<Reader> reader);
   const io::SafetensorsFile& open_shard(int rank);
 
-  std::filesystem::path folder_;
-  std::optional<io::SafetensorsFolder> whole_;
+  std::filesystem::path directory_;
+  std::optional<io::SafetensorsDirectory> whole_;
   std::optional<ShardIndex> index_;
   std::map<int, io::SafetensorsFile> shards_;          // by rank; nodes never move
   std::map<std::string, std::vector<Source>> places_;  // parts in the shards
@@ -87,7 +87,7 @@ std::string name_in(const WeightFiles& files, const std::string& name, const mod
 std::map<std::string, model::StoredTensor> known_tensors(const WeightFiles& files,
                                                          const model::Config& config, int tp);
 
-/// The files that WeightFiles(folder) reads, without looking into the tensors'. Errors: c10::ValueError.
-std::vector<std::string> weight_paths(const std::filesystem::path& folder);
+/// The files that WeightFiles(directory) reads, without looking into the tensors'. Errors: c10::ValueError.
+std::vector<std::string> weight_paths(const std::filesystem::path& directory);
 
 }  // namespace shardwise::checkpoint

@@ -35,7 +35,7 @@ std::vector<TimedCall> timed_calls(Buffers& b, const comm::Group& group) {
   const auto copying = [to = b.to.mutable_data_ptr(), from = b.from.const_data_ptr(),
                         bytes = b.from.nbytes()] { std::memcpy(to, from, bytes); };
   return {{"all_reduce", reducing(b.arena), rewriting(b.arena)},
-          {"all_reduce_foreign", reducing(b.foreign), rewriting(b.foreign)},
+          {"all_reduce_unregistered", reducing(b.foreign), rewriting(b.foreign)},
           {"memcpy", copying, rewriting(b.from)}};
 }
 

@@ -27,8 +27,8 @@ std::string size_text(int64_t bytes);
 
 /// Collective: of every size in every use, three calls in this order: all_reduce_ of a tensor that peers can
 /// read
-/// ("all_reduce"), of one of the rank's own ("all_reduce_foreign"), and one copy of as many bytes by each
-/// rank at the same time ("memcpy"). Rank 0's `show` is told how far it is.
+/// ("all_reduce"), of one of the rank's own ("all_reduce_unregistered"), and one copy of as many bytes by
+/// each rank at the same time ("memcpy"). Rank 0's `show` is told how far it is.
 std::vector<CommPoint> measure_comm(const CommBench& bench, const comm::Group& group,
                                     const std::function<void(const std::string&)>& show);
 

@@ -215,11 +215,11 @@ int bench_comm_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("bench comm", ranks);
   const CommBench bench = bench_of(o);
-  const comm::Place place = place_for(o.tp);
+  const comm::LaunchContext place = place_for(o.tp);
   return run_on_ranks({place, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (!o.tune) return run_bench(o, bench, group);
-    if (!group.has_symmetric()) {
-      throw base::AgreedError("bench comm: --tune needs ranks that share memory; got several hosts");
+    if (!group.has_symmetric_heap()) {
+      throw base::CollectiveError("bench comm: --tune needs ranks that share memory; got several hosts");
     }
     run_tune(o, bench, group, connect_both(group, place.job + "/tune", timeout_of(ranks)));
   });

@@ -20,7 +20,7 @@ struct ChatTemplateOptions {
 };
 
 void add_flags(Flags& flags, ChatTemplateOptions& o) {
-  flags.value("--model DIR", o.model, "folder with tokenizer_config.json or chat_template.jinja");
+  flags.value("--model DIR", o.model, "directory with tokenizer_config.json or chat_template.jinja");
   flags.value("--tools FILE", o.tools, "JSON schemas of functions that the model may call, a list");
   flags.on_off("--generation-prompt,!--no-generation-prompt", o.add_generation_prompt,
                "end where the model's answer begins [on]");
@@ -45,7 +45,7 @@ int chat_template_command(const Call& call) {
       "Prints a conversation, the JSON list of messages on standard input, as its model is given it.");
   add_flags(flags, o);
   if (!flags.parse(call.arguments)) return 0;
-  TORCH_CHECK_VALUE(o.model, "chat-template: --model names the folder of a model; got none");
+  TORCH_CHECK_VALUE(o.model, "chat-template: --model names the directory of a model; got none");
   const auto chat_template = text::ChatTemplate::load(*o.model);
   const text::ChatOptions options = read_options(o);
   print(chat_template.render(parse_ordered(read_input(), "standard input"), options));

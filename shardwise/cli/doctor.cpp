@@ -8,7 +8,7 @@
 #include "shardwise/base/console.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/doctor_report.h"
-#include "shardwise/cli/job_folder.h"
+#include "shardwise/cli/job_directory.h"
 #include "shardwise/cli/loaded_model.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
@@ -35,7 +35,7 @@ struct DoctorOptions {
 void add_flags(Flags& flags, DoctorOptions& o) {
   add_model_flags(flags, o.model);
   flags.values("--text PATH", o.text,
-               "files or folders whose first tokens are taken [ids drawn from --seed]");
+               "files or directories whose first tokens are taken [ids drawn from --seed]");
   flags.value("--seq-len N", o.seq_len, "tokens of each of the two sequences, at least 4 [64, or what fits]");
   flags.value("--seed N", o.seed,
               "of dropout's masks, of the ids without --text, and of --load-format dummy's weights [0]");
@@ -127,22 +127,22 @@ int doctor_command(const Call& call) {
                                   model.load(weights, o.seed);
                                   if (o.model.load_format == "dummy") doctor::draw_vectors_(weights, o.seed);
                                 }};
-  const comm::Place place = place_for(o.model.tp);
-  const JobFolder folder(place);
+  const comm::LaunchContext place = place_for(o.model.tp);
+  const JobDirectory directory(place);
   base::Console& console = base::Console::standard_error();
   int found = 0;
   const int ended = run_on_ranks({place, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    const doctor::Examination examination{tokens, o.seed, folder.path(group), [&](const std::string& part) {
-                                            console.set_live("doctor: " + part);
-                                          }};
+    const doctor::Examination examination{
+        tokens, o.seed, directory.path(group),
+        [&](const std::string& part) { console.set_live("doctor: " + part); }};
     const doctor::Report report = doctor::examine(subject, examination, group);
     if (group.rank() == 0) {
       console.set_live("");
-      const Examined examined{model.folder().string(), o.model.tp, model.dtype_name(), tokens.ids.size(0),
+      const Examined examined{model.directory().string(), o.model.tp, model.dtype_name(), tokens.ids.size(0),
                               report};
       o.json ? print(to_json(examined)) : show(to_lines(examined));
     }
-    found = report.holds ? 0 : comm::kFindingExitCode;
+    found = report.holds ? 0 : comm::kCheckFailedExitCode;
   });
   return ended != 0 ? ended : found;
 }

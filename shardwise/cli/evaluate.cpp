@@ -30,7 +30,7 @@ struct EvaluateOptions {
 
 void add_flags(Flags& flags, EvaluateOptions& o) {
   add_model_flags(flags, o.model);
-  flags.values("--text PATH", o.text, "files or folders, each file a text");
+  flags.values("--text PATH", o.text, "files or directories, each file a text");
   flags.value("--seq-len N", o.seq_len, "tokens from which a token may be predicted [1024, or what fits]");
   flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens in one forward [4]");
   flags.value("--seed N", o.seed, "of the weights of --load-format dummy [0]");
@@ -81,7 +81,7 @@ Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<st
 
 std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel& model,
                     const infer::EvaluationWindows& windows) {
-  const nlohmann::ordered_json object{{"model", model.folder().string()},
+  const nlohmann::ordered_json object{{"model", model.directory().string()},
                                       {"tp", o.model.tp},
                                       {"dtype", model.dtype_name()},
                                       {"quantization", quantization_json(model)},
@@ -125,7 +125,7 @@ int evaluate_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("eval", ranks);
-  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text names at least one file or folder; got none");
+  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text names at least one file or directory; got none");
   const NamedModel model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();
@@ -134,7 +134,7 @@ int evaluate_command(const Call& call) {
   return run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
     model::DecoderWeights weights(model.config(), group, model.dtype());
     const checkpoint::LoadCost loaded = model.load(weights, o.seed);
-    checkpoint::log_load("eval", model.folder(), loaded, group);
+    checkpoint::log_load("eval", model.directory(), loaded, group);
     Result result = evaluate_texts(weights, texts, windows, group.rank() == 0);
     result.loaded = loaded;
     if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));

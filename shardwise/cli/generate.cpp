@@ -43,15 +43,16 @@ struct Job {
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const NamedModel& model) {
   const bool needs_one = !o.prompt_ids || model.has_tokenizer();
-  TORCH_CHECK_VALUE(needs_one || o.stop.empty(),
-                    "generate: --stop needs a tokenizer, by --tokenizer or in the model's folder; got none");
+  TORCH_CHECK_VALUE(
+      needs_one || o.stop.empty(),
+      "generate: --stop needs a tokenizer, by --tokenizer or in the model's directory; got none");
   return needs_one ? model.tokenizer() : nullptr;
 }
 
 Job make_job(const GenerateOptions& o) {
   check(o);
   const NamedModel model("generate", o.model);
-  const infer::GenerationConfig defaults = infer::read_generation_config(model.folder());
+  const infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   auto tokenizer = tokenizer_of(o, model);
   std::vector<Prompt> prompts = read_prompts(o, model, tokenizer.get());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
@@ -65,13 +66,13 @@ Json per_second(int64_t tokens, double seconds) {
 }
 
 /// What is said of one continuation.
-Json result_of(const Job& job, size_t index, const infer::Continuation& continuation,
+Json result_of(const Job& job, size_t index, const infer::Completion& continuation,
                const ContinuedText* text) {
   Json result{{"prompt_ids", job.requests[index].prompt}, {"token_ids", continuation.ids}};
   const Prompt& prompt = job.prompts[index / job.options.num_return];
   if (prompt.text) result["prompt"] = *prompt.text;
   result["text"] = text ? Json(text->text()) : Json();
-  result["finish_reason"] = continuation.finish == infer::Finish::length ? "length" : "stop";
+  result["finish_reason"] = continuation.finish_reason == infer::FinishReason::length ? "length" : "stop";
   if (job.options.logprobs) result["logprobs"] = continuation.logprobs;
   return result;
 }
@@ -85,7 +86,7 @@ struct RunFigures {
 
 Json to_json(const Job& job, const RunFigures& figures) {
   const auto& [loaded, timings, peaks] = figures;
-  return {{"model", job.model.folder().string()},
+  return {{"model", job.model.directory().string()},
           {"tp", job.options.model.tp},
           {"dtype", job.model.dtype_name()},
           {"quantization", quantization_json(job.model)},
@@ -142,7 +143,7 @@ class Continuing {
     return generated;
   }
 
-  void print_results(const std::vector<infer::Continuation>& texts, const RunFigures& figures) const {
+  void print_results(const std::vector<infer::Completion>& texts, const RunFigures& figures) const {
     if (shows_) log_speed(figures.timings);
     if (!shows_ || streams_) return;
     Json results = Json::array();
@@ -183,7 +184,7 @@ class Continuing {
 void generate_rank(const Job& job, const comm::Group& group) {
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
-  checkpoint::log_load("generate", job.model.folder(), loaded, group);
+  checkpoint::log_load("generate", job.model.directory(), loaded, group);
   Continuing continuing(job, group);
   const infer::Generated generated = continuing.run(weights);
   continuing.print_results(generated.texts, {loaded, generated.timings, peaks_of_ranks(group)});

@@ -23,7 +23,7 @@ class PromptReader {
   Prompt of_text(const std::string& text) const { return {encoded(text, text::Specials::kWith), text}; }
 
   Prompt of_chat(const OrderedJson& messages) const {
-    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_folder());
+    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_directory());
     // The template writes the special tokens itself.
     return {encoded(chat_template_->render(messages), text::Specials::kWithout)};
   }

@@ -1,4 +1,4 @@
-// `shardwise inspect`: what a folder's weights are, and what each of N ranks holds of them.
+// `shardwise inspect`: what a directory's weights are, and what each of N ranks holds of them.
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -21,13 +21,13 @@ using checkpoint::Inspection;
 using Shape = std::vector<int64_t>;
 
 struct InspectOptions {
-  std::optional<std::string> folder;
+  std::optional<std::string> directory;
   int64_t tp = 1;
   bool json = false;
 };
 
 void add_flags(Flags& flags, InspectOptions& o) {
-  flags.argument("DIR", o.folder, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
+  flags.argument("DIR", o.directory, "directory of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
   flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for [1]");
   flags.on_off("--json", o.json, "one JSON object instead of a table");
 }
@@ -93,7 +93,7 @@ std::string to_json(const Inspection& found) {
 }
 
 void check_values(const InspectOptions& o) {
-  TORCH_CHECK_VALUE(o.folder, "inspect: DIR names the folder of a checkpoint; got none");
+  TORCH_CHECK_VALUE(o.directory, "inspect: DIR names the directory of a checkpoint; got none");
 }
 
 }  // namespace
@@ -104,9 +104,9 @@ int inspect_command(const Call& call) {
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
-  const auto folder = checkpoint::resolve(*options.folder);
-  model::check_ranks("inspect", model::load_config(folder), options.tp);
-  const Inspection found = checkpoint::inspect(folder, static_cast<int>(options.tp));
+  const auto directory = checkpoint::resolve(*options.directory);
+  model::check_ranks("inspect", model::load_config(directory), options.tp);
+  const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
   print(options.json ? to_json(found) : to_text(found));
   return 0;
 }

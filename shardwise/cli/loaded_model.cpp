@@ -5,15 +5,15 @@
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/model/layout.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 
 namespace shardwise::cli {
 
 void add_model_flags(Flags& flags, ModelOptions& o) {
-  flags.value("--model DIR", o.model, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
+  flags.value("--model DIR", o.model, "directory of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
   flags.value(
       "--tokenizer NAME", o.tokenizer,
-      "bytes, a tokenizer.json or tokenizer.model, or a folder that holds one [--model's; where it has "
+      "bytes, a tokenizer.json or tokenizer.model, or a directory that holds one [--model's; where it has "
       "none, bytes]");
   flags.value("--dtype WORD", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
   flags.value("--load-format WORD", o.load_format,
@@ -52,12 +52,12 @@ std::optional<model::Quantization> asked(const std::string& command, const Model
 }  // namespace
 
 NamedModel::NamedModel(const std::string& command, const ModelOptions& options) : options_(options) {
-  TORCH_CHECK_VALUE(options.model, command, ": --model names the folder of a checkpoint; got none");
+  TORCH_CHECK_VALUE(options.model, command, ": --model names the directory of a checkpoint; got none");
   check_word(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
   check_word(command, "--load-format", options.load_format, {"auto", "dummy"});
-  folder_ = checkpoint::resolve(*options.model);
-  if (!is_dummy()) checkpoint::check(folder_, /*needs_state=*/false);
-  config_ = model::load_config(folder_);
+  directory_ = checkpoint::resolve(*options.model);
+  if (!is_dummy()) checkpoint::check(directory_, /*needs_state=*/false);
+  config_ = model::load_config(directory_);
   config_.quantization = asked(command, options, config_);
   TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
                     ": --load-format dummy draws ordinary weights; got quantized ones");
@@ -71,17 +71,17 @@ at::ScalarType NamedModel::dtype() const {
 }
 
 bool NamedModel::has_tokenizer() const {
-  return options_.tokenizer || text::tokenizer_in(folder_);
+  return options_.tokenizer || text::tokenizer_in(directory_);
 }
 
 std::unique_ptr<text::Tokenizer> NamedModel::tokenizer() const {
-  return text::load_tokenizer(options_.tokenizer.value_or(has_tokenizer() ? folder_.string() : "bytes"));
+  return text::load_tokenizer(options_.tokenizer.value_or(has_tokenizer() ? directory_.string() : "bytes"));
 }
 
-std::string NamedModel::tokenizer_folder() const {
+std::string NamedModel::tokenizer_directory() const {
   const std::string& name = options_.tokenizer.value_or("bytes");
-  if (name == "bytes") return folder_;
-  return base::is_folder(name) ? name : text::folder_of(name);
+  if (name == "bytes") return directory_;
+  return base::is_directory(name) ? name : text::directory_of(name);
 }
 
 checkpoint::LoadCost NamedModel::load(model::DecoderWeights& weights, uint64_t seed) const {
@@ -91,7 +91,7 @@ checkpoint::LoadCost NamedModel::load(model::DecoderWeights& weights, uint64_t s
     weights.initialize_(seed);
     own.seconds = clock.seconds();
   } else {
-    own = checkpoint::load_weights(folder_, weights);
+    own = checkpoint::load_weights(directory_, weights);
   }
   checkpoint::LoadCost cost = checkpoint::cost_of(own, weights);
   base::reset_peak();

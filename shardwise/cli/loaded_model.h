@@ -1,4 +1,4 @@
-// A checkpoint as a command that runs models names it: folder, tokenizer, dtype, weights.
+// A checkpoint as a command that runs models names it: directory, tokenizer, dtype, weights.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -33,19 +33,19 @@ class NamedModel {
   /// Errors: c10::ValueError, beginning with `command`, for flags and files that are wrong.
   NamedModel(const std::string& command, const ModelOptions& options);
 
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& directory() const { return directory_; }
   /// With what --quantize asks for.
   const model::Config& config() const { return config_; }
   at::ScalarType dtype() const;
   /// "fp32" or "bf16".
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
 
-  /// Whether --tokenizer names one, or the folder holds one.
+  /// Whether --tokenizer names one, or the directory holds one.
   bool has_tokenizer() const;
   /// That one; bytes where there is none. Errors: load_tokenizer's.
   std::unique_ptr<text::Tokenizer> tokenizer() const;
   /// Where the tokenizer's other files lie, a chat template among them.
-  std::string tokenizer_folder() const;
+  std::string tokenizer_directory() const;
 
   /// Collective: the files' weights, or with --load-format dummy drawn from `seed`. The memory counter's peak
   /// begins anew after it.
@@ -55,7 +55,7 @@ class NamedModel {
   bool is_dummy() const { return options_.load_format == "dummy"; }
 
   ModelOptions options_;
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   model::Config config_;
 };
 

@@ -1,4 +1,4 @@
-// `shardwise quantize`: a model's linear weights in 8 or 4 bits, in a folder of their own.
+// `shardwise quantize`: a model's linear weights in 8 or 4 bits, in a directory of their own.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -27,8 +27,9 @@ struct QuantizeOptions {
 };
 
 void add_flags(Flags& flags, QuantizeOptions& o) {
-  flags.argument("IN", o.in, "folder of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
-  flags.argument("OUT", o.out, "folder to write, which must not exist yet");
+  flags.argument("IN", o.in,
+                 "directory of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
+  flags.argument("OUT", o.out, "directory to write, which must not exist yet");
   flags.value("--bits N", o.bits, "of a weight: 8 or 4 [4]");
   flags.value("--group-size N", o.group_size,
               "input features that share a scale: 32, 64 or 128 [128; with --bits 8 a whole row]");
@@ -39,7 +40,7 @@ void add_flags(Flags& flags, QuantizeOptions& o) {
 }
 
 model::Quantization checked(const QuantizeOptions& o) {
-  TORCH_CHECK_VALUE(o.in && o.out, "quantize: IN and OUT name the folders to read and to write; got ",
+  TORCH_CHECK_VALUE(o.in && o.out, "quantize: IN and OUT name the directories to read and to write; got ",
                     o.in ? "one" : "none");
   model::Quantization how = quantization_of("quantize", o.bits, o.group_size);
   how.files = model::Quantization::Files::gptq;

@@ -20,9 +20,9 @@ constexpr double kLongestTimeout = 1e6;  // seconds, eleven days: beyond, millis
 
 /// Before anything is computed: threads and their cores are fixed from then on.
 comm::Group join(const RankJob& job) {
-  end_cleanly_on_signals(job.place.by == comm::Place::By::self);
+  end_cleanly_on_signals(job.place.launcher == comm::LaunchContext::Launcher::self);
   base::keep_freed_memory();
-  comm::Group group = comm::connect_all(job.place, timeout_of(job.options));
+  comm::Group group = comm::init_process_group(job.place, timeout_of(job.options));
   at::set_num_threads(comm::take_core_share(group));
   base::install_memory_counter();
   return group;
@@ -37,7 +37,7 @@ comm::Group join(const RankJob& job) {
 }
 
 /// The first rank's to tell, while all are there: a starter ends the others once one has ended.
-void tell_agreed(const base::AgreedError& error, const comm::Group& group) {
+void tell_agreed(const base::CollectiveError& error, const comm::Group& group) {
   if (group.rank() == 0) tell(error);
   try {
     group.barrier();
@@ -63,26 +63,26 @@ void validate(const std::string& command, const RankOptions& options) {
                     ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s);
 }
 
-comm::Place place_for(int64_t tp) {
-  const comm::Place place = comm::place_from_environment();
-  if (place.by != comm::Place::By::self) comm::check_world_size(place, tp);
-  comm::check_hosts(place, tp);
+comm::LaunchContext place_for(int64_t tp) {
+  const comm::LaunchContext place = comm::launch_context_from_env();
+  if (place.launcher != comm::LaunchContext::Launcher::self) comm::check_world_size(place, tp);
+  comm::check_nodes(place, tp);
   comm::check_thread_variables();
   return place;
 }
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
-  if (job.place.by == comm::Place::By::self && job.tp > 1) {
+  if (job.place.launcher == comm::LaunchContext::Launcher::self && job.tp > 1) {
     check_signals();  // those that were remembered: from here on the launcher looks after them
     return comm::launch(static_cast<int>(job.tp), job.argv);
   }
   const comm::Group group = join(job);
   try {
     body(group);
-  } catch (const base::AgreedError& error) {
+  } catch (const base::CollectiveError& error) {
     tell_agreed(error, group);
     comm::finish();
-    return comm::kMistakeExitCode;
+    return comm::kUsageErrorExitCode;
   } catch (const std::exception& error) {  // what else the caller can get wrong was refused before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.place.rank);

@@ -30,18 +30,18 @@ void validate(const std::string& command, const RankOptions& options);
 
 /// Where this process stands; errors: c10::ValueError when somebody else has started another number of ranks
 /// than `tp`, or they are on several hosts that nothing joins.
-comm::Place place_for(int64_t tp);
+comm::LaunchContext place_for(int64_t tp);
 
 /// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.
 struct RankJob {
-  comm::Place place;
+  comm::LaunchContext place;
   int64_t tp;
   RankOptions options;
   std::vector<std::string> argv;
 };
 
 /// Runs `body(group)` on every rank of the job and returns the job's exit code. A process that was started by
-/// hand becomes the launcher when tp is above 1. A base::AgreedError of `body` is told here, by the first
+/// hand becomes the launcher when tp is above 1. A base::CollectiveError of `body` is told here, by the first
 /// rank, and is exit code 2. Errors: the others of `body`, after telling the other ranks.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
 

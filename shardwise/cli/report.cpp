@@ -24,7 +24,8 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
-          .gathered = shares_memory ? plan::Gathered::in_place : plan::Gathered::again,
+          .save_for_backward =
+              shares_memory ? plan::SaveForBackward::shard_in_place : plan::SaveForBackward::shard,
           .recompute = train::recompute_of(o.recompute),
           .in_halves = o.domino,
           .smooths_labels = o.label_smoothing > 0,

@@ -1,4 +1,4 @@
-// `shardwise shard` and `shardwise merge`: weights cut for a tp size, or whole again, in a folder of their
+// `shardwise shard` and `shardwise merge`: weights cut for a tp size, or whole again, in a directory of their
 // own.
 #include <fmt/format.h>
 
@@ -27,8 +27,9 @@ struct ShardOptions {
 };
 
 void add_flags(Flags& flags, ShardOptions& o) {
-  flags.argument("IN", o.in, "folder of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
-  flags.argument("OUT", o.out, "folder to write, which must not exist yet");
+  flags.argument("IN", o.in,
+                 "directory of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
+  flags.argument("OUT", o.out, "directory to write, which must not exist yet");
   if (o.command == "shard") {
     flags.value("--tp,--to,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for");
   }
@@ -36,7 +37,7 @@ void add_flags(Flags& flags, ShardOptions& o) {
 }
 
 void check_values(const ShardOptions& o) {
-  TORCH_CHECK_VALUE(o.in && o.out, o.command, ": IN and OUT name the folders to read and to write; got ",
+  TORCH_CHECK_VALUE(o.in && o.out, o.command, ": IN and OUT name the directories to read and to write; got ",
                     o.in ? "one" : "none");
   TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp says for how many ranks; got none");
 }

@@ -16,12 +16,12 @@ struct ModeFlags {
 };
 
 void add_flags(Flags& flags, TokenizeOptions& o, ModeFlags& modes) {
-  flags.value("--tokenizer NAME", o.tokenizer, "bytes, a tokenizer.json or .model, or a folder with one");
+  flags.value("--tokenizer NAME", o.tokenizer, "bytes, a tokenizer.json or .model, or a directory with one");
   flags.on_off("--special-tokens,!--no-special-tokens", o.special_tokens,
                "those that the tokenizer puts around a text; --decode shows special tokens, but never "
                "SentencePiece's control symbols [on]");
   flags.group("Files");
-  flags.values("--text PATH...", o.text, "files and folders, each file a text of less than 1 GiB");
+  flags.values("--text PATH...", o.text, "files and directories, each file a text of less than 1 GiB");
   flags.value("--out FILE", o.out, "where the ids go (layout: shardwise/text/token_file.h)");
   flags.value("--end-token TOKEN", o.end_token, "put after every text, such as <|endoftext|>");
   flags.on_off("--json", o.json, "a summary as one JSON object");
@@ -48,7 +48,7 @@ void check_values(const TokenizeOptions& o) {
                       o.json ? "--json" : "--end-token", " without");
     return;
   }
-  TORCH_CHECK_VALUE(!o.text.empty(), "tokenize: --text names at least one file or folder; got none");
+  TORCH_CHECK_VALUE(!o.text.empty(), "tokenize: --text names at least one file or directory; got none");
   TORCH_CHECK_VALUE(o.out, "tokenize: --out names the file for the ids; got none");
 }
 
@@ -60,7 +60,7 @@ int tokenize_command(const Call& call) {
   Flags flags("tokenize", "Text to token ids and back.");
   add_flags(flags, options, modes);
   if (!flags.parse(call.arguments)) return 0;
-  TORCH_CHECK_VALUE(options.tokenizer, "tokenize: --tokenizer names bytes, a file or a folder; got none");
+  TORCH_CHECK_VALUE(options.tokenizer, "tokenize: --tokenizer names bytes, a file or a directory; got none");
   options.mode = mode_of(options, modes);
   check_values(options);
   end_cleanly_on_signals(/*says_so=*/true);

@@ -71,11 +71,11 @@ std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus&
 
 void check_out(const TokenizeOptions& o, const text::Corpus& corpus) {
   const std::string& out = *o.out;
-  const auto folder = std::filesystem::path(out).parent_path().string();
-  TORCH_CHECK_VALUE(!base::is_folder(out), "tokenize: --out must name a file; got the folder ", out);
+  const auto directory = std::filesystem::path(out).parent_path().string();
+  TORCH_CHECK_VALUE(!base::is_directory(out), "tokenize: --out must name a file; got the directory ", out);
   base::check_new_or_regular_file("tokenize: --out", out);
-  TORCH_CHECK_VALUE(folder.empty() || base::is_folder(folder), "tokenize: --out must lie in a folder; got ",
-                    out);
+  TORCH_CHECK_VALUE(directory.empty() || base::is_directory(directory),
+                    "tokenize: --out must lie in a directory; got ", out);
   base::check_no_input("tokenize: --out", out, inputs_of(o, corpus));
 }
 

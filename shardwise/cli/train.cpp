@@ -23,12 +23,13 @@ namespace {
 
 void add_text_flags(Flags& flags, Options& o) {
   flags.group("Text");
-  flags.values("--text PATH", o.text,
-               "files or folders to train on, any bytes; hidden entries and linked folders inside a folder "
-               "are left out");
+  flags.values(
+      "--text PATH", o.text,
+      "files or directories to train on, any bytes; hidden entries and linked directories inside a directory "
+      "are left out");
   flags.value("--tokens FILE", o.tokens, "ids to train on instead, as shardwise tokenize --out writes them");
   flags.value("--tokenizer NAME", o.tokenizer,
-              "bytes, a tokenizer.json or tokenizer.model, or a folder that holds one; saved with the "
+              "bytes, a tokenizer.json or tokenizer.model, or a directory that holds one; saved with the "
               "checkpoints [that of --resume or --init; where there is none, bytes]");
   flags.value("--val-fraction X", o.val_fraction, "share of the text, its tail, kept for validation [0]");
   flags.value("--eval-every N", o.eval_every, "steps between evaluations [0: after the last step only]");
@@ -42,7 +43,7 @@ void add_model_flags(Flags& flags, Options& o) {
   flags.value("--preset NAME", o.preset, fmt::format("{} [tiny]", fmt::join(model::preset_names(), ", ")));
   flags.value("--model-config FILE", o.model_config,
               "config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2, as Hugging Face writes it");
-  flags.value("--init DIR", o.init, "begin with the weights of this Hugging Face folder, at step 0");
+  flags.value("--init DIR", o.init, "begin with the weights of this Hugging Face directory, at step 0");
   flags.value("--dtype NAME", o.dtype, "fp32, or bf16 with fp32 master weights and gradients [fp32]");
   flags.values(
       "--freeze GLOB", o.freeze,
@@ -99,7 +100,7 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
 
 void add_result_flags(Flags& flags, Options& o, bool& json) {
   flags.group("Results");
-  flags.value("--save DIR", o.save, "folder for checkpoints, as DIR/step-N, and DIR/latest");
+  flags.value("--save DIR", o.save, "directory for checkpoints, as DIR/step-N, and DIR/latest");
   flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
   flags.value("--keep N", o.keep, "newest checkpoints that stay; 0: all [3]");
   flags.value(
@@ -157,7 +158,7 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   Display display(job);
   train::Summary summary =
       train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
-  const bool shares_memory = group.size() == 1 || group.has_symmetric();
+  const bool shares_memory = group.size() == 1 || group.has_symmetric_heap();
   TrainReport report = make_report(job, std::move(summary), shares_memory);
   return {std::move(report), display.records()};
 }
@@ -191,8 +192,8 @@ int train_command(const Call& call) {
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
-  const comm::Place place = place_for(options.tp);
-  const train::Job job(options);  // before any rank starts; last, as it makes the folder to save to
+  const comm::LaunchContext place = place_for(options.tp);
+  const train::Job job(options);  // before any rank starts; last, as it makes the directory to save to
   return run_on_ranks({place, options.tp, ranks, call.argv},
                       [&](const comm::Group& group) { train_rank(job, group, json); });
 }

@@ -1,4 +1,4 @@
-// How far the writing of a model's folder has come: a terminal's live line, and signals that end it.
+// How far the writing of a model's directory has come: a terminal's live line, and signals that end it.
 #pragma once
 #include <string>
 

@@ -12,15 +12,15 @@ namespace fs = std::filesystem;
 constexpr double kNone = 1e6;
 
 // cpu.max holds "quota period" in microseconds, or "max period".
-double version_2(const fs::path& folder) {
-  std::ifstream file(folder / "cpu.max");
+double version_2(const fs::path& directory) {
+  std::ifstream file(directory / "cpu.max");
   double quota, period;
   return file >> quota >> period ? quota / period : kNone;
 }
 
 // -1 stands for no quota.
-double version_1(const fs::path& folder) {
-  std::ifstream quota_file(folder / "cpu.cfs_quota_us"), period_file(folder / "cpu.cfs_period_us");
+double version_1(const fs::path& directory) {
+  std::ifstream quota_file(directory / "cpu.cfs_quota_us"), period_file(directory / "cpu.cfs_period_us");
   double quota, period;
   return quota_file >> quota && period_file >> period && quota > 0 ? quota / period : kNone;
 }
@@ -28,9 +28,9 @@ double version_1(const fs::path& folder) {
 // The least over `group` and all above it; groups that are not there limit nothing.
 double least_upwards(const fs::path& root, const std::string& group, double (*quota_of)(const fs::path&)) {
   double least = quota_of(root);
-  fs::path folder = root;
+  fs::path directory = root;
   for (const fs::path& part : fs::path(group).relative_path())
-    least = std::min(least, quota_of(folder /= part));
+    least = std::min(least, quota_of(directory /= part));
   return least;
 }
 

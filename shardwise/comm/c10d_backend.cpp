@@ -23,18 +23,18 @@ using Tensors = Backend::Tensors;
 /// A collective's own timeout in place of the group's, if it has one, for as long as this lives.
 class CallTimeout {
  public:
-  CallTimeout(Forms& forms, std::chrono::milliseconds timeout)
-      : forms_(timeout.count() > 0 ? &forms : nullptr) {
-    if (forms_ != nullptr) forms_->limit_collectives(timeout);
+  CallTimeout(CollectiveBackend& forms, std::chrono::milliseconds timeout)
+      : backend_(timeout.count() > 0 ? &forms : nullptr) {
+    if (backend_ != nullptr) backend_->limit_collectives(timeout);
   }
   ~CallTimeout() {
-    if (forms_ != nullptr) forms_->limit_collectives(std::chrono::milliseconds(0));
+    if (backend_ != nullptr) backend_->limit_collectives(std::chrono::milliseconds(0));
   }
   CallTimeout(const CallTimeout&) = delete;
   CallTimeout& operator=(const CallTimeout&) = delete;
 
  private:
-  Forms* forms_;
+  CollectiveBackend* backend_;
 };
 
 void check_dense(const at::Tensor& x, const char* name) {
@@ -132,14 +132,14 @@ Reduce Backend::reduction(const ReduceOp& op, const char* call) const {
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
-  auto options = c10::make_intrusive<Options>(getBackendName(), forms_->timeout());
+  auto options = c10::make_intrusive<Options>(getBackendName(), backend_->timeout());
   options->group_name = getGroupUid();
   return options;
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK_VALUE(timeout.count() > 0, "set_timeout: a timeout must be above 0 ms; got ", timeout.count());
-  forms_->set_timeout(timeout);
+  backend_->set_timeout(timeout);
 }
 
 void Backend::startCoalescing() {
@@ -161,7 +161,7 @@ Backend::WorkPtr Backend::handed_out(WorkPtr work) {
 template <class CallOptions, class Call>
 Backend::WorkPtr Backend::run(OpType op, const CallOptions& options, Tensors results, const Call& call) {
   const c10::NoGradGuard no_grad;
-  const CallTimeout limit(*forms_, options.timeout);
+  const CallTimeout limit(*backend_, options.timeout);
   try {
     call();
   } catch (const base::CommError&) {
@@ -185,7 +185,7 @@ void Backend::check_or_abort(const Check& check) const {
   try {
     check();
   } catch (const c10::ValueError& error) {
-    forms_->abort(base::one_line(error));
+    backend_->abort(base::one_line(error));
     throw;
   }
 }
@@ -193,13 +193,13 @@ void Backend::check_or_abort(const Check& check) const {
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& x = single(tensors, "broadcast");
   check_root(options, size_, "broadcast");
-  return run(OpType::BROADCAST, options, tensors, [&] { forms_->broadcast_(x, int(options.rootRank)); });
+  return run(OpType::BROADCAST, options, tensors, [&] { backend_->broadcast_(x, int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::Tensor& x = single(tensors, "allreduce");
   const Reduce reduce = reduction(options.reduceOp, "allreduce");
-  return run(OpType::ALLREDUCE, options, tensors, [&] { forms_->all_reduce_(x, reduce); });
+  return run(OpType::ALLREDUCE, options, tensors, [&] { backend_->all_reduce_(x, reduce); });
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
@@ -208,7 +208,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
     for (at::Tensor& tensor : tensors) {
-      forms_->all_reduce_(tensor, reduce);
+      backend_->all_reduce_(tensor, reduce);
       if (base::mutated(base::Mutation::coalesce_first_only)) break;
     }
   });
@@ -223,7 +223,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   Tensors pieces(size_t(size_), nothing);
   pieces[size_t(options.rootRank)] = x;
   at::Tensor& out = options.rootRank == rank_ ? x : nothing;
-  return run(OpType::REDUCE, options, tensors, [&] { forms_->reduce_scatter(out, pieces, reduce); });
+  return run(OpType::REDUCE, options, tensors, [&] { backend_->reduce_scatter(out, pieces, reduce); });
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -231,7 +231,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   const at::Tensor& input = single(inputs, "allgather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: takes one list of outputs; got ", outputs.size());
   check_gathered(outputs[0], input, rank_, size_, "allgather");
-  return run(OpType::ALLGATHER, options, outputs[0], [&] { forms_->all_gather(outputs[0], input); });
+  return run(OpType::ALLGATHER, options, outputs[0], [&] { backend_->all_gather(outputs[0], input); });
 }
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -241,7 +241,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
     check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
   }
   return run(OpType::ALLGATHER_COALESCED, options, joined(outputs), [&] {
-    for (size_t i = 0; i < inputs.size(); ++i) forms_->all_gather(by_input[i], inputs[i]);
+    for (size_t i = 0; i < inputs.size(); ++i) backend_->all_gather(by_input[i], inputs[i]);
   });
 }
 
@@ -251,7 +251,7 @@ void Backend::gather_base(at::Tensor& output, const at::Tensor& input) {
   for (int peer = 0; peer < size_; ++peer) {
     pieces.push_back(flat.narrow(0, peer * input.numel(), input.numel()).view(input.sizes()));
   }
-  forms_->all_gather(pieces, input);
+  backend_->all_gather(pieces, input);
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -281,7 +281,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                     inputs[0][size_t(rank_)].numel(), " elements");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
   return run(OpType::REDUCE_SCATTER, options, outputs,
-             [&] { forms_->reduce_scatter(output, inputs[0], reduce); });
+             [&] { backend_->reduce_scatter(output, inputs[0], reduce); });
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -289,7 +289,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
   check_ratio(input, output, size_, "reduce_scatter_tensor");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
   return run(OpType::_REDUCE_SCATTER_BASE, options, {output},
-             [&] { forms_->reduce_scatter_even(output, input, reduce); });
+             [&] { backend_->reduce_scatter_even(output, input, reduce); });
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -300,7 +300,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tens
   }
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor_coalesced");
   return run(OpType::COALESCED, options, outputs, [&] {
-    for (size_t i = 0; i < outputs.size(); ++i) forms_->reduce_scatter_even(outputs[i], inputs[i], reduce);
+    for (size_t i = 0; i < outputs.size(); ++i) backend_->reduce_scatter_even(outputs[i], inputs[i], reduce);
   });
 }
 
@@ -312,7 +312,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: takes one list of inputs"); });
   if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
   return run(OpType::SCATTER, options, outputs,
-             [&] { forms_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
+             [&] { backend_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -324,7 +324,8 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
   if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
-  return run(OpType::GATHER, options, pieces, [&] { forms_->gather(pieces, input, int(options.rootRank)); });
+  return run(OpType::GATHER, options, pieces,
+             [&] { backend_->gather(pieces, input, int(options.rootRank)); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -342,7 +343,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
   return run(OpType::ALLTOALL_BASE, options, {output}, [&] {
     // Peers read the input where it lies, while this rank writes its output.
     const bool is_apart = at::get_overlap_status(output, input) == at::MemOverlapStatus::No;
-    forms_->all_to_all_rows(output, output_rows, is_apart ? input : input.clone(), input_rows);
+    backend_->all_to_all_rows(output, output_rows, is_apart ? input : input.clone(), input_rows);
   });
 }
 
@@ -352,28 +353,28 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
     check_pieces(inputs, inputs[0], size_, "alltoall");
     check_pieces(outputs, inputs[0], size_, "alltoall");
   });
-  return run(OpType::ALLTOALL, options, outputs, [&] { forms_->all_to_all(outputs, inputs); });
+  return run(OpType::ALLTOALL, options, outputs, [&] { backend_->all_to_all(outputs, inputs); });
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, size_, "send");
   const at::Tensor& x = single(tensors, "send");
-  return run_message(OpType::SEND, [&] { return forms_->send(x, to, tag); });
+  return run_message(OpType::SEND, [&] { return backend_->send(x, to, tag); });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_rank(from, size_, "recv");
   const at::Tensor& x = single(tensors, "recv");
-  return run_message(OpType::RECV, [&] { return forms_->receive(x, from, tag); });
+  return run_message(OpType::RECV, [&] { return backend_->receive(x, from, tag); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& x = single(tensors, "recvAnysource");
-  return run_message(OpType::RECVANYSOURCE, [&] { return forms_->receive(x, kAnySource, tag); });
+  return run_message(OpType::RECVANYSOURCE, [&] { return backend_->receive(x, kAnySource, tag); });
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  return run(OpType::BARRIER, options, {}, [&] { forms_->barrier(); });
+  return run(OpType::BARRIER, options, {}, [&] { backend_->barrier(); });
 }
 
 }  // namespace shardwise::comm

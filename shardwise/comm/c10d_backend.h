@@ -7,7 +7,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 
 namespace shardwise::comm {
 
@@ -19,13 +19,13 @@ namespace shardwise::comm {
 /// all-to-all) is a ValueError there and breaks the group, as the others wait for it already.
 class Backend : public c10d::Backend {
  public:
-  using Tensors = Forms::Tensors;
-  using WorkPtr = Forms::WorkPtr;
+  using Tensors = CollectiveBackend::Tensors;
+  using WorkPtr = CollectiveBackend::WorkPtr;
 
-  explicit Backend(std::shared_ptr<Forms> forms)
-      : c10d::Backend(forms->rank(), forms->size()), forms_(std::move(forms)) {}
+  explicit Backend(std::shared_ptr<CollectiveBackend> forms)
+      : c10d::Backend(forms->rank(), forms->size()), backend_(std::move(forms)) {}
 
-  const std::string getBackendName() const override { return forms_->backend_name(); }
+  const std::string getBackendName() const override { return backend_->backend_name(); }
   /// The caller's own: name and timeout.
   c10::intrusive_ptr<Options> getBackendOptions() override;
   /// Of the waits of later calls. From the thread of the collectives.
@@ -70,13 +70,13 @@ class Backend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   /// Whether nothing goes on by itself between a call's return and its handle's wait, but for receives.
-  virtual bool works_in_calls() const { return true; }
+  virtual bool is_synchronous() const { return true; }
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
-  uint64_t getSequenceNumberForGroup() override { return forms_->sequence(); }
+  uint64_t getSequenceNumberForGroup() override { return backend_->sequence(); }
   void abort() override { abort("c10d abort"); }
   /// The same, telling the peers why; c10d's own has no words.
-  void abort(const std::string& reason) { forms_->abort(reason); }
-  void shutdown() override { forms_->leave(); }
+  void abort(const std::string& reason) { backend_->abort(reason); }
+  void shutdown() override { backend_->leave(); }
 
  private:
   Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
@@ -94,7 +94,7 @@ class Backend : public c10d::Backend {
   template <class Check>
   void check_or_abort(const Check& check) const;
 
-  std::shared_ptr<Forms> forms_;
+  std::shared_ptr<CollectiveBackend> backend_;
   std::optional<std::vector<WorkPtr>> coalesced_;  // between startCoalescing and endCoalescing
 };
 

@@ -51,7 +51,7 @@ void check_alike(const char* op, const at::Tensor& out, const at::Tensor& x) {
                     out.scalar_type(), " for ", x.sizes(), " ", x.scalar_type());
 }
 
-void check_begun(const char* op, const at::Tensor& x, at::Device device, const Symmetric* symmetric) {
+void check_begun(const char* op, const at::Tensor& x, at::Device device, const SymmetricHeap* symmetric) {
   const bool is_in_reach = x.device().type() == device.type() && (!symmetric || symmetric->contains(x));
   TORCH_CHECK_VALUE(is_in_reach && x.is_contiguous(), op,
                     ": the input must be contiguous and come from Group::empty; got ", x.sizes(), " of ",

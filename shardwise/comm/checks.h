@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "shardwise/base/split.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm {
 
@@ -15,7 +15,7 @@ int64_t check_shard(const char* op, const at::Tensor& shard, const base::Split& 
 int64_t check_whole(const char* op, const at::Tensor& x, const base::Split& split, int64_t dim, int size);
 void check_alike(const char* op, const at::Tensor& out, const at::Tensor& x);
 /// Of a collective in parts: `symmetric` may be null.
-void check_begun(const char* op, const at::Tensor& x, at::Device device, const Symmetric* symmetric);
+void check_begun(const char* op, const at::Tensor& x, at::Device device, const SymmetricHeap* symmetric);
 void check_divides(const char* op, const at::Tensor& x, int size);
 
 }  // namespace shardwise::comm

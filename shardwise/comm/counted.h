@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "shardwise/comm/counters.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm {
 
 /// Counts the time in which it lives, and how much of it was spent waiting.
 class Timed {
  public:
-  Timed(Counters& counters, const Symmetric* shared)
+  Timed(Counters& counters, const SymmetricHeap* shared)
       : counters_(counters), shared_(shared), waited_before_(waited()), start_(Clock::now()) {}
   ~Timed() {
     counters_.busy_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
@@ -27,7 +27,7 @@ class Timed {
   int64_t waited() const { return shared_ ? shared_->waited_ns() : 0; }
 
   Counters& counters_;
-  const Symmetric* shared_;
+  const SymmetricHeap* shared_;
   int64_t waited_before_;
   Clock::time_point start_;
 };
@@ -35,7 +35,7 @@ class Timed {
 /// Counts one call and its time, and keeps autograd out of it.
 class Counted {
  public:
-  Counted(Counters& counters, const Symmetric* shared, Op op, int64_t bytes)
+  Counted(Counters& counters, const SymmetricHeap* shared, Op op, int64_t bytes)
       : counters_(counters), shared_(shared), op_(op), copied_before_(copied()), timed_(counters, shared) {
     counters_[op].calls += 1;
     counters_[op].bytes += bytes;
@@ -48,7 +48,7 @@ class Counted {
   int64_t copied() const { return shared_ ? shared_->copied_bytes() : 0; }
 
   Counters& counters_;
-  const Symmetric* shared_;
+  const SymmetricHeap* shared_;
   Op op_;
   int64_t copied_before_;
   Timed timed_;
@@ -56,10 +56,10 @@ class Counted {
 };
 
 /// Counts the time in which a reader waits for its peers.
-class CountedExposure final : public Exposed {
+class CountedPeerShards final : public PeerShards {
  public:
-  CountedExposure(std::shared_ptr<Exposed> exposed, std::shared_ptr<Counters> counters,
-                  std::shared_ptr<Symmetric> shared)
+  CountedPeerShards(std::shared_ptr<PeerShards> exposed, std::shared_ptr<Counters> counters,
+                    std::shared_ptr<SymmetricHeap> shared)
       : exposed_(std::move(exposed)), counters_(std::move(counters)), shared_(std::move(shared)) {}
   at::Tensor read(int rank) override {
     const Timed timed(*counters_, shared_.get());
@@ -67,9 +67,9 @@ class CountedExposure final : public Exposed {
   }
 
  private:
-  std::shared_ptr<Exposed> exposed_;
+  std::shared_ptr<PeerShards> exposed_;
   std::shared_ptr<Counters> counters_;
-  std::shared_ptr<Symmetric> shared_;
+  std::shared_ptr<SymmetricHeap> shared_;
 };
 
 }  // namespace shardwise::comm

@@ -17,9 +17,9 @@ enum class Op : uint8_t {
   barrier,
   send,  // and the receive of the message, which sends nothing
   // These have the counter of the collective that they stand for.
-  expose,               // all_gather
-  all_reduce_terms,     // all_reduce
-  reduce_scatter_terms  // reduce_scatter
+  share_shard,          // all_gather
+  fused_all_reduce,     // all_reduce
+  fused_reduce_scatter  // reduce_scatter
 };
 inline constexpr int kCountedOps = 9;
 std::string_view name(Op op);
@@ -32,10 +32,10 @@ std::string_view name(Op op);
 ///   all_reduce      n, and what all_reduce_ copies in place
 ///   all_reduce_     n in one shot (comm/shm/one_shot.h); else own·(t−1). Foreign: of up to 4 ranks n on
 ///                   all if x is on any (shm/chunks.cpp), of more own·(t−1) + 2n
-///   begin_all_reduce_  own·(t−1)
+///   all_reduce_async_  own·(t−1)
 ///   reduce_scatter  0, or n when x is foreign
 ///   all_gather      n, and own more when the shard is foreign
-///   expose          0, or own when the shard is foreign
+///   share_shard          0, or own when the shard is foreign
 ///   …_terms         0, or n when x is foreign
 ///   broadcast       n; at the root 0, or n when x is foreign
 ///   send            n, at the sender and at the receiver
@@ -57,9 +57,9 @@ struct Counters {
 
  private:
   static size_t place(Op op) {
-    if (op == Op::all_reduce_terms) return size_t(Op::all_reduce);
-    if (op == Op::reduce_scatter_terms) return size_t(Op::reduce_scatter);
-    return size_t(op == Op::expose ? Op::all_gather : op);
+    if (op == Op::fused_all_reduce) return size_t(Op::all_reduce);
+    if (op == Op::fused_reduce_scatter) return size_t(Op::reduce_scatter);
+    return size_t(op == Op::share_shard ? Op::all_gather : op);
   }
 };
 Counters operator-(const Counters& after, const Counters& before);

@@ -16,10 +16,10 @@ struct Descriptor {
   int8_t dtype = 0;
   Reduce reduce = Reduce::sum;
   int32_t root_or_dim = 0;
-  int64_t numel = 0;        // of the whole message; 0 where no rank knows it alone
-  uint64_t split = 0;       // hash of how the message is cut
-  uint64_t offset = 0;      // of this rank's input, where peers read it in shared memory
-  bool is_foreign = false;  // it lies elsewhere, and is not there yet
+  int64_t numel = 0;             // of the whole message; 0 where no rank knows it alone
+  uint64_t split = 0;            // hash of how the message is cut
+  uint64_t offset = 0;           // of this rank's input, where peers read it in shared memory
+  bool is_unregistered = false;  // it lies elsewhere, and is not there yet
 
   bool matches(const Descriptor& other) const {
     return op == other.op && dtype == other.dtype && reduce == other.reduce &&

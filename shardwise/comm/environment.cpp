@@ -8,28 +8,25 @@
 #include <cstring>
 
 #include "shardwise/base/split.h"
-#include "shardwise/comm/siblings.h"
+#include "shardwise/comm/parent_process.h"
 
 namespace shardwise::comm {
 namespace {
 
 /// One way of starting ranks: the variables that tell a process its place.
 struct Starter {
-  Place::By by;
+  LaunchContext::Launcher launcher;
   const char* name;
   const char *rank, *world_size, *local_rank, *local_size;
 };
 
-constexpr Starter kTorchrun{Place::By::torchrun, "torchrun",   "RANK",
-                            "WORLD_SIZE",        "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Starter kOpenMpi{Place::By::mpirun,
-                           "mpirun",
-                           "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE",
-                           "OMPI_COMM_WORLD_LOCAL_RANK",
-                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr Starter kHydra{Place::By::mpirun, "mpirun",          "PMI_RANK",
-                         "PMI_SIZE",        "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Starter kTorchrun{
+    LaunchContext::Launcher::torchrun, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Starter kOpenMpi{LaunchContext::Launcher::mpirun, "mpirun",
+                           "OMPI_COMM_WORLD_RANK",          "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",    "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Starter kHydra{
+    LaunchContext::Launcher::mpirun, "mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
 bool is_set(const char* variable) {
   return std::getenv(variable) != nullptr;
@@ -62,9 +59,9 @@ void check_one_host(bool is_one, int ranks, const std::string& spread, const cha
                     spread, "; let ", starter, " use one host, or start the ranks by Open MPI's mpirun");
 }
 
-Place place_by(const Starter& starter) {
-  Place place;
-  place.by = starter.by;
+LaunchContext place_by(const Starter& starter) {
+  LaunchContext place;
+  place.launcher = starter.launcher;
   place.rank = count_of(starter.rank, 0, starter.name);
   place.world_size = count_of(starter.world_size, 1, starter.name);
   place.local_rank = count_of(starter.local_rank, 0, starter.name);
@@ -73,16 +70,16 @@ Place place_by(const Starter& starter) {
   check_rank(starter.local_rank, place.local_rank, starter.local_size, place.local_size);
   check_part(starter.local_size, place.local_size, starter.world_size, place.world_size);
   check_part(starter.local_rank, place.local_rank, starter.rank, place.rank);  // in the ranks' order
-  place.is_spread = place.local_size < place.world_size;
-  check_one_host(!place.is_spread || starter.rank == kOpenMpi.rank, place.world_size,
+  place.is_multi_node = place.local_size < place.world_size;
+  check_one_host(!place.is_multi_node || starter.rank == kOpenMpi.rank, place.world_size,
                  fmt::format(", {} of them here", place.local_size), starter.name);
   return place;
 }
 
-Place from_launcher() {
+LaunchContext from_launcher() {
   constexpr const char* kStarter = "the launcher";
-  Place place;
-  place.by = Place::By::launcher;
+  LaunchContext place;
+  place.launcher = LaunchContext::Launcher::launcher;
   place.rank = place.local_rank = count_of("SHARDWISE_RANK", 0, kStarter);
   place.world_size = place.local_size = count_of("SHARDWISE_WORLD_SIZE", 1, kStarter);
   place.job = text_of("SHARDWISE_JOB", kStarter);
@@ -92,8 +89,8 @@ Place from_launcher() {
 
 // After a restart the agent keeps run id and address, while ranks of the last try may still be ending: the
 // count keeps both apart.
-Place from_torchrun() {
-  Place place = place_by(kTorchrun);
+LaunchContext from_torchrun() {
+  LaunchContext place = place_by(kTorchrun);
   place.job = fmt::format("torchrun/{}/{}:{}/{}", text_of("TORCHELASTIC_RUN_ID", kTorchrun.name),
                           text_of("MASTER_ADDR", kTorchrun.name), text_of("MASTER_PORT", kTorchrun.name),
                           count_of("TORCHELASTIC_RESTART_COUNT", 0, kTorchrun.name));
@@ -101,8 +98,8 @@ Place from_torchrun() {
 }
 
 // Open MPI names each job. Hydra does not, but one process of it starts all ranks of a host.
-Place from_mpirun(const Starter& starter) {
-  Place place = place_by(starter);
+LaunchContext from_mpirun(const Starter& starter) {
+  LaunchContext place = place_by(starter);
   const char* own_name = std::getenv("SHARDWISE_JOB");
   const char* job = std::getenv("PMIX_NAMESPACE");
   place.job = own_name      ? fmt::format("named/{}", own_name)
@@ -113,12 +110,12 @@ Place from_mpirun(const Starter& starter) {
 
 // A batch script and an interactive shell have these variables too, in a step of one task: that is a job of
 // one, which may launch ranks.
-Place from_srun() {
+LaunchContext from_srun() {
   constexpr const char* kStarter = "srun";
-  Place place;
+  LaunchContext place;
   place.world_size = count_of("SLURM_STEP_NUM_TASKS", 1, kStarter);
   if (place.world_size == 1) return place;
-  place.by = Place::By::srun;
+  place.launcher = LaunchContext::Launcher::srun;
   place.rank = place.local_rank = count_of("SLURM_PROCID", 0, kStarter);
   check_rank("SLURM_PROCID", place.rank, "SLURM_STEP_NUM_TASKS", place.world_size);
   const int hosts = count_of("SLURM_STEP_NUM_NODES", 1, kStarter);
@@ -130,7 +127,7 @@ Place from_srun() {
 }
 
 // Inner starters come first: srun starts Hydra's helpers, and in a step of one task our launcher.
-Place place_in_world() {
+LaunchContext place_in_world() {
   if (is_set("SHARDWISE_RANK")) return from_launcher();
   if (is_set("RANK") || is_set("TORCHELASTIC_RUN_ID")) return from_torchrun();
   if (is_set(kOpenMpi.rank)) return from_mpirun(kOpenMpi);
@@ -144,16 +141,17 @@ base::Split deal(int ranks, int hosts) {
 }
 
 /// `place.hosts` machines played by this one.
-void pretend_hosts(Place& place) {
-  place.hosts = count_from_environment("SHARDWISE_HOSTS", 1, 1);
-  TORCH_CHECK_VALUE(!place.is_spread || place.hosts == 1,
-                    "environment: SHARDWISE_HOSTS makes one machine play several; got ", place.hosts, " for ",
+void pretend_hosts(LaunchContext& place) {
+  place.hosts = count_from_environment("SHARDWISE_NODES", 1, 1);
+  TORCH_CHECK_VALUE(!place.is_multi_node || place.hosts == 1,
+                    "environment: SHARDWISE_NODES makes one machine play several; got ", place.hosts, " for ",
                     place.world_size, " ranks, ", place.local_size, " of them here");
-  if (place.is_spread || place.by == Place::By::self) return;  // the launcher's ranks will be dealt
+  if (place.is_multi_node || place.launcher == LaunchContext::Launcher::self)
+    return;  // the launcher's ranks will be dealt
   TORCH_CHECK_VALUE(place.hosts <= place.world_size,
-                    "environment: SHARDWISE_HOSTS is at most the number of ranks; got ", place.hosts, " for ",
+                    "environment: SHARDWISE_NODES is at most the number of ranks; got ", place.hosts, " for ",
                     place.world_size);
-  place.host = place.host_of(place.rank);
+  place.host = place.node_of(place.rank);
   const base::Range here = deal(place.world_size, place.hosts).range(place.host);
   place.local_rank = place.rank - static_cast<int>(here.begin);
   place.local_size = static_cast<int>(here.size());
@@ -163,17 +161,17 @@ struct Told {
   std::string starter, hint;
 };
 
-Told told_by(Place::By by, int64_t ranks) {
+Told told_by(LaunchContext::Launcher by, int64_t ranks) {
   switch (by) {
-    case Place::By::self:
+    case LaunchContext::Launcher::self:
       return {"no launcher", ""};
-    case Place::By::launcher:
+    case LaunchContext::Launcher::launcher:
       return {"the launcher", ""};
-    case Place::By::torchrun:
+    case LaunchContext::Launcher::torchrun:
       return {"torchrun", fmt::format("; run torchrun with --nproc-per-node {}", ranks)};
-    case Place::By::mpirun:
+    case LaunchContext::Launcher::mpirun:
       return {"mpirun", fmt::format("; run mpirun with -n {}", ranks)};
-    case Place::By::srun:
+    case LaunchContext::Launcher::srun:
       return {"srun", fmt::format("; run srun with --ntasks {}", ranks)};
   }
   TORCH_INTERNAL_ASSERT(false);
@@ -181,12 +179,12 @@ Told told_by(Place::By by, int64_t ranks) {
 
 }  // namespace
 
-bool Place::may_cross_hosts(const std::vector<int>& ranks) const {
-  return ranks.size() > 1 && (is_spread || host_of(ranks.front()) != host_of(ranks.back()));
+bool LaunchContext::may_span_nodes(const std::vector<int>& ranks) const {
+  return ranks.size() > 1 && (is_multi_node || node_of(ranks.front()) != node_of(ranks.back()));
 }
 
-int Place::host_of(int rank_in_job) const {
-  TORCH_INTERNAL_ASSERT(!is_spread);
+int LaunchContext::node_of(int rank_in_job) const {
+  TORCH_INTERNAL_ASSERT(!is_multi_node);
   return deal(world_size, hosts).holders(rank_in_job).front();
 }
 
@@ -201,14 +199,14 @@ int count_from_environment(const char* variable, int least, int fallback) {
   return value;
 }
 
-Place place_from_environment() {
-  Place place = place_in_world();
+LaunchContext launch_context_from_env() {
+  LaunchContext place = place_in_world();
   pretend_hosts(place);
   return place;
 }
 
-void check_world_size(const Place& place, int64_t product_of_degrees) {
-  const Told told = told_by(place.by, product_of_degrees);
+void check_world_size(const LaunchContext& place, int64_t product_of_degrees) {
+  const Told told = told_by(place.launcher, product_of_degrees);
   TORCH_CHECK_VALUE(place.world_size == product_of_degrees,
                     "launch: the number of ranks equals the product of the degrees of parallelism; got ",
                     place.world_size, " from ", told.starter, " for degrees of ", product_of_degrees,

@@ -12,7 +12,7 @@ namespace shardwise::comm {
 namespace {
 
 /// The only shard of an exposure in a group of one.
-class OwnShard final : public Exposed {
+class OwnShard final : public PeerShards {
  public:
   explicit OwnShard(at::Tensor shard) : shard_(std::move(shard)) {}
   at::Tensor read(int) override { return shard_; }
@@ -25,7 +25,7 @@ class OwnShard final : public Exposed {
 
 Group::Group() : state_(std::make_shared<State>()) {}
 
-Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Symmetric> symmetric)
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<SymmetricHeap> symmetric)
     : state_(std::make_shared<State>()) {
   state_->use_shared = symmetric != nullptr;
   state_->shared = std::move(symmetric);
@@ -42,7 +42,7 @@ int Group::size() const {
   return state_->backend ? state_->backend->getSize() : 1;
 }
 
-Group Group::without_symmetric() const {
+Group Group::without_symmetric_heap() const {
   auto state = std::make_shared<State>(*state_);
   state->use_shared = false;
   return Group(std::move(state));
@@ -54,12 +54,12 @@ Group Group::with_new_counters() const {
   return Group(std::move(state));
 }
 
-bool Group::has_symmetric() const {
+bool Group::has_symmetric_heap() const {
   return state_->use_shared;
 }
 
-Symmetric* Group::symmetric() const {
-  return state_->symmetric();
+SymmetricHeap* Group::symmetric_heap() const {
+  return state_->symmetric_heap();
 }
 
 const Counters& Group::counters() const {
@@ -73,15 +73,15 @@ at::Device Group::device() const {
 }
 
 at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
-  if (Symmetric* symmetric = state_->symmetric()) return symmetric->empty(sizes, dtype);
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->empty(sizes, dtype);
   return at::empty(sizes, at::TensorOptions().dtype(dtype).device(device()));
 }
 
-std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Split& split) const {
-  check_shard("expose", shard, split, /*dim=*/0, rank(), size());
+std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const base::Split& split) const {
+  check_shard("share_shard", shard, split, /*dim=*/0, rank(), size());
   if (size() == 1) return std::make_shared<OwnShard>(shard);
-  Symmetric* symmetric = state_->symmetric();
-  TORCH_CHECK_VALUE(symmetric != nullptr, "expose: needs a group with shared memory; gather instead");
+  SymmetricHeap* symmetric = state_->symmetric_heap();
+  TORCH_CHECK_VALUE(symmetric != nullptr, "share_shard: needs a group with shared memory; gather instead");
   const Counted counted(*state_->counters, symmetric, Op::all_gather, int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor readable = shard;
   if (!shard.is_contiguous() || !symmetric->contains(shard)) {
@@ -89,11 +89,11 @@ std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Spli
     readable.copy_(shard);
     (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
   }
-  return std::make_shared<CountedExposure>(symmetric->expose(readable, split, /*purpose=*/0),
-                                           state_->counters, state_->shared);
+  return std::make_shared<CountedPeerShards>(symmetric->share_shard(readable, split, /*purpose=*/0),
+                                             state_->counters, state_->shared);
 }
 
-void Group::count_reading(const at::Tensor& shard) const {
+void Group::record_peer_read(const at::Tensor& shard) const {
   if (size() == 1) return;
   OpCount& count = (*state_->counters)[Op::all_gather];
   count.calls += 1;

@@ -11,7 +11,7 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/counters.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace c10d {
 class Backend;
@@ -19,23 +19,24 @@ class Backend;
 
 namespace shardwise::comm {
 
-class ArrivingRows;
-class BegunSum;
-class RowSum;
+class ChunkedAllGather;
+class Work;
+class ChunkedReduceScatter;
 
 class Group {
  public:
   /// A group of one.
   Group();
   /// Ranks joined by `backend`; `symmetric` is its shared memory, or null.
-  explicit Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Symmetric> symmetric = nullptr);
+  explicit Group(c10::intrusive_ptr<c10d::Backend> backend,
+                 std::shared_ptr<SymmetricHeap> symmetric = nullptr);
 
   int rank() const;
   int size() const;
 
   /// The same group without shared memory: every crossing takes the path that other backends take.
-  Group without_symmetric() const;
-  bool has_symmetric() const;
+  Group without_symmetric_heap() const;
+  bool has_symmetric_heap() const;
   /// The same group, counting from zero on counters of its own.
   Group with_new_counters() const;
 
@@ -65,26 +66,29 @@ class Group {
   /// Without staging when `x` is contiguous, came from `empty`, and dim is 0.
   at::Tensor reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim = 0) const;
   /// The same, written into `out` [split.range(rank), ...]. Peers may still read an unstaged `x` after the
-  /// return: it may be dropped, but not written to before a later collective other than `expose` is over.
-  /// (All others return when nobody reads their input any more.)
+  /// return: it may be dropped, but not written to before a later collective other than `share_shard` is
+  /// over. (All others return when nobody reads their input any more.)
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
 
   /// all_gather along dim 0 whose rows can be used as they arrive. For groups without shared memory; with it,
-  /// `expose` needs no copy.
-  std::shared_ptr<ArrivingRows> begin_all_gather(const at::Tensor& shard, const base::Split& split) const;
+  /// `share_shard` needs no copy.
+  std::shared_ptr<ChunkedAllGather> all_gather_chunked(const at::Tensor& shard,
+                                                       const base::Split& split) const;
   /// reduce_scatter_out whose input is handed over as it is made. `x` is contiguous, from `empty`; it may be
-  /// dropped after the RowSum's end, but not written to before a later collective is over. Two ranks or more.
-  std::unique_ptr<RowSum> begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const;
+  /// dropped after the ChunkedReduceScatter's end, but not written to before a later collective is over. Two
+  /// ranks or more.
+  std::unique_ptr<ChunkedReduceScatter> reduce_scatter_chunked(const at::Tensor& x,
+                                                               const base::Split& split) const;
   /// all_reduce_ of a sum in two parts, the second of which ends it. `x` is contiguous, from `empty`, and
   /// nobody's else in between. Bits and cost: all_reduce_'s; in shared memory never in one shot.
-  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x) const;
+  std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x) const;
   /// In place of an all_reduce whose sum is an intermediate value of `read`: it is called once, with every
   /// rank's `x` where it lies. One synchronization; nothing is copied unless `x` is strided or did not come
   /// from `empty`. Peers may still read `x` after the return, as of reduce_scatter_out. Cost: all_reduce's.
   /// Errors: c10::ValueError without shared memory (a group of one has its own term).
-  void all_reduce_terms(const at::Tensor& x, TermReader read) const;
+  void fused_all_reduce(const at::Tensor& x, PeerBufferKernel read) const;
   /// The same in place of a reduce_scatter along dim 0: `read` sums this rank's rows of the terms. Cost: its.
-  void reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const;
+  void fused_reduce_scatter(const at::Tensor& x, const base::Split& split, PeerBufferKernel read) const;
 
   /// `root` holds [t·n, ...] and rank r gets rows [r·n, (r+1)·n): `x` is read at the root only, but gives
   /// every rank shape and dtype of the whole. Cost: total − own at the root.
@@ -103,26 +107,26 @@ class Group {
   void recv_(at::Tensor& x, int from, int tag = 0) const;
 
   /// Makes `shard` readable by the peers where it lies; a collective that stands for an all_gather and copies
-  /// nothing (a shard outside the shared memory is copied into it once). Needs has_symmetric().
-  /// Every later reading of all peers' shards is counted by `count_reading`. The shard must not be written to
-  /// as long as it is exposed, nor before a later collective is over.
-  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) const;
+  /// nothing (a shard outside the shared memory is copied into it once). Needs has_symmetric_heap().
+  /// Every later reading of all peers' shards is counted by `record_peer_read`. The shard must not be written
+  /// to as long as it is exposed, nor before a later collective is over.
+  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split) const;
   /// Counts one all_gather of `shard` whose bytes were read in place.
-  void count_reading(const at::Tensor& shard) const;
+  void record_peer_read(const at::Tensor& shard) const;
 
   /// Poisons the group: every peer's current or next wait fails naming `reason`.
   void abort(const std::string& reason) const;
 
   const Counters& counters() const;
   /// The shared memory's own figures; null without.
-  Symmetric* symmetric() const;
+  SymmetricHeap* symmetric_heap() const;
 
  private:
   struct State;
   explicit Group(std::shared_ptr<State> state);
   void scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                   InputThen then) const;
-  void read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const;
+                   InputReuse then) const;
+  void fuse_with(Op op, const at::Tensor& x, const base::Split* split, PeerBufferKernel read) const;
   std::shared_ptr<State> state_;
 };
 

@@ -24,9 +24,9 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
   return at::empty(sizes, x.options());
 }
 
-bool works_in_calls(c10d::Backend& backend) {
+bool is_synchronous(c10d::Backend& backend) {
   const auto* const ours = dynamic_cast<Backend*>(&backend);
-  return ours != nullptr && ours->works_in_calls();
+  return ours != nullptr && ours->is_synchronous();
 }
 
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {

@@ -16,7 +16,7 @@ void gather_by_calls(c10d::Backend& backend, at::Tensor& whole, const at::Tensor
 void scatter_sum_by_calls(c10d::Backend& backend, at::Tensor& out, const at::Tensor& x,
                           const base::Split& split, int64_t dim);
 /// Whether nothing goes on by itself between a call's begin and its wait.
-bool works_in_calls(c10d::Backend& backend);
+bool is_synchronous(c10d::Backend& backend);
 /// What a rank sends in an all_reduce; its own slice is that of Split::even over the flat message.
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size);
 /// What a rank sends in a reduce_scatter of `x` along dim 0.

@@ -40,7 +40,7 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
                         bytes_of(shard) * (size() - 1));
   at::Tensor whole = empty_with_size(shard, dim, split.size());
-  if (Symmetric* symmetric = state_->symmetric()) {
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) {
     symmetric->all_gather_out(whole, shard, split, dim);
     return whole;
   }
@@ -56,7 +56,7 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
     const Timed timed(*state_->counters, state_->shared.get());
     const c10::NoGradGuard no_grad;
     result.copy_(x);
-    if (state_->symmetric()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
+    if (state_->symmetric_heap()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
   }
   all_reduce_(result, reduce);
   return result;
@@ -66,7 +66,7 @@ void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->all_reduce_(x, reduce);
   std::vector<at::Tensor> tensors = {x.contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(reduce);
@@ -78,7 +78,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, 
   dim = check_whole("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
   at::Tensor out = empty_with_size(x, dim, split.range(rank()).size());
-  scatter_sum(out, x, split, dim, InputThen::may_be_written);
+  scatter_sum(out, x, split, dim, InputReuse::overwritable_on_return);
   return out;
 }
 
@@ -89,40 +89,40 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
   if (size() == 1) {
     out.copy_(x);
   } else {
-    scatter_sum(out, x, split, /*dim=*/0, InputThen::is_only_dropped);
+    scatter_sum(out, x, split, /*dim=*/0, InputReuse::free_only);
   }
 }
 
 void Group::scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                        InputThen then) const {
+                        InputReuse then) const {
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
                         bytes_of(x) - bytes_of(out));
-  if (Symmetric* symmetric = state_->symmetric())
+  if (SymmetricHeap* symmetric = state_->symmetric_heap())
     return symmetric->reduce_scatter_out(out, x, split, dim, then);
   scatter_sum_by_calls(*state_->backend, out, x, split, dim);
 }
 
-void Group::all_reduce_terms(const at::Tensor& x, TermReader read) const {
-  read_terms(Op::all_reduce_terms, x, nullptr, read);
+void Group::fused_all_reduce(const at::Tensor& x, PeerBufferKernel read) const {
+  fuse_with(Op::fused_all_reduce, x, nullptr, read);
 }
 
-void Group::reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const {
-  check_whole("reduce_scatter_terms", x, split, /*dim=*/0, size());
-  read_terms(Op::reduce_scatter_terms, x, &split, read);
+void Group::fused_reduce_scatter(const at::Tensor& x, const base::Split& split, PeerBufferKernel read) const {
+  check_whole("fused_reduce_scatter", x, split, /*dim=*/0, size());
+  fuse_with(Op::fused_reduce_scatter, x, &split, read);
 }
 
-void Group::read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const {
+void Group::fuse_with(Op op, const at::Tensor& x, const base::Split* split, PeerBufferKernel read) const {
   if (size() == 1) {
     TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString());
     const at::Tensor term = x.contiguous();
     const void* const only = term.const_data_ptr();
     return read({&only, 1});
   }
-  Symmetric* symmetric = state_->symmetric();
+  SymmetricHeap* symmetric = state_->symmetric_heap();
   TORCH_CHECK_VALUE(symmetric != nullptr, name(op), ": needs a group with shared memory; sum instead");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
   const Counted counted(*state_->counters, symmetric, op, sent);
-  symmetric->read_terms(x, split, read);
+  symmetric->fuse_with(x, split, read);
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {

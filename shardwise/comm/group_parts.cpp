@@ -4,14 +4,14 @@
 
 #include <utility>
 
-#include "shardwise/comm/arriving_rows.h"
 #include "shardwise/comm/checks.h"
+#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/purpose.h"
-#include "shardwise/comm/row_sum.h"
 #include "shardwise/comm/shm/reduce.h"
 
 namespace shardwise::comm {
@@ -33,7 +33,7 @@ void sum_into(at::Tensor& out, const std::vector<at::Tensor>& terms) {
                                                      /*copies=*/1, out.numel());
 }
 
-/// What both forms of a RowSum work on.
+/// What both forms of a ChunkedReduceScatter work on.
 struct Sum {
   at::Tensor x;
   base::Split split;
@@ -47,9 +47,9 @@ struct Sum {
 };
 
 /// The own rows are made last: by then the peers' parts of them are there.
-class ExposedSum final : public RowSum {
+class ExposedSum final : public ChunkedReduceScatter {
  public:
-  ExposedSum(Sum sum, std::shared_ptr<Symmetric> symmetric)
+  ExposedSum(Sum sum, std::shared_ptr<SymmetricHeap> symmetric)
       : sum_(std::move(sum)),
         symmetric_(std::move(symmetric)),
         wholes_(base::Split::even("partial sums", sum_.split.size() * sum_.ranks(), sum_.ranks())) {}
@@ -59,7 +59,7 @@ class ExposedSum final : public RowSum {
   void made(int i) override {
     const Timed timed(*sum_.counters, symmetric_.get());
     if (nth(i) != sum_.rank)
-      exposed_.push_back(symmetric_->expose(sum_.x, wholes_, purpose_of(sum_.number, uint64_t(i))));
+      exposed_.push_back(symmetric_->share_shard(sum_.x, wholes_, purpose_of(sum_.number, uint64_t(i))));
   }
 
   void finish(at::Tensor& out) override {
@@ -81,13 +81,13 @@ class ExposedSum final : public RowSum {
   }
 
   Sum sum_;
-  std::shared_ptr<Symmetric> symmetric_;
+  std::shared_ptr<SymmetricHeap> symmetric_;
   base::Split wholes_;  // every rank's "shard" is its whole tensor
-  std::vector<std::shared_ptr<Exposed>> exposed_;
+  std::vector<std::shared_ptr<PeerShards>> exposed_;
 };
 
 /// Rows go to their owner, which sums them in rank order: c10d's own sums have no order that one can rely on.
-class GatheredSum final : public RowSum {
+class GatheredSum final : public ChunkedReduceScatter {
  public:
   GatheredSum(Sum sum, c10::intrusive_ptr<c10d::Backend> backend)
       : sum_(std::move(sum)), backend_(std::move(backend)) {}
@@ -123,7 +123,7 @@ class GatheredSum final : public RowSum {
 };
 
 /// For a backend whose calls end with their work: one of them, once all rows are made.
-class SumByOneCall final : public RowSum {
+class SumByOneCall final : public ChunkedReduceScatter {
  public:
   SumByOneCall(Sum sum, c10::intrusive_ptr<c10d::Backend> backend)
       : sum_(std::move(sum)), backend_(std::move(backend)) {}
@@ -142,7 +142,7 @@ class SumByOneCall final : public RowSum {
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
-class BroadcastRows final : public ArrivingRows {
+class BroadcastRows final : public ChunkedAllGather {
  public:
   BroadcastRows(at::Tensor whole, int own, std::shared_ptr<Counters> counters)
       : whole_(std::move(whole)), own_(own), counters_(std::move(counters)) {}
@@ -177,29 +177,30 @@ class BroadcastRows final : public ArrivingRows {
 
 }  // namespace
 
-std::unique_ptr<RowSum> Group::begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const {
-  check_whole("begin_reduce_scatter", x, split, /*dim=*/0, size());
-  Symmetric* symmetric = state_->symmetric();
-  TORCH_CHECK_VALUE(size() > 1, "begin_reduce_scatter: needs two ranks or more; got 1");
-  check_begun("begin_reduce_scatter", x, device(), symmetric);
+std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Tensor& x,
+                                                                    const base::Split& split) const {
+  check_whole("reduce_scatter_chunked", x, split, /*dim=*/0, size());
+  SymmetricHeap* symmetric = state_->symmetric_heap();
+  TORCH_CHECK_VALUE(size() > 1, "reduce_scatter_chunked: needs two ranks or more; got 1");
+  check_begun("reduce_scatter_chunked", x, device(), symmetric);
   const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
                         reduce_scatter_bytes(x, split, rank()));
   Sum sum{x, split, rank(), ++*state_->begun_sums, state_->counters};
   if (symmetric) return std::make_unique<ExposedSum>(std::move(sum), state_->shared);
-  if (works_in_calls(*state_->backend))
+  if (is_synchronous(*state_->backend))
     return std::make_unique<SumByOneCall>(std::move(sum), state_->backend);
   return std::make_unique<GatheredSum>(std::move(sum), state_->backend);
 }
 
-std::shared_ptr<ArrivingRows> Group::begin_all_gather(const at::Tensor& shard,
-                                                      const base::Split& split) const {
-  check_shard("begin_all_gather", shard, split, /*dim=*/0, rank(), size());
+std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& shard,
+                                                            const base::Split& split) const {
+  check_shard("all_gather_chunked", shard, split, /*dim=*/0, rank(), size());
   if (size() == 1) return std::make_shared<BroadcastRows>(shard, rank(), state_->counters);
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
                         int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor whole = empty_with_size(shard, /*dim=*/0, split.size());
   auto rows = std::make_shared<BroadcastRows>(whole, rank(), state_->counters);
-  if (works_in_calls(*state_->backend)) {
+  if (is_synchronous(*state_->backend)) {
     gather_by_calls(*state_->backend, whole, shard, split, /*dim=*/0);
     return rows;
   }

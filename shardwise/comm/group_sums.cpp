@@ -1,28 +1,28 @@
 // Group's all_reduce in two parts: the shared memory's, or a c10d call that goes on by itself.
 #include <utility>
 
-#include "shardwise/comm/begun_sum.h"
 #include "shardwise/comm/c10d_reduction.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
+#include "shardwise/comm/work.h"
 
 namespace shardwise::comm {
 namespace {
 
 /// Of a group of one.
-class NoSum final : public BegunSum {
+class NoSum final : public Work {
  public:
   void finish() override {}
 };
 
 /// A call that goes on by itself, or, where the backend works only inside its calls, one at the end.
-class SumByCall final : public BegunSum {
+class SumByCall final : public Work {
  public:
   SumByCall(const at::Tensor& x, c10::intrusive_ptr<c10d::Backend> backend)
       : tensors_{x}, backend_(std::move(backend)) {
-    if (!works_in_calls(*backend_)) work_ = call();
+    if (!is_synchronous(*backend_)) work_ = call();
   }
 
   void finish() override {
@@ -44,10 +44,10 @@ class SumByCall final : public BegunSum {
 };
 
 /// Counts what its end copies and takes.
-class CountedSum final : public BegunSum {
+class CountedSum final : public Work {
  public:
-  CountedSum(std::unique_ptr<BegunSum> sum, std::shared_ptr<Counters> counters,
-             std::shared_ptr<Symmetric> shared)
+  CountedSum(std::unique_ptr<Work> sum, std::shared_ptr<Counters> counters,
+             std::shared_ptr<SymmetricHeap> shared)
       : sum_(std::move(sum)), counters_(std::move(counters)), shared_(std::move(shared)) {}
 
   void finish() override {
@@ -60,21 +60,21 @@ class CountedSum final : public BegunSum {
  private:
   int64_t copied() const { return shared_ ? shared_->copied_bytes() : 0; }
 
-  std::unique_ptr<BegunSum> sum_;
+  std::unique_ptr<Work> sum_;
   std::shared_ptr<Counters> counters_;
-  std::shared_ptr<Symmetric> shared_;
+  std::shared_ptr<SymmetricHeap> shared_;
 };
 
 }  // namespace
 
-std::unique_ptr<BegunSum> Group::begin_all_reduce_(const at::Tensor& x) const {
+std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {
   if (size() == 1) return std::make_unique<NoSum>();
-  Symmetric* symmetric = state_->symmetric();
-  check_begun("begin_all_reduce_", x, device(), symmetric);
+  SymmetricHeap* symmetric = state_->symmetric_heap();
+  check_begun("all_reduce_async_", x, device(), symmetric);
   const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  std::unique_ptr<BegunSum> sum = symmetric ? symmetric->begin_all_reduce_(x, ++*state_->begun_sums)
-                                            : std::make_unique<SumByCall>(x, state_->backend);
+  std::unique_ptr<Work> sum = symmetric ? symmetric->all_reduce_async_(x, ++*state_->begun_sums)
+                                        : std::make_unique<SumByCall>(x, state_->backend);
   return std::make_unique<CountedSum>(std::move(sum), state_->counters, state_->shared);
 }
 

@@ -10,18 +10,18 @@
 
 #include "shardwise/comm/affinity.h"
 #include "shardwise/comm/gather_values.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/mpi/mpi.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm {
 namespace {
 
-void check_mpi(const Place& place, const std::string& name, size_t ranks) {
-  TORCH_CHECK_VALUE(place.by == Place::By::mpirun,
+void check_mpi(const LaunchContext& place, const std::string& name, size_t ranks) {
+  TORCH_CHECK_VALUE(place.launcher == LaunchContext::Launcher::mpirun,
                     "launch: ranks of several hosts are started by Open MPI's mpirun; got ", ranks,
                     " ranks of group ", name, " on ", place.hosts,
-                    " hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n ",
+                    " hosts (SHARDWISE_NODES); unset it, or run mpirun with -n ",
                     std::max(size_t(place.world_size), ranks));
   TORCH_CHECK_VALUE(mpi::is_built_in(),
                     "launch: ranks of several hosts are joined by Open MPI, which this build lacks; got ",
@@ -29,11 +29,11 @@ void check_mpi(const Place& place, const std::string& name, size_t ranks) {
 }
 
 // Hosts that are played by one machine differ by their number, real ones by themselves.
-uint64_t host_of_this_rank(const Place& place) {
-  return own_host() ^ (uint64_t(place.host) << 48);
+uint64_t host_of_this_rank(const LaunchContext& place) {
+  return own_node() ^ (uint64_t(place.host) << 48);
 }
 
-Group connect_across(const Place& place, const std::string& name, const std::vector<int>& ranks,
+Group connect_across(const LaunchContext& place, const std::string& name, const std::vector<int>& ranks,
                      std::chrono::milliseconds timeout) {
   check_mpi(place, name, ranks.size());
   mpi::Options options(place.job, name, ranks, place.rank, place.world_size);
@@ -50,26 +50,26 @@ struct Member {
 
 }  // namespace
 
-Group connect(const Place& place, const std::string& name, const std::vector<int>& ranks,
+Group connect(const LaunchContext& place, const std::string& name, const std::vector<int>& ranks,
               std::chrono::milliseconds timeout) {
   const auto own = std::find(ranks.begin(), ranks.end(), place.rank);
   TORCH_INTERNAL_ASSERT(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
   if (ranks.size() == 1) return Group();
-  if (place.may_cross_hosts(ranks)) return connect_across(place, name, ranks, timeout);
+  if (place.may_span_nodes(ranks)) return connect_across(place, name, ranks, timeout);
   shm::Options options(fmt::format("{}/{}/{}", place.job, name, ranks.front()), int(own - ranks.begin()),
                        int(ranks.size()));
   options.timeout = timeout;
   return shm::connect(options);
 }
 
-Group connect_all(const Place& place, std::chrono::milliseconds timeout) {
+Group init_process_group(const LaunchContext& place, std::chrono::milliseconds timeout) {
   std::vector<int> ranks(size_t(place.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return connect(place, "world", ranks, timeout);
 }
 
-void check_hosts(const Place& place, int64_t ranks) {
-  if (ranks > 1 && (place.hosts > 1 || place.is_spread)) check_mpi(place, "world", size_t(ranks));
+void check_nodes(const LaunchContext& place, int64_t ranks) {
+  if (ranks > 1 && (place.hosts > 1 || place.is_multi_node)) check_mpi(place, "world", size_t(ranks));
 }
 
 void finish() {

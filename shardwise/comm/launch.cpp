@@ -108,7 +108,7 @@ void Launcher::say_why_it_ended() const {
   if (interrupted_by_) {
     print_line(
         fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
-  } else if (failed_ && count_of(kMistakeExitCode) < std::ssize(ranks_)) {
+  } else if (failed_ && count_of(kUsageErrorExitCode) < std::ssize(ranks_)) {
     const Rank& rank = ranks_[*failed_];
     print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
                            how_it_ended(*rank.status)));
@@ -139,7 +139,7 @@ void Launcher::reap() {
     if (rank.status || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
     rank.status = status;
     rank.lines.finish();
-    if (status != 0 && !has_code(status, kFindingExitCode)) failed.push_back(&rank);
+    if (status != 0 && !has_code(status, kCheckFailedExitCode)) failed.push_back(&rank);
   }
   if (failed_ || failed.empty()) return;
   // On a busy machine a survivor's error is found together with its cause: a rank that was killed comes
@@ -195,8 +195,8 @@ int64_t Launcher::count_of(int code) const {
 
 int Launcher::exit_code() const {
   if (interrupted_by_) return 128 + interrupted_by_;
-  if (!failed_) return count_of(kFindingExitCode) > 0 ? kFindingExitCode : 0;
-  return count_of(kMistakeExitCode) > 0 ? kMistakeExitCode : 1;
+  if (!failed_) return count_of(kCheckFailedExitCode) > 0 ? kCheckFailedExitCode : 0;
+  return count_of(kUsageErrorExitCode) > 0 ? kUsageErrorExitCode : 1;
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 namespace shardwise::comm {
 
 /// The exit code of what the caller got wrong.
-inline constexpr int kMistakeExitCode = 2;
+inline constexpr int kUsageErrorExitCode = 2;
 /// The exit code of a rank that did its work and found that something does not hold: no failure, the others
 /// finish theirs.
-inline constexpr int kFindingExitCode = 3;
+inline constexpr int kCheckFailedExitCode = 3;
 
 /// Runs this program again, once for every rank, and waits until all have ended. Returns the exit code of the
 /// job: 0 when every rank returned 0; 3 when one returned 3 and none failed; 2 when one returned 2 (the

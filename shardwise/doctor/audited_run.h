@@ -15,8 +15,8 @@ class AuditedRun {
   /// TP=1 does is the comparisons' concern.) Its update must be AdamWFormula's.
   train::StepRecord step();
 
-  /// Collective: a checkpoint in `folder`. Errors: those of checkpoint::save.
-  void save(const std::filesystem::path& folder) { trainer_.save(folder, /*keep=*/0); }
+  /// Collective: a checkpoint in `directory`. Errors: those of checkpoint::save.
+  void save(const std::filesystem::path& directory) { trainer_.save(directory, /*keep=*/0); }
 
   const train::Trainer& trainer() const { return trainer_; }
   /// Collective: "training text" and "optimizer".

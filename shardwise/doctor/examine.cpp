@@ -16,8 +16,8 @@
 namespace shardwise::doctor {
 
 using model::DecoderWeights;
-using plan::Gathered;
 using plan::Recompute;
+using plan::SaveForBackward;
 using plan::Stream;
 using Weights = std::unique_ptr<DecoderWeights>;
 
@@ -103,10 +103,10 @@ class Examiner {
       add(audit_gradients(*truth_, task, examination_.seed));
     }
     run_streams(task, unsharded);
-    for (const Gathered gathered : {Gathered::keep, Gathered::again})
-      run_way(task, {at::kDouble, Stream::tp_sp, gathered}, unsharded);
-    const Way last{at::kDouble, Stream::tp, Gathered::in_place, Recompute::full};
-    run_way(task, {at::kDouble, Stream::tp_sp, Gathered::in_place, Recompute::full}, unsharded);
+    for (const SaveForBackward save_for_backward : {SaveForBackward::gathered, SaveForBackward::shard})
+      run_way(task, {at::kDouble, Stream::tp_sp, save_for_backward}, unsharded);
+    const Way last{at::kDouble, Stream::tp, SaveForBackward::shard_in_place, Recompute::full};
+    run_way(task, {at::kDouble, Stream::tp_sp, SaveForBackward::shard_in_place, Recompute::full}, unsharded);
     run_way(task, last, unsharded);
     add(audit_clipping(*exact_, last));
   }
@@ -143,7 +143,7 @@ class Examiner {
   /// Training asks more than one micro-batch does; what is wrong with that would show here once more.
   void run_rehearsal() {
     say("a rehearsal of training");
-    const Rehearsal rehearsal{config_, dtype_, examination_.folder, examination_.seed};
+    const Rehearsal rehearsal{config_, dtype_, examination_.directory, examination_.seed};
     for (Audit& audit : rehearse(rehearsal, group_)) add(std::move(audit));
     report_.holds = holds_on_first();
   }

@@ -16,9 +16,9 @@ struct Subject {
 };
 
 struct Examination {
-  Tokens tokens;                      // s ≥ 4
-  uint64_t seed = 0;                  // of masks, directions, and the rehearsal
-  std::filesystem::path folder = {};  // empty, that all ranks see: the rehearsal writes a few MB to it
+  Tokens tokens;                         // s ≥ 4
+  uint64_t seed = 0;                     // of masks, directions, and the rehearsal
+  std::filesystem::path directory = {};  // empty, that all ranks see: the rehearsal writes a few MB to it
   /// On rank 0, before each of its parts; may be empty.
   std::function<void(const std::string& part)> on_part = {};
 };

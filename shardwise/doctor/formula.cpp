@@ -134,10 +134,10 @@ Tensor embedded(const Batch& batch, const FormulaEnds& ends) {
 
 }  // namespace
 
-Tensor formula_logits(const std::filesystem::path& folder, const Config& config, const Tensor& ids,
+Tensor formula_logits(const std::filesystem::path& directory, const Config& config, const Tensor& ids,
                       const std::vector<base::Range>& valid) {
   const at::NoGradGuard no_grad;
-  const StandardWeights weights(folder, config);
+  const StandardWeights weights(directory, config);
   const FormulaEnds ends = weights.ends();
   const Batch batch = batch_of(ids, valid);
   Tensor x = embedded(batch, ends);

@@ -17,14 +17,14 @@
 
 namespace shardwise::doctor {
 
-/// The logits, in fp64, of the checkpoint in `folder`, from its tensors' standard names. `valid`: the
+/// The logits, in fp64, of the checkpoint in `directory`, from its tensors' standard names. `valid`: the
 /// positions of each sequence that hold tokens; empty: all. Padding attends to nothing, and has a learned
 /// position of its own: 0 before the first token, after the last it counts on.
 /// Shapes: ids [s, b] int64 → [s, b, v].
 /// Cost: all on this rank; of memory the ends' weights and one layer's in fp64, and every score of a layer.
-/// Errors: io::SafetensorsFolder's; TORCH_INTERNAL_ASSERT for quantized weights, or a family without
+/// Errors: io::SafetensorsDirectory's; TORCH_INTERNAL_ASSERT for quantized weights, or a family without
 /// formulas.
-at::Tensor formula_logits(const std::filesystem::path& folder, const model::Config& config,
+at::Tensor formula_logits(const std::filesystem::path& directory, const model::Config& config,
                           const at::Tensor& ids, const std::vector<base::Range>& valid);
 
 }  // namespace shardwise::doctor

@@ -20,8 +20,8 @@ Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
 
 }  // namespace
 
-StandardWeights::StandardWeights(const std::filesystem::path& folder, const model::Config& config)
-    : files_(folder.string()), config_(config) {
+StandardWeights::StandardWeights(const std::filesystem::path& directory, const model::Config& config)
+    : files_(directory.string()), config_(config) {
   TORCH_INTERNAL_ASSERT(!config.quantization, "the formulas are of dense weights");
 }
 

@@ -31,11 +31,11 @@ struct FormulaEnds {
   Affine norm, head;
 };
 
-/// A folder of dense weights, each widened to fp64 when asked for.
+/// A directory of dense weights, each widened to fp64 when asked for.
 class StandardWeights {
  public:
-  /// Errors: those of io::SafetensorsFolder.
-  StandardWeights(const std::filesystem::path& folder, const model::Config& config);
+  /// Errors: those of io::SafetensorsDirectory.
+  StandardWeights(const std::filesystem::path& directory, const model::Config& config);
 
   FormulaEnds ends() const;
   FormulaLayer layer(int64_t number) const;
@@ -54,7 +54,7 @@ class StandardWeights {
   /// "transformer.", which files of the model without its head leave out.
   std::string gpt2_prefix() const;
 
-  io::SafetensorsFolder files_;
+  io::SafetensorsDirectory files_;
   const model::Config& config_;
 };
 

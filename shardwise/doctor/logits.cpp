@@ -55,16 +55,16 @@ Difference farthest(const Tensor& logits, const Tensor& formula, const Valid& va
 
 }  // namespace
 
-Audit audit_logits(const std::filesystem::path& folder) {
+Audit audit_logits(const std::filesystem::path& directory) {
   const at::NoGradGuard no_grad;
-  const model::Config config = model::load_config(folder);
+  const model::Config config = model::load_config(directory);
   const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
-  checkpoint::load_weights(folder, weights);
+  checkpoint::load_weights(directory, weights);
   const Tensor ids = ids_of(config);
   double largest = 0;
   for (const Valid& valid : {Valid(), padded(ids.size(0))}) {
     const Difference off =
-        farthest(logits_of(weights, ids, valid), formula_logits(folder, config, ids, valid), valid);
+        farthest(logits_of(weights, ids, valid), formula_logits(directory, config, ids, valid), valid);
     if (!(off.largest <= exact_bound(off.scale)))
       return {"formula", "", false,
               fmt::format("logits{} are off the published formulas' by {:.2e} where they are at most {:.2e}",

@@ -8,7 +8,7 @@ namespace shardwise::doctor {
 
 using model::DecoderWeights;
 using plan::Collectives;
-using plan::Gathered;
+using plan::SaveForBackward;
 using plan::Stream;
 
 namespace {
@@ -42,8 +42,8 @@ at::Tensor forward(const DecoderWeights& weights, const Task& task, const nn::St
   return over(model::Decoder<nn::Sharded<nn::kSequence>>(weights, observer));
 }
 
-comm::Group on_path(const comm::Group& group, Gathered gathered) {
-  return gathered == Gathered::in_place ? group : group.without_symmetric();
+comm::Group on_path(const comm::Group& group, SaveForBackward save_for_backward) {
+  return save_for_backward == SaveForBackward::shard_in_place ? group : group.without_symmetric_heap();
 }
 
 /// What `group` has counted since `before`.
@@ -74,8 +74,10 @@ parallel::ParamSpecs specs_of(const DecoderWeights& weights, Stream stream) {
 }
 
 nn::Step step_of(const Task& task, const Way& way, const comm::Group& group) {
-  nn::Step step(on_path(group, way.gathered), task.tokens.ids.size(0), task.key);
-  step.gathered = way.gathered == Gathered::keep ? parallel::Gathered::keep : parallel::Gathered::again;
+  nn::Step step(on_path(group, way.save_for_backward), task.tokens.ids.size(0), task.key);
+  step.save_for_backward = way.save_for_backward == SaveForBackward::gathered
+                               ? parallel::SaveForBackward::gathered
+                               : parallel::SaveForBackward::shard;
   step.dropout = task.dropout;
   step.attention_dropout = task.attention_dropout;
   step.recompute = way.recompute;
@@ -83,8 +85,8 @@ nn::Step step_of(const Task& task, const Way& way, const comm::Group& group) {
 }
 
 Pass run_pass(const DecoderWeights& weights, const Task& task, const Way& way) {
-  for (const nn::Role& role : weights.roles()) parallel::zero_grad_(*role.parameter);
-  const comm::Group group = on_path(weights.group().with_new_counters(), way.gathered);
+  for (const nn::UsedParameter& role : weights.roles()) parallel::zero_grad_(*role.parameter);
+  const comm::Group group = on_path(weights.group().with_new_counters(), way.save_for_backward);
   const nn::Step step = step_of(task, way, group);
   const parallel::ParamSpecs specs = specs_of(weights, way.stream);
   Pass pass;

@@ -20,7 +20,7 @@ void append(Audits& audits, const Audits& more) {
 /// Steps, a checkpoint, and a step on which the live run and one that is resumed agree.
 Audits rehearse_saving(const Rehearsal& rehearsal, const comm::Group& group) {
   const train::Options options = options_of(rehearsal, Stream::tp_sp, group.size());
-  const std::filesystem::path saved = rehearsal.folder / "run";
+  const std::filesystem::path saved = rehearsal.directory / "run";
   AuditedRun run(options, group);
   for (int64_t i = 0; i < kStepsBefore; ++i) run.step();
   run.save(saved);

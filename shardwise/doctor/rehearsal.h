@@ -9,8 +9,8 @@
 namespace shardwise::doctor {
 
 /// Collective: the trainer under TP+SP and TP, saved and resumed; the audits "training text" and "optimizer"
-/// of either, "checkpoint", and "formula", complete on rank 0. Cost: a few MB in the folder, some collectives
-/// on tensors of kilobytes. Errors: base::FileError where the folder cannot be written.
+/// of either, "checkpoint", and "formula", complete on rank 0. Cost: a few MB in the directory, some
+/// collectives on tensors of kilobytes. Errors: base::FileError where the directory cannot be written.
 std::vector<Audit> rehearse(const Rehearsal& rehearsal, const comm::Group& group);
 
 }  // namespace shardwise::doctor

@@ -24,14 +24,14 @@ std::string drawn_text(uint64_t seed) {
 }  // namespace
 
 void put_input(const Rehearsal& rehearsal) {
-  base::write_text(rehearsal.folder / kText, drawn_text(rehearsal.seed));
-  base::write_text(rehearsal.folder / kConfig, model::to_json(in_small(rehearsal.config)));
+  base::write_text(rehearsal.directory / kText, drawn_text(rehearsal.seed));
+  base::write_text(rehearsal.directory / kConfig, model::to_json(in_small(rehearsal.config)));
 }
 
 train::Options options_of(const Rehearsal& rehearsal, plan::Stream stream, int tp) {
   train::Options options;
-  options.text = {(rehearsal.folder / kText).string()};
-  options.model_config = (rehearsal.folder / kConfig).string();
+  options.text = {(rehearsal.directory / kText).string()};
+  options.model_config = (rehearsal.directory / kConfig).string();
   options.dtype = rehearsal.dtype == at::kBFloat16 ? "bf16" : "fp32";
   options.seq_len = kSmallLength;
   options.batch_size = 2;

@@ -10,9 +10,9 @@
 namespace shardwise::doctor {
 
 struct Rehearsal {
-  model::Config config;          // of the model that is examined
-  at::ScalarType dtype;          // fp32 or bf16
-  std::filesystem::path folder;  // that all ranks see; some MB are written to it
+  model::Config config;             // of the model that is examined
+  at::ScalarType dtype;             // fp32 or bf16
+  std::filesystem::path directory;  // that all ranks see; some MB are written to it
   uint64_t seed = 0;
 };
 

@@ -73,7 +73,7 @@ class Walk {
     show(activation, /*is_gradient=*/true);
     if (activation.stage.kind == Stage::attention) return;
     const std::string where = label_of(activation.stage, false).where;
-    const nn::Roles& roles = weights_.roles();
+    const nn::UsedParameters& roles = weights_.roles();
     for (auto role = roles.rbegin(); role != roles.rend(); ++role) {
       const parallel::Parameter& parameter = *role->parameter;
       Label label = doctor::label_of(parameter.name);

@@ -23,7 +23,7 @@ struct Kept {
 
 std::vector<Kept> kept_of(const Trainer& trainer) {
   std::vector<Kept> all;
-  for (const nn::Role& role : trainer.weights().roles())
+  for (const nn::UsedParameter& role : trainer.weights().roles())
     all.push_back({role.parameter->name, role.parameter, role.parameter->value.detach()});
   for (const auto& [parameter, master, exp_avg, exp_avg_sq] : trainer.optimizer().state()) {
     if (master.defined()) all.push_back({"the master of " + parameter->name, parameter, master});

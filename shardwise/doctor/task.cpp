@@ -4,7 +4,7 @@
 
 namespace shardwise::doctor {
 
-using plan::Gathered;
+using plan::SaveForBackward;
 using plan::Stream;
 
 Task plain_task(const Tokens& tokens) {
@@ -28,8 +28,8 @@ Task training_task(const Tokens& tokens, uint64_t seed) {
 
 std::string Way::name(int tp) const {
   std::string name = "TP=" + std::to_string(tp) + (stream == Stream::tp ? "" : "+SP");
-  if (gathered == Gathered::keep) name += ", gathered input kept";
-  if (gathered == Gathered::again) name += ", gathered again";
+  if (save_for_backward == SaveForBackward::gathered) name += ", gathered input kept";
+  if (save_for_backward == SaveForBackward::shard) name += ", gathered again";
   if (recompute == plan::Recompute::full) name += ", full recomputation";
   if (recompute == plan::Recompute::selective) name += ", selective recomputation";
   return name;
@@ -46,7 +46,7 @@ plan::Workload workload_of(const model::Config& config, const Task& task, const 
           .sequence_length = task.tokens.ids.size(0),
           .batch_size = task.tokens.ids.size(1),
           .element_bytes = static_cast<int64_t>(c10::elementSize(way.dtype)),
-          .gathered = way.gathered,
+          .save_for_backward = way.save_for_backward,
           .recompute = way.recompute,
           .smooths_labels = task.loss.label_smoothing > 0,
           .has_dropout = task.dropout > 0};

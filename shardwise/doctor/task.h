@@ -34,7 +34,7 @@ Task training_task(const Tokens& tokens, uint64_t seed);
 struct Way {
   at::ScalarType dtype;
   plan::Stream stream = plan::Stream::tp;
-  plan::Gathered gathered = plan::Gathered::in_place;
+  plan::SaveForBackward save_for_backward = plan::SaveForBackward::shard_in_place;
   plan::Recompute recompute = plan::Recompute::none;
 
   bool is_exact() const { return dtype == at::kDouble; }

@@ -29,7 +29,7 @@ const Tensor& at_label(const Results& results, const Label& label) {
 }
 
 Tensor value_of(const DecoderWeights& weights, const std::string& name) {
-  for (const nn::Role& role : weights.roles())
+  for (const nn::UsedParameter& role : weights.roles())
     if (role.parameter->name == name) return role.parameter->value.detach();
   TORCH_INTERNAL_ASSERT(false, "no parameter ", name);
 }
@@ -115,7 +115,7 @@ Results results_of(const DecoderWeights& weights, const Pass& pass, const Way& w
 
 Audit audit_names(const DecoderWeights& weights) {
   const auto tensors = model::whole_tensors(weights.config());
-  const nn::Roles& roles = weights.roles();
+  const nn::UsedParameters& roles = weights.roles();
   Audit audit{"parameters", "", tensors.size() == roles.size(),
               fmt::format("{} parameters, each in its layer", tensors.size())};
   for (size_t i = 0; i < std::min(tensors.size(), roles.size()) && audit.holds; ++i) {

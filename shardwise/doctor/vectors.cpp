@@ -10,7 +10,7 @@ constexpr uint64_t kVectorStream = 2;
 }  // namespace
 
 void draw_vectors_(model::DecoderWeights& weights, uint64_t seed) {
-  const nn::Roles& roles = weights.roles();
+  const nn::UsedParameters& roles = weights.roles();
   for (size_t i = 0; i < roles.size(); ++i) {
     const parallel::Parameter& parameter = *roles[i].parameter;
     if (parameter.global_shape.size() != 1) continue;

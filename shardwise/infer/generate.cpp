@@ -139,7 +139,7 @@ class Run {
   }
 
   void append(std::list<Text>::iterator text, const Choice& choice) {
-    Continuation& result = result_.texts[text->request];
+    Completion& result = result_.texts[text->request];
     text->tokens.push_back(choice.id);
     result.ids.push_back(choice.id);
     if (requests_[text->request].wants_logprobs) result.logprobs.push_back(choice.logprob);
@@ -147,7 +147,7 @@ class Run {
     const bool is_end = std::ranges::count(end_ids_, choice.id) > 0;
     const bool is_full = std::ssize(result.ids) == requests_[text->request].max_new_tokens;
     if (goes_on && !is_end && !is_full) return;
-    result.finish = is_end ? Finish::end : goes_on ? Finish::length : Finish::stop;
+    result.finish_reason = is_end ? FinishReason::end : goes_on ? FinishReason::length : FinishReason::stop;
     batch_.erase(text);
   }
 

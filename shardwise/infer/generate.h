@@ -29,16 +29,16 @@ struct Batching {
   int64_t rows = 512;  // tokens in one forward, unless more texts are being continued
 };
 
-enum class Finish {
+enum class FinishReason {
   length,  // max_new_tokens
   end,     // a token that ends texts; it is the last
   stop,    // by the caller's wish
 };
 
-struct Continuation {
+struct Completion {
   std::vector<int64_t> ids;
   std::vector<double> logprobs;  // of each, under the model's own distribution; none unless wanted
-  Finish finish = Finish::length;
+  FinishReason finish_reason = FinishReason::length;
 };
 
 /// What the forwards took. Reading: at least one text's prompt was in the batch.
@@ -53,7 +53,7 @@ struct Timings {
 using OnToken = std::function<bool(size_t request, int64_t id)>;
 
 struct Generated {
-  std::vector<Continuation> texts;  // by request
+  std::vector<Completion> texts;  // by request
   Timings timings;
 };
 

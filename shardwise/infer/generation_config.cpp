@@ -12,9 +12,9 @@ constexpr int64_t kUnsaidTopK = 50;  // what transformers 5 takes where do_sampl
 
 }  // namespace
 
-GenerationConfig read_generation_config(const std::string& folder) {
+GenerationConfig read_generation_config(const std::string& directory) {
   GenerationConfig config;
-  const std::string path = folder + "/generation_config.json";
+  const std::string path = directory + "/generation_config.json";
   if (!base::exists(path)) return config;
   const nlohmann::json object = base::parse_json(base::read_text(path), path);
   const base::Fields fields(object, path + ": ");

@@ -14,8 +14,8 @@ struct GenerationConfig {
   std::vector<int64_t> end_ids;  // empty: those of config.json
 };
 
-/// Of the file in `folder`; without one the defaults. Fields that say nothing about how a token is chosen
+/// Of the file in `directory`; without one the defaults. Fields that say nothing about how a token is chosen
 /// here are not read. Errors: c10::ValueError naming file, field and value.
-GenerationConfig read_generation_config(const std::string& folder);
+GenerationConfig read_generation_config(const std::string& directory);
 
 }  // namespace shardwise::infer

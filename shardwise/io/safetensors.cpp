@@ -27,7 +27,7 @@ Layout read_layout(const base::File& file) {
   return parse_header(json, bytes, file.path());
 }
 
-/// A slash would lead out of the folder; errors show the name as it is.
+/// A slash would lead out of the directory; errors show the name as it is.
 bool is_file_name(const std::string& name) {
   const auto is_allowed = [](char c) { return c != '/' && (c < 0 || (c >= ' ' && c <= '~')); };
   return !name.empty() && name.size() <= NAME_MAX && std::all_of(name.begin(), name.end(), is_allowed);
@@ -49,19 +49,19 @@ std::map<std::string, std::string> parse_weight_map(const std::string& text, con
   return files;
 }
 
-bool is_indexed(const std::string& folder) {
-  const bool has_index = base::exists(folder + "/" + kIndexFile);
-  const bool has_single = base::exists(folder + "/" + kSingleFile);
-  TORCH_CHECK_VALUE(has_single || has_index, folder, ": must hold ", kSingleFile, " or ", kIndexFile,
+bool is_indexed(const std::string& directory) {
+  const bool has_index = base::exists(directory + "/" + kIndexFile);
+  const bool has_single = base::exists(directory + "/" + kSingleFile);
+  TORCH_CHECK_VALUE(has_single || has_index, directory, ": must hold ", kSingleFile, " or ", kIndexFile,
                     "; got neither");
   return !has_single;
 }
 
 }  // namespace
 
-std::vector<std::string> files_of(const std::string& folder) {
-  const std::string inside = folder + "/";
-  if (!is_indexed(folder)) return {inside + kSingleFile};
+std::vector<std::string> files_of(const std::string& directory) {
+  const std::string inside = directory + "/";
+  if (!is_indexed(directory)) return {inside + kSingleFile};
   const std::string index = inside + kIndexFile;
   std::set<std::string> files = {index};
   for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMostIndexBytes), index))
@@ -88,22 +88,22 @@ void SafetensorsFile::read(const TensorInfo& tensor, int64_t offset, int64_t len
   bytes_read_ += length;
 }
 
-SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
-  if (is_indexed(folder)) {
-    open_indexed(folder + "/" + kIndexFile);
+SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : directory_(directory) {
+  if (is_indexed(directory)) {
+    open_indexed(directory + "/" + kIndexFile);
     return;
   }
-  const SafetensorsFile& file = files_.emplace(kSingleFile, folder + "/" + kSingleFile).first->second;
+  const SafetensorsFile& file = files_.emplace(kSingleFile, directory + "/" + kSingleFile).first->second;
   for (const TensorInfo& tensor : file.tensors()) places_[tensor.name] = {&file, &tensor};
 }
 
-void SafetensorsFolder::open_indexed(const std::string& index_path) {
+void SafetensorsDirectory::open_indexed(const std::string& index_path) {
   const std::string index = base::read_text(index_path, kMostIndexBytes);
   index_bytes_ = static_cast<int64_t>(index.size());
   const auto weight_map = parse_weight_map(index, index_path);
   for (const auto& [tensor, file_name] : weight_map) {
     auto file = files_.find(file_name);
-    if (file == files_.end()) file = files_.emplace(file_name, folder_ + "/" + file_name).first;
+    if (file == files_.end()) file = files_.emplace(file_name, directory_ + "/" + file_name).first;
     places_[tensor] = {&file->second, &file->second.find(tensor)};
   }
   for (const auto& [file_name, file] : files_) {
@@ -116,21 +116,21 @@ void SafetensorsFolder::open_indexed(const std::string& index_path) {
   }
 }
 
-std::vector<std::string> SafetensorsFolder::names() const {
+std::vector<std::string> SafetensorsDirectory::names() const {
   std::vector<std::string> names;
   names.reserve(places_.size());
   for (const auto& [name, place] : places_) names.push_back(name);
   return names;
 }
 
-SafetensorsFolder::Place SafetensorsFolder::find(const std::string& name) const {
+SafetensorsDirectory::Place SafetensorsDirectory::find(const std::string& name) const {
   const auto found = places_.find(name);
-  TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", base::shown(name),
+  TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must hold the tensor ", base::shown(name),
                     "; got none of that name");
   return found->second;
 }
 
-int64_t SafetensorsFolder::bytes_read() const {
+int64_t SafetensorsDirectory::bytes_read() const {
   int64_t bytes = index_bytes_;
   for (const auto& [name, file] : files_) bytes += file.bytes_read();
   return bytes;

@@ -1,4 +1,4 @@
-// Reading safetensors: one file, or a folder of them as Hugging Face lays it out.
+// Reading safetensors: one file, or a directory of them as Hugging Face lays it out.
 //
 // Everything is validated on opening; after that only the bytes asked for are read (pread, no mapping), so a
 // rank reads its own slice of a large model. Slices along a dim are slices.h's.
@@ -43,12 +43,12 @@ class SafetensorsFile {
   mutable std::atomic<int64_t> bytes_read_;
 };
 
-/// The files that SafetensorsFolder(folder) reads, the index among them, without looking into the tensors'.
-/// Errors: c10::ValueError when neither is there, or the index is damaged.
-std::vector<std::string> files_of(const std::string& folder);
+/// The files that SafetensorsDirectory(directory) reads, the index among them, without looking into the
+/// tensors'. Errors: c10::ValueError when neither is there, or the index is damaged.
+std::vector<std::string> files_of(const std::string& directory);
 
-/// A model folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
-class SafetensorsFolder {
+/// A model directory: `model.safetensors`, or the files that `model.safetensors.index.json` names.
+class SafetensorsDirectory {
  public:
   /// Where a tensor is.
   struct Place {
@@ -58,12 +58,12 @@ class SafetensorsFolder {
 
   /// Errors: c10::ValueError when neither is there, a file of the index is missing, or index and files
   /// disagree about a tensor.
-  explicit SafetensorsFolder(const std::string& folder);
+  explicit SafetensorsDirectory(const std::string& directory);
 
   /// All names, sorted.
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const { return places_.count(name) != 0; }
-  /// Errors: c10::ValueError naming folder and tensor when there is none.
+  /// Errors: c10::ValueError naming directory and tensor when there is none.
   Place find(const std::string& name) const;
   /// Of all files so far, headers and index included.
   int64_t bytes_read() const;
@@ -71,7 +71,7 @@ class SafetensorsFolder {
  private:
   void open_indexed(const std::string& index_path);
 
-  std::string folder_;
+  std::string directory_;
   std::map<std::string, SafetensorsFile> files_;  // by file name; nodes never move
   std::map<std::string, Place> places_;
   int64_t index_bytes_ = 0;

@@ -76,7 +76,7 @@ struct Config {
 /// dtype). Errors: c10::ValueError naming field, value and rule.
 Config parse_config(const std::string& json_text, const std::string& where);
 
-/// The config of a config.json, or of the folder that holds one.
+/// The config of a config.json, or of the directory that holds one.
 Config load_config(const std::string& path);
 
 /// A config.json that transformers 4 and 5 and parse_config read back as `config`: both spellings are in it.

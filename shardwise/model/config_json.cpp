@@ -23,7 +23,7 @@ Config parse_config(const std::string& json_text, const std::string& where) {
 }
 
 Config load_config(const std::string& path) {
-  const std::string file = base::is_folder(path) ? path + "/config.json" : path;
+  const std::string file = base::is_directory(path) ? path + "/config.json" : path;
   return parse_config(base::read_text(file, kMostConfigBytes), file);
 }
 

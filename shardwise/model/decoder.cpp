@@ -147,16 +147,16 @@ DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, a
           {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
       norm_(Parts{config_, layout_, group_, dtype, nullptr}.norm("model.norm")),
       head_(make_head({config_, layout_, group_, dtype, nullptr}, embedding_)) {
-  embedding_.append_roles(roles_);
-  if (positions_) positions_->append_roles(roles_);
-  for (const BlockLayers& block : blocks_) block.append_roles(roles_);
-  norm_.append_roles(roles_);
-  if (!config.tie_word_embeddings) head_.append_roles(roles_);
+  embedding_.append_parameters(roles_);
+  if (positions_) positions_->append_parameters(roles_);
+  for (const BlockLayers& block : blocks_) block.append_parameters(roles_);
+  norm_.append_parameters(roles_);
+  if (!config.tie_word_embeddings) head_.append_parameters(roles_);
 }
 
 void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
-  for (const nn::Role& role : roles_) parallel::initialize_(*role.parameter, key, group_);
+  for (const nn::UsedParameter& role : roles_) parallel::initialize_(*role.parameter, key, group_);
 }
 
 /// The stream behind the last block, before the last norm.

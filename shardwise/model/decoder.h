@@ -28,7 +28,7 @@ class DecoderWeights {
   const comm::Group& group() const { return group_; }
   at::ScalarType dtype() const { return dtype_; }
   /// Every parameter once, in a fixed order (a tied head is the embedding).
-  const nn::Roles& roles() const { return roles_; }
+  const nn::UsedParameters& roles() const { return roles_; }
   /// What the optimizer's loops read; the stream decides which gradients are terms to be summed.
   template <nn::ResidualStream Stream>
   parallel::ParamSpecs specs() const {
@@ -47,7 +47,7 @@ class DecoderWeights {
   std::vector<nn::BlockLayers> blocks_;
   nn::Norm norm_;
   nn::ColumnParallelLinear head_;
-  nn::Roles roles_;
+  nn::UsedParameters roles_;
 };
 
 template <nn::ResidualStream Stream>

@@ -104,10 +104,11 @@ struct Attention : torch::autograd::Function<Attention> {
         d_out, core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]},
         {saved[0], saved[1]}, core.options);
     const kernels::HeadSplit split = core.head_split(d_out);
-    const Tensor d_qkv = core.norm ? kernels::split_norm_rotary_backward(
-                                         d_heads, saved[2], split, core.weights(),
-                                         {core.norm->q->wanted_gradient(), core.norm->k->wanted_gradient()})
-                                   : kernels::split_rotary_backward(d_heads, split);
+    const Tensor d_qkv =
+        core.norm ? kernels::split_norm_rotary_backward(
+                        d_heads, saved[2], split, core.weights(),
+                        {core.norm->q->main_grad_if_trainable(), core.norm->k->main_grad_if_trainable()})
+                  : kernels::split_rotary_backward(d_heads, split);
     return {d_qkv, Tensor(), Tensor(), Tensor()};
   }
 };
@@ -134,12 +135,12 @@ QkNorm QkNorm::make(const std::string& name, int64_t head_dim, double eps, const
   return {weight(".q_norm.weight"), weight(".k_norm.weight"), eps};
 }
 
-void CausalSelfAttention::append_roles(Roles& roles) const {
+void CausalSelfAttention::append_parameters(UsedParameters& roles) const {
   if (!options_.norm) return;
   const bool forgets = base::mutated(base::Mutation::forget_own_heads_sync);
-  const WorksOn works_on = forgets ? WorksOn::stream : WorksOn::own_heads;
-  roles.push_back({options_.norm->q, works_on});
-  roles.push_back({options_.norm->k, works_on});
+  const ParameterUse use = forgets ? ParameterUse::on_residual : ParameterUse::per_head;
+  roles.push_back({options_.norm->q, use});
+  roles.push_back({options_.norm->k, use});
 }
 
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,

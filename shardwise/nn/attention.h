@@ -59,7 +59,7 @@ class CausalSelfAttention {
   /// 2021 (rotary), Dao et al. 2022 (the core).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& roles) const;
 
  private:
   HeadLayout layout_;

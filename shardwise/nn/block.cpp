@@ -4,19 +4,19 @@
 
 namespace shardwise::nn {
 
-void BlockLayers::append_roles(Roles& roles) const {
-  norm1.append_roles(roles);
-  qkv.append_roles(roles);
-  attend.append_roles(roles);
-  out.append_roles(roles);
-  norm2.append_roles(roles);
-  mlp.append_roles(roles);
+void BlockLayers::append_parameters(UsedParameters& roles) const {
+  norm1.append_parameters(roles);
+  qkv.append_parameters(roles);
+  attend.append_parameters(roles);
+  out.append_parameters(roles);
+  norm2.append_parameters(roles);
+  mlp.append_parameters(roles);
 }
 
 bool BlockLayers::is_trained() const {
-  Roles roles;
-  append_roles(roles);
-  return std::ranges::any_of(roles, [](const Role& role) { return !role.parameter->is_frozen(); });
+  UsedParameters roles;
+  append_parameters(roles);
+  return std::ranges::any_of(roles, [](const UsedParameter& role) { return !role.parameter->is_frozen(); });
 }
 
 }  // namespace shardwise::nn

@@ -23,7 +23,7 @@ struct BlockLayers {
   Norm norm2;
   Mlp mlp;
 
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& roles) const;
   /// Whether any of its parameters is.
   bool is_trained() const;
 };
@@ -50,22 +50,23 @@ class Block {
   void operator()(Halves& x) const requires std::same_as<Stream, Invariant> {
     x.apply([this](Residual<Stream> half, const Step& step) { return attention(std::move(half), step); });
     x.apply([this](Residual<Stream> half, const Step& step) {
-      return seen(observer_, {Stage::mlp, layers_.layer}, mlp(std::move(half), step, Value::needed), step);
+      return seen(observer_, {Stage::mlp, layers_.layer}, mlp(std::move(half), step, OutputUse::needed),
+                  step);
     });
   }
 
  private:
   Residual<Stream> output(Residual<Stream> x, const Step& step) const {
-    if (step.recompute != base::Recompute::full) return forward(std::move(x), step, Value::needed);
+    if (step.recompute != base::Recompute::full) return forward(std::move(x), step, OutputUse::needed);
     return Residual<Stream>(
         parallel::recomputed(std::move(x).taken(step), layers_.is_trained(),
-                             [layers = layers_, step](const Placed<Stream>& again, Value value) {
-                               return Block(layers).forward(Residual<Stream>(again), step, value).taken(step);
+                             [layers = layers_, step](const Placed<Stream>& again, OutputUse use) {
+                               return Block(layers).forward(Residual<Stream>(again), step, use).taken(step);
                              }));
   }
 
-  Residual<Stream> forward(Residual<Stream> x, const Step& step, Value value) const {
-    return mlp(attention(std::move(x), step), step, value);
+  Residual<Stream> forward(Residual<Stream> x, const Step& step, OutputUse use) const {
+    return mlp(attention(std::move(x), step), step, use);
   }
 
   Residual<Stream> attention(Residual<Stream> in, const Step& step) const {
@@ -76,10 +77,10 @@ class Block {
                 x.x + dropout(std::move(added), step, {w.layer, Place::attention_output}), step);
   }
 
-  Residual<Stream> mlp(Residual<Stream> in, const Step& step, Value value) const {
+  Residual<Stream> mlp(Residual<Stream> in, const Step& step, OutputUse use) const {
     const BlockLayers& w = layers_;
     const Normed<Stream> x = w.norm2(std::move(in), step);
-    return x.x + dropout(w.mlp(x.norm, step, value), step, {w.layer, Place::mlp_output}, value);
+    return x.x + dropout(w.mlp(x.norm, step, use), step, {w.layer, Place::mlp_output}, use);
   }
 
   const BlockLayers& layers_;

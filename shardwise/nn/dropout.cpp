@@ -27,7 +27,7 @@ kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const Place& pl
 
 namespace detail {
 
-at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value) {
+at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, OutputUse use) {
   if (step.dropout == 0) return x;
   auto key = mask_key(step.key, place);
   if (base::mutated(base::Mutation::mask_by_rank)) key = key.fold(step.group.rank());
@@ -39,7 +39,7 @@ at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t f
   };
   const bool redraws = base::mutated(base::Mutation::redraw_mask);
   const parallel::LinearMap forward =
-      value == Value::unused ? parallel::LinearMap(parallel::identity) : masked_by(key);
+      use == OutputUse::discarded ? parallel::LinearMap(parallel::identity) : masked_by(key);
   return parallel::conjugate(x, forward, masked_by(redraws ? key.fold(1) : key));
 }
 

@@ -7,7 +7,7 @@
 
 namespace shardwise::nn {
 
-using parallel::Value;
+using parallel::OutputUse;
 
 /// Where in the model a mask is drawn; no two places share one.
 struct Place {
@@ -23,23 +23,25 @@ kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch);
 kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const Place& place);
 
 namespace detail {
-at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value);
+at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, OutputUse use);
 }
 
-/// `x` [s, b, h]. p = step.dropout; at 0 it is x itself, and so it is under Value::unused, whose backward
-/// alone masks. Saved: nothing, the mask is drawn again. Errors: c10::ValueError for p outside [0, 1].
+/// `x` [s, b, h]. p = step.dropout; at 0 it is x itself, and so it is under OutputUse::discarded, whose
+/// backward alone masks. Saved: nothing, the mask is drawn again. Errors: c10::ValueError for p outside [0,
+/// 1].
 template <ResidualStream Stream>
-Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place, Value value = Value::needed) {
+Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place,
+                       OutputUse use = OutputUse::needed) {
   const int64_t row = x.local().size(1) * x.local().size(2);
   const bool is_whole = std::is_same_v<Stream, Invariant>;
   return Placed<Stream>(
-      detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row, value));
+      detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row, use));
 }
 
 /// A sum is left only where nothing is dropped.
 template <ResidualStream Stream>
-Addend<Stream> dropout(Addend<Stream> y, const Step& step, Place place, Value value = Value::needed) {
-  if (const auto* sum = std::get_if<Placed<Stream>>(&y)) return dropout(*sum, step, place, value);
+Addend<Stream> dropout(Addend<Stream> y, const Step& step, Place place, OutputUse use = OutputUse::needed) {
+  if (const auto* sum = std::get_if<Placed<Stream>>(&y)) return dropout(*sum, step, place, use);
   return y;
 }
 

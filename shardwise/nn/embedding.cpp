@@ -39,7 +39,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Table& table = parallel::kept<Table>(context);
     const Tensor ids = context->get_saved_variables()[0];
-    Tensor gradient = table.parameter->wanted_gradient();
+    Tensor gradient = table.parameter->main_grad_if_trainable();
     kernels::embedding_backward_(gradient, gradients[0].contiguous(), ids, table.begin);
     return {Tensor(), Tensor(), Tensor(), Tensor()};
   }

@@ -19,7 +19,7 @@ class VocabParallelEmbedding {
   Placed<Stream> to(const at::Tensor& ids, const Step& step) const;
 
   const ParameterPtr& weight() const { return weight_; }
-  void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::own_slice}); }
+  void append_parameters(UsedParameters& roles) const { roles.push_back({weight_, ParameterUse::sharded}); }
 
  private:
   at::Tensor look_up(const at::Tensor& ids, int64_t begin, const comm::Group& group) const;

@@ -60,9 +60,9 @@ Placed<Sharded<kFeature>> ColumnParallelLinear::of_features(const Placed<Sharded
   return (*this)(parallel::gather_to_replicated(x, features, step.group), step);
 }
 
-void ColumnParallelLinear::append_roles(Roles& roles) const {
-  roles.push_back({parameters_.weight, WorksOn::own_slice});
-  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::own_slice});
+void ColumnParallelLinear::append_parameters(UsedParameters& roles) const {
+  roles.push_back({parameters_.weight, ParameterUse::sharded});
+  if (parameters_.bias) roles.push_back({parameters_.bias, ParameterUse::sharded});
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& name, const LinearOptions& options,
@@ -76,9 +76,9 @@ base::Split RowParallelLinear::input_split() const {
   return only_split(parameters_.weight);
 }
 
-void RowParallelLinear::append_roles(Roles& roles) const {
-  roles.push_back({parameters_.weight, WorksOn::own_slice});
-  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::stream});
+void RowParallelLinear::append_parameters(UsedParameters& roles) const {
+  roles.push_back({parameters_.weight, ParameterUse::sharded});
+  if (parameters_.bias) roles.push_back({parameters_.bias, ParameterUse::on_residual});
 }
 
 }  // namespace shardwise::nn

@@ -67,7 +67,7 @@ class ColumnParallelLinear {
 
   const ParameterPtr& weight() const { return parameters_.weight; }
   const ParameterPtr& bias() const { return parameters_.bias; }
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& roles) const;
 
  private:
   explicit ColumnParallelLinear(ParameterPtr weight) : parameters_{std::move(weight), nullptr} {}
@@ -97,7 +97,7 @@ class RowParallelLinear {
                         const parallel::RowOptions& options = {}) const {
     if (leaves_sums(step)) return parallel::row_terms<Stream>(x, parameters_, step);
     if constexpr (std::same_as<Stream, Invariant>) {
-      if (leaves_sums_under_way(step) && options.value == parallel::Value::needed)
+      if (leaves_sums_under_way(step) && options.use == parallel::OutputUse::needed)
         return parallel::begun_row_product(x, parameters_, step, options.input);
     }
     return to<Stream>(x, step, options);
@@ -117,7 +117,7 @@ class RowParallelLinear {
 
   const ParameterPtr& weight() const { return parameters_.weight; }
   const ParameterPtr& bias() const { return parameters_.bias; }
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& roles) const;
 
  private:
   base::Split input_split() const;

@@ -40,7 +40,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Kept& kept = parallel::kept<Kept>(context);
-    const Tensor bias_gradient = kept.bias ? kept.bias->wanted_gradient() : Tensor();
+    const Tensor bias_gradient = kept.bias ? kept.bias->main_grad_if_trainable() : Tensor();
     const Tensor dx = kernels::gelu_backward(gradients[0].contiguous(), context->get_saved_variables()[0],
                                              kept.value(), kept.form, bias_gradient);
     return {dx, Tensor(), Tensor()};
@@ -63,8 +63,9 @@ Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const Paramet
   return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Kept{bias, form}));
 }
 
-parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
-                        std::function<Tensor(const Tensor&)> activate, const Step& step) {
+parallel::RecomputeInput recompute_input(const Placed<Sharded<kFeature>>& y,
+                                         const Placed<Sharded<kFeature>>& x,
+                                         std::function<Tensor(const Tensor&)> activate, const Step& step) {
   if (step.recompute != base::Recompute::selective || !y.local().requires_grad()) return {};
   return {x.local(), std::move(activate)};
 }

@@ -8,7 +8,7 @@
 
 namespace shardwise::nn {
 
-using parallel::Value;
+using parallel::OutputUse;
 
 /// silu(gate)·up of each rank's own columns. `gate_up` [s, b, 2f/t] → [s, b, f/t]. Saved: gate_up.
 Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up);
@@ -20,8 +20,10 @@ Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const Paramet
 
 /// Under selective recomputation, how `down` gets its input `y` back: activate(x), of a tensor that the
 /// activation keeps in any case (when y needs no gradient it keeps none, and the input stays).
-parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
-                        std::function<at::Tensor(const at::Tensor&)> activate, const Step& step);
+parallel::RecomputeInput recompute_input(const Placed<Sharded<kFeature>>& y,
+                                         const Placed<Sharded<kFeature>>& x,
+                                         std::function<at::Tensor(const at::Tensor&)> activate,
+                                         const Step& step);
 
 /// down(silu(gate x) · up x), gate|up one product. Source: Shazeer 2020 (SwiGLU).
 class GatedMlp {
@@ -31,15 +33,16 @@ class GatedMlp {
 
   /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step,
+                            OutputUse use = OutputUse::needed) const {
     const auto gate_up = gate_up_(x, step);
     const auto inner = swiglu(gate_up);
-    return down_.addend<Stream>(inner, step, {value, remake(inner, gate_up, kernels::swiglu, step)});
+    return down_.addend<Stream>(inner, step, {use, recompute_input(inner, gate_up, kernels::swiglu, step)});
   }
 
-  void append_roles(Roles& roles) const {
-    gate_up_.append_roles(roles);
-    down_.append_roles(roles);
+  void append_parameters(UsedParameters& roles) const {
+    gate_up_.append_parameters(roles);
+    down_.append_parameters(roles);
   }
 
  private:
@@ -55,18 +58,19 @@ class GeluMlp {
 
   /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
   template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step,
+                            OutputUse use = OutputUse::needed) const {
     const auto up = up_.without_bias(x, step);
     const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
       return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
     };
     const auto inner = gelu(up, up_.bias(), form_);
-    return down_.addend<Stream>(inner, step, {value, remake(inner, up, activate, step)});
+    return down_.addend<Stream>(inner, step, {use, recompute_input(inner, up, activate, step)});
   }
 
-  void append_roles(Roles& roles) const {
-    up_.append_roles(roles);
-    down_.append_roles(roles);
+  void append_parameters(UsedParameters& roles) const {
+    up_.append_parameters(roles);
+    down_.append_parameters(roles);
   }
 
  private:

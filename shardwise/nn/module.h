@@ -19,32 +19,32 @@ using parallel::ResidualStream;
 using parallel::Sharded;
 
 /// What a parameter works on; with the stream it decides what its gradient is.
-enum class WorksOn {
-  own_slice,  // it is cut itself: column and row weights, column bias, embedding, head
-  stream,     // whole, on the residual stream: norm weights, row bias, learned positions
-  own_heads,  // whole, on each rank's own heads: q/k-norm weights
+enum class ParameterUse {
+  sharded,    // it is cut itself: column and row weights, column bias, embedding, head
+  on_residual,     // whole, on the residual stream: norm weights, row bias, learned positions
+  per_head,  // whole, on each rank's own heads: q/k-norm weights
 };
 
-struct Role {
+struct UsedParameter {
   ParameterPtr parameter;
-  WorksOn works_on;
+  ParameterUse use;
 };
-using Roles = std::vector<Role>;
+using UsedParameters = std::vector<UsedParameter>;
 
 /// I on the stream: the same work everywhere. S<seq>: each rank sees its own rows, so a term.
 template <ResidualStream Stream>
-parallel::GradientKind gradient_kind(WorksOn works_on) {
-  if (works_on == WorksOn::own_slice) return parallel::GradientKind::sharded;
-  if (works_on == WorksOn::own_heads) return parallel::GradientKind::partial;
+parallel::GradientKind gradient_kind(ParameterUse use) {
+  if (use == ParameterUse::sharded) return parallel::GradientKind::sharded;
+  if (use == ParameterUse::per_head) return parallel::GradientKind::partial;
   return std::is_same_v<Stream, Invariant> ? parallel::GradientKind::invariant
                                            : parallel::GradientKind::partial;
 }
 
 template <ResidualStream Stream>
-parallel::ParamSpecs specs_of(const Roles& roles) {
+parallel::ParamSpecs specs_of(const UsedParameters& roles) {
   parallel::ParamSpecs specs;
-  for (const Role& role : roles) {
-    specs.push_back(parallel::ParamSpec::over_tp(role.parameter, gradient_kind<Stream>(role.works_on)));
+  for (const UsedParameter& role : roles) {
+    specs.push_back(parallel::ParamSpec::over_tp(role.parameter, gradient_kind<Stream>(role.use)));
   }
   return specs;
 }

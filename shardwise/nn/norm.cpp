@@ -49,7 +49,7 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
     const Parameter& weight = *parallel::kept<ParameterPtr>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::rms_norm_backward(gradients[0].contiguous(), saved[0], weight.value.detach(),
-                                                 saved[1], weight.wanted_gradient());
+                                                 saved[1], weight.main_grad_if_trainable());
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -81,9 +81,9 @@ struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& [weight, bias] = parallel::kept<AffineParameters>(context);
     const variable_list saved = context->get_saved_variables();
-    const Tensor dx = kernels::layer_norm_backward(gradients[0].contiguous(), saved[0],
-                                                   weight->value.detach(), {saved[1], saved[2]},
-                                                   {weight->wanted_gradient(), bias->wanted_gradient()});
+    const Tensor dx = kernels::layer_norm_backward(
+        gradients[0].contiguous(), saved[0], weight->value.detach(), {saved[1], saved[2]},
+        {weight->main_grad_if_trainable(), bias->main_grad_if_trainable()});
     return {dx, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

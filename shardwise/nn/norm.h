@@ -40,7 +40,9 @@ class RMSNorm {
     return parallel::add_rms_norm(x.x, *std::move(x.left), {weight_->value, eps_}, step);
   }
 
-  void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::stream}); }
+  void append_parameters(UsedParameters& roles) const {
+    roles.push_back({weight_, ParameterUse::on_residual});
+  }
 
  private:
   /// The result is allocated from `memory`; a group of one gives ordinary memory.
@@ -68,9 +70,9 @@ class LayerNorm {
     return normed(*this, std::move(x), step);
   }
 
-  void append_roles(Roles& roles) const {
-    roles.push_back({weight_, WorksOn::stream});
-    roles.push_back({bias_, WorksOn::stream});
+  void append_parameters(UsedParameters& roles) const {
+    roles.push_back({weight_, ParameterUse::on_residual});
+    roles.push_back({bias_, ParameterUse::on_residual});
   }
 
  private:

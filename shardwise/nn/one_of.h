@@ -23,8 +23,8 @@ class OneOf {
     return std::visit([&](const auto& layer) { return layer(std::forward<X>(x), step, more...); }, layer_);
   }
 
-  void append_roles(Roles& roles) const {
-    std::visit([&](const auto& layer) { layer.append_roles(roles); }, layer_);
+  void append_parameters(UsedParameters& roles) const {
+    std::visit([&](const auto& layer) { layer.append_parameters(roles); }, layer_);
   }
 
  private:

@@ -63,7 +63,7 @@ struct AddPositions : torch::autograd::Function<AddPositions> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Rows& rows = parallel::kept<Rows>(context);
     const Tensor dy = gradients[0].contiguous();
-    Tensor gradient = rows.table->wanted_gradient();
+    Tensor gradient = rows.table->main_grad_if_trainable();
     kernels::embedding_backward_(gradient, dy, rows.ids(dy.size(1)), /*begin=*/0);
     return {dy, Tensor(), Tensor()};
   }

@@ -23,7 +23,9 @@ class LearnedPositions {
         add(x.local(), is_whole ? base::Range{0, step.sequence.size()} : step.own_sequence(), step));
   }
 
-  void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::stream}); }
+  void append_parameters(UsedParameters& roles) const {
+    roles.push_back({weight_, ParameterUse::on_residual});
+  }
 
  private:
   at::Tensor add(const at::Tensor& x, base::Range rows, const Step& step) const;

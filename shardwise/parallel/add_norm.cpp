@@ -22,7 +22,7 @@ class Pass {
         norm_(std::move(norm)) {}
 
   /// `first_row`: where the rows of x begin in those of the terms.
-  void over(comm::Terms terms, int64_t first_row = 0) {
+  void over(comm::PeerBuffers terms, int64_t first_row = 0) {
     kernels::add_rms_norm_out(stream_, norm_, x_, {terms, first_row}, add_);
   }
   void over_sum(const Tensor& sum) {
@@ -50,8 +50,8 @@ Normed<Invariant> add_rms_norm<Invariant>(const Placed<Invariant>& x, RowTerms t
   Pass pass(x.local(), terms, norm, at::empty(x.local().sizes(), x.local().options()));
   Tensor y = terms.y.local();
   const comm::Group& group = step.group;
-  if (group.size() == 1 || (group.has_symmetric() && int64_t(y.nbytes()) <= kOneShotBytes)) {
-    group.all_reduce_terms(y, [&](comm::Terms ranks) { pass.over(ranks); });
+  if (group.size() == 1 || (group.has_symmetric_heap() && int64_t(y.nbytes()) <= kOneShotBytes)) {
+    group.fused_all_reduce(y, [&](comm::PeerBuffers ranks) { pass.over(ranks); });
   } else {
     group.all_reduce_(y);
     pass.over_sum(y);
@@ -67,9 +67,10 @@ Normed<Sharded<kSequence>> add_rms_norm<Sharded<kSequence>>(const Placed<Sharded
   Pass pass(x.local(), terms, norm, step.group.empty(x.local().sizes(), x.local().scalar_type()));
   const Tensor& y = terms.y.local();
   const comm::Group& group = step.group;
-  if (group.size() == 1 || group.has_symmetric()) {
+  if (group.size() == 1 || group.has_symmetric_heap()) {
     const int64_t first_row = step.own_sequence().begin * y.size(1);
-    group.reduce_scatter_terms(y, step.sequence, [&](comm::Terms ranks) { pass.over(ranks, first_row); });
+    group.fused_reduce_scatter(y, step.sequence,
+                               [&](comm::PeerBuffers ranks) { pass.over(ranks, first_row); });
   } else {
     pass.over_sum(scattered_sum(y, step));
   }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/begun_sum.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/conjugate.h"
@@ -23,17 +23,17 @@ using base::Mutation;
 namespace {
 
 /// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
-enum class ColumnCrossing { f, g, none };
+enum class ColumnInputCollective { f, g, none };
 
 /// Where a node's backward leaves the sum of a gradient under way, for the one that ends it.
 struct LeftSum {
-  std::unique_ptr<comm::BegunSum> sum;
+  std::unique_ptr<comm::Work> sum;
 };
 
 struct Column {
   LinearParameters w;
   Step step;
-  ColumnCrossing crossing;
+  ColumnInputCollective crossing;
   std::optional<Rows> rows = {};       // g on shared memory, or with the gathered input kept
   std::shared_ptr<LeftSum> left = {};  // f, where rows take turns
 };
@@ -61,8 +61,9 @@ Tensor multiply_rows(const Rows& rows, const Tensor& x_shard, const Column& colu
 }
 
 Tensor forward_product(const Tensor& x, Column& column) {
-  if (column.crossing == ColumnCrossing::f) verify_equal(x, "a column-parallel layer's input", column.step);
-  if (column.crossing == ColumnCrossing::g) column.rows = Rows::gather(x, column.step);
+  if (column.crossing == ColumnInputCollective::f)
+    verify_equal(x, "a column-parallel layer's input", column.step);
+  if (column.crossing == ColumnInputCollective::g) column.rows = Rows::gather(x, column.step);
   Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
   add_bias_(y, column.w);
   return y;
@@ -73,7 +74,8 @@ Tensor forward_product(const Tensor& x, Column& column) {
 Tensor kept_input(const Tensor& x, Column& column) {
   const bool is_gathered = column.rows && column.rows->whole().defined();
   const bool is_frozen = column.w.weight->is_frozen();
-  const bool keeps_gathered = is_gathered && !is_frozen && column.step.gathered == Gathered::keep &&
+  const bool keeps_gathered = is_gathered && !is_frozen &&
+                              column.step.save_for_backward == SaveForBackward::gathered &&
                               !base::mutated(Mutation::gather_kept_again);
   if (is_frozen || (is_gathered && !keeps_gathered)) column.rows.reset();
   return is_frozen || keeps_gathered ? Tensor() : x;
@@ -95,9 +97,9 @@ Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
 class InputGradient {
  public:
   InputGradient(const Tensor& dy, const Column& column) : column_(column) {
-    if (column.crossing != ColumnCrossing::g) {
+    if (column.crossing != ColumnInputCollective::g) {
       whole_ = input_gradient_partial(dy, column);
-      if (goes_on_beside(column)) begun_ = column.step.group.begin_all_reduce_(whole_);
+      if (goes_on_beside(column)) begun_ = column.step.group.all_reduce_async_(whole_);
       return;
     }
     rows_.emplace(input_sizes(dy, column), dy.scalar_type(), column.step);
@@ -114,7 +116,7 @@ class InputGradient {
       return rows_->whole().narrow(kSequence, own.begin, own.size()).clone();
     }
     if (rows_) return rows_->sum();
-    if (column_.crossing != ColumnCrossing::f) return whole_;
+    if (column_.crossing != ColumnInputCollective::f) return whole_;
     if (begun_) {
       if (column_.left) {
         column_.left->sum = std::move(begun_);
@@ -131,22 +133,22 @@ class InputGradient {
  private:
   /// There is something to go on beside, and nothing that a fault does to the sum instead.
   static bool goes_on_beside(const Column& column) {
-    return column.crossing == ColumnCrossing::f && column.step.overlap == Overlap::on &&
+    return column.crossing == ColumnInputCollective::f && column.step.overlap == Overlap::on &&
            (column.left || !column.w.weight->is_frozen()) && !base::mutated(Mutation::drop_f_backward) &&
            !base::mutated(Mutation::double_f_backward);
   }
 
   const Column& column_;
-  Tensor whole_;                           // I, R
-  std::unique_ptr<comm::BegunSum> begun_;  // I
-  std::optional<PartialRows> rows_;        // S
+  Tensor whole_;                       // I, R
+  std::unique_ptr<comm::Work> begun_;  // I
+  std::optional<PartialRows> rows_;    // S
 };
 
 /// All rows of a gathered input, for the weight gradient; nothing where it needs none of them.
 std::optional<Rows> rows_again(const Tensor& x, Column& column) {
-  if (column.crossing != ColumnCrossing::g || column.w.weight->is_frozen()) return std::nullopt;
+  if (column.crossing != ColumnInputCollective::g || column.w.weight->is_frozen()) return std::nullopt;
   if (!column.rows) return Rows::gather(x, column.step);
-  column.rows->count_reading(column.step.group);
+  column.rows->record_peer_read(column.step.group);
   return std::exchange(column.rows, std::nullopt);  // the node itself lives until the loss is dropped
 }
 
@@ -161,10 +163,10 @@ void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const Rows
 /// `rows` hold the input where it is gathered, else `x` does.
 void add_gradients(const Tensor& dy, const Tensor& x, const std::optional<Rows>& rows, const Column& column) {
   const auto& [weight, bias] = column.w;
-  if (Tensor gradient = bias ? bias->wanted_gradient() : Tensor(); gradient.defined())
+  if (Tensor gradient = bias ? bias->main_grad_if_trainable() : Tensor(); gradient.defined())
     kernels::add_bias_grad_(gradient, as_matrix(dy));
   if (weight->is_frozen()) return;
-  Tensor gradient = weight->wanted_gradient();
+  Tensor gradient = weight->main_grad_if_trainable();
   if (rows) return add_gathered_weight_gradient(gradient, dy, *rows);
   kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
 }
@@ -203,7 +205,7 @@ Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint
 }
 
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
-                                  ColumnCrossing crossing) {
+                                  ColumnInputCollective crossing) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
                     w.weight->size(1), "]; got ", x.sizes());
   Column column{w, step, crossing};
@@ -213,7 +215,7 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
   check_trainable(*w.weight);
-  if (step.turn && crossing == ColumnCrossing::f && input.requires_grad()) {
+  if (step.turn && crossing == ColumnInputCollective::f && input.requires_grad()) {
     column.left = std::make_shared<LeftSum>();
     input = with_sum_left(input, column.left, *step.turn);
   }
@@ -224,17 +226,17 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
 
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, ColumnCrossing::f);
+  return product(x.local(), w, step, ColumnInputCollective::f);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,
                                          const LinearParameters& w, const Step& step) {
-  return product(x_shard_s.local(), w, step, ColumnCrossing::g);
+  return product(x_shard_s.local(), w, step, ColumnInputCollective::g);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Replicated>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, ColumnCrossing::none);
+  return product(x.local(), w, step, ColumnInputCollective::none);
 }
 
 }  // namespace shardwise::parallel

@@ -23,9 +23,9 @@ concept ColumnInput = ResidualStream<P> || std::same_as<P, Replicated>;
 /// Shapes: `x` [s, b, h] I, [s/t, b, h] S<0> or [s, b, h] R → `y` [s, b, f/t] S<−1>.
 /// Forward: I, R: nothing. S: all_gather, read in place on shared memory. Backward of x: I: all_reduce,
 /// S: reduce_scatter, R: nothing (a Partial). S reads (or, elsewhere, keeps or gathers) all shards again for
-/// dW. Saved: the own x (S without shared memory and Gathered::keep: the gathered one). A frozen W saves
-/// nothing, and nothing is read or gathered again for it. Errors: c10::ValueError when x is not [·, ·, h];
-/// in backward when a parameter that is trained has no main_grad (zero_grad_).
+/// dW. Saved: the own x (S without shared memory and SaveForBackward::gathered: the gathered one). A frozen W
+/// saves nothing, and nothing is read or gathered again for it. Errors: c10::ValueError when x is not [·, ·,
+/// h]; in backward when a parameter that is trained has no main_grad (zero_grad_).
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step);
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,

@@ -66,7 +66,7 @@ int64_t Parameter::bytes() const {
   return quantized ? quantized->bytes() : static_cast<int64_t>(value.nbytes());
 }
 
-Tensor Parameter::wanted_gradient() const {
+Tensor Parameter::main_grad_if_trainable() const {
   if (is_frozen()) return {};
   TORCH_CHECK_VALUE(main_grad.defined(), name, ": backward adds to main_grad; call zero_grad_ before it");
   return main_grad;

@@ -44,7 +44,7 @@ struct Parameter {
   int64_t bytes() const;
   bool is_frozen() const { return quantized || !value.requires_grad(); }
   /// What backward adds to: main_grad, or undefined when frozen. Errors: c10::ValueError before zero_grad_.
-  at::Tensor wanted_gradient() const;
+  at::Tensor main_grad_if_trainable() const;
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 

@@ -18,11 +18,11 @@ Tensor scattered_sum(const Tensor& whole, const Step& step) {
   const comm::Group& group = step.group;
   if (group.size() == 1) return whole;
   Tensor own = own_rows_like(whole, step);
-  if (group.has_symmetric()) {
+  if (group.has_symmetric_heap()) {
     group.reduce_scatter_out(own, whole, step.sequence);
     return own;
   }
-  const auto sum = group.begin_reduce_scatter(whole, step.sequence);
+  const auto sum = group.reduce_scatter_chunked(whole, step.sequence);
   for (int i = 0; i < group.size(); ++i) sum->made(i);
   sum->finish(own);
   return own;
@@ -34,7 +34,7 @@ PartialRows::PartialRows(at::IntArrayRef sizes, at::ScalarType dtype, const Step
 void PartialRows::make(c10::function_ref<void(Tensor& rows, int rank)> write) {
   const int ranks = step_.group.size();
   const bool overlaps = ranks > 1 && step_.overlap == Overlap::on;
-  if (overlaps) sum_ = step_.group.begin_reduce_scatter(whole_, step_.sequence);
+  if (overlaps) sum_ = step_.group.reduce_scatter_chunked(whole_, step_.sequence);
   for (int i = 0; i < ranks; ++i) {
     const int rank = overlaps ? sum_->nth(i) : i;
     Tensor rows = rows_matrix(whole_, step_.sequence.range(rank));

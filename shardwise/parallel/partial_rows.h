@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "shardwise/comm/row_sum.h"
+#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/parallel/rows.h"
 
 namespace shardwise::parallel {
@@ -30,7 +30,7 @@ class PartialRows {
  private:
   const Step& step_;  // outlives this
   at::Tensor whole_;
-  std::unique_ptr<comm::RowSum> sum_;
+  std::unique_ptr<comm::ChunkedReduceScatter> sum_;
 };
 
 }  // namespace shardwise::parallel

@@ -18,7 +18,7 @@ void backward_again(const Forward& forward, const Tensor& x, const Tensor& dy) {
   torch::autograd::Edge end;
   {
     const at::AutoGradMode with_graph(true);
-    end = torch::autograd::impl::gradient_edge(forward(x, Value::unused));
+    end = torch::autograd::impl::gradient_edge(forward(x, OutputUse::discarded));
   }
   torch::autograd::Engine::get_default_engine().execute({end}, {dy}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
@@ -27,7 +27,7 @@ void backward_again(const Forward& forward, const Tensor& x, const Tensor& dy) {
 struct Recomputed : torch::autograd::Function<Recomputed> {
   /// The second, a tensor that is trained, makes autograd want this node when x needs no gradient itself.
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, Forward forward) {
-    Tensor y = forward(x, Value::needed);  // makes no graph: autograd is off in here
+    Tensor y = forward(x, OutputUse::needed);  // makes no graph: autograd is off in here
     context->save_for_backward({x});
     keep(context, std::move(forward));
     return y;
@@ -44,7 +44,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 }  // namespace
 
 Tensor recomputed(const Tensor& x, bool is_trained, Forward forward) {
-  if (!at::GradMode::is_enabled() || !(is_trained || x.requires_grad())) return forward(x, Value::needed);
+  if (!at::GradMode::is_enabled() || !(is_trained || x.requires_grad())) return forward(x, OutputUse::needed);
   const Tensor trained = at::empty({0}, x.options()).requires_grad_(is_trained);
   return Recomputed::apply(x, trained, std::move(forward));
 }

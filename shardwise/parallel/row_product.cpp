@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/begun_sum.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/node.h"
@@ -20,16 +20,16 @@ using base::Mutation;
 
 namespace {
 
-enum class RowCrossing { f_star, g_star, none };
+enum class RowOutputCollective { f_star, g_star, none };
 
 struct Row {
   LinearParameters w;
   Step step;
-  RowCrossing crossing;
+  RowOutputCollective crossing;
   RowOptions options;
-  std::shared_ptr<comm::BegunSum>* begun = nullptr;  // f*: left here under way, and the bias with it
+  std::shared_ptr<comm::Work>* begun = nullptr;  // f*: left here under way, and the bias with it
 
-  bool remakes_input() const { return static_cast<bool>(options.input.make); }
+  bool recomputes_input() const { return static_cast<bool>(options.input.make); }
 };
 
 /// y = x Wᵀ of some rows, as matrices.
@@ -50,8 +50,8 @@ Tensor partial_product(const Tensor& x, const Row& row) {
     Tensor y_rows = rows_matrix(y, range);
     multiply(y_rows, rows_matrix(x, range), row);
   };
-  if (row.crossing != RowCrossing::g_star) multiply_rows({0, sequence.size()});
-  for (int rank = 0; row.crossing == RowCrossing::g_star && rank < sequence.ranks(); ++rank)
+  if (row.crossing != RowOutputCollective::g_star) multiply_rows({0, sequence.size()});
+  for (int rank = 0; row.crossing == RowOutputCollective::g_star && rank < sequence.ranks(); ++rank)
     multiply_rows(sequence.range(rank));
   return y;
 }
@@ -73,9 +73,9 @@ Tensor summed(Tensor y, const Step& step) {
 }
 
 Tensor crossed_product(const Tensor& x, const Row& row) {
-  if (row.crossing == RowCrossing::g_star) return scattered_product(x, row);
+  if (row.crossing == RowOutputCollective::g_star) return scattered_product(x, row);
   const Tensor y = partial_product(x, row);
-  return row.crossing == RowCrossing::f_star ? summed(y, row.step) : y;
+  return row.crossing == RowOutputCollective::f_star ? summed(y, row.step) : y;
 }
 
 Tensor with_bias(Tensor y, const ParameterPtr& bias) {
@@ -83,20 +83,21 @@ Tensor with_bias(Tensor y, const ParameterPtr& bias) {
   return y;
 }
 
-Tensor unused_value(const Tensor& x, const Row& row) {
-  const int64_t rows = row.crossing == RowCrossing::g_star ? row.step.own_sequence().size() : x.size(0);
+Tensor discarded_output(const Tensor& x, const Row& row) {
+  const int64_t rows =
+      row.crossing == RowOutputCollective::g_star ? row.step.own_sequence().size() : x.size(0);
   return at::empty({rows, x.size(1), row.w.weight->size(0)}, x.options());
 }
 
 Tensor forward_product(const Tensor& x, const Row& row) {
-  if (row.options.value == Value::unused) return unused_value(x, row);
+  if (row.options.use == OutputUse::discarded) return discarded_output(x, row);
   if (row.begun) {
     Tensor y = partial_product(x, row);
-    *row.begun = row.step.group.begin_all_reduce_(y);
+    *row.begun = row.step.group.all_reduce_async_(y);
     return y;
   }
   Tensor y = crossed_product(x, row);
-  return row.crossing == RowCrossing::none ? y : with_bias(std::move(y), row.w.bias);
+  return row.crossing == RowOutputCollective::none ? y : with_bias(std::move(y), row.w.bias);
 }
 
 Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
@@ -109,7 +110,7 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
 Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
   const Rows rows = Rows::gather(dy_shard, row.step);
   const Parameter& weight = *row.w.weight;
-  Tensor gradient = weight.wanted_gradient();
+  Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
   for (int i = 0; i < rows.ranks(); ++i) {
     const int rank = rows.nth(i);
@@ -125,7 +126,7 @@ Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bo
 
 Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool needs_dx) {
   const Parameter& weight = *row.w.weight;
-  Tensor gradient = weight.wanted_gradient();
+  Tensor gradient = weight.main_grad_if_trainable();
   if (gradient.defined()) kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
   if (!needs_dx) return {};
   Tensor dx = empty_input_gradient(dy, row);
@@ -136,8 +137,8 @@ Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool ne
 
 /// Under g* the own rows' term. Without a reduction the bias was not added.
 void add_bias_gradient(const Tensor& dy, const Row& row) {
-  Tensor gradient = row.w.bias ? row.w.bias->wanted_gradient() : Tensor();
-  if (gradient.defined() && row.crossing != RowCrossing::none)
+  Tensor gradient = row.w.bias ? row.w.bias->main_grad_if_trainable() : Tensor();
+  if (gradient.defined() && row.crossing != RowOutputCollective::none)
     kernels::add_bias_grad_(gradient, as_matrix(dy));
 }
 
@@ -147,14 +148,14 @@ bool needs_rows(const Row& row, bool needs_dx) {
 }
 
 Tensor input_of(const Tensor& saved, const Row& row) {
-  return saved.defined() && row.remakes_input() ? row.options.input.make(saved) : saved;
+  return saved.defined() && row.recomputes_input() ? row.options.input.make(saved) : saved;
 }
 
 struct RowProduct : torch::autograd::Function<RowProduct> {
   /// Weight and bias are named so that autograd sees them; `row` holds them.
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& /*weight*/,
                         const std::optional<Tensor>& /*bias*/, Row row) {
-    const Tensor& input = row.remakes_input() ? row.options.input.from : x;
+    const Tensor& input = row.recomputes_input() ? row.options.input.from : x;
     context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);
     row.options.input.from.reset();  // saved above, where autograd frees it
@@ -168,11 +169,11 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     const Tensor dy = gradients[0].contiguous();
     const bool needs_dx = context->needs_input_grad(0);
     add_bias_gradient(dy, row);
-    if (row.crossing == RowCrossing::f_star)
+    if (row.crossing == RowOutputCollective::f_star)
       verify_equal(dy, "a row-parallel layer's output gradient", row.step);
     if (!needs_rows(row, needs_dx)) return {Tensor(), Tensor(), Tensor(), Tensor()};
     const Tensor x = input_of(context->get_saved_variables()[0], row);
-    const bool is_cut = row.crossing == RowCrossing::g_star && row.step.group.size() > 1;
+    const bool is_cut = row.crossing == RowOutputCollective::g_star && row.step.group.size() > 1;
     const Tensor dx = is_cut ? backward_rows(dy, x, row, needs_dx) : backward_whole(dy, x, row, needs_dx);
     return {dx, Tensor(), Tensor(), Tensor()};
   }
@@ -184,8 +185,8 @@ void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
                     "]; got ", x.sizes());
 }
 
-Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing,
-               const RowOptions& options, std::shared_ptr<comm::BegunSum>* begun = nullptr) {
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective crossing,
+               const RowOptions& options, std::shared_ptr<comm::Work>* begun = nullptr) {
   check_input(x, w, step);
   Row row{w, step, crossing, options, begun};
   const Tensor input = x.contiguous();
@@ -195,7 +196,7 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Row
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
 
-RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing) {
+RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective crossing) {
   check_input(x, w, step);
   const at::NoGradGuard no_grad;
   return {Placed<Partial>(partial_product(x.contiguous(), {w, step, crossing, {}})), w.bias};
@@ -206,38 +207,39 @@ RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, Row
 template <>
 Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                          const Step& step, const RowOptions& options) {
-  return Placed<Invariant>(product(x.local(), w, step, RowCrossing::f_star, options));
+  return Placed<Invariant>(product(x.local(), w, step, RowOutputCollective::f_star, options));
 }
 
 template <>
 Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
                                                            const LinearParameters& w, const Step& step,
                                                            const RowOptions& options) {
-  return Placed<Sharded<kSequence>>(product(x.local(), w, step, RowCrossing::g_star, options));
+  return Placed<Sharded<kSequence>>(product(x.local(), w, step, RowOutputCollective::g_star, options));
 }
 
 template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                      const Step& step, const RowOptions& options) {
-  return Placed<Partial>(product(x.local(), w, step, RowCrossing::none, options));
+  return Placed<Partial>(product(x.local(), w, step, RowOutputCollective::none, options));
 }
 
 template <>
 RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                               const Step& step) {
-  return terms(x.local(), w, step, RowCrossing::f_star);
+  return terms(x.local(), w, step, RowOutputCollective::f_star);
 }
 
 template <>
 RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                        const Step& step) {
-  return terms(x.local(), w, step, RowCrossing::g_star);
+  return terms(x.local(), w, step, RowOutputCollective::g_star);
 }
 
 RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const Remake& input) {
-  std::shared_ptr<comm::BegunSum> begun;
-  const Tensor y = product(x.local(), w, step, RowCrossing::f_star, {Value::needed, input}, &begun);
+                           const RecomputeInput& input) {
+  std::shared_ptr<comm::Work> begun;
+  const Tensor y =
+      product(x.local(), w, step, RowOutputCollective::f_star, {OutputUse::needed, input}, &begun);
   return {Placed<Partial>(y), w.bias, std::move(begun)};
 }
 

@@ -6,25 +6,25 @@
 #include "shardwise/parallel/column_product.h"
 
 namespace shardwise::comm {
-class BegunSum;
+class Work;
 }
 
 namespace shardwise::parallel {
 
 /// Whether a forward's value is wanted, or its backward alone, as when it runs again in backward.
-enum class Value { needed, unused };
+enum class OutputUse { needed, discarded };
 
 /// Lets backward make a product's input again, by make(from), the same bits, so that it need not be kept.
 /// `from` is kept instead: a tensor that backward needs anyway.
-struct Remake {
+struct RecomputeInput {
   at::Tensor from;
   std::function<at::Tensor(const at::Tensor& from)> make;
 };
 
 /// What recomputation asks of a row-parallel product; nothing, by default.
 struct RowOptions {
-  Value value = Value::needed;  // unused: nothing is multiplied or sent, the result is uninitialized
-  Remake input = {};            // empty: the input is kept
+  OutputUse use = OutputUse::needed;  // unused: nothing is multiplied or sent, the result is uninitialized
+  RecomputeInput input = {};          // empty: the input is kept
 };
 
 /// y = Σ_ranks x Wᵀ, + b once, after the reduction. W [h, f/t], b [h].
@@ -51,15 +51,15 @@ Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const Lin
 /// A row-parallel product before its crossing: the sum over the ranks, and the bias after it, are left to who
 /// reads it, once.
 struct RowTerms {
-  Placed<Partial> y;                           // nobody else's: summing may overwrite it
-  ParameterPtr bias;                           // may be null
-  std::shared_ptr<comm::BegunSum> begun = {};  // where the sum is under way: it must be ended
+  Placed<Partial> y;                       // nobody else's: summing may overwrite it
+  ParameterPtr bias;                       // may be null
+  std::shared_ptr<comm::Work> begun = {};  // where the sum is under way: it must be ended
 };
 
 /// row_product<Invariant> whose sum is under way when it returns, for those who have other work meanwhile;
 /// sum_terms ends it. Shapes, cost, backward, bits and errors are that one's.
 RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const Remake& input = {});
+                           const RecomputeInput& input = {});
 
 /// Without gradients. Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
 template <ResidualStream Stream>

@@ -9,10 +9,10 @@ using base::Mutation;
 
 Rows Rows::gather(const Tensor& shard, const Step& step) {
   Rows rows(step);
-  if (step.group.has_symmetric()) {
-    rows.exposed_ = step.group.expose(shard, step.sequence);
+  if (step.group.has_symmetric_heap()) {
+    rows.exposed_ = step.group.share_shard(shard, step.sequence);
   } else if (step.overlap == Overlap::on) {
-    rows.arriving_ = step.group.begin_all_gather(shard, step.sequence);
+    rows.arriving_ = step.group.all_gather_chunked(shard, step.sequence);
     rows.whole_ = rows.arriving_->whole();
   } else {
     rows.whole_ = step.group.all_gather(shard, step.sequence, kSequence);
@@ -34,8 +34,8 @@ Tensor Rows::matrix(int rank) const {
   return shard.view({shard.size(0) * shard.size(1), shard.size(2)});
 }
 
-void Rows::count_reading(const comm::Group& group) const {
-  if (exposed_) group.count_reading(exposed_->read(step_rank_));
+void Rows::record_peer_read(const comm::Group& group) const {
+  if (exposed_) group.record_peer_read(exposed_->read(step_rank_));
 }
 
 }  // namespace shardwise::parallel

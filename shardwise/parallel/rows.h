@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "shardwise/comm/arriving_rows.h"
+#include "shardwise/comm/chunked_all_gather.h"
 #include "shardwise/parallel/placement.h"
 #include "shardwise/parallel/step.h"
 
@@ -37,14 +37,14 @@ class Rows {
   /// place.
   const at::Tensor& whole() const { return whole_; }
   /// Counts another reading of all shards in place.
-  void count_reading(const comm::Group& group) const;
+  void record_peer_read(const comm::Group& group) const;
 
  private:
   Rows(const Step& step) : sequence_(step.sequence), step_rank_(step.group.rank()) {}
   base::Split sequence_;
   int step_rank_;
-  std::shared_ptr<comm::Exposed> exposed_;
-  std::shared_ptr<comm::ArrivingRows> arriving_;
+  std::shared_ptr<comm::PeerShards> exposed_;
+  std::shared_ptr<comm::ChunkedAllGather> arriving_;
   at::Tensor whole_;
 };
 

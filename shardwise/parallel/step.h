@@ -11,7 +11,7 @@ namespace shardwise::parallel {
 /// Without shared memory, backward needs the gathered input of a column-parallel product again: keep it
 /// (memory) or gather the kept shard once more (communication). On shared memory the peers' shards are read
 /// again in place.
-enum class Gathered { keep, again };
+enum class SaveForBackward { gathered, shard };
 
 /// Whether values that should be equal on all ranks are compared at every crossing (costs an all_reduce
 /// each).
@@ -28,7 +28,7 @@ struct Step {
   base::Split sequence;
   /// Folded from seed, step and micro-batch; each layer folds in its own place.
   kernels::RandomKey key;
-  Gathered gathered = Gathered::again;
+  SaveForBackward save_for_backward = SaveForBackward::shard;
   Verify verify = Verify::off;
   Overlap overlap = Overlap::on;
   /// Set where these rows and others take turns (nn/halves.h): row-parallel sums over the ranks may then be

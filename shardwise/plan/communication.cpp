@@ -26,7 +26,7 @@ class Costs {
 
   Passes column(const Wanted& wanted) const {
     if (is_tp()) return {{}, when(wanted.input, all_reduce_stream())};
-    const bool gathers = wanted.weight && workload_.gathered != Gathered::keep;
+    const bool gathers = wanted.weight && workload_.save_for_backward != SaveForBackward::gathered;
     return {all_gather(), when(gathers, all_gather()) + when(wanted.input, reduce_scatter())};
   }
   Passes row(const Wanted& wanted) const {

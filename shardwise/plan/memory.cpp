@@ -48,7 +48,7 @@ class Tensors {
     if (workload_.config.norm == model::Norm::layer) add(name + " mean", statistic, wanted.any);
   }
   void add_column_input(const std::string& name, const Wanted& wanted) {
-    const bool is_whole = workload_.gathered == Gathered::keep;
+    const bool is_whole = workload_.save_for_backward == SaveForBackward::gathered;
     add({name, is_whole ? sizes_.whole() : sizes_.stream(), workload_.column_input_pool()}, wanted.weight);
   }
 
@@ -122,7 +122,7 @@ Entries saved_by_block(const Workload& workload, int rank, int64_t layer) {
   if (workload.recompute == Recompute::full)
     return wanted.any() ? Entries{made_by_block(workload, rank, layer).front()} : Entries{};
   Entries entries = read_by_block(workload, rank, layer);
-  // What is made again is made from what the activation keeps, if it keeps anything (nn::remake).
+  // What is made again is made from what the activation keeps, if it keeps anything (nn::recompute_input).
   if (workload.recompute == Recompute::selective && wanted.activation.any)
     std::erase_if(entries, [](const Entry& entry) { return entry.name == "down input"; });
   return entries;

@@ -29,7 +29,7 @@ Entries Passing::norm_backward() const {
 }
 
 Entries Passing::column_backward(int64_t out, const Wanted& wanted) const {
-  const bool gathers = wanted.weight && is_cut() && workload_.gathered == Gathered::again;
+  const bool gathers = wanted.weight && is_cut() && workload_.save_for_backward == SaveForBackward::shard;
   return {
       {"output gradient", sizes_.features(out)},
       {"input gradient, a term", wanted.input ? sizes_.whole() : 0, workload_.term_pool()},

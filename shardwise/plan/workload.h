@@ -21,7 +21,7 @@ enum class Stream { tp, tp_sp };
 /// What becomes of a column-parallel product's gathered input under TP+SP until its weight gradient needs it.
 /// On shared memory there is none, peers' shards are read where they lie; elsewhere it is kept, or gathered
 /// again.
-enum class Gathered { in_place, keep, again };
+enum class SaveForBackward { shard_in_place, gathered, shard };
 
 /// Memory of the rank's own, or memory that its peers can read: those who measure count them apart.
 enum class Pool { own, shared };
@@ -33,7 +33,7 @@ struct Workload {
   int64_t sequence_length = 0;
   int64_t batch_size = 0;     // sequences of one micro-batch
   int64_t element_bytes = 4;  // of weights and activations: 8, 4 or 2
-  Gathered gathered = Gathered::in_place;
+  SaveForBackward save_for_backward = SaveForBackward::shard_in_place;
   Recompute recompute = Recompute::none;
   bool in_halves = false;       // under TP the blocks take the batch so; memory is not planned for it
   bool smooths_labels = false;  // one more number per token in the loss
@@ -48,7 +48,9 @@ struct Workload {
   /// Of main gradients, optimizer states, and what norms, attention and loss save per row.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
   /// Where terms of sums over the ranks are made.
-  Pool term_pool() const { return tp > 1 && gathered == Gathered::in_place ? Pool::shared : Pool::own; }
+  Pool term_pool() const {
+    return tp > 1 && save_for_backward == SaveForBackward::shard_in_place ? Pool::shared : Pool::own;
+  }
   /// Where column-parallel inputs lie: peers read those of TP+SP.
   Pool column_input_pool() const { return stream == Stream::tp_sp ? term_pool() : Pool::own; }
   /// Where a block's input lies: the first one's, under TP, where the embedding's sum was made, unless

@@ -8,7 +8,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/text/added_tokens.h"
 #include "shardwise/text/bpe.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/normalizer.h"
 #include "shardwise/text/pre_tokenizer.h"
 #include "shardwise/text/special_ids.h"
@@ -140,7 +140,7 @@ BpeTokenizer::BpeTokenizer(const std::string& path) {
   parts_ = std::make_unique<Parts>(file);
   SpecialIds ids;
   if (parts_->model.unk()) ids.unk = *parts_->model.unk();
-  const std::string config_path = folder_of(path) + "/tokenizer_config.json";
+  const std::string config_path = directory_of(path) + "/tokenizer_config.json";
   const json config = read_object(config_path);
   parts_->special_ids = named_special_ids({config, config_path + ": "}, *this, ids);
 }

@@ -8,7 +8,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/text/chat_renderer.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/special_tokens.h"
 
 namespace shardwise::text {
@@ -21,15 +21,16 @@ namespace {
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
-/// What lies in a folder that may be left out.
-std::vector<fs::path> optional_entries_of(const std::string& folder) {
+/// What lies in a directory that may be left out.
+std::vector<fs::path> optional_entries_of(const std::string& directory) {
   std::error_code error;
-  if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
+  if (fs::symlink_status(directory, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> entries;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     entries.push_back(entry->path());
   }
-  TORCH_CHECK_VALUE(!error, "chat template: ", folder, " must be a readable folder; got: ", error.message());
+  TORCH_CHECK_VALUE(!error, "chat template: ", directory,
+                    " must be a readable directory; got: ", error.message());
   return entries;
 }
 
@@ -63,24 +64,24 @@ std::string on_one_line(std::string text) {
 
 }  // namespace
 
-ChatTemplate ChatTemplate::load(const std::string& folder) {
-  TORCH_CHECK_VALUE(base::is_folder(folder), "chat template: must be in a folder; got ", folder);
-  const std::string config_path = folder + "/tokenizer_config.json";
+ChatTemplate ChatTemplate::load(const std::string& directory) {
+  TORCH_CHECK_VALUE(base::is_directory(directory), "chat template: must be in a directory; got ", directory);
+  const std::string config_path = directory + "/tokenizer_config.json";
   const json config = read_object(config_path);
   ChatTemplate made;
-  made.folder_ = folder;
+  made.directory_ = directory;
   made.read_template_files();
   if (made.templates_.empty()) made.read_template_fields(config, config_path);
-  TORCH_CHECK_VALUE(!made.templates_.empty(), folder,
+  TORCH_CHECK_VALUE(!made.templates_.empty(), directory,
                     ": must hold a chat template, in chat_template.jinja or tokenizer_config.json; got none");
-  made.special_tokens_ = read_special_tokens(folder, config);
+  made.special_tokens_ = read_special_tokens(directory, config);
   return made;
 }
 
 void ChatTemplate::read_template_files() {
-  const std::string path = folder_ + "/chat_template.jinja";
+  const std::string path = directory_ + "/chat_template.jinja";
   if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
-  for (const fs::path& further : optional_entries_of(folder_ + "/additional_chat_templates")) {
+  for (const fs::path& further : optional_entries_of(directory_ + "/additional_chat_templates")) {
     if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
   }
 }
@@ -111,7 +112,7 @@ const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
   const auto for_tools = templates_.find(kToolUse);
   if (has_tools && for_tools != templates_.end()) return for_tools->second;
   const auto found = templates_.find(kDefault);
-  TORCH_CHECK_VALUE(found != templates_.end(), folder_, ": a chat template must be named default; got ",
+  TORCH_CHECK_VALUE(found != templates_.end(), directory_, ": a chat template must be named default; got ",
                     templates_.begin()->first);
   return found->second;
 }

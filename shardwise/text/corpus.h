@@ -11,14 +11,14 @@
 
 namespace shardwise::text {
 
-/// The bytes of files in a fixed order: as given, a folder's own recursively and sorted by path.
+/// The bytes of files in a fixed order: as given, a directory's own recursively and sorted by path.
 /// Files are mapped when first read, at most kMostOpen at a time (the least recently read is closed); hidden
-/// entries (.name) of a folder are left out. Any bytes are text.
+/// entries (.name) of a directory are left out. Any bytes are text.
 class Corpus {
  public:
   static constexpr size_t kMostOpen = 128;
 
-  /// Errors: c10::ValueError when there is no path, one cannot be read, is neither file nor folder, or no
+  /// Errors: c10::ValueError when there is no path, one cannot be read, is neither file nor directory, or no
   /// byte is found in all of them.
   explicit Corpus(const std::vector<std::string>& paths);
   Corpus(const Corpus&) = delete;
@@ -53,7 +53,7 @@ class Corpus {
     std::list<size_t>::iterator recency;
   };
   void add_path(const std::string& path);
-  void add_folder(const std::string& folder);
+  void add_directory(const std::string& directory);
   void add_file(const std::string& path);
   const MappedFile& opened(size_t index) const;
 

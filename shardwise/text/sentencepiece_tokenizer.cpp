@@ -5,7 +5,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/json_fields.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/special_ids.h"
 #include "shardwise/text/utf8.h"
 
@@ -88,16 +88,16 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
   text_piece_ = *text_piece;
   special_ids_ = {if_there(processor_->bos_id()), if_there(processor_->eos_id()),
                   if_there(processor_->pad_id()), if_there(processor_->unk_id())};
-  read_config(folder_of(path));
+  read_config(directory_of(path));
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
-void SentencePieceTokenizer::read_config(const std::string& folder) {
-  const std::string path = folder + "/tokenizer_config.json";
+void SentencePieceTokenizer::read_config(const std::string& directory) {
+  const std::string path = directory + "/tokenizer_config.json";
   const auto object = read_object(path);
   const JsonPart config{object, path + ": "};
-  check_added_tokens(config, folder);
+  check_added_tokens(config, directory);
   special_ids_ = named_special_ids(config, *this, special_ids_);
   adds_bos_ = config.flag("add_bos_token", false);
   adds_eos_ = config.flag("add_eos_token", false);
@@ -108,8 +108,8 @@ void SentencePieceTokenizer::read_config(const std::string& folder) {
 }
 
 /// Tokens that are added to a model are looked for before the library sees the text.
-void SentencePieceTokenizer::check_added_tokens(const JsonPart& config, const std::string& folder) const {
-  const std::string path = folder + "/added_tokens.json";
+void SentencePieceTokenizer::check_added_tokens(const JsonPart& config, const std::string& directory) const {
+  const std::string path = directory + "/added_tokens.json";
   const auto added = read_object(path);
   for (const auto& [token, id] : added.items()) {
     check_added_token(token, id.dump(), path + ": " + base::shown(token));

@@ -32,8 +32,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
-  void read_config(const std::string& folder);
-  void check_added_tokens(const JsonPart& config, const std::string& folder) const;
+  void read_config(const std::string& directory);
+  void check_added_tokens(const JsonPart& config, const std::string& directory) const;
   void check_added_token(const std::string& token, const std::string& id, const std::string& label) const;
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;

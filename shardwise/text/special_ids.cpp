@@ -1,6 +1,6 @@
 #include "shardwise/text/special_ids.h"
 
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 
 namespace shardwise::text {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "shardwise/base/json.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 
 namespace shardwise::text {
 
@@ -59,9 +59,9 @@ Tokens own_tokens(const json& config, const std::string& path) {
 
 }  // namespace
 
-Tokens read_special_tokens(const std::string& folder, const json& config) {
-  const std::string path = folder + "/tokenizer_config.json",
-                    older_path = folder + "/special_tokens_map.json";
+Tokens read_special_tokens(const std::string& directory, const json& config) {
+  const std::string path = directory + "/tokenizer_config.json",
+                    older_path = directory + "/special_tokens_map.json";
   const bool is_new = config.contains("added_tokens_decoder");
   const json older = is_new ? json::object() : read_object(older_path);
   // Later ones replace earlier ones of the same name.

@@ -4,7 +4,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/bpe_tokenizer.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/sentencepiece_tokenizer.h"
 #include "shardwise/text/utf8.h"
 
@@ -71,29 +71,29 @@ std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials) co
   return text;
 }
 
-std::optional<std::string> tokenizer_in(const std::string& folder) {
+std::optional<std::string> tokenizer_in(const std::string& directory) {
   for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) {
-    if (base::exists(folder + file)) return folder + file;
+    if (base::exists(directory + file)) return directory + file;
   }
   return std::nullopt;
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
-  const std::optional<std::string> held = base::is_folder(name) ? tokenizer_in(name) : name;
+  const std::optional<std::string> held = base::is_directory(name) ? tokenizer_in(name) : name;
   TORCH_CHECK_VALUE(held, "tokenizer ", name, ": must hold tokenizer.json or tokenizer.model; got neither");
   const std::string& file = *held;
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
-  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a folder, a .json or a .model file; got ", name);
+  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a directory, a .json or a .model file; got ", name);
 }
 
 std::vector<std::string> tokenizer_paths(const std::string& name) {
   if (name == "bytes") return {};
-  const bool is_folder = base::is_folder(name);
-  const std::string folder = is_folder ? name : folder_of(name);
-  std::vector<std::string> paths{folder + "/tokenizer_config.json", folder + "/added_tokens.json"};
-  if (!is_folder) {
+  const bool is_directory = base::is_directory(name);
+  const std::string directory = is_directory ? name : directory_of(name);
+  std::vector<std::string> paths{directory + "/tokenizer_config.json", directory + "/added_tokens.json"};
+  if (!is_directory) {
     paths.push_back(name);
   } else {
     for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) paths.push_back(name + file);

@@ -75,14 +75,14 @@ class BytesTokenizer : public Tokenizer {
   void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
 };
 
-/// `name` is the word bytes, a tokenizer.json or tokenizer.model, or a folder that holds one (the former
+/// `name` is the word bytes, a tokenizer.json or tokenizer.model, or a directory that holds one (the former
 /// goes first). tokenizer_config.json beside the file names the special ids; beside a tokenizer.json, whose
 /// post_processor tells what stands around a text, its add_bos_token and add_eos_token count for nothing, as
 /// in transformers. Errors: c10::ValueError in one line naming file, field and value, also for what a file
 /// asks for that is not computed here.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
-/// The file of the tokenizer that `folder` holds, if any.
-std::optional<std::string> tokenizer_in(const std::string& folder);
+/// The file of the tokenizer that `directory` holds, if any.
+std::optional<std::string> tokenizer_in(const std::string& directory);
 /// The files that load_tokenizer reads, where they are there.
 std::vector<std::string> tokenizer_paths(const std::string& name);
 

@@ -10,10 +10,10 @@ int64_t bytes_of(const at::Tensor& x) {
   return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
 }
 
-Holdings own_holdings(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
+Holdings own_holdings(const nn::UsedParameters& roles, const std::vector<checkpoint::ParameterState>& state,
                       const comm::Group& group) {
   Holdings own;
-  for (const nn::Role& role : roles) {
+  for (const nn::UsedParameter& role : roles) {
     own.weights += bytes_of(role.parameter->value);
     own.main_gradients += bytes_of(role.parameter->main_grad);
   }
@@ -22,16 +22,16 @@ Holdings own_holdings(const nn::Roles& roles, const std::vector<checkpoint::Para
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
   }
   own.peak_own = base::peak_bytes();
-  own.peak_shared = group.symmetric() ? group.symmetric()->peak_bytes() : 0;
+  own.peak_shared = group.symmetric_heap() ? group.symmetric_heap()->peak_bytes() : 0;
   return own;
 }
 
 }  // namespace
 
-Inventory take_inventory(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
-                         const comm::Group& group) {
+Inventory take_inventory(const nn::UsedParameters& roles,
+                         const std::vector<checkpoint::ParameterState>& state, const comm::Group& group) {
   Inventory inventory{{}, comm::gather_values(own_holdings(roles, state, group), group)};
-  for (const nn::Role& role : roles) {
+  for (const nn::UsedParameter& role : roles) {
     const parallel::Parameter& p = *role.parameter;
     Slices slices{p.name, p.global_shape, {}};
     for (int rank = 0; rank < group.size(); ++rank) {

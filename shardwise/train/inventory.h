@@ -30,7 +30,7 @@ struct Inventory {
 };
 
 /// Collective. Cost: one all_gather of five numbers.
-Inventory take_inventory(const nn::Roles& roles, const std::vector<checkpoint::ParameterState>& state,
-                         const comm::Group& group);
+Inventory take_inventory(const nn::UsedParameters& roles,
+                         const std::vector<checkpoint::ParameterState>& state, const comm::Group& group);
 
 }  // namespace shardwise::train

@@ -5,7 +5,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/companions.h"
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/layout.h"
 
@@ -21,9 +21,9 @@ Options validated(const Options& options) {
   return options;
 }
 
-std::optional<path> resolved(const std::optional<std::string>& folder) {
-  if (!folder) return std::nullopt;
-  return checkpoint::resolve(*folder);
+std::optional<path> resolved(const std::optional<std::string>& directory) {
+  if (!directory) return std::nullopt;
+  return checkpoint::resolve(*directory);
 }
 
 std::string dtype_name(const std::string& flag) {
@@ -50,11 +50,11 @@ void check_same_tokenizer(const Text& text, const path& resumed) {
 }
 
 /// A checkpoint brings its config; one that is given beside it must be the same model.
-void check_same_model(Config asked, const Config& stored, const path& folder) {
+void check_same_model(Config asked, const Config& stored, const path& directory) {
   asked.dtype = stored.dtype;
   TORCH_CHECK_VALUE(asked == stored,
                     "train: the model asked for must be that of the checkpoint; got another than ",
-                    (folder / "config.json").string(), "; leave --preset and --model-config out");
+                    (directory / "config.json").string(), "; leave --preset and --model-config out");
 }
 
 std::string run_dtype(const Options& options, const std::optional<path>& resumed, const Config& stored) {
@@ -68,12 +68,12 @@ std::string run_dtype(const Options& options, const std::optional<path>& resumed
 Config choose_config(const Options& options, const std::optional<path>& resumed,
                      const std::optional<path>& initial) {
   const std::optional<Config> asked = asked_config(options);
-  const std::optional<path> folder = resumed ? resumed : initial;
-  Config config = folder ? model::load_config(*folder) : asked.value_or(model::preset("tiny"));
+  const std::optional<path> directory = resumed ? resumed : initial;
+  Config config = directory ? model::load_config(*directory) : asked.value_or(model::preset("tiny"));
   TORCH_CHECK_VALUE(!config.quantization, "train: quantized weights are run, not trained; got ",
                     config.quantization ? config.quantization->text() : "",
                     "; train those that they were made from");
-  if (folder && asked) check_same_model(*asked, config, *folder);
+  if (directory && asked) check_same_model(*asked, config, *directory);
   config.dtype = run_dtype(options, resumed, config);
   return config;
 }
@@ -125,32 +125,35 @@ int64_t checked_start(const Options& options, const Config& config, const std::o
   return first_step;
 }
 
-/// Whether the run goes on from where the folder's link is. What is later there was published by a save that
-/// was killed before it moved the link, and will be done again.
+/// Whether the run goes on from where the directory's link is. What is later there was published by a save
+/// that was killed before it moved the link, and will be done again.
 bool continues(const path& save, const std::optional<path>& resumed) {
   std::error_code not_there;
   return resumed && std::filesystem::equivalent(*resumed, save / checkpoint::kLatest, not_there);
 }
 
-/// Saving keeps the newest step folders, so those of another, longer run would make it drop its own at once.
+/// Saving keeps the newest step directories, so those of another, longer run would make it drop its own at
+/// once.
 void check_nothing_later(const path& save, int64_t first_step) {
   for (const int64_t step : checkpoint::steps_in(save)) {
     TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " holds ",
                       checkpoint::step_name(step), ", later than step ", first_step,
-                      " where this run begins; continue with --resume, or choose another folder");
+                      " where this run begins; continue with --resume, or choose another directory");
   }
 }
 
-void check_folder_of(const char* flag, const path& folder, const path& save) {
-  if (folder.empty() || folder.lexically_normal() == save.lexically_normal())
+void check_directory_of(const char* flag, const path& directory, const path& save) {
+  if (directory.empty() || directory.lexically_normal() == save.lexically_normal())
     return;  // the latter is made by then
-  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK | X_OK) == 0 && base::is_folder(folder), "train: ", flag,
-                    " must lie in a folder that files can be created in; got ", folder.string());
+  TORCH_CHECK_VALUE(::access(directory.c_str(), W_OK | X_OK) == 0 && base::is_directory(directory),
+                    "train: ", flag, " must lie in a directory that files can be created in; got ",
+                    directory.string());
 }
 
 void check_file(const char* flag, const std::string& file) {
   if (!base::exists(file)) return;
-  TORCH_CHECK_VALUE(!base::is_folder(file), "train: ", flag, " must name a file; got the folder ", file);
+  TORCH_CHECK_VALUE(!base::is_directory(file), "train: ", flag, " must name a file; got the directory ",
+                    file);
   const base::Fd opened(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
   TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a file that can be written; got ", file);
 }
@@ -182,7 +185,7 @@ std::vector<std::string> inputs_of(const Options& options, const Text& text) {
 void check_files(const Options& options, const Text& text) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
-    check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    check_directory_of(flag, path(*file).parent_path(), options.save.value_or(""));
     base::check_no_input(std::string("train: ") + flag, *file, inputs_of(options, text));
   }
   if (options.log) check_log(*options.log);
@@ -192,12 +195,12 @@ void check_files(const Options& options, const Text& text) {
                     *options.report);
 }
 
-void check_save_folder(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
-  if (base::is_folder(save) && !continues(save, resumed)) check_nothing_later(save, first_step);
-  base::check_writable_folder(save);
+void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
+  if (base::is_directory(save) && !continues(save, resumed)) check_nothing_later(save, first_step);
+  base::check_writable_directory(save);
   checkpoint::remove_stale(save);
 } catch (const base::FileError& error) {
-  TORCH_CHECK_VALUE(false, "train: --save must be a folder that can be listed and cleaned up; got: ",
+  TORCH_CHECK_VALUE(false, "train: --save must be a directory that can be listed and cleaned up; got: ",
                     error.what_without_backtrace());
 }
 
@@ -208,10 +211,10 @@ text::WindowOptions window_options(const Options& options) {
           .windows_per_batch = options.batch_size};
 }
 
-std::map<std::string, std::string> companions_of(const Text& text, const std::optional<path>& folder) {
+std::map<std::string, std::string> companions_of(const Text& text, const std::optional<path>& directory) {
   std::map<std::string, std::string> files = text.tokenizer_files();
-  if (folder && base::exists(*folder / checkpoint::kGenerationConfig))
-    files[checkpoint::kGenerationConfig] = base::read_text(*folder / checkpoint::kGenerationConfig);
+  if (directory && base::exists(*directory / checkpoint::kGenerationConfig))
+    files[checkpoint::kGenerationConfig] = base::read_text(*directory / checkpoint::kGenerationConfig);
   return files;
 }
 
@@ -231,15 +234,16 @@ Job::Job(const Options& options)
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
   check_files(options_, text_);
-  if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
+  if (options_.save)
+    check_save_directory(*options_.save, resumed_, first_step_);  // last: it makes the directory
 }
 
 uint64_t Job::fingerprint_now() const {
-  const auto& folder = resumed_ ? resumed_ : initial_;
+  const auto& directory = resumed_ ? resumed_ : initial_;
   uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), text_.tokens().fingerprint());
-  if (!folder) return hash;
-  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
-  return base::combine(hash, checkpoint::fingerprint(*folder, /*needs_state=*/resumed_.has_value()));
+  if (!directory) return hash;
+  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*directory).string()));
+  return base::combine(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed_.has_value()));
 }
 
 }  // namespace shardwise::train

@@ -15,7 +15,7 @@ namespace shardwise::train {
 
 class Job {
  public:
-  /// Makes the folder to save to, and removes what dead processes left in it.
+  /// Makes the directory to save to, and removes what dead processes left in it.
   /// Errors: c10::ValueError naming the flag or file and the rule it breaks.
   explicit Job(const Options& options);
   Job(const Job&) = delete;
@@ -25,11 +25,11 @@ class Job {
   const model::Config& config() const { return config_; }
   const Text& text() const { return text_; }
   const text::Windows& windows() const { return windows_; }
-  /// The step-N folder to continue from, or the folder whose weights to begin with.
+  /// The step-N directory to continue from, or the directory whose weights to begin with.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
-  /// What checkpoints hold beside weights and state: the tokenizer's files and, of the folder that is begun
-  /// from, how its makers would have texts continued.
+  /// What checkpoints hold beside weights and state: the tokenizer's files and, of the directory that is
+  /// begun from, how its makers would have texts continued.
   const std::map<std::string, std::string>& companions() const { return companions_; }
   /// What is not trained.
   const Frozen& frozen() const { return frozen_; }

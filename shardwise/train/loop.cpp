@@ -2,7 +2,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/log.h"
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {

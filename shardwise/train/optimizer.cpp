@@ -63,8 +63,8 @@ void update_(const Lists& lists, double learning_rate, double weight_decay, cons
 
 }  // namespace
 
-AdamW::AdamW(const nn::Roles& roles, const AdamWOptions& options) : options_(options) {
-  for (const nn::Role& role : roles) {
+AdamW::AdamW(const nn::UsedParameters& roles, const AdamWOptions& options) : options_(options) {
+  for (const nn::UsedParameter& role : roles) {
     if (!role.parameter->is_frozen()) state_.push_back(fresh_state(role.parameter));
   }
 }

@@ -18,7 +18,7 @@ class AdamW {
  public:
   /// Frozen parameters have no state. Moments begin at zero; models narrower than fp32 get fp32 master
   /// weights, copied from the parameters as they are.
-  AdamW(const nn::Roles& roles, const AdamWOptions& options);
+  AdamW(const nn::UsedParameters& roles, const AdamWOptions& options);
 
   /// Step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad.
   void step_(int64_t step, double learning_rate);

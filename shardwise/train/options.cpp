@@ -92,7 +92,7 @@ void check_results(const Options& o) {
   at_least("--save-every", o.save_every, 0);
   at_least("--keep", o.keep.value_or(0), 0);
   TORCH_CHECK_VALUE(o.save || (o.save_every == 0 && !o.keep),
-                    "train: --save-every and --keep need a folder to save to; got none; give --save");
+                    "train: --save-every and --keep need a directory to save to; got none; give --save");
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ base::Recompute recompute_of(const std::string& mode) {
 void validate(const Options& options) {
   TORCH_CHECK_VALUE(
       options.text.empty() == options.tokens.has_value(),
-      "train: either --text names files or folders to train on, or --tokens a file of ids; got ",
+      "train: either --text names files or directories to train on, or --tokens a file of ids; got ",
       options.tokens ? "both" : "neither");
   check_model(options);
   check_steps(options);

@@ -14,7 +14,7 @@ namespace shardwise::train {
 
 struct Options {
   // Text.
-  std::vector<std::string> text;         // files or folders
+  std::vector<std::string> text;         // files or directories
   std::optional<std::string> tokens;     // or a file of ids
   std::optional<std::string> tokenizer;  // none: the checkpoint's that is begun from, else bytes
   double val_fraction = 0;               // of the tokens, from their tail

@@ -13,7 +13,7 @@ using std::filesystem::path;
 
 namespace {
 
-/// Of the tokenizer in the file `model`, under the names that a folder has them by.
+/// Of the tokenizer in the file `model`, under the names that a directory has them by.
 std::map<std::string, std::string> files_of(const path& model) {
   std::map<std::string, std::string> files{
       {"tokenizer" + model.extension().string(), base::read_text(model)}};
@@ -24,15 +24,15 @@ std::map<std::string, std::string> files_of(const path& model) {
   return files;
 }
 
-std::string chosen_tokenizer(const Options& options, const std::optional<path>& folder) {
+std::string chosen_tokenizer(const Options& options, const std::optional<path>& directory) {
   if (options.tokenizer) return *options.tokenizer;
-  return folder && text::tokenizer_in(*folder) ? folder->string() : "bytes";
+  return directory && text::tokenizer_in(*directory) ? directory->string() : "bytes";
 }
 
 }  // namespace
 
-Text::Text(const Options& options, const std::optional<path>& folder) {
-  const std::string tokenizer = chosen_tokenizer(options, folder);
+Text::Text(const Options& options, const std::optional<path>& directory) {
+  const std::string tokenizer = chosen_tokenizer(options, directory);
   const bool is_bytes = tokenizer == "bytes";
   if (options.tokens) {
     tokens_ = std::make_unique<text::TokenFile>(*options.tokens);
@@ -50,7 +50,7 @@ Text::Text(const Options& options, const std::optional<path>& folder) {
     tokenizer_files_[checkpoint::kUnnamedTokenizer] =
         fmt::format("{{\"vocab_size\": {}}}\n", tokens_->vocab_size());
   if (is_bytes) return;
-  tokenizer_files_ = base::is_folder(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
+  tokenizer_files_ = base::is_directory(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
 }
 
 std::string Text::description() const {
@@ -60,10 +60,10 @@ std::string Text::description() const {
   return tokenizer_files_.empty() ? text : fmt::format("{}, {} tokens", text, tokens_->size());
 }
 
-std::map<std::string, std::string> tokenizer_files_in(const path& folder) {
-  const auto file = text::tokenizer_in(folder);
+std::map<std::string, std::string> tokenizer_files_in(const path& directory) {
+  const auto file = text::tokenizer_in(directory);
   if (file) return files_of(*file);
-  const path unnamed = folder / checkpoint::kUnnamedTokenizer;
+  const path unnamed = directory / checkpoint::kUnnamedTokenizer;
   if (base::exists(unnamed)) return {{checkpoint::kUnnamedTokenizer, base::read_text(unnamed)}};
   return {};
 }

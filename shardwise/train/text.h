@@ -14,9 +14,9 @@ namespace shardwise::train {
 
 class Text {
  public:
-  /// `folder`: the checkpoint that is resumed or begun from; where no tokenizer is named, its own is used,
+  /// `directory`: the checkpoint that is resumed or begun from; where no tokenizer is named, its own is used,
   /// and where it has none, bytes. Errors: c10::ValueError naming flag or file.
-  Text(const Options& options, const std::optional<std::filesystem::path>& folder);
+  Text(const Options& options, const std::optional<std::filesystem::path>& directory);
   Text(const Text&) = delete;
 
   const text::TokenSource& tokens() const { return *tokens_; }
@@ -34,7 +34,7 @@ class Text {
   std::map<std::string, std::string> tokenizer_files_;
 };
 
-/// The tokenizer's files in a checkpoint's folder, as Text has them.
-std::map<std::string, std::string> tokenizer_files_in(const std::filesystem::path& folder);
+/// The tokenizer's files in a checkpoint's directory, as Text has them.
+std::map<std::string, std::string> tokenizer_files_in(const std::filesystem::path& directory);
 
 }  // namespace shardwise::train

@@ -26,7 +26,7 @@ AdamWOptions adamw_options(const Options& o) {
 }
 
 int64_t peak_memory_bytes(const comm::Group& group) {
-  const comm::Symmetric* shared = group.symmetric();
+  const comm::SymmetricHeap* shared = group.symmetric_heap();
   return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
 }
 
@@ -51,7 +51,7 @@ const std::optional<std::filesystem::path>& start_of(const Job& job) {
 std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group) {
   auto weights =
       std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
-  for (const nn::Role& role : weights->roles()) {
+  for (const nn::UsedParameter& role : weights->roles()) {
     if (job.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
   return weights;
@@ -59,8 +59,8 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::G
 
 /// Returns what reading them has cost; nothing where they are drawn.
 std::optional<checkpoint::LoadCost> load_or_draw_(const Job& job, model::DecoderWeights& weights) {
-  if (const auto& folder = start_of(job)) {
-    return checkpoint::cost_of(checkpoint::load_weights(*folder, weights), weights);
+  if (const auto& directory = start_of(job)) {
+    return checkpoint::cost_of(checkpoint::load_weights(*directory, weights), weights);
   }
   weights.initialize_(job.options().seed);
   return std::nullopt;
@@ -73,7 +73,7 @@ void check_same_start(const Job& job, const comm::Group& group) {
   const auto all = comm::gather_values(own, group);
   const std::array<uint64_t, 2> same = {all[0][0], all[0][0]};
   if (std::count(all.begin(), all.end(), same) == group.size()) return;
-  throw base::AgreedError(
+  throw base::CollectiveError(
       "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
 }
 
@@ -92,9 +92,9 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
   check_same_start(job, group);
 }
 
-void Trainer::read_state(const std::filesystem::path& folder) {
+void Trainer::read_state(const std::filesystem::path& directory) {
   checkpoint::TrainState stored = state();
-  checkpoint::add_(*load_cost_, checkpoint::load_state(folder, stored, *weights_), group_);
+  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), group_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }
@@ -152,7 +152,7 @@ double Trainer::update_(double loss, double learning_rate) {
 StepRecord Trainer::step() {
   const base::Stopwatch watch;
   const comm::Counters before = group_.counters();
-  for (const nn::Role& role : weights_->roles()) parallel::zero_grad_(*role.parameter);
+  for (const nn::UsedParameter& role : weights_->roles()) parallel::zero_grad_(*role.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
   record.lr = schedule_.learning_rate(steps_done_ + !base::mutated(base::Mutation::schedule_off_by_one));
@@ -183,8 +183,8 @@ double Trainer::evaluate() {
   return loss;
 }
 
-void Trainer::save(const std::filesystem::path& folder, int64_t keep) {
-  checkpoint::save(folder, *weights_, state(), keep, job_.companions());
+void Trainer::save(const std::filesystem::path& directory, int64_t keep) {
+  checkpoint::save(directory, *weights_, state(), keep, job_.companions());
 }
 
 }  // namespace shardwise::train

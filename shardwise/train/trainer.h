@@ -28,7 +28,7 @@ class Trainer {
   double evaluate();
 
   /// Collective: writes DIR/step-N. Errors: those of checkpoint::save.
-  void save(const std::filesystem::path& folder, int64_t keep);
+  void save(const std::filesystem::path& directory, int64_t keep);
 
   /// Of the checkpoint that it began from.
   const std::optional<checkpoint::LoadCost>& load_cost() const { return load_cost_; }
@@ -44,7 +44,7 @@ class Trainer {
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
-  void read_state(const std::filesystem::path& folder);
+  void read_state(const std::filesystem::path& directory);
   checkpoint::TrainState state() const;
 
   const Job& job_;

@@ -12,19 +12,20 @@
 namespace shardwise::testing::agreement_test {
 namespace {
 
-using checkpoint::Mistakes;
-using checkpoint::on_all_or_none;
+using checkpoint::all_ranks_or_throw;
+using checkpoint::ValidationErrors;
 
 TEST(OnAllOrNone, DoesTheWorkOnEveryRank) {
   std::atomic<int> done = 0;
-  on_ranks(3, [&](const comm::Group& group) { on_all_or_none(group, "work", [&] { ++done; }); });
+  on_ranks(3, [&](const comm::Group& group) { all_ranks_or_throw(group, "work", [&] { ++done; }); });
   EXPECT_EQ(done, 3);
 }
 
 TEST(OnAllOrNone, TheFailingRankSaysWhyAndTheOthersWho) {
   on_ranks(3, [](const comm::Group& group) {
     const auto fail_on_1 = [&] { TORCH_CHECK_VALUE(group.rank() != 1, "the disk of rank 1 is full"); };
-    const std::string text = test::error_text<c10::Error>([&] { on_all_or_none(group, "work", fail_on_1); });
+    const std::string text =
+        test::error_text<c10::Error>([&] { all_ranks_or_throw(group, "work", fail_on_1); });
     EXPECT_EQ(text,
               group.rank() == 1
                   ? "the disk of rank 1 is full"
@@ -36,7 +37,7 @@ TEST(OnAllOrNone, EveryFailingRankThrowsItsOwn) {
   on_ranks(2, [](const comm::Group& group) {
     const auto fail = [&] { throw std::runtime_error("own " + std::to_string(group.rank())); };
     try {
-      on_all_or_none(group, "work", fail);
+      all_ranks_or_throw(group, "work", fail);
       ADD_FAILURE() << "no error";
     } catch (const std::runtime_error& error) {
       EXPECT_EQ(error.what(), "own " + std::to_string(group.rank()));
@@ -48,34 +49,34 @@ TEST(OnAllOrNone, TheOwnErrorComesFirstWhenAPeerIsGoneToo) {
   const auto body = [](const comm::Group& group) {
     if (group.rank() == 1) throw std::logic_error("rank 1 leaves");
     const auto fail = [] { throw std::runtime_error("own"); };
-    EXPECT_THROW(on_all_or_none(group, "work", fail), std::runtime_error);
+    EXPECT_THROW(all_ranks_or_throw(group, "work", fail), std::runtime_error);
   };
   EXPECT_THROW(on_ranks(2, body), std::logic_error);
 }
 
-TEST(Mistakes, OfTheFirstRankThatMadeOneAreThrownByAll) {
+TEST(ValidationErrors, OfTheFirstRankThatMadeOneAreThrownByAll) {
   on_ranks(4, [](const comm::Group& group) {
-    Mistakes mistakes;
+    ValidationErrors mistakes;
     const bool is_wrong = group.rank() == 1 || group.rank() == 3;
     for (const std::string what : {"first", "second, and longer"}) {
       mistakes.collect([&] { TORCH_CHECK_VALUE(!is_wrong, what, " of rank ", group.rank()); });
     }
-    EXPECT_EQ(test::error_text<base::AgreedError>([&] { mistakes.agree(group); }), "first of rank 1");
+    EXPECT_EQ(test::error_text<base::CollectiveError>([&] { mistakes.agree(group); }), "first of rank 1");
   });
 }
 
-TEST(Mistakes, OfNobodyAreNoError) {
+TEST(ValidationErrors, OfNobodyAreNoError) {
   for (const int ranks : {1, 3}) {
     on_ranks(ranks, [](const comm::Group& group) {
-      Mistakes mistakes;
+      ValidationErrors mistakes;
       mistakes.collect([] {});
       EXPECT_NO_THROW(mistakes.agree(group));
     });
   }
 }
 
-TEST(Mistakes, AreNotFailures) {
-  Mistakes mistakes;
+TEST(ValidationErrors, AreNotFailures) {
+  ValidationErrors mistakes;
   EXPECT_THROW(mistakes.collect([] { throw std::runtime_error("the disk"); }), std::runtime_error);
   EXPECT_NO_THROW(mistakes.agree(comm::Group()));
 }

@@ -46,112 +46,114 @@ void write(const std::string& path, const File& tensors) {
 
 class Check : public ::testing::Test {
  protected:
-  Check() : whole_(whole_state(config_, at::kBFloat16, /*seed=*/1)), folder_(dir_ / "step-1") {
+  Check() : whole_(whole_state(config_, at::kBFloat16, /*seed=*/1)), directory_(dir_ / "step-1") {
     save_whole(dir_.path(), config_, whole_, /*ranks=*/1, /*step=*/1);
   }
 
   /// What is said once `change` was made to one of the files; by every rank's load as by the check.
   std::string said_after(const std::string& file, const std::function<void(File&)>& change) const {
-    File tensors = read(folder_ + "/" + file);
+    File tensors = read(directory_ + "/" + file);
     change(tensors);
-    write(folder_ + "/" + file, tensors);
-    const std::string text = error_text([&] { checkpoint::check(folder_, /*needs_state=*/true); });
+    write(directory_ + "/" + file, tensors);
+    const std::string text = error_text([&] { checkpoint::check(directory_, /*needs_state=*/true); });
     RankState rank(config_, comm::Group(), whole_);
     if (file == "model.safetensors") {
-      loaded_ = error_text([&] { checkpoint::load_weights(folder_, rank.weights); });
+      loaded_ = error_text([&] { checkpoint::load_weights(directory_, rank.weights); });
     } else {
-      EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/false));
-      loaded_ = error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); });
+      EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/false));
+      loaded_ = error_text([&] { checkpoint::load_state(directory_, rank.state, rank.weights); });
     }
     return text;
   }
 
   const model::Config config_ = uneven_config();
   const WholeState whole_;
-  const TemporaryFolder dir_;
-  const std::string folder_;
+  const TemporaryDirectory dir_;
+  const std::string directory_;
   mutable std::string loaded_;
   const std::string kQ = "model.layers.1.self_attn.q_proj.weight";
 };
 
 TEST_F(Check, MissingWeight) {
   const std::string text = said_after("model.safetensors", [&](File& file) { file.erase(kQ); });
-  EXPECT_EQ(text, folder_ + ": must hold the tensor \"" + kQ + "\"; got none of that name");
+  EXPECT_EQ(text, directory_ + ": must hold the tensor \"" + kQ + "\"; got none of that name");
   EXPECT_EQ(loaded_, text);
 }
 
 TEST_F(Check, WeightOfAnotherShape) {
   const std::string text = said_after("model.safetensors", [&](File& file) { file[kQ].shape = {12, 24}; });
-  EXPECT_EQ(text, folder_ + "/model.safetensors: " + kQ + " must have the shape [24, 12]; got [12, 24]");
+  EXPECT_EQ(text, directory_ + "/model.safetensors: " + kQ + " must have the shape [24, 12]; got [12, 24]");
   EXPECT_EQ(loaded_, text);
 }
 
 TEST_F(Check, WeightOfAnotherType) {
   const std::string text =
       said_after("model.safetensors", [&](File& file) { file[kQ].dtype = io::Dtype::I16; });
-  EXPECT_EQ(text, folder_ + "/model.safetensors: " + kQ + " must be F32, BF16, F16 or F64; got I16");
+  EXPECT_EQ(text, directory_ + "/model.safetensors: " + kQ + " must be F32, BF16, F16 or F64; got I16");
   EXPECT_EQ(loaded_, text);
 }
 
 TEST_F(Check, WeightThatTheConfigHasNoPlaceFor) {
-  File file = read(folder_ + "/model.safetensors");
+  File file = read(directory_ + "/model.safetensors");
   file["model.layers.2.input_layernorm.weight"] = file["model.norm.weight"];
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, false); }),
-            folder_ +
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, false); }),
+            directory_ +
                 "/model.safetensors: must hold only tensors that config.json has a place for; got "
                 "model.layers.2.input_layernorm.weight");
 }
 
 TEST_F(Check, TensorsOfOlderExportersAreLeftAlone) {
-  File file = read(folder_ + "/model.safetensors");
+  File file = read(directory_ + "/model.safetensors");
   file["model.layers.0.self_attn.rotary_emb.inv_freq"] = file["model.norm.weight"];
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_NO_THROW(checkpoint::check(folder_, true));
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_NO_THROW(checkpoint::check(directory_, true));
 }
 
 TEST_F(Check, HeadMayBeMissingOnlyWhenTied) {
-  File file = read(folder_ + "/model.safetensors");
+  File file = read(directory_ + "/model.safetensors");
   const Tensor head = file.extract("lm_head.weight").mapped();
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), "lm_head.weight");
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }), "lm_head.weight");
   model::Config tied = config_;
   tied.tie_word_embeddings = true;
   dir_.put("step-1/config.json", model::to_json(tied));
-  EXPECT_NO_THROW(checkpoint::check(folder_, false));
+  EXPECT_NO_THROW(checkpoint::check(directory_, false));
   file["lm_head.weight"] = head;  // a copy that some exporters write
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_NO_THROW(checkpoint::check(folder_, false));
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_NO_THROW(checkpoint::check(directory_, false));
 }
 
 TEST_F(Check, TruncatedWeights) {
-  const std::string path = folder_ + "/model.safetensors";
+  const std::string path = directory_ + "/model.safetensors";
   fs::resize_file(path, fs::file_size(path) - 1);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), path);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }), path);
   RankState rank(config_, comm::Group(), whole_);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::load_weights(folder_, rank.weights); }), path);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::load_weights(directory_, rank.weights); }), path);
 }
 
 TEST_F(Check, NoWeightsOrNoConfig) {
-  fs::rename(folder_ + "/model.safetensors", folder_ + "/weights");
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, false); }),
-            folder_ + ": must hold model.safetensors or model.safetensors.index.json; got neither");
-  fs::remove(folder_ + "/config.json");
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), folder_ + "/config.json");
+  fs::rename(directory_ + "/model.safetensors", directory_ + "/weights");
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, false); }),
+            directory_ + ": must hold model.safetensors or model.safetensors.index.json; got neither");
+  fs::remove(directory_ + "/config.json");
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }),
+               directory_ + "/config.json");
 }
 
 TEST_F(Check, NoOptimizerState) {
-  fs::remove(folder_ + "/optimizer.safetensors");
-  EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/false));
+  fs::remove(directory_ + "/optimizer.safetensors");
+  EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/false));
   const std::string line =
-      folder_ + ": must hold optimizer.safetensors to be resumed; got none; --init takes the weights alone";
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, true); }), line);
+      directory_ +
+      ": must hold optimizer.safetensors to be resumed; got none; --init takes the weights alone";
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, true); }), line);
   RankState rank(config_, comm::Group(), whole_);
-  EXPECT_EQ(error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }), line);
+  EXPECT_EQ(error_text([&] { checkpoint::load_state(directory_, rank.state, rank.weights); }), line);
 }
 
 TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
-  const std::string path = folder_ + "/optimizer.safetensors";
+  const std::string path = directory_ + "/optimizer.safetensors";
   const File good = read(path);
   for (const std::string what : {".master", ".exp_avg", ".exp_avg_sq"}) {
     const std::string name = kQ + what;
@@ -173,28 +175,30 @@ TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
 /// Numbers that only reading finds, by one rank: the check of the headers passes, and every rank says the
 /// same.
 TEST_F(Check, NumbersThatAreNotFinite) {
-  const std::string weights = folder_ + "/model.safetensors", state = folder_ + "/optimizer.safetensors";
+  const std::string weights = directory_ + "/model.safetensors",
+                    state = directory_ + "/optimizer.safetensors";
   File file = read(weights);
   file[kQ].bytes.replace(file[kQ].bytes.size() - 2, 2, "\x80\xff", 2);  // the last row's, -inf in bf16
   write(weights, file);
   File moments = read(state);
   moments[kQ + ".exp_avg"].bytes.replace(0, 4, "\x00\x00\xc0\xff", 4);  // the first row's, NaN
   write(state, moments);
-  EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/true));
+  EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/true));
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](const comm::Group& group) {
       RankState rank(config_, group, whole_);
-      EXPECT_EQ(error_text<base::AgreedError>([&] { checkpoint::load_weights(folder_, rank.weights); }),
-                weights + ": " + kQ + " must hold finite numbers; got -inf");
       EXPECT_EQ(
-          error_text<base::AgreedError>([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }),
-          state + ": " + kQ + ".exp_avg must hold finite numbers; got nan");
+          error_text<base::CollectiveError>([&] { checkpoint::load_weights(directory_, rank.weights); }),
+          weights + ": " + kQ + " must hold finite numbers; got -inf");
+      EXPECT_EQ(error_text<base::CollectiveError>(
+                    [&] { checkpoint::load_state(directory_, rank.state, rank.weights); }),
+                state + ": " + kQ + ".exp_avg must hold finite numbers; got nan");
     });
   }
 }
 
 TEST_F(Check, Progress) {
-  const std::string path = folder_ + "/optimizer.safetensors";
+  const std::string path = directory_ + "/optimizer.safetensors";
   const File good = read(path);
   for (const std::string name : {"progress.step", "progress.sequences", "progress.seq_len"}) {
     EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
@@ -216,8 +220,8 @@ TEST_F(Check, Progress) {
 TEST_F(Check, ResumedOnlyInTheDtypeItWasSavedIn) {
   RankState fp32(config_, comm::Group(), whole_state(config_, at::kFloat, 1));
   EXPECT_EQ(
-      error_text([&] { checkpoint::load_state(folder_, fp32.state, fp32.weights); }),
-      folder_ +
+      error_text([&] { checkpoint::load_state(directory_, fp32.state, fp32.weights); }),
+      directory_ +
           "/optimizer.safetensors: must be resumed in the dtype that it was saved in; got Float but fp32 "
           "masters");
   save_whole(dir_.path(), config_, whole_state(config_, at::kFloat, 1), /*ranks=*/1, /*step=*/2);
@@ -230,7 +234,7 @@ TEST_F(Check, ResumedOnlyInTheDtypeItWasSavedIn) {
 }
 
 TEST_F(Check, SeveralFilesByTheirIndex) {
-  const File whole = read(folder_ + "/model.safetensors");
+  const File whole = read(directory_ + "/model.safetensors");
   const std::array<std::string, 2> names = {"model-00001-of-00002.safetensors",
                                             "model-00002-of-00002.safetensors"};
   std::array<File, 2> halves;
@@ -240,36 +244,36 @@ TEST_F(Check, SeveralFilesByTheirIndex) {
     halves[half][name] = tensor;
     index["weight_map"][name] = names[half];
   }
-  for (const size_t half : {0, 1}) write(folder_ + "/" + names[half], halves[half]);
-  fs::remove(folder_ + "/model.safetensors");
+  for (const size_t half : {0, 1}) write(directory_ + "/" + names[half], halves[half]);
+  fs::remove(directory_ + "/model.safetensors");
   dir_.put("step-1/model.safetensors.index.json", index.dump());
-  EXPECT_NO_THROW(checkpoint::check(folder_, true));
+  EXPECT_NO_THROW(checkpoint::check(directory_, true));
   on_ranks(2, [&](const comm::Group& group) {
     RankState rank(config_, group, whole_);
     fill_(rank, whole_);
-    for (const nn::Role& role : rank.weights.roles()) role.parameter->value.detach().fill_(-1);
-    checkpoint::load_weights(folder_, rank.weights);
+    for (const nn::UsedParameter& role : rank.weights.roles()) role.parameter->value.detach().fill_(-1);
+    checkpoint::load_weights(directory_, rank.weights);
     EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{});
   });
 }
 
-TEST_F(Check, ResolveTakesTheFolderOrTheOneAboveIt) {
-  EXPECT_EQ(checkpoint::resolve(folder_), folder_);
-  EXPECT_EQ(checkpoint::resolve(dir_.path()), folder_);
+TEST_F(Check, ResolveTakesTheDirectoryOrTheOneAboveIt) {
+  EXPECT_EQ(checkpoint::resolve(directory_), directory_);
+  EXPECT_EQ(checkpoint::resolve(dir_.path()), directory_);
   EXPECT_EQ(checkpoint::resolve(dir_ / "latest"), dir_ / "latest");
 }
 
 TEST_F(Check, ResolveSaysWhatItFound) {
   const auto said = [](const fs::path& path) { return error_text([&] { checkpoint::resolve(path); }); };
-  const std::string rule = ": must hold a config.json or a link latest to a folder that does; got ";
+  const std::string rule = ": must hold a config.json or a link latest to a directory that does; got ";
   EXPECT_EQ(said(dir_ / "none"), "checkpoint " + dir_ / "none" + rule + "nothing there");
-  EXPECT_EQ(said(dir_.put("file", "")), "checkpoint " + dir_ / "file" + rule + "no folder");
+  EXPECT_EQ(said(dir_.put("file", "")), "checkpoint " + dir_ / "file" + rule + "no directory");
   fs::create_directory(dir_ / "empty");
-  EXPECT_EQ(said(dir_ / "empty"), "checkpoint " + dir_ / "empty" + rule + "a folder with neither");
-  fs::remove(folder_ + "/config.json");
-  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a folder without one");
-  fs::remove_all(folder_);
-  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a folder that is gone");
+  EXPECT_EQ(said(dir_ / "empty"), "checkpoint " + dir_ / "empty" + rule + "a directory with neither");
+  fs::remove(directory_ + "/config.json");
+  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a directory without one");
+  fs::remove_all(directory_);
+  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a directory that is gone");
 }
 
 }  // namespace

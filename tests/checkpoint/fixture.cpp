@@ -95,7 +95,7 @@ RankState::RankState(const model::Config& config, const comm::Group& group, cons
     : weights(config, group, like.dtype) {
   const at::NoGradGuard no_grad;
   const at::ScalarType main = like.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     role.parameter->value.fill_(-1);
     const auto unset = [&] { return at::full(role.parameter->value.sizes(), -1, main); };
     state.parameters.push_back(
@@ -133,9 +133,9 @@ void save_whole(const std::string& dir, const model::Config& config, const Whole
   });
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
     names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;

@@ -9,7 +9,7 @@
 
 namespace shardwise::testing {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 
 /// 6 query and 3 KV heads (held twice on 2 and 4 ranks), vocabulary 17, ffn 101, biases where `family` has
 /// them: llama, phi3 (fused in the file) or gpt2 (transposed there, and 6 KV heads).
@@ -40,7 +40,7 @@ std::vector<std::string> differing(const RankState& rank, const WholeState& whol
 void save_whole(const std::string& dir, const model::Config& config, const WholeState& whole, int ranks,
                 int64_t step, int64_t keep = 0);
 
-/// What the folder holds, sorted, by name.
-std::vector<std::string> names_in(const std::string& folder);
+/// What the directory holds, sorted, by name.
+std::vector<std::string> names_in(const std::string& directory);
 
 }  // namespace shardwise::testing

@@ -1,4 +1,4 @@
-// What inspect tells of a folder, by hand.
+// What inspect tells of a directory, by hand.
 #include "shardwise/checkpoint/inspect.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class Inspect : public ::testing::Test {
     EXPECT_EQ(tensor.dtype, io::Dtype::BF16) << name;
   }
 
-  const TemporaryFolder dir_;
+  const TemporaryDirectory dir_;
 };
 
 TEST_F(Inspect, SplitProjections) {

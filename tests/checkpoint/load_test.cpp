@@ -63,17 +63,17 @@ TEST_P(Load, EachRankReadsItsOwnBytesAndNoOther) {
   const auto [family, elements] = GetParam();
   const model::Config config = uneven_config(/*is_tied=*/false, family);
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/3);
-  const TemporaryFolder dir;
+  const TemporaryDirectory dir;
   save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
-  const std::string folder = dir / "step-1";
-  const int64_t weights_header = header_bytes(folder + "/model.safetensors");
-  const int64_t state_header = header_bytes(folder + "/optimizer.safetensors");
+  const std::string directory = dir / "step-1";
+  const int64_t weights_header = header_bytes(directory + "/model.safetensors");
+  const int64_t state_header = header_bytes(directory + "/optimizer.safetensors");
   for (const auto& shares : kShares) {
     std::mutex mutex;
     on_ranks(static_cast<int>(shares.size()), [&](const comm::Group& group) {
       RankState rank(config, group, whole);
-      const auto weights = checkpoint::load_weights(folder, rank.weights);
-      const auto state = checkpoint::load_state(folder, rank.state, rank.weights);
+      const auto weights = checkpoint::load_weights(directory, rank.weights);
+      const auto state = checkpoint::load_state(directory, rank.state, rank.weights);
       const std::lock_guard lock(mutex);
       const int64_t held = elements(shares[group.rank()]);
       EXPECT_EQ(weights.bytes_read, weights_header + 4 * held) << group.rank() << " of " << group.size();
@@ -103,14 +103,14 @@ model::Config medium_config(const std::string& family = "llama") {
 
 TEST(LoadCost, OfAllRanksIsTheFileOnceAndWhatAllHold) {
   const model::Config config = medium_config();
-  const TemporaryFolder folder;
-  const int64_t file_bytes = put_zeros(folder.path(), config).all;
+  const TemporaryDirectory directory;
+  const int64_t file_bytes = put_zeros(directory.path(), config).all;
   const int64_t replicated = 5 * 96 * 4;  // the norms
   for (const int ranks : {1, 2, 3}) {
     std::vector<int64_t> read(ranks);
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kBFloat16);
-      read[group.rank()] = checkpoint::load_weights(folder.path(), weights).bytes_read;
+      read[group.rank()] = checkpoint::load_weights(directory.path(), weights).bytes_read;
     });
     const double most = 1.05 * static_cast<double>(file_bytes) + static_cast<double>(replicated * ranks);
     EXPECT_LE(static_cast<double>(std::accumulate(read.begin(), read.end(), int64_t{0})), most) << ranks;
@@ -123,7 +123,8 @@ TEST(LoadCost, OfAllRanksIsTheFileOnceAndWhatAllHold) {
 
 /// The most bytes that tensors of `ranks` ranks, which share this process, took beside the weights while they
 /// were loaded as `dtype` from fp32.
-int64_t extra_bytes(const std::string& folder, const model::Config& config, at::ScalarType dtype, int ranks) {
+int64_t extra_bytes(const std::string& directory, const model::Config& config, at::ScalarType dtype,
+                    int ranks) {
   int64_t before = 0, most = 0;
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights weights(config, group, dtype);
@@ -133,7 +134,7 @@ int64_t extra_bytes(const std::string& folder, const model::Config& config, at::
       before = base::live_bytes();
     }
     group.barrier();
-    checkpoint::load_weights(folder, weights);
+    checkpoint::load_weights(directory, weights);
     group.barrier();
     if (group.rank() == 0) most = base::peak_bytes();
     group.barrier();
@@ -151,19 +152,19 @@ class LoadMemory : public ::testing::TestWithParam<const char*> {
     config_.num_hidden_layers = 1;
     config_.vocab_size = 40'000;         // tables of 15.4 MB
     config_.intermediate_size = 50'000;  // weights of 19.2 MB, on two ranks still more than a buffer
-    put_zeros(folder_.path(), config_);
+    put_zeros(directory_.path(), config_);
   }
 
   model::Config config_ = medium_config(GetParam());
-  const TemporaryFolder folder_;
+  const TemporaryDirectory directory_;
 };
 
 TEST_P(LoadMemory, IsABufferARank) {
   const bool is_transposed = config_.model_type == "gpt2";
   for (const int ranks : {1, 2}) {
-    const int64_t as_it_lies = extra_bytes(folder_.path(), config_, at::kFloat, ranks);
+    const int64_t as_it_lies = extra_bytes(directory_.path(), config_, at::kFloat, ranks);
     EXPECT_LE(as_it_lies, is_transposed ? ranks * kBuffer : ranks == 1 ? 0 : kAgreed) << ranks;
-    EXPECT_LE(extra_bytes(folder_.path(), config_, at::kBFloat16, ranks), ranks * kBuffer) << ranks;
+    EXPECT_LE(extra_bytes(directory_.path(), config_, at::kBFloat16, ranks), ranks * kBuffer) << ranks;
   }
 }
 

@@ -134,12 +134,12 @@ StoredTensors packed(const Codes& w, const Layout& layout) {
   return tensors;
 }
 
-/// A folder of such files, and the numbers they stand for.
-struct PublishedFolder {
-  explicit PublishedFolder(const Layout& layout) {
+/// A directory of such files, and the numbers they stand for.
+struct PublishedDirectory {
+  explicit PublishedDirectory(const Layout& layout) {
     const model::Config config = packable_config();
     numbers = whole_state(config, at::kFloat, /*seed=*/15).tensors;
-    path = put_weights(folder.path(), config, numbers);
+    path = put_weights(directory.path(), config, numbers);
     StoredTensors tensors;
     std::mt19937 random(16);
     for (const auto& [name, tensor] : read_safetensors(path + "/model.safetensors")) {
@@ -160,7 +160,7 @@ struct PublishedFolder {
     std::ofstream(path + "/config.json") << stored;
   }
 
-  TemporaryFolder folder;
+  TemporaryDirectory directory;
   std::string path;
   Tensors numbers;
 };
@@ -168,7 +168,7 @@ struct PublishedFolder {
 class PublishedLayout : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(PublishedLayout, GivesTheNumbersThatWerePacked) {
-  const PublishedFolder published(GetParam());
+  const PublishedDirectory published(GetParam());
   checkpoint::check(published.path, /*needs_state=*/false);
   const model::Config config = model::load_config(published.path);
   for (int ranks = 1; ranks <= 4; ++ranks) {

@@ -39,8 +39,8 @@ TEST(QuantizedLoad, ShardsAreSlicesOfTheWhole) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     const Config config = uneven_config(/*is_tied=*/false, family);  // sizes that no packed file holds
     const WholeState whole = whole_state(config, at::kFloat, /*seed=*/11);
-    const TemporaryFolder folder;
-    const std::string path = put_weights(folder.path(), config, whole.tensors);
+    const TemporaryDirectory directory;
+    const std::string path = put_weights(directory.path(), config, whole.tensors);
     for (const Case& c : kCases) {
       const Config wanted = converting(config, c.bits, c.group_size);
       const Tensors expected = quantized_tensors(wanted, whole.tensors);
@@ -61,8 +61,8 @@ TEST(QuantizedLoad, DealsGroupsThatTheRanksDoNotDivide) {
   config.intermediate_size = 29568;
   config.num_hidden_layers = 1;
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/17);
-  const TemporaryFolder folder;
-  const std::string path = put_weights(folder.path(), config, whole.tensors);
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, whole.tensors);
   const Config wanted = converting(config, 4, 128);
   const Tensors expected = quantized_tensors(wanted, whole.tensors);
   for (const int ranks : {2, 4}) {
@@ -79,8 +79,8 @@ TEST(QuantizedLoad, DealsGroupsThatTheRanksDoNotDivide) {
 TEST(QuantizedLoad, FromShardsThatAreCutElsewhere) {
   const Config config = uneven_config();
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/12);
-  const TemporaryFolder folder;
-  const std::string path = put_weights(folder.path(), config, whole.tensors), cut = folder / "cut";
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, whole.tensors), cut = directory / "cut";
   checkpoint::shard(path, cut, 3, kNoProgress);
   const Config wanted = converting(config, 4, 8);  // 101 ffn columns: 34, 34, 33 there, 40, 32, 29 here
   const Tensors expected = quantized_tensors(wanted, whole.tensors);
@@ -95,8 +95,8 @@ TEST(QuantizedLoad, RefusesWhatIsNoNumber) {
   const Config config = uneven_config();
   WholeState whole = whole_state(config, at::kFloat, /*seed=*/13);
   whole.tensors.at("model.layers.1.mlp.down_proj.weight")[3][70] = std::numeric_limits<float>::infinity();
-  const TemporaryFolder folder;
-  const std::string path = put_weights(folder.path(), config, whole.tensors);
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, whole.tensors);
   const model::DecoderWeights weights(converting(config, 8, 0), comm::Group(), at::kFloat);
   EXPECT_EQ(
       test::error_text([&] { checkpoint::load_weights(path, weights); }),
@@ -110,32 +110,32 @@ TEST(QuantizedLoad, RefusesOnEveryRankWhatOneFinds) {
   for (const std::string name : {"mlp.down_proj", "self_attn.q_proj"}) {
     WholeState whole = whole_state(config, at::kFloat, /*seed=*/13);
     whole.tensors.at("model.layers.1." + name + ".weight")[3][5] = std::numeric_limits<float>::infinity();
-    const TemporaryFolder folder;
-    const std::string path = put_weights(folder.path(), config, whole.tensors);
+    const TemporaryDirectory directory;
+    const std::string path = put_weights(directory.path(), config, whole.tensors);
     on_ranks(3, [&](const comm::Group& group) {
       const model::DecoderWeights weights(converting(config, 8, 8), group, at::kFloat);
       EXPECT_PRED2(test::contains,
-                   test::error_text<base::AgreedError>([&] { checkpoint::load_weights(path, weights); }),
+                   test::error_text<base::CollectiveError>([&] { checkpoint::load_weights(path, weights); }),
                    "must hold numbers of at most");
     });
   }
 }
 
-/// A folder of ordinary weights, and one of its weights in codes.
-struct QuantizedFolder {
-  QuantizedFolder(const std::string& family, const Case& c, bool with_tables = false)
-      : QuantizedFolder(packable_config(family), c, with_tables) {}
-  QuantizedFolder(Config of, const Case& c, bool with_tables) : config(std::move(of)) {
+/// A directory of ordinary weights, and one of its weights in codes.
+struct QuantizedDirectory {
+  QuantizedDirectory(const std::string& family, const Case& c, bool with_tables = false)
+      : QuantizedDirectory(packable_config(family), c, with_tables) {}
+  QuantizedDirectory(Config of, const Case& c, bool with_tables) : config(std::move(of)) {
     config.vocab_size = 24;
     whole = whole_state(config, at::kFloat, /*seed=*/14).tensors;
-    dense = put_weights(folder.path(), config, whole);
+    dense = put_weights(directory.path(), config, whole);
     how = {.files = Quantization::Files::gptq, .bits = c.bits, .group_size = c.group_size};
     how.head = how.embeddings = with_tables;
-    packed = folder / "packed";
+    packed = directory / "packed";
     written = quantize(dense, packed, how, kNoProgress);
   }
 
-  TemporaryFolder folder;
+  TemporaryDirectory directory;
   Config config;
   Tensors whole;
   Quantization how;
@@ -161,7 +161,7 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
 }
 
 /// Read from the codes, and made while the numbers are read.
-void expect_read_as_made(const QuantizedFolder& f, const Case& c, int ranks) {
+void expect_read_as_made(const QuantizedDirectory& f, const Case& c, int ranks) {
   const Config stored = model::load_config(f.packed);
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights read(stored, group, at::kFloat);
@@ -175,7 +175,7 @@ void expect_read_as_made(const QuantizedFolder& f, const Case& c, int ranks) {
 TEST(QuantizedFiles, GiveWhatConvertingWhileLoadingGives) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     for (const Case& c : kCases) {
-      const QuantizedFolder f(family, c);
+      const QuantizedDirectory f(family, c);
       ASSERT_EQ(model::load_config(f.packed).quantization, f.how);
       checkpoint::check(f.packed, /*needs_state=*/false);
       for (int ranks = 1; ranks <= kMostRanks; ++ranks) expect_read_as_made(f, c, ranks);
@@ -188,8 +188,8 @@ TEST(QuantizedFiles, LeaveRanksWithoutColumns) {
   Config config = packable_config();
   for (const Case& c : kCases) {
     config.intermediate_size = 32 / c.bits;
-    const QuantizedFolder f(config, c, /*with_tables=*/false);
-    const std::string cut = f.folder / "cut", merged = f.folder / "merged";
+    const QuantizedDirectory f(config, c, /*with_tables=*/false);
+    const std::string cut = f.directory / "cut", merged = f.directory / "merged";
     checkpoint::shard(f.packed, cut, 6, kNoProgress);
     checkpoint::merge(cut, merged, kNoProgress);
     EXPECT_EQ(read_safetensors(merged + "/model.safetensors"),
@@ -199,7 +199,7 @@ TEST(QuantizedFiles, LeaveRanksWithoutColumns) {
 }
 
 TEST(QuantizedFiles, HoldHeadAndEmbeddingsToo) {
-  const QuantizedFolder f("llama", {4, 8}, /*with_tables=*/true);
+  const QuantizedDirectory f("llama", {4, 8}, /*with_tables=*/true);
   const Config stored = model::load_config(f.packed);
   const Tensors expected = quantized_tensors(stored, f.whole);
   for (int ranks = 1; ranks <= 3; ++ranks) {
@@ -215,7 +215,7 @@ TEST(QuantizedFiles, HoldHeadAndEmbeddingsToo) {
 
 /// The published layout, taken apart without the code under test.
 TEST(QuantizedFiles, LieAsGptqDoes) {
-  const QuantizedFolder f("llama", {4, 32});
+  const QuantizedDirectory f("llama", {4, 32});
   const StoredTensors tensors = read_safetensors(f.packed + "/model.safetensors");
   const std::string module = "model.layers.0.mlp.down_proj.";
   const Stored &codes = tensors.at(module + "qweight"), &zeros = tensors.at(module + "qzeros"),
@@ -252,10 +252,10 @@ TEST(QuantizedFiles, LieAsGptqDoes) {
 
 TEST(QuantizedFiles, AreCutAndPutTogetherAgain) {
   for (const std::string family : {"llama", "phi3"}) {
-    const QuantizedFolder f(family, {4, 8});
+    const QuantizedDirectory f(family, {4, 8});
     const Config stored = model::load_config(f.packed);
     for (const int tp : {2, 3}) {
-      const std::string cut = f.folder / ("cut" + std::to_string(tp)), merged = cut + "-merged";
+      const std::string cut = f.directory / ("cut" + std::to_string(tp)), merged = cut + "-merged";
       checkpoint::shard(f.packed, cut, tp, kNoProgress);
       checkpoint::merge(cut, merged, kNoProgress);
       EXPECT_EQ(read_safetensors(merged + "/model.safetensors"),
@@ -273,7 +273,7 @@ TEST(QuantizedFiles, AreCutAndPutTogetherAgain) {
 }
 
 TEST(QuantizedFiles, AreListedWithWhatEachRankHolds) {
-  const QuantizedFolder f("llama", {4, 32});
+  const QuantizedDirectory f("llama", {4, 32});
   const auto found = checkpoint::inspect(f.packed, 2);
   EXPECT_EQ(found.parameters, model::parameter_count(f.config));
   for (const auto& tensor : found.tensors) {
@@ -286,24 +286,24 @@ TEST(QuantizedFiles, AreListedWithWhatEachRankHolds) {
 }
 
 TEST(QuantizedFiles, OfSizesThatTheyCannotHoldAreRefused) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const Config config = uneven_config();
-  const std::string path = put_weights(folder.path(), config, whole_state(config, at::kFloat, 1).tensors);
+  const std::string path = put_weights(directory.path(), config, whole_state(config, at::kFloat, 1).tensors);
   const Quantization how{.files = Quantization::Files::gptq, .bits = 4, .group_size = 32};
   const auto said = [&](const std::string& in, const Quantization& as) {
-    return test::error_text([&] { quantize(in, folder / "out", as, kNoProgress); });
+    return test::error_text([&] { quantize(in, directory / "out", as, kNoProgress); });
   };
   EXPECT_EQ(said(path, how),
             "quantize: hidden_size must be a multiple of 8, for quantized files keep so many in a word or a "
             "group; got 12");
-  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
-  const QuantizedFolder f("llama", {4, 32});
+  EXPECT_FALSE(std::filesystem::exists(directory / "out"));
+  const QuantizedDirectory f("llama", {4, 32});
   EXPECT_EQ(said(f.packed, how),
             "quantize: the weights must be ordinary ones; got int4 in groups of 32 (gptq)");
 }
 
 TEST(QuantizedFiles, ThatAreDamagedAreRefused) {
-  const QuantizedFolder f("llama", {4, 32});
+  const QuantizedDirectory f("llama", {4, 32});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.1.self_attn.k_proj.";
   const StoredTensors good = read_safetensors(file);
   const auto said = [&](const std::string& leaf, const Stored& tensor) {
@@ -332,7 +332,7 @@ TEST(QuantizedFiles, ThatAreDamagedAreRefused) {
 
 /// The last columns' group or scale, which the last rank alone reads.
 TEST(QuantizedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
-  const QuantizedFolder f("llama", {4, 8});
+  const QuantizedDirectory f("llama", {4, 8});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.1.mlp.down_proj.";
   const StoredTensors good = read_safetensors(file);
   const auto expect_refused = [&](const std::string& leaf, const std::string& last, const std::string& part) {
@@ -342,8 +342,9 @@ TEST(QuantizedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
     std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
     on_ranks(3, [&](const comm::Group& group) {
       const model::DecoderWeights weights(model::load_config(f.packed), group, at::kFloat);
-      EXPECT_PRED2(test::contains,
-                   test::error_text<base::AgreedError>([&] { checkpoint::load_weights(f.packed, weights); }),
+      EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>([&] {
+                     checkpoint::load_weights(f.packed, weights);
+                   }),
                    name + leaf + part);
     });
   };
@@ -353,7 +354,7 @@ TEST(QuantizedFiles, OfWhichOneRankReadsWhatCannotBeAreRefusedByAll) {
 }
 
 TEST(QuantizedFiles, MayHoldABiasOfZerosThatTheModelLacks) {
-  const QuantizedFolder f("phi3", {4, 8});
+  const QuantizedDirectory f("phi3", {4, 8});
   const std::string file = f.packed + "/model.safetensors", name = "model.layers.0.mlp.down_proj.bias";
   StoredTensors tensors = read_safetensors(file);
   tensors[name] = {"F16", {40}, std::string(80, '\0')};
@@ -371,8 +372,8 @@ TEST(QuantizedLoad, KeepsLittleBesideTheCodes) {
   config.hidden_size = 1024;
   config.intermediate_size = 4096;  // 33.6 MB of fp32 for gate and up
   config.num_hidden_layers = 1;
-  const TemporaryFolder folder;
-  const std::string path = put_weights(folder.path(), config, whole_state(config, at::kFloat, 1).tensors);
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, whole_state(config, at::kFloat, 1).tensors);
   const model::DecoderWeights weights(converting(config, 4, 32), comm::Group(), at::kFloat);
   base::reset_peak();
   const int64_t before = base::live_bytes();

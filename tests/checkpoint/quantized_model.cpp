@@ -59,7 +59,7 @@ Tensors quantized_tensors(const model::Config& config, const Tensors& whole) {
 
 void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where) {
   const model::Config stored = model::dense(weights.config());
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     const at::Tensor local = held(*role.parameter);
     for (const model::StoredTensor& tensor : model::stored_tensors(*role.parameter, stored)) {
       for (const auto& piece : tensor.held(weights.group().rank())) {

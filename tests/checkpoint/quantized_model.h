@@ -1,5 +1,5 @@
-// A small model whose weights fill words and groups unevenly, in folders of either kind, and what its weights
-// are once they are quantized.
+// A small model whose weights fill words and groups unevenly, in directories of either kind, and what its
+// weights are once they are quantized.
 #pragma once
 #include <string>
 
@@ -15,7 +15,7 @@ model::Config packable_config(const std::string& family = "llama");
 /// The config with weights quantized while they are read.
 model::Config converting(model::Config config, int64_t bits, int64_t group_size);
 
-/// A folder with the weights alone, fp32.
+/// A directory with the weights alone, fp32.
 std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& whole);
 
 /// Codes as numbers, fp32.

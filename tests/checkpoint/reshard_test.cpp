@@ -27,16 +27,16 @@ class Reshard : public ::testing::TestWithParam<Case> {
  protected:
   const model::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
   const WholeState whole_ = whole_state(config_, GetParam().dtype, /*seed=*/1);
-  const TemporaryFolder dir_;
+  const TemporaryDirectory dir_;
 
   /// Loads `step-N` on `ranks` threads and compares every slice of every rank.
   void expect_whole(int step, int ranks) const {
     std::mutex mutex;
     on_ranks(ranks, [&](const comm::Group& group) {
       RankState rank(config_, group, whole_);
-      const std::string folder = dir_ / ("step-" + std::to_string(step));
-      checkpoint::load_weights(folder, rank.weights);
-      checkpoint::load_state(folder, rank.state, rank.weights);
+      const std::string directory = dir_ / ("step-" + std::to_string(step));
+      checkpoint::load_weights(directory, rank.weights);
+      checkpoint::load_state(directory, rank.state, rank.weights);
       const std::lock_guard lock(mutex);
       EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{})
           << "saved at " << step << ", loaded at " << ranks;
@@ -103,7 +103,7 @@ TEST(LoadWeights, ConvertsToTheModelsDtype) {
   const model::Config config = uneven_config();
   for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
     const WholeState whole = whole_state(config, stored, /*seed=*/2);
-    const TemporaryFolder dir;
+    const TemporaryDirectory dir;
     save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
     for (const at::ScalarType wanted : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       on_ranks(2, [&](const comm::Group& group) {

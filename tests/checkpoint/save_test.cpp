@@ -1,4 +1,4 @@
-// What a save leaves in its folder, and what it leaves alone when it fails or dies.
+// What a save leaves in its directory, and what it leaves alone when it fails or dies.
 #include <ATen/ops/full.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -29,30 +29,30 @@ class Save : public ::testing::Test {
   void save(int64_t step, int64_t keep = 0, int ranks = 1) const {
     save_whole(dir_.path(), config_, whole_, ranks, step, keep);
   }
-  /// Whether the folder that `latest` leads to is whole and holds this test's tensors.
+  /// Whether the directory that `latest` leads to is whole and holds this test's tensors.
   bool latest_is_whole() const {
-    const auto folder = checkpoint::resolve(dir_.path());
-    checkpoint::check(folder, /*needs_state=*/true);
+    const auto directory = checkpoint::resolve(dir_.path());
+    checkpoint::check(directory, /*needs_state=*/true);
     RankState rank(config_, comm::Group(), whole_);
-    checkpoint::load_weights(folder, rank.weights);
-    checkpoint::load_state(folder, rank.state, rank.weights);
+    checkpoint::load_weights(directory, rank.weights);
+    checkpoint::load_state(directory, rank.state, rank.weights);
     return differing(rank, whole_).empty();
   }
   std::string latest() const { return std::filesystem::read_symlink(dir_ / "latest"); }
 
   const model::Config config_ = uneven_config();
   const WholeState whole_ = whole_state(config_, at::kFloat, /*seed=*/1);
-  const TemporaryFolder dir_;
+  const TemporaryDirectory dir_;
 };
 
-TEST_F(Save, LeavesTheStepFolderAndALink) {
+TEST_F(Save, LeavesTheStepDirectoryAndALink) {
   save(4, /*keep=*/0, /*ranks=*/2);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
   EXPECT_EQ(names_in(dir_ / "step-4"), (Names{"config.json", "model.safetensors", "optimizer.safetensors"}));
   EXPECT_EQ(latest(), "step-4");
 }
 
-TEST_F(Save, MakesTheFoldersAboveIt) {
+TEST_F(Save, MakesTheDirectoriesAboveIt) {
   save_whole(dir_ / "a/b", config_, whole_, /*ranks=*/1, /*step=*/1);
   EXPECT_EQ(names_in(dir_ / "a/b"), (Names{"latest", "step-1"}));
 }
@@ -74,7 +74,7 @@ TEST_F(Save, PrefersItsOwnPastToARunThatWasGivenUp) {
 }
 
 TEST_F(Save, PrunesNothingElse) {
-  dir_.put("step-1/notes.txt", "a folder of the user's is a step by its name alone");
+  dir_.put("step-1/notes.txt", "a directory of the user's is a step by its name alone");
   dir_.put("step-2x/keep", "");
   dir_.put("step-", "");
   dir_.put("step-3", "a file");
@@ -139,7 +139,7 @@ TEST_F(Save, AStateThatCannotBePlannedFailsAllToo) {
   EXPECT_EQ(names_in(dir_.path()), Names{});
 }
 
-TEST_F(Save, AFileInPlaceOfTheFolderIsNamed) {
+TEST_F(Save, AFileInPlaceOfTheDirectoryIsNamed) {
   const std::string file = dir_.put("taken", "");
   const std::string text =
       test::error_text<base::FileError>([&] { save_whole(file, config_, whole_, 1, 1); });

@@ -82,7 +82,7 @@ class Shard : public ::testing::TestWithParam<Case> {
 
   const model::Config config_ = config_of(GetParam());
   StoredTensors whole_ = random_tensors(config_, GetParam().dtype);
-  const TemporaryFolder dir_;
+  const TemporaryDirectory dir_;
 };
 
 TEST_P(Shard, MergesToTheSameBytes) {
@@ -116,13 +116,13 @@ INSTANTIATE_TEST_SUITE_P(Models, Shard,
                                            Case{"gpt2", "gpt2", 8, 8, true, "BF16"}),
                          [](const auto& info) { return info.param.name; });
 
-/// A folder that is cut for `tp` ranks, and what each of `ranks` makes of it.
+/// A directory that is cut for `tp` ranks, and what each of `ranks` makes of it.
 class ShardedLoad : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ShardedLoad, GivesEachRankItsSlicesAtEverySize) {
   const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/5);
-  const TemporaryFolder dir;
+  const TemporaryDirectory dir;
   save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
   for (const int tp : {1, 2, 3, 4}) {
     const std::string cut = dir / std::to_string(tp);
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ShardedLoad, ::testing::Values("llama", "phi3
 
 TEST(ShardedInspect, IsThatOfTheWhole) {
   const model::Config config = uneven_config();
-  const TemporaryFolder dir;
+  const TemporaryDirectory dir;
   dir.put("whole/config.json", model::to_json(config));
   dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
   checkpoint::shard(dir / "whole", dir / "cut", 3, no_progress);
@@ -173,7 +173,7 @@ std::string with_header(const std::string& file, const std::function<void(json&)
   return bytes + text + file.substr(8 + length);
 }
 
-/// What is said of a folder cut for two ranks after something was changed in it.
+/// What is said of a directory cut for two ranks after something was changed in it.
 class DamagedShards : public ::testing::Test {
  protected:
   DamagedShards() {
@@ -211,7 +211,7 @@ class DamagedShards : public ::testing::Test {
   }
 
   const model::Config config_ = uneven_config();
-  const TemporaryFolder dir_;
+  const TemporaryDirectory dir_;
   const std::string kFile = "cut/rank-1-of-2.safetensors", kIndex = "cut/shardwise.index.json";
   const std::string kQ = "model.layers.1.self_attn.q_proj.weight", kNorm = "model.norm.weight";
 };
@@ -299,8 +299,8 @@ TEST_F(DamagedShards, AnotherModelsConfig) {
   expect_refused({kIndex, "must be cut as config.json says"});
 }
 
-TEST(ShardFolder, MustBeFreeAndInAFolder) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, MustBeFreeAndInADirectory) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
   dir.put("whole/config.json", model::to_json(config));
   dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
@@ -308,13 +308,13 @@ TEST(ShardFolder, MustBeFreeAndInAFolder) {
     return error_text([&] { checkpoint::shard(dir / "whole", out, 2, no_progress); });
   };
   EXPECT_PRED2(contains, said(dir / "whole/"),
-               "shard: the folder to write must not exist yet; got " + dir / "whole");
-  EXPECT_PRED2(contains, said(dir / "no/where"), "shard: the folder to write must lie in a folder");
+               "shard: the directory to write must not exist yet; got " + dir / "whole");
+  EXPECT_PRED2(contains, said(dir / "no/where"), "shard: the directory to write must lie in a directory");
   EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"whole"});
 }
 
-TEST(ShardFolder, IsNotThereWhenTheWorkIsGivenUp) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, IsNotThereWhenTheWorkIsGivenUp) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
   dir.put("whole/config.json", model::to_json(config));
   dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
@@ -330,8 +330,8 @@ TEST(ShardFolder, IsNotThereWhenTheWorkIsGivenUp) {
   }
 }
 
-TEST(ShardFolder, RemovesWhatADeadProcessLeft) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, RemovesWhatADeadProcessLeft) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
   dir.put("whole/config.json", model::to_json(config));
   dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));

@@ -1,4 +1,4 @@
-// A model's folder as bytes: written and read without the code under test.
+// A model's directory as bytes: written and read without the code under test.
 #pragma once
 #include <map>
 #include <string>
@@ -29,10 +29,10 @@ StoredTensors random_tensors(const model::Config& config, const std::string& dty
 struct FileBytes {
   int64_t header, all;
 };
-/// Writes a model's folder: its config.json, and fp32 weights of zero, which take no room on the disk.
-FileBytes put_zeros(const std::string& folder, const model::Config& config);
+/// Writes a model's directory: its config.json, and fp32 weights of zero, which take no room on the disk.
+FileBytes put_zeros(const std::string& directory, const model::Config& config);
 
-/// Every file below `folder`, by its path from there, with its contents.
-std::map<std::string, std::string> files_in(const std::string& folder);
+/// Every file below `directory`, by its path from there, with its contents.
+std::map<std::string, std::string> files_in(const std::string& directory);
 
 }  // namespace shardwise::testing

@@ -110,13 +110,13 @@ TEST_F(BadInput, Tokenize) {
     for (const auto& [flag, value] : changes) arguments[flag] = value;
     expect_refused("tokenize", arguments, named);
   };
-  refused({{"--tokenizer", "words"}}, {"bytes, a folder", "got words"});
+  refused({{"--tokenizer", "words"}}, {"bytes, a directory", "got words"});
   refused({{"--tokenizer", scratch_ / "."}}, {"tokenizer.json or tokenizer.model"});
   refused({{"--tokenizer", scratch_.put("t.json", R"({"version": "1.0", "truncation": {"max_length": 3}})")}},
           {"t.json: truncation must be null", "max_length"});
   refused({{"--tokenizer", scratch_.put("t.model", "none")}}, {"t.model", "SentencePiece"});
   refused({{"--text", scratch_ / "absent"}}, {"absent"});
-  refused({{"--out", scratch_ / "."}}, {"--out", "folder"});
+  refused({{"--out", scratch_ / "."}}, {"--out", "directory"});
   refused({{"--out", scratch_ / "absent/ids"}}, {"--out", "absent"});
   refused({{"--out", "/dev/null"}}, {"--out", "regular file", "/dev/null"});
   scratch_.put("in/text", "text");

@@ -30,10 +30,10 @@ inline std::vector<std::string> argv_of(const std::string& command, const Argume
   return argv;
 }
 
-/// Every file and folder below `folder`, with its size.
-inline std::set<std::string> listing(const Scratch& folder) {
+/// Every file and directory below `directory`, with its size.
+inline std::set<std::string> listing(const Scratch& directory) {
   std::set<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+  for (const auto& entry : fs::recursive_directory_iterator(directory.path())) {
     const bool is_file = entry.is_regular_file();
     names.insert(entry.path().string() + " " + std::to_string(is_file ? entry.file_size() : 0));
   }

@@ -98,8 +98,8 @@ TEST_F(BadInput, ModelConfig) {
 }
 
 TEST_F(BadInput, PlacesThatCannotBeWritten) {
-  expect_refused({{"--save", scratch_ / "text/below"}}, {"save folder", "text/below"});
-  expect_refused({{"--save", "/proc/shardwise"}}, {"save folder", "/proc/shardwise"});
+  expect_refused({{"--save", scratch_ / "text/below"}}, {"save directory", "text/below"});
+  expect_refused({{"--save", "/proc/shardwise"}}, {"save directory", "/proc/shardwise"});
   expect_refused({{"--log", scratch_.path()}}, {"--log", scratch_.path()});
   expect_refused({{"--log", scratch_ / "nowhere/log"}}, {"--log", "nowhere"});
   expect_refused({{"--report", scratch_ / "nowhere/report"}}, {"--report", "nowhere"});
@@ -127,7 +127,7 @@ TEST_F(BadInput, OneFileForTwoThings) {
 TEST_F(BadInput, OutputsThatAreInputs) {
   const std::string rule = "must not change what is read";
   fs::create_hard_link(scratch_ / "text", scratch_ / "same");
-  scratch_.put("folder/text", testing::sample_text());
+  scratch_.put("directory/text", testing::sample_text());
   const std::string ids = scratch_ / "ids";
   text::TokenFileWriter writer(ids, /*vocab_size=*/256);
   writer.append(std::vector<int64_t>(1000, 'a'));
@@ -136,8 +136,8 @@ TEST_F(BadInput, OutputsThatAreInputs) {
     for (const char* name : {"text", "./text", "same", "config.json"}) {
       expect_refused({{flag, scratch_ / name}}, {flag, rule, scratch_ / name});
     }
-    expect_refused({{"--text", scratch_ / "folder"}, {flag, scratch_ / "folder/new"}},
-                   {flag, rule, "folder/new"});
+    expect_refused({{"--text", scratch_ / "directory"}, {flag, scratch_ / "directory/new"}},
+                   {flag, rule, "directory/new"});
     Arguments on_ids = training({{"--tokens", ids}, {flag, ids}});
     on_ids.erase("--text");
     expect_refused("train", on_ids, {flag, rule, ids});
@@ -173,11 +173,11 @@ TEST_F(BadInput, Environment) {
   setenv("SHARDWISE_RANK", "0", /*overwrite=*/1);
   setenv("SHARDWISE_WORLD_SIZE", "1", /*overwrite=*/1);
   setenv("SHARDWISE_JOB", "job", /*overwrite=*/1);
-  expect_refused({{"--save", scratch_ / "new/folder"}}, {"got 1", "degrees of 2"});
+  expect_refused({{"--save", scratch_ / "new/directory"}}, {"got 1", "degrees of 2"});
   for (const char* name : {"SHARDWISE_RANK", "SHARDWISE_WORLD_SIZE", "SHARDWISE_JOB"}) unsetenv(name);
-  setenv("SHARDWISE_HOSTS", "2", /*overwrite=*/1);
+  setenv("SHARDWISE_NODES", "2", /*overwrite=*/1);
   expect_refused({}, {"several hosts", "mpirun", "got 2 ranks", "2 hosts"});
-  unsetenv("SHARDWISE_HOSTS");
+  unsetenv("SHARDWISE_NODES");
 }
 
 TEST_F(BadInput, CheckpointToResume) {

@@ -44,7 +44,7 @@ void expect_every_point(int tp, const std::string& dtype) {
   json wanted;
   for (const int bytes : {4, 4096, 20480}) {
     for (const char* mode : {"warm", "rewritten"}) {
-      for (const char* call : {"all_reduce", "all_reduce_foreign", "memcpy"})
+      for (const char* call : {"all_reduce", "all_reduce_unregistered", "memcpy"})
         wanted.push_back({bytes, mode, call});
     }
   }
@@ -150,7 +150,7 @@ void expect_refused(const Words& argv, const Words& named) {
   for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
 }
 
-TEST(BenchComm, Mistakes) {
+TEST(BenchComm, ValidationErrors) {
   expect_refused({"bench"}, {"bench: the first argument says what to time; got none"});
   expect_refused({"bench", "all"}, {"got all; see shardwise bench --help"});
   for (const char* size : {"0", "x", "", "KB", "4kb", "4 KB", "4KBx", "6", "2GB", "99999999999GB"}) {
@@ -214,7 +214,7 @@ TEST(BenchOverlap, ATable) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 6) << table;
 }
 
-TEST(BenchOverlap, Mistakes) {
+TEST(BenchOverlap, ValidationErrors) {
   expect_refused(overlap({{"--tp", "1"}}), {"bench overlap: --tp must be from 2 to 256; got 1"});
   expect_refused(overlap({{"--rows", "0"}}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
   expect_refused(overlap({{"--ffn", "131073"}}),

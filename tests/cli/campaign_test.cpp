@@ -18,7 +18,8 @@ namespace {
 using test::contains;
 
 constexpr double kDeadline = 2;  // seconds from a death to the end of the job
-constexpr const char* kOperation = "(all_gather|reduce_scatter|all_reduce|expose|broadcast|barrier) #\\d+: ";
+constexpr const char* kOperation =
+    "(all_gather|reduce_scatter|all_reduce|share_shard|broadcast|barrier) #\\d+: ";
 
 int samples(int full, int few) {
   return is_full() ? full : few;

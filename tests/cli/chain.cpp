@@ -16,10 +16,10 @@ bool names_a_socket_of(pid_t launcher) {
   return sockets.find("/launch/" + std::to_string(launcher) + "/") != std::string::npos;
 }
 
-std::set<std::string> names_in(const std::string& folder) {
+std::set<std::string> names_in(const std::string& directory) {
   std::set<std::string> names;
   std::error_code not_there_yet;
-  for (const auto& entry : fs::directory_iterator(folder, not_there_yet))
+  for (const auto& entry : fs::directory_iterator(directory, not_there_yet))
     names.insert(entry.path().filename());
   return names;
 }
@@ -36,14 +36,14 @@ size_t lines_in(const std::string& file) {
 
 }  // namespace
 
-void wait_for_checkpoint(const std::string& folder, const Program& program) {
-  const std::string config = folder + "/latest/config.json";
+void wait_for_checkpoint(const std::string& directory, const Program& program) {
+  const std::string config = directory + "/latest/config.json";
   for (const base::Stopwatch watch; !fs::exists(config) && watch.seconds() < kStartLimit;) usleep(1000);
   ASSERT_TRUE(fs::exists(config)) << program.errors();
 }
 
-std::set<std::string> half_written(const std::string& folder) {
-  std::set<std::string> names = names_in(folder);
+std::set<std::string> half_written(const std::string& directory) {
+  std::set<std::string> names = names_in(directory);
   std::erase_if(names, [](const std::string& name) { return name == "latest" || name.starts_with("step-"); });
   return names;
 }

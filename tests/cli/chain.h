@@ -1,5 +1,5 @@
 // One training run that is hurt again and again, and goes on each time from its last checkpoint; and what is
-// asked of the save folder of any job that is hurt.
+// asked of the save directory of any job that is hurt.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,10 +14,10 @@
 
 namespace shardwise::testing {
 
-/// Waits until a checkpoint stands in the save folder of `program`, and fails the test when none comes.
-void wait_for_checkpoint(const std::string& folder, const Program& program);
-/// Names in a save folder that are neither a checkpoint's nor the link to the last one.
-std::set<std::string> half_written(const std::string& folder);
+/// Waits until a checkpoint stands in the save directory of `program`, and fails the test when none comes.
+void wait_for_checkpoint(const std::string& directory, const Program& program);
+/// Names in a save directory that are neither a checkpoint's nor the link to the last one.
+std::set<std::string> half_written(const std::string& directory);
 
 /// What is to be seen of a fault from outside.
 struct Ending {
@@ -50,7 +50,7 @@ class Chain {
   Ending end(double limit_s);
 
   /// Fails the test unless every step that was logged since the first start has the loss, bit for bit, of a
-  /// run that nobody disturbed, and the save folder holds nothing but checkpoints after a last start.
+  /// run that nobody disturbed, and the save directory holds nothing but checkpoints after a last start.
   /// Returns how many steps were compared.
   size_t expect_undisturbed_curve();
 
@@ -69,7 +69,7 @@ class Chain {
   std::vector<std::string> flags_;
   std::string mark_;  // in the environment of every process of the run
   int starts_ = 0;
-  // What lay in the save folder and in /dev/shm before the start.
+  // What lay in the save directory and in /dev/shm before the start.
   std::set<std::string> stale_, named_memory_;
   bool fault_hit_save_ = false;
   std::unique_ptr<Program> program_;

@@ -78,16 +78,16 @@ void name_twice(const std::string& file) {
 
 /// kNorm lies in both files of an index, which names it once.
 void put_into_two_files(const std::string& file) {
-  const std::string folder = fs::path(file).parent_path(), embedding = "model.embed_tokens.weight";
+  const std::string directory = fs::path(file).parent_path(), embedding = "model.embed_tokens.weight";
   StoredTensors first = testing::read_safetensors(file), second;
   second[embedding] = first.extract(embedding).mapped();
   second[kNorm] = first.at(kNorm);
   json index{{"weight_map", {{embedding, "second.safetensors"}}}};
   for (const auto& [name, tensor] : first) index["weight_map"][name] = "first.safetensors";
   fs::remove(file);
-  write(folder + "/first.safetensors", testing::safetensors_of(first));
-  write(folder + "/second.safetensors", testing::safetensors_of(second));
-  write(folder + "/model.safetensors.index.json", index.dump());
+  write(directory + "/first.safetensors", testing::safetensors_of(first));
+  write(directory + "/second.safetensors", testing::safetensors_of(second));
+  write(directory + "/model.safetensors.index.json", index.dump());
 }
 
 const std::vector<Damage> kDamagedWeights{
@@ -131,24 +131,24 @@ class DamagedCheckpoint : public BadInput {
 
   /// A copy of the sound checkpoint, damaged in one of its files.
   std::string damaged(const std::string& file, const Damage& damage) const {
-    const std::string folder = scratch_ / "damaged";
-    fs::remove_all(folder);
-    fs::copy(sound_, folder, fs::copy_options::recursive);
-    damage.make(folder + "/" + file);
-    return folder;
+    const std::string directory = scratch_ / "damaged";
+    fs::remove_all(directory);
+    fs::copy(sound_, directory, fs::copy_options::recursive);
+    damage.make(directory + "/" + file);
+    return directory;
   }
 
-  Arguments training_from(const std::string& flag, const std::string& folder) const {
-    Arguments arguments = training({{flag, folder}, {"--steps", "4"}});
+  Arguments training_from(const std::string& flag, const std::string& directory) const {
+    Arguments arguments = training({{flag, directory}, {"--steps", "4"}});
     arguments.erase("--save");
     return arguments;
   }
 
-  std::map<std::string, Arguments> readers_of(const std::string& folder) const {
-    return {
-        {"generate", {{"--model", folder}, {"--prompt", "line"}, {"--max-new-tokens", "2"}, {"--tp", "2"}}},
-        {"eval", {{"--model", folder}, {"--text", scratch_ / "text"}, {"--tp", "2"}}},
-        {"train", training_from("--init", folder)}};
+  std::map<std::string, Arguments> readers_of(const std::string& directory) const {
+    return {{"generate",
+             {{"--model", directory}, {"--prompt", "line"}, {"--max-new-tokens", "2"}, {"--tp", "2"}}},
+            {"eval", {{"--model", directory}, {"--text", scratch_ / "text"}, {"--tp", "2"}}},
+            {"train", training_from("--init", directory)}};
   }
 
   static std::vector<std::string> program(const std::string& command, const Arguments& arguments) {
@@ -198,8 +198,8 @@ TEST_F(DamagedCheckpoint, IsReadBeforeItIsDamaged) {
 
 TEST_F(DamagedCheckpoint, IsRefusedByEveryCommandThatReadsWeights) {
   for (const Damage& damage : kDamagedWeights) {
-    const std::string folder = damaged("model.safetensors", damage);
-    for (const auto& [command, arguments] : readers_of(folder)) {
+    const std::string directory = damaged("model.safetensors", damage);
+    for (const auto& [command, arguments] : readers_of(directory)) {
       expect_refused_by_ranks(command, arguments, damage);
     }
   }
@@ -207,8 +207,8 @@ TEST_F(DamagedCheckpoint, IsRefusedByEveryCommandThatReadsWeights) {
 
 TEST_F(DamagedCheckpoint, IsNotResumed) {
   for (const Damage& damage : kDamagedState) {
-    const std::string folder = damaged("optimizer.safetensors", damage);
-    expect_refused_by_ranks("train", training_from("--resume", folder), damage);
+    const std::string directory = damaged("optimizer.safetensors", damage);
+    expect_refused_by_ranks("train", training_from("--resume", directory), damage);
   }
 }
 
@@ -222,8 +222,8 @@ Program::Options by_mpirun(int rank, const std::string& job) {
 
 // mpirun kills the others once a rank has ended with an error: the first must have told it by then.
 TEST_F(DamagedCheckpoint, IsToldBeforeAnyRankEnds) {
-  const std::string folder = damaged("model.safetensors", kDamagedWeights.back());
-  for (const auto& [command, arguments] : readers_of(folder)) {
+  const std::string directory = damaged("model.safetensors", kDamagedWeights.back());
+  for (const auto& [command, arguments] : readers_of(directory)) {
     Program first(program(command, arguments), by_mpirun(0, scratch_.path()));
     Program second(program(command, arguments), by_mpirun(1, scratch_.path()));
     EXPECT_EQ(testing::exit_code(second.wait(kLimit)), 2) << second.errors();

@@ -1,5 +1,5 @@
-// Disks that fill up, folders that turn read-only or vanish while a job saves: a clear error, a checkpoint
-// that loads, nothing half-named.
+// Disks that fill up, directories that turn read-only or vanish while a job saves: a clear error, a
+// checkpoint that loads, nothing half-named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -37,20 +37,20 @@ class Disk : public ::testing::Test {
     return endless_training(scratch_, own);
   }
 
-  static std::string latest(const std::string& folder) {
+  static std::string latest(const std::string& directory) {
     std::error_code none;
-    return fs::read_symlink(folder + "/latest", none);
+    return fs::read_symlink(directory + "/latest", none);
   }
 
-  /// Goes on for one step from the folder's last checkpoint; afterward it holds nothing but checkpoints.
-  void expect_goes_on(const std::string& folder) const {
-    const std::string step = latest(folder);
-    ASSERT_TRUE(step.starts_with("step-")) << folder << " has " << step;
+  /// Goes on for one step from the directory's last checkpoint; afterward it holds nothing but checkpoints.
+  void expect_goes_on(const std::string& directory) const {
+    const std::string step = latest(directory);
+    ASSERT_TRUE(step.starts_with("step-")) << directory << " has " << step;
     const std::string next = std::to_string(std::stoll(step.substr(5)) + 1);
-    Program program(train(folder, {"--resume", folder, "--stop-after", next}), kOneThread);
+    Program program(train(directory, {"--resume", directory, "--stop-after", next}), kOneThread);
     EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors();
-    EXPECT_EQ(latest(folder), "step-" + next);
-    EXPECT_EQ(half_written(folder), std::set<std::string>());
+    EXPECT_EQ(latest(directory), "step-" + next);
+    EXPECT_EQ(half_written(directory), std::set<std::string>());
   }
 
   static bool has_ended(const Program& program) {
@@ -58,9 +58,9 @@ class Disk : public ::testing::Test {
     return waitid(P_PID, program.pid(), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
   }
 
-  static void wait_for_end_or_checkpoint(const Program& program, const std::string& folder) {
+  static void wait_for_end_or_checkpoint(const Program& program, const std::string& directory) {
     const base::Stopwatch watch;
-    while (!has_ended(program) && latest(folder).empty() && watch.seconds() < 60) usleep(1000);
+    while (!has_ended(program) && latest(directory).empty() && watch.seconds() < 60) usleep(1000);
   }
 
   const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
@@ -75,7 +75,7 @@ bool may_mount(const Words& unshare) {
   return program.wait() == 0;
 }
 
-/// One save into what was left free, and what the folder looks like afterward.
+/// One save into what was left free, and what the directory looks like afterward.
 struct Attempt {
   int free_kib, code;
   std::string latest, names, said;
@@ -140,7 +140,7 @@ TEST_F(Disk, FullWhileSaving) {
 }
 
 // Root may write anywhere: it gives that right up first.
-TEST_F(Disk, FolderTurnsReadOnly) {
+TEST_F(Disk, DirectoryTurnsReadOnly) {
   std::mt19937 random(7);
   const std::string save = scratch_ / "saved";
   Words argv = geteuid() == 0 ? Words{"/usr/bin/setpriv", "--bounding-set", "-dac_override,-dac_read_search"}
@@ -163,7 +163,7 @@ TEST_F(Disk, FolderTurnsReadOnly) {
 }
 
 // It is moved away in one step, in the middle of a save or between two: then the next save makes it again.
-TEST_F(Disk, FolderVanishes) {
+TEST_F(Disk, DirectoryVanishes) {
   std::mt19937 random(8);
   const std::string save = scratch_ / "saved", gone = scratch_ / "gone";
   int failed = 0;
@@ -190,7 +190,7 @@ TEST_F(Disk, FolderVanishes) {
   if (is_full()) {
     EXPECT_GT(failed, 0) << "it never vanished in the middle of a save";
   }
-  fmt::print("covered: vanished folder: {} in the middle of a save\n", failed);
+  fmt::print("covered: vanished directory: {} in the middle of a save\n", failed);
 }
 
 }  // namespace

@@ -111,10 +111,10 @@ TEST_F(DoctorCommand, RefusesWeightsThatAreNoNumbers) {
   EXPECT_EQ(program.output(), "");
 }
 
-/// The rehearsal's folder goes however the job ends.
-class DoctorsFolder : public DoctorCommand {
+/// The rehearsal's directory goes however the job ends.
+class DoctorsDirectory : public DoctorCommand {
  protected:
-  DoctorsFolder() { fs::create_directory(temporary_); }
+  DoctorsDirectory() { fs::create_directory(temporary_); }
 
   bool is_empty() const { return fs::is_empty(temporary_); }
   void wait_until_it_is_there() const {
@@ -123,19 +123,19 @@ class DoctorsFolder : public DoctorCommand {
     ASSERT_FALSE(is_empty());
   }
 
-  const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTORS_FOLDER=" + temporary_;
+  const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTORS_DIRECTORY=" + temporary_;
   const Words argv_ = doctor({"--load-format", "dummy"});
   const Program::Options options_{.environment = {"SHARDWISE_THREADS=1", "TMPDIR=" + temporary_, mark_}};
 };
 
-TEST_F(DoctorsFolder, IsGoneAtTheEnd) {
+TEST_F(DoctorsDirectory, IsGoneAtTheEnd) {
   Program program(argv_, options_);
   wait_until_it_is_there();
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
   EXPECT_TRUE(is_empty());
 }
 
-TEST_F(DoctorsFolder, IsGoneAfterASignal) {
+TEST_F(DoctorsDirectory, IsGoneAfterASignal) {
   for (const int signal : {SIGINT, SIGTERM}) {
     for (const bool has_ranks : {false, true}) {
       Program program(argv_, options_);
@@ -149,7 +149,7 @@ TEST_F(DoctorsFolder, IsGoneAfterASignal) {
   }
 }
 
-TEST_F(DoctorsFolder, IsGoneAfterARanksDeath) {
+TEST_F(DoctorsDirectory, IsGoneAfterARanksDeath) {
   Program program(argv_, options_);
   testing::send_to(testing::pid_of_rank(1, mark_), SIGKILL);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 1) << program.errors();

@@ -69,7 +69,7 @@ TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   const std::string said = job.program().errors();
   EXPECT_PRED2(contains, said, "rank 1");
   EXPECT_PRED2(contains, said, "killed by signal 9");
-  const auto names = {"all_gather", "reduce_scatter", "all_reduce", "expose", "read"};
+  const auto names = {"all_gather", "reduce_scatter", "all_reduce", "share_shard", "read"};
   EXPECT_TRUE(std::any_of(names.begin(), names.end(), [&](const char* name) { return contains(said, name); }))
       << said;
   job.expect_nothing_left();
@@ -130,7 +130,7 @@ TEST(Fault, WhatGoesWrongInARankIsARunTimeFailureOfThatRank) {
     TORCH_CHECK_VALUE(false, "text: must not change during the run");
   };
   try {
-    run_on_ranks({comm::Place{}, /*tp=*/1, RankOptions{}, {}}, body);
+    run_on_ranks({comm::LaunchContext{}, /*tp=*/1, RankOptions{}, {}}, body);
     ADD_FAILURE() << "nothing thrown";
   } catch (const c10::ValueError& error) {
     ADD_FAILURE() << "would exit 2: " << error.what();

@@ -78,8 +78,8 @@ testing::Space space() {
 }
 
 /// The --json document of a run with weights drawn from a seed.
-json generated(const std::string& folder, const testing::Combination& at) {
-  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", folder,
+json generated(const std::string& directory, const testing::Combination& at) {
+  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", directory,
                                 "--load-format",   "dummy",        "--tp",    kRanks[at[1]],
                                 "--dtype",         kDtypes[at[2]], "--json"};
   const std::vector<std::string> texts = texts_of(kTexts[at[3]]);
@@ -96,7 +96,7 @@ TEST(GenerateMemory, IsWhatTheFormulaSays) {
   double largest = 0;
   for (const testing::Combination& at : combinations) {
     SCOPED_TRACE(all.name(at));
-    const test::TemporaryFolder scratch;
+    const test::TemporaryDirectory scratch;
     base::write_text(scratch / "config.json", config_of(kFamilies[at[0]]).dump());
     const json memory = generated(scratch.path(), at)["memory"];
     const std::vector<int64_t> peaks = memory["peak_bytes"], expected = memory["expected_peak_bytes"];

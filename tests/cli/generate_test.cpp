@@ -27,17 +27,17 @@ class GenerateCommand : public ::testing::Test {
                       {"vocab_size", 256},        {"max_position_embeddings", 50'000},
                       {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false},
                       {"hidden_act", "silu"}};
-    folder_.put("config.json", config.dump());
+    directory_.put("config.json", config.dump());
   }
 
   Words argv(const Words& more) const {
-    Words all{SHARDWISE_PROGRAM, "generate", "--model",     folder_.path(),
+    Words all{SHARDWISE_PROGRAM, "generate", "--model",     directory_.path(),
               "--load-format",   "dummy",    "--ignore-eos"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};

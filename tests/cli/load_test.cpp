@@ -89,15 +89,15 @@ model::Config large_config() {
 // Whether the weights keep the file's dtype or are converted.
 TEST(LoadCostOfALargeModel, IsTheFileOnceAndLittleMemory) {
   const model::Config config = large_config();
-  const Scratch folder;
-  const testing::FileBytes file = testing::put_zeros(folder.path(), config);
+  const Scratch directory;
+  const testing::FileBytes file = testing::put_zeros(directory.path(), config);
   ASSERT_GT(file.all, 190'000'000);
   constexpr int64_t kBuffer = 1 << 20,
                     kAgreed = 4096;  // what conversion takes, and what ranks tell each other
   const int64_t replicated = (2 * config.num_hidden_layers + 1) * config.hidden_size * 4;  // the norms
   for (const char* dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    const json load = ended("generate", {"--model", folder.path(), "--prompt-ids", "5", "--max-new-tokens",
+    const json load = ended("generate", {"--model", directory.path(), "--prompt-ids", "5", "--max-new-tokens",
                                          "1", "--dtype", dtype})
                           .document.at("load");
     const std::vector<int64_t> read = load.at("bytes_read"), weights = load.at("weight_bytes"),

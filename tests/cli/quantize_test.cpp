@@ -21,9 +21,9 @@ class QuantizeCommand : public TrainedModel {
   /// The document of a run over ranks.
   static json document(const Words& argv) { return json::parse(run(argv).output); }
 
-  static json generated(const std::string& folder, int tp, const Words& more = {}) {
-    Words argv{"generate",         "--model", folder,   "--prompt", "line 4",
-               "--max-new-tokens", "20",      "--json", "--tp",     std::to_string(tp)};
+  static json generated(const std::string& directory, int tp, const Words& more = {}) {
+    Words argv{"generate",         "--model", directory, "--prompt", "line 4",
+               "--max-new-tokens", "20",      "--json",  "--tp",     std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
     return document(argv);
   }
@@ -31,7 +31,7 @@ class QuantizeCommand : public TrainedModel {
   const std::string packed_ = scratch_ / "packed";
 };
 
-TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
+TEST_F(QuantizeCommand, ARunOfItsDirectoryIsARunOfQuantize) {
   const Said said = call({"quantize", model_, packed_, "--bits", "4", "--group-size", "32", "--json"});
   ASSERT_EQ(said.code, 0) << said.errors;
   const json summary = json::parse(said.output);
@@ -90,8 +90,8 @@ TEST_F(QuantizeCommand, CarriesWhatLiesBesideTheWeights) {
   EXPECT_EQ(written, config);
 }
 
-TEST_F(QuantizeCommand, Mistakes) {
-  expect_refused({"quantize"}, {"quantize: IN and OUT name the folders", "got none"});
+TEST_F(QuantizeCommand, ValidationErrors) {
+  expect_refused({"quantize"}, {"quantize: IN and OUT name the directories", "got none"});
   expect_refused({"quantize", model_}, {"got one"});
   expect_refused({"quantize", model_, packed_, "--bits", "3"}, {"quantize: --bits must be 8 or 4; got 3"});
   expect_refused({"quantize", model_, packed_, "--group-size", "16"},

@@ -1,5 +1,5 @@
-// shard, merge and inspect as they are called: what is printed, what a run makes of the folder, what a signal
-// and a mistake leave behind.
+// shard, merge and inspect as they are called: what is printed, what a run makes of the directory, what a
+// signal and a mistake leave behind.
 #include <signal.h>
 #include <unistd.h>
 
@@ -72,9 +72,9 @@ TEST_F(ShardCommand, InspectTellsShapesOnEachRank) {
   EXPECT_EQ(listed["tensors"][0]["rank_shapes"], json::parse("[[130, 24], [129, 24]]"));
 }
 
-TEST_F(ShardCommand, Mistakes) {
+TEST_F(ShardCommand, ValidationErrors) {
   const std::string out = scratch_ / "out";
-  expect_refused({"shard"}, {"shard: IN and OUT name the folders", "got none"});
+  expect_refused({"shard"}, {"shard: IN and OUT name the directories", "got none"});
   expect_refused({"shard", model_}, {"got one"});
   expect_refused({"shard", model_, out}, {"shard: --tp says for how many ranks"});
   expect_refused({"shard", model_, out, "--tp", "0"}, {"shard: --tp must be at least 1; got 0"});
@@ -84,7 +84,7 @@ TEST_F(ShardCommand, Mistakes) {
   expect_refused({"merge", model_, out, "--tp", "2"}, {"merge: unknown flag --tp"});
   expect_refused({"shard", model_, model_, "--tp", "2"}, {"must not exist yet", model_});
   expect_refused({"merge", scratch_ / "absent", out}, {"absent"});
-  expect_refused({"inspect"}, {"inspect: DIR names the folder of a checkpoint"});
+  expect_refused({"inspect"}, {"inspect: DIR names the directory of a checkpoint"});
   expect_refused({"inspect", model_, "--tp", "7"}, {"inspect: --tp must be at most the 6 query heads"});
   expect_refused({"inspect", scratch_ / "absent"}, {"absent"});
 }

@@ -41,7 +41,7 @@ class TokenizeCommand : public ::testing::Test {
           {"special_tokens", {{"<end>", {{"id", "<end>"}, {"ids", {256}}, {"tokens", {"<end>"}}}}}}}},
         {"decoder", {{"type", "ByteLevel"}}},
         {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
-    tokenizer_ = folder_.put("tokenizer.json", file.dump());
+    tokenizer_ = directory_.put("tokenizer.json", file.dump());
   }
   std::vector<int64_t> ids() const {
     const text::TokenFile file(out_);
@@ -50,15 +50,15 @@ class TokenizeCommand : public ::testing::Test {
     return all;
   }
 
-  test::TemporaryFolder folder_;
-  std::string tokenizer_ = "bytes", out_ = folder_ / "ids";
+  test::TemporaryDirectory directory_;
+  std::string tokenizer_ = "bytes", out_ = directory_ / "ids";
 };
 
 TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
   put_tokenizer();
-  folder_.put("text/b", "long");
-  folder_.put("text/a", "X");
-  Program program(argv({"--text", folder_ / "text", "--out", out_, "--json"}));
+  directory_.put("text/b", "long");
+  directory_.put("text/a", "X");
+  Program program(argv({"--text", directory_ / "text", "--out", out_, "--json"}));
   ASSERT_EQ(testing::exit_code(program.wait()), 0) << program.errors();
   EXPECT_EQ(ids(), (std::vector<int64_t>{256, 'X', 256, 'l', 'o', 'n', 'g'}));
   EXPECT_EQ(text::TokenFile(out_).text_count(), 2);
@@ -76,7 +76,7 @@ TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
 TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
   put_tokenizer();
   const std::vector<std::string> flags{
-      "--text", folder_.put("a", "X"), folder_.put("b", "yz"), "--out", out_, "--end-token",
+      "--text", directory_.put("a", "X"), directory_.put("b", "yz"), "--out", out_, "--end-token",
       "<end>",  "--no-special-tokens"};
   Program program(argv(flags));
   ASSERT_EQ(testing::exit_code(program.wait()), 0) << program.errors();
@@ -87,7 +87,7 @@ TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
 TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
   // Far more work than fits between the file's appearance and the signal.
   std::vector<std::string> flags{"--out", out_, "--text"};
-  const std::string text = folder_.put("text", std::string(size_t{8} << 20, 'a'));
+  const std::string text = directory_.put("text", std::string(size_t{8} << 20, 'a'));
   flags.insert(flags.end(), 400, text);
   Program program(argv(flags));
   const std::string unfinished = out_ + ".tmp" + std::to_string(program.pid());
@@ -103,13 +103,13 @@ TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
   EXPECT_FALSE(fs::exists(out_));
 }
 
-TEST_F(TokenizeCommand, AFolderIsNoStandardInput) {
+TEST_F(TokenizeCommand, ADirectoryIsNoStandardInput) {
   for (const char* command : {"tokenize --tokenizer bytes --lines", "chat-template --model "}) {
-    folder_.put("chat_template.jinja", "");
+    directory_.put("chat_template.jinja", "");
     const bool is_chat = std::string(command).starts_with("chat");
     Program program({"/bin/sh", "-c",
-                     "exec " SHARDWISE_PROGRAM " " + std::string(command) + (is_chat ? folder_.path() : "") +
-                         " < " + folder_.path()});
+                     "exec " SHARDWISE_PROGRAM " " + std::string(command) +
+                         (is_chat ? directory_.path() : "") + " < " + directory_.path()});
     EXPECT_EQ(testing::exit_code(program.wait()), 1);
     EXPECT_PRED2(contains, program.errors(),
                  "standard input: must be readable to its end; got: Is a directory");

@@ -94,7 +94,7 @@ TEST_F(TrainReport, ReportsEveryFigureInOneDocumentAndAPage) {
   EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
 }
 
-// By then a folder has the report's name, so that its last rename is refused.
+// By then a directory has the report's name, so that its last rename is refused.
 TEST_F(TrainReport, AReportThatCannotBeWrittenHidesNothing) {
   Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
                   kOneThread);

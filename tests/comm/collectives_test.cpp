@@ -26,7 +26,7 @@ class Collectives : public ::testing::TestWithParam<int> {
       for (const at::ScalarType dtype : kDtypes) {
         for (const Layout layout : kLayouts) {
           check(group, dtype, layout);
-          check(group.without_symmetric(), dtype, layout);
+          check(group.without_symmetric_heap(), dtype, layout);
         }
       }
     });
@@ -155,14 +155,14 @@ TEST_P(Collectives, AllToAllTransposesRowBlocks) {
 
 TEST_P(Collectives, ExposedShardsAreReadWhereTheyLie) {
   on_ranks(ranks(), [&](Group group) {
-    ASSERT_EQ(group.has_symmetric(), ranks() > 1);
+    ASSERT_EQ(group.has_symmetric_heap(), ranks() > 1);
     for (const Layout layout : kLayouts) {
       for (const auto [rows, granule] : kCuts) {
         const Split split = Split::even("rows", rows, ranks(), granule);
         const auto part = [&](int rank) {
           return value({rows, 5}, 0, at::kFloat).slice(0, split.range(rank).begin, split.range(rank).end);
         };
-        const auto exposed = group.expose(laid_out(group, part(group.rank()), layout), split);
+        const auto exposed = group.share_shard(laid_out(group, part(group.rank()), layout), split);
         for (int peer = ranks() - 1; peer >= 0; --peer) EXPECT_TRUE(equals(exposed->read(peer), part(peer)));
         group.barrier();  // reading again after other collectives is allowed as long as the exposure lives
         for (int peer = 0; peer < ranks(); ++peer) EXPECT_TRUE(equals(exposed->read(peer), part(peer)));
@@ -192,7 +192,7 @@ TEST_P(Collectives, NoGradientIsRecorded) {
     const Split split = Split::even("x", 8 * ranks(), ranks());
     EXPECT_FALSE(group.all_reduce(x).requires_grad());
     EXPECT_FALSE(group.all_gather(x, split).requires_grad());
-    EXPECT_FALSE(group.expose(x, split)->read(group.rank()).requires_grad());
+    EXPECT_FALSE(group.share_shard(x, split)->read(group.rank()).requires_grad());
   });
 }
 
@@ -207,8 +207,8 @@ TEST(CollectivesArguments, AreCheckedBeforeAnyRankWaits) {
     EXPECT_THROW(group.all_gather(x, Split::even("rows", 12, 2)), c10::ValueError);
     EXPECT_THROW(group.all_gather(x, split, /*dim=*/2), c10::ValueError);
     EXPECT_THROW(group.reduce_scatter(x, split), c10::ValueError);
-    EXPECT_THROW(group.expose(x, Split::even("rows", 12, 2)), c10::ValueError);
-    EXPECT_THROW(group.without_symmetric().expose(x, split), c10::ValueError);
+    EXPECT_THROW(group.share_shard(x, Split::even("rows", 12, 2)), c10::ValueError);
+    EXPECT_THROW(group.without_symmetric_heap().share_shard(x, split), c10::ValueError);
     at::Tensor half = at::full({2, 3}, 1.0, at::kHalf);
     EXPECT_THROW(group.reduce_scatter_out(half, x, Split::even("rows", 4, 2)), c10::ValueError);
     const at::Tensor odd = at::full({3, 3}, 1.0);
@@ -228,7 +228,7 @@ TEST(CollectivesOrder, IsThatOfTheRanksOnEveryPath) {
     const float terms[] = {1e8f, -1e8f, 1.f, 1e-3f};
     const float expected = ((terms[0] + terms[1]) + terms[2]) + terms[3];
     for (const int64_t numel : {5, 3000}) {
-      for (const Group& path : {group, group.without_symmetric()}) {
+      for (const Group& path : {group, group.without_symmetric_heap()}) {
         at::Tensor x = path.empty({numel}, at::kFloat).fill_(terms[group.rank()]);
         const Split split = Split::even("x", numel, 4);
         EXPECT_TRUE(

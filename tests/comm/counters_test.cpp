@@ -41,7 +41,7 @@ TEST_P(CountersOf, BytesAreThoseARankSends) {
     const int64_t own = row_bytes(split, rank),
                   even_slice = Split::even("flat", kBytes / kItem, int(t())).range(rank).size() * kItem;
     const int64_t calls = t() > 1;
-    for (const Group& path : {group, group.without_symmetric()}) {
+    for (const Group& path : {group, group.without_symmetric_heap()}) {
       at::Tensor x = value({kRows, kColumns}, rank, at::kFloat);
       const at::Tensor shard = x.slice(0, split.range(rank).begin, split.range(rank).end);
       const auto check = [&](Op op, int64_t bytes, const std::function<void()>& collective) {
@@ -68,14 +68,14 @@ TEST_P(CountersOf, InPlaceReadingCountsTwiceAndCopiesNothing) {
     const Split split = Split::even("rows", kRows, int(t()));
     const int64_t own = row_bytes(split, group.rank()), calls = t() > 1;
     const at::Tensor shard = group.empty({split.range(group.rank()).size(), kColumns}, at::kFloat).fill_(1);
-    std::shared_ptr<Exposed> exposed;
-    EXPECT_EQ(added(group, Op::all_gather, [&] { exposed = group.expose(shard, split); }),
+    std::shared_ptr<PeerShards> exposed;
+    EXPECT_EQ(added(group, Op::all_gather, [&] { exposed = group.share_shard(shard, split); }),
               (OpCount{calls, own * (t() - 1), 0}));
     EXPECT_EQ(added(group, Op::all_gather, [&] { exposed->read(0); }), OpCount());
-    EXPECT_EQ(added(group, Op::all_gather, [&] { group.count_reading(shard); }),
+    EXPECT_EQ(added(group, Op::all_gather, [&] { group.record_peer_read(shard); }),
               (OpCount{calls, own * (t() - 1), 0}));
     const at::Tensor foreign = at::full({split.range(group.rank()).size(), kColumns}, 1.f);
-    const OpCount copied = added(group, Op::all_gather, [&] { exposed = group.expose(foreign, split); });
+    const OpCount copied = added(group, Op::all_gather, [&] { exposed = group.share_shard(foreign, split); });
     EXPECT_EQ(copied, (OpCount{calls, own * (t() - 1), calls * own}));
   });
 }
@@ -110,7 +110,7 @@ TEST_P(CountersOf, CopiedBytesAreThoseStagedGatheredOrWrittenToPeers) {
 
 TEST(CountersOfMessages, AreTheSendersPayloadAndACallOfEither) {
   on_ranks(2, [](Group group) {
-    for (const Group& path : {group, group.without_symmetric()}) {
+    for (const Group& path : {group, group.without_symmetric_heap()}) {
       for (const int64_t numel : {3, 3000}) {
         at::Tensor x = value({numel}, 0, at::kFloat);
         const Counters before = path.counters();
@@ -129,7 +129,7 @@ TEST(CountersOfMessages, AreTheSendersPayloadAndACallOfEither) {
 
 TEST(Counters, AnExposureHasThatOfAllGather) {
   Counters counters;
-  counters[Op::expose].calls = 2;
+  counters[Op::share_shard].calls = 2;
   EXPECT_EQ(counters[Op::all_gather].calls, 2);
   EXPECT_EQ(counters[Op::barrier].calls, 0);
 }
@@ -141,7 +141,7 @@ TEST_P(CountersOf, NewCountersStartFromZeroOnTheSameGroup) {
     other.barrier();
     EXPECT_EQ(other.counters()[Op::barrier].calls, int64_t(t() > 1));
     EXPECT_EQ(group.counters()[Op::barrier].calls, int64_t(t() > 1));
-    group.without_symmetric().barrier();
+    group.without_symmetric_heap().barrier();
     EXPECT_EQ(group.counters()[Op::barrier].calls, 2 * int64_t(t() > 1));
   });
 }
@@ -152,7 +152,7 @@ TEST(CountersTime, IncludesWaitingForAReadPeer) {
   on_ranks(2, [](Group group) {
     const Split split = Split::even("x", 2, 2);
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const auto exposed = group.expose(at::full({1}, 1.f), split);
+    const auto exposed = group.share_shard(at::full({1}, 1.f), split);
     exposed->read(1);
     const Counters& counted = group.counters();
     EXPECT_TRUE(group.rank() == 1 || counted.waiting_ns > 10'000'000);

@@ -4,10 +4,10 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/arriving_rows.h"
+#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/done_work.h"
-#include "shardwise/comm/row_sum.h"
 #include "shardwise/comm/shm/reduce.h"
 #include "tests/comm/values.h"
 
@@ -141,13 +141,13 @@ TEST_F(GroupOnDevice, CollectivesInPartsAreTheBackends) {
   const Split split = Split::even("rows", 7, 3);
   at::Tensor out = group.empty({2, 4}, at::kBFloat16);
   EXPECT_EQ(calls_of([&] {
-              const auto sum = group.begin_reduce_scatter(group.empty({7, 4}, at::kBFloat16), split);
+              const auto sum = group.reduce_scatter_chunked(group.empty({7, 4}, at::kBFloat16), split);
               for (int i = 0; i < 3; ++i) sum->made(i);
               sum->finish(out);
             }),
             "gather gather gather ");
   EXPECT_EQ(calls_of([&] {
-              const auto rows = group.begin_all_gather(out, split);
+              const auto rows = group.all_gather_chunked(out, split);
               for (int rank = 0; rank < 3; ++rank) rows->await(rank);
               EXPECT_TRUE(rows->whole().is_meta());
             }),
@@ -158,11 +158,11 @@ TEST_F(GroupOnDevice, WhatNeedsTheCpusMemoryIsRefused) {
   const at::Tensor x = group.empty({6, 2}, at::kFloat);
   const Split split = Split::even("rows", 6, 3);
   const auto ignore = [](Terms) {};
-  EXPECT_FALSE(group.has_symmetric());
-  EXPECT_THROW(group.all_reduce_terms(x, ignore), c10::ValueError);
-  EXPECT_THROW(Group().all_reduce_terms(x, ignore), c10::ValueError);
-  EXPECT_THROW(group.expose(x.narrow(0, 0, 2), split), c10::ValueError);
-  EXPECT_THROW(group.begin_reduce_scatter(at::full({6, 2}, 1.f), split), c10::ValueError);
+  EXPECT_FALSE(group.has_symmetric_heap());
+  EXPECT_THROW(group.fused_all_reduce(x, ignore), c10::ValueError);
+  EXPECT_THROW(Group().fused_all_reduce(x, ignore), c10::ValueError);
+  EXPECT_THROW(group.share_shard(x.narrow(0, 0, 2), split), c10::ValueError);
+  EXPECT_THROW(group.reduce_scatter_chunked(at::full({6, 2}, 1.f), split), c10::ValueError);
 }
 
 }  // namespace

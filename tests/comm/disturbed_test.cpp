@@ -40,7 +40,7 @@ Said said_by(const std::string& output) {
 
 bool is_an_op(const std::string& name) {
   const std::string ops[] = {"broadcast", "all_gather", "all_reduce", "reduce_scatter",
-                             "scatter",   "gather",     "all_to_all", "expose",
+                             "scatter",   "gather",     "all_to_all", "share_shard",
                              "barrier",   "send",       "recv",       "monitored_barrier"};
   return std::ranges::find(ops, name) != std::end(ops);
 }

@@ -78,7 +78,7 @@ TEST_P(KilledRank, LeavesNothingWithASurvivor) {
   EXPECT_EQ(mapped_regions(), regions);
 }
 
-INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "begun_sum", "expose"));
+INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "begun_sum", "share_shard"));
 
 TEST(StoppedRank, IsLateAfterTheGroupsTimeout) {
   const std::string job = new_job();

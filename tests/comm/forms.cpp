@@ -23,7 +23,7 @@ class Call {
       : c_(c),
         split_(Split::even("grid", c.even ? (c.numel + size() - 1) / size() * size() : c.numel, size(),
                            c.even ? 1 : c.numel / (2 * size()) + 1)),
-        group_(c.on_shared ? c.at.group : c.at.group.without_symmetric()) {}
+        group_(c.on_shared ? c.at.group : c.at.group.without_symmetric_heap()) {}
 
   int rank() const { return c_.at.backend->getRank(); }
   int size() const { return c_.at.backend->getSize(); }
@@ -155,8 +155,8 @@ void send_and_receive(Call& c) {
   c.expect(x, c.sent(previous, c.whole()));
 }
 
-void expose(Call& c) {
-  const auto exposed = c.group().expose(c.input(c.rank(), c.own()), c.split());
+void share_shard(Call& c) {
+  const auto exposed = c.group().share_shard(c.input(c.rank(), c.own()), c.split());
   for (int peer = 0; peer < c.size(); ++peer)
     c.expect(exposed->read(peer), c.sent(peer, c.split().range(peer)));
 }
@@ -352,7 +352,7 @@ std::vector<Form> all_forms() {
       form("gather", {.is_groups = yes}, gather),
       form("all_to_all", {.is_groups = yes}, all_to_all),
       form("send and recv_", {.is_groups = yes, .needs_peer = yes, .is_message = yes}, send_and_receive),
-      form("expose", {.cuts = yes}, expose),
+      form("share_shard", {.cuts = yes}, share_shard),
       form("barrier", {.is_groups = yes, .has_content = false}, [](Call& c) { c.group().barrier(); }),
       form("c10d broadcast", {}, c10d_broadcast),
       form("c10d allreduce", {.reduces = yes, .cuts = yes}, c10d_allreduce),

@@ -12,9 +12,9 @@
 
 namespace shardwise::testing {
 
-inline int entries(const char* folder) {
+inline int entries(const char* directory) {
   int count = 0;
-  DIR* open = opendir(folder);
+  DIR* open = opendir(directory);
   while (open != nullptr && readdir(open) != nullptr) ++count;
   if (open != nullptr) closedir(open);
   return count;

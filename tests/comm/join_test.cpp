@@ -18,18 +18,18 @@ namespace {
 
 using namespace shardwise::testing;
 
-Place place_of(int rank, int hosts, const std::string& job) {
-  Place place;
-  place.by = Place::By::launcher;
+LaunchContext place_of(int rank, int hosts, const std::string& job) {
+  LaunchContext place;
+  place.launcher = LaunchContext::Launcher::launcher;
   place.rank = rank;
   place.world_size = 4;
   place.hosts = hosts;
-  place.host = place.host_of(rank);
+  place.host = place.node_of(rank);
   place.job = job;
   return place;
 }
 
-Mesh mesh_of(const Place& place) {
+Mesh mesh_of(const LaunchContext& place) {
   return Mesh({{"dp", 2}, {"tp", 2}}, place.rank, place.world_size,
               [place](const std::string& axis, const std::vector<int>& ranks) {
                 return connect(place, axis, ranks, std::chrono::seconds(20));
@@ -42,17 +42,17 @@ float sum(const Group& group, int rank) {
 
 TEST(Join, OneHostJoinsEveryAxis) {
   on_threads(4, [](int rank, const std::string& job) {
-    const Place place = place_of(rank, /*hosts=*/1, job);
+    const LaunchContext place = place_of(rank, /*hosts=*/1, job);
     Mesh mesh = mesh_of(place);
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     EXPECT_EQ(sum(mesh.group("dp"), rank), rank % 2 == 0 ? 5 : 10);
-    EXPECT_EQ(sum(connect_all(place), rank), 15);
+    EXPECT_EQ(sum(init_process_group(place), rank), 15);
   });
 }
 
 TEST(Join, GroupsAcrossPretendedHostsNeedMpirun) {
   on_threads(4, [](int rank, const std::string& job) {
-    const Place place = place_of(rank, /*hosts=*/2, job);
+    const LaunchContext place = place_of(rank, /*hosts=*/2, job);
     Mesh mesh = mesh_of(place);
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     try {
@@ -62,21 +62,21 @@ TEST(Join, GroupsAcrossPretendedHostsNeedMpirun) {
       EXPECT_EQ(
           base::one_line(error),
           "launch: ranks of several hosts are started by Open MPI's mpirun; got 2 ranks of group dp on 2 "
-          "hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n 4");
+          "hosts (SHARDWISE_NODES); unset it, or run mpirun with -n 4");
     }
-    EXPECT_THROW(connect_all(place), c10::ValueError);
+    EXPECT_THROW(init_process_group(place), c10::ValueError);
   });
 }
 
 TEST(Join, OneRankWaitsForNobody) {
-  EXPECT_EQ(connect_all(Place()).size(), 1);
+  EXPECT_EQ(init_process_group(LaunchContext()).size(), 1);
   EXPECT_EQ(connect(place_of(3, /*hosts=*/4, "alone"), "tp", {3}).size(), 1);
 }
 
 TEST(Join, TheTimeoutIsThatOfTheWaits) {
-  const Place place = place_of(0, /*hosts=*/1, new_job());
+  const LaunchContext place = place_of(0, /*hosts=*/1, new_job());
   try {
-    connect_all(place, std::chrono::milliseconds(50));
+    init_process_group(place, std::chrono::milliseconds(50));
     ADD_FAILURE() << "joined";
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().limit_s, 0.05);

@@ -58,7 +58,7 @@ TEST(ManyRanks, ShareTwoCores) {
       }
       for (const Form& form : forms()) {
         if (form.name == "all_to_all" || form.name == "c10d scatter" || form.name == "c10d gather" ||
-            form.name == "expose" || form.name == "barrier") {
+            form.name == "share_shard" || form.name == "barrier") {
           const Content content{at::kInt, comm::Reduce::sum, ranks};
           form.check({groups.front(), content, Layout::foreign, 1000, /*even=*/!form.traits.cuts});
         }

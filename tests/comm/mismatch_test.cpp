@@ -29,10 +29,10 @@ Call all_gather(int64_t numel, int64_t granule = 1, int64_t dim = 0) {
                      split, dim);
   };
 }
-Call expose(int64_t numel) {
+Call share_shard(int64_t numel) {
   return [=](const Group& group) {
     const Split split = Split::even("x", numel, group.size());
-    const auto exposed = group.expose(some(split.range(group.rank()).size()), split);
+    const auto exposed = group.share_shard(some(split.range(group.rank()).size()), split);
     for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
   };
 }
@@ -41,12 +41,12 @@ Call reduce_scatter(int64_t numel, int64_t granule = 1) {
     group.reduce_scatter(some(numel), Split::even("x", numel, group.size(), granule));
   };
 }
-Call all_reduce_terms(int64_t numel) {
-  return [=](const Group& group) { group.all_reduce_terms(some(numel), [](Terms) {}); };
+Call fused_all_reduce(int64_t numel) {
+  return [=](const Group& group) { group.fused_all_reduce(some(numel), [](Terms) {}); };
 }
-Call reduce_scatter_terms(int64_t numel) {
+Call fused_reduce_scatter(int64_t numel) {
   return [=](const Group& group) {
-    group.reduce_scatter_terms(some(numel), Split::even("x", numel, group.size()), [](Terms) {});
+    group.fused_reduce_scatter(some(numel), Split::even("x", numel, group.size()), [](Terms) {});
   };
 }
 Call broadcast(int64_t numel, int root) {
@@ -124,10 +124,12 @@ TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
        "broadcast float32 [12] root 1"},
       {"scatter root", scatter(12, 0), scatter(12, 1), "scatter float32 root 0", "scatter float32 root 1"},
       {"gather", gather(1, 0), all_to_all(12), "gather float32", "all_to_all float32"},
-      {"expose", expose(12), all_gather(12), "expose float32 [12]", "all_gather float32 [144]"},
-      {"exposed size", expose(12), expose(24), "expose float32 [12]", "expose float32 [24]"},
+      {"share_shard", share_shard(12), all_gather(12), "share_shard float32 [12]",
+       "all_gather float32 [144]"},
+      {"exposed size", share_shard(12), share_shard(24), "share_shard float32 [12]",
+       "share_shard float32 [24]"},
       {"barrier", all_to_all(12), barrier(), "all_to_all float32", "rank 1 runs barrier"},
-      {"missed", expose(12), [](const Group&) {}, "expose float32 [12]", "rank 1 runs barrier"},
+      {"missed", share_shard(12), [](const Group&) {}, "share_shard float32 [12]", "rank 1 runs barrier"},
   };
   for (const Pair& pair : pairs) {
     for (const std::string& error : run(GetParam(), pair.ours, pair.theirs)) {
@@ -168,11 +170,11 @@ std::vector<Named> all_calls() {
           {gather(4, 1), "gather float32 root 1"},
           {gather_bf16(4, 0), "gather bfloat16 root 0"},
           {all_to_all(12), "all_to_all float32"},
-          {expose(12), "expose float32 [12] split"},
-          {expose(24), "expose float32 [24] split"},
-          {all_reduce_terms(12), "all_reduce_terms float32 [12]"},
-          {all_reduce_terms(5000), "all_reduce_terms float32 [5000]"},
-          {reduce_scatter_terms(12), "reduce_scatter_terms float32 [12] split"},
+          {share_shard(12), "share_shard float32 [12] split"},
+          {share_shard(24), "share_shard float32 [24] split"},
+          {fused_all_reduce(12), "fused_all_reduce float32 [12]"},
+          {fused_all_reduce(5000), "fused_all_reduce float32 [5000]"},
+          {fused_reduce_scatter(12), "fused_reduce_scatter float32 [12] split"},
           {barrier(), "barrier"}};
 }
 

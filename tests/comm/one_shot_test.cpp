@@ -82,7 +82,7 @@ TEST(OneShot, RankZeroSaysTheLimit) {
     EXPECT_EQ(limit->bytes, 64);
     EXPECT_EQ(limit->from, OneShotLimit::From::given);
     EXPECT_EQ(limit->on.ranks, 3);
-    EXPECT_FALSE(one_shot_limit(group.without_symmetric()));
+    EXPECT_FALSE(one_shot_limit(group.without_symmetric_heap()));
     for (const int64_t numel : {16, 17, 48, 49}) expect_form(group, numel, limit->bytes);
   });
 }
@@ -104,7 +104,7 @@ TEST(OneShot, TheTableKnowsWhetherRanksHaveACoreEach) {
 class KeptOneShot : public ::testing::Test {
  protected:
   KeptOneShot() {
-    set("XDG_CACHE_HOME", folder_.path());
+    set("XDG_CACHE_HOME", directory_.path());
     name_ = "shardwise/" + fs::path(one_shot_file(on_)).filename().string();
   }
   ~KeptOneShot() override {
@@ -123,7 +123,7 @@ class KeptOneShot : public ::testing::Test {
     return ::testing::internal::GetCapturedStderr();
   }
   void expect_refused(const std::string& text, const std::string& rule) const {
-    folder_.put(name_, text);
+    directory_.put(name_, text);
     const std::string line = complaint();
     EXPECT_NE(line.find(rule), std::string::npos) << line;
     EXPECT_NE(line.find(one_shot_file(on_)), std::string::npos) << line;
@@ -132,8 +132,8 @@ class KeptOneShot : public ::testing::Test {
   }
 
   const RanksOnCores on_{2, true};
-  const test::TemporaryFolder folder_;
-  std::string name_;  // of the file in the folder
+  const test::TemporaryDirectory directory_;
+  std::string name_;  // of the file in the directory
 
  private:
   static void restore(const char* name, const std::optional<std::string>& value) {
@@ -161,7 +161,7 @@ TEST_F(KeptOneShot, IsTakenByGroupsOfAsManyRanksThatMeetLater) {
   }
   EXPECT_EQ(limit_of(3).from, OneShotLimit::From::table);
   EXPECT_EQ(one_shot_limit({2, !before.on.core_each}).from, OneShotLimit::From::table);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path() + "/shardwise"), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path() + "/shardwise"), {}), 1);
 }
 
 TEST_F(KeptOneShot, IsRefusedAloudWhenBroken) {
@@ -183,15 +183,15 @@ TEST_F(KeptOneShot, IsRefusedAloudWhenBroken) {
     expect_refused(with("300\n", end), "must end with a number of bytes from 0 to 4032");
   }
   expect_refused(std::string(5000, ' ') + good, "must be at most 4096 bytes");
-  folder_.put(name_, good);
+  directory_.put(name_, good);
   EXPECT_EQ(one_shot_limit(on_).bytes, 300);
   fs::remove(one_shot_file(on_));
   fs::create_directory(one_shot_file(on_));
   EXPECT_NE(complaint().find("the default of 1024 bytes holds"), std::string::npos);
 }
 
-TEST_F(KeptOneShot, LiesInTheCacheFolderOrThatOfHome) {
-  EXPECT_EQ(one_shot_file(on_), folder_ / name_);
+TEST_F(KeptOneShot, LiesInTheCacheDirectoryOrThatOfHome) {
+  EXPECT_EQ(one_shot_file(on_), directory_ / name_);
   set("HOME", "/home/somebody");
   set("XDG_CACHE_HOME", std::nullopt);
   EXPECT_EQ(one_shot_file(on_), "/home/somebody/.cache/" + name_);

@@ -251,7 +251,7 @@ TEST(Messages, StayApartFromCollectives) {
 TEST(MessageMemory, IsGivenBackOnceTaken) {
   on_ranks(2, [](Group group) {
     constexpr int64_t kNumel = 1 << 18;
-    const auto live = [&] { return group.symmetric()->live_bytes(); };
+    const auto live = [&] { return group.symmetric_heap()->live_bytes(); };
     const int64_t before = live();
     at::Tensor x = at::full({kNumel}, 1.f);
     for (int i = 0; i < 2 * kRing; ++i) {
@@ -273,8 +273,8 @@ TEST(MessageMemory, IsReusedByTheNextMessage) {
   on_ranks(2, [](Group group) {
     constexpr int64_t kNumel = 1 << 18;
     at::Tensor x = at::full({kNumel}, 1.f), answer = at::full({1}, 1.f);
-    const int64_t before = group.symmetric()->live_bytes();
-    group.symmetric()->reset_peak();
+    const int64_t before = group.symmetric_heap()->live_bytes();
+    group.symmetric_heap()->reset_peak();
     for (int i = 0; i < 100; ++i) {
       if (group.rank() == 0) {
         group.send(x, 1);
@@ -284,7 +284,7 @@ TEST(MessageMemory, IsReusedByTheNextMessage) {
         group.send(answer, 0);
       }
     }
-    const int64_t most = group.symmetric()->peak_bytes() - before;
+    const int64_t most = group.symmetric_heap()->peak_bytes() - before;
     EXPECT_EQ(most, group.rank() == 0 ? 4 * kNumel : 0);
   });
 }

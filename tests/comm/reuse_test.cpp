@@ -29,7 +29,7 @@ class Program {
       dawdle();
       switch (plan_() % 5) {
         case 0:
-          expose(step);
+          share_shard(step);
           break;
         case 1:
           reduce_scatter(step);
@@ -49,7 +49,7 @@ class Program {
 
  private:
   struct Held {
-    std::shared_ptr<Exposed> exposed;
+    std::shared_ptr<PeerShards> exposed;
     Split split;
     float value;
   };
@@ -59,10 +59,10 @@ class Program {
   }
   at::Tensor scribbled(int64_t numel, double value) { return group_.empty({numel}, at::kFloat).fill_(value); }
 
-  void expose(int step) {
+  void share_shard(int step) {
     const Split split = Split::even("x", int64_t(plan_() % kLargest), group_.size());
     exposures_.push_back(
-        {group_.expose(scribbled(split.range(group_.rank()).size(), step + group_.rank()), split), split,
+        {group_.share_shard(scribbled(split.range(group_.rank()).size(), step + group_.rank()), split), split,
          float(step)});
     if (plan_() % 2 == 0) read(exposures_[plan_() % exposures_.size()]);
   }
@@ -112,13 +112,13 @@ TEST_P(Reuse, NeverTouchesWhatAPeerMayRead) {
 TEST_P(Reuse, MemoryIsGivenBackAndStaysBounded) {
   on_ranks(GetParam(), [&](Group group) {
     const Split split = Split::even("x", 1 << 16, group.size());
-    const int64_t before = group.symmetric()->live_bytes();
+    const int64_t before = group.symmetric_heap()->live_bytes();
     for (int step = 0; step < 200; ++step) {
       const at::Tensor x = group.empty({1 << 16}, at::kFloat).fill_(1);
       group.reduce_scatter(x, split);
     }
-    EXPECT_EQ(group.symmetric()->live_bytes(), before);
-    EXPECT_EQ(group.symmetric()->peak_bytes() - before, 4 << 16);
+    EXPECT_EQ(group.symmetric_heap()->live_bytes(), before);
+    EXPECT_EQ(group.symmetric_heap()->peak_bytes() - before, 4 << 16);
   });
 }
 

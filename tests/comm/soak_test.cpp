@@ -66,7 +66,7 @@ int64_t live_bytes(const Groups& groups) {
   int64_t bytes = 0;
   for (const Joined& joined : groups) joined.backend->barrier({})->wait();
   for (const Joined& joined : groups) {
-    if (joined.group.symmetric() != nullptr) bytes += joined.group.symmetric()->live_bytes();
+    if (joined.group.symmetric_heap() != nullptr) bytes += joined.group.symmetric_heap()->live_bytes();
   }
   return bytes;
 }

@@ -6,7 +6,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/comm/shm/signals.h"
 #include "tests/comm/failures.h"
-#include "tests/comm/symmetric.h"
+#include "tests/comm/symmetric_heap.h"
 #include "tests/comm/workers.h"
 
 namespace shardwise::comm::shm::symmetric_failure_test {
@@ -96,7 +96,8 @@ TEST(SymmetricMistake, DifferentSizesAreNamedOnAllRanks) {
   on_registered(
       2, [&](Backend&, int rank) { failure_of([&] { meet_over(symmetric(10 + rank, 0)); }, errors[rank]); });
   for (const std::string& error : errors) {
-    EXPECT_TRUE(says(error, "rank 0 runs expose uint8 [40]") && says(error, "rank 1 runs expose uint8 [44]"))
+    EXPECT_TRUE(says(error, "rank 0 runs share_shard uint8 [40]") &&
+                says(error, "rank 1 runs share_shard uint8 [44]"))
         << error;
   }
 }

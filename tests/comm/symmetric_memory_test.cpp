@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/comm/held.h"
-#include "tests/comm/symmetric.h"
+#include "tests/comm/symmetric_heap.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::shm::symmetric_memory_test {

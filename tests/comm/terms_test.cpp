@@ -43,8 +43,8 @@ TEST_P(TermsOf, AreEveryRanksWhereverTheInputLies) {
           const auto into = [&](std::vector<at::Tensor>& terms) {
             return [&](Terms shown) { terms = copies(shown, x.numel(), dtype); };
           };
-          group.all_reduce_terms(x, into(all));
-          group.reduce_scatter_terms(x, Split::even("rows", rows, group.size()), into(own));
+          group.fused_all_reduce(x, into(all));
+          group.fused_reduce_scatter(x, Split::even("rows", rows, group.size()), into(own));
           for (const auto& terms : {all, own}) {
             EXPECT_EQ(terms.size(), size_t(group.size()));
             expect_values(terms, x.sizes(), dtype);
@@ -68,21 +68,21 @@ TEST_P(TermsOf, AreCountedAsTheCollectiveTheyStandForAndCopyNothing) {
     };
     const auto ignore = [](Terms) {};
     Counters sum = added([&] { group.all_reduce(foreign); });
-    Counters terms = added([&] { group.all_reduce_terms(in_arena, ignore); });
+    Counters terms = added([&] { group.fused_all_reduce(in_arena, ignore); });
     EXPECT_EQ(terms[Op::all_reduce].calls, sum[Op::all_reduce].calls);
     EXPECT_EQ(terms[Op::all_reduce].bytes, sum[Op::all_reduce].bytes);
     EXPECT_EQ(terms.total(), terms[Op::all_reduce]);
     EXPECT_EQ(terms.total().copied_bytes, 0);
     sum = added([&] { group.reduce_scatter(foreign, split); });
-    terms = added([&] { group.reduce_scatter_terms(in_arena, split, ignore); });
+    terms = added([&] { group.fused_reduce_scatter(in_arena, split, ignore); });
     EXPECT_EQ(terms[Op::reduce_scatter].calls, sum[Op::reduce_scatter].calls);
     EXPECT_EQ(terms[Op::reduce_scatter].bytes, sum[Op::reduce_scatter].bytes);
     EXPECT_EQ(terms.total(), terms[Op::reduce_scatter]);
     EXPECT_EQ(terms.total().copied_bytes, 0);
     const int64_t staged = t > 1;
-    terms = added([&] { group.all_reduce_terms(foreign, ignore); });
+    terms = added([&] { group.fused_all_reduce(foreign, ignore); });
     EXPECT_EQ(terms.total().copied_bytes, staged * rows * kColumns * item);
-    terms = added([&] { group.all_reduce_terms(few, ignore); });
+    terms = added([&] { group.fused_all_reduce(few, ignore); });
     EXPECT_EQ(terms.total().copied_bytes, staged * 3 * item);
   });
 }
@@ -97,7 +97,7 @@ TEST_P(TermsOf, AreNotReusedWhileAPeerReadsThem) {
       bool is_whole = true;
       {
         const at::Tensor x = group.empty({numel}, at::kFloat).fill_(float(step + 1000 * group.rank()));
-        group.all_reduce_terms(x, [&](Terms terms) {
+        group.fused_all_reduce(x, [&](Terms terms) {
           if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
           for (size_t rank = 0; rank < terms.size(); ++rank) {
             const float* term = static_cast<const float*>(terms[rank]);
@@ -116,8 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TermsOf, ::testing::Values(1, 2, 3, 4));
 TEST(Terms, NeedSharedMemoryAndRowsThatFit) {
   on_ranks(2, [](Group group) {
     const at::Tensor x = at::full({4, 3}, 1.f);
-    EXPECT_THROW(group.without_symmetric().all_reduce_terms(x, [](Terms) {}), c10::ValueError);
-    EXPECT_THROW(group.reduce_scatter_terms(x, Split::even("rows", 5, 2), [](Terms) {}), c10::ValueError);
+    EXPECT_THROW(group.without_symmetric_heap().fused_all_reduce(x, [](Terms) {}), c10::ValueError);
+    EXPECT_THROW(group.fused_reduce_scatter(x, Split::even("rows", 5, 2), [](Terms) {}), c10::ValueError);
     group.barrier();  // and the group still works
   });
 }
@@ -126,7 +126,7 @@ TEST(Terms, NeedSharedMemoryAndRowsThatFit) {
 TEST(Terms, MayFindAReaderThatFails) {
   on_ranks(2, [](Group group) {
     const at::Tensor x = group.empty({5000}, at::kFloat).fill_(1);
-    EXPECT_THROW(group.all_reduce_terms(x, [](Terms) { throw std::runtime_error("mine"); }),
+    EXPECT_THROW(group.fused_all_reduce(x, [](Terms) { throw std::runtime_error("mine"); }),
                  std::runtime_error);
     EXPECT_TRUE(equals(group.all_reduce(x), at::full({5000}, 2.f)));
   });

@@ -147,12 +147,12 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
 void run_collective(const comm::Group& group, const std::string& name) {
   if (name == "all_reduce") {
     group.all_reduce(at::full({3000}, 1.f));
-  } else if (name == "expose") {
+  } else if (name == "share_shard") {
     const auto split = base::Split::even("x", 30, group.size());
-    const auto exposed = group.expose(at::full({split.range(group.rank()).size()}, 1.f), split);
+    const auto exposed = group.share_shard(at::full({split.range(group.rank()).size()}, 1.f), split);
     for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
   } else if (name == "begun_sum") {
-    group.begin_all_reduce_(group.empty({3000}, at::kFloat).fill_(1))->finish();
+    group.all_reduce_async_(group.empty({3000}, at::kFloat).fill_(1))->wait();
   } else {
     group.barrier();
   }

@@ -12,8 +12,8 @@
 
 namespace shardwise::testing {
 
-/// "all_reduce", "begun_sum", "expose": that collective again and again until an error, which is printed.
-/// "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
+/// "all_reduce", "begun_sum", "share_shard": that collective again and again until an error, which is
+/// printed. "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
 /// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit. "idle": one barrier, then
 /// nothing.
 /// "short RANK N": that rank has N descriptors for the meeting; prints `met` or the error, and stays.
@@ -42,7 +42,7 @@ std::vector<Worker> start_workers(const std::string& scenario, int size, int tim
 /// What each printed until its end.
 std::vector<std::string> outputs_of(std::vector<Worker>& workers);
 
-/// "all_reduce", "begun_sum" (an all_reduce in parts), "expose" or "barrier", once.
+/// "all_reduce", "begun_sum" (an all_reduce in parts), "share_shard" or "barrier", once.
 void run_collective(const comm::Group& group, const std::string& name);
 
 /// Collective. Processes start slowly; a first meeting keeps that out of the timeout under test.

@@ -67,17 +67,18 @@ Load drawn() {
   };
 }
 
-Examination examination_of(const model::Config& config, const std::string& folder, int64_t positions = 11) {
+Examination examination_of(const model::Config& config, const std::string& directory,
+                           int64_t positions = 11) {
   at::manual_seed(5);
   const at::Tensor ids = at::randint(config.vocab_size, {positions + 1, 2}, at::kLong);
   return {{ids.narrow(0, 0, positions).contiguous(), ids.narrow(0, 1, positions).contiguous()},
           /*seed=*/9,
-          folder};
+          directory};
 }
 
 Report examine_on(int ranks, const Subject& subject, int64_t positions = 11) {
-  const test::TemporaryFolder folder;
-  const Examination examination = examination_of(subject.config, folder.path(), positions);
+  const test::TemporaryDirectory directory;
+  const Examination examination = examination_of(subject.config, directory.path(), positions);
   Report report;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
     Report own = examine(subject, examination, group);
@@ -94,15 +95,15 @@ void expect_sound(int ranks, const Subject& subject, const std::string& name, in
 }
 
 /// A model of these weights in Hugging Face's form, written without the code under test.
-void put_model(const test::TemporaryFolder& folder, const model::Config& config) {
+void put_model(const test::TemporaryDirectory& directory, const model::Config& config) {
   testing::StoredTensors stored;
   for (const auto& [name, tensor] : testing::random_weights(config, /*seed=*/4, at::kFloat)) {
     const at::Tensor dense = tensor.detach().contiguous();
     stored[name] = {
         "F32", dense.sizes().vec(), {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}};
   }
-  folder.put("config.json", model::to_json(config));
-  folder.put("model.safetensors", testing::safetensors_of(stored));
+  directory.put("config.json", model::to_json(config));
+  directory.put("model.safetensors", testing::safetensors_of(stored));
 }
 
 /// Drawn and read from files.
@@ -111,10 +112,12 @@ TEST(Examine, FindsNothingInSoundModels) {
     expect_sound(kind.ranks, {config_of(kind), kind.dtype, drawn()}, kind.name, kind.positions);
     if (HasFailure()) return;
   }
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const model::Config config = testing::small_config();
-  put_model(folder, config);
-  const auto load = [&](model::DecoderWeights& weights) { checkpoint::load_weights(folder.path(), weights); };
+  put_model(directory, config);
+  const auto load = [&](model::DecoderWeights& weights) {
+    checkpoint::load_weights(directory.path(), weights);
+  };
   expect_sound(2, {config, at::kFloat, load}, "from files");
 }
 
@@ -132,7 +135,7 @@ TEST(Examine, FindsNothingWhereRanksAreEmpty) {
 TEST(Examine, NamesTheWeightThatOneRankHasOtherwise) {
   const Load load = [](model::DecoderWeights& weights) {
     drawn()(weights);
-    for (const nn::Role& role : weights.roles()) {
+    for (const nn::UsedParameter& role : weights.roles()) {
       const bool is_it = role.parameter->name == "model.layers.1.self_attn.o_proj.weight";
       if (is_it && weights.group().rank() == 1) role.parameter->value.detach()[0][0] += 0.5;
     }
@@ -154,7 +157,7 @@ TEST(Examine, NamesTheWeightThatOneRankHasOtherwise) {
 TEST(Examine, NamesTheReplicaThatDiffers) {
   const Load load = [](model::DecoderWeights& weights) {
     drawn()(weights);
-    for (const nn::Role& role : weights.roles())
+    for (const nn::UsedParameter& role : weights.roles())
       if (role.parameter->name == "model.norm.weight" && weights.group().rank() == 1)
         role.parameter->value.detach()[0] += 0.5;
   };

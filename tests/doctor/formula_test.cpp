@@ -143,14 +143,15 @@ model::Config config_of(const Kind& kind) {
   return config;
 }
 
-void put_weights(const test::TemporaryFolder& folder, const Tensors& weights, const std::string& dtype) {
+void put_weights(const test::TemporaryDirectory& directory, const Tensors& weights,
+                 const std::string& dtype) {
   testing::StoredTensors stored;
   for (const auto& [name, weight] : weights) {
     const at::Tensor dense = weight.detach().contiguous();
     stored[name] = {
         dtype, dense.sizes().vec(), {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}};
   }
-  folder.put("model.safetensors", testing::safetensors_of(stored));
+  directory.put("model.safetensors", testing::safetensors_of(stored));
 }
 
 testing::Batch batch_of(const model::Config& config, const std::vector<base::Range>& valid) {
@@ -161,10 +162,10 @@ testing::Batch batch_of(const model::Config& config, const std::vector<base::Ran
 }
 
 /// From the file's bytes on; padding included, which attends to nothing in both.
-double error_of(const test::TemporaryFolder& folder, const model::Config& config, const Tensors& weights,
-                const std::vector<base::Range>& valid) {
+double error_of(const test::TemporaryDirectory& directory, const model::Config& config,
+                const Tensors& weights, const std::vector<base::Range>& valid) {
   const testing::Batch batch = batch_of(config, valid);
-  return testing::relative_error(formula_logits(folder.path(), config, batch.ids, valid),
+  return testing::relative_error(formula_logits(directory.path(), config, batch.ids, valid),
                                  testing::reference_step(config, weights, batch, /*masks=*/{}).logits);
 }
 
@@ -172,10 +173,10 @@ TEST(Formula, GivesTheReferencesLogitsForEveryFamily) {
   for (const Kind& kind : kKinds) {
     const model::Config config = config_of(kind);
     const Tensors weights = testing::random_weights(config, /*seed=*/1, at::kDouble);
-    const test::TemporaryFolder folder;
-    put_weights(folder, kind.stored(weights, config), "F64");
-    EXPECT_LT(error_of(folder, config, weights, {}), 1e-12) << kind.family << ", " << kind.what;
-    EXPECT_LT(error_of(folder, config, weights, kPadded), 1e-12)
+    const test::TemporaryDirectory directory;
+    put_weights(directory, kind.stored(weights, config), "F64");
+    EXPECT_LT(error_of(directory, config, weights, {}), 1e-12) << kind.family << ", " << kind.what;
+    EXPECT_LT(error_of(directory, config, weights, kPadded), 1e-12)
         << kind.family << ", " << kind.what << ", padded";
   }
 }
@@ -190,9 +191,9 @@ TEST(Formula, ComputesInDoubleFromWhatIsStored) {
     Tensors wide;
     for (const auto& [tensor, weight] : narrow)
       wide[tensor] = weight.detach().to(at::kDouble).requires_grad_();
-    const test::TemporaryFolder folder;
-    put_weights(folder, narrow, name);
-    EXPECT_LT(error_of(folder, config, wide, {}), 1e-12) << name;
+    const test::TemporaryDirectory directory;
+    put_weights(directory, narrow, name);
+    EXPECT_LT(error_of(directory, config, wide, {}), 1e-12) << name;
   }
 }
 

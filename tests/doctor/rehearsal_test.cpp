@@ -16,10 +16,10 @@ namespace {
 using Names = std::vector<std::string>;
 
 std::vector<Audit> rehearse_on(int ranks, const model::Config& config, at::ScalarType dtype) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   std::vector<Audit> audits;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
-    std::vector<Audit> own = rehearse({config, dtype, folder.path(), /*seed=*/9}, group);
+    std::vector<Audit> own = rehearse({config, dtype, directory.path(), /*seed=*/9}, group);
     if (group.rank() == 0) audits = std::move(own);
   });
   return audits;
@@ -62,8 +62,8 @@ TEST(SmallModel, TurnsAnEvenPartOfEachHead) {
 
 /// Runs the trainer on one rank; `change` is made behind its second step.
 std::string found_after(at::ScalarType dtype, const std::function<void(const train::Trainer&)>& change) {
-  const test::TemporaryFolder folder;
-  const Rehearsal rehearsal{testing::small_config(), dtype, folder.path(), /*seed=*/9};
+  const test::TemporaryDirectory directory;
+  const Rehearsal rehearsal{testing::small_config(), dtype, directory.path(), /*seed=*/9};
   put_input(rehearsal);
   const train::Job job(options_of(rehearsal, plan::Stream::tp, /*tp=*/1));
   train::Trainer trainer(job, comm::Group());

@@ -1,7 +1,7 @@
 // fuzz SEEDS INPUTS [FIRST]: shows every reader INPUTS changed seeds, the same ones every time. Each must be
 // read soundly or refused by a c10::ValueError of one short line. The input that a reader fails on stays in
-// the scratch folder, also when a sanitizer ends the program; it is then kept as a seed, for seeds are read
-// unchanged first.
+// the scratch directory, also when a sanitizer ends the program; it is then kept as a seed, for seeds are
+// read unchanged first.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ struct Corpus {
   std::vector<std::string> broken;  // inputs that were once taken wrongly: read as they are
 };
 
-/// The files of a target's folder: `broken-*`, what the index names (copied), and all others.
+/// The files of a target's directory: `broken-*`, what the index names (copied), and all others.
 Corpus load(const path& seeds, const Target& target, const path& scratch) {
   Corpus corpus;
   std::vector<path> files;
@@ -79,19 +79,19 @@ void run(const Target& target, const path& seeds, const path& scratch, uint64_t 
   if (taken == 0 || taken == inputs) throw std::logic_error("saw inputs of one kind only: change the seeds");
 }
 
-/// Every target in a folder of its own; the first failure's folder stays.
+/// Every target in a directory of its own; the first failure's directory stays.
 bool run_all(const path& seeds, uint64_t inputs, uint64_t first) {
-  test::TemporaryFolder scratch;
+  test::TemporaryDirectory scratch;
   std::printf("fuzz: inputs lie in %s\n", scratch.path().c_str());
   for (const Target& target : targets()) {
-    const path folder = scratch / target.name;
-    std::filesystem::create_directories(folder);
+    const path directory = scratch / target.name;
+    std::filesystem::create_directories(directory);
     try {
-      run(target, seeds, folder, inputs, first);
+      run(target, seeds, directory, inputs, first);
     } catch (const std::exception& error) {
       scratch.keep();
       std::printf("%s: %s\nthe input is %s\n", target.name.c_str(), error.what(),
-                  (folder / target.file).c_str());
+                  (directory / target.file).c_str());
       return false;
     }
   }

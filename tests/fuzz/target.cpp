@@ -77,10 +77,10 @@ void read_tensors(const io::SafetensorsFile& file) {
   }
 }
 
-void read_folder(const std::string& path) {
-  const io::SafetensorsFolder folder(std::filesystem::path(path).parent_path());
-  for (const std::string& name : folder.names()) {
-    const auto [file, tensor] = folder.find(name);
+void read_directory(const std::string& path) {
+  const io::SafetensorsDirectory directory(std::filesystem::path(path).parent_path());
+  for (const std::string& name : directory.names()) {
+    const auto [file, tensor] = directory.find(name);
     hold(file->find(name) == *tensor, "the index finds what the file has");
   }
 }
@@ -94,8 +94,8 @@ const std::string kShardedConfig =
 /// Whoever reads everything and whoever reads one rank's file find every weight whole.
 void read_shards(const std::string& path) {
   const model::Config config = model::parse_config(kShardedConfig, "the seeds' config");
-  const auto folder = std::filesystem::path(path).parent_path();
-  const checkpoint::WeightFiles files(folder, config);
+  const auto directory = std::filesystem::path(path).parent_path();
+  const checkpoint::WeightFiles files(directory, config);
   checkpoint::check_weights(files, config);
   for (const model::WholeTensor& weight : model::stored_whole_tensors(config)) {
     int64_t size = 0;
@@ -144,7 +144,7 @@ std::vector<Target> targets() {
   return {{"config", "config.json", &Mutator::json, read_config},
           {"safetensors", "model.safetensors", &Mutator::safetensors,
            [](const std::string& path) { read_tensors(io::SafetensorsFile(path)); }},
-          {"index", "model.safetensors.index.json", &Mutator::json, read_folder},
+          {"index", "model.safetensors.index.json", &Mutator::json, read_directory},
           {"tokenizer", "tokenizer.json", &Mutator::json, read_tokenizer},
           {"shard_index", checkpoint::kShardIndex, &Mutator::json, read_shards},
           {"generation_config", "generation_config.json", &Mutator::json, read_generation},

@@ -10,7 +10,7 @@
 namespace shardwise::fuzz {
 
 struct Target {
-  std::string name;  // and the folder of its seeds
+  std::string name;  // and the directory of its seeds
   std::string file;  // the name under which the reader finds its input
   std::string (Mutator::*mutate)(const std::string& seed, const std::string& other);
   /// Reads the input at `path`. Errors: c10::ValueError where the reader refuses it; std::logic_error where
@@ -18,7 +18,7 @@ struct Target {
   std::function<void(const std::string& path)> read;
 };
 
-/// config.json, a safetensors file, the index of a folder of them and that of one cut for ranks,
+/// config.json, a safetensors file, the index of a directory of them and that of one cut for ranks,
 /// generation_config.json, tokenizer.json, a file of ids.
 std::vector<Target> targets();
 

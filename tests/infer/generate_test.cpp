@@ -65,7 +65,7 @@ void expect_same_on_all(const std::vector<infer::Generated>& results) {
       SCOPED_TRACE("rank " + std::to_string(rank) + ", request " + std::to_string(i));
       EXPECT_EQ(results[rank].texts[i].ids, results[0].texts[i].ids);
       EXPECT_EQ(results[rank].texts[i].logprobs, results[0].texts[i].logprobs);
-      EXPECT_EQ(results[rank].texts[i].finish, results[0].texts[i].finish);
+      EXPECT_EQ(results[rank].texts[i].finish_reason, results[0].texts[i].finish_reason);
     }
   }
 }
@@ -91,7 +91,7 @@ std::vector<infer::Generated> generated(const model::Config& config, const Tenso
   return results;
 }
 
-void expect_follows(const infer::Continuation& result, const Request& request, const Expected& expected) {
+void expect_follows(const infer::Completion& result, const Request& request, const Expected& expected) {
   EXPECT_EQ(result.ids, expected.ids);
   ASSERT_EQ(result.logprobs.size(), request.wants_logprobs ? expected.logprobs.size() : 0);
   for (size_t i = 0; i < result.logprobs.size(); ++i)
@@ -192,7 +192,7 @@ TEST_P(Generate, EndsWithATokenThatEndsTexts) {
   const auto end = std::find(whole.begin(), whole.end(), whole[4]) + 1;
   for (const auto& result : generated(config, weights, {request}, GetParam())) {
     EXPECT_EQ(result.texts[0].ids, Ids(whole.begin(), end));
-    EXPECT_EQ(result.texts[0].finish, infer::Finish::end);
+    EXPECT_EQ(result.texts[0].finish_reason, infer::FinishReason::end);
   }
 }
 
@@ -233,9 +233,9 @@ TEST(GenerateAlone, StopsWhereTheCallerSaysAndFreesThePlace) {
   const auto result = infer::generate(weights, {{{1, 2}, 9, {}}, {{3}, 2, {}}}, {}, {.texts = 1, .rows = 8},
                                       [&](size_t request, int64_t) { return request > 0 || ++seen < 3; });
   EXPECT_EQ(result.texts[0].ids.size(), 3u);
-  EXPECT_EQ(result.texts[0].finish, infer::Finish::stop);
+  EXPECT_EQ(result.texts[0].finish_reason, infer::FinishReason::stop);
   EXPECT_EQ(result.texts[1].ids.size(), 2u);
-  EXPECT_EQ(result.texts[1].finish, infer::Finish::length);
+  EXPECT_EQ(result.texts[1].finish_reason, infer::FinishReason::length);
   EXPECT_EQ(result.timings.read_tokens, 3);
   EXPECT_EQ(result.timings.written_tokens, 3);  // the first of each came with its prompt
 }

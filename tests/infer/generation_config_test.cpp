@@ -9,13 +9,13 @@ namespace shardwise::infer::generation_config_test {
 namespace {
 
 Sampling read(const std::string& text) {
-  const test::TemporaryFolder folder;
-  folder.put("generation_config.json", text);
-  return read_generation_config(folder.path()).sampling;
+  const test::TemporaryDirectory directory;
+  directory.put("generation_config.json", text);
+  return read_generation_config(directory.path()).sampling;
 }
 
 TEST(GenerationConfigs, AreGreedyUnlessToldToSample) {
-  const test::TemporaryFolder none;
+  const test::TemporaryDirectory none;
   EXPECT_EQ(read_generation_config(none.path()).sampling.temperature, 0);
   for (const char* text : {"{}", R"({"temperature": 0.6, "top_p": 0.9})", R"({"do_sample": false})"}) {
     const Sampling sampling = read(text);
@@ -39,12 +39,12 @@ TEST(GenerationConfigs, SampleAmongFiftyUnlessTopKIsSaid) {
 }
 
 TEST(GenerationConfigs, SayHowLongATextIsAndWhatEndsIt) {
-  const test::TemporaryFolder folder;
-  folder.put(
+  const test::TemporaryDirectory directory;
+  directory.put(
       "generation_config.json",
       R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.3,
                  "max_new_tokens": 12, "eos_token_id": [3, 5]})");
-  const GenerationConfig config = read_generation_config(folder.path());
+  const GenerationConfig config = read_generation_config(directory.path());
   EXPECT_EQ(config.sampling.temperature, 0.6);
   EXPECT_EQ(config.sampling.top_p, 0.9);
   EXPECT_EQ(config.sampling.min_p, 0.05);

@@ -33,7 +33,7 @@ double expected_nll(const model::Config& config, const Tensors& whole, const Ids
 }
 
 /// In fp64 nothing but a wrong code, scale or place makes a difference that shows.
-void expect_runs(const std::string& folder, const model::Config& config, const Tensors& numbers) {
+void expect_runs(const std::string& directory, const model::Config& config, const Tensors& numbers) {
   const model::Config ordinary = model::dense(config);
   const Ids text{1, 5, 9, 2, 2, 16, 11, 0, 4};
   const Ids ids = expected_ids(ordinary, numbers);
@@ -41,7 +41,7 @@ void expect_runs(const std::string& folder, const model::Config& config, const T
   for (int ranks = 1; ranks <= 4; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kDouble);
-      checkpoint::load_weights(folder, weights);
+      checkpoint::load_weights(directory, weights);
       EXPECT_EQ(infer::generate(weights, {{kPrompt, kNew, {}}}, {}).texts[0].ids, ids) << ranks;
       EXPECT_NEAR(infer::evaluate(weights, text, {.length = 16}).nll, nll, 1e-12) << ranks;
     });
@@ -56,8 +56,8 @@ class QuantizedRun : public ::testing::TestWithParam<const char*> {
 TEST_P(QuantizedRun, FollowsTheReferenceAtEveryTpSize) {
   const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
   const WholeState whole = whole_state(config, at::kFloat, /*seed=*/21);
-  const TemporaryFolder folder;
-  const std::string path = put_weights(folder.path(), config, whole.tensors);
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, whole.tensors);
   for (const int64_t bits : {4, 8}) {
     const model::Config wanted = converting(config, bits, bits == 4 ? 8 : 0);
     expect_runs(path, wanted, quantized_tensors(wanted, whole.tensors));
@@ -72,8 +72,9 @@ TEST(QuantizedTables, AreLookedUpAndMultiplied) {
     config.tie_word_embeddings = is_tied;
     config.vocab_size = 24;
     const WholeState whole = whole_state(config, at::kFloat, /*seed=*/22);
-    const TemporaryFolder folder;
-    const std::string path = put_weights(folder.path(), config, whole.tensors), packed = folder / "packed";
+    const TemporaryDirectory directory;
+    const std::string path = put_weights(directory.path(), config, whole.tensors),
+                      packed = directory / "packed";
     const model::Quantization how{.files = model::Quantization::Files::gptq,
                                   .bits = 4,
                                   .group_size = 8,

@@ -127,8 +127,8 @@ class Shards : public testing::TestWithParam<std::tuple<int, int>> {
 };
 
 TEST_P(Shards, WrittenByAllRanksAtOnceAndReadBack) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder / "f";
+  const test::TemporaryDirectory directory;
+  const std::string path = directory / "f";
   int64_t count = 1;
   for (const int64_t size : shape()) count *= size;
   const std::vector<int32_t> whole = numbered(count);
@@ -169,11 +169,11 @@ class Blocks : public testing::TestWithParam<std::tuple<int, int>> {
 };
 
 TEST_P(Blocks, MakeUpTheSlice) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
-  const auto out = SafetensorsWriter::create(folder / "f", layout);
+  const auto out = SafetensorsWriter::create(directory / "f", layout);
   out.write_whole(layout.find("w"), whole_.data());
-  const SafetensorsFile file(folder / "f");
+  const SafetensorsFile file(directory / "f");
   const int64_t header = file.bytes_read();
   std::vector<int32_t> read;
   for (const base::Range& rows : block_rows(file.find("w"), dim(), slice_, most_bytes())) {
@@ -188,9 +188,9 @@ TEST_P(Blocks, MakeUpTheSlice) {
 }
 
 TEST_P(Blocks, AreWrittenWhereTheyAreRead) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
-  const auto out = SafetensorsWriter::create(folder / "f", layout);
+  const auto out = SafetensorsWriter::create(directory / "f", layout);
   const std::vector<int32_t> zeros(24), values = slice();
   out.write_whole(layout.find("w"), zeros.data());
   const int32_t* next = values.data();
@@ -198,7 +198,7 @@ TEST_P(Blocks, AreWrittenWhereTheyAreRead) {
     write_block(out, block_of(layout.find("w"), dim(), slice_, rows), next);
     next += rows.size() * (dim() == 0 ? 6 : 3);
   }
-  const SafetensorsFile file(folder / "f");
+  const SafetensorsFile file(directory / "f");
   std::vector<int32_t> written(24);
   file.read_whole(file.find("w"), written.data());
   EXPECT_EQ(picked(written, shape_, dim(), {1, 2, 3}), values);

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "shardwise/comm/siblings.h"
+#include "shardwise/comm/parent_process.h"
 
 namespace shardwise::comm::environment_test {
 namespace {
@@ -39,7 +39,7 @@ constexpr const char* kAll[] = {"SHARDWISE_RANK",
                                 "SLURM_STEP_NUM_NODES",
                                 "SLURM_JOB_ID",
                                 "SLURM_STEP_ID",
-                                "SHARDWISE_HOSTS"};
+                                "SHARDWISE_NODES"};
 
 using Variables = std::map<std::string, std::string>;
 
@@ -52,10 +52,10 @@ class Environment : public ::testing::Test {
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
 
-  static Place place_with(const Variables& variables) {
+  static LaunchContext place_with(const Variables& variables) {
     clear();
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    return place_from_environment();
+    return launch_context_from_env();
   }
 
   static void expect_refused(const Variables& variables, const std::string& part) {
@@ -119,16 +119,16 @@ class Environment : public ::testing::Test {
 };
 
 TEST_F(Environment, nothing_set_is_a_job_of_one) {
-  const Place place = place_with({});
-  EXPECT_EQ(place.by, Place::By::self);
+  const LaunchContext place = place_with({});
+  EXPECT_EQ(place.launcher, LaunchContext::Launcher::self);
   EXPECT_EQ(place.rank, 0);
   EXPECT_EQ(place.world_size, 1);
   EXPECT_EQ(place.local_size, 1);
 }
 
 TEST_F(Environment, the_launcher) {
-  const Place place = place_with(launcher());
-  EXPECT_EQ(place.by, Place::By::launcher);
+  const LaunchContext place = place_with(launcher());
+  EXPECT_EQ(place.launcher, LaunchContext::Launcher::launcher);
   EXPECT_EQ(place.rank, 1);
   EXPECT_EQ(place.local_rank, 1);
   EXPECT_EQ(place.world_size, 3);
@@ -137,8 +137,8 @@ TEST_F(Environment, the_launcher) {
 }
 
 TEST_F(Environment, torchrun) {
-  const Place place = place_with(torchrun());
-  EXPECT_EQ(place.by, Place::By::torchrun);
+  const LaunchContext place = place_with(torchrun());
+  EXPECT_EQ(place.launcher, LaunchContext::Launcher::torchrun);
   EXPECT_EQ(place.rank, 2);
   EXPECT_EQ(place.local_rank, 2);
   EXPECT_EQ(place.world_size, 4);
@@ -156,8 +156,9 @@ TEST_F(Environment, jobs_of_torchrun_do_not_mix) {
 
 TEST_F(Environment, mpirun_and_srun) {
   for (const Variables& variables : {open_mpi(), hydra(), srun()}) {
-    const Place place = place_with(variables);
-    EXPECT_EQ(place.by, variables.contains("SLURM_PROCID") ? Place::By::srun : Place::By::mpirun);
+    const LaunchContext place = place_with(variables);
+    EXPECT_EQ(place.launcher, variables.contains("SLURM_PROCID") ? LaunchContext::Launcher::srun
+                                                                 : LaunchContext::Launcher::mpirun);
     EXPECT_EQ(place.rank, 2);
     EXPECT_EQ(place.world_size, 4);
     EXPECT_EQ(place.local_rank, 2);
@@ -204,43 +205,44 @@ TEST_F(Environment, children_of_one_process_name_it_alike) {
 
 // A batch script has srun's variables too, in a step of one task.
 TEST_F(Environment, one_task_of_slurm_may_launch_ranks) {
-  EXPECT_EQ(place_with(srun({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}})).by, Place::By::self);
+  EXPECT_EQ(place_with(srun({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}})).by,
+            LaunchContext::Launcher::self);
 }
 
 TEST_F(Environment, inner_starters_come_first) {
   Variables all = srun();
-  EXPECT_EQ(place_with(all).by, Place::By::srun);
+  EXPECT_EQ(place_with(all).by, LaunchContext::Launcher::srun);
   all.merge(hydra());
-  EXPECT_EQ(place_with(all).by, Place::By::mpirun);
+  EXPECT_EQ(place_with(all).by, LaunchContext::Launcher::mpirun);
   all.merge(open_mpi({{"OMPI_COMM_WORLD_RANK", "3"}}));
   EXPECT_EQ(place_with(all).rank, 3);
   all.merge(torchrun());
-  EXPECT_EQ(place_with(all).by, Place::By::torchrun);
+  EXPECT_EQ(place_with(all).by, LaunchContext::Launcher::torchrun);
   all.merge(launcher());
-  EXPECT_EQ(place_with(all).by, Place::By::launcher);
+  EXPECT_EQ(place_with(all).by, LaunchContext::Launcher::launcher);
 }
 
 TEST_F(Environment, pretended_hosts_take_the_ranks_in_order) {
   const int hosts[] = {0, 0, 0, 1, 1}, local_ranks[] = {0, 1, 2, 0, 1}, local_sizes[] = {3, 3, 3, 2, 2};
   for (int rank = 0; rank < 5; ++rank) {
-    const Place place = place_with(launcher(
-        {{"SHARDWISE_RANK", std::to_string(rank)}, {"SHARDWISE_WORLD_SIZE", "5"}, {"SHARDWISE_HOSTS", "2"}}));
+    const LaunchContext place = place_with(launcher(
+        {{"SHARDWISE_RANK", std::to_string(rank)}, {"SHARDWISE_WORLD_SIZE", "5"}, {"SHARDWISE_NODES", "2"}}));
     EXPECT_EQ(place.hosts, 2);
     EXPECT_EQ(place.host, hosts[rank]);
     EXPECT_EQ(place.local_rank, local_ranks[rank]);
     EXPECT_EQ(place.local_size, local_sizes[rank]);
-    for (int peer = 0; peer < 5; ++peer) EXPECT_EQ(place.host_of(peer), hosts[peer]);
+    for (int peer = 0; peer < 5; ++peer) EXPECT_EQ(place.node_of(peer), hosts[peer]);
   }
-  expect_refused(launcher({{"SHARDWISE_HOSTS", "4"}}),
-                 "SHARDWISE_HOSTS is at most the number of ranks; got 4 for 3");
-  expect_refused(launcher({{"SHARDWISE_HOSTS", "0"}}),
-                 "SHARDWISE_HOSTS is a whole number, at least 1; got '0'");
+  expect_refused(launcher({{"SHARDWISE_NODES", "4"}}),
+                 "SHARDWISE_NODES is at most the number of ranks; got 4 for 3");
+  expect_refused(launcher({{"SHARDWISE_NODES", "0"}}),
+                 "SHARDWISE_NODES is a whole number, at least 1; got '0'");
 }
 
 TEST_F(Environment, our_launcher_comes_before_torchrun) {
   Variables both = torchrun();
   both.merge(launcher());
-  EXPECT_EQ(place_with(both).by, Place::By::launcher);
+  EXPECT_EQ(place_with(both).by, LaunchContext::Launcher::launcher);
 }
 
 TEST_F(Environment, every_variable_is_needed) {
@@ -289,27 +291,27 @@ TEST_F(Environment, several_hosts_are_refused_but_for_open_mpi) {
 }
 
 TEST_F(Environment, open_mpi_may_spread_the_ranks) {
-  const Place here = place_with(open_mpi()),
-              apart = place_with(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}));
-  EXPECT_FALSE(here.is_spread);
-  EXPECT_FALSE(here.may_cross_hosts({0, 1, 2, 3}));
-  EXPECT_TRUE(apart.is_spread);
+  const LaunchContext here = place_with(open_mpi()),
+                      apart = place_with(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}));
+  EXPECT_FALSE(here.is_multi_node);
+  EXPECT_FALSE(here.may_span_nodes({0, 1, 2, 3}));
+  EXPECT_TRUE(apart.is_multi_node);
   EXPECT_EQ(apart.local_rank, 2);
   EXPECT_EQ(apart.local_size, 3);
-  EXPECT_TRUE(apart.may_cross_hosts({0, 1}));
-  EXPECT_FALSE(apart.may_cross_hosts({1}));
-  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"SHARDWISE_HOSTS", "2"}}),
-                 "SHARDWISE_HOSTS makes one machine play several; got 2 for 4 ranks, 3 of them here");
+  EXPECT_TRUE(apart.may_span_nodes({0, 1}));
+  EXPECT_FALSE(apart.may_span_nodes({1}));
+  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"SHARDWISE_NODES", "2"}}),
+                 "SHARDWISE_NODES makes one machine play several; got 2 for 4 ranks, 3 of them here");
 }
 
 TEST_F(Environment, pretended_hosts_are_crossed_by_those_who_are_on_two) {
-  const Place place = place_with(open_mpi({{"SHARDWISE_HOSTS", "2"}}));
-  EXPECT_FALSE(place.may_cross_hosts({0, 1}));
-  EXPECT_TRUE(place.may_cross_hosts({1, 2}));
+  const LaunchContext place = place_with(open_mpi({{"SHARDWISE_NODES", "2"}}));
+  EXPECT_FALSE(place.may_span_nodes({0, 1}));
+  EXPECT_TRUE(place.may_span_nodes({1, 2}));
 }
 
 TEST_F(Environment, the_world_is_the_product_of_the_degrees) {
-  const Place place = place_with(torchrun());
+  const LaunchContext place = place_with(torchrun());
   EXPECT_NO_THROW(check_world_size(place, 4));
   try {
     check_world_size(place, 2);

@@ -32,7 +32,7 @@ int wait_to_be_ended() {
 }
 
 // Ends with the exit code given for its rank.
-int exit_with(const comm::Place& place, const Arguments& arguments) {
+int exit_with(const comm::LaunchContext& place, const Arguments& arguments) {
   return std::stoi(arguments.at(place.rank));
 }
 
@@ -53,20 +53,20 @@ int count_requests() {
 }
 
 // Rank 1 fails; the others say afterward, at length, what they waited in.
-int report(const comm::Place& place) {
+int report(const comm::LaunchContext& place) {
   if (place.rank == 1) return dprintf(STDERR_FILENO, "the cause\nand its hint\n"), 1;
   usleep(300'000);
   dprintf(STDERR_FILENO, "all_reduce #7 waited\nand a long tail\n");
   return 1;
 }
 
-int talk(const comm::Place& place) {
+int talk(const comm::LaunchContext& place) {
   printf("output of %d\n", place.rank);
   dprintf(STDERR_FILENO, "line of %d\nrest of %d", place.rank, place.rank);
   return 0;
 }
 
-int count_input(const comm::Place& place) {
+int count_input(const comm::LaunchContext& place) {
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
   dprintf(STDERR_FILENO, "rank %d of %d in %s read %zu\n", place.rank, place.world_size, place.job.c_str(),
           input.size());
@@ -74,7 +74,7 @@ int count_input(const comm::Place& place) {
 }
 
 // Prints the cores it may use: "rank 0 bound, threads 1 on 0".
-int bind(const comm::Place& place) {
+int bind(const comm::LaunchContext& place) {
   const std::vector<comm::Allowance> alike(place.local_size, comm::own_allowance());
   const comm::CoreShare share = comm::share_out(alike, place.local_rank);
   comm::bind_to(share);
@@ -89,7 +89,7 @@ int bind(const comm::Place& place) {
   return 0;
 }
 
-int act(const comm::Place& place, const std::string& mode, const Arguments& arguments) {
+int act(const comm::LaunchContext& place, const std::string& mode, const Arguments& arguments) {
   if (mode == "wait") return wait_to_be_ended();
   if (mode == "exit") return exit_with(place, arguments);
   if (mode == "stubborn") return be_stubborn();
@@ -106,8 +106,9 @@ int act(const comm::Place& place, const std::string& mode, const Arguments& argu
 int main(int argc, char** argv) {
   const Arguments arguments(argv, argv + argc);
   try {
-    const comm::Place place = comm::place_from_environment();
-    if (place.by == comm::Place::By::self) return comm::launch(std::stoi(arguments.at(1)), arguments);
+    const comm::LaunchContext place = comm::launch_context_from_env();
+    if (place.launcher == comm::LaunchContext::Launcher::self)
+      return comm::launch(std::stoi(arguments.at(1)), arguments);
     return act(place, arguments.at(2), {arguments.begin() + 3, arguments.end()});
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", base::one_line(error).c_str());

@@ -54,7 +54,7 @@ int open_own_terminal(int terminal) {
   _exit(127);
 }
 
-// "NAME=value" among what the process of that folder of /proc was started with.
+// "NAME=value" among what the process of that directory of /proc was started with.
 bool has_variable(const std::filesystem::path& process, const std::string& variable) {
   std::ifstream file(process / "environ");
   const std::string environment{std::istreambuf_iterator<char>(file), {}};

@@ -221,14 +221,15 @@ TEST(ParseConfig, WhatIsNoObjectOrNamesAFieldTwiceIsRefused) {
             "c: \"vocab_size\" must be given once; got it twice");
 }
 
-TEST(LoadConfig, TakesTheFileOrItsFolder) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.put("config.json", small().dump());
+TEST(LoadConfig, TakesTheFileOrItsDirectory) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("config.json", small().dump());
   EXPECT_EQ(load_config(path), parse(small()));
-  EXPECT_EQ(load_config(folder.path()), parse(small()));
-  folder.put("config.json", "{}");
-  EXPECT_EQ(error_text([&] { load_config(folder.path()); }), path + ": model_type must be given; got none");
-  EXPECT_PRED2(contains, error_text([&] { load_config(folder / "none"); }), folder / "none");
+  EXPECT_EQ(load_config(directory.path()), parse(small()));
+  directory.put("config.json", "{}");
+  EXPECT_EQ(error_text([&] { load_config(directory.path()); }),
+            path + ": model_type must be given; got none");
+  EXPECT_PRED2(contains, error_text([&] { load_config(directory / "none"); }), directory / "none");
 }
 
 TEST(ToJson, IsReadBackTheSame) {

@@ -89,7 +89,7 @@ TEST(DecoderWeights, HoldEveryParameterOnce) {
     const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::set<std::string> names;
     int64_t numel = 0;
-    for (const nn::Role& role : weights.roles()) {
+    for (const nn::UsedParameter& role : weights.roles()) {
       EXPECT_TRUE(names.insert(role.parameter->name).second) << role.parameter->name << " twice";
       numel += role.parameter->global_numel();
     }
@@ -176,7 +176,7 @@ TEST(Decoder, LogitsWithoutGradientsAreThoseOfTraining) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](const comm::Group& ranks_group) {
-      for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
         load_slices_(weights, prepared.weights);
         check_logits<Invariant>(weights, prepared, group);
@@ -254,7 +254,7 @@ TEST(Decoder, VerifyFindsARankWithOtherWeights) {
     const at::NoGradGuard no_grad;
     const model::Decoder<Invariant> model(weights);
     EXPECT_NO_THROW(model.logits(prepared.batch.ids, step));
-    for (const nn::Role& role : weights.roles()) {
+    for (const nn::UsedParameter& role : weights.roles()) {
       if (role.parameter->name == "model.layers.0.input_layernorm.weight")
         role.parameter->value.add_(group.rank());
     }

@@ -67,7 +67,7 @@ struct Trained {
           base::Recompute recompute = base::Recompute::none)
       : weights(config, group, at::kDouble), specs(specs_of(weights, way.stream)) {
     load_slices_(weights, random_weights(config, 1, at::kDouble));
-    for (const nn::Role& role : weights.roles()) {
+    for (const nn::UsedParameter& role : weights.roles()) {
       if (is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
     }
     zero_gradients_(weights);
@@ -153,7 +153,7 @@ TEST(Frozen, HaveNoOptimizerStateAndStayAsTheyAre) {
       SCOPED_TRACE(what);
       const Trained trained(group, config_of(/*is_tied=*/false), {Stream::tp_sp, Path::symmetric}, is_frozen);
       std::vector<Tensor> before;
-      for (const nn::Role& role : trained.weights.roles())
+      for (const nn::UsedParameter& role : trained.weights.roles())
         before.push_back(role.parameter->value.detach().clone());
       train::AdamW optimizer(trained.weights.roles(), {});
       for (const checkpoint::ParameterState& state : optimizer.state())

@@ -57,7 +57,7 @@ nn::Step step_in_halves(const Asked& asked, const Group& group, Overlap overlap)
 std::vector<at::Tensor> results(const Asked& asked, const Group& group, const nn::Step& step) {
   const model::Config config = small_config();
   model::DecoderWeights weights(config, group, asked.dtype);
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (asked.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
   weights.initialize_(1);
@@ -67,7 +67,7 @@ std::vector<at::Tensor> results(const Asked& asked, const Group& group, const nn
       model::Decoder<nn::Invariant>(weights).loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
   std::vector<at::Tensor> results = {loss.detach()};
   loss.backward();
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (!role.parameter->is_frozen()) results.push_back(role.parameter->main_grad);
   }
   return results;
@@ -100,7 +100,7 @@ TEST(Halves, HaveTheSameBitsWhateverIsUnderWay) {
       const Group late = late_group(job, group.rank(), ranks);
       for (const Asked& asked : all) {
         const auto expected = results(asked, group, step_in_halves(asked, group, Overlap::off));
-        for (const Group& on : {group, group.without_symmetric(), late})
+        for (const Group& on : {group, group.without_symmetric_heap(), late})
           EXPECT_EQ(differing(results(asked, on, step_in_halves(asked, on, Overlap::on)), expected), 0)
               << ranks << " ranks, batch " << asked.batch << " of " << c10::toString(asked.dtype);
       }
@@ -134,7 +134,8 @@ TEST(Halves, GiveTheSameGradientTwiceFromOneGraph) {
       zero_gradients_(weights);
       loss.backward({}, keeps_graph);
       std::vector<at::Tensor> gradients;
-      for (const nn::Role& role : weights.roles()) gradients.push_back(role.parameter->main_grad.clone());
+      for (const nn::UsedParameter& role : weights.roles())
+        gradients.push_back(role.parameter->main_grad.clone());
       return gradients;
     };
     const auto first = backward(/*keeps_graph=*/true);
@@ -151,7 +152,7 @@ TEST(Halves, LeaveAGroupThatWorksWhenBackwardFails) {
     model::DecoderWeights weights(config, group, at::kFloat);
     weights.initialize_(1);
     zero_gradients_(weights);
-    for (const nn::Role& role : weights.roles())
+    for (const nn::UsedParameter& role : weights.roles())
       if (role.parameter->name.find("layers.0.mlp") != std::string::npos) role.parameter->main_grad.reset();
     const Batch batch = random_batch(config, kSequence, /*batch=*/3, 1);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)

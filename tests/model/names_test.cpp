@@ -113,7 +113,7 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
     config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
     const DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::map<std::string, std::vector<int64_t>> shapes;
-    for (const nn::Role& role : weights.roles()) {
+    for (const nn::UsedParameter& role : weights.roles()) {
       for (const StoredTensor& stored : stored_tensors(*role.parameter, config))
         shapes[stored.name] = stored.shape;
     }

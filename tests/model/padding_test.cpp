@@ -55,7 +55,8 @@ Result run(const model::DecoderWeights& weights, Stream stream, const std::vecto
     result.loss += forward_backward(weights, stream, batch, step).loss;
   }
   parallel::sync_gradients_(specs_of(weights, stream), weights.group());
-  for (const nn::Role& role : weights.roles()) result.gradients.push_back(role.parameter->main_grad.clone());
+  for (const nn::UsedParameter& role : weights.roles())
+    result.gradients.push_back(role.parameter->main_grad.clone());
   return result;
 }
 

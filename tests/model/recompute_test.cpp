@@ -68,7 +68,7 @@ bool all_but_block_1(const std::string& name) {
 /// The loss, and every gradient that this rank holds.
 std::vector<at::Tensor> results(const Asked& run, Recompute recompute, const comm::Group& group) {
   model::DecoderWeights weights(run.config, group, run.dtype);
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (run.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
   weights.initialize_(1);
@@ -85,7 +85,7 @@ std::vector<at::Tensor> results(const Asked& run, Recompute recompute, const com
                                : loss(model::Decoder<nn::Sharded<nn::kSequence>>(weights));
   std::vector<at::Tensor> results = {value.detach()};
   value.backward();
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (!role.parameter->is_frozen()) results.push_back(role.parameter->main_grad);
   }
   return results;

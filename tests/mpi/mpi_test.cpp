@@ -65,9 +65,9 @@ TEST_P(Ranks, Disorder) {
 INSTANTIATE_TEST_SUITE_P(
     On, Ranks,
     ::testing::Values(Setting{"two", 2, {}}, Setting{"three", 3, {}}, Setting{"four", 4, {}},
-                      Setting{"four_on_two_hosts", 4, {"SHARDWISE_HOSTS=2"}},
-                      Setting{"three_on_two_hosts", 3, {"SHARDWISE_HOSTS=2"}},
-                      Setting{"two_over_sockets", 2, {"SHARDWISE_HOSTS=2", "OMPI_MCA_btl=self,tcp"}}),
+                      Setting{"four_on_two_hosts", 4, {"SHARDWISE_NODES=2"}},
+                      Setting{"three_on_two_hosts", 3, {"SHARDWISE_NODES=2"}},
+                      Setting{"two_over_sockets", 2, {"SHARDWISE_NODES=2", "OMPI_MCA_btl=self,tcp"}}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 // Of six ranks on three hosts four are two on two hosts: a group by host beside one in shared memory.
@@ -77,10 +77,10 @@ TEST_P(SubGroups, DoNotMix) {
 }
 
 INSTANTIATE_TEST_SUITE_P(On, SubGroups,
-                         ::testing::Values(Setting{"three_on_two_hosts", 3, {"SHARDWISE_HOSTS=2"}},
+                         ::testing::Values(Setting{"three_on_two_hosts", 3, {"SHARDWISE_NODES=2"}},
                                            Setting{"four", 4, {}},
-                                           Setting{"four_on_two_hosts", 4, {"SHARDWISE_HOSTS=2"}},
-                                           Setting{"six_on_three_hosts", 6, {"SHARDWISE_HOSTS=3"}}),
+                                           Setting{"four_on_two_hosts", 4, {"SHARDWISE_NODES=2"}},
+                                           Setting{"six_on_three_hosts", 6, {"SHARDWISE_NODES=3"}}),
                          [](const auto& setting) { return std::string(setting.param.name); });
 
 class BytesBetweenHosts : public ::testing::TestWithParam<const char*> {};
@@ -92,7 +92,7 @@ TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {
   EXPECT_EQ(lines_with(program.errors(), ": passed"), 6) << program.errors() << program.output();
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, BytesBetweenHosts, ::testing::Values("SHARDWISE_HOSTS=2", "SHARDWISE_HOSTS=3"),
+INSTANTIATE_TEST_SUITE_P(Of, BytesBetweenHosts, ::testing::Values("SHARDWISE_NODES=2", "SHARDWISE_NODES=3"),
                          [](const auto& hosts) { return std::string(hosts.param).substr(16) + "_hosts"; });
 
 TEST(Meeting, RanksThatComeLateOrToOtherGroupsAreNamed) {
@@ -149,7 +149,7 @@ class FaultyRank : public ::testing::TestWithParam<Fault> {};
 // A killed rank's job is ended by mpirun, a stopped one's by the first rank that has waited for too long.
 TEST_P(FaultyRank, EndsTheJob) {
   const std::string mark = "SHARDWISE_TEST_MARK=mpi-" + std::to_string(getpid());
-  const Program::Options options = environment({"SHARDWISE_HOSTS=2", mark});
+  const Program::Options options = environment({"SHARDWISE_NODES=2", mark});
   Program program(mpirun(4, {MPI_RANKS, "endless", GetParam().layout}), options);
   const std::vector<std::string> ready = program.wait_for_lines("ready", 4);
   ASSERT_EQ(ready.size(), 4u);
@@ -212,7 +212,7 @@ class TrainAcrossHosts : public ::testing::Test {
   void expect_losses_of_one_host(int ranks, const std::vector<std::string>& more) {
     Program here(train(ranks, scratch_ / "here", more), environment());
     expect_success(here);
-    Program apart(mpirun(ranks, train(ranks, scratch_ / "apart", more)), environment({"SHARDWISE_HOSTS=2"}));
+    Program apart(mpirun(ranks, train(ranks, scratch_ / "apart", more)), environment({"SHARDWISE_NODES=2"}));
     expect_success(apart);
     EXPECT_EQ(losses_in(scratch_ / "here").size(), 4u);
     expect_close(losses_in(scratch_ / "apart"), losses_in(scratch_ / "here"));
@@ -245,18 +245,18 @@ TEST_F(TrainUnderMpirun, OnOneHostItTakesNoMpiAndGivesTheSameLosses) {
 // Rank 0 cannot write what it alone writes; the others wait for it, and would for the default timeout,
 // minutes.
 TEST_F(TrainAcrossHosts, AnErrorOfOneRankIsToldAndEndsTheJob) {
-  Program program(mpirun(4, train(4, "/dev/full", {})), environment({"SHARDWISE_HOSTS=2"}));
+  Program program(mpirun(4, train(4, "/dev/full", {})), environment({"SHARDWISE_NODES=2"}));
   EXPECT_EQ(exit_code(program.wait(60)), 1);
   EXPECT_PRED2(contains, program.errors(), "shardwise: rank 0: train: --log /dev/full cannot be written");
 }
 
 TEST_F(TrainAcrossHosts, WithoutMpirunIsRefused) {
-  Program program(train(4, scratch_ / "log", {}), environment({"SHARDWISE_HOSTS=2"}));
+  Program program(train(4, scratch_ / "log", {}), environment({"SHARDWISE_NODES=2"}));
   EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_EQ(program.errors(),
             "shardwise: launch: ranks of several hosts are started by Open MPI's mpirun; got 4 ranks of "
             "group world "
-            "on 2 hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n 4\n");
+            "on 2 hosts (SHARDWISE_NODES); unset it, or run mpirun with -n 4\n");
 }
 
 }  // namespace

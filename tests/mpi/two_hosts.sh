@@ -4,7 +4,7 @@
 #
 #   tests/mpi/two_hosts.sh BUILD
 set -euo pipefail
-build=$(cd "${1:?the folder of the build}" && pwd)
+build=$(cd "${1:?the directory of the build}" && pwd)
 readonly build
 
 readonly a=shardwise-a-$$ b=shardwise-b-$$ net=10.77.$(($$ % 250))

@@ -7,11 +7,11 @@
 #include <cstdio>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/arriving_rows.h"
+#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/join.h"
 #include "shardwise/comm/launch.h"
 #include "shardwise/comm/nccl/nccl.h"
-#include "shardwise/comm/row_sum.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm {
@@ -85,12 +85,12 @@ TEST_P(OnGpu, AllGatherAndReduceScatter) {
     expect(group->all_gather(mine({own, 3}).t(), split, 1), gathered(split, 3).t());
     expect(group->reduce_scatter(mine({split.size(), 3}), split), own_rows(sum({split.size(), 3}), 0));
     expect(group->reduce_scatter(mine({3, split.size()}), split, 1), own_rows(sum({3, split.size()}), 1));
-    const auto rows = group->begin_all_gather(mine({own, 3}), split);
+    const auto rows = group->all_gather_chunked(mine({own, 3}), split);
     for (int peer = 0; peer < size(); ++peer) rows->await(peer);
     expect(rows->whole(), gathered(split, 3));
     if (size() == 1) continue;
     const at::Tensor x = group->empty({split.size(), 3}, GetParam()).copy_(mine({split.size(), 3}));
-    const auto parts = group->begin_reduce_scatter(x, split);
+    const auto parts = group->reduce_scatter_chunked(x, split);
     for (int i = 0; i < size(); ++i) parts->made(i);
     at::Tensor out = group->empty({own, 3}, GetParam());
     parts->finish(out);
@@ -129,8 +129,8 @@ TEST_P(OnGpu, AllToAllAndMessages) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, OnGpu, ::testing::ValuesIn(kNcclDtypes));
 
-int run_tests(const Place& place) {
-  const Group meeting = connect_all(place);
+int run_tests(const LaunchContext& place) {
+  const Group meeting = init_process_group(place);
   const Group group = nccl::connect(nccl::Options(meeting));
   OnGpu::group = &group;
   const int failed = RUN_ALL_TESTS();
@@ -152,8 +152,9 @@ int ask_too_early() {
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments.at(1) == "asked-too-early") return ask_too_early();
-  const Place place = place_from_environment();
-  return place.by == Place::By::self ? launch(std::stoi(arguments[1]), arguments) : run_tests(place);
+  const LaunchContext place = launch_context_from_env();
+  return place.launcher == LaunchContext::Launcher::self ? launch(std::stoi(arguments[1]), arguments)
+                                                         : run_tests(place);
 }
 
 }  // namespace

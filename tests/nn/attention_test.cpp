@@ -279,8 +279,8 @@ TEST(CausalSelfAttention, QkNormGradientsAreTermsThatTheSyncSums) {
         own(Placed<Sharded<kFeature>>(x), asked.step(group))
             .local()
             .backward(slice_of(dy, features, 2, group.rank()));
-        Roles roles;
-        own.append_roles(roles);
+        UsedParameters roles;
+        own.append_parameters(roles);
         const parallel::ParamSpecs specs = specs_of<Invariant>(roles);
         parallel::sync_gradients_(specs, group);
         EXPECT_LE(relative_error(options.norm->q->main_grad, whole.d_norm[0]), 1e-13) << counts;

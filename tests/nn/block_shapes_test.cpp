@@ -58,9 +58,9 @@ Layers make_layers(const Group& group) {
   const ColumnParallelLinear gate_up("gate_up", {kHidden, 2 * kFfn}, both, group, at::kDouble);
   const RowParallelLinear down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble);
   Layers layers{gate_up, down, make_block(group, GatedMlp(gate_up, down))};
-  Roles roles;
-  layers.block.append_roles(roles);
-  for (const Role& role : roles) {
+  UsedParameters roles;
+  layers.block.append_parameters(roles);
+  for (const UsedParameter& role : roles) {
     parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
   }
   return layers;

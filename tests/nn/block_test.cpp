@@ -50,9 +50,9 @@ BlockLayers make_layers(const Group& group) {
                      RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
                      GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
                               {"down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble})};
-  Roles roles;
-  layers.append_roles(roles);
-  for (const Role& role : roles) {
+  UsedParameters roles;
+  layers.append_parameters(roles);
+  for (const UsedParameter& role : roles) {
     parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
     parallel::zero_grad_(*role.parameter);
   }
@@ -99,10 +99,10 @@ Tensor gelu_block(const Tensor& input, const std::vector<Tensor>& p) {
 template <ResidualStream Stream>
 void check_gelu_block(const Group& group, Path path) {
   const BlockLayers layers = make_gelu_layers(group);
-  Roles roles;
-  layers.append_roles(roles);
+  UsedParameters roles;
+  layers.append_parameters(roles);
   std::vector<Tensor> leaves;
-  for (const Role& role : roles) {
+  for (const UsedParameter& role : roles) {
     const at::NoGradGuard no_grad;
     parallel::Parameter& parameter = *role.parameter;
     leaves.push_back(random_tensor(parameter.global_shape, leaves.size()) / 2);
@@ -257,7 +257,7 @@ void check_left_sums(const BlockLayers& layers, const Step& step) {
     EXPECT_EQ(left.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
     EXPECT_EQ(left.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
   }
-  if (step.group.has_symmetric()) {
+  if (step.group.has_symmetric_heap()) {
     EXPECT_EQ(left.total().copied_bytes, 0);
   }
   Stages stages;  // are shown the sums
@@ -271,7 +271,7 @@ void check_left_sums(const BlockLayers& layers, const Step& step) {
 TEST(Block, LeavesItsSumsToTheNormsWhereNoGradientIsRecorded) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const Step step(group, kSequenceLength);
         const BlockLayers layers = make_layers(group);
         check_left_sums<Invariant>(layers, step);
@@ -285,9 +285,10 @@ TEST(Block, LeavesItsSumsToTheNormsWhereNoGradientIsRecorded) {
 TEST(Block, TakesASumThatNoPassReads) {
   testing::on_ranks(3, [](const Group& group) {
     const BlockLayers gelu = make_gelu_layers(group), gated = make_layers(group);
-    Roles roles;
-    gelu.append_roles(roles);
-    for (const Role& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
+    UsedParameters roles;
+    gelu.append_parameters(roles);
+    for (const UsedParameter& role : roles)
+      parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
     Step dropping(group, kSequenceLength);
     dropping.dropout = 0.3;
     const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);

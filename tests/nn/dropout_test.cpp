@@ -70,7 +70,7 @@ TEST(Dropout, OfProbabilityZeroIsTheInputItself) {
 TEST(Dropout, OfAnUnusedValueMasksTheGradientAlone) {
   const Tensor x = whole().requires_grad_(), same = whole().requires_grad_(),
                dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
-  const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kPlace, Value::unused).local();
+  const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kPlace, OutputUse::discarded).local();
   EXPECT_EQ(y.const_data_ptr(), x.const_data_ptr());
   y.backward(dy);
   dropped(same, step(Group(), 0.25)).backward(dy);

@@ -58,7 +58,7 @@ void for_each_table(const std::function<void(const Table&)>& check) {
     testing::on_ranks(ranks, [&](const Group& group) {
       for (const int64_t vocab : {17, 2}) {
         check(Table(group, vocab));
-        check(Table(group.without_symmetric(), vocab));
+        check(Table(group.without_symmetric_heap(), vocab));
       }
     });
   }

@@ -74,7 +74,7 @@ void for_each_group(const std::function<void(const Group&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       check(group);
-      check(group.without_symmetric());
+      check(group.without_symmetric_heap());
     });
   }
 }
@@ -259,8 +259,8 @@ TEST(RowParallelLinear, BiasGradientIsATermUnderSequenceParallelismOnly) {
     linear.to<Sharded<kSequence>>(Placed<Sharded<kFeature>>(own_x), step).local().backward(own_dy);
     EXPECT_LE(relative_error(linear.bias()->main_grad, rows_of(own_dy).sum(0)), kBound);
 
-    Roles roles;
-    linear.append_roles(roles);
+    UsedParameters roles;
+    linear.append_parameters(roles);
     EXPECT_EQ(specs_of<Sharded<kSequence>>(roles)[1].gradient_over("tp"), parallel::GradientKind::partial);
     EXPECT_EQ(specs_of<Invariant>(roles)[1].gradient_over("tp"), parallel::GradientKind::invariant);
     EXPECT_EQ(specs_of<Invariant>(roles)[0].gradient_over("tp"), parallel::GradientKind::sharded);

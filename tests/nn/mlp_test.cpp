@@ -81,7 +81,7 @@ void check(const Group& group) {
 TEST(GatedMlp, EqualsItsFormulaOnBothStreams) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         check<Invariant>(group);
         check<Sharded<kSequence>>(group);
       }
@@ -146,7 +146,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
 TEST(GeluMlp, EqualsItsFormulaOnBothStreams) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         for (const kernels::Gelu form : {kernels::Gelu::erf, kernels::Gelu::tanh}) {
           check_gelu<Invariant>(group, form);
           check_gelu<Sharded<kSequence>>(group, form);

@@ -37,10 +37,10 @@ Tensor formula(const LayerNorm&, const Tensor& x, const Affine& affine) {
 template <class Layer>
 struct Case {
   Layer layer;
-  Roles roles;
+  UsedParameters roles;
 
   explicit Case(const Group& group) : layer("norm", kHidden, kEps, group, at::kDouble) {
-    layer.append_roles(roles);
+    layer.append_parameters(roles);
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < roles.size(); ++i) {
       roles[i].parameter->value.copy_(whole_affine(i));
@@ -93,7 +93,7 @@ TYPED_TEST(Norms, OfTheWholeStream) {
 TYPED_TEST(Norms, OfSequenceShardsIsThatOfTheOwnRows) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const base::Split sequence = Step(group, kSequenceLength).sequence;
         const int rank = group.rank();
         check<TypeParam, Sharded<kSequence>>(group, slice_of(whole(2), sequence, 0, rank),
@@ -131,8 +131,8 @@ TYPED_TEST(Norms, WriteShardsWherePeersCanReadThem) {
     const Case<TypeParam> own(group);
     const Tensor x = random_tensor({2, 2, kHidden}, 1);
     const Step step(group, 4);
-    EXPECT_TRUE(group.symmetric()->contains(own.layer(Placed<Sharded<kSequence>>(x), step).local()));
-    EXPECT_FALSE(group.symmetric()->contains(own.layer(Placed<Invariant>(x), step).local()));
+    EXPECT_TRUE(group.symmetric_heap()->contains(own.layer(Placed<Sharded<kSequence>>(x), step).local()));
+    EXPECT_FALSE(group.symmetric_heap()->contains(own.layer(Placed<Invariant>(x), step).local()));
   });
 }
 
@@ -153,7 +153,7 @@ TYPED_TEST(Norms, FrozenParametersChangeNoOtherGradient) {
     const Tensor x = whole(2).requires_grad_();
     own.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(whole(3));
     Affine gradients = {x.grad()};
-    for (const Role& role : own.roles) gradients.push_back(role.parameter->main_grad);
+    for (const UsedParameter& role : own.roles) gradients.push_back(role.parameter->main_grad);
     return gradients;
   };
   const Affine expected = run(-1);

@@ -62,8 +62,8 @@ template <ResidualStream Stream>
 void check_positions(const Group& group) {
   const Step step = padded_step(group);
   const LearnedPositions add("p", kLength, 4, parallel::Init::normal(1), group, at::kDouble);
-  Roles roles;
-  add.append_roles(roles);
+  UsedParameters roles;
+  add.append_parameters(roles);
   const parallel::Parameter& table = *roles.at(0).parameter;
   {
     const at::NoGradGuard no_grad;

@@ -25,11 +25,11 @@ Tensor whole_table() {
 
 struct Table {
   LearnedPositions add;
-  Roles roles;
+  UsedParameters roles;
 
   explicit Table(const Group& group)
       : add("positions", kPositions, kHidden, parallel::Init::normal(1), group, at::kDouble) {
-    add.append_roles(roles);
+    add.append_parameters(roles);
     const at::NoGradGuard no_grad;
     weight()->value.copy_(whole_table());
     parallel::zero_grad_(*weight());

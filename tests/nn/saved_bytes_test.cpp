@@ -41,9 +41,9 @@ int64_t saved(const std::function<Tensor(const Tensor&)>& layer, int64_t width, 
 
 template <class Layer>
 Layer ready(Layer layer) {
-  Roles roles;
-  layer.append_roles(roles);
-  for (const Role& role : roles) {
+  UsedParameters roles;
+  layer.append_parameters(roles);
+  for (const UsedParameter& role : roles) {
     parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), Group());
     parallel::zero_grad_(*role.parameter);
   }

@@ -1,4 +1,4 @@
-// What a build without MPI says; linked with no_mpi.cpp in place of the rest of that folder.
+// What a build without MPI says; linked with no_mpi.cpp in place of the rest of that directory.
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/join.h"
@@ -10,11 +10,11 @@ namespace {
 
 using test::error_text;
 
-Place spread_place() {
-  Place place;
-  place.by = Place::By::mpirun;
+LaunchContext spread_place() {
+  LaunchContext place;
+  place.launcher = LaunchContext::Launcher::mpirun;
   place.world_size = 4;
-  place.is_spread = true;
+  place.is_multi_node = true;
   return place;
 }
 
@@ -27,7 +27,7 @@ TEST(NoMpi, SaysHowToGetIt) {
       "connect: ranks of several hosts are joined by Open MPI, which this build lacks; got 2 ranks of group "
       "tp; install libopenmpi-dev and build again");
   EXPECT_EQ(
-      error_text([] { check_hosts(spread_place(), 4); }),
+      error_text([] { check_nodes(spread_place(), 4); }),
       "launch: ranks of several hosts are joined by Open MPI, which this build lacks; got 4 ranks of group "
       "world; install libopenmpi-dev and build again");
   mpi::finish();
@@ -35,7 +35,7 @@ TEST(NoMpi, SaysHowToGetIt) {
 
 TEST(NoMpi, RanksOfOneHostDoNotNeedIt) {
   EXPECT_EQ(connect(spread_place(), "alone", {0}).size(), 1);
-  EXPECT_NO_THROW(check_hosts(Place(), 4));
+  EXPECT_NO_THROW(check_nodes(LaunchContext(), 4));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a build without NCCL says; linked with no_nccl.cpp in place of the rest of that folder.
+// What a build without NCCL says; linked with no_nccl.cpp in place of the rest of that directory.
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/nccl/nccl.h"

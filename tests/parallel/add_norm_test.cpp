@@ -89,7 +89,7 @@ void for_each_group(const std::function<void(const Group&)>& body) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& ranks_group) {
       const at::NoGradGuard no_grad;
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) body(group);
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) body(group);
     });
   }
 }
@@ -130,7 +130,7 @@ TEST(AddRmsNorm, WritesShardsWherePeersCanReadThem) {
   testing::on_ranks(2, [](const Group& group) {
     const at::NoGradGuard no_grad;
     const Case c{Step(group, 4), 64, /*has_bias=*/false, at::kFloat};
-    const auto is_shared = [&](const Tensor& x) { return group.symmetric()->contains(x); };
+    const auto is_shared = [&](const Tensor& x) { return group.symmetric_heap()->contains(x); };
     EXPECT_TRUE(is_shared(add_rms_norm(c.x<SequenceShard>(), c.terms(), c.norm(), c.step).norm.local()));
     EXPECT_FALSE(is_shared(add_rms_norm(c.x<Invariant>(), c.terms(), c.norm(), c.step).norm.local()));
   });

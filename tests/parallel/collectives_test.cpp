@@ -47,7 +47,7 @@ void for_each_group(const std::function<void(const Given&)>& check) {
     testing::on_ranks(ranks, [&](const Group& group) {
       for (const int64_t length : {12, 7, 2, 0}) {  // divisible by each t, by none, shorter, nothing at all
         check({group, length});
-        check({group.without_symmetric(), length});
+        check({group.without_symmetric_heap(), length});
       }
     });
   }

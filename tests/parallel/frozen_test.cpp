@@ -158,7 +158,8 @@ TEST(FrozenProduct, KeepsNoInput) {
       const c10::weak_intrusive_ptr<c10::StorageImpl> memory(x.storage().getWeakStorageImpl());
       const Tensor y = run.product.apply(x, w, run.step);
       x.reset();
-      const bool keeps_gathered = run.step.gathered == Gathered::keep && run.product.x_dim == kSequence &&
+      const bool keeps_gathered = run.step.save_for_backward == SaveForBackward::gathered &&
+                                  run.product.x_dim == kSequence &&
                                   run.group.size() > 1;  // a copy; alone, the gathered input is the input
       EXPECT_EQ(memory.expired(), is_frozen || keeps_gathered) << run.product.name;
     }
@@ -174,7 +175,7 @@ TEST(FrozenParameter, HasNoGradientToZero) {
   EXPECT_TRUE(w.weight->is_frozen());
   zero_grad_(*w.weight);
   EXPECT_FALSE(w.weight->main_grad.defined());
-  EXPECT_FALSE(w.weight->wanted_gradient().defined());
+  EXPECT_FALSE(w.weight->main_grad_if_trainable().defined());
 }
 
 TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
@@ -182,7 +183,7 @@ TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
   const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
                                                ShardRule::cut(0, Split::whole("out", 5)), Group());
   w.weight->main_grad.reset();
-  EXPECT_THROW(w.weight->wanted_gradient(), c10::ValueError);
+  EXPECT_THROW(w.weight->main_grad_if_trainable(), c10::ValueError);
 }
 
 // Of what is trained: a frozen parameter is neither sent nor counted.

@@ -67,7 +67,7 @@ void for_each_group(const std::function<void(const Model&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       check({group});
-      check({group.without_symmetric()});
+      check({group.without_symmetric_heap()});
     });
   }
 }

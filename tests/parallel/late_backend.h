@@ -27,7 +27,7 @@ class LateWork final : public c10d::Work {
 class LateBackend final : public comm::Backend {
  public:
   using comm::Backend::Backend;
-  bool works_in_calls() const override { return false; }
+  bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return later([this, tensors, options]() mutable { Backend::allreduce(tensors, options); });

@@ -25,10 +25,10 @@ using SequenceShard = Sharded<kSequence>;
 using FeatureShard = Sharded<kFeature>;
 
 /// Result, input's gradient and weight's, of a column and of a row under TP+SP and of a column under TP.
-std::vector<Tensor> results(const Group& group, Overlap overlap, Gathered gathered) {
+std::vector<Tensor> results(const Group& group, Overlap overlap, SaveForBackward save_for_backward) {
   Step step(group, /*sequence_length=*/7);
   step.overlap = overlap;
-  step.gathered = gathered;
+  step.save_for_backward = gathered;
   const LinearCase up{7, 6, 10}, down{7, 10, 6};
   const Split features = Split::even("features", 10, group.size());
   const auto rows = [&](const Tensor& x) { return slice_of(x, step.sequence, 0, group.rank()).clone(); };
@@ -56,9 +56,9 @@ TEST(Overlap, WaitsForWhatArrivesLate) {
   for (const int ranks : {2, 3, 4}) {
     const std::string job = testing::new_job();
     testing::on_ranks(ranks, [&](const Group& group) {
-      const auto expected = results(group, Overlap::off, Gathered::again);
+      const auto expected = results(group, Overlap::off, SaveForBackward::shard);
       const Group late = testing::late_group(job, group.rank(), ranks);
-      for (const Gathered gathered : {Gathered::keep, Gathered::again}) {
+      for (const SaveForBackward save_for_backward : {SaveForBackward::gathered, SaveForBackward::shard}) {
         for (const Overlap overlap : {Overlap::on, Overlap::off}) {
           const auto actual = results(late, overlap, gathered);
           for (size_t i = 0; i < expected.size(); ++i)
@@ -106,7 +106,7 @@ Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap over
     const ProductsTold products([&] { tell("product"); });
     Step step(group, /*sequence_length=*/7);
     step.overlap = overlap;
-    step.gathered = Gathered::again;
+    step.save_for_backward = SaveForBackward::shard;
     const Tensor y = forward(step);
     const std::string first = std::exchange(told, "");
     y.backward(at::ones_like(y));
@@ -193,7 +193,7 @@ TEST(Overlap, ARankThatIsGoneIsAnError) {
     const comm::shm::Options meeting = testing::options(job, rank, 3);
     const Group group = comm::shm::connect(meeting);
     if (rank == 2) return group.abort("gone on purpose");
-    EXPECT_THROW(results(group, Overlap::on, Gathered::again), base::CommError);
+    EXPECT_THROW(results(group, Overlap::on, SaveForBackward::shard), base::CommError);
   });
 }
 

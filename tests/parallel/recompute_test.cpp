@@ -25,7 +25,7 @@ constexpr int64_t kLength = 5, kHidden = 6, kInner = 7;
 /// Which values `forward` was asked for.
 using Calls = std::vector<Value>;
 
-Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, Value value) {
+Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, OutputUse use) {
   calls.push_back(value);
   return Placed<Invariant>(x.local() * x.local());
 }
@@ -33,17 +33,18 @@ Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, Value value) 
 TEST(Recompute, RunsForwardAgainInBackwardAndOnlyThen) {
   Calls calls;
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
-  const auto y = recomputed(Placed<Invariant>(x), /*is_trained=*/false,
-                            [&calls](const auto& input, Value value) { return square(input, calls, value); });
-  EXPECT_EQ(calls, Calls{Value::needed});
+  const auto y =
+      recomputed(Placed<Invariant>(x), /*is_trained=*/false,
+                 [&calls](const auto& input, OutputUse use) { return square(input, calls, value); });
+  EXPECT_EQ(calls, Calls{OutputUse::needed});
   y.local().sum().backward();
-  EXPECT_EQ(calls, (Calls{Value::needed, Value::unused}));
+  EXPECT_EQ(calls, (Calls{OutputUse::needed, OutputUse::discarded}));
   EXPECT_TRUE(same_bits(x.grad(), x.detach() * 2));
 }
 
 TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
   Calls calls;
-  const auto run = [&calls](const auto& input, Value value) { return square(input, calls, value); };
+  const auto run = [&calls](const auto& input, OutputUse use) { return square(input, calls, value); };
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1);
   EXPECT_FALSE(recomputed(Placed<Invariant>(x), /*is_trained=*/false, run).local().requires_grad());
   EXPECT_TRUE(recomputed(Placed<Invariant>(x), /*is_trained=*/true, run).local().requires_grad());
@@ -53,7 +54,7 @@ TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
 
 TEST(Recompute, StretchesFollowAndHoldOneAnother) {
   Calls calls;
-  const auto inner = [&calls](const auto& x, Value value) { return square(x, calls, value); };
+  const auto inner = [&calls](const auto& x, OutputUse use) { return square(x, calls, value); };
   const auto outer = [&](const auto& x, Value) {
     return recomputed(recomputed(x, false, inner), false, inner);
   };
@@ -66,15 +67,15 @@ TEST(Recompute, StretchesFollowAndHoldOneAnother) {
 /// works on.
 TEST(Recompute, ErrorsOfTheSecondForwardKeepTheirType) {
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
-  const auto fails = [](const Placed<Invariant>& input, Value value) {
-    TORCH_CHECK_VALUE(value == Value::needed, "the second time");
+  const auto fails = [](const Placed<Invariant>& input, OutputUse use) {
+    TORCH_CHECK_VALUE(value == OutputUse::needed, "the second time");
     return Placed<Invariant>(input.local() * 2);
   };
   const auto y = recomputed(Placed<Invariant>(x), false, fails);
   EXPECT_THROW(y.local().sum().backward(), c10::ValueError);
   Calls calls;
   recomputed(Placed<Invariant>(x), false,
-             [&calls](const auto& input, Value value) { return square(input, calls, value); })
+             [&calls](const auto& input, OutputUse use) { return square(input, calls, value); })
       .local()
       .sum()
       .backward();
@@ -98,7 +99,7 @@ struct Mlp {
   }
 
   template <ResidualStream Stream>
-  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value) const {
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, OutputUse use) const {
     return row_product<Stream>(column_product(x, up, step), down, step, {value, {}});
   }
 };
@@ -112,14 +113,15 @@ void check_collectives(const Group& group, comm::Counters& backward) {
   const Tensor whole = random_tensor({kLength, 2, kHidden}, 1);
   const Tensor x = is_whole ? whole : testing::slice_of(whole, step.sequence, 0, group.rank());
   const Tensor leaf = x.clone().requires_grad_();
-  const auto y = recomputed(Placed<Stream>(leaf), /*is_trained=*/true,
-                            [mlp, step](const auto& input, Value value) { return mlp(input, step, value); });
+  const auto y =
+      recomputed(Placed<Stream>(leaf), /*is_trained=*/true,
+                 [mlp, step](const auto& input, OutputUse use) { return mlp(input, step, value); });
   const comm::Counters before = group.counters();
   y.local().sum().backward();
   backward = group.counters() - before;
   const Mlp plain(group);
   const Tensor same = x.clone().requires_grad_();
-  plain(Placed<Stream>(same), step, Value::needed).local().sum().backward();
+  plain(Placed<Stream>(same), step, OutputUse::needed).local().sum().backward();
   EXPECT_TRUE(same_bits(leaf.grad(), same.grad()));
   EXPECT_TRUE(same_bits(mlp.up.weight->main_grad, plain.up.weight->main_grad));
   EXPECT_TRUE(same_bits(mlp.down.weight->main_grad, plain.down.weight->main_grad));
@@ -151,7 +153,7 @@ TEST(Recompute, ARemadeInputGivesTheSameBits) {
       row_product<Invariant>(x, mlp.down, step, options).local().backward(dy);
       return mlp.down.weight->main_grad;
     };
-    EXPECT_TRUE(same_bits(run(remade, {Value::needed, {from, twice}}), run(kept, {})));
+    EXPECT_TRUE(same_bits(run(remade, {OutputUse::needed, {from, twice}}), run(kept, {})));
   });
 }
 

@@ -15,9 +15,9 @@ class ToldBackend final : public comm::Backend {
   /// `number` counts the calls of all kinds, from 1.
   using Tell = std::function<void(const char* op, int number, bool begins)>;
 
-  ToldBackend(std::shared_ptr<comm::Forms> forms, Tell tell)
+  ToldBackend(std::shared_ptr<comm::CollectiveBackend> forms, Tell tell)
       : comm::Backend(std::move(forms)), tell_(std::move(tell)) {}
-  bool works_in_calls() const override { return false; }
+  bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return told("sum", [&] { return Backend::allreduce(tensors, options); });

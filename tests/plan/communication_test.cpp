@@ -10,7 +10,8 @@
 namespace shardwise::plan::communication_test {
 namespace {
 
-Workload llama_3_8b(int tp, Stream stream, Gathered gathered = Gathered::in_place) {
+Workload llama_3_8b(int tp, Stream stream,
+                    SaveForBackward save_for_backward = SaveForBackward::shard_in_place) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.tp = tp;
@@ -18,7 +19,7 @@ Workload llama_3_8b(int tp, Stream stream, Gathered gathered = Gathered::in_plac
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   workload.element_bytes = 2;
-  workload.gathered = gathered;
+  workload.save_for_backward = gathered;
   return workload;
 }
 
@@ -54,9 +55,9 @@ TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
     return 32 * block_communication(workload, 0, /*layer=*/0).both().total().bytes;
   };
   EXPECT_EQ(layers(llama_3_8b(8, Stream::tp)), 14 * gib);
-  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp_sp, Gathered::keep)), 14 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::again)), 35 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::in_place)), 35 * gib);
+  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp_sp, SaveForBackward::gathered)), 14 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, SaveForBackward::shard)), 35 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, SaveForBackward::shard_in_place)), 35 * gib);
 }
 
 /// The forward's two crossings in and the first one out happen again, the sum that ends it does not: three
@@ -70,7 +71,7 @@ TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
   workload.recompute = Recompute::full;
   EXPECT_EQ(sent(), (Traffic{13, 13 * unit}));
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(sent(), (Traffic{11, 11 * unit}));
   workload.stream = Stream::tp;  // an all_reduce is two units
   EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
@@ -222,7 +223,7 @@ TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
 }
 
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
-  const Workload workload = llama_3_8b(8, Stream::tp_sp, Gathered::again);
+  const Workload workload = llama_3_8b(8, Stream::tp_sp, SaveForBackward::shard);
   const Passes passes = micro_batch_communication(workload, 2);
   EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kStream * 7 / 8}));
   EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kStream * 7 / 8}));

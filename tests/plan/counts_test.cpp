@@ -117,7 +117,9 @@ TEST_P(Counts, OfCopiedBytesAreTheGradientsAlone) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& run : all) {
-      if (run.workload.stream == Stream::tp || run.workload.gathered != Gathered::in_place) continue;
+      if (run.workload.stream == Stream::tp ||
+          run.workload.save_for_backward != SaveForBackward::shard_in_place)
+        continue;
       const RunningModel model(run, group);
       const comm::Counters start = model.group().counters();
       const auto copied = [&](Op op) { return (model.group().counters() - start)[op].copied_bytes; };

@@ -62,9 +62,9 @@ TEST(PlanMemory, TensorParallelBlockDividesAllButTheStream) {
 TEST(PlanMemory, KeptGatheredInputsAreWhole) {
   Workload workload = llama("llama-3-8b", 8);
   const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0, /*layer=*/0));
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
-  workload.gathered = Gathered::again;
+  workload.save_for_backward = SaveForBackward::shard;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), shard);
 }
 
@@ -78,7 +78,7 @@ TEST(PlanMemory, RecomputationKeepsLess) {
   workload.recompute = Recompute::full;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   EXPECT_EQ(total(read_by_block(workload, 0, /*layer=*/0)), none);
-  workload.gathered = Gathered::keep;  // within the one block that runs again
+  workload.save_for_backward = SaveForBackward::gathered;  // within the one block that runs again
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   workload.stream = Stream::tp;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h);

@@ -128,7 +128,7 @@ TEST(PlanPeakFormulas, SharedMemoryHoldsColumnInputsAndOneTerm) {
   workload.element_bytes = 2;
   const int64_t whole = 8192 * 4096 * 2;
   EXPECT_EQ(training_peak(workload, 0).shared_bytes(), (2 * 32 + 1) * whole / 8 + whole);
-  workload.gathered = Gathered::again;
+  workload.save_for_backward = SaveForBackward::shard;
   EXPECT_EQ(training_peak(workload, 0).shared_bytes(), 0);
 }
 
@@ -185,9 +185,9 @@ TEST(PlanPeakFormulas, GatheringAgainNeedsTwoWholeBuffers) {
     return int64_t{0};
   };
   const int64_t in_place = bytes_in_head();
-  workload.gathered = Gathered::again;
+  workload.save_for_backward = SaveForBackward::shard;
   EXPECT_EQ(bytes_in_head() - in_place, whole);
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(bytes_in_head() - in_place, 7 * column_inputs);
 }
 

@@ -15,7 +15,7 @@ namespace {
 /// This rank's tensors, in ordinary and in shared memory. The counter sees all threads: one rank works at a
 /// time.
 int64_t live_bytes(const comm::Group& group) {
-  return base::live_bytes() + (group.symmetric() ? group.symmetric()->live_bytes() : 0);
+  return base::live_bytes() + (group.symmetric_heap() ? group.symmetric_heap()->live_bytes() : 0);
 }
 
 /// Calls `work` on one rank after the other, while the others wait.

@@ -53,24 +53,24 @@ def reference_curve(model, windows, steps):
 class CurveTest(ParityTest):
     def setUp(self):
         super().setUp()
-        self.text = self.folder / "text"
+        self.text = self.directory / "text"
         self.text.write_bytes(b"".join(b"%d squared is %d\n" % (i, i * i) for i in range(400)))
         self.all_windows = self.windows(self.text, SEQ_LEN, SEED, (STEPS + 1) * WINDOWS_PER_STEP)
 
     def train(self, *flags):
         """The log of a run."""
-        log = self.folder / "log"
+        log = self.directory / "log"
         run(PROGRAM, "train", "--text", self.text, "--log", log, *FLAGS, *flags)
         return read_log(log)
 
     def initial_model(self, family="llama", **fields):
         model = random_model(family, 7, vocab_size=256, **fields)
-        model.save_pretrained(self.folder / "initial")
+        model.save_pretrained(self.directory / "initial")
         return model
 
     def check_curve(self, theirs, *flags):
         """Ours from the same weights is `theirs`, a reference_curve."""
-        ours = self.train("--init", self.folder / "initial", "--steps", STEPS, *flags)
+        ours = self.train("--init", self.directory / "initial", "--steps", STEPS, *flags)
         self.assertEqual([line["step"] for line in ours], list(range(1, STEPS + 1)))
         for our, their in zip(ours, theirs):
             self.assertAlmostEqual(our["loss"], their["loss"], delta=TOLERANCE, msg=our)
@@ -80,8 +80,8 @@ class CurveTest(ParityTest):
         self.assertLess(theirs[-1]["loss"], theirs[0]["loss"] - 1)
         self.assertGreater(theirs[0]["grad_norm"], 2 * CLIP)
 
-    def loaded_there(self, folder):
-        model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    def loaded_there(self, directory):
+        model, report = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             self.assertFalse(report[kind], kind)
         return model.eval()
@@ -89,7 +89,7 @@ class CurveTest(ParityTest):
     def check_checkpoint(self, saved):
         """Trained on two ranks and saved, the model has there the loss that our own next step has."""
         horizon = ["--steps", STEPS + 1]
-        self.train("--init", self.folder / "initial", "--tp", 2, *horizon, "--stop-after", STEPS, "--save", saved)
+        self.train("--init", self.directory / "initial", "--tp", 2, *horizon, "--stop-after", STEPS, "--save", saved)
         next_step = self.train("--resume", saved, *horizon)[-1]
         model = self.loaded_there(saved / "latest")
         self.assertEqual(next_step["step"], STEPS + 1)

@@ -31,14 +31,14 @@ def expected_tokens(model, prompt, count=TOKENS, **options):
 
 class GenerationTest(ParityTest):
     def generate(self, *flags):
-        return json.loads(run(PROGRAM, "generate", "--model", self.folder / "model", "--json", *flags))
+        return json.loads(run(PROGRAM, "generate", "--model", self.directory / "model", "--json", *flags))
 
     def save(self, model):
-        model.save_pretrained(self.folder / "model")
+        model.save_pretrained(self.directory / "model")
         return model
 
     def batch_file(self, prompts):
-        path = self.folder / "batch.jsonl"
+        path = self.directory / "batch.jsonl"
         path.write_text("".join(json.dumps({"prompt_ids": prompt}) + "\n" for prompt in prompts))
         return path
 
@@ -80,7 +80,7 @@ class GenerationTest(ParityTest):
         end = penalized[0][20]
         config = GenerationConfig(repetition_penalty=1.3, eos_token_id=[end, 126], pad_token_id=126, do_sample=False,
                                   max_new_tokens=50)
-        config.save_pretrained(self.folder / "model")
+        config.save_pretrained(self.directory / "model")
         flags = ("--prompt-ids", "3,1,4,1,5", "--tp", 2)
         ids = self.generate(*flags)
         theirs = model.generate(torch.tensor([prompt]), generation_config=config)[0, len(prompt):]
@@ -95,9 +95,9 @@ class GenerationTest(ParityTest):
     def test_a_config_that_samples_and_says_no_top_k(self):
         """At a temperature that flattens all logits, the tokens drawn are those that may be: transformers' 50."""
         model = self.save(random_model("llama", 74))
-        GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.folder / "model")
-        self.assertNotIn("top_k", json.loads((self.folder / "model" / "generation_config.json").read_text()))
-        theirs = AutoModelForCausalLM.from_pretrained(self.folder / "model").generate(
+        GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.directory / "model")
+        self.assertNotIn("top_k", json.loads((self.directory / "model" / "generation_config.json").read_text()))
+        theirs = AutoModelForCausalLM.from_pretrained(self.directory / "model").generate(
             torch.tensor([[7, 8]]), attention_mask=torch.ones(1, 2), max_new_tokens=1, num_return_sequences=DRAWS,
             pad_token_id=0)[:, 2]
         self.assertEqual(len(set(theirs.tolist())), 50)
@@ -110,7 +110,7 @@ class GenerationTest(ParityTest):
         """The mean negative log-likelihood in windows, and of a text in one window."""
         model = self.save(random_model("qwen3", 73, vocab_size=256))
         text = "Where a value lives is part of its type. — " * 9
-        path = self.folder / "text"
+        path = self.directory / "text"
         path.write_text(text)
         ids = torch.tensor(list(text.encode()))
         for length in (512, 50, 7):
@@ -122,7 +122,7 @@ class GenerationTest(ParityTest):
                 losses.append(torch.nn.functional.cross_entropy(logits, window[1:], reduction="none"))
             expected = torch.cat(losses).mean().item()
             for tp in (1, 3):
-                result = json.loads(run(PROGRAM, "eval", "--model", self.folder / "model", "--text", path, "--json",
+                result = json.loads(run(PROGRAM, "eval", "--model", self.directory / "model", "--text", path, "--json",
                                         "--seq-len", length, "--tp", tp))
                 self.assertEqual((result["tokens"], result["predicted"]), (len(ids), len(ids) - 1))
                 self.assertLess(abs(result["nll"] - expected), 1e-5)
@@ -137,7 +137,7 @@ class GenerationTest(ParityTest):
         tokenizer.train_from_iterator(["tensor parallel and sequence parallel, naïve façade — 並列"] * 9, trainer)
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
         fast.chat_template = TEMPLATE
-        fast.save_pretrained(self.folder / "model")
+        fast.save_pretrained(self.directory / "model")
         return fast
 
     def test_texts(self):
@@ -152,7 +152,7 @@ class GenerationTest(ParityTest):
             result = self.generate(*flags)
             self.assertEqual((result["prompt_ids"], result["token_ids"], result["text"]),
                              (tokenizer(prompt).input_ids, expected, text))
-            streamed = run(PROGRAM, "generate", "--model", self.folder / "model", *flags)
+            streamed = run(PROGRAM, "generate", "--model", self.directory / "model", *flags)
             self.assertEqual(streamed, prompt + text + "\n")
             stop = text[len(text) // 2:][:3]
             stopped = self.generate(*flags, "--stop", stop, "never said")
@@ -161,7 +161,7 @@ class GenerationTest(ParityTest):
             self.assertEqual(stopped["token_ids"], expected[:len(stopped["token_ids"])])
             self.assertLess(len(stopped["token_ids"]), TOKENS)
         chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)["input_ids"]
-        lines = self.folder / "chats.jsonl"
+        lines = self.directory / "chats.jsonl"
         messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "parallel"},
                     {"role": "user", "content": "z"}]
         lines.write_text(json.dumps({"messages": messages, "max_new_tokens": 3}) + "\n" + json.dumps({"prompt": prompt}))

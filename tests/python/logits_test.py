@@ -11,14 +11,14 @@ TOLERANCE = 1e-5
 
 class LogitsTest(ParityTest):
     def check(self, model, max_shard_size="1GB"):
-        model.save_pretrained(self.folder / "model", max_shard_size=max_shard_size)
+        model.save_pretrained(self.directory / "model", max_shard_size=max_shard_size)
         self.compare(model)
 
     def compare(self, model):
         ids = torch.randint(model.config.vocab_size, (2, 61))
         with torch.no_grad():
             expected = model(input_ids=ids).logits
-        ours = self.our_logits(self.folder / "model", ids)
+        ours = self.our_logits(self.directory / "model", ids)
         self.assertEqual(sorted(ours), [f"tp{ranks}{sp}" for ranks in (1, 2, 3, 4) for sp in ("", "_sp")])
         for name, logits in ours.items():
             error = (logits - expected).abs().max() / expected.abs().max()
@@ -40,7 +40,7 @@ class LogitsTest(ParityTest):
 
     def test_several_files(self):
         self.check(random_llama(5), max_shard_size="100KB")
-        self.assertTrue((self.folder / "model/model.safetensors.index.json").exists())
+        self.assertTrue((self.directory / "model/model.safetensors.index.json").exists())
 
     def test_files_of_half_precision(self):
         """Widened while they are read, from one file and from several: exact, so the tolerance is that of fp32."""
@@ -50,7 +50,7 @@ class LogitsTest(ParityTest):
                     model = random_llama(7)
                     rounded = self.save_rounded(model, dtype, max_shard_size=size)
                     self.assertFalse(torch.equal(rounded.lm_head.weight, model.lm_head.weight))
-                    is_indexed = (self.folder / "model/model.safetensors.index.json").exists()
+                    is_indexed = (self.directory / "model/model.safetensors.index.json").exists()
                     self.assertEqual(is_indexed, size == "100KB")
                     self.compare(rounded)
 
@@ -58,8 +58,8 @@ class LogitsTest(ParityTest):
         rope = dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
                     original_max_position_embeddings=16)
         model = random_llama(6, rope_parameters=rope)
-        model.save_pretrained(self.folder / "model")
-        path = self.folder / "model/config.json"
+        model.save_pretrained(self.directory / "model")
+        path = self.directory / "model/config.json"
         config = json.loads(path.read_text())
         config["rope_scaling"] = config.pop("rope_parameters")
         config["rope_theta"] = config["rope_scaling"].pop("rope_theta")

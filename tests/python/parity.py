@@ -63,34 +63,34 @@ def random_llama(seed, **fields):
 
 
 class ParityTest(unittest.TestCase):
-    """A test with a folder of its own."""
+    """A test with a directory of its own."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardwise-parity-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory(prefix="shardwise-parity-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
 
-    def our_logits(self, model_folder, ids):
+    def our_logits(self, model_directory, ids):
         """`ids` [b, s] -> logits [b, s, v] of 1 to 4 ranks, TP and TP+SP, by name; the same bits on each rank."""
-        save_file({"ids": ids.t().contiguous()}, self.folder / "ids")
-        run(TOOL, "logits", model_folder, self.folder / "ids", self.folder / "logits")
-        logits = {name: value.transpose(0, 1) for name, value in load_file(self.folder / "logits").items()}
-        (self.folder / "logits").unlink()
+        save_file({"ids": ids.t().contiguous()}, self.directory / "ids")
+        run(TOOL, "logits", model_directory, self.directory / "ids", self.directory / "logits")
+        logits = {name: value.transpose(0, 1) for name, value in load_file(self.directory / "logits").items()}
+        (self.directory / "logits").unlink()
         return logits
 
     def save_rounded(self, model, dtype, max_shard_size="1GB"):
         """Saves the model in `dtype` -> the model of the rounded weights in fp32, as transformers reads it."""
-        folder = self.folder / "model"
-        shutil.rmtree(folder, ignore_errors=True)
-        copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
-        stored = {value.dtype for path in folder.glob("*.safetensors") for value in load_file(path).values()}
+        directory = self.directory / "model"
+        shutil.rmtree(directory, ignore_errors=True)
+        copy.deepcopy(model).to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
+        stored = {value.dtype for path in directory.glob("*.safetensors") for value in load_file(path).values()}
         self.assertEqual(stored, {dtype})
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
 
     def windows(self, text, seq_len, seed, count):
         """The first tokens [count, seq_len + 1] that training sees."""
-        run(TOOL, "windows", text, seq_len, seed, count, self.folder / "windows")
-        return load_file(self.folder / "windows")["windows"]
+        run(TOOL, "windows", text, seq_len, seed, count, self.directory / "windows")
+        return load_file(self.directory / "windows")["windows"]
 
 
 def read_log(path):

@@ -1,7 +1,7 @@
 // What the comparison with transformers needs of us and the program does not print: logits, and the windows
 // of text that training sees. Both go to a safetensors file.
 //
-//   parity_tool logits FOLDER IDS OUT
+//   parity_tool logits DIRECTORY IDS OUT
 //     `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1 to 4 ranks, once it has seen that all ranks
 //     have the same bits
 //   parity_tool windows TEXT SEQ_LEN SEED COUNT OUT
@@ -63,13 +63,13 @@ struct Logits {
   at::Tensor tp, tp_sp;
 };
 
-std::vector<Logits> logits_of_ranks(const std::string& folder, const at::Tensor& ids, int ranks) {
-  const model::Config config = model::load_config(folder);
+std::vector<Logits> logits_of_ranks(const std::string& directory, const at::Tensor& ids, int ranks) {
+  const model::Config config = model::load_config(directory);
   std::vector<Logits> results(ranks);
   on_ranks(ranks, [&](const comm::Group& group) {
     const at::NoGradGuard no_grad;
     model::DecoderWeights weights(config, group, at::kFloat);
-    checkpoint::load_weights(folder, weights);
+    checkpoint::load_weights(directory, weights);
     results[group.rank()] = {whole_logits<nn::Invariant>(weights, ids),
                              whole_logits<nn::Sharded<nn::kSequence>>(weights, ids)};
   });
@@ -85,12 +85,12 @@ void check_same_bits(const std::vector<Logits>& of_ranks) {
   }
 }
 
-void logits(const std::string& folder, const std::string& ids_path, const std::string& out) {
-  checkpoint::check(folder, /*needs_state=*/false);
+void logits(const std::string& directory, const std::string& ids_path, const std::string& out) {
+  checkpoint::check(directory, /*needs_state=*/false);
   const at::Tensor ids = read_ids(ids_path);
   std::vector<Named> results;
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-    const std::vector<Logits> of_ranks = logits_of_ranks(folder, ids, ranks);
+    const std::vector<Logits> of_ranks = logits_of_ranks(directory, ids, ranks);
     check_same_bits(of_ranks);
     const std::string name = "tp" + std::to_string(ranks);
     results.push_back({name, of_ranks[0].tp});

@@ -52,10 +52,10 @@ class QuantizedTest(ParityTest):
     def write(self, model, method, bits, group_size, *, is_ordered=False, is_symmetric=False, version=None):
         """Saves the model packed, and gives it the numbers that its codes stand for."""
         random = numpy.random.default_rng(5)
-        folder = self.folder / "model"
-        shutil.rmtree(folder, ignore_errors=True)
-        model.save_pretrained(folder)
-        tensors = {name: tensor.numpy() for name, tensor in load_file(folder / "model.safetensors").items()}
+        directory = self.directory / "model"
+        shutil.rmtree(directory, ignore_errors=True)
+        model.save_pretrained(directory)
+        tensors = {name: tensor.numpy() for name, tensor in load_file(directory / "model.safetensors").items()}
         orders = {}
         state = model.state_dict()
         for name in [name for name in tensors if name.endswith("proj.weight") or name.endswith("c_attn.weight")
@@ -84,8 +84,8 @@ class QuantizedTest(ParityTest):
             tensors[module + ".scales"] = scales.T.copy()
             made = numbers(codes, scales, zeros, groups)
             state[name].copy_(torch.from_numpy(numpy.ascontiguousarray(made.T if is_conv else made)))
-        save_numpy(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        config = json.loads((folder / "config.json").read_text())
+        save_numpy(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+        config = json.loads((directory / "config.json").read_text())
         config["quantization_config"] = dict(quant_method=method, bits=bits, group_size=group_size)
         if method == "gptq":
             config["quantization_config"] |= dict(desc_act=is_ordered, sym=is_symmetric, damp_percent=0.01)
@@ -93,14 +93,14 @@ class QuantizedTest(ParityTest):
                 config["quantization_config"]["checkpoint_format"] = version
         else:
             config["quantization_config"] |= dict(zero_point=True, version="gemm")
-        (folder / "config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps(config))
         return model
 
     def compare(self, model, name):
         ids = torch.randint(model.config.vocab_size, (2, 41))
         with torch.no_grad():
             expected = model(input_ids=ids).logits
-        for ranks, logits in self.our_logits(self.folder / "model", ids).items():
+        for ranks, logits in self.our_logits(self.directory / "model", ids).items():
             error = (logits - expected).abs().max() / expected.abs().max()
             self.assertLess(error.item(), TOLERANCE, f"{name} {ranks}")
 
@@ -132,25 +132,25 @@ class QuantizedTest(ParityTest):
                 self.compare(model, f"{family} {method}")
 
     def test_tokens(self):
-        """Greedy ids from a packed folder, from its shards, and at tp sizes that cut groups."""
+        """Greedy ids from a packed directory, from its shards, and at tp sizes that cut groups."""
         model = self.write(random_model("llama", 88, **SIZES), "gptq", 4, 32)
         prompt = [7, 1, 99]
         expected = expected_tokens(model, prompt, count=24)[0]
-        run(PROGRAM, "shard", self.folder / "model", self.folder / "cut", "--tp", 2)
-        for folder, tp in (("model", 1), ("model", 4), ("cut", 2), ("cut", 3)):
-            result = json.loads(run(PROGRAM, "generate", "--model", self.folder / folder, "--prompt-ids", "7,1,99",
+        run(PROGRAM, "shard", self.directory / "model", self.directory / "cut", "--tp", 2)
+        for directory, tp in (("model", 1), ("model", 4), ("cut", 2), ("cut", 3)):
+            result = json.loads(run(PROGRAM, "generate", "--model", self.directory / directory, "--prompt-ids", "7,1,99",
                                     "--max-new-tokens", 24, "--json", "--tp", tp))
-            self.assertEqual(result["token_ids"], expected, f"{folder} {tp}")
+            self.assertEqual(result["token_ids"], expected, f"{directory} {tp}")
 
     def test_our_files_are_read_by_their_layout(self):
         """What `quantize` writes, taken apart here: within half a step of the weight, and the model of those numbers."""
         model = random_model("llama", 89, **SIZES)
-        model.save_pretrained(self.folder / "dense")
+        model.save_pretrained(self.directory / "dense")
         for bits, group_size in ((4, 32), (8, -1)):
-            shutil.rmtree(self.folder / "model", ignore_errors=True)
+            shutil.rmtree(self.directory / "model", ignore_errors=True)
             flags = ("--group-size", group_size) if group_size > 0 else ()
-            run(PROGRAM, "quantize", self.folder / "dense", self.folder / "model", "--bits", bits, *flags)
-            tensors = {k: v.numpy() for k, v in load_file(self.folder / "model/model.safetensors").items()}
+            run(PROGRAM, "quantize", self.directory / "dense", self.directory / "model", "--bits", bits, *flags)
+            tensors = {k: v.numpy() for k, v in load_file(self.directory / "model/model.safetensors").items()}
             state = model.state_dict()
             original = {k: v.clone() for k, v in state.items()}
             for module in [name.removesuffix(".qweight") for name in tensors if name.endswith(".qweight")]:

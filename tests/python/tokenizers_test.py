@@ -37,9 +37,9 @@ def lines_of(text):
     return [line + "\n" for line in text.split("\n")]
 
 
-def tokenize(folder, flags, lines):
+def tokenize(directory, flags, lines):
     """What the program answers to each line of bytes."""
-    done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", str(folder), *flags], input=b"".join(
+    done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", str(directory), *flags], input=b"".join(
         line + b"\n" for line in lines), capture_output=True, timeout=600)
     if done.returncode != 0:
         raise AssertionError(done.stderr.decode())
@@ -65,23 +65,23 @@ class TokenizersTest(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.directory = Path(scratch.name)
 
-    def check(self, name, folder, encode, decode, plain):
+    def check(self, name, directory, encode, decode, plain):
         """encode(text), decode(ids) and plain(text), without specials around, are the other side's."""
         strings = texts(STRINGS, CORPUS, SPECIALS, seed=hash_of(name))
         expected = [encode(text) for text in strings]
-        self.equal(name, strings, expected, tokenize(folder, ["--json-lines"], as_json(strings)))
+        self.equal(name, strings, expected, tokenize(directory, ["--json-lines"], as_json(strings)))
         self.equal(name, strings, [plain(text) for text in strings],
-                   tokenize(folder, ["--json-lines", "--no-special-tokens"], as_json(strings)))
+                   tokenize(directory, ["--json-lines", "--no-special-tokens"], as_json(strings)))
         ids = expected + self.shuffled(expected, name)
         for skips in (False, True):
             flags = ["--decode"] + (["--no-special-tokens"] if skips else [])
             self.equal(name, ids, [decode(each, skips) for each in ids],
-                       tokenize(folder, flags, [json.dumps(each).encode() for each in ids]))
+                       tokenize(directory, flags, [json.dumps(each).encode() for each in ids]))
         lines = broken_lines(BROKEN, CORPUS, SPECIALS, seed=hash_of(name) + 1)
         self.equal(name, lines, [encode(line.decode("utf-8", "replace")) for line in lines],
-                   tokenize(folder, ["--lines"], lines))
+                   tokenize(directory, ["--lines"], lines))
         self.count(len(strings) + len(lines), len(ids))
 
     @classmethod
@@ -104,7 +104,7 @@ class TokenizersTest(unittest.TestCase):
             self.assertEqual(right, ours, f"{name}: {given!r}")
 
     def check_json(self, name, tokenizer, edit=lambda file: None):
-        path = self.folder / name
+        path = self.directory / name
         path.mkdir()
         file = json.loads(tokenizer.to_str())
         edit(file)
@@ -187,11 +187,11 @@ class TokenizersTest(unittest.TestCase):
                 pre_tokenizers.Split(Regex(pattern), "removed"),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
             tokenizer.decoder = decoders.ByteLevel()
-            folder = self.folder / str(i)
-            folder.mkdir()
-            tokenizer.save(str(folder / "tokenizer.json"))
+            directory = self.directory / str(i)
+            directory.mkdir()
+            tokenizer.save(str(directory / "tokenizer.json"))
             self.equal(pattern, strings, [tokenizer.encode(text).ids for text in strings],
-                       tokenize(folder, ["--json-lines"], as_json(strings)))
+                       tokenize(directory, ["--json-lines"], as_json(strings)))
 
     def test_added_tokens_of_every_kind(self):
         tokenizer = self.byte_level(self.split(QWEN2), normalizer=normalizers.NFC())
@@ -268,13 +268,13 @@ class TokenizersTest(unittest.TestCase):
             self.assertTrue(done.stderr.decode().endswith(f"got {got}\n"), done.stderr)
 
     def check_sentencepiece(self, name, **options):
-        folder = self.folder / name
-        folder.mkdir()
+        directory = self.directory / name
+        directory.mkdir()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(line for line in CORPUS.split("\n") if 0 < len(line) < 2000 and "\0" not in line),
-            model_prefix=str(folder / "tokenizer"), vocab_size=2000, minloglevel=2, num_threads=1, **options)
-        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-        self.check(name, folder, theirs.encode, lambda ids, skips: theirs.decode(ids), theirs.encode)
+            model_prefix=str(directory / "tokenizer"), vocab_size=2000, minloglevel=2, num_threads=1, **options)
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
+        self.check(name, directory, theirs.encode, lambda ids, skips: theirs.decode(ids), theirs.encode)
 
     def test_sentencepiece_bpe_with_byte_fallback(self):
         self.check_sentencepiece("sp-bpe", model_type="bpe", byte_fallback=True, normalization_rule_name="identity",

@@ -33,29 +33,29 @@ class RanksTest(unittest.TestCase):
         """Decorator: runs body(rank, size) on groups of these sizes, of which the ranks in `dying` get killed."""
         def run(body):
             for size in sizes:
-                with self.subTest(ranks=size), tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as folder:
-                    self.check_ends(self.start(body, size, folder, timeout_s), dying)
+                with self.subTest(ranks=size), tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as directory:
+                    self.check_ends(self.start(body, size, directory, timeout_s), dying)
         return run
 
-    def start(self, body, size, folder, timeout_s):
+    def start(self, body, size, directory, timeout_s):
         fork = multiprocessing.get_context("fork")
         ranks = []
         for rank in range(size):
             reader, writer = fork.Pipe(duplex=False)
-            arguments = (body, rank, size, folder, timedelta(seconds=timeout_s), writer)
+            arguments = (body, rank, size, directory, timedelta(seconds=timeout_s), writer)
             process = fork.Process(target=self.live, args=arguments)
             process.start()
             writer.close()
             ranks.append((process, reader))
         return ranks
 
-    def live(self, body, rank, size, folder, timeout, report):
+    def live(self, body, rank, size, directory, timeout, report):
         """A rank's life. It reports the text of its failure, or none."""
-        os.chdir(folder)
+        os.chdir(directory)
         torch.manual_seed(0)
         failure = ""
         try:
-            dist.init_process_group(self.backend, init_method=f"file://{folder}/.store", rank=rank, world_size=size,
+            dist.init_process_group(self.backend, init_method=f"file://{directory}/.store", rank=rank, world_size=size,
                                     timeout=timeout)
             body(rank, size)
             if dist.is_initialized():

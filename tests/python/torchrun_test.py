@@ -8,7 +8,7 @@ class TorchrunTest(ParityTest):
     FLAGS = ["--seq-len", 32, "--batch-size", 2, "--steps", 3, "--tp", 2]
 
     def losses(self, *launcher):
-        text, log = self.folder / "text", self.folder / "log"
+        text, log = self.directory / "text", self.directory / "log"
         text.write_bytes(bytes(range(256)) * 8)
         run(*launcher, PROGRAM, "train", "--text", text, "--log", log, *self.FLAGS)
         return [record["loss"] for record in read_log(log)]

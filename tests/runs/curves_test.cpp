@@ -36,7 +36,7 @@ train::Options options_of(const Scratch& scratch) {
 // Every weight becomes the next number above or below it.
 void move_last_bits_(const model::DecoderWeights& weights, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     at::Tensor& value = role.parameter->value;
     const at::Tensor side = random_tensor(value.sizes().vec(), seed++, at::kFloat).sign() * INFINITY;
     value.copy_(at::nextafter(value, side));

@@ -26,7 +26,7 @@ nn::Step step_of(const Prepared& prepared, const Way& way, const comm::Group& gr
 }
 
 void freeze_(const model::DecoderWeights& weights, const Frozen& frozen) {
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.roles()) {
     if (frozen.holds(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
 }

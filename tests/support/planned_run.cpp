@@ -83,10 +83,11 @@ const NamedStream kStreams[] = {{"TP", Stream::tp}, {"TP+SP", Stream::tp_sp}};
 
 struct NamedGathered {
   const char* name;
-  Gathered value;
+  SaveForBackward value;
 };
-const NamedGathered kGathered[] = {
-    {"in place", Gathered::in_place}, {"kept", Gathered::keep}, {"gathered again", Gathered::again}};
+const NamedGathered kGathered[] = {{"in place", SaveForBackward::shard_in_place},
+                                   {"kept", SaveForBackward::gathered},
+                                   {"gathered again", SaveForBackward::shard}};
 
 struct NamedRecompute {
   const char* name;
@@ -202,7 +203,7 @@ PlannedRun run_of(int ranks, const Combination& combination) {
                   .sequence_length = micro.sequence > 0 ? micro.sequence : std::max(1, ranks - 1),
                   .batch_size = 2,
                   .element_bytes = micro.element_bytes,
-                  .gathered = kGathered[combination[kGather]].value,
+                  .save_for_backward = kGathered[combination[kGather]].value,
                   .recompute = kRecompute[combination[kMode]].value,
                   .smooths_labels = micro.asked.label_smoothing > 0,
                   .has_dropout = micro.asked.dropout > 0,
@@ -233,17 +234,17 @@ testing::Stream PlannedRun::stream() const {
 }
 
 Path PlannedRun::path() const {
-  return workload.gathered == Gathered::in_place ? Path::symmetric
-         : workload.gathered == Gathered::keep   ? Path::keep
-                                                 : Path::again;
+  return workload.save_for_backward == SaveForBackward::shard_in_place ? Path::symmetric
+         : workload.save_for_backward == SaveForBackward::gathered     ? Path::keep
+                                                                       : Path::again;
 }
 
 std::string PlannedRun::name() const {
   const char* paths[] = {"in place", "kept", "gathered again"};
   const char* modes[] = {"", ", selective", ", full"};
   return (workload.stream == Stream::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
-         paths[static_cast<int>(workload.gathered)] + modes[static_cast<int>(workload.recompute)] + ", " +
-         kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
+         paths[static_cast<int>(workload.save_for_backward)] + modes[static_cast<int>(workload.recompute)] +
+         ", " + kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
          (frozen ? std::string(", frozen: ") + frozen->name : "");
 }
 
@@ -273,7 +274,7 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
   const int64_t sequence = run.workload.sequence_length;
   if (run.asked.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
   weights_.initialize_(1);
-  for (const nn::Role& role : weights_.roles()) {
+  for (const nn::UsedParameter& role : weights_.roles()) {
     if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
   testing::zero_gradients_(weights_);

@@ -38,8 +38,8 @@ json byte_level(const std::vector<std::pair<std::string, std::string>>& learned)
 class BpeTokenizers : public ::testing::Test {
  protected:
   std::unique_ptr<Tokenizer> load(const json& file) {
-    folder_.put("tokenizer.json", file.dump());
-    return load_tokenizer(folder_.path());
+    directory_.put("tokenizer.json", file.dump());
+    return load_tokenizer(directory_.path());
   }
   /// `file` with `value` at `place` is refused by a line that holds all of `named`.
   void expect_refused(json file, const char* place, const json& value,
@@ -51,7 +51,7 @@ class BpeTokenizers : public ::testing::Test {
     for (const std::string& part : named) EXPECT_PRED2(contains, error, part);
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(BpeTokenizers, MergesTheEarliestLearnedAndOfEqualsTheLeftmost) {
@@ -100,25 +100,25 @@ TEST_F(BpeTokenizers, SpecialTokensAreFoundKeptAndLeftOut) {
 
 TEST_F(BpeTokenizers, ConfigNamesSpecialIds) {
   const json file = byte_level({});
-  folder_.put("tokenizer_config.json",
-              R"({"eos_token": "<end>", "bos_token": {"content": "a"}, "pad_token": null})");
+  directory_.put("tokenizer_config.json",
+                 R"({"eos_token": "<end>", "bos_token": {"content": "a"}, "pad_token": null})");
   const SpecialIds ids = load(file)->special_ids();
   EXPECT_EQ(ids.eos, 256);
   EXPECT_EQ(ids.bos, 'a');
   EXPECT_FALSE(ids.pad || ids.unk);
-  folder_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
+  directory_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
   EXPECT_PRED2(contains, error_text([&] { load(file); }), "eos_token must be a token of the vocabulary");
-  folder_.put("tokenizer_config.json", R"({"eos_token": 5})");
+  directory_.put("tokenizer_config.json", R"({"eos_token": 5})");
   EXPECT_PRED2(contains, error_text([&] { load(file); }),
                "eos_token must be a string or an AddedToken; got 5");
-  folder_.put("tokenizer_config.json", "[]");
+  directory_.put("tokenizer_config.json", "[]");
   EXPECT_PRED2(contains, error_text([&] { load(file); }),
                "tokenizer_config.json: must be a JSON object; got []");
 }
 
 TEST_F(BpeTokenizers, TheTemplateAloneTellsWhatStandsAroundAText) {
-  folder_.put("tokenizer_config.json",
-              R"({"bos_token": "<end>", "add_bos_token": true, "add_eos_token": true})");
+  directory_.put("tokenizer_config.json",
+                 R"({"bos_token": "<end>", "add_bos_token": true, "add_eos_token": true})");
   EXPECT_EQ(load(byte_level({}))->encode("a"), Ids{'a'});
 }
 
@@ -225,12 +225,12 @@ TEST_F(BpeTokenizers, RefusesIdsThatAreNone) {
 }
 
 TEST_F(BpeTokenizers, NamesThatAreNoTokenizer) {
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "got neither");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }), "got neither");
   EXPECT_PRED2(contains, error_text([] { load_tokenizer("words"); }), "got words");
-  folder_.put("tokenizer.model", "no model");
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "that SentencePiece reads");
-  folder_.put("tokenizer.json", "{");
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "must be JSON");
+  directory_.put("tokenizer.model", "no model");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }), "that SentencePiece reads");
+  directory_.put("tokenizer.json", "{");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }), "must be JSON");
 }
 
 }  // namespace

@@ -11,18 +11,18 @@
 namespace shardwise::text::chat_template_test {
 namespace {
 
-using test::contains, test::error_text, test::TemporaryFolder;
+using test::contains, test::error_text, test::TemporaryDirectory;
 
 const OrderedJson kHello = {{{"role", "user"}, {"content", "hello"}}};
 
 std::string render(const std::string& jinja, const OrderedJson& messages = kHello,
                    const ChatOptions& options = {}) {
-  const TemporaryFolder folder;
-  folder.put("chat_template.jinja", jinja);
-  return ChatTemplate::load(folder.path()).render(messages, options);
+  const TemporaryDirectory directory;
+  directory.put("chat_template.jinja", jinja);
+  return ChatTemplate::load(directory.path()).render(messages, options);
 }
 
-/// The line of what `jinja` must not render, without the file's folder.
+/// The line of what `jinja` must not render, without the file's directory.
 std::string refusal(const std::string& jinja, const OrderedJson& messages = kHello,
                     const ChatOptions& options = {}) {
   const std::string text = error_text([&] { render(jinja, messages, options); });
@@ -36,9 +36,9 @@ bool has_python() {
 
 // First in this file: Python stays.
 TEST(ChatRenderer, IsLoadedAtTheFirstRendering) {
-  const TemporaryFolder folder;
-  folder.put("tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
-  const ChatTemplate made = ChatTemplate::load(folder.path());
+  const TemporaryDirectory directory;
+  directory.put("tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
+  const ChatTemplate made = ChatTemplate::load(directory.path());
   EXPECT_FALSE(has_python());
   EXPECT_EQ(made.render(kHello), "hello");
   EXPECT_TRUE(has_python());
@@ -57,9 +57,9 @@ TEST(ChatRendererInThreads, ServesSeveralFromTheFirst) {
 
 // The same: Python starts here, in this environment.
 TEST(ChatRendererElsewhere, ListensToNoVariablesOfTheEnvironment) {
-  const TemporaryFolder folder;
-  folder.put("jinja2.py", "raise Exception('not this one')");
-  setenv("PYTHONPATH", folder.path().c_str(), /*replace=*/1);
+  const TemporaryDirectory directory;
+  directory.put("jinja2.py", "raise Exception('not this one')");
+  setenv("PYTHONPATH", directory.path().c_str(), /*replace=*/1);
   setenv("PYTHONHOME", "/nowhere", /*replace=*/1);
   EXPECT_EQ(render("fine"), "fine");
   unsetenv("PYTHONPATH");
@@ -80,11 +80,11 @@ TEST(ChatTemplate, TakesOptions) {
 }
 
 TEST(ChatTemplate, NamesSpecialTokens) {
-  const TemporaryFolder folder;
-  folder.put("tokenizer_config.json", R"({"chat_template": "", "bos_token": "<s>", "add_bos_token": true,
+  const TemporaryDirectory directory;
+  directory.put("tokenizer_config.json", R"({"chat_template": "", "bos_token": "<s>", "add_bos_token": true,
                                           "eos_token": {"__type": "AddedToken", "content": "</s>"}})");
   const std::map<std::string, std::string> expected{{"bos_token", "<s>"}, {"eos_token", "</s>"}};
-  EXPECT_EQ(ChatTemplate::load(folder.path()).special_tokens(), expected);
+  EXPECT_EQ(ChatTemplate::load(directory.path()).special_tokens(), expected);
 }
 
 TEST(ChatTemplate, TellsWhatATemplateRefuses) {
@@ -115,10 +115,10 @@ TEST(ChatTemplate, RefusesWhatAreNoMessages) {
 
 TEST(ChatTemplate, RefusesFilesThatAreNone) {
   const auto refusal_of = [](const std::string& config) {
-    const TemporaryFolder folder;
-    folder.put("tokenizer_config.json", config);
-    const std::string text = error_text([&] { ChatTemplate::load(folder.path()); });
-    return text.substr(std::min(folder.path().size(), text.size()));
+    const TemporaryDirectory directory;
+    directory.put("tokenizer_config.json", config);
+    const std::string text = error_text([&] { ChatTemplate::load(directory.path()); });
+    return text.substr(std::min(directory.path().size(), text.size()));
   };
   const std::string file = "/tokenizer_config.json: ";
   EXPECT_PRED2(contains, refusal_of("{"), file + "must be JSON; got ");
@@ -130,10 +130,10 @@ TEST(ChatTemplate, RefusesFilesThatAreNone) {
             file + R"(chat_template must list objects of name and template; got {"name":"x"})");
   EXPECT_EQ(refusal_of(R"({"chat_template": "", "bos_token": 1})"),
             file + "bos_token must be a string or an AddedToken; got 1");
-  const TemporaryFolder folder;
-  folder.put("additional_chat_templates", "no folder");
-  EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(folder.path()); }),
-               "additional_chat_templates must be a readable folder");
+  const TemporaryDirectory directory;
+  directory.put("additional_chat_templates", "no directory");
+  EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(directory.path()); }),
+               "additional_chat_templates must be a readable directory");
 }
 
 }  // namespace

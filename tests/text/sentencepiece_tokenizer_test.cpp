@@ -19,15 +19,15 @@ using Ids = std::vector<int64_t>;
 
 /// A model of bytes, controls <unk> <s> </s> and a few pieces, trained with `flags`.
 std::string trained(const std::string& flags) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   std::string text;
   for (int i = 0; i < 200; ++i) text += "some words and  other words " + std::to_string(i) + "\n";
   const auto status = sentencepiece::SentencePieceTrainer::Train(
-      "--input=" + folder.put("text", text) + " --model_prefix=" + folder / "model" +
+      "--input=" + directory.put("text", text) + " --model_prefix=" + directory / "model" +
       " --vocab_size=330 --model_type=bpe --byte_fallback=true --hard_vocab_limit=false --minloglevel=2 " +
       flags);
   EXPECT_TRUE(status.ok()) << status.ToString();
-  return test::contents(folder / "model.model");
+  return test::contents(directory / "model.model");
 }
 
 const std::string& model() {
@@ -37,24 +37,24 @@ const std::string& model() {
 
 class SentencePieceTokenizers : public ::testing::Test {
  protected:
-  SentencePieceTokenizers() { folder_.put("tokenizer.model", model()); }
-  std::unique_ptr<Tokenizer> load() const { return load_tokenizer(folder_.path()); }
+  SentencePieceTokenizers() { directory_.put("tokenizer.model", model()); }
+  std::unique_ptr<Tokenizer> load() const { return load_tokenizer(directory_.path()); }
   void expect_refused(const std::vector<std::string>& named) const {
     const std::string error = error_text([&] { load(); });
     for (const std::string& part : named) EXPECT_PRED2(contains, error, part);
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(SentencePieceTokenizers, ConfigTellsWhatStandsAroundAText) {
   const Ids words = load()->encode("words");
-  folder_.put("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
+  directory_.put("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
   Ids expected = words;
   expected.insert(expected.begin(), 1);
   EXPECT_EQ(load()->encode("words"), expected);
-  folder_.put("tokenizer_config.json",
-              R"({"add_bos_token": true, "add_eos_token": true, "eos_token": {"content": "</s>"},
+  directory_.put("tokenizer_config.json",
+                 R"({"add_bos_token": true, "add_eos_token": true, "eos_token": {"content": "</s>"},
                   "pad_token": "<unk>"})");
   expected.push_back(2);
   EXPECT_EQ(load()->encode("words"), expected);
@@ -71,35 +71,36 @@ TEST_F(SentencePieceTokenizers, PutNothingAroundATextUnlessTold) {
   for (const char* config :
        {R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"})",
         R"({"add_bos_token": false})", R"({"add_bos_token": null})"}) {
-    folder_.put("tokenizer_config.json", config);
+    directory_.put("tokenizer_config.json", config);
     EXPECT_EQ(load()->encode("words"), words) << config;
   }
 }
 
 TEST_F(SentencePieceTokenizers, RefusesConfigsThatAreWrong) {
-  folder_.put("tokenizer_config.json", R"({"add_bos_token": 1})");
+  directory_.put("tokenizer_config.json", R"({"add_bos_token": 1})");
   expect_refused({"tokenizer_config.json: add_bos_token", "true or false"});
-  folder_.put("tokenizer_config.json", R"({"bos_token": "<other>"})");
+  directory_.put("tokenizer_config.json", R"({"bos_token": "<other>"})");
   expect_refused({"tokenizer_config.json: bos_token must be a token of the vocabulary", "<other>"});
-  folder_.put("tokenizer.model", trained("--bos_id=-1"));
-  folder_.put("tokenizer_config.json", R"({"add_bos_token": true})");
+  directory_.put("tokenizer.model", trained("--bos_id=-1"));
+  directory_.put("tokenizer_config.json", R"({"add_bos_token": true})");
   expect_refused({"add_bos_token must be false without a bos_token"});
 }
 
 TEST_F(SentencePieceTokenizers, RefusesTokensThatAreAddedToTheModel) {
-  folder_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "<s>"}, "2": "</s>"}})");
-  folder_.put("added_tokens.json", R"({"</s>": 2})");
+  directory_.put("tokenizer_config.json",
+                 R"({"added_tokens_decoder": {"1": {"content": "<s>"}, "2": "</s>"}})");
+  directory_.put("added_tokens.json", R"({"</s>": 2})");
   EXPECT_GT(load()->vocab_size(), 259);
-  folder_.put("added_tokens.json", R"({"</s>": 2, "<pad>": 330})");
+  directory_.put("added_tokens.json", R"({"</s>": 2, "<pad>": 330})");
   expect_refused({R"(added_tokens.json: "<pad>" must be a token of the model, under its id)"});
-  folder_.put("added_tokens.json", R"({"</s>": 3})");
+  directory_.put("added_tokens.json", R"({"</s>": 3})");
   expect_refused({R"(added_tokens.json: "</s>" must be a token of the model)"});
-  folder_.put("added_tokens.json", "{}");
-  folder_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"330": {"content": "<pad>"}}})");
+  directory_.put("added_tokens.json", "{}");
+  directory_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"330": {"content": "<pad>"}}})");
   expect_refused({"tokenizer_config.json: added_tokens_decoder.330 must be a token of the model", "<pad>"});
-  folder_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "</s>"}}})");
+  directory_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "</s>"}}})");
   expect_refused({"added_tokens_decoder.1", "</s>"});
-  folder_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"1": 5}})");
+  directory_.put("tokenizer_config.json", R"({"added_tokens_decoder": {"1": 5}})");
   expect_refused({"added_tokens_decoder.1 must be a string or an AddedToken; got 5"});
 }
 
@@ -115,7 +116,7 @@ TEST_F(SentencePieceTokenizers, StreamsGiveWhatDecodingAllGives) {
   for (const char* flags :
        {"", "--remove_extra_whitespaces=false", "--add_dummy_prefix=false",
         "--add_dummy_prefix=false --remove_extra_whitespaces=false", "--treat_whitespace_as_suffix=true"}) {
-    folder_.put("tokenizer.model", trained(flags));
+    directory_.put("tokenizer.model", trained(flags));
     const auto tokenizer = load();
     const int64_t blank = *tokenizer->id_of("\u2581"), last = tokenizer->vocab_size() - 1;
     // From and to: controls, bytes, three of one character, the blank, any other.

@@ -27,8 +27,8 @@ class TokenFiles : public ::testing::Test {
     return ids;
   }
 
-  test::TemporaryFolder folder_;
-  std::string path_ = folder_ / "ids";
+  test::TemporaryDirectory directory_;
+  std::string path_ = directory_ / "ids";
 };
 
 TEST_F(TokenFiles, GiveBackWhatWasWritten) {
@@ -52,7 +52,7 @@ TEST_F(TokenFiles, UnfinishedOnesLeaveTheOldOne) {
     writer.append(std::vector<int64_t>{4});
   }
   EXPECT_EQ(read_all(), (std::vector<int64_t>{1, 2, 3}));
-  const auto count = std::distance(std::filesystem::directory_iterator(folder_.path()), {});
+  const auto count = std::distance(std::filesystem::directory_iterator(directory_.path()), {});
   EXPECT_EQ(count, 1);
 }
 
@@ -76,7 +76,7 @@ TEST_F(TokenFiles, RefuseEachFieldThatIsWrong) {
   const auto refused = [&](size_t at, char byte, const std::string& rule) {
     std::string changed = good;
     changed[at] = byte;
-    folder_.put("ids", changed);
+    directory_.put("ids", changed);
     EXPECT_PRED2(contains, error_text([&] { read_all(); }), rule) << at;
   };
   const std::string another = "must be a token file of version 1";

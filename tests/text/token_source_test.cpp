@@ -19,8 +19,8 @@ Ids read(const TokenSource& source, int64_t begin, int64_t count) {
 
 class TokenSources : public ::testing::Test {
  protected:
-  test::TemporaryFolder folder_;
-  Corpus corpus_{{folder_.put("a", "one\xff"), folder_.put("b", "two, three")}};
+  test::TemporaryDirectory directory_;
+  Corpus corpus_{{directory_.put("a", "one\xff"), directory_.put("b", "two, three")}};
   Ids all_{'o', 'n', 'e', 0xff, 't', 'w', 'o', ',', ' ', 't', 'h', 'r', 'e', 'e'};
 };
 
@@ -69,7 +69,7 @@ TEST_F(TokenSources, AnotherTokenizerIsAnotherFingerprint) {
 }
 
 TEST_F(TokenSources, AFileOfIdsIsOne) {
-  const std::string path = folder_ / "ids";
+  const std::string path = directory_ / "ids";
   TokenFileWriter writer(path, /*vocab_size=*/256);
   writer.append(all_);
   writer.finish();

@@ -63,12 +63,12 @@ TEST(BytesTokenizer, RefusesTextsThatAreTooLong) {
 
 TEST(TokenizerPaths, AreThoseThatItIsReadFrom) {
   using Paths = std::vector<std::string>;
-  const test::TemporaryFolder folder;
-  const std::string config = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
+  const test::TemporaryDirectory directory;
+  const std::string config = directory / "tokenizer_config.json", added = directory / "added_tokens.json";
   EXPECT_EQ(tokenizer_paths("bytes"), Paths());
-  EXPECT_EQ(tokenizer_paths(folder / "x.json"), (Paths{config, added, folder / "x.json"}));
-  EXPECT_EQ(tokenizer_paths(folder.path()),
-            (Paths{config, added, folder / "tokenizer.json", folder / "tokenizer.model"}));
+  EXPECT_EQ(tokenizer_paths(directory / "x.json"), (Paths{config, added, directory / "x.json"}));
+  EXPECT_EQ(tokenizer_paths(directory.path()),
+            (Paths{config, added, directory / "tokenizer.json", directory / "tokenizer.model"}));
 }
 
 }  // namespace

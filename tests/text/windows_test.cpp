@@ -24,9 +24,9 @@ class Counting {
   std::string put(const std::string& name, int64_t begin, int64_t end) const {
     std::string text;
     for (int64_t i = begin; i < end; ++i) text += static_cast<char>(i % 251);
-    return folder_.put(name, text);
+    return directory_.put(name, text);
   }
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   Corpus corpus_;
   ByteTokens tokens_{corpus_};
 };

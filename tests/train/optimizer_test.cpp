@@ -66,8 +66,8 @@ void expect_by_hand(const Tensor& weights, double weight_decay, double tolerance
   }
 }
 
-nn::Roles roles(const ParameterPtr& parameter) {
-  return {{parameter, nn::WorksOn::own_slice}};
+nn::UsedParameters roles(const ParameterPtr& parameter) {
+  return {{parameter, nn::ParameterUse::sharded}};
 }
 
 TEST(AdamW, FollowsTheFormulaInFp64) {

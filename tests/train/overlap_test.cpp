@@ -84,7 +84,7 @@ TEST(Overlap, TheRecordSaysWhichItWas) {
   EXPECT_EQ(words(), (std::vector<std::string>{"on", "on", "off"}));
 }
 
-TEST(Overlap, Mistakes) {
+TEST(Overlap, ValidationErrors) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.overlap = "yes";
@@ -114,7 +114,7 @@ TEST(Domino, TrainsAsWholeBatchesDo) {
   }
 }
 
-TEST(Domino, Mistakes) {
+TEST(Domino, ValidationErrors) {
   const Scratch scratch;
   const auto refusal = [&](const std::function<void(Options&)>& change) {
     Options options = small_options(scratch);

@@ -13,7 +13,7 @@
 
 namespace shardwise::testing {
 
-using Scratch = test::TemporaryFolder;
+using Scratch = test::TemporaryDirectory;
 
 /// Bytes with some order to be learned.
 inline std::string sample_text(size_t bytes = 4000) {

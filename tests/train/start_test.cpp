@@ -21,7 +21,7 @@ void expect_change_is_seen(const train::Options& options, const std::function<vo
   const Job after(options);
   on_ranks(2, [&](const comm::Group& group) {
     const Job& job = group.rank() == 0 ? before : after;
-    const std::string text = test::error_text<base::AgreedError>([&] { train::Trainer(job, group); });
+    const std::string text = test::error_text<base::CollectiveError>([&] { train::Trainer(job, group); });
     EXPECT_PRED2(test::contains, text, "must begin from the same checkpoint and text");
   });
   on_ranks(2, [&](const comm::Group& group) { EXPECT_NO_THROW(train::Trainer(after, group)); });

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/rendezvous.h"
 #include "shardwise/comm/mpi/transfers.h"
 
 namespace shardwise::comm::mpi {

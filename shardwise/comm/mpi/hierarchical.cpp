@@ -111,12 +111,12 @@ void Hierarchical::abort(const std::string& reason) {
 
 void Hierarchical::set_timeout(std::chrono::milliseconds timeout) {
   Transport::set_timeout(timeout);
-  dynamic_cast<Forms&>(*inside_.symmetric()).set_timeout(timeout);
+  dynamic_cast<CollectiveBackend&>(*inside_.symmetric_heap()).set_timeout(timeout);
 }
 
 void Hierarchical::limit_collectives(std::chrono::milliseconds limit) {
   Transport::limit_collectives(limit);
-  dynamic_cast<Forms&>(*inside_.symmetric()).limit_collectives(limit);
+  dynamic_cast<CollectiveBackend&>(*inside_.symmetric_heap()).limit_collectives(limit);
 }
 
 at::Tensor Hierarchical::sum_across(const at::Tensor& sum, const std::vector<int64_t>& sizes, Reduce reduce) {
@@ -152,7 +152,7 @@ void Hierarchical::reduce_part(at::Tensor& part, Reduce reduce) {
   const at::Tensor own = pieces[size_t(hosts_.own)];
   own.copy_(sum_across(sum, sizes, reduce));  // the only rounding
   across([&] { gather_pieces(pieces, own, column_); });
-  inside([&] { inside_.symmetric()->all_gather_out(part, slice, slices, /*dim=*/0); });
+  inside([&] { inside_.symmetric_heap()->all_gather_out(part, slice, slices, /*dim=*/0); });
 }
 
 std::vector<int64_t> Hierarchical::column_sizes(const Tensors& pieces, int local) const {
@@ -201,7 +201,7 @@ void Hierarchical::all_gather(Tensors& pieces, const at::Tensor& shard) {
   parts[size_t(hosts_.own)].copy_(shard.reshape({-1}));
   across([&] { gather_pieces(parts, parts[size_t(hosts_.own)], column_); });
   inside([&] {
-    const auto bundles = inside_.expose(bundle, one_row_each(hosts_.local_count()));
+    const auto bundles = inside_.share_shard(bundle, one_row_each(hosts_.local_count()));
     for (int local = 0; local < hosts_.local_count(); ++local) {
       const Tensors theirs = cut(bundles->read(local)[0], column_sizes(pieces, local));
       for (int host = 0; host < hosts_.count(); ++host) {

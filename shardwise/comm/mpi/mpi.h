@@ -1,7 +1,7 @@
-// The backend for ranks of several hosts, over Open MPI: entry point of the folder.
+// The backend for ranks of several hosts, over Open MPI: entry point of the directory.
 //
 // Inside a host ranks share memory as ever (comm/shm); only what crosses hosts goes through MPI. Where CMake
-// finds no MPI, no_mpi.cpp stands in for the rest of the folder.
+// finds no MPI, no_mpi.cpp stands in for the rest of the directory.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/host.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::mpi {
@@ -25,7 +25,7 @@ struct Options {
   std::vector<int> ranks;  // of the job, ascending, this one among them
   int rank;                // in the job, as its mpirun counts
   int world_size;
-  uint64_t host = own_host();  // the same for ranks that may share memory
+  uint64_t host = own_node();  // the same for ranks that may share memory
   Layout layout = Layout::by_host;
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, MPI's start included
   int64_t message_bytes = int64_t{1} << 30;      // a longer message is sent in several: MPI counts in int

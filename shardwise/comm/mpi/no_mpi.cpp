@@ -1,4 +1,4 @@
-// In place of the rest of this folder where there is no MPI.
+// In place of the rest of this directory where there is no MPI.
 #include <c10/util/Exception.h>
 
 #include "shardwise/comm/mpi/mpi.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/mpi/channel.h"
 #include "shardwise/comm/mpi/messages.h"
 
@@ -22,7 +22,7 @@ void put_back(at::Tensor& x, const at::Tensor& dense);
 std::vector<at::Tensor> cut(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> cut_evenly(const at::Tensor& flat, int parts);
 
-class Transport : public Forms {
+class Transport : public CollectiveBackend {
  public:
   Transport(const Options& options, Meeting meeting);
   /// Leaves: a peer that waits for more is told. Not the channel's, which messages may outlive the group by.

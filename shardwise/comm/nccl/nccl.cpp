@@ -7,9 +7,9 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/gather_values.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/nccl/plugin.h"
 #include "shardwise/comm/nccl/store.h"
+#include "shardwise/comm/node.h"
 
 namespace shardwise::comm::nccl {
 namespace {
@@ -56,7 +56,7 @@ std::string refusal(int rank, int device) {
 /// All ranks refuse alike, before any waits in NCCL for one that cannot come.
 void check_devices(const Group& meeting, int device) {
   const std::string first = first_text(refusal(meeting.rank(), device), meeting);
-  if (!first.empty()) throw base::AgreedError(first);
+  if (!first.empty()) throw base::CollectiveError(first);
 }
 
 /// Of this machine, for the others' ranks.
@@ -85,7 +85,7 @@ int device_count() {
 
 Group connect(const Options& options) {
   const Group& meeting = options.meeting;
-  const Hosts hosts = gather_values(own_host(), meeting);
+  const Hosts hosts = gather_values(own_node(), meeting);
   const int device = wanted_device(options, hosts);
   check_devices(meeting, device);
   const auto store = open_store(meeting, own_address(hosts), options.timeout);

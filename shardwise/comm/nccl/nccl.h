@@ -1,7 +1,7 @@
-// The backend for ranks with a GPU each: NCCL as c10d has it, entry point of the folder.
+// The backend for ranks with a GPU each: NCCL as c10d has it, entry point of the directory.
 //
 // Nothing links libtorch's CUDA half but the plugin (plugin.h), a library of its own that the first call here
-// opens. Where CMake finds no CUDA headers, no_nccl.cpp stands in for the rest of the folder.
+// opens. Where CMake finds no CUDA headers, no_nccl.cpp stands in for the rest of the directory.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -31,7 +31,7 @@ int device_count();
 ///
 /// What is otherwise than on the CPU: calls return when they are queued on the current stream. Sums are
 /// NCCL's, in an order of its own and in bf16 or fp16 rounded on the way, with the same bits on all ranks;
-/// those of begin_reduce_scatter stay in rank order. No bit_and, bit_or, bit_xor; no int16; no tags of
+/// those of reduce_scatter_chunked stay in rank order. No bit_and, bit_or, bit_xor; no int16; no tags of
 /// messages; no Symmetric. A rank that dies or stays away is found by torch's watchdog at the timeout, which
 /// ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING); `abort` ends this rank's part alone. The group is
 /// dropped before main returns, that of rank 0 last.

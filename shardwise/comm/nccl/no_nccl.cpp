@@ -1,4 +1,4 @@
-// In place of the rest of this folder where there are no CUDA headers.
+// In place of the rest of this directory where there are no CUDA headers.
 #include <c10/util/Exception.h>
 
 #include "shardwise/comm/nccl/nccl.h"

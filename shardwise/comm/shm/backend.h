@@ -21,7 +21,7 @@ class Backend final : public comm::Backend {
   using OptionsPtr = c10::intrusive_ptr<Options>;
   using Pointer = c10::intrusive_ptr<c10d::Backend>;
 
-  /// Collective over the ranks that share `store`. Errors: those of meet_by_store.
+  /// Collective over the ranks that share `store`. Errors: those of rendezvous_via_store.
   static Pointer connect(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   bool supportsSplitting() const override { return true; }

@@ -20,7 +20,7 @@ constexpr int64_t kChunkBytes = int64_t{512} << 10;
 
 int64_t foreign_in(const Opening& opening) {
   return std::count_if(opening.descriptors.begin(), opening.descriptors.end(),
-                       [](const Descriptor& descriptor) { return descriptor.is_foreign; });
+                       [](const Descriptor& descriptor) { return descriptor.is_unregistered; });
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void Transport::in_place_or_by_chunks(at::Tensor& x, const Descriptor& descripto
     channel_.await_all(opening);
     if (foreign_in(opening) == 0) {
       reduce_slices(x, opening, kernel);
-      return finish(Closing::yes);
+      return finish(WaitForPeers::yes);
     }
     // Before it is closed: peers go on to the chunks, and an error in between leaves them waiting.
     const Block places = chunk_places(x);
@@ -49,7 +49,7 @@ Block Transport::chunk_places(const at::Tensor& x) const {
 }
 
 void Transport::by_chunks(at::Tensor& x, const Block& places, Descriptor descriptor, ReduceKernel kernel) {
-  descriptor.is_foreign = true;
+  descriptor.is_unregistered = true;
   at::Tensor dense = x.contiguous();
   auto* const own = static_cast<std::byte*>(dense.mutable_data_ptr());
   const int64_t bytes = int64_t(dense.nbytes()), chunk = std::min(bytes, kChunkBytes);

@@ -48,7 +48,7 @@ void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   Opening& opening = post(descriptor, staged);
   const void* own = x.is_contiguous() ? x.const_data_ptr() : nullptr;
   reduce_rows(opening, {0, x.numel(), static_cast<const std::byte*>(own)}, x, kernel);
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
@@ -56,7 +56,7 @@ void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   Opening& opening = post(descriptor, staged);
   channel_.await_all(opening);
   reduce_slices(x, opening, kernel);
-  finish(Closing::yes);
+  finish(WaitForPeers::yes);
   if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
   if (!staged.in_place) copy_out(x, staged.data);
 }
@@ -95,31 +95,32 @@ void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, Reduce
 }
 
 void Transport::reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                                    Closing closing) {
+                                    WaitForPeers wait_for_peers) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), descriptor.reduce);
   const Staged staged = stage(x);
   Opening& opening = post(descriptor, staged);
   reduce_rows(opening, rows, out, kernel);
-  finish(staged.in_place ? closing : Closing::no);
+  finish(staged.in_place ? wait_for_peers : WaitForPeers::no);
 }
 
 void Transport::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split,
-                                   int64_t dim, InputThen then) {
+                                   int64_t dim, InputReuse then) {
   const at::Tensor rows_first = x.movedim(dim, 0);
   at::Tensor out_rows_first = out.movedim(dim, 0);
   const base::Range range = split.range(rank());
   const int64_t row = split.size() == 0 ? 0 : x.numel() / split.size();
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel(), dim);
   descriptor.split = split.hash();
-  const Closing closing = then == InputThen::may_be_written ? Closing::yes : Closing::no;
+  const WaitForPeers wait_for_peers =
+      then == InputReuse::overwritable_on_return ? WaitForPeers::yes : WaitForPeers::no;
   reduce_scatter_rows(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor,
-                      closing);
+                      wait_for_peers);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel());
   descriptor.reduce = reduce;
-  reduce_scatter_rows(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
+  reduce_scatter_rows(out, x, {rank() * out.numel(), out.numel()}, descriptor, WaitForPeers::yes);
 }
 
 void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
@@ -131,12 +132,12 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   const Staged staged = stage_all(pieces);
   Opening& opening = post(descriptor, staged);
   reduce_rows(opening, {begin, out.numel()}, out, kernel);
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 // As reduce_scatter that does not close: the caller drops what peers may still read.
-void Transport::read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) {
-  Descriptor descriptor = descriptor_of(rows ? Op::reduce_scatter_terms : Op::all_reduce_terms, x, x.numel());
+void Transport::fuse_with(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) {
+  Descriptor descriptor = descriptor_of(rows ? Op::fused_reduce_scatter : Op::fused_all_reduce, x, x.numel());
   if (rows) descriptor.split = rows->hash();
   const Staged staged = stage(x);
   Opening& opening = post(descriptor, staged);
@@ -148,7 +149,7 @@ void Transport::read_terms(const at::Tensor& x, const base::Split* rows, TermRea
     channel_.close();  // nobody waits for this end, so a reader's own error breaks nothing off
     throw;
   }
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
@@ -171,7 +172,7 @@ void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Ten
     copy_out(pieces[size_t(peer)], input_of(opening, peer));
   }
   channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 void Transport::broadcast_(at::Tensor& x, int root) {
@@ -179,12 +180,12 @@ void Transport::broadcast_(at::Tensor& x, int root) {
   Opening& opening = post(descriptor_of(Op::broadcast, x, x.numel(), root), staged);
   if (rank() != root) copy_out(x, input_of(opening, root));
   channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 void Transport::barrier() {
   channel_.await_all(channel_.post(Descriptor()));
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 }  // namespace shardwise::comm::shm

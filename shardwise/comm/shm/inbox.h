@@ -10,7 +10,7 @@
 #include <list>
 #include <memory>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/shm/channel.h"
 
 namespace shardwise::comm::shm {

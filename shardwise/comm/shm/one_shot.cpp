@@ -27,14 +27,14 @@ std::string words(const RanksOnCores& on, const std::string& cpu) {
 }
 
 /// An absolute path, as the XDG base directories must be, or "".
-fs::path folder_named_by(const char* variable) {
+fs::path directory_named_by(const char* variable) {
   const char* value = std::getenv(variable);
   const fs::path path(value != nullptr ? value : "");
   return path.is_absolute() ? path : fs::path();
 }
 
-fs::path cache_folder() {
-  const fs::path cache = folder_named_by("XDG_CACHE_HOME"), home = folder_named_by("HOME");
+fs::path cache_directory() {
+  const fs::path cache = directory_named_by("XDG_CACHE_HOME"), home = directory_named_by("HOME");
   if (!cache.empty()) return cache / "shardwise";
   return home.empty() ? home : home / ".cache/shardwise";
 }
@@ -85,15 +85,15 @@ OneShotLimit one_shot_limit(const RanksOnCores& on) {
 }
 
 std::string one_shot_file(const RanksOnCores& on) {
-  const fs::path folder = cache_folder();
-  if (folder.empty()) return "";
-  return folder / fmt::format("comm-{:016x}", base::hash_of(words(on, base::cpu_name())));
+  const fs::path directory = cache_directory();
+  if (directory.empty()) return "";
+  return directory / fmt::format("comm-{:016x}", base::hash_of(words(on, base::cpu_name())));
 }
 
 void keep_one_shot_limit(const RanksOnCores& on, int64_t bytes) {
   const std::string path = one_shot_file(on);
   TORCH_INTERNAL_ASSERT(!path.empty());
-  base::make_folders(fs::path(path).parent_path());
+  base::make_directories(fs::path(path).parent_path());
   base::write_text(path, fmt::format("{}{}\n", heading(on), bytes));
 }
 

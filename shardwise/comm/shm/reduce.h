@@ -4,7 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "shardwise/comm/shm/reduce_isa.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm::shm {
 

@@ -12,7 +12,7 @@ Group connect(const Options& options) {
 }
 
 std::optional<OneShotLimit> one_shot_limit(const Group& group) {
-  const auto* transport = dynamic_cast<const Transport*>(group.symmetric());
+  const auto* transport = dynamic_cast<const Transport*>(group.symmetric_heap());
   if (transport == nullptr) return std::nullopt;
   return transport->one_shot();
 }

@@ -1,4 +1,4 @@
-// The embedded backend for the ranks of one host: entry point of the folder.
+// The embedded backend for the ranks of one host: entry point of the directory.
 //
 // Ranks may be processes or threads of one process. They meet at an abstract unix socket, pass each other
 // their memory by file descriptor, and nothing has a name in any file system, so nothing is left after a

@@ -20,7 +20,7 @@ Opening& introduce(const Parties& parties, const SymmetricBlock& own) {
   Channel& channel = parties.group->channel();
   const Introduction introduction{identity_of(*parties.home), own.pad_bytes(), parties.home->rank()};
   Descriptor descriptor;
-  descriptor.op = Op::expose;
+  descriptor.op = Op::share_shard;
   descriptor.dtype = static_cast<int8_t>(c10::kByte);
   descriptor.numel = int64_t(own.bytes());
   descriptor.split = 0x73796d6d;  // "symm": an exposure of no shard

@@ -6,8 +6,8 @@
 
 #include "shardwise/base/hash.h"
 #include "shardwise/comm/done_work.h"
-#include "shardwise/comm/shm/exposure.h"
 #include "shardwise/comm/shm/pack.h"
+#include "shardwise/comm/shm/shared_shard.h"
 #include "shardwise/comm/shm/work.h"
 
 namespace shardwise::comm::shm {
@@ -33,11 +33,11 @@ bool Transport::contains(const at::Tensor& x) const {
   return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
 }
 
-std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split,
-                                           uint64_t purpose) {
+std::shared_ptr<PeerShards> Transport::share_shard(const at::Tensor& shard, const base::Split& split,
+                                                   uint64_t purpose) {
   TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
   Descriptor descriptor;
-  descriptor.op = Op::expose;
+  descriptor.op = Op::share_shard;
   descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
   descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
   descriptor.split = base::mix(split.hash(), purpose);
@@ -45,15 +45,15 @@ std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::
     descriptor.offset =
         uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));
   }
-  return std::make_shared<Exposure>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
+  return std::make_shared<SharedShard>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
 }
 
-Forms::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
+CollectiveBackend::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
   outbox_.send(x, to, tag);
   return c10::make_intrusive<DoneWork>(rank(), c10d::OpType::SEND, Tensors{x});
 }
 
-Forms::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
+CollectiveBackend::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
   const auto op = from == kAnySource ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
   return c10::make_intrusive<ReceiveWork>(rank(), op, shared_from_this(), inbox_.post(x, from, tag));
 }
@@ -105,9 +105,9 @@ const std::byte* Transport::input_of(Opening& opening, int peer) {
   return channel_.base(peer) + channel_.await(opening, peer).offset;
 }
 
-void Transport::finish(Closing closing) {
+void Transport::finish(WaitForPeers wait_for_peers) {
   channel_.close();
-  if (closing == Closing::yes) channel_.await_closed();
+  if (wait_for_peers == WaitForPeers::yes) channel_.await_closed();
   outbox_.collect();
 }
 

@@ -1,4 +1,4 @@
-// The collectives of the shared-memory backend on CPU tensors: what Group (by Symmetric) and c10d (by
+// The collectives of the shared-memory backend on CPU tensors: what Group (by SymmetricHeap) and c10d (by
 // Backend) call.
 //
 // An input is read by the peers where it lies when it is contiguous and in the heap; otherwise it is staged,
@@ -9,21 +9,23 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/inbox.h"
 #include "shardwise/comm/shm/outbox.h"
 #include "shardwise/comm/shm/reduce_isa.h"
 #include "shardwise/comm/shm/staged.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm::shm {
 
 /// Whether a collective ends only when the peers have read inputs that they read in place. If not, the caller
 /// must leave such an input as it is until it has passed a later collective.
-enum class Closing { yes, no };
+enum class WaitForPeers { yes, no };
 
-class Transport final : public Symmetric, public Forms, public std::enable_shared_from_this<Transport> {
+class Transport final : public SymmetricHeap,
+                        public CollectiveBackend,
+                        public std::enable_shared_from_this<Transport> {
  public:
   Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout);
 
@@ -40,15 +42,15 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
-  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split,
-                                  uint64_t purpose) override;
+  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
+                                          uint64_t purpose) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
-  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x, uint64_t purpose) override;
+  std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t purpose) override;
   void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                       int64_t dim) override;
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                          InputThen then) override;
-  void read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) override;
+                          InputReuse then) override;
+  void fuse_with(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) override;
   void abort(const std::string& reason) override { channel_.abort(reason); }
   void leave() override { channel_.leave(); }
   int64_t live_bytes() const override { return heap_->live_bytes(); }
@@ -84,7 +86,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
     const std::byte* own = nullptr;  // this rank's input, to be read in place of what it has staged
   };
   class BegunTwoShot;  // in begun_sum.cpp
-  struct Place {
+  struct LaunchContext {
     int sender, index;  // among the sender's pieces
   };
 
@@ -96,10 +98,10 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   void copy_out(at::Tensor& target, const std::byte* source);
   Opening& post(Descriptor descriptor, const Staged& staged);
   const std::byte* input_of(Opening& opening, int peer);
-  void finish(Closing closing);
+  void finish(WaitForPeers wait_for_peers);
 
   int64_t announce_sizes(const std::vector<int64_t>& numels);
-  void copy_piece(at::Tensor& target, Opening& opening, Place place);
+  void copy_piece(at::Tensor& target, Opening& opening, LaunchContext place);
   void await_arrivals(std::chrono::milliseconds limit, bool name_all);
 
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
@@ -110,7 +112,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   void reduce_slices(const at::Tensor& x, Opening& opening, ReduceKernel kernel);
   void reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel);
   void reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                           Closing closing);
+                           WaitForPeers wait_for_peers);
   void all_gather_pieces(Tensors& pieces, const at::Tensor& shard, int64_t dim);
 
   OneShotLimit one_shot_;

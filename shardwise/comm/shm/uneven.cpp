@@ -29,7 +29,7 @@ int64_t Transport::announce_sizes(const std::vector<int64_t>& numels) {
   return int64_t(bytes);
 }
 
-void Transport::copy_piece(at::Tensor& target, Opening& opening, Place place) {
+void Transport::copy_piece(at::Tensor& target, Opening& opening, LaunchContext place) {
   const std::byte* input = input_of(opening, place.sender);
   const auto* numels = reinterpret_cast<const int64_t*>(channel_.payload(opening, place.sender));
   const int64_t numel = numels[place.index];
@@ -50,7 +50,7 @@ void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, 
   Opening& opening = post(descriptor_of(Op::scatter, out, /*numel=*/0, root), staged);
   copy_piece(out, opening, {root, /*index=*/rank()});
   channel_.await_all(opening);
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
@@ -60,7 +60,7 @@ void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard,
     copy_piece(pieces[size_t(peer)], opening, {peer, /*index=*/0});
   }
   channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
@@ -72,7 +72,7 @@ void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::
     copy_piece(outs[size_t(peer)], opening, {peer, index});
   }
   channel_.await_all(opening);
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
@@ -88,7 +88,7 @@ void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out
     copy_piece(blocks[size_t(peer)], opening, {peer, /*index=*/rank()});
   }
   channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 }  // namespace shardwise::comm::shm

@@ -15,7 +15,8 @@ void check(const PyStatus& status) {
   if (PyStatus_Exception(status)) throw std::runtime_error(status.err_msg);
 }
 
-/// Python as .venv has it: no variables of the caller's environment, no user's folders, no signal handlers.
+/// Python as .venv has it: no variables of the caller's environment, no user's directories, no signal
+/// handlers.
 void start_python() {
   PyPreConfig preconfig;
   PyPreConfig_InitIsolatedConfig(&preconfig);

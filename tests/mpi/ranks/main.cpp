@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/join.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/shm/shm.h"
 #include "tests/mpi/ranks/ranks.h"
 
@@ -19,13 +19,13 @@ namespace shardwise::testing {
 
 using comm::mpi::Layout;
 
-uint64_t own_pretended_host(const comm::Place& place) {
-  return comm::own_host() ^ (uint64_t(place.host) << 48);
+uint64_t own_pretended_host(const comm::LaunchContext& place) {
+  return comm::own_node() ^ (uint64_t(place.host) << 48);
 }
 
 comm::mpi::Options new_options(Layout layout, std::chrono::milliseconds timeout) {
   static int made = 0;
-  const comm::Place place = comm::place_from_environment();
+  const comm::LaunchContext place = comm::launch_context_from_env();
   std::vector<int> ranks(size_t(place.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   comm::mpi::Options options(place.job, "test-" + std::to_string(made++), ranks, place.rank,
@@ -52,7 +52,7 @@ const comm::Group& group_of(Layout layout) {
 
 comm::Group shared_group() {
   static int made = 0;
-  const comm::Place place = comm::place_from_environment();
+  const comm::LaunchContext place = comm::launch_context_from_env();
   return comm::shm::connect({place.job + "/shared-" + std::to_string(made++), place.rank, place.world_size});
 }
 
@@ -60,7 +60,7 @@ comm::Group shared_group() {
 /// Not by MPI where that can be helped: it may be what is broken.
 void wait_for_others() {
   try {
-    if (comm::place_from_environment().is_spread) {
+    if (comm::launch_context_from_env().is_multi_node) {
       comm::mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
     } else {
       shared_group().barrier();
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "endless")
     return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Layout::flat : Layout::by_host);
   testing::InitGoogleTest(&argc, argv);
-  const int rank = shardwise::comm::place_from_environment().rank;
+  const int rank = shardwise::comm::launch_context_from_env().rank;
   const int failed = RUN_ALL_TESTS();
   const int count = testing::UnitTest::GetInstance()->successful_test_count();
   std::fprintf(stderr, "rank %d: %s\n", rank, failed ? "failed" : count == 0 ? "ran nothing" : "passed");

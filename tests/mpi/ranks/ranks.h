@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "shardwise/comm/environment.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/rendezvous.h"
 
 namespace shardwise::testing {
 
-/// What SHARDWISE_HOSTS pretends is as good as real hosts.
-uint64_t own_pretended_host(const comm::Place& place);
+/// What SHARDWISE_NODES pretends is as good as real hosts.
+uint64_t own_pretended_host(const comm::LaunchContext& place);
 
 /// A group of all ranks, by a name that is new on every call.
 comm::mpi::Options new_options(comm::mpi::Layout layout,

@@ -4,11 +4,11 @@
 
 namespace shardwise::comm {
 
-/// Made by Group::begin_reduce_scatter. Between that and `finish`, other collectives of the group may be
+/// Made by Group::reduce_scatter_chunked. Between that and `finish`, other collectives of the group may be
 /// called, the same ones on all ranks.
-class RowSum {
+class ChunkedReduceScatter {
  public:
-  virtual ~RowSum() = default;
+  virtual ~ChunkedReduceScatter() = default;
   /// The rank whose rows are to be made `i`-th, 0 <= i < size.
   virtual int nth(int i) const = 0;
   /// Collective: the rows of nth(i) are written, and will not be again. Once for every i, ascending.

@@ -3,11 +3,11 @@
 
 namespace shardwise::comm {
 
-/// Made by Group::begin_all_reduce_. Between that and `finish`, other collectives of the group may be called,
+/// Made by Group::all_reduce_async_. Between that and `finish`, other collectives of the group may be called,
 /// the same ones on all ranks.
-class BegunSum {
+class Work {
  public:
-  virtual ~BegunSum() = default;
+  virtual ~Work() = default;
   /// Collective, once: the tensor holds the sum afterward. Errors: base::CommError, or the backend's own.
   virtual void finish() = 0;
 };

@@ -1,6 +1,6 @@
 // An all_reduce in two parts: its sum, bits and counts are those of one in one, whatever is called in
 // between.
-#include "shardwise/comm/begun_sum.h"
+#include "shardwise/comm/work.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ void expect_as_in_one(const Group& group) {
       group.all_reduce_(whole);
       const Counters in_one = group.counters() - before;
       before = group.counters();
-      group.begin_all_reduce_(parts)->finish();
+      group.all_reduce_async_(parts)->wait();
       const Counters in_two = group.counters() - before;
       EXPECT_TRUE(at::equal(whole, parts)) << numel << " of " << c10::toString(dtype);
       EXPECT_EQ(in_two[Op::all_reduce].calls, in_one[Op::all_reduce].calls);
@@ -47,7 +47,7 @@ void expect_as_in_one(const Group& group) {
 TEST_P(BegunSums, HaveTheBitsAndCountsOfAnAllReduce) {
   on_ranks(GetParam(), [](Group group) {
     expect_as_in_one(group);
-    expect_as_in_one(group.without_symmetric());
+    expect_as_in_one(group.without_symmetric_heap());
   });
 }
 
@@ -55,7 +55,7 @@ TEST_P(BegunSums, HaveTheBitsAndCountsOfAnAllReduce) {
 TEST_P(BegunSums, CopyTheOwnSliceToEachPeer) {
   on_ranks(GetParam(), [](Group group) {
     const at::Tensor x = group.empty({1023}, at::kFloat).fill_(1);
-    group.begin_all_reduce_(x)->finish();
+    group.all_reduce_async_(x)->wait();
     const int64_t own = base::Split::even("message", 1023, group.size()).range(group.rank()).size();
     EXPECT_EQ(group.counters()[Op::all_reduce].copied_bytes, own * 4 * (group.size() - 1));
   });
@@ -68,9 +68,9 @@ TEST_P(BegunSums, LetOthersPassInBetween) {
     for (int round = 0; round < 50; ++round) {
       const int t = group.size();
       const at::Tensor a = group.empty({5000}, at::kFloat).fill_(group.rank() + 1);
-      const auto sum_of_a = group.begin_all_reduce_(a);
+      const auto sum_of_a = group.all_reduce_async_(a);
       const at::Tensor b = group.empty({300}, at::kFloat).fill_(10 * (group.rank() + 1));
-      const auto sum_of_b = group.begin_all_reduce_(b);
+      const auto sum_of_b = group.all_reduce_async_(b);
       at::Tensor c = group.empty({4000}, at::kFloat).fill_(2);
       group.all_reduce_(c);
       sum_of_b->finish();
@@ -86,20 +86,20 @@ TEST_P(BegunSums, LetOthersPassInBetween) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, BegunSums, ::testing::Values(1, 2, 3, 4, 8));
 
-TEST(BegunSum, IsTheSumInPlace) {
+TEST(Work, IsTheSumInPlace) {
   on_threads(3, [](int rank, const std::string& job) {
     for (const Group& group : {shm::connect(options(job, rank, 3)), late_group(job + "-late", rank, 3)}) {
       const at::Tensor x = group.empty({1000}, at::kFloat).fill_(rank + 1);
-      group.begin_all_reduce_(x)->finish();
+      group.all_reduce_async_(x)->wait();
       EXPECT_TRUE(at::equal(x, at::full({1000}, 6.f)));
     }
   });
 }
 
-TEST(BegunSum, IsRefusedWherePeersCannotReadTheTerms) {
+TEST(Work, IsRefusedWherePeersCannotReadTheTerms) {
   on_ranks(2, [](Group group) {
-    EXPECT_THROW(group.begin_all_reduce_(at::ones({4})), c10::ValueError);
-    EXPECT_THROW(group.begin_all_reduce_(group.empty({4, 4}, at::kFloat).t()), c10::ValueError);
+    EXPECT_THROW(group.all_reduce_async_(at::ones({4})), c10::ValueError);
+    EXPECT_THROW(group.all_reduce_async_(group.empty({4, 4}, at::kFloat).t()), c10::ValueError);
   });
 }
 
@@ -123,13 +123,13 @@ at::Tensor ones(const Group& group, int64_t numel = 1000) {
 
 // Two of one size, which a rank ends in another order than its peer: never a wrong sum, whatever their
 // numbers.
-TEST(BegunSum, IsNotTakenForAnother) {
+TEST(Work, IsNotTakenForAnother) {
   for (int before = 0; before < 8; ++before) {
     const auto in_other_orders = [&](int rank, const Group& group) {
-      for (int i = 0; i < before; ++i) group.begin_all_reduce_(ones(group))->finish();
-      const auto first = group.begin_all_reduce_(ones(group));
+      for (int i = 0; i < before; ++i) group.all_reduce_async_(ones(group))->wait();
+      const auto first = group.all_reduce_async_(ones(group));
       if (rank == 0) first->finish();
-      const auto second = group.begin_all_reduce_(ones(group));
+      const auto second = group.all_reduce_async_(ones(group));
       if (rank == 1) first->finish();
       second->finish();
     };
@@ -138,10 +138,10 @@ TEST(BegunSum, IsNotTakenForAnother) {
 }
 
 // Copies of a group count their sums together.
-TEST(BegunSum, IsNotTakenForOneOfACopy) {
+TEST(Work, IsNotTakenForOneOfACopy) {
   const auto in_other_orders = [](int rank, const Group& group) {
-    const auto own = group.begin_all_reduce_(ones(group));
-    const auto copys = group.with_new_counters().begin_all_reduce_(ones(group));
+    const auto own = group.all_reduce_async_(ones(group));
+    const auto copys = group.with_new_counters().all_reduce_async_(ones(group));
     (rank == 0 ? own : copys)->finish();
     (rank == 0 ? copys : own)->finish();
   };
@@ -149,30 +149,30 @@ TEST(BegunSum, IsNotTakenForOneOfACopy) {
 }
 
 // In one shot, and above.
-TEST(BegunSum, IsNotTakenForAWholeOne) {
+TEST(Work, IsNotTakenForAWholeOne) {
   for (const int64_t numel : {12, 5000}) {
     const auto one_in_parts = [&](int rank, const Group& group) {
       at::Tensor x = ones(group, numel);
       if (rank == 0) return group.all_reduce_(x);
-      group.begin_all_reduce_(x)->finish();
+      group.all_reduce_async_(x)->wait();
     };
     EXPECT_EQ(failures(one_in_parts), 2) << numel;
   }
 }
 
-TEST(BegunSum, MayBeDroppedOnAllRanks) {
+TEST(Work, MayBeDroppedOnAllRanks) {
   on_ranks(3, [](Group group) {
-    for (int round = 0; round < 5; ++round) group.begin_all_reduce_(group.empty({1000}, at::kFloat));
+    for (int round = 0; round < 5; ++round) group.all_reduce_async_(group.empty({1000}, at::kFloat));
     const at::Tensor x = group.empty({1000}, at::kFloat).fill_(1);
-    group.begin_all_reduce_(x)->finish();
+    group.all_reduce_async_(x)->wait();
     EXPECT_TRUE(at::equal(x, at::full({1000}, 3.f)));
   });
 }
 
-TEST(BegunSum, EndsWithAnErrorWhenAPeerIsGone) {
+TEST(Work, EndsWithAnErrorWhenAPeerIsGone) {
   on_threads(3, [](int rank, const std::string& job) {
     const Group group = shm::connect(options(job, rank, 3));
-    const auto sum = group.begin_all_reduce_(group.empty({1000}, at::kFloat).fill_(1));
+    const auto sum = group.all_reduce_async_(group.empty({1000}, at::kFloat).fill_(1));
     if (rank == 2) return group.abort("gone on purpose");
     EXPECT_THROW(sum->finish(), base::CommError);
   });

@@ -21,11 +21,11 @@ inline constexpr int kAnySource = -1;
 /// belongs to rank r, and lists are read at the root only where there is one. Every rank ends with the same
 /// bits. Errors: base::CommError, for sizes that differ too; c10::ValueError for a dtype that a reduction
 /// does not take.
-class Forms {
+class CollectiveBackend {
  public:
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  virtual ~Forms() = default;
+  virtual ~CollectiveBackend() = default;
 
   virtual std::string backend_name() const = 0;
   virtual int rank() const = 0;

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -23,36 +23,36 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Nobody waits for the lock of a folder in DIR, which its maker alone takes; so DIR's may be waited for while
-// one is held. Locks last until the descriptor is closed, by this process or by its death. Where a file
+// Nobody waits for the lock of a directory in DIR, which its maker alone takes; so DIR's may be waited for
+// while one is held. Locks last until the descriptor is closed, by this process or by its death. Where a file
 // system has none, nobody gets one, and nothing is cleaned up.
 
-base::Fd open_folder(const fs::path& path) {
+base::Fd open_directory(const fs::path& path) {
   return base::Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-/// None when another holds the lock, or the folder is gone.
+/// None when another holds the lock, or the directory is gone.
 base::Fd try_lock(const fs::path& path) {
-  base::Fd folder = open_folder(path);
-  return folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(folder) : base::Fd();
+  base::Fd directory = open_directory(path);
+  return directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(directory) : base::Fd();
 }
 
-/// Waits for the lock. Errors: base::FileError when the folder cannot be opened.
+/// Waits for the lock. Errors: base::FileError when the directory cannot be opened.
 base::Fd lock(const fs::path& path) {
-  base::Fd folder = open_folder(path);
-  if (!folder) throw base::FileError("open folder", path, errno);
-  while (::flock(folder.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
+  base::Fd directory = open_directory(path);
+  if (!directory) throw base::FileError("open directory", path, errno);
+  while (::flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
   }
-  return folder;
+  return directory;
 }
 
-/// Two renames would leave an instant, and after a crash a folder, without `target`.
+/// Two renames would leave an instant, and after a crash a directory, without `target`.
 void exchange(const fs::path& from, const fs::path& target) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   const int error_number = errno;
-  TORCH_CHECK(
-      error_number != EINVAL && error_number != ENOSYS, "save ", target.string(),
-      ": must not exist yet on a file system that cannot exchange two folders; remove it or save elsewhere");
+  TORCH_CHECK(error_number != EINVAL && error_number != ENOSYS, "save ", target.string(),
+              ": must not exist yet on a file system that cannot exchange two directories; remove it or save "
+              "elsewhere");
   throw base::FileError("exchange with", target, error_number);
 }
 
@@ -88,8 +88,9 @@ std::string step_name(int64_t step) {
 
 std::vector<int64_t> steps_in(const fs::path& dir) {
   std::vector<int64_t> steps;
-  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
-    steps.push_back(std::stoll(folder.filename().string().substr(step_name(0).size() - 1)));
+  for (const fs::path& directory :
+       entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
+    steps.push_back(std::stoll(directory.filename().string().substr(step_name(0).size() - 1)));
   }
   return steps;
 }
@@ -104,26 +105,26 @@ fs::path temporary_beside(const fs::path& target, int64_t writer) {
 
 void remove_stale_beside(const fs::path& target) {
   const base::Fd of_dir = try_lock(target.parent_path());
-  if (!of_dir) return;  // somebody is making a folder
+  if (!of_dir) return;  // somebody is making a directory
   const std::string begin = temporary_beside(target, 0).filename().string();
   const size_t known = begin.size() - 1;
-  for (const fs::path& folder :
+  for (const fs::path& directory :
        entries_of(target.parent_path(), fs::file_type::directory, std::regex("\\..*\\.tmp-[0-9]+"))) {
-    const std::string name = folder.filename();
+    const std::string name = directory.filename();
     const bool is_ours = name.starts_with(begin.substr(0, known)) &&
                          name.find_first_not_of("0123456789", known) == std::string::npos;
     if (!is_ours) continue;
-    if (const base::Fd abandoned = try_lock(folder)) base::remove_all(folder);
+    if (const base::Fd abandoned = try_lock(directory)) base::remove_all(directory);
   }
 }
 
-TemporaryFolder::TemporaryFolder(fs::path path) : path_(std::move(path)) {
+TemporaryDirectory::TemporaryDirectory(fs::path path) : path_(std::move(path)) {
   const base::Fd dir = lock(path_.parent_path());  // who cleans up must not find it before it is locked
-  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make folder", path_, errno);
+  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory", path_, errno);
   lock_ = lock(path_);
 }
 
-TemporaryFolder::~TemporaryFolder() {
+TemporaryDirectory::~TemporaryDirectory() {
   try {
     base::remove_all(path_);
   } catch (const std::exception& error) {
@@ -131,22 +132,22 @@ TemporaryFolder::~TemporaryFolder() {
   }
 }
 
-void TemporaryFolder::publish(const fs::path& target) {
-  base::sync_folder(path_);
+void TemporaryDirectory::publish(const fs::path& target) {
+  base::sync_directory(path_);
   if (fs::symlink_status(target).type() == fs::file_type::not_found) return base::rename(path_, target);
   exchange(path_, target);
-  base::sync_folder(target.parent_path());
+  base::sync_directory(target.parent_path());
 }
 
-bool TemporaryFolder::publish_new(const fs::path& target) {
-  base::sync_folder(path_);
+bool TemporaryDirectory::publish_new(const fs::path& target) {
+  base::sync_directory(path_);
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
-    base::sync_folder(target.parent_path());
+    base::sync_directory(target.parent_path());
     return true;
   }
   if (errno == EEXIST) return false;
   if (errno != EINVAL && errno != ENOSYS) throw base::FileError("rename to", target, errno);
-  base::rename(path_, target);  // replaces nothing but an empty folder
+  base::rename(path_, target);  // replaces nothing but an empty directory
   return true;
 }
 
@@ -157,13 +158,14 @@ void point_latest(const fs::path& dir, int64_t step) {
 }
 
 void remove_stale(const fs::path& dir) {
-  if (!base::is_folder(dir)) return;
+  if (!base::is_directory(dir)) return;
   const base::Fd of_dir = try_lock(dir);
-  if (!of_dir) return;  // somebody is making a folder or a link
+  if (!of_dir) return;  // somebody is making a directory or a link
   remove_stale_links(dir);
   const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
-  for (const fs::path& folder : entries_of(dir, fs::file_type::directory, half_written)) {
-    if (const base::Fd abandoned = try_lock(folder)) base::remove_all(folder);  // else it is being written
+  for (const fs::path& directory : entries_of(dir, fs::file_type::directory, half_written)) {
+    if (const base::Fd abandoned = try_lock(directory))
+      base::remove_all(directory);  // else it is being written
   }
 }
 

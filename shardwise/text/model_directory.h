@@ -1,4 +1,4 @@
-// What the files of a model's folder that tell of its tokens have in common.
+// What the files of a model's directory that tell of its tokens have in common.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,8 +9,8 @@ namespace shardwise::text {
 /// Errors: c10::ValueError for a file that holds anything else.
 nlohmann::json read_object(const std::string& path);
 
-/// The folder that `file` lies in.
-std::string folder_of(const std::string& file);
+/// The directory that `file` lies in.
+std::string directory_of(const std::string& file);
 
 /// The text of a token that stands as a string or as the fields of an AddedToken; nullptr for what is
 /// neither.

@@ -1,4 +1,4 @@
-#include "shardwise/comm/host.h"
+#include "shardwise/comm/node.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ uint64_t own_machine() {
   return base::hash_of(boot.empty() ? host_name() : boot);
 }
 
-uint64_t own_host() {
+uint64_t own_node() {
   return base::hash_of(std::to_string(own_machine()) + name_space("net") + name_space("pid"));
 }
 

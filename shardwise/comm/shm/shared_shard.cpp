@@ -1,11 +1,11 @@
-#include "shardwise/comm/shm/exposure.h"
+#include "shardwise/comm/shm/shared_shard.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 namespace shardwise::comm::shm {
 
-at::Tensor Exposure::read(int rank) {
+at::Tensor SharedShard::read(int rank) {
   Channel& channel = transport_->channel();
   const Descriptor& theirs = channel.await(*opening_, rank);
   if (rank == channel.rank()) return shard_;

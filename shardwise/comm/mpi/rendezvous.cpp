@@ -1,4 +1,4 @@
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/mpi/transfers.h"
+#include "shardwise/comm/node.h"
 
 namespace shardwise::comm::mpi {
 namespace {

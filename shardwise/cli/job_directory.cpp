@@ -1,4 +1,4 @@
-#include "shardwise/cli/job_folder.h"
+#include "shardwise/cli/job_directory.h"
 
 #include <cstdlib>
 
@@ -10,21 +10,21 @@
 
 namespace shardwise::cli {
 namespace {
-constexpr const char* kVariable = "SHARDWISE_JOB_FOLDER";
+constexpr const char* kVariable = "SHARDWISE_JOB_DIRECTORY";
 }  // namespace
 
-JobFolder::JobFolder(const comm::Place& place) {
-  using By = comm::Place::By;
-  const char* told = place.by == By::launcher ? std::getenv(kVariable) : nullptr;
+JobDirectory::JobDirectory(const comm::LaunchContext& place) {
+  using By = comm::LaunchContext::Launcher;
+  const char* told = place.launcher == By::launcher ? std::getenv(kVariable) : nullptr;
   if (told) path_ = told;
   if (told || place.rank > 0) return;
-  if (place.by == By::self) remember_signals();
-  path_ = base::make_temporary_folder("shardwise-");
+  if (place.launcher == By::self) remember_signals();
+  path_ = base::make_temporary_directory("shardwise-");
   is_own_ = true;
-  if (place.by == By::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
+  if (place.launcher == By::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
 }
 
-JobFolder::~JobFolder() {
+JobDirectory::~JobDirectory() {
   if (!is_own_) return;
   try {
     base::remove_all(path_);
@@ -33,7 +33,7 @@ JobFolder::~JobFolder() {
   }
 }
 
-std::string JobFolder::path(const comm::Group& group) const {
+std::string JobDirectory::path(const comm::Group& group) const {
   return comm::first_text(group.rank() == 0 ? path_ : "", group);
 }
 

@@ -1,4 +1,4 @@
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 
 #include <c10/util/Exception.h>
 
@@ -18,9 +18,9 @@ json read_object(const std::string& path) {
   return object;
 }
 
-std::string folder_of(const std::string& file) {
-  const std::string folder = std::filesystem::path(file).parent_path().string();
-  return folder.empty() ? "." : folder;
+std::string directory_of(const std::string& file) {
+  const std::string directory = std::filesystem::path(file).parent_path().string();
+  return directory.empty() ? "." : directory;
 }
 
 const std::string* token_text(const json& token) {

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/new_folder.h"
+#include "shardwise/checkpoint/new_directory.h"
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ std::vector<std::string> companion_names() {
 }
 
 void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
-  TORCH_CHECK_VALUE(is_new, op, ": the folder to write must not exist yet; got ", target.string());
+  TORCH_CHECK_VALUE(is_new, op, ": the directory to write must not exist yet; got ", target.string());
 }
 
 fs::path stale_removed(const fs::path& target) {
@@ -36,8 +36,8 @@ fs::path free_target(const std::string& op, const fs::path& out) {
   fs::path target = fs::absolute(out).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();
   check_is_new(fs::symlink_status(target).type() == fs::file_type::not_found, op, target);
-  TORCH_CHECK_VALUE(base::is_folder(target.parent_path()), op,
-                    ": the folder to write must lie in a folder; got ", target.string());
+  TORCH_CHECK_VALUE(base::is_directory(target.parent_path()), op,
+                    ": the directory to write must lie in a directory; got ", target.string());
   return target;
 }
 
@@ -47,11 +47,11 @@ void copy_companions(const fs::path& in, const fs::path& out) {
   }
 }
 
-NewFolder::NewFolder(std::string op, fs::path target)
-    : op_(std::move(op)), target_(std::move(target)), path_(stale_removed(target_)), folder_(path_) {}
+NewDirectory::NewDirectory(std::string op, fs::path target)
+    : op_(std::move(op)), target_(std::move(target)), path_(stale_removed(target_)), directory_(path_) {}
 
-void NewFolder::publish() {
-  check_is_new(folder_.publish_new(target_), op_, target_);  // still
+void NewDirectory::publish() {
+  check_is_new(directory_.publish_new(target_), op_, target_);  // still
 }
 
 }  // namespace shardwise::checkpoint

@@ -4,10 +4,10 @@
 
 namespace shardwise::comm {
 
-/// Made by Group::begin_all_gather.
-class ArrivingRows {
+/// Made by Group::all_gather_chunked.
+class ChunkedAllGather {
  public:
-  virtual ~ArrivingRows() = default;
+  virtual ~ChunkedAllGather() = default;
   /// [split.size(), ...]; the rows of a rank may be read once they have been waited for.
   virtual const at::Tensor& whole() const = 0;
   /// Until the rows of `rank` are there. Errors: base::CommError, or the backend's own.

@@ -1,13 +1,14 @@
-// A model's folder in the making, beside the place where it will be: whole there in one step, or not at all.
+// A model's directory in the making, beside the place where it will be: whole there in one step, or not at
+// all.
 #pragma once
 #include <filesystem>
 #include <string>
 
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 
 namespace shardwise::checkpoint {
 
-/// Where `out` will be. Errors: c10::ValueError beginning with `op` when something is there, or the folder
+/// Where `out` will be. Errors: c10::ValueError beginning with `op` when something is there, or the directory
 /// around it is not.
 std::filesystem::path free_target(const std::string& op, const std::filesystem::path& out);
 
@@ -15,10 +16,10 @@ std::filesystem::path free_target(const std::string& op, const std::filesystem::
 void copy_companions(const std::filesystem::path& in, const std::filesystem::path& out);
 
 /// Removed with this unless published.
-class NewFolder {
+class NewDirectory {
  public:
   /// Removes first what dead processes left of it. Errors: base::FileError.
-  NewFolder(std::string op, std::filesystem::path target);
+  NewDirectory(std::string op, std::filesystem::path target);
 
   const std::filesystem::path& path() const { return path_; }
   /// Errors: c10::ValueError when something has the target's name by now; base::FileError.
@@ -27,7 +28,7 @@ class NewFolder {
  private:
   std::string op_;
   std::filesystem::path target_, path_;
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace shardwise::checkpoint

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::checkpoint::folders_test {
+namespace shardwise::checkpoint::directories_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,37 +23,37 @@ void put(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-TEST(TemporaryFolder, IsGoneUnlessPublished) {
-  const test::TemporaryFolder dir;
+TEST(TemporaryDirectory, IsGoneUnlessPublished) {
+  const test::TemporaryDirectory dir;
   const fs::path path = temporary_path(dir.path(), /*step=*/3, /*writer=*/42);
   EXPECT_EQ(path, dir / ".step-3.tmp-42");
   {
-    const TemporaryFolder folder(path);
+    const TemporaryDirectory directory(path);
     put(path / "file", "text");
   }
   EXPECT_FALSE(fs::exists(path));
   {
-    TemporaryFolder folder(path);
+    TemporaryDirectory directory(path);
     put(path / "file", "text");
-    folder.publish(dir / "step-3");
+    directory.publish(dir / "step-3");
   }
   EXPECT_EQ(test::contents(dir / "step-3/file"), "text");
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(TemporaryFolder, IsNotTakenFromAnother) {
-  const test::TemporaryFolder dir;
-  const TemporaryFolder folder(dir / "new");
-  const std::string text = test::error_text<base::FileError>([&] { TemporaryFolder again(dir / "new"); });
-  EXPECT_EQ(text, "make folder " + dir / "new" + ": File exists");
+TEST(TemporaryDirectory, IsNotTakenFromAnother) {
+  const test::TemporaryDirectory dir;
+  const TemporaryDirectory directory(dir / "new");
+  const std::string text = test::error_text<base::FileError>([&] { TemporaryDirectory again(dir / "new"); });
+  EXPECT_EQ(text, "make directory " + dir / "new" + ": File exists");
   EXPECT_TRUE(fs::exists(dir / "new"));
 }
 
-TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterward) {
-  const test::TemporaryFolder dir;
+TEST(TemporaryDirectory, IsLockedWhileItIsWrittenAndNotAfterward) {
+  const test::TemporaryDirectory dir;
   {
     const fs::path path = temporary_path(dir.path(), 1, 42);
-    const TemporaryFolder folder(path);
+    const TemporaryDirectory directory(path);
     remove_stale(dir.path());
     EXPECT_TRUE(fs::exists(path));
     fs::copy(path, temporary_path(dir.path(), 1, 43));
@@ -62,17 +62,17 @@ TEST(TemporaryFolder, IsLockedWhileItIsWrittenAndNotAfterward) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-// Between making a folder and locking it nobody must take it for abandoned.
-TEST(TemporaryFolder, IsMadeAndLookedForUnderTheLockOfItsFolder) {
-  const test::TemporaryFolder dir;
+// Between making a directory and locking it nobody must take it for abandoned.
+TEST(TemporaryDirectory, IsMadeAndLookedForUnderTheLockOfItsDirectory) {
+  const test::TemporaryDirectory dir;
   dir.put(".step-1.tmp-7/file", "abandoned");
   base::Fd lock(::open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
   remove_stale(dir.path());
   EXPECT_TRUE(fs::exists(dir / ".step-1.tmp-7"));
   const fs::path path = temporary_path(dir.path(), 1, 42);
-  std::optional<TemporaryFolder> folder;
-  std::thread maker([&] { folder.emplace(path); });
+  std::optional<TemporaryDirectory> directory;
+  std::thread maker([&] { directory.emplace(path); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // enough for one that does not wait
   EXPECT_FALSE(fs::exists(path));
   lock = base::Fd();
@@ -82,8 +82,8 @@ TEST(TemporaryFolder, IsMadeAndLookedForUnderTheLockOfItsFolder) {
   EXPECT_FALSE(fs::exists(dir / ".step-1.tmp-7"));
 }
 
-TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
-  const test::TemporaryFolder dir;
+TEST(TemporaryDirectory, NobodySeesTheNameWithoutADirectory) {
+  const test::TemporaryDirectory dir;
   const fs::path target = dir / "step-1";
   dir.put("step-1/file", "0");
   std::atomic<bool> is_over = false;
@@ -96,9 +96,9 @@ TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
   });
   for (int i = 1; i <= 100 || looks < 1000; ++i) {
     const fs::path path = temporary_path(dir.path(), 1, i);
-    TemporaryFolder folder(path);
+    TemporaryDirectory directory(path);
     put(path / "file", std::to_string(i));
-    folder.publish(target);
+    directory.publish(target);
     EXPECT_EQ(test::contents(target / "file"), std::to_string(i));
   }
   is_over = true;
@@ -107,4 +107,4 @@ TEST(TemporaryFolder, NobodySeesTheNameWithoutAFolder) {
 }
 
 }  // namespace
-}  // namespace shardwise::checkpoint::folders_test
+}  // namespace shardwise::checkpoint::directories_test

@@ -1,6 +1,6 @@
 // two_shot in two parts, between which others may pass. The first announces where the terms lie, lazily; the
 // second, once every rank has summed its slice into all of them, that this is done.
-#include "shardwise/comm/begun_sum.h"
+#include "shardwise/comm/work.h"
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/purpose.h"
@@ -10,7 +10,7 @@
 namespace shardwise::comm::shm {
 
 /// Holds the terms, and with them their block, until every rank has written its slice.
-class Transport::BegunTwoShot final : public BegunSum {
+class Transport::BegunTwoShot final : public Work {
  public:
   BegunTwoShot(std::shared_ptr<Transport> transport, const at::Tensor& x, uint64_t number)
       : transport_(std::move(transport)),
@@ -48,7 +48,7 @@ class Transport::BegunTwoShot final : public BegunSum {
   std::shared_ptr<Opening> opening_;
 };
 
-std::unique_ptr<BegunSum> Transport::begin_all_reduce_(const at::Tensor& x, uint64_t number) {
+std::unique_ptr<Work> Transport::all_reduce_async_(const at::Tensor& x, uint64_t number) {
   return std::make_unique<BegunTwoShot>(shared_from_this(), x, number);
 }
 

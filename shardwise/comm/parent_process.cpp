@@ -1,4 +1,4 @@
-#include "shardwise/comm/siblings.h"
+#include "shardwise/comm/parent_process.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

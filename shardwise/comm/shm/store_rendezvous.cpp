@@ -1,4 +1,4 @@
-#include "shardwise/comm/shm/store_meeting.h"
+#include "shardwise/comm/shm/store_rendezvous.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/host.h"
+#include "shardwise/comm/node.h"
 
 namespace shardwise::comm::shm {
 namespace {
@@ -20,7 +20,7 @@ std::string random_name() {
 
 /// What ranks that can meet have in common.
 std::string own_place() {
-  return fmt::format("{:016x} {}", own_host(), getuid());
+  return fmt::format("{:016x} {}", own_node(), getuid());
 }
 
 /// The same for people.
@@ -78,7 +78,7 @@ std::string agree_on_job(c10d::Store& store, const Options& options) {
 
 }  // namespace
 
-Meeting meet_by_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+Meeting rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   Options options("", rank, size);
   options.timeout = timeout;
   check_options(options);

@@ -6,10 +6,10 @@
 
 namespace shardwise::comm::shm {
 
-class Exposure final : public Exposed, public std::enable_shared_from_this<Exposure> {
+class SharedShard final : public PeerShards, public std::enable_shared_from_this<SharedShard> {
  public:
-  Exposure(std::shared_ptr<Transport> transport, std::shared_ptr<Opening> opening, at::Tensor shard,
-           base::Split split)
+  SharedShard(std::shared_ptr<Transport> transport, std::shared_ptr<Opening> opening, at::Tensor shard,
+              base::Split split)
       : transport_(std::move(transport)),
         opening_(std::move(opening)),
         shard_(std::move(shard)),

@@ -9,6 +9,6 @@ uint64_t own_machine();
 
 /// Equal for processes that comm/shm can join: those of one machine who see each other's abstract sockets
 /// and process ids. Two containers of a machine mostly differ.
-uint64_t own_host();
+uint64_t own_node();
 
 }  // namespace shardwise::comm
