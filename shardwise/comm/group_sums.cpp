@@ -14,7 +14,7 @@ namespace {
 /// Of a group of one.
 class NoSum final : public Work {
  public:
-  void finish() override {}
+  void wait() override {}
 };
 
 /// A call that goes on by itself, or, where the backend works only inside its calls, one at the end.
@@ -25,7 +25,7 @@ class SumByCall final : public Work {
     if (!is_synchronous(*backend_)) work_ = call();
   }
 
-  void finish() override {
+  void wait() override {
     const c10::NoGradGuard no_grad;
     (work_ ? std::move(work_) : call())->wait();
     tensors_.clear();
@@ -50,10 +50,10 @@ class CountedSum final : public Work {
              std::shared_ptr<SymmetricHeap> shared)
       : sum_(std::move(sum)), counters_(std::move(counters)), shared_(std::move(shared)) {}
 
-  void finish() override {
+  void wait() override {
     const Timed timed(*counters_, shared_.get());
     const int64_t copied_before = copied();
-    sum_->finish();
+    sum_->wait();
     (*counters_)[Op::all_reduce].copied_bytes += copied() - copied_before;
   }
 

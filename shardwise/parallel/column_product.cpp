@@ -121,7 +121,7 @@ class InputGradient {
       if (column_.left) {
         column_.left->sum = std::move(begun_);
       } else {
-        begun_->finish();
+        begun_->wait();
       }
       return whole_;
     }
@@ -197,7 +197,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 /// x; in backward, its gradient's sum over the ranks ends here, when the turn comes.
 Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint64_t turn) {
   Tensor y = conjugate(x, identity, [left](const Tensor& dx) {
-    if (left->sum) std::exchange(left->sum, nullptr)->finish();
+    if (left->sum) std::exchange(left->sum, nullptr)->wait();
     return dx;
   });
   y.grad_fn()->set_sequence_nr(turn);

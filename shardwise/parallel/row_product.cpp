@@ -250,7 +250,7 @@ Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
   const at::NoGradGuard no_grad;  // y may be a node's result, which nobody has used
   Tensor y = terms.y.local();
   if (terms.begun) {
-    terms.begun->finish();
+    terms.begun->wait();
   } else {
     y = summed(y, step);
   }

@@ -73,9 +73,9 @@ TEST_P(BegunSums, LetOthersPassInBetween) {
       const auto sum_of_b = group.all_reduce_async_(b);
       at::Tensor c = group.empty({4000}, at::kFloat).fill_(2);
       group.all_reduce_(c);
-      sum_of_b->finish();
+      sum_of_b->wait();
       group.barrier();
-      sum_of_a->finish();
+      sum_of_a->wait();
       const float ranks = float(t * (t + 1)) / 2;
       ASSERT_TRUE(at::equal(a, at::full_like(a, ranks))) << "round " << round;
       ASSERT_TRUE(at::equal(b, at::full_like(b, 10 * ranks))) << "round " << round;
@@ -128,10 +128,10 @@ TEST(Work, IsNotTakenForAnother) {
     const auto in_other_orders = [&](int rank, const Group& group) {
       for (int i = 0; i < before; ++i) group.all_reduce_async_(ones(group))->wait();
       const auto first = group.all_reduce_async_(ones(group));
-      if (rank == 0) first->finish();
+      if (rank == 0) first->wait();
       const auto second = group.all_reduce_async_(ones(group));
-      if (rank == 1) first->finish();
-      second->finish();
+      if (rank == 1) first->wait();
+      second->wait();
     };
     EXPECT_EQ(failures(in_other_orders), 2) << before << " sums before";
   }
@@ -142,8 +142,8 @@ TEST(Work, IsNotTakenForOneOfACopy) {
   const auto in_other_orders = [](int rank, const Group& group) {
     const auto own = group.all_reduce_async_(ones(group));
     const auto copys = group.with_new_counters().all_reduce_async_(ones(group));
-    (rank == 0 ? own : copys)->finish();
-    (rank == 0 ? copys : own)->finish();
+    (rank == 0 ? own : copys)->wait();
+    (rank == 0 ? copys : own)->wait();
   };
   EXPECT_EQ(failures(in_other_orders), 2);
 }
@@ -174,7 +174,7 @@ TEST(Work, EndsWithAnErrorWhenAPeerIsGone) {
     const Group group = shm::connect(options(job, rank, 3));
     const auto sum = group.all_reduce_async_(group.empty({1000}, at::kFloat).fill_(1));
     if (rank == 2) return group.abort("gone on purpose");
-    EXPECT_THROW(sum->finish(), base::CommError);
+    EXPECT_THROW(sum->wait(), base::CommError);
   });
 }
 

@@ -157,7 +157,7 @@ TEST_F(GroupOnDevice, CollectivesInPartsAreTheBackends) {
 TEST_F(GroupOnDevice, WhatNeedsTheCpusMemoryIsRefused) {
   const at::Tensor x = group.empty({6, 2}, at::kFloat);
   const Split split = Split::even("rows", 6, 3);
-  const auto ignore = [](Terms) {};
+  const auto ignore = [](PeerBuffers) {};
   EXPECT_FALSE(group.has_symmetric_heap());
   EXPECT_THROW(group.fused_all_reduce(x, ignore), c10::ValueError);
   EXPECT_THROW(Group().fused_all_reduce(x, ignore), c10::ValueError);

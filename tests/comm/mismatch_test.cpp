@@ -42,11 +42,11 @@ Call reduce_scatter(int64_t numel, int64_t granule = 1) {
   };
 }
 Call fused_all_reduce(int64_t numel) {
-  return [=](const Group& group) { group.fused_all_reduce(some(numel), [](Terms) {}); };
+  return [=](const Group& group) { group.fused_all_reduce(some(numel), [](PeerBuffers) {}); };
 }
 Call fused_reduce_scatter(int64_t numel) {
   return [=](const Group& group) {
-    group.fused_reduce_scatter(some(numel), Split::even("x", numel, group.size()), [](Terms) {});
+    group.fused_reduce_scatter(some(numel), Split::even("x", numel, group.size()), [](PeerBuffers) {});
   };
 }
 Call broadcast(int64_t numel, int root) {

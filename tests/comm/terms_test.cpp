@@ -16,7 +16,7 @@ using base::Split;
 constexpr int64_t kColumns = 3;
 
 /// Copies of the first `numel` elements of every term.
-std::vector<at::Tensor> copies(Terms terms, int64_t numel, at::ScalarType dtype) {
+std::vector<at::Tensor> copies(PeerBuffers terms, int64_t numel, at::ScalarType dtype) {
   std::vector<at::Tensor> result;
   for (const void* term : terms) {
     result.push_back(at::empty({numel}, dtype));
@@ -41,7 +41,7 @@ TEST_P(TermsOf, AreEveryRanksWhereverTheInputLies) {
           const at::Tensor x = laid_out(group, value({rows, kColumns}, group.rank(), dtype), layout);
           std::vector<at::Tensor> all, own;
           const auto into = [&](std::vector<at::Tensor>& terms) {
-            return [&](Terms shown) { terms = copies(shown, x.numel(), dtype); };
+            return [&](PeerBuffers shown) { terms = copies(shown, x.numel(), dtype); };
           };
           group.fused_all_reduce(x, into(all));
           group.fused_reduce_scatter(x, Split::even("rows", rows, group.size()), into(own));
@@ -66,7 +66,7 @@ TEST_P(TermsOf, AreCountedAsTheCollectiveTheyStandForAndCopyNothing) {
       call();
       return group.counters() - before;
     };
-    const auto ignore = [](Terms) {};
+    const auto ignore = [](PeerBuffers) {};
     Counters sum = added([&] { group.all_reduce(foreign); });
     Counters terms = added([&] { group.fused_all_reduce(in_arena, ignore); });
     EXPECT_EQ(terms[Op::all_reduce].calls, sum[Op::all_reduce].calls);
@@ -97,7 +97,7 @@ TEST_P(TermsOf, AreNotReusedWhileAPeerReadsThem) {
       bool is_whole = true;
       {
         const at::Tensor x = group.empty({numel}, at::kFloat).fill_(float(step + 1000 * group.rank()));
-        group.fused_all_reduce(x, [&](Terms terms) {
+        group.fused_all_reduce(x, [&](PeerBuffers terms) {
           if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
           for (size_t rank = 0; rank < terms.size(); ++rank) {
             const float* term = static_cast<const float*>(terms[rank]);
@@ -116,8 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TermsOf, ::testing::Values(1, 2, 3, 4));
 TEST(Terms, NeedSharedMemoryAndRowsThatFit) {
   on_ranks(2, [](Group group) {
     const at::Tensor x = at::full({4, 3}, 1.f);
-    EXPECT_THROW(group.without_symmetric_heap().fused_all_reduce(x, [](Terms) {}), c10::ValueError);
-    EXPECT_THROW(group.fused_reduce_scatter(x, Split::even("rows", 5, 2), [](Terms) {}), c10::ValueError);
+    EXPECT_THROW(group.without_symmetric_heap().fused_all_reduce(x, [](PeerBuffers) {}), c10::ValueError);
+    EXPECT_THROW(group.fused_reduce_scatter(x, Split::even("rows", 5, 2), [](PeerBuffers) {}), c10::ValueError);
     group.barrier();  // and the group still works
   });
 }
@@ -126,7 +126,7 @@ TEST(Terms, NeedSharedMemoryAndRowsThatFit) {
 TEST(Terms, MayFindAReaderThatFails) {
   on_ranks(2, [](Group group) {
     const at::Tensor x = group.empty({5000}, at::kFloat).fill_(1);
-    EXPECT_THROW(group.fused_all_reduce(x, [](Terms) { throw std::runtime_error("mine"); }),
+    EXPECT_THROW(group.fused_all_reduce(x, [](PeerBuffers) { throw std::runtime_error("mine"); }),
                  std::runtime_error);
     EXPECT_TRUE(equals(group.all_reduce(x), at::full({5000}, 2.f)));
   });

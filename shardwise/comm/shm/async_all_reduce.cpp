@@ -19,7 +19,7 @@ class Transport::BegunTwoShot final : public Work {
         number_(number),
         opening_(announce(Part::terms)) {}
 
-  void finish() override {
+  void wait() override {
     TORCH_INTERNAL_ASSERT(x_.defined(), "a sum is finished once");
     if (base::mutated(base::Mutation::drop_begun_sum)) return;
     transport_->reduce_slices(x_, *opening_, kernel_);
