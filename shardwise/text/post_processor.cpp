@@ -1,4 +1,4 @@
-#include "shardwise/text/template.h"
+#include "shardwise/text/post_processor.h"
 
 namespace shardwise::text {
 
@@ -11,14 +11,14 @@ void append_special(const JsonPart& processor, const JsonPart& piece, std::vecto
   const JsonPart tokens = processor.part("special_tokens");
   const JsonPart token = tokens.part(name.c_str());
   const json& list = token.at("ids");
-  if (!list.is_array()) refuse(token.label("ids"), "a list", list);
+  if (!list.is_array()) throw_invalid(token.label("ids"), "a list", list);
   for (const json& id : list) ids.push_back(token_id(id, token.label("ids")));
 }
 
-/// TemplateProcessing's `single`: special tokens and, once, the text.
-Template read_single(const JsonPart& processor) {
+/// Reads TemplateProcessing's `single`: special tokens and exactly one Sequence, the text.
+PostProcessor read_single(const JsonPart& processor) {
   processor.allow({"type", "single", "pair", "special_tokens"});
-  Template result;
+  PostProcessor result;
   int texts = 0;
   for (const JsonPart& piece : processor.parts("single")) {
     piece.allow({"Sequence", "SpecialToken"});
@@ -28,26 +28,27 @@ Template read_single(const JsonPart& processor) {
       append_special(processor, piece.part("SpecialToken"), texts > 0 ? result.after : result.before);
     }
   }
-  if (texts != 1) refuse(processor.label("single"), "a template with one Sequence", processor.at("single"));
+  if (texts != 1)
+    throw_invalid(processor.label("single"), "a template with one Sequence", processor.at("single"));
   return result;
 }
 
 }  // namespace
 
-Template read_template(const JsonPart& processor) {
+PostProcessor read_post_processor(const JsonPart& processor) {
   const std::string type = processor.type();
   if (type == "TemplateProcessing") return read_single(processor);
-  if (type == "ByteLevel") {  // of offsets alone
+  if (type == "ByteLevel") {  // affects offsets only
     processor.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     return {};
   }
   if (type != "Sequence") {
-    refuse(processor.label("type"), "Sequence, TemplateProcessing or ByteLevel", type);
+    throw_invalid(processor.label("type"), "Sequence, TemplateProcessing or ByteLevel", type);
   }
   processor.allow({"type", "processors"});
-  Template result;
+  PostProcessor result;
   for (const JsonPart& step : processor.parts("processors")) {
-    const Template part = read_template(step);
+    const PostProcessor part = read_post_processor(step);
     result.before.insert(result.before.begin(), part.before.begin(), part.before.end());
     result.after.insert(result.after.end(), part.after.begin(), part.after.end());
   }
