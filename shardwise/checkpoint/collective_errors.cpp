@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/agreement.h"
+#include "shardwise/checkpoint/collective_errors.h"
 
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -11,10 +11,10 @@
 namespace shardwise::checkpoint {
 namespace {
 
-/// The highest of the ranks that failed, or −1.
+/// Returns the highest rank that failed, or −1.
 int64_t failed_rank(const comm::Group& group, bool has_failed) {
-  const int64_t own = has_failed ? group.rank() : -1;
-  return group.all_reduce(at::full({1}, own, at::kLong), comm::Reduce::max).item<int64_t>();
+  const int64_t local = has_failed ? group.rank() : -1;
+  return group.all_reduce(at::full({1}, local, at::kLong), comm::Reduce::max).item<int64_t>();
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ void all_ranks_or_throw(const comm::Group& group, const std::string& op, const s
   } catch (...) {
     try {
       failed_rank(group, true);
-      // NOLINTNEXTLINE(bugprone-empty-catch): a peer is gone too, and our own error tells more.
+      // NOLINTNEXTLINE(bugprone-empty-catch): a peer failed too, and the local error explains more.
     } catch (const std::exception&) {
     }
     throw;
@@ -33,7 +33,7 @@ void all_ranks_or_throw(const comm::Group& group, const std::string& op, const s
   const int64_t rank = failed_rank(group, false);
   if (rank < 0) return;
   C10_THROW_ERROR(DistBackendError, c10::str(op, ": must succeed on every rank; got a failure on rank ", rank,
-                                             ", whose own message says why"));
+                                             "; see the error message of that rank"));
 }
 
 bool ValidationErrors::collect(const std::function<void()>& check) {
@@ -46,7 +46,7 @@ bool ValidationErrors::collect(const std::function<void()>& check) {
   }
 }
 
-void ValidationErrors::agree(const comm::Group& group) const {
+void ValidationErrors::raise_on_any_rank(const comm::Group& group) const {
   const std::string text = comm::first_text(first_, group);
   if (!text.empty()) throw base::CollectiveError(text);
 }

@@ -1,4 +1,4 @@
-#include "shardwise/checkpoint/copier.h"
+#include "shardwise/checkpoint/tensor_copier.h"
 
 #include "shardwise/io/slices.h"
 
@@ -18,13 +18,13 @@ io::TensorInfo as_bytes(io::TensorInfo tensor) {
 
 }  // namespace
 
-void Copier::tell(int64_t bytes) {
+void TensorCopier::report_written(int64_t bytes) {
   done_bytes_ += bytes;
   on_progress_(done_bytes_, all_bytes_);
 }
 
-void Copier::copy(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to,
-                  int64_t dim) {
+void TensorCopier::copy(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to,
+                        int64_t dim) {
   const Range source{from.file_begin, from.file_begin + from.size},
       target{from.begin, from.begin + from.size};
   for (const Range& rows : io::block_rows(*from.tensor, dim, source, kBufferBytes)) {
@@ -32,11 +32,12 @@ void Copier::copy(const Source& from, const io::SafetensorsWriter& file, const i
     buffer_.resize(block.bytes());
     io::read_block(*from.file, block, buffer_.data());
     io::write_block(file, io::block_of(to, dim, target, rows), buffer_.data());
-    tell(block.bytes());
+    report_written(block.bytes());
   }
 }
 
-void Copier::copy_whole(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to) {
+void TensorCopier::copy_full(const Source& from, const io::SafetensorsWriter& file,
+                             const io::TensorInfo& to) {
   const io::TensorInfo source = as_bytes(*from.tensor);
   copy({from.file, &source, 0, 0, source.bytes()}, file, as_bytes(to), /*dim=*/0);
 }
