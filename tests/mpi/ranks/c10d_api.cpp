@@ -1,4 +1,5 @@
-// c10d's forms that Group does not call: lists, coalesced ones, uneven splits, messages between two ranks.
+// The c10d calls that Group does not use: tensor lists, coalesced calls, uneven splits, point-to-point
+// messages.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -12,12 +13,12 @@ namespace shardwise::comm::mpi {
 namespace {
 
 using namespace shardwise::testing;
-using Tensors = Backend::Tensors;
+using Tensors = C10dBackend::Tensors;
 
-Backend& backend() {
+C10dBackend& backend() {
   static const auto made = [] {
-    const Options options = new_options(Layout::flat);
-    return c10::make_intrusive<Backend>(std::make_shared<Transport>(options, meet(options)));
+    const Options options = new_options(Topology::flat);
+    return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
   }();
   return *made;
 }
@@ -28,28 +29,28 @@ at::Tensor of(int64_t numel, int rank) {
 at::Tensor sum(int64_t numel) {
   return reduced({numel}, backend().getSize(), Reduce::sum);
 }
-/// Different for any two ranks and each direction; 0 among them.
+/// Returns a size that differs for every ordered pair of ranks; some are 0.
 int64_t between(int from, int to) {
   return (7 * from + 3 * to) % 11 * 40;
 }
 
-class Forms : public ::testing::Test {
+class C10dApi : public ::testing::Test {
  protected:
   void TearDown() override { backend_.barrier({}); }
-  Backend& backend_ = backend();
+  C10dBackend& backend_ = backend();
   const int rank_ = backend_.getRank(), size_ = backend_.getSize();
 };
 
-TEST_F(Forms, CoalescedFormsDoEachTensor) {
+TEST_F(C10dApi, CoalescedCallsProcessEveryTensor) {
   Tensors x = {of(5, rank_), of(4000, rank_), of(0, rank_)};
   backend_.allreduce_coalesced(x, {});
   EXPECT_TRUE(equals(x[0], sum(5)) && equals(x[1], sum(4000)));
   Tensors shards = {of(2, rank_), of(1000, rank_)};
-  Tensors wholes = {at::empty({2 * size_}), at::empty({size_, 1000})};
-  backend_.allgather_into_tensor_coalesced(wholes, shards, {});
+  Tensors gathered = {at::empty({2 * size_}), at::empty({size_, 1000})};
+  backend_.allgather_into_tensor_coalesced(gathered, shards, {});
   for (int peer = 0; peer < size_; ++peer) {
-    EXPECT_TRUE(equals(wholes[0].narrow(0, 2 * peer, 2), of(2, peer)) &&
-                equals(wholes[1][peer], of(1000, peer)));
+    EXPECT_TRUE(equals(gathered[0].narrow(0, 2 * peer, 2), of(2, peer)) &&
+                equals(gathered[1][peer], of(1000, peer)));
   }
   Tensors inputs = {of(2 * size_, rank_), of(1000 * size_, rank_)},
           outputs = {at::empty({2}), at::empty({1000})};
@@ -58,7 +59,7 @@ TEST_F(Forms, CoalescedFormsDoEachTensor) {
   EXPECT_TRUE(equals(outputs[1], sum(1000 * size_).narrow(0, 1000 * rank_, 1000)));
 }
 
-TEST_F(Forms, ListFormsTakeUnevenPieces) {
+TEST_F(C10dApi, ListCallsSupportUnevenPieces) {
   const auto numel_of = [](int rank) { return rank == 1 ? 0 : 5 + 3000 * rank; };
   Tensors input = {of(numel_of(rank_), rank_)};
   std::vector<Tensors> gathered(1), inputs(1);
@@ -74,29 +75,29 @@ TEST_F(Forms, ListFormsTakeUnevenPieces) {
   EXPECT_TRUE(equals(output[0], sum(numel_of(rank_))));
 }
 
-TEST_F(Forms, AllToAllTakesUnevenPieces) {
+TEST_F(C10dApi, AllToAllSupportsUnevenPieces) {
   Tensors inputs, outputs;
-  std::vector<int64_t> sent, taken;
-  int64_t total_sent = 0, total_taken = 0;
+  std::vector<int64_t> sent, received;
+  int64_t total_sent = 0, total_received = 0;
   for (int peer = 0; peer < size_; ++peer) {
     total_sent += sent.emplace_back(between(rank_, peer));
-    total_taken += taken.emplace_back(between(peer, rank_));
+    total_received += received.emplace_back(between(peer, rank_));
     inputs.push_back(of(sent.back(), 10 * rank_ + peer));
-    outputs.push_back(at::empty({taken.back()}));
+    outputs.push_back(at::empty({received.back()}));
   }
   backend_.alltoall(outputs, inputs, {});
   for (int peer = 0; peer < size_; ++peer)
-    EXPECT_TRUE(equals(outputs[size_t(peer)], of(taken[size_t(peer)], 10 * peer + rank_)));
+    EXPECT_TRUE(equals(outputs[size_t(peer)], of(received[size_t(peer)], 10 * peer + rank_)));
 
-  at::Tensor input = at::empty({total_sent, 3}), output = at::empty({total_taken, 3});
+  at::Tensor input = at::empty({total_sent, 3}), output = at::empty({total_received, 3});
   for (int64_t peer = 0, begin = 0; peer < size_; begin += sent[size_t(peer)], ++peer)
     input.narrow(0, begin, sent[size_t(peer)]).fill_(10 * rank_ + peer);
-  backend_.alltoall_base(output, input, taken, sent, {});
-  for (int64_t peer = 0, begin = 0; peer < size_; begin += taken[size_t(peer)], ++peer)
-    EXPECT_TRUE((output.narrow(0, begin, taken[size_t(peer)]) == 10 * peer + rank_).all().item<bool>());
+  backend_.alltoall_base(output, input, received, sent, {});
+  for (int64_t peer = 0, begin = 0; peer < size_; begin += received[size_t(peer)], ++peer)
+    EXPECT_TRUE((output.narrow(0, begin, received[size_t(peer)]) == 10 * peer + rank_).all().item<bool>());
 }
 
-TEST_F(Forms, ReduceGivesTheRootTheSum) {
+TEST_F(C10dApi, ReduceWritesTheSumOnTheRoot) {
   for (int root = 0; root < size_; ++root) {
     Tensors x = {of(3000, rank_)};
     c10d::ReduceOptions options;
@@ -106,9 +107,9 @@ TEST_F(Forms, ReduceGivesTheRootTheSum) {
   }
 }
 
-TEST_F(Forms, RanksMaySendFirstAndReceiveAfterward) {
+TEST_F(C10dApi, RanksMaySendBeforeTheyReceive) {
   const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
-  for (const int64_t numel : {0, 1, 100, 3'000'000}) {  // beyond what MPI sends before it is received
+  for (const int64_t numel : {0, 1, 100, 3'000'000}) {  // beyond the eager limit of MPI
     Tensors out = {of(numel, rank_)}, in = {at::empty({2 * numel}).slice(0, 0, at::nullopt, 2)};
     backend_.send(out, next, /*tag=*/3);
     out[0].fill_(-1);
@@ -117,10 +118,10 @@ TEST_F(Forms, RanksMaySendFirstAndReceiveAfterward) {
   }
 }
 
-TEST_F(Forms, MessagesOfATagKeepTheirOrderAndTagsDoNotMix) {
+TEST_F(C10dApi, MessagesOfATagKeepTheirOrderAndTagsDoNotMix) {
   const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
   std::vector<Tensors> in(6);
-  std::vector<Backend::WorkPtr> works;
+  std::vector<C10dBackend::WorkPtr> works;
   for (int i = 0; i < 6; ++i) {
     in[size_t(i)] = {at::empty({10})};
     works.push_back(backend_.recv(in[size_t(i)], last, /*tag=*/i % 2));
@@ -136,7 +137,7 @@ TEST_F(Forms, MessagesOfATagKeepTheirOrderAndTagsDoNotMix) {
   }
 }
 
-TEST_F(Forms, AnySourceTellsWhose) {
+TEST_F(C10dApi, AnySourceReportsTheSender) {
   if (rank_ != 0) {
     Tensors out = {of(50'000, rank_)};
     backend_.send(out, 0, /*tag=*/7);
@@ -152,8 +153,8 @@ TEST_F(Forms, AnySourceTellsWhose) {
   EXPECT_EQ(int(sources.size()), rank_ == 0 ? size_ - 1 : 0);
 }
 
-// A receive of any source posted first gets the first message, waited for last or not.
-TEST_F(Forms, AnySourceAndASourceDoNotMixTheirPayloads) {
+// A receive from any source that is posted first gets the first message, even if it is waited for last.
+TEST_F(C10dApi, AnySourceAndASourceDoNotMixTheirPayloads) {
   if (rank_ == 1) {
     for (const int i : {10, 20}) {
       Tensors out = {of(50'000, i)};
@@ -168,19 +169,19 @@ TEST_F(Forms, AnySourceAndASourceDoNotMixTheirPayloads) {
   EXPECT_TRUE(equals(first[0], of(50'000, 10)) && equals(second[0], of(50'000, 20)));
 }
 
-TEST_F(Forms, ADroppedReceiveGivesItsPlaceUp) {
-  Tensors dropped = {at::empty({300})}, taken = {at::empty({300})};
+TEST_F(C10dApi, ADestroyedReceiveIsCanceled) {
+  Tensors dropped = {at::empty({300})}, received = {at::empty({300})};
   if (rank_ == 0) backend_.recv(dropped, 1, /*tag=*/4);
   backend_.barrier({});
   if (rank_ == 1) {
     Tensors out = {of(300, 1)};
     backend_.send(out, 0, /*tag=*/4);
   }
-  if (rank_ == 0) backend_.recv(taken, 1, /*tag=*/4)->wait(kNoTimeout);
-  EXPECT_TRUE(rank_ != 0 || equals(taken[0], of(300, 1)));
+  if (rank_ == 0) backend_.recv(received, 1, /*tag=*/4)->wait(kNoTimeout);
+  EXPECT_TRUE(rank_ != 0 || equals(received[0], of(300, 1)));
 }
 
-TEST_F(Forms, ArgumentsAreChecked) {
+TEST_F(C10dApi, ArgumentsAreChecked) {
   Tensors x = {of(4, rank_)}, two = {x[0], x[0]};
   c10d::AllreduceOptions unknown;
   unknown.reduceOp = c10d::ReduceOp::UNUSED;

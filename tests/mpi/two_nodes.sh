@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Ranks that are really apart: two network namespaces of this machine with host names of their own, joined by a virtual
-# cable, so that nothing but TCP gets from one to the other. Part of `make test-full`; needs root.
+# Ranks on two real nodes: two network namespaces of this machine with their own host names, connected by a veth pair, so
+# that only TCP crosses between them. Part of `make test-full`; needs root.
 #
-#   tests/mpi/two_hosts.sh BUILD
+#   tests/mpi/two_nodes.sh BUILD
 set -euo pipefail
 build=$(cd "${1:?the directory of the build}" && pwd)
 readonly build
@@ -13,7 +13,7 @@ mpirun=$(command -v mpirun.openmpi || command -v mpirun || true)
 readonly scratch mpirun
 readonly limit=300  # seconds for one job: a hang is a failure
 
-fail() { echo "two_hosts: $*" >&2; exit 1; }
+fail() { echo "two_nodes: $*" >&2; exit 1; }
 
 clean_up() {
   local namespace
@@ -33,7 +33,7 @@ plug() {
   ip -n "$1" link set lo up
 }
 
-lay_cable() {
+connect_namespaces() {
   command -v ip >/dev/null || fail "needs iproute2 (Debian: iproute2)"
   [ -n "$mpirun" ] || fail "needs Open MPI (Debian: openmpi-bin)"
   ip netns add "$a" 2>"$scratch/refusal" && ip netns add "$b" 2>>"$scratch/refusal" ||
@@ -43,7 +43,7 @@ lay_cable() {
   plug "$b" "vb$$" "$net.2"
 }
 
-# What mpirun starts the other host's ranks with, instead of ssh.
+# Writes the command by which mpirun starts ranks on the other node, instead of ssh.
 write_agent() {
   cat >"$scratch/agent" <<AGENT
 #!/bin/sh
@@ -53,8 +53,8 @@ AGENT
   chmod +x "$scratch/agent"
 }
 
-# apart MAPPING COMMAND...: on four ranks, two a host.
-apart() {
+# on_two_nodes MAPPING COMMAND...: runs COMMAND on four ranks, two per node.
+on_two_nodes() {
   local mapping=$1
   shift
   ip netns exec "$a" unshare --uts sh -c 'hostname host-a; exec "$@"' sh \
@@ -65,12 +65,12 @@ apart() {
 }
 
 expect_passed() {
-  local said
-  said=$("$@" 2>&1) || fail "$* failed: $said"
-  [ "$(grep -c ': passed' <<<"$said")" -eq 4 ] || fail "$*: four ranks must pass; got $said"
+  local output
+  output=$("$@" 2>&1) || fail "$* failed: $output"
+  [ "$(grep -c ': passed' <<<"$output")" -eq 4 ] || fail "$*: four ranks must pass; got $output"
 }
 
-# A program, as functions do not reach the other host: train LOG.
+# Writes the program `train LOG`: shell functions do not exist on the other node.
 write_training() {
   head -c 20000 "$0" >"$scratch/text"
   cat >"$scratch/train" <<TRAIN
@@ -80,14 +80,14 @@ TRAIN
   chmod +x "$scratch/train"
 }
 
-# The losses of all steps, within rounding.
+# Checks that the losses of all steps agree within rounding.
 check_losses() {
   paste <(grep -o '"loss": *[0-9.e+-]*' "$1") <(grep -o '"loss": *[0-9.e+-]*' "$2") | tr -d '":a-z' |
     awk '{d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-5 * $1) exit 1; n++} END {exit n != 3}' ||
-    fail "losses must be those of one host; got $(cat "$1" "$2")"
+    fail "losses must equal those of one node; got $(cat "$1" "$2")"
 }
 
-some_live() {
+any_alive() {
   local pid
   for pid in "$@"; do
     ! kill -0 "$pid" 2>/dev/null || return 0
@@ -95,30 +95,30 @@ some_live() {
   return 1
 }
 
-lay_cable
+connect_namespaces
 write_agent
 for mapping in slot node; do
-  expect_passed apart "$mapping" "$build/tests/mpi_ranks" --gtest_brief=1 --gtest_filter='*Collectives.*:FlatAnd*:Forms.*:*BytesBetweenHosts.*'
+  expect_passed on_two_nodes "$mapping" "$build/tests/mpi_ranks" --gtest_brief=1 --gtest_filter='*Collectives.*:FlatAnd*:C10dApi.*:*BytesBetweenNodes.*'
 done
-echo "two_hosts: collectives, and the bytes between hosts; ranks dealt host by host and in turn"
+echo "two_nodes: collectives and the bytes between nodes pass, with ranks mapped by slot and by node"
 
 write_training
-OMP_NUM_THREADS=1 "$scratch/train" "$scratch/one" 2>"$scratch/said" || fail "training on one host failed: $(cat "$scratch/said")"
+OMP_NUM_THREADS=1 "$scratch/train" "$scratch/one" 2>"$scratch/stderr" || fail "training on one node failed: $(cat "$scratch/stderr")"
 for mapping in slot node; do
-  apart "$mapping" "$scratch/train" "$scratch/two" 2>"$scratch/said" ||
-    fail "training on two hosts failed: $(cat "$scratch/said")"
+  on_two_nodes "$mapping" "$scratch/train" "$scratch/two" 2>"$scratch/stderr" ||
+    fail "training on two nodes failed: $(cat "$scratch/stderr")"
   check_losses "$scratch/one" "$scratch/two"
 done
-echo "two_hosts: training gives the losses of one host"
+echo "two_nodes: training matches the losses of one node"
 
-# The cable is pulled: whoever waits gives up after its two seconds. (mpirun itself then waits for its other half.)
-apart slot "$build/tests/mpi_ranks" endless by_host 2>"$scratch/said" &
+# Takes the link down: ranks that wait time out after two seconds. (mpirun itself then waits for its other daemon.)
+on_two_nodes slot "$build/tests/mpi_ranks" endless hierarchical 2>"$scratch/stderr" &
 disown
-for _ in $(seq 300); do [ "$(grep -c '^ready' "$scratch/said")" -lt 4 ] || break; sleep 0.1; done
-mapfile -t ranks < <(sed -n 's/^ready \([0-9]*\) .*/\1/p' "$scratch/said")
-[ "${#ranks[@]}" -eq 4 ] || fail "four ranks must start; got $(cat "$scratch/said")"
+for _ in $(seq 300); do [ "$(grep -c '^ready' "$scratch/stderr")" -lt 4 ] || break; sleep 0.1; done
+mapfile -t ranks < <(sed -n 's/^ready \([0-9]*\) .*/\1/p' "$scratch/stderr")
+[ "${#ranks[@]}" -eq 4 ] || fail "four ranks must start; got $(cat "$scratch/stderr")"
 ip -n "$b" link set "vb$$" down
-for _ in $(seq 300); do some_live "${ranks[@]}" || break; sleep 0.1; done
-! some_live "${ranks[@]}" || fail "all ranks must end when hosts lose each other; got $(cat "$scratch/said")"
-grep -q '#.* rank .* waited 2.* s of 2 s' "$scratch/said" || fail "ranks must say what they waited for; got $(cat "$scratch/said")"
-echo "two_hosts: a pulled cable ends the ranks of both"
+for _ in $(seq 300); do any_alive "${ranks[@]}" || break; sleep 0.1; done
+! any_alive "${ranks[@]}" || fail "all ranks must exit when the nodes lose each other; got $(cat "$scratch/stderr")"
+grep -q '#.* rank .* waited 2.* s of 2 s' "$scratch/stderr" || fail "ranks must report what they waited for; got $(cat "$scratch/stderr")"
+echo "two_nodes: the ranks of both nodes exit when the link goes down"

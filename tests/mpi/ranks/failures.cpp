@@ -1,5 +1,5 @@
-// Ranks that run different programs, shut down early or give up: what all of them are told. These tests break
-// groups, so the job cannot end in good order; mpi_test looks at the ranks' last lines instead.
+// Errors of ranks that run different programs, shut down early or abort. These tests break groups, so the job
+// cannot exit cleanly; mpi_test checks the ranks' last lines instead.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace shardwise::testing;
 using base::Split;
-using mpi::Layout;
+using mpi::Topology;
 using Call = std::function<void(const Group&)>;
 
 at::Tensor some(int64_t numel, at::ScalarType dtype = at::kFloat) {
@@ -49,12 +49,12 @@ Call barrier() {
   return [](const Group& group) { group.barrier(); };
 }
 
-struct Named {
+struct NamedCall {
   Call call;
-  std::string words;
+  std::string description;
 };
 
-std::vector<Named> all_calls() {
+std::vector<NamedCall> all_calls() {
   return {{broadcast(12, 0), "broadcast float32 [12] root 0"},
           {broadcast(12, 1), "broadcast float32 [12] root 1"},
           {broadcast(24, 0), "broadcast float32 [24] root 0"},
@@ -74,7 +74,7 @@ std::vector<Named> all_calls() {
 std::string error_of(const Group& group, const Call& call) {
   try {
     call(group);
-    group.barrier();  // a rank that need not wait for rank 1 finds out here
+    group.barrier();  // a rank that does not wait for rank 1 fails here
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().rank, group.rank());
     return base::one_line(error);
@@ -82,29 +82,29 @@ std::string error_of(const Group& group, const Call& call) {
   return "no error";
 }
 
-class Disorder : public ::testing::TestWithParam<Layout> {
+class Failures : public ::testing::TestWithParam<Topology> {
  protected:
   static Group new_group(int timeout_s = 20) {
     return mpi::connect(new_options(GetParam(), std::chrono::seconds(timeout_s)));
   }
 };
 
-// Rank 1 runs one of them, the others another.
-TEST_P(Disorder, EveryMismatchIsAnErrorNamingBothSidesOnAllRanks) {
-  const std::vector<Named> calls = all_calls();
+// Rank 1 runs one call, the other ranks another.
+TEST_P(Failures, EveryMismatchIsAnErrorNamingBothSidesOnAllRanks) {
+  const std::vector<NamedCall> calls = all_calls();
   for (size_t ours = 0; ours < calls.size(); ++ours) {
-    for (const size_t ahead : {1, 2, 5}) {
-      const size_t theirs = (ours + ahead) % calls.size();
+    for (const size_t offset : {1, 2, 5}) {
+      const size_t theirs = (ours + offset) % calls.size();
       const Group group = new_group();
       const std::string error = error_of(group, calls[group.rank() == 1 ? theirs : ours].call);
-      EXPECT_NE(error.find("runs " + calls[ours].words), std::string::npos) << error;
-      EXPECT_NE(error.find("rank 1 runs " + calls[theirs].words), std::string::npos) << error;
+      EXPECT_NE(error.find("runs " + calls[ours].description), std::string::npos) << error;
+      EXPECT_NE(error.find("rank 1 runs " + calls[theirs].description), std::string::npos) << error;
       EXPECT_EQ(error.find('\n'), std::string::npos);
     }
   }
 }
 
-TEST_P(Disorder, ReasonsOfAnAbortReachEveryRank) {
+TEST_P(Failures, AbortReasonsReachEveryRank) {
   const Group group = new_group();
   group.barrier();
   if (group.rank() == 1) {
@@ -119,8 +119,8 @@ TEST_P(Disorder, ReasonsOfAnAbortReachEveryRank) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
-// Its notice is there when the others begin.
-TEST_P(Disorder, AnAbortBeforeACollectiveIsSeenInItsWait) {
+// The control message has arrived before the other ranks begin.
+TEST_P(Failures, AnAbortBeforeACollectiveIsDetectedInItsWait) {
   const Group group = new_group();
   group.barrier();
   if (group.rank() == 1) {
@@ -134,7 +134,7 @@ TEST_P(Disorder, AnAbortBeforeACollectiveIsSeenInItsWait) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
-TEST_P(Disorder, ARankThatDropsItsGroupIsNamedAtOnce) {
+TEST_P(Failures, ARankThatDestroysItsGroupIsNamedAtOnce) {
   Group group = new_group();
   group.barrier();
   if (group.rank() == 1) {
@@ -148,14 +148,14 @@ TEST_P(Disorder, ARankThatDropsItsGroupIsNamedAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
-// A rank that is somewhere else, but lives.
-TEST_P(Disorder, ALateRankIsNamedAtTheTimeout) {
+// A rank that is alive but does not call the collective.
+TEST_P(Failures, ALateRankIsNamedAtTheTimeout) {
   const Group group = new_group(/*timeout_s=*/1);
   group.barrier();
   if (group.rank() == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     const std::string error = error_of(group, all_reduce(5000));
-    EXPECT_NE(error.find("did not come"), std::string::npos) << error;
+    EXPECT_NE(error.find("timed out waiting for rank"), std::string::npos) << error;
     return;
   }
   try {
@@ -167,22 +167,24 @@ TEST_P(Disorder, ALateRankIsNamedAtTheTimeout) {
     EXPECT_EQ(error.where().sequence, 2u);
     EXPECT_EQ(error.where().limit_s, 1);
     EXPECT_LT(error.where().elapsed_s, 2);
-    EXPECT_NE(base::one_line(error).find("did not come"), std::string::npos) << base::one_line(error);
+    EXPECT_NE(base::one_line(error).find("timed out waiting for rank"), std::string::npos)
+        << base::one_line(error);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Disorder, ::testing::Values(Layout::flat, Layout::by_host),
-                         [](const auto& layout) {
-                           return layout.param == Layout::flat ? "flat" : "by_host";
+INSTANTIATE_TEST_SUITE_P(Topologies, Failures, ::testing::Values(Topology::flat, Topology::hierarchical),
+                         [](const auto& topology) {
+                           return topology.param == Topology::flat ? "flat" : "hierarchical";
                          });
 
-std::pair<mpi::Options, c10::intrusive_ptr<Backend>> new_backend() {
-  const mpi::Options options = new_options(Layout::flat);
-  auto backend = c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, meet(options)));
+std::pair<mpi::Options, c10::intrusive_ptr<C10dBackend>> new_backend() {
+  const mpi::Options options = new_options(Topology::flat);
+  auto backend =
+      c10::make_intrusive<C10dBackend>(std::make_shared<mpi::Transport>(options, rendezvous(options)));
   return {options, backend};
 }
 
-TEST(DisorderlyBackend, PiecesThatTwoRanksDisagreeAbout) {
+TEST(BackendFailures, MismatchedPieceSizesAreAnErrorNamingBothSides) {
   const auto backend = new_backend().second;
   std::vector<at::Tensor> inputs, outputs;
   for (int peer = 0; peer < backend->getSize(); ++peer) {
@@ -195,11 +197,11 @@ TEST(DisorderlyBackend, PiecesThatTwoRanksDisagreeAbout) {
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
     const std::string text = base::one_line(error);
-    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 takes float32 [4]"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 expects float32 [4]"), std::string::npos) << text;
   }
 }
 
-TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
+TEST(BackendFailures, AMismatchedMessageSizeIsAnErrorNamingBothSides) {
   const auto backend = new_backend().second;
   std::vector<at::Tensor> out = {some(5)}, in = {at::empty({4})};
   if (backend->getRank() == 1) backend->send(out, 0, 2);
@@ -209,14 +211,14 @@ TEST(DisorderlyBackend, AMessageOfAnotherSizeIsAnErrorNamingBothSides) {
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
     const std::string text = base::one_line(error);
-    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 takes float32 [4]"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1 sends float32 [5], rank 0 expects float32 [4]"), std::string::npos) << text;
   }
 }
 
-// Rank 0 sends to a rank that there is not, as MPI sees it; the others wait for rank 0.
-TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
-  const mpi::Options options = new_options(Layout::flat);
-  mpi::Transport transport(options, meet(options));
+// Rank 0 sends to a rank that does not exist; the other ranks wait for rank 0.
+TEST(BackendFailures, AMessageThatMpiRejectsBreaksTheGroup) {
+  const mpi::Options options = new_options(Topology::flat);
+  mpi::Transport transport(options, rendezvous(options));
   transport.barrier();
   at::Tensor x = some(4);
   try {
@@ -230,12 +232,13 @@ TEST(DisorderlyBackend, AMessageThatMpiRefusesBreaksTheGroup) {
   }
 }
 
-/// Rank 0 takes in messages of `root_bytes` at most what rank 1 sends in such of `sender_bytes`: whom each
-/// rank blames.
-void check_other_limits(int64_t root_bytes, int64_t sender_bytes) {
-  mpi::Options options = new_options(Layout::flat);
+/// Rank 0 receives in messages of at most `root_bytes` what rank 1 sends in messages of `sender_bytes`;
+/// checks the peer that each rank reports.
+void check_message_limits(int64_t root_bytes, int64_t sender_bytes) {
+  mpi::Options options = new_options(Topology::flat);
   if (options.rank < 2) options.message_bytes = options.rank == 0 ? root_bytes : sender_bytes;
-  const Group group(c10::make_intrusive<Backend>(std::make_shared<mpi::Transport>(options, meet(options))));
+  const Group group(
+      c10::make_intrusive<C10dBackend>(std::make_shared<mpi::Transport>(options, rendezvous(options))));
   try {
     group.gather(some(1000), /*root=*/0);
     group.barrier();
@@ -246,39 +249,42 @@ void check_other_limits(int64_t root_bytes, int64_t sender_bytes) {
   }
 }
 
-// All of rank 1's message fails with its first part: what is not done after it is another rank's, or nothing.
-TEST(DisorderlyBackend, ASenderWhoseMessagesAreShorterIsNamed) {
-  check_other_limits(/*root_bytes=*/8000, /*sender_bytes=*/2000);
+// The whole message of rank 1 fails with its first part, so the error names rank 1 and not the next
+// incomplete part.
+TEST(BackendFailures, ASenderWhoseMessagesAreShorterIsNamed) {
+  check_message_limits(/*root_bytes=*/8000, /*sender_bytes=*/2000);
 }
-TEST(DisorderlyBackend, ASenderWhoseMessagesAreLongerIsNamed) {
-  check_other_limits(/*root_bytes=*/2000, /*sender_bytes=*/8000);
+TEST(BackendFailures, ASenderWhoseMessagesAreLongerIsNamed) {
+  check_message_limits(/*root_bytes=*/2000, /*sender_bytes=*/8000);
 }
 
-// What goes wrong while MPI's own thread looks after a message: here a receive that is too short.
-TEST(DisorderlyBackend, WhatFailsUnwaitedIsTold) {
-  const mpi::Meeting meeting = meet(new_options(Layout::flat));
+// A background transfer on MPI's thread fails because the receive buffer is too short.
+TEST(BackendFailures, FailuresOfBackgroundTransfersAreReported) {
+  const mpi::Membership membership = rendezvous(new_options(Topology::flat));
   std::vector<char> bytes(100);
-  const auto transfers = std::make_shared<mpi::Transfers>(*meeting.process, mpi::kWhole);
-  std::promise<int> told;
-  if (meeting.rank == 0) {
-    transfers->receive(bytes.data(), 4, {meeting.data, 1});
-    meeting.process->drive(transfers, [&](const mpi::Transfers& failed) { told.set_value(failed.error()); });
-    std::future<int> error = told.get_future();
+  const auto transfers = std::make_shared<mpi::Transfers>(*membership.process, mpi::kUnsplit);
+  std::promise<int> reported;
+  if (membership.rank == 0) {
+    transfers->receive(bytes.data(), 4, {membership.data, 1});
+    membership.process->complete_in_background(
+        transfers, [&](const mpi::Transfers& failed) { reported.set_value(failed.error()); });
+    std::future<int> error = reported.get_future();
     ASSERT_EQ(error.wait_for(std::chrono::seconds(20)), std::future_status::ready);
     EXPECT_NE(error.get(), MPI_SUCCESS);
-  } else if (meeting.rank == 1) {
+  } else if (membership.rank == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    transfers->send(bytes.data(), 100, {meeting.data, 0});
-    meeting.process->drive(transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "the sender is done"; });
+    transfers->send(bytes.data(), 100, {membership.data, 0});
+    membership.process->complete_in_background(
+        transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "the send must succeed"; });
   }
 }
 
-// The envelope of a message comes late, what it holds never.
-TEST(DisorderlyBackend, AMessageIsWaitedForOnce) {
+// The envelope of a message arrives late, its payload never.
+TEST(BackendFailures, OneTimeoutLimitsEnvelopeAndPayload) {
   constexpr int64_t kNumel = 5000;
-  const mpi::Options options = new_options(Layout::flat);
-  const mpi::Meeting meeting = meet(options);
-  mpi::Transport transport(options, meeting);
+  const mpi::Options options = new_options(Topology::flat);
+  const mpi::Membership membership = rendezvous(options);
+  mpi::Transport transport(options, membership);
   transport.barrier();
   if (transport.rank() == 0) {
     at::Tensor x = some(kNumel);
@@ -289,14 +295,15 @@ TEST(DisorderlyBackend, AMessageIsWaitedForOnce) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1400));
     const auto envelope = std::make_shared<std::array<int64_t, 64>>();
     *envelope = {int64_t(at::kFloat), kNumel, /*payload_tag=*/1};
-    const auto transfers = std::make_shared<mpi::Transfers>(*meeting.process, mpi::kWhole);
-    transfers->keep(envelope);
-    transfers->send(envelope->data(), sizeof *envelope, {meeting.control, /*peer=*/0, /*tag=*/1});
-    meeting.process->drive(transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "MPI refuses it"; });
+    const auto transfers = std::make_shared<mpi::Transfers>(*membership.process, mpi::kUnsplit);
+    transfers->retain(envelope);
+    transfers->send(envelope->data(), sizeof *envelope, {membership.control, /*peer=*/0, /*tag=*/1});
+    membership.process->complete_in_background(
+        transfers, [](const mpi::Transfers&) { ADD_FAILURE() << "the send must succeed"; });
   }
 }
 
-TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
+TEST(BackendFailures, AfterShutdownCallsThrow) {
   const auto backend = new_backend().second;
   backend->barrier({});
   if (backend->getRank() == 1) backend->shutdown();
@@ -305,8 +312,7 @@ TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
     ADD_FAILURE() << "no error";
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1);
-    EXPECT_EQ(base::one_line(error),
-              "barrier: the group takes calls until it is shut down; got one afterward");
+    EXPECT_EQ(base::one_line(error), "barrier: the group must not be used after shutdown; got a call");
     std::vector<at::Tensor> x = {some(4)};
     EXPECT_THROW(backend->send(x, /*to=*/0, /*tag=*/0), c10::ValueError);
     EXPECT_THROW(backend->recv(x, /*from=*/0, /*tag=*/0), c10::ValueError);
@@ -316,8 +322,7 @@ TEST(DisorderlyBackend, AfterShutdownThereIsNoCollective) {
   }
 }
 
-// What only the root can see.
-TEST(DisorderlyBackend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
+TEST(BackendFailures, AnErrorThatOnlyTheRootDetectsFailsOnAllRanks) {
   const auto backend = new_backend().second;
   std::vector<at::Tensor> own = {at::empty({4})};
   std::vector<std::vector<at::Tensor>> pieces;
@@ -330,61 +335,62 @@ TEST(DisorderlyBackend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
   } catch (const c10::ValueError& error) {
     EXPECT_EQ(backend->getRank(), 1) << base::one_line(error);
   } catch (const base::CommError& error) {
-    EXPECT_NE(base::one_line(error).find("rank 1 aborted: scatter: takes one CPU tensor per rank"),
+    EXPECT_NE(base::one_line(error).find("rank 1 aborted: scatter: accepts one CPU tensor per rank"),
               std::string::npos)
         << base::one_line(error);
   }
 }
 
-// Rank 1 leaves rank 2 out of the group, which waits for both.
-TEST(Meeting, GroupsOfOneNameAndOtherRanksDoNotMix) {
-  mpi::connect(new_options(Layout::flat));  // MPI is started
-  mpi::Options options = new_options(Layout::flat, std::chrono::seconds(2));
+// Rank 1 creates the group without rank 2, which waits for both other ranks.
+TEST(Rendezvous, GroupsWithOneNameAndDifferentRanksDoNotMix) {
+  mpi::connect(new_options(Topology::flat));  // starts MPI
+  mpi::Options options = new_options(Topology::flat, std::chrono::seconds(2));
   ASSERT_EQ(options.world_size, 3);
   if (options.rank == 1) options.ranks = {0, 1};
   try {
     mpi::connect(options);
-    ADD_FAILURE() << "joined";
+    ADD_FAILURE() << "connected";
   } catch (const base::CommError& error) {
-    const std::string text = base::one_line(error), own = std::to_string(options.rank);
+    const std::string text = base::one_line(error), self = std::to_string(options.rank);
     const std::string other = options.rank == 0 ? "1" : "0";
     EXPECT_EQ(error.where().op, "connect");
     EXPECT_NE(
-        text.find(options.rank == 2 ? "rank 1 did not come to group " + options.name
-                                    : "rank " + own + " of the job makes group " + options.name + ", rank " +
-                                          other + " group " + options.name + " of other ranks"),
+        text.find(options.rank == 2 ? "timed out waiting for rank 1 to join group " + options.name
+                                    : "rank " + self + " of the job creates group " + options.name +
+                                          ", rank " + other + " group " + options.name + " of other ranks"),
         std::string::npos)
         << text;
   }
 }
 
-TEST(Meeting, ARankThatDoesNotComeIsNamed) {
-  mpi::Options options = new_options(Layout::flat, std::chrono::milliseconds(500));
-  mpi::connect(new_options(Layout::flat));  // MPI is started
+TEST(Rendezvous, AMissingRankIsNamed) {
+  mpi::Options options = new_options(Topology::flat, std::chrono::milliseconds(500));
+  mpi::connect(new_options(Topology::flat));  // starts MPI
   if (options.rank == 1) return;
   try {
     mpi::connect(options);
-    ADD_FAILURE() << "joined";
+    ADD_FAILURE() << "connected";
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().op, "connect");
     EXPECT_EQ(error.where().peer, 1);
-    EXPECT_NE(base::one_line(error).find("rank 1 did not come to group " + options.name), std::string::npos);
+    EXPECT_NE(base::one_line(error).find("timed out waiting for rank 1 to join group " + options.name),
+              std::string::npos);
   }
 }
 
-// The second in time leaves the third no more than is left of the timeout.
-TEST(LateRanks, TheTimeoutIsThatOfACollectiveNotOfEachPeer) {
-  const Group group = mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+// Ranks arrive 1.3 s apart: the wait for rank 1 uses up part of the timeout for rank 2.
+TEST(LateRanks, OneTimeoutLimitsTheWaitForAllPeers) {
+  const Group group = mpi::connect(new_options(Topology::flat, std::chrono::seconds(2)));
   ASSERT_EQ(group.size(), 3);
   group.barrier();
   std::this_thread::sleep_for(std::chrono::milliseconds(1300) * group.rank());
   try {
     group.barrier();
-    group.barrier();  // rank 2, for whom all announcements were there, finds out here
+    group.barrier();  // rank 2, for which all announcements had arrived, fails here
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().peer, 2) << base::one_line(error);
-    EXPECT_NE(base::one_line(error).find("rank 2 did not come"), std::string::npos);
+    EXPECT_NE(base::one_line(error).find("timed out waiting for rank 2"), std::string::npos);
     EXPECT_GE(error.where().elapsed_s, group.rank() == 0 ? 2 : 0);
   }
 }
