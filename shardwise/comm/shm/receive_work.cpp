@@ -1,4 +1,4 @@
-#include "shardwise/comm/shm/work.h"
+#include "shardwise/comm/shm/receive_work.h"
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/done_work.h"
@@ -27,9 +27,9 @@ bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// Nobody would complete it later: messages are taken by the threads that wait for them.
+// A future could not complete later: only the threads that wait for messages receive them.
 c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
-  TORCH_CHECK_VALUE(isCompleted(), "recv: a future must be of a receive that is over; call wait() first");
+  TORCH_CHECK_VALUE(isCompleted(), "recv: getFuture needs a completed receive; call wait() first");
   if (exception_) return DoneWork(rank_, opType_, exception_).getFuture();
   return DoneWork(rank_, opType_, result()).getFuture();
 }

@@ -1,12 +1,12 @@
-// The heap as a c10::Allocator: storages that torch makes, in memory that collectives take in place.
-#include "shardwise/comm/shm/arena_allocator.h"
+// The symmetric heap as a c10::Allocator: torch's storages in memory that collectives read in place.
+#include "shardwise/comm/shm/symmetric_heap_allocator.h"
 
 #include <ATen/EmptyTensor.h>
 
 #include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm::arena_allocator_test {
+namespace shardwise::comm::shm::symmetric_heap_allocator_test {
 namespace {
 
 using namespace shardwise::testing;
@@ -16,7 +16,7 @@ at::Tensor empty(c10::Allocator& allocator, at::IntArrayRef sizes) {
                                    std::nullopt);
 }
 
-TEST(ArenaAllocator, GivesWhatCollectivesTakeInPlace) {
+TEST(SymmetricHeapAllocator, AllocatesMemoryThatCollectivesReadInPlace) {
   on_backends(2, [](Backend& backend, int rank) {
     const std::shared_ptr<c10::Allocator> allocator = backend.getMemAllocator();
     Tensors x = {empty(*allocator, {100, 50}).copy_(value({100, 50}, rank, at::kFloat))};
@@ -27,10 +27,10 @@ TEST(ArenaAllocator, GivesWhatCollectivesTakeInPlace) {
   });
 }
 
-TEST(ArenaAllocator, FollowsTheRulesOfCpuStorages) {
+TEST(SymmetricHeapAllocator, FollowsTheRulesOfCpuStorages) {
   auto progress = std::make_shared<Progress>();
   const auto heap = std::make_shared<Heap>(Region::create(2), progress);
-  ArenaAllocator allocator(heap);
+  SymmetricHeapAllocator allocator(heap);
   EXPECT_EQ(empty(allocator, {0, 3}).data_ptr(), nullptr);
   at::Tensor x = empty(allocator, {30}).fill_(7);
   EXPECT_EQ(heap->live_bytes(), 120);
@@ -43,26 +43,26 @@ TEST(ArenaAllocator, FollowsTheRulesOfCpuStorages) {
   EXPECT_EQ(heap->live_bytes(), 12'120);
 }
 
-TEST(ArenaAllocator, QuarantinesWhatIsFreed) {
+TEST(SymmetricHeapAllocator, QuarantinesFreedMemory) {
   auto progress = std::make_shared<Progress>();
   const auto heap = std::make_shared<Heap>(Region::create(2), progress);
-  ArenaAllocator allocator(heap);
-  void* place = allocator.allocate(128).get();
+  SymmetricHeapAllocator allocator(heap);
+  void* address = allocator.allocate(128).get();
   EXPECT_EQ(heap->live_bytes(), 0);
-  EXPECT_NE(allocator.allocate(128).get(), place);
+  EXPECT_NE(allocator.allocate(128).get(), address);
   progress->passed = ++progress->started;
-  EXPECT_EQ(allocator.allocate(128).get(), place);
+  EXPECT_EQ(allocator.allocate(128).get(), address);
 }
 
-// The mapping lives as long as what lies in it.
-TEST(ArenaAllocator, MayEndBeforeItsStorages) {
+// The mapping lives as long as its storages.
+TEST(SymmetricHeapAllocator, MayBeDestroyedBeforeItsStorages) {
   at::Tensor x;
   {
-    ArenaAllocator allocator(std::make_shared<Heap>(Region::create(2), std::make_shared<Progress>()));
+    SymmetricHeapAllocator allocator(std::make_shared<Heap>(Region::create(2), std::make_shared<Progress>()));
     x = empty(allocator, {1000});
   }
   EXPECT_EQ(x.fill_(3).sum().item<float>(), 3000);
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm::arena_allocator_test
+}  // namespace shardwise::comm::shm::symmetric_heap_allocator_test

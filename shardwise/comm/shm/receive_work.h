@@ -7,23 +7,24 @@
 
 namespace shardwise::comm::shm {
 
-/// Nothing happens behind the caller's back: the receive makes progress in `wait`, in `isCompleted`, and when
-/// other messages are waited for. Dropped before it is done, it leaves its message to another receive and its
-/// tensor as it is. Used by the thread of the collectives; only dropped by any.
+/// A posted receive without a background thread: it makes progress in `wait`, in `isCompleted`, and while
+/// this rank waits for other messages. If it is dropped before it is done, its tensor is unchanged and its
+/// message goes to another receive. Used by the thread of the collectives; may be dropped on any thread.
 class ReceiveWork final : public c10d::Work {
  public:
   ReceiveWork(int rank, c10d::OpType op, std::shared_ptr<Transport> transport,
               std::shared_ptr<Receive> receive)
       : c10d::Work(rank, op), transport_(std::move(transport)), receive_(std::move(receive)) {}
-  /// Never waits; true also after a failure, or the group's timeout since the first call.
+  /// Never waits. True also after a failure, or when the group's timeout has passed since the first call.
   bool isCompleted() override;
   bool isSuccess() const override { return receive_->done(); }
-  /// Errors: base::CommError after `timeout`, the group's when it is none, or when it cannot succeed.
+  /// Waits until the receive is done. Errors: base::CommError after `timeout` (the group's timeout if it is
+  /// kNoTimeout), or if the receive cannot succeed.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   int sourceRank() const override { return receive_->sender; }
   std::vector<at::Tensor> result() override { return {receive_->target}; }
-  /// Of a receive that is over. Errors: c10::ValueError before.
+  /// Returns a completed future. Errors: c10::ValueError if the receive is not completed.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

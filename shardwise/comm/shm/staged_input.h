@@ -1,5 +1,5 @@
-// Where the peers find a collective's input: where it lies, in the announcing slot, or in a block of the
-// heap.
+// A collective's input in memory that peers can read: the tensor itself, a copy in the slot, or a copy in a
+// heap block.
 #pragma once
 #include <memory>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace shardwise::comm::shm {
 
-/// A block of the heap; freed, and thereby quarantined, at its end.
+/// A block of the symmetric heap. The destructor frees it into the quarantine.
 class Block {
  public:
   Block() = default;
@@ -26,7 +26,7 @@ class Block {
     if (data_ != nullptr) heap_->free(data_, bytes_);
   }
   std::byte* data() const { return data_; }
-  /// For what no peer reads any more.
+  /// Frees a block that no peer reads any more, without quarantine.
   void free_at_once() {
     if (data_ != nullptr) heap_->free_at_once(std::exchange(data_, nullptr), bytes_);
   }
@@ -37,9 +37,9 @@ class Block {
   std::byte* data_ = nullptr;
 };
 
-struct Staged {
+struct StagedInput {
   std::byte* data = nullptr;
-  bool in_place = false;  // peers read the caller's own tensor
+  bool in_place = false;  // peers read the caller's tensor itself
   Block block;
 };
 
