@@ -10,8 +10,8 @@ namespace shardwise::infer {
 
 /// The default generation parameters of a model.
 struct GenerationConfig {
-  Sampling
-      sampling;  // temperature 0 unless do_sample; with do_sample top_k defaults to 50, as in transformers
+  /// temperature is 0 without do_sample; top_k defaults to 50 with do_sample, as in transformers.
+  Sampling sampling;
   std::optional<int64_t> max_new_tokens;
   std::vector<int64_t> eos_token_ids;  // empty: config.json's
 };
