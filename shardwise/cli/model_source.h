@@ -1,4 +1,4 @@
-// A checkpoint as a command that runs models names it: directory, tokenizer, dtype, weights.
+// The model that a command's flags select: directory, tokenizer, dtype and weights.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -20,35 +20,31 @@ struct ModelOptions {
   int64_t tp = 1;
 };
 
-/// --model, --tokenizer, --dtype, --load-format, --quantize, --group-size, --tp.
+/// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size and --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
 
-/// Errors: c10::ValueError unless `value` is one of `words`.
-void check_word(const std::string& command, const std::string& flag, const std::string& value,
-                const std::vector<std::string>& words);
-
-/// What is known of a model before any rank starts.
-class NamedModel {
+/// A checked model, known before any rank starts.
+class ModelSource {
  public:
-  /// Errors: c10::ValueError, beginning with `command`, for flags and files that are wrong.
-  NamedModel(const std::string& command, const ModelOptions& options);
+  /// Errors: c10::ValueError, beginning with `command`, for invalid flags and files.
+  ModelSource(const std::string& command, const ModelOptions& options);
 
   const std::filesystem::path& directory() const { return directory_; }
-  /// With what --quantize asks for.
+  /// Returns the model's config with the quantization of --quantize, if given.
   const model::Config& config() const { return config_; }
   at::ScalarType dtype() const;
-  /// "fp32" or "bf16".
+  /// Returns "fp32" or "bf16".
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
 
-  /// Whether --tokenizer names one, or the directory holds one.
+  /// Returns whether --tokenizer is given or the directory has a tokenizer.
   bool has_tokenizer() const;
-  /// That one; bytes where there is none. Errors: load_tokenizer's.
+  /// Loads the tokenizer of --tokenizer or of the directory, else bytes. Errors: as load_tokenizer.
   std::unique_ptr<text::Tokenizer> tokenizer() const;
-  /// Where the tokenizer's other files lie, a chat template among them.
+  /// Returns the directory with the tokenizer's other files, such as a chat template.
   std::string tokenizer_directory() const;
 
-  /// Collective: the files' weights, or with --load-format dummy drawn from `seed`. The memory counter's peak
-  /// begins anew after it.
+  /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the memory counter's
+  /// peak. Collective.
   checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
 
  private:

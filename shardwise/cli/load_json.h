@@ -1,13 +1,13 @@
-// What --json says of a loaded model.
+// The fields of --json about a loaded model.
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/model_source.h"
 
 namespace shardwise::cli {
 
-/// "int4 in groups of 128 (gptq)", or null.
-inline nlohmann::ordered_json quantization_json(const NamedModel& model) {
+/// Returns a string such as "int4 in groups of 128 (gptq)", or null for unquantized weights.
+inline nlohmann::ordered_json quantization_json(const ModelSource& model) {
   const auto& quantization = model.config().quantization;
   return quantization ? nlohmann::ordered_json(quantization->text()) : nlohmann::ordered_json();
 }

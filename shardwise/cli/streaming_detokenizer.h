@@ -1,4 +1,4 @@
-// One continuation as text, as its tokens come.
+// Incremental detokenization of one generated sequence.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace shardwise::cli {
 
-class ContinuedText {
+class StreamingDetokenizer {
  public:
   /// `tokenizer` outlives this.
-  ContinuedText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops);
+  StreamingDetokenizer(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops);
 
-  /// What the token makes certain of the text; U+FFFD for one that the tokenizer does not have.
+  /// Adds a token and returns the text that it completes; U+FFFD for an id outside the tokenizer's
+  /// vocabulary.
   std::string push(int64_t id);
-  /// The rest.
+  /// Returns the rest of the text.
   std::string finish();
   bool is_stopped() const { return stops_.is_found(); }
-  /// How many tokens the tokenizer does not have.
+  /// Returns the number of ids outside the tokenizer's vocabulary.
   int64_t unknown() const { return unknown_; }
   const std::string& text() const { return text_; }
 
