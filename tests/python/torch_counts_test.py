@@ -1,4 +1,4 @@
-"""How many collectives DTensor's plans of tensor and sequence parallelism come to on the backend."""
+"""The number of collectives that DTensor's plans of tensor and sequence parallelism run on the backend."""
 import copy
 import warnings
 
@@ -33,7 +33,7 @@ class Block(nn.Module):
 
 
 class CountsTest(RanksTest):
-    """Of forward, then of backward."""
+    """Counts collectives of forward, then of backward."""
 
     def counts(self, call):
         with CommDebugMode() as counted:
