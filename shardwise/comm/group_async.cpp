@@ -1,4 +1,4 @@
-// Group's all_reduce in two parts: the shared memory's, or a c10d call that goes on by itself.
+// Group's asynchronous all_reduce: that of the symmetric heap, or an asynchronous c10d call.
 #include <utility>
 
 #include "shardwise/comm/c10d_reduction.h"
@@ -11,16 +11,16 @@
 namespace shardwise::comm {
 namespace {
 
-/// Of a group of one.
-class NoSum final : public Work {
+/// The Work of a group of one.
+class NoWork final : public Work {
  public:
   void wait() override {}
 };
 
-/// A call that goes on by itself, or, where the backend works only inside its calls, one at the end.
-class SumByCall final : public Work {
+/// The Work of a c10d allreduce. A synchronous backend runs it in `wait`.
+class C10dWork final : public Work {
  public:
-  SumByCall(const at::Tensor& x, c10::intrusive_ptr<c10d::Backend> backend)
+  C10dWork(const at::Tensor& x, c10::intrusive_ptr<c10d::Backend> backend)
       : tensors_{x}, backend_(std::move(backend)) {
     if (!is_synchronous(*backend_)) work_ = call();
   }
@@ -43,39 +43,39 @@ class SumByCall final : public Work {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-/// Counts what its end copies and takes.
-class CountedSum final : public Work {
+/// A Work that counts the bytes and the time of `wait`.
+class CountedWork final : public Work {
  public:
-  CountedSum(std::unique_ptr<Work> sum, std::shared_ptr<Counters> counters,
-             std::shared_ptr<SymmetricHeap> shared)
-      : sum_(std::move(sum)), counters_(std::move(counters)), shared_(std::move(shared)) {}
+  CountedWork(std::unique_ptr<Work> work, std::shared_ptr<Counters> counters,
+              std::shared_ptr<SymmetricHeap> heap)
+      : work_(std::move(work)), counters_(std::move(counters)), heap_(std::move(heap)) {}
 
   void wait() override {
-    const Timed timed(*counters_, shared_.get());
+    const Timed timed(*counters_, heap_.get());
     const int64_t copied_before = copied();
-    sum_->wait();
+    work_->wait();
     (*counters_)[Op::all_reduce].copied_bytes += copied() - copied_before;
   }
 
  private:
-  int64_t copied() const { return shared_ ? shared_->copied_bytes() : 0; }
+  int64_t copied() const { return heap_ ? heap_->copied_bytes() : 0; }
 
-  std::unique_ptr<Work> sum_;
+  std::unique_ptr<Work> work_;
   std::shared_ptr<Counters> counters_;
-  std::shared_ptr<SymmetricHeap> shared_;
+  std::shared_ptr<SymmetricHeap> heap_;
 };
 
 }  // namespace
 
 std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {
-  if (size() == 1) return std::make_unique<NoSum>();
+  if (size() == 1) return std::make_unique<NoWork>();
   SymmetricHeap* symmetric = state_->symmetric_heap();
-  check_begun("all_reduce_async_", x, device(), symmetric);
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
+  check_async_input("all_reduce_async_", x, device(), symmetric);
+  const Counted counted(*state_->counters, state_->heap.get(), Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  std::unique_ptr<Work> sum = symmetric ? symmetric->all_reduce_async_(x, ++*state_->begun_sums)
-                                        : std::make_unique<SumByCall>(x, state_->backend);
-  return std::make_unique<CountedSum>(std::move(sum), state_->counters, state_->shared);
+  std::unique_ptr<Work> work = symmetric ? symmetric->all_reduce_async_(x, ++*state_->async_operations)
+                                         : std::make_unique<C10dWork>(x, state_->backend);
+  return std::make_unique<CountedWork>(std::move(work), state_->counters, state_->heap);
 }
 
 }  // namespace shardwise::comm
