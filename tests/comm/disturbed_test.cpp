@@ -93,7 +93,7 @@ TEST(KilledRanks, AreNamedInASecondByAllOthers) {
     const unsigned seed = 100 + unsigned(i);
     std::vector<Worker> workers = start_workers(scenario(seed, 200, i % 2 ? "mesh" : "world", end), kRanks);
     for (const Said& said : said_by_others(workers, victim)) {
-      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " is gone"), std::string::npos)
+      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " exited"), std::string::npos)
           << "seed " << seed << ": " << said.what;
       EXPECT_LT(said.elapsed_s, 1) << "seed " << seed;
       longest_s = std::max(longest_s, said.elapsed_s);
@@ -114,7 +114,9 @@ TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
     std::vector<Worker> workers = start_workers(scenario(seed, 200, "collectives", end), kRanks, kTimeoutMs);
     double longest_s = 0;
     for (const Said& said : said_by_others(workers, victim)) {
-      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " did not come"), std::string::npos)
+      EXPECT_NE(said.what.find("timed out waiting for rank " + std::to_string(victim) + " " +
+                               pid_of(workers[size_t(victim)])),
+                std::string::npos)
           << "seed " << seed << ": " << said.what;
       EXPECT_LT(said.elapsed_s, 2) << "seed " << seed;
       longest_s = std::max(longest_s, said.elapsed_s);
@@ -132,7 +134,7 @@ TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
     const int other = i % kSize, skipped = 10 + i % 40;
     std::vector<std::string> errors(kSize, "no error");
     on_threads(kSize, [&](int rank, const std::string& job) {
-      const Groups groups = join_world(options(job, rank, kSize));
+      const Groups groups = connect_world(options(job, rank, kSize));
       Mixed mixed(groups, 500 + unsigned(i), Mixed::Calls::collectives);
       try {
         for (int step = 0; step < kSteps; ++step) {
@@ -145,7 +147,7 @@ TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
         errors[size_t(rank)] = error.what();
       }
     });
-    const std::regex both_sides(R"(rank (\d) (runs|sends) .*rank (\d) (runs|takes))");
+    const std::regex both_sides(R"(rank (\d) (runs|sends) .*rank (\d) (runs|expects))");
     for (const std::string& error : errors) {
       std::smatch words;
       EXPECT_TRUE(std::regex_search(error, words, both_sides)) << "seed " << 500 + i << ": " << error;

@@ -70,7 +70,7 @@ class Program {
     dawdle();
     for (int peer = 0; peer < group_.size(); ++peer) {
       EXPECT_TRUE(
-          equals(held.exposed->read(peer), at::full({held.split.range(peer).size()}, held.value + peer)));
+          equals(held.exposed->get(peer), at::full({held.split.range(peer).size()}, held.value + peer)));
     }
   }
   // The input dies with the call, while peers may still read it.

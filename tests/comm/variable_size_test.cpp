@@ -1,16 +1,16 @@
-// Pieces of any sizes: scatter, gather and all-to-all against closed forms, and sizes that ranks disagree
-// about.
+// Pieces of any size: scatter, gather and all-to-all, checked against expected values, and sizes that differ
+// between sender and receiver.
 #include <ATen/ops/cat.h>
 
 #include "tests/comm/backends.h"
 #include "tests/comm/values.h"
 
-namespace shardwise::comm::shm::uneven_test {
+namespace shardwise::comm::shm::variable_size_test {
 namespace {
 
 using namespace shardwise::testing;
 
-/// The elements of the piece from i to j, in units: 0 to 5, and nothing to or from the last of many ranks.
+/// Returns the size of the piece from i to j in units: 0 to 5, and 0 for the last of 3 or more ranks.
 int64_t units(int i, int j, int ranks) {
   if (ranks > 2 && (i == ranks - 1 || j == ranks - 1)) return 0;
   return (3 * i + 5 * j + 1) % 6;
@@ -22,7 +22,7 @@ struct Case {
   at::ScalarType dtype;
   Memory memory;
 
-  /// A row of `unit` elements per unit.
+  /// Returns a tensor with one row of `unit` elements per unit.
   at::Tensor piece(int i, int j) const { return value({units(i, j, ranks), unit}, 10 * i + j, dtype); }
   std::vector<int64_t> rows_from(int i) const {
     std::vector<int64_t> rows;
@@ -40,9 +40,9 @@ struct Case {
   }
 };
 
-class Uneven : public ::testing::TestWithParam<int> {
+class VariableSizes : public ::testing::TestWithParam<int> {
  protected:
-  /// With the messages in the slot and in the heap, on one group.
+  /// Runs `body` on one group with messages that fit a slot and messages that need the heap.
   static void on_all_cases(const std::function<void(Backend&, int rank, const Case&)>& body) {
     on_backends(GetParam(), [&](Backend& backend, int rank) {
       for (const at::ScalarType dtype : kDtypes) {
@@ -54,37 +54,37 @@ class Uneven : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Uneven, ScatterGivesEachRankItsPiece) {
+TEST_P(VariableSizes, ScatterSendsEachRankItsPiece) {
   on_all_cases([](Backend& backend, int rank, const Case& c) {
     for (int root = 0; root < c.ranks; ++root) {
       std::vector<Tensors> pieces;
       if (rank == root) pieces.emplace_back();
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         pieces[0].push_back(placed(backend, c.piece(root, peer), c.memory));
-      Tensors own = {placed_like(backend, c.piece(root, rank), c.memory)};
-      backend.scatter(own, pieces, {.rootRank = root})->wait();
-      EXPECT_TRUE(equals(own[0], c.piece(root, rank))) << c.name() << ", root " << root;
+      Tensors shard = {placed_like(backend, c.piece(root, rank), c.memory)};
+      backend.scatter(shard, pieces, {.rootRank = root})->wait();
+      EXPECT_TRUE(equals(shard[0], c.piece(root, rank))) << c.name() << ", root " << root;
     }
   });
 }
 
-TEST_P(Uneven, GatherGivesTheRootEachRanksPiece) {
+TEST_P(VariableSizes, GatherCollectsEachRanksPieceAtTheRoot) {
   on_all_cases([](Backend& backend, int rank, const Case& c) {
     for (int root = 0; root < c.ranks; ++root) {
       std::vector<Tensors> gathered;
       if (rank == root) gathered.emplace_back();
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         gathered[0].push_back(placed_like(backend, c.piece(peer, root), c.memory));
-      Tensors own = {placed(backend, c.piece(rank, root), c.memory)};
-      backend.gather(gathered, own, {.rootRank = root})->wait();
-      own[0].fill_(99);  // the caller's again
+      Tensors shard = {placed(backend, c.piece(rank, root), c.memory)};
+      backend.gather(gathered, shard, {.rootRank = root})->wait();
+      shard[0].fill_(99);  // the caller may overwrite it now
       for (int peer = 0; rank == root && peer < c.ranks; ++peer)
         EXPECT_TRUE(equals(gathered[0][size_t(peer)], c.piece(peer, root))) << c.name() << ", root " << root;
     }
   });
 }
 
-TEST_P(Uneven, AllToAllExchangesAllPairs) {
+TEST_P(VariableSizes, AllToAllExchangesAllPairs) {
   on_all_cases([](Backend& backend, int rank, const Case& c) {
     Tensors inputs, outputs;
     for (int peer = 0; peer < c.ranks; ++peer) {
@@ -98,7 +98,7 @@ TEST_P(Uneven, AllToAllExchangesAllPairs) {
   });
 }
 
-TEST_P(Uneven, AllToAllOfOneTensorIsCutAlongDim0) {
+TEST_P(VariableSizes, AllToAllSplitsATensorAlongDim0) {
   on_all_cases([](Backend& backend, int rank, const Case& c) {
     Tensors sent, expected;
     for (int peer = 0; peer < c.ranks; ++peer) {
@@ -109,13 +109,13 @@ TEST_P(Uneven, AllToAllOfOneTensorIsCutAlongDim0) {
     at::Tensor output = placed_like(backend, at::cat(expected), c.memory);
     std::vector<int64_t> output_rows = c.rows_to(rank), input_rows = c.rows_from(rank);
     backend.alltoall_base(output, input, output_rows, input_rows, {})->wait();
-    input.fill_(99);  // of a peer that is still reading it would be seen there
+    input.fill_(99);  // a peer that still reads it would get a wrong result
     EXPECT_TRUE(equals(output, at::cat(expected))) << c.name();
   });
 }
 
-// Even on one side and told on the other, which are the same sizes.
-TEST_P(Uneven, NoSplitsMeanEvenOnes) {
+// Empty splits mean even ones, also if only one side passes them.
+TEST_P(VariableSizes, EmptySplitsAreEven) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     const int ranks = GetParam();
     at::Tensor input = value({2 * ranks, 3}, rank, at::kFloat), output = at::empty({2 * ranks, 3});
@@ -138,8 +138,8 @@ TEST_P(Uneven, NoSplitsMeanEvenOnes) {
   });
 }
 
-// Only sizes of pieces are compared: their shapes are each rank's own.
-TEST_P(Uneven, ShapesMayDiffer) {
+// The ranks compare sizes of pieces, not shapes.
+TEST_P(VariableSizes, ShapesMayDiffer) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     const int ranks = GetParam();
     at::Tensor input = value({3 * ranks, 4}, rank, at::kInt), output = at::empty({2 * ranks, 6}, at::kInt);
@@ -152,22 +152,22 @@ TEST_P(Uneven, ShapesMayDiffer) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Uneven, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, VariableSizes, ::testing::Values(1, 2, 3, 4));
 
-/// Sizes of 4 elements everywhere but for one that rank 2 says otherwise.
-using Disagreement = std::function<void(Backend&, int rank)>;
+/// A call with pieces of 4 elements, except one for which rank 2 passes another size.
+using MismatchedCall = std::function<void(Backend&, int rank)>;
 
 void scatter_three_to_rank_2(Backend& backend, int rank) {
   std::vector<Tensors> pieces;
   if (rank == 1) pieces = {{at::full({4}, 1.f), at::full({4}, 1.f), at::full({3}, 1.f)}};
-  Tensors own = {at::empty({4})};
-  backend.scatter(own, pieces, {.rootRank = 1})->wait();
+  Tensors shard = {at::empty({4})};
+  backend.scatter(shard, pieces, {.rootRank = 1})->wait();
 }
 void gather_three_from_rank_2(Backend& backend, int rank) {
   std::vector<Tensors> gathered;
   if (rank == 1) gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
-  Tensors own = {at::full({rank == 2 ? 3 : 4}, 1.f)};
-  backend.gather(gathered, own, {.rootRank = 1})->wait();
+  Tensors shard = {at::full({rank == 2 ? 3 : 4}, 1.f)};
+  backend.gather(gathered, shard, {.rootRank = 1})->wait();
 }
 void list_of_three_from_rank_2_to_1(Backend& backend, int rank) {
   Tensors inputs, outputs;
@@ -188,25 +188,25 @@ void rows_far_beyond_what_rank_1_sends(Backend& backend, int rank) {
   backend.alltoall_base(output, input, rank == 2 ? rows : none, none, {})->wait();
 }
 
-TEST(UnevenSizes, ThatDisagreeFailOnAllRanksNamingBothSides) {
-  const std::pair<Disagreement, std::string> cases[] = {
-      {scatter_three_to_rank_2, "rank 1 sends float32 [3], rank 2 takes float32 [4]"},
-      {gather_three_from_rank_2, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
-      {list_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
-      {rows_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 takes float32 [4]"},
-      {rows_far_beyond_what_rank_1_sends, "rank 1 sends float32 [4], rank 2 takes float32 [1000000]"}};
-  for (const auto& [disagree, words] : cases) {
+TEST(MismatchedSizes, FailOnAllRanksNamingBothSides) {
+  const std::pair<MismatchedCall, std::string> cases[] = {
+      {scatter_three_to_rank_2, "rank 1 sends float32 [3], rank 2 expects float32 [4]"},
+      {gather_three_from_rank_2, "rank 2 sends float32 [3], rank 1 expects float32 [4]"},
+      {list_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 expects float32 [4]"},
+      {rows_of_three_from_rank_2_to_1, "rank 2 sends float32 [3], rank 1 expects float32 [4]"},
+      {rows_far_beyond_what_rank_1_sends, "rank 1 sends float32 [4], rank 2 expects float32 [1000000]"}};
+  for (const auto& [call, text] : cases) {
     const auto errors = errors_of(3, [&](Backend& backend, int rank) {
-      disagree(backend, rank);
-      backend.barrier({})->wait();  // where those learn it who had no part in it
+      call(backend, rank);
+      backend.barrier({})->wait();  // ranks without part in the exchange get the error here
     });
-    for (const std::string& error : errors) EXPECT_TRUE(says(error, words)) << error;
+    for (const std::string& error : errors) EXPECT_TRUE(says(error, text)) << error;
   }
 }
 
-TEST(UnevenSizes, OfAnotherDtypeFailOnAllRanksNamingBothSides) {
+TEST(MismatchedSizes, WithEqualBytesButOtherDtypesFailOnAllRanks) {
   const auto errors = errors_of(3, [](Backend& backend, int rank) {
-    const at::ScalarType dtype = rank == 1 ? at::kInt : at::kFloat;  // of the same bytes
+    const at::ScalarType dtype = rank == 1 ? at::kInt : at::kFloat;  // of the same size
     at::Tensor input = at::full({3}, 1, dtype), output = at::empty({3}, dtype);
     std::vector<int64_t> none;
     backend.alltoall_base(output, input, none, none, {})->wait();
@@ -218,16 +218,16 @@ TEST(UnevenSizes, OfAnotherDtypeFailOnAllRanksNamingBothSides) {
   }
 }
 
-// The others cannot see it, and wait already.
-TEST(UnevenSizes, ThatDoNotFitTheTensorFailOnAllRanks) {
+// Only rank 1 can detect the error; the other ranks already wait for it.
+TEST(InvalidSplits, FailOnAllRanks) {
   const std::vector<int64_t> wrong[] = {{3, 2, 2}, {-1, 4, 3}, {6}};
   for (const std::vector<int64_t>& splits : wrong) {
     on_backends(3, [&](Backend& backend, int rank) {
       at::Tensor input = at::full({6}, 1.f), output = at::empty({6});
-      std::vector<int64_t> none, own = rank == 1 ? splits : none;
-      const std::string rule = "alltoall_base: splits must deal dim 0 to 3 ranks";
+      std::vector<int64_t> none, input_splits = rank == 1 ? splits : none;
+      const std::string rule = "alltoall_base: splits must divide dim 0 among 3 ranks";
       try {
-        backend.alltoall_base(output, input, none, own, {})->wait();
+        backend.alltoall_base(output, input, none, input_splits, {})->wait();
         ADD_FAILURE() << "no error on rank " << rank;
       } catch (const c10::ValueError& error) {
         EXPECT_EQ(rank, 1);
@@ -241,4 +241,4 @@ TEST(UnevenSizes, ThatDoNotFitTheTensorFailOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::shm::uneven_test
+}  // namespace shardwise::comm::shm::variable_size_test

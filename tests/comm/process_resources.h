@@ -1,4 +1,4 @@
-// What this process holds of the system: counted before and after, to see that nothing stays behind.
+// Counts of this process's system resources, which tests compare to find leaks.
 #pragma once
 #include <dirent.h>
 #include <malloc.h>
@@ -24,7 +24,8 @@ inline int descriptors() {
   return entries("/proc/self/fd");
 }
 
-/// Shared memory of ours that has a name, and so could outlive us: none, as long as regions are memfds.
+/// Returns the shared-memory objects with a name, which could outlive their processes. There are none:
+/// regions are memfds.
 inline std::set<std::string> named_memory() {
   std::set<std::string> names;
   DIR* open = opendir("/dev/shm");
@@ -36,7 +37,7 @@ inline std::set<std::string> named_memory() {
   return names;
 }
 
-/// Mappings of regions that ranks share.
+/// Returns the number of mapped shared-memory regions.
 inline int mapped_regions() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -45,21 +46,21 @@ inline int mapped_regions() {
   return count;
 }
 
-/// Processes that this one has started and not waited for.
+/// Returns the number of child processes that this one has not waited for.
 inline int children() {
   int count = 0;
-  std::error_code gone;  // they come and go
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+  std::error_code ignored;  // processes exit during the loop
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     std::ifstream file(entry.path() / "stat");
     std::string stat;
     if (!std::getline(file, stat)) continue;
-    const size_t name_end = stat.rfind(") ");  // then the state and the parent
+    const size_t name_end = stat.rfind(") ");  // the state and the parent's pid follow
     count += name_end != std::string::npos && std::atoi(stat.c_str() + name_end + 4) == getpid();
   }
   return count;
 }
 
-/// Bytes of this process's own memory that are in use, after giving back what malloc keeps in reserve.
+/// Returns the private memory in use, in bytes, after malloc has returned its free memory.
 inline int64_t private_bytes() {
   malloc_trim(0);
   std::ifstream status("/proc/self/status");
@@ -69,13 +70,13 @@ inline int64_t private_bytes() {
   return -1;
 }
 
-/// Bytes that back the regions this process has made and still holds.
+/// Returns the bytes that back the shared-memory regions that this process has created and not closed.
 inline int64_t region_bytes() {
   int64_t bytes = 0;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", gone)) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
     struct stat file {};
-    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    const std::string target = std::filesystem::read_symlink(entry, ignored).string();
     if (target.find("memfd:shardwise") == std::string::npos) continue;
     if (stat(entry.path().c_str(), &file) == 0) bytes += 512 * int64_t(file.st_blocks);
   }
