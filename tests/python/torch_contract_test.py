@@ -63,11 +63,11 @@ class HandlesTest(ContractTest):
         @self.on_ranks(2)
         def body(rank, size):
             future = dist.all_reduce(value((5,), rank), async_op=True).get_future()
-            told = []
-            future.add_done_callback(lambda done: told.append(done.value()[0]))
+            calls = []
+            future.add_done_callback(lambda done: calls.append(done.value()[0]))
             chained = future.then(lambda done: done.value()[0] * 2).then(lambda done: done.value() + 1)
             self.equal(chained.wait(), 2 * sum_of((5,), size) + 1)
-            self.equal(told[0], sum_of((5,), size))
+            self.equal(calls[0], sum_of((5,), size))
 
             def fails(done):
                 raise ValueError("of the callback")
@@ -83,15 +83,15 @@ class HandlesTest(ContractTest):
             dist.barrier()
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            told = []
+            calls = []
             work = dist.all_reduce(torch.ones(5000), async_op=True)
             self.assertTrue(work.is_completed())
             future = work.get_future()
-            chained = future.then(lambda done: told.append("called") or done.value())
+            chained = future.then(lambda done: calls.append("called") or done.value())
             for call in (work.wait, future.wait, future.value):
                 self.within(SOON_S, dist.DistBackendError, "all_reduce .*rank 1 .* exited", call)
             self.within(SOON_S, RuntimeError, "DistBackendError: all_reduce .*rank 1 .* exited", chained.wait)
-            self.assertEqual(told, ["called"])
+            self.assertEqual(calls, ["called"])
             self.assertEqual(work.get_future_result().wait(), COMM_ERROR)
             for call in (lambda: dist.all_reduce(torch.ones(1)), dist.irecv(torch.ones(1), 1).wait,
                          dist.isend(torch.ones(1), 1).wait):
@@ -134,7 +134,7 @@ class HandlesTest(ContractTest):
             ]:
                 with self.assertRaisesRegex(ValueError, text):
                     call()
-            dist.barrier()  # the group is whole still
+            dist.barrier()  # the group still works
 
     @staticmethod
     def rooted(options):
@@ -306,7 +306,7 @@ class GroupsOfGroupsTest(ContractTest):
                     try:
                         dist.barrier()
                     except ValueError as error:
-                        os._exit(0 if "until it is shut down" in str(error) else 1)
+                        os._exit(0 if "must not be used after shutdown" in str(error) else 1)
                 finally:
                     os._exit(2)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)

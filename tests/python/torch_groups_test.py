@@ -65,7 +65,7 @@ class GroupsTest(RanksTest):
             ports = [server and server.port]
             dist.broadcast_object_list(ports)
             store = server or dist.TCPStore("127.0.0.1", ports[0])
-            for _ in range(3):  # the store still holds the names of the group before
+            for _ in range(3):  # the store still has the keys of the previous group
                 dist.destroy_process_group()
                 dist.init_process_group("shardwise", store=store, rank=rank, world_size=size)
                 self.sum_of(range(size), None)
@@ -130,7 +130,7 @@ class GroupsTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             store = dist.HashStore()
-            with self.assertRaisesRegex(dist.DistBackendError, f"timed out waiting for ranks: {1 - rank}; rank {rank} waited"):
+            with self.assertRaisesRegex(dist.DistBackendError, f"timed out waiting for rank {1 - rank}; rank {rank} waited"):
                 from shardwise import _C
                 _C.create_backend(store, rank, size, timedelta(milliseconds=300))
 
@@ -157,7 +157,7 @@ class GroupsTest(RanksTest):
             from shardwise import _C
             store = dist.HashStore()
             store.set("shardwise/1/1", "another place\nelsewhere (pid 1, user 0)\n")
-            with self.assertRaisesRegex(ValueError, r"ranks of one host.*; got rank 0 on .*, rank 1 on elsewhere \("):
+            with self.assertRaisesRegex(ValueError, r"must be on one node.*; got rank 0 on .*, rank 1 on elsewhere \("):
                 _C.create_backend(store, 0, 2, timedelta(seconds=20))
 
 
