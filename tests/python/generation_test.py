@@ -124,7 +124,7 @@ class GenerationTest(ParityTest):
             for tp in (1, 3):
                 result = json.loads(run(PROGRAM, "eval", "--model", self.directory / "model", "--text", path, "--json",
                                         "--seq-len", length, "--tp", tp))
-                self.assertEqual((result["tokens"], result["predicted"]), (len(ids), len(ids) - 1))
+                self.assertEqual((result["tokens"], result["predicted_tokens"]), (len(ids), len(ids) - 1))
                 self.assertLess(abs(result["nll"] - expected), 1e-5)
                 self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]), places=6)
 

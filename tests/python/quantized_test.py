@@ -61,7 +61,7 @@ class QuantizedTest(ParityTest):
         for name in [name for name in tensors if name.endswith("proj.weight") or name.endswith("c_attn.weight")
                      or name.endswith("c_proj.weight") or name.endswith("c_fc.weight")]:
             weight = tensors.pop(name)
-            is_conv = not name.endswith("proj.weight") or "c_proj" in name  # GPT-2's lie [in, out]
+            is_conv = not name.endswith("proj.weight") or "c_proj" in name  # GPT-2 stores [in, out]
             weight = weight.T if is_conv else weight
             width = weight.shape[1]
             size = width if group_size == -1 else group_size

@@ -175,8 +175,8 @@ class SymmetricTest(RanksTest):
                     time.sleep(0.5)
                     os.kill(os.getpid(), signal.SIGKILL)
                 begin = time.monotonic()
-                told = rf"{call} #\d+: rank 1 \(pid \d+\) exited; rank {rank} waited"
-                with self.assertRaisesRegex(dist.DistBackendError, told):
+                expected = rf"{call} #\d+: rank 1 \(pid \d+\) exited; rank {rank} waited"
+                with self.assertRaisesRegex(dist.DistBackendError, expected):
                     handle.wait_signal(1) if call == "wait_signal" else handle.barrier()
                 self.assertLess(time.monotonic() - begin, 0.5 + SOON_S)
                 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-// A call of the program in this process.
+// Runs the program in this process.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,14 +9,14 @@
 
 namespace shardwise::cli {
 
-/// What it prints and complains of.
-struct Said {
+/// The exit code, and what the program printed to standard output and standard error.
+struct Outcome {
   int code;
   std::string output, errors;
 };
 
-/// `argv` without the program's own name.
-inline Said call(std::vector<std::string> argv) {
+/// Runs the program; `argv` does not include the program's name.
+inline Outcome call(std::vector<std::string> argv) {
   argv.insert(argv.begin(), "shardwise");
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
