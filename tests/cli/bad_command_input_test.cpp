@@ -124,7 +124,8 @@ TEST_F(BadInput, Tokenize) {
   fs::create_symlink("text", scratch_ / "link");
   refused({{"--out", scratch_ / "link"}}, {"--out", "regular file", "link"});
   refused({{"--out", scratch_ / "text"}}, {"--out", "must not overwrite an input", "text"});
-  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}}, {"--out", "overwrite an input", "in/ids"});
+  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}},
+          {"--out", "overwrite an input", "in/ids"});
   scratch_.put("long", "");
   fs::resize_file(scratch_ / "long", size_t{1} << 30);  // sparse
   refused({{"--text", scratch_ / "long"}},

@@ -118,11 +118,13 @@ TEST_F(BadInput, OutputsThatAreNotRegularFiles) {
 
 TEST_F(BadInput, OneFileForTwoOutputs) {
   const std::string file = scratch_ / "figures", same = scratch_ / "./figures";
-  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "different files", file, same});
+  expect_refused({{"--log", file}, {"--report", same}},
+                 {"--log and --report", "different files", file, same});
   scratch_.put("figures", "");
   expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "different files"});
   fs::create_hard_link(file, scratch_ / "other");
-  expect_refused({{"--log", file}, {"--report", scratch_ / "other"}}, {"--log and --report", "different files"});
+  expect_refused({{"--log", file}, {"--report", scratch_ / "other"}},
+                 {"--log and --report", "different files"});
 }
 
 TEST_F(BadInput, OutputsThatAreInputs) {
