@@ -23,8 +23,8 @@ Tensor scattered_sum(const Tensor& whole, const Step& step) {
     return own;
   }
   const auto sum = group.reduce_scatter_chunked(whole, step.sequence);
-  for (int i = 0; i < group.size(); ++i) sum->made(i);
-  sum->finish(own);
+  for (int i = 0; i < group.size(); ++i) sum->chunk_ready(i);
+  sum->wait(own);
   return own;
 }
 
@@ -36,17 +36,17 @@ void PartialRows::make(c10::function_ref<void(Tensor& rows, int rank)> write) {
   const bool overlaps = ranks > 1 && step_.overlap == Overlap::on;
   if (overlaps) sum_ = step_.group.reduce_scatter_chunked(whole_, step_.sequence);
   for (int i = 0; i < ranks; ++i) {
-    const int rank = overlaps ? sum_->nth(i) : i;
+    const int rank = overlaps ? sum_->chunk_order(i) : i;
     Tensor rows = rows_matrix(whole_, step_.sequence.range(rank));
     write(rows, rank);
-    if (overlaps) sum_->made(i);
+    if (overlaps) sum_->chunk_ready(i);
   }
 }
 
 Tensor PartialRows::sum() {
   if (!sum_) return scattered_sum(whole_, step_);
   Tensor own = own_rows_like(whole_, step_);
-  sum_->finish(own);
+  sum_->wait(own);
   return own;
 }
 

@@ -13,7 +13,7 @@ Rows Rows::gather(const Tensor& shard, const Step& step) {
     rows.exposed_ = step.group.share_shard(shard, step.sequence);
   } else if (step.overlap == Overlap::on) {
     rows.arriving_ = step.group.all_gather_chunked(shard, step.sequence);
-    rows.whole_ = rows.arriving_->whole();
+    rows.whole_ = rows.arriving_->output();
   } else {
     rows.whole_ = step.group.all_gather(shard, step.sequence, kSequence);
   }
@@ -28,14 +28,14 @@ Rows Rows::of_whole(Tensor whole, const Step& step) {
 
 Tensor Rows::matrix(int rank) const {
   if (base::mutated(Mutation::permute_gathered_rows)) rank = (rank + 1) % ranks();
-  if (arriving_) arriving_->await(rank);
+  if (arriving_) arriving_->wait_chunk(rank);
   if (!exposed_) return matrix_of(whole_, rank);
-  const Tensor shard = exposed_->read(rank);
+  const Tensor shard = exposed_->get(rank);
   return shard.view({shard.size(0) * shard.size(1), shard.size(2)});
 }
 
 void Rows::record_peer_read(const comm::Group& group) const {
-  if (exposed_) group.record_peer_read(exposed_->read(step_rank_));
+  if (exposed_) group.record_peer_read(exposed_->get(step_rank_));
 }
 
 }  // namespace shardwise::parallel

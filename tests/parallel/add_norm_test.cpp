@@ -143,7 +143,7 @@ TEST(RowTerms, TakenAreTheRowProduct) {
                   const at::NoGradGuard no_grad;
                   const Step step = step_on(group, path, linear.sequence);
                   const base::Split features = base::Split::even("features", linear.in, group.size());
-                  const LinearParameters w = linear.parameters(base::ShardRule::cut(1, features),
+                  const LinearParameters w = linear.parameters(base::ShardRule::sharded(1, features),
                                                                base::ShardRule::replicated(), group);
                   const Placed<Sharded<kFeature>> x(slice_of(linear.x(), features, -1, group.rank()));
                   const auto compare = [&]<class Stream>(Stream) {

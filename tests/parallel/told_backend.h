@@ -10,24 +10,24 @@
 
 namespace shardwise::testing {
 
-class ToldBackend final : public comm::Backend {
+class ToldBackend final : public comm::C10dBackend {
  public:
   /// `number` counts the calls of all kinds, from 1.
   using Tell = std::function<void(const char* op, int number, bool begins)>;
 
-  ToldBackend(std::shared_ptr<comm::CollectiveBackend> forms, Tell tell)
-      : comm::Backend(std::move(forms)), tell_(std::move(tell)) {}
+  ToldBackend(std::shared_ptr<comm::CollectiveBackend> backend, Tell tell)
+      : comm::C10dBackend(std::move(backend)), tell_(std::move(tell)) {}
   bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return told("sum", [&] { return Backend::allreduce(tensors, options); });
+    return told("sum", [&] { return C10dBackend::allreduce(tensors, options); });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return told("broadcast", [&] { return Backend::broadcast(tensors, options); });
+    return told("broadcast", [&] { return C10dBackend::broadcast(tensors, options); });
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override {
-    return told("gather", [&] { return Backend::gather(outputs, inputs, options); });
+    return told("gather", [&] { return C10dBackend::gather(outputs, inputs, options); });
   }
 
  private:
@@ -55,7 +55,7 @@ class ToldBackend final : public comm::Backend {
 inline comm::Group told_group(const std::string& job, int rank, int ranks, ToldBackend::Tell tell) {
   const comm::shm::Options meeting = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<ToldBackend>(
-      std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout),
+      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(meeting), rank, meeting.timeout),
       std::move(tell)));
 }
 
