@@ -23,7 +23,7 @@
 namespace {
 
 using namespace shardwise;
-using nn::Placed, nn::Residual;
+using nn::DeferredReduction, nn::Placed;
 
 constexpr int kTurns = 201, kSteps = 50;
 
@@ -57,12 +57,15 @@ class Bench {
         x_(std::is_same_v<Stream, nn::Invariant> ? whole_ : own_rows()) {}
 
   /// In two buffers by turns: what a pass reads is written again only after the next has begun.
-  parallel::RowTerms written() {
+  parallel::PendingReduction written() {
     std::swap(y_, other_y_);
     return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
   }
-  void one_by_one() { norm_(x_ + parallel::sum_terms<Stream>(written(), step_), step_); }
-  void in_one_pass() { norm_(Residual<Stream>(x_, written()), step_); }
+  void one_by_one() { norm_(x_ + parallel::reduce<Stream>(written(), step_), step_); }
+  void in_one_pass() {
+    auto x = DeferredReduction<Stream>(x_) + DeferredReduction<Stream>(written());
+    norm_(x, step_);
+  }
 
   /// Microseconds of one step, after a barrier.
   template <class F>

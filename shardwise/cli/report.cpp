@@ -27,7 +27,7 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .save_for_backward =
               shares_memory ? plan::SaveForBackward::shard_in_place : plan::SaveForBackward::shard,
           .recompute = train::recompute_of(o.recompute),
-          .in_halves = o.domino,
+          .split_batch = o.domino,
           .smooths_labels = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
           .frozen = job.frozen().parameters,
@@ -82,7 +82,7 @@ TrainReport make_report(const train::Job& job, Summary summary, bool shares_memo
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
-    if (shares_memory && !workload.in_halves) expected.peak = plan::training_peak(workload, rank);
+    if (shares_memory && !workload.split_batch) expected.peak = plan::training_peak(workload, rank);
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;

@@ -64,7 +64,7 @@ Passes operator+(const Passes& a, const Passes& b) {
 
 Workload half_of(Workload workload, const base::Range& batch) {
   workload.batch_size = batch.size();
-  workload.in_halves = false;
+  workload.split_batch = false;
   return workload;
 }
 
@@ -87,7 +87,7 @@ Passes embedding_communication(const Workload& workload, int rank) {
 }
 
 Passes block_communication(const Workload& workload, int rank, int64_t layer) {
-  if (workload.in_halves) {
+  if (workload.split_batch) {
     const base::Split halves = base::Split::even("batch", workload.batch_size, 2);
     return block_communication(half_of(workload, halves.range(0)), rank, layer) +
            block_communication(half_of(workload, halves.range(1)), rank, layer);

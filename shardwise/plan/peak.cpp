@@ -83,7 +83,7 @@ Instants fullest_instants(const Workload& workload, int rank) {
 }
 
 Peak training_peak(const Workload& workload, int rank) {
-  TORCH_CHECK_VALUE(!workload.in_halves, "plan: memory is planned for whole batches; got one in halves");
+  TORCH_CHECK_VALUE(!workload.split_batch, "plan: memory is planned for whole batches; got one in halves");
   const Instants instants = fullest_instants(workload, rank);
   const auto fullest = [&](Pool pool) {
     return *std::ranges::max_element(instants, {}, [&](const Instant& m) { return total(m.entries, pool); });

@@ -62,7 +62,7 @@ void Workload::validate() const {
                     batch_size);
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
-  if (in_halves) check_halves(*this);
+  if (split_batch) check_halves(*this);
   check_frozen(*this);
 }
 

@@ -35,7 +35,7 @@ struct Workload {
   int64_t element_bytes = 4;  // of weights and activations: 8, 4 or 2
   SaveForBackward save_for_backward = SaveForBackward::shard_in_place;
   Recompute recompute = Recompute::none;
-  bool in_halves = false;       // under TP the blocks take the batch so; memory is not planned for it
+  bool split_batch = false;     // under TP the blocks take the batch so; memory is not planned for it
   bool smooths_labels = false;  // one more number per token in the loss
   bool has_dropout = false;     // on the stream; attention's needs nothing
   bool is_padded = false;       // the loss then keeps labels of its own, without the padding's

@@ -68,7 +68,7 @@ void check(const Group& group) {
   const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const Slices own(group, whole);
   const Tensor x = own_rows(whole.x).requires_grad_();
-  const Tensor y = taken(GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step), step).local();
+  const Tensor y = GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step).reduced(step).local();
   EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
   y.backward(own_rows(whole.dy));
   EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
@@ -128,7 +128,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
   const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
   const GeluSlices own(group, whole);
   const Tensor x = own_rows(whole.x).requires_grad_();
-  const Tensor y = taken(Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step), step).local();
+  const Tensor y = Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step).reduced(step).local();
   EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
   y.backward(own_rows(whole.dy));
   EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);

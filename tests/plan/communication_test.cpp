@@ -19,7 +19,7 @@ Workload llama_3_8b(int tp, Stream stream,
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   workload.element_bytes = 2;
-  workload.save_for_backward = gathered;
+  workload.save_for_backward = save_for_backward;
   return workload;
 }
 
@@ -81,7 +81,7 @@ TEST(PlanCommunication, HalvesSendAsMuchInTwiceAsManyCalls) {
   Workload workload = llama_3_8b(8, Stream::tp);
   workload.batch_size = 3;
   const Passes whole = block_communication(workload, 3, /*layer=*/0);
-  workload.in_halves = true;
+  workload.split_batch = true;
   const Passes halves = block_communication(workload, 3, /*layer=*/0);
   EXPECT_EQ(halves.forward.all_reduce, (Traffic{4, 3 * 2 * 2 * kStream * 7 / 8}));
   EXPECT_EQ(halves.backward, halves.forward);

@@ -59,18 +59,18 @@ TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
 
 /// Three sequences: of two and of one.
 TEST_P(Counts, OfABatchInHalvesEqualTheTable) {
-  std::vector<PlannedRun> in_halves;
+  std::vector<PlannedRun> split_batch;
   for (PlannedRun& run : runs(GetParam())) {
     const bool can_be = run.workload.stream == Stream::tp && run.workload.recompute != Recompute::full &&
                         run.asked.dropout == 0 && run.asked.attention_dropout == 0 &&
                         !run.asked.is_padded;  // for two sequences
     if (!can_be) continue;
-    run.workload.in_halves = true;
+    run.workload.split_batch = true;
     run.workload.batch_size = 3;
-    in_halves.push_back(std::move(run));
+    split_batch.push_back(std::move(run));
   }
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& run : in_halves) {
+    for (const PlannedRun& run : split_batch) {
       const RunningModel model(run, group);
       const Passes planned = micro_batch_communication(run.workload, group.rank());
       at::Tensor loss;
@@ -78,8 +78,8 @@ TEST_P(Counts, OfABatchInHalvesEqualTheTable) {
       EXPECT_EQ(counted(model.group(), [&] { loss.backward(); }), planned.backward) << run.name();
     }
   });
-  EXPECT_FALSE(in_halves.empty());
-  compared_ += in_halves.size();
+  EXPECT_FALSE(split_batch.empty());
+  compared_ += split_batch.size();
 }
 
 TEST_P(Counts, OfAnOptimizerStepEqualTheTable) {

@@ -21,7 +21,7 @@ nn::Step step_of(const Prepared& prepared, const Way& way, const comm::Group& gr
   step.attention_dropout = problem.attention_dropout;
   step.valid = prepared.batch.valid;
   step.recompute = way.recompute;
-  step.in_halves = way.in_halves;
+  step.split_batch = way.split_batch;
   return step;
 }
 

@@ -60,7 +60,7 @@ struct Way {
   Stream stream;
   Path path;
   base::Recompute recompute = base::Recompute::none;
-  bool in_halves = false;
+  bool split_batch = false;
   std::string name() const;
 };
 

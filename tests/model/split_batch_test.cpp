@@ -1,6 +1,6 @@
-// A batch in two halves that take turns: what is under way when, and that it changes no bit. That halves
-// compute what whole batches do is the grid's (grid_test.cpp).
-#include "shardwise/nn/halves.h"
+// The split-batch schedule: which all_reduces are in flight when, and that overlap changes no bit. That it
+// computes what full batches do is tested by the grid (grid_test.cpp).
+#include "shardwise/nn/split_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::testing::halves_test {
+namespace shardwise::testing::split_batch_test {
 namespace {
 
 using base::Recompute;
@@ -31,7 +31,7 @@ bool nothing(const std::string&) {
 bool embedding(const std::string& name) {
   return name.find("embed") != std::string::npos;
 }
-/// Their sums have no weight gradient to go beside.
+/// Their dgrad all_reduces have no weight gradient to overlap with.
 bool column_weights(const std::string& name) {
   return name.find("qkv_proj") != std::string::npos || name.find("up_proj") != std::string::npos;
 }
@@ -44,11 +44,11 @@ struct Asked {
   bool (*is_frozen)(const std::string& parameter) = nothing;
 };
 
-nn::Step step_in_halves(const Asked& asked, const Group& group, Overlap overlap) {
+nn::Step split_step(const Asked& asked, const Group& group, Overlap overlap) {
   nn::Step step(group, kSequence);
   step.overlap = overlap;
   step.recompute = asked.recompute;
-  step.in_halves = true;
+  step.split_batch = true;
   for (int64_t b = 0; asked.is_padded && b < asked.batch; ++b) step.valid.push_back({b % 3, kSequence});
   return step;
 }
@@ -92,41 +92,41 @@ std::vector<Asked> all_asked() {
   return all;
 }
 
-TEST(Halves, HaveTheSameBitsWhateverIsUnderWay) {
+TEST(SplitBatch, HasTheSameBitsWhateverIsInFlight) {
   const std::vector<Asked> all = all_asked();
   for (const int ranks : {1, 2, 3}) {
     const std::string job = new_job();
     on_ranks(ranks, [&](const Group& group) {
       const Group late = late_group(job, group.rank(), ranks);
       for (const Asked& asked : all) {
-        const auto expected = results(asked, group, step_in_halves(asked, group, Overlap::off));
+        const auto expected = results(asked, group, split_step(asked, group, Overlap::off));
         for (const Group& on : {group, group.without_symmetric_heap(), late})
-          EXPECT_EQ(differing(results(asked, on, step_in_halves(asked, on, Overlap::on)), expected), 0)
+          EXPECT_EQ(differing(results(asked, on, split_step(asked, on, Overlap::on)), expected), 0)
               << ranks << " ranks, batch " << asked.batch << " of " << c10::toString(asked.dtype);
       }
     });
   }
-  std::printf("covered: %zu combinations of a batch in halves on 3 paths\n", 3 * all.size());
+  std::printf("covered: %zu combinations of a split batch on 3 paths\n", 3 * all.size());
 }
 
-// Between a sum's begin and its end other collectives pass.
-TEST(Halves, HaveTheSameBitsWhenRanksAreCompared) {
+// Verify's collectives run between an all_reduce's start and its wait.
+TEST(SplitBatch, HasTheSameBitsWithVerify) {
   on_ranks(3, [](const Group& group) {
-    nn::Step step = step_in_halves({}, group, Overlap::on);
+    nn::Step step = split_step({}, group, Overlap::on);
     const auto expected = results({}, group, step);
     step.verify = parallel::Verify::on;
     EXPECT_EQ(differing(results({}, group, step), expected), 0);
   });
 }
 
-TEST(Halves, GiveTheSameGradientTwiceFromOneGraph) {
+TEST(SplitBatch, GivesTheSameGradientTwiceFromOneGraph) {
   on_ranks(2, [](const Group& group) {
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
     weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/3, 1);
-    const nn::Step step = step_in_halves({}, group, Overlap::on);
+    const nn::Step step = split_step({}, group, Overlap::on);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
                                 .local();
@@ -143,10 +143,10 @@ TEST(Halves, GiveTheSameGradientTwiceFromOneGraph) {
   });
 }
 
-// A pass that fails after sums were begun, on all ranks alike, leaves a group that works.
-TEST(Halves, LeaveAGroupThatWorksWhenBackwardFails) {
+// A backward that fails on all ranks after all_reduces were started leaves a usable group.
+TEST(SplitBatch, LeavesAUsableGroupWhenBackwardFails) {
   on_ranks(2, [](const Group& group) {
-    const nn::Step step = step_in_halves({}, group, Overlap::on);
+    const nn::Step step = split_step({}, group, Overlap::on);
     const auto expected = results({}, group, step);
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kFloat);
@@ -163,13 +163,13 @@ TEST(Halves, LeaveAGroupThatWorksWhenBackwardFails) {
   });
 }
 
-/// When sums begin, as their number, and when they are waited for, as its negative.
-std::vector<int> told(Overlap overlap) {
+/// The numbers of the all_reduces, positive when they start and negative when they are waited for.
+std::vector<int> events(Overlap overlap) {
   std::vector<int> result;
   on_threads(2, [&](int rank, const std::string& job) {
-    std::vector<int> told;
+    std::vector<int> seen;
     const Group group = told_group(job, rank, 2, [&](const char*, int number, bool begins) {
-      told.push_back(begins ? number : -number);
+      seen.push_back(begins ? number : -number);
     });
     model::Config config = small_config();
     config.num_hidden_layers = 1;
@@ -177,30 +177,30 @@ std::vector<int> told(Overlap overlap) {
     weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);
-    nn::Step step = step_in_halves({}, group, overlap);
+    nn::Step step = split_step({}, group, overlap);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
                                 .local();
     loss.backward();
-    if (rank == 0) result = told;
+    if (rank == 0) result = seen;
   });
   return result;
 }
 
-// Each sum is under way while the other half's next layer computes. 1: the embedding's; 6 and 7: the loss's;
-// 8: the head's, beside its weight gradient.
-TEST(Halves, TakeTurnsForwardAndBackward) {
-  EXPECT_EQ(told(Overlap::on), (std::vector<int>{1, -1,                                //
-                                                 2, 3,  -2, 4,  -3,  5,  -4,  -5,      // attention, MLP
-                                                 6, -6, 7,  -7, 8,   -8,               //
-                                                 9, 10, -9, 11, -10, 12, -11, -12}));  // MLP, attention
+// Each all_reduce is in flight while the other half's next branch computes. 1: the embedding's; 6 and 7: the
+// loss's; 8: the head's dgrad, overlapped with its weight gradient.
+TEST(SplitBatch, OverlapsTheOtherHalfForwardAndBackward) {
+  EXPECT_EQ(events(Overlap::on), (std::vector<int>{1, -1,                                //
+                                                   2, 3,  -2, 4,  -3,  5,  -4,  -5,      // attention, MLP
+                                                   6, -6, 7,  -7, 8,   -8,               //
+                                                   9, 10, -9, 11, -10, 12, -11, -12}));  // MLP, attention
   std::vector<int> in_turn;
   for (int number = 1; number <= 12; ++number) in_turn.insert(in_turn.end(), {number, -number});
-  EXPECT_EQ(told(Overlap::off), in_turn);
+  EXPECT_EQ(events(Overlap::off), in_turn);
 }
 
-// Logits are held against a whole batch's.
-TEST(Halves, KeepTheOrderOfTheBatch) {
+// Compares the logits with a full batch's.
+TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
   on_ranks(2, [](const Group& group) {
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
@@ -209,36 +209,36 @@ TEST(Halves, KeepTheOrderOfTheBatch) {
     const model::Decoder<nn::Invariant> model(weights);
     nn::Step step(group, kSequence);
     const at::Tensor whole = model.logits(batch.ids, step).local().detach();
-    step.in_halves = true;
+    step.split_batch = true;
     const at::Tensor halves = model.logits(batch.ids, step).local().detach();
     EXPECT_LT(relative_error(halves, whole), 1e-12);
   });
 }
 
-TEST(Halves, AreRefusedWhereTheyCannotBe) {
+TEST(SplitBatch, RefusesWhatItCannotSplit) {
   on_ranks(2, [](const Group& group) {
     const auto refusal = [&](const Asked& asked, const std::function<void(nn::Step&)>& change) {
-      nn::Step step = step_in_halves(asked, group, Overlap::on);
+      nn::Step step = split_step(asked, group, Overlap::on);
       change(step);
       return test::error_text([&] { results(asked, group, step); });
     };
     EXPECT_EQ(refusal({.batch = 1}, [](nn::Step&) {}),
-              "step: a batch in halves must have 2 sequences or more; got 1");
+              "step: a split batch must have 2 sequences or more; got 1");
     EXPECT_EQ(refusal({}, [](nn::Step& step) { step.dropout = 0.1; }),
-              "step: a batch in halves must come without dropout; got 0.1 and 0");
+              "step: a split batch must have no dropout; got 0.1 and 0");
     EXPECT_EQ(refusal({}, [](nn::Step& step) { step.recompute = Recompute::full; }),
-              "step: a batch in halves can be recomputed selectively or not at all; got full");
+              "step: a split batch must have recompute none or selective; got full");
     const Batch batch = random_batch(small_config(), kSequence, /*batch=*/2, 1);
     model::DecoderWeights weights(small_config(), group, at::kFloat);
     weights.initialize_(1);
-    EXPECT_EQ(
-        test::error_text([&] {
-          model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(batch.ids,
-                                                                     step_in_halves({}, group, Overlap::on));
-        }),
-        "step: a batch in halves needs a stream that is whole on every rank; got a sequence-sharded one");
+    EXPECT_EQ(test::error_text([&] {
+                model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(
+                    batch.ids, split_step({}, group, Overlap::on));
+              }),
+              "step: a split batch needs a residual stream that is the same on every rank; got a "
+              "sequence-sharded one");
   });
 }
 
 }  // namespace
-}  // namespace shardwise::testing::halves_test
+}  // namespace shardwise::testing::split_batch_test
