@@ -1,9 +1,10 @@
-// The step between two layers of a block: the sum over the ranks of a row-parallel product, the residual sum
-// and RMSNorm, one by one and in one pass, in turn, with the terms written anew before each.
+// Times the operations between two layers of a block: all_reduce (or reduce_scatter) of a row-parallel
+// output, residual addition and RMSNorm, separate and fused, interleaved, with the partial sums written
+// before each call.
 //
 //   bench_add_norm fp32|bf16 ROWS HIDDEN RANKS [sp]
 //
-// Prints, per rank 0's median of the turns, the microseconds of either without those of writing the terms.
+// Prints rank 0's median microseconds of both, without the time of writing the partial sums.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -34,7 +35,7 @@ struct Arguments {
   bool is_sequence_parallel;
 };
 
-/// Rank 0 is this process, the others are its children and end with it.
+/// Forks the ranks: rank 0 is this process, the others are its children and are killed when it exits.
 comm::Group fork_ranks(int ranks) {
   const std::string job = "bench-add-norm-" + std::to_string(getpid());
   int rank = 0;
@@ -56,7 +57,8 @@ class Bench {
         other_y_(group.empty(whole_.sizes(), arguments.dtype)),
         x_(std::is_same_v<Stream, nn::Invariant> ? whole_ : own_rows()) {}
 
-  /// In two buffers by turns: what a pass reads is written again only after the next has begun.
+  /// Writes the partial sums to two buffers alternately, because peers may still read those of the previous
+  /// call.
   parallel::PendingReduction written() {
     std::swap(y_, other_y_);
     return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
@@ -67,7 +69,7 @@ class Bench {
     norm_(x, step_);
   }
 
-  /// Microseconds of one step, after a barrier.
+  /// Returns the microseconds per step, after a barrier.
   template <class F>
   double turn(F step) const {
     step_.group.barrier();
@@ -102,7 +104,7 @@ void run(const Arguments& arguments) {
   group.barrier();
   if (group.rank() != 0) return;
   const double write = median(writing), separately = median(separate) - write, pass = median(fused) - write;
-  std::printf("one by one %.2f us, in one pass %.2f us, ratio %.2f; best %.2f and %.2f; writing %.2f us\n",
+  std::printf("separate %.2f us, fused %.2f us, ratio %.2f; best %.2f and %.2f; writing %.2f us\n",
               separately, pass, separately / pass, *std::ranges::min_element(separate) - write,
               *std::ranges::min_element(fused) - write, write);
 }

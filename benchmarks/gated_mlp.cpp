@@ -19,7 +19,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   const auto ffn = base::Split::even("ffn", kFfn, group.size());
   nn::GatedMlp mlp(
       nn::ColumnParallelLinear("gate_up", {kHidden, 2 * kFfn}, {/*dim=*/0, {{ffn}, {ffn}}}, group, dtype),
-      nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::cut(/*dim=*/1, ffn), group, dtype));
+      nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::sharded(/*dim=*/1, ffn), group, dtype));
   nn::UsedParameters roles;
   mlp.append_parameters(roles);
   for (const auto& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);

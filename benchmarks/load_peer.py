@@ -1,7 +1,7 @@
 """transformers' side of the load benchmark.
 
-    load_peer.py make DIRECTORY     writes a checkpoint of the shape of Llama-3.2-1B with drawn weights, bf16
-    load_peer.py load DIRECTORY     loads it and predicts one token: prints the seconds of both as JSON
+    load_peer.py make DIRECTORY     writes a bf16 checkpoint with the shape of Llama-3.2-1B and random weights
+    load_peer.py load DIRECTORY     loads it, predicts one token, and prints the seconds of both as JSON
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Trains a small model, runs it in bf16, int8 and int4 at TP 1 and 2, and writes what each costs to benchmarks/results/.
+"""Trains a small model, runs it in bf16, int8 and int4 at TP 1 and 2, and writes perplexity, memory and speed to
+benchmarks/results/.
 
     .venv/bin/python benchmarks/quantized.py [--model DIR] [--preset tiny] [--steps N] [--text-bytes N] [--tokens N] [--rounds N]
 
-The text is the Python standard library's: two files of a hundred, which are not trained on, are what perplexity is of.
-Runs take turns; speed is the median over rounds. --model skips the training.
+The text is the Python standard library; perplexity is measured on 2 % of its files, which are not trained on. Runs are
+interleaved; speed is the median over rounds. --model skips the training.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def run(*arguments):
 
 
 def texts():
-    """Files to train on, and those to judge by."""
+    """Returns the files to train on, and the files to evaluate."""
     library = pathlib.Path(sysconfig.get_path("stdlib")).resolve()
     installed = {"site-packages", "dist-packages"}
     files = [p for p in sorted(library.rglob("*.py")) if not installed & set(p.relative_to(library).parts)]
@@ -50,7 +51,7 @@ def train(directory, preset, steps):
 
 
 def measured(model, text_bytes, tokens, rounds):
-    """(kind, tp) -> perplexity, each rank's bytes, tokens per second."""
+    """Returns (kind, tp) -> perplexity, bytes by rank, tokens per second."""
     with tempfile.TemporaryDirectory() as directory:
         text = pathlib.Path(directory) / "text"
         text.write_bytes(b"".join(p.read_bytes() for p in texts()[1])[:text_bytes])
@@ -80,11 +81,11 @@ def table(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="directory of a model of bytes that is trained already")
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.splitlines()[:2]))
+    parser.add_argument("--model", help="directory of a trained byte-level model")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--steps", type=int, default=1250)
-    parser.add_argument("--text-bytes", type=int, default=200_000, help="of text that perplexity is of")
+    parser.add_argument("--text-bytes", type=int, default=200_000, help="size of the evaluated text")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -96,7 +97,7 @@ def main():
     text = f"""# quantized weights, {today}
 
 CPU: {cpu_name()}. Command: `benchmarks/quantized.py {' '.join(sys.argv[1:])}`.
-Model: {what}; perplexity a byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding, head and norms stay bf16.
+Model: {what}; perplexity per byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding, head and norms are bf16.
 
 {table(rows)}
 """

@@ -1,7 +1,7 @@
-"""The tokenizers package's side of the tokenize benchmark, and what both sides read.
+"""The tokenizers package's side of the tokenize benchmark, and the inputs of both sides.
 
-    tokenize_peer.py TOKENIZER.json TEXTS       speaks the protocol of worker.h; zero bytes part the texts
-    tokenize_peer.py make DIRECTORY MEGABYTES      trains gpt2, llama3, qwen2 and llama2 there, and writes texts
+    tokenize_peer.py TOKENIZER.json TEXTS       worker with the protocol of worker.h; zero bytes separate the texts
+    tokenize_peer.py make DIRECTORY MEGABYTES   trains gpt2, llama3, qwen2 and llama2 tokenizers, and writes the texts
 """
 import json
 import pathlib
@@ -20,13 +20,13 @@ def serve(tokenizer, texts):
     for line in sys.stdin:
         begin = time.perf_counter()
         for _ in range(int(line)):
-            ids = [each.ids for each in tokenizer.encode_batch_fast(texts)]  # which leaves offsets out
+            ids = [each.ids for each in tokenizer.encode_batch_fast(texts)]  # without offsets
         seconds = time.perf_counter() - begin
         print(json.dumps({"seconds": seconds, "ids": sum(map(len, ids)), "last": ids[-1][-1]}), flush=True)
 
 
 def corpus(megabytes):
-    """Texts: the sources of this Python's library and packages, comments in English and data in many scripts."""
+    """Returns the sources of this Python's library and packages: English comments, and data in many scripts."""
     paths = sorted(pathlib.Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     text, size = [], 0
     for path in paths:

@@ -23,21 +23,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Nobody waits for the lock of a directory in DIR, which its maker alone takes; so DIR's may be waited for
-// while one is held. Locks last until the descriptor is closed, by this process or by its death. Where a file
-// system has none, nobody gets one, and nothing is cleaned up.
+// Lock order: a process may wait for the lock of DIR while it holds the lock of a directory in DIR, because
+// only the creator of the latter locks it and no process waits for it. A lock lasts until its descriptor is
+// closed, also when the process exits. On a file system without locks try_lock fails and nothing is cleaned
+// up.
 
 base::Fd open_directory(const fs::path& path) {
   return base::Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-/// None when another holds the lock, or the directory is gone.
+/// Returns an empty Fd if another process holds the lock or the directory does not exist.
 base::Fd try_lock(const fs::path& path) {
   base::Fd directory = open_directory(path);
   return directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(directory) : base::Fd();
 }
 
-/// Waits for the lock. Errors: base::FileError when the directory cannot be opened.
+/// Waits for the lock. Errors: base::FileError if the directory cannot be opened.
 base::Fd lock(const fs::path& path) {
   base::Fd directory = open_directory(path);
   if (!directory) throw base::FileError("open directory", path, errno);
@@ -46,7 +47,8 @@ base::Fd lock(const fs::path& path) {
   return directory;
 }
 
-/// Two renames would leave an instant, and after a crash a directory, without `target`.
+/// Exchanges two directories atomically. With two renames `target` would be missing for a moment, and after a
+/// crash for good.
 void exchange(const fs::path& from, const fs::path& target) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   const int error_number = errno;
@@ -56,28 +58,28 @@ void exchange(const fs::path& from, const fs::path& target) {
   throw base::FileError("exchange with", target, error_number);
 }
 
-std::vector<fs::path> entries_of(const fs::path& dir, fs::file_type type, const std::regex& pattern) {
+std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, const std::regex& pattern) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
-    const bool is_wanted = entry->symlink_status().type() == type;
-    if (is_wanted && std::regex_match(entry->path().filename().string(), pattern))
+    const bool has_type = entry->symlink_status().type() == type;
+    if (has_type && std::regex_match(entry->path().filename().string(), pattern))
       found.push_back(entry->path());
   }
   if (error) throw base::FileError("list", dir, error.value());
   return found;
 }
 
-/// Under a name that the next save removes, should this process die half-way.
+/// Renames the directory first, so that the next save removes what remains if this process is killed.
 void remove_step(const fs::path& dir, int64_t step) {
-  const fs::path condemned = temporary_path(dir, step, getpid());
-  base::rename(dir / step_name(step), condemned);
-  base::remove_all(condemned);
+  const fs::path renamed = temporary_path(dir, step, getpid());
+  base::rename(dir / step_name(step), renamed);
+  base::remove_all(renamed);
 }
 
 void remove_stale_links(const fs::path& dir) {
   const std::regex link(fmt::format("{}\\.tmp[0-9]+", kLatest));
-  for (const fs::path& stale : entries_of(dir, fs::file_type::symlink, link)) base::remove_all(stale);
+  for (const fs::path& stale : matching_entries(dir, fs::file_type::symlink, link)) base::remove_all(stale);
 }
 
 }  // namespace
@@ -89,7 +91,7 @@ std::string step_name(int64_t step) {
 std::vector<int64_t> steps_in(const fs::path& dir) {
   std::vector<int64_t> steps;
   for (const fs::path& directory :
-       entries_of(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
+       matching_entries(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
     steps.push_back(std::stoll(directory.filename().string().substr(step_name(0).size() - 1)));
   }
   return steps;
@@ -99,17 +101,17 @@ fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
   return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
 }
 
-fs::path temporary_beside(const fs::path& target, int64_t writer) {
+fs::path temporary_sibling(const fs::path& target, int64_t writer) {
   return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), writer);
 }
 
-void remove_stale_beside(const fs::path& target) {
+void remove_stale_siblings(const fs::path& target) {
   const base::Fd of_dir = try_lock(target.parent_path());
-  if (!of_dir) return;  // somebody is making a directory
-  const std::string begin = temporary_beside(target, 0).filename().string();
+  if (!of_dir) return;  // another process is creating a directory
+  const std::string begin = temporary_sibling(target, 0).filename().string();
   const size_t known = begin.size() - 1;
   for (const fs::path& directory :
-       entries_of(target.parent_path(), fs::file_type::directory, std::regex("\\..*\\.tmp-[0-9]+"))) {
+       matching_entries(target.parent_path(), fs::file_type::directory, std::regex("\\..*\\.tmp-[0-9]+"))) {
     const std::string name = directory.filename();
     const bool is_ours = name.starts_with(begin.substr(0, known)) &&
                          name.find_first_not_of("0123456789", known) == std::string::npos;
@@ -119,7 +121,7 @@ void remove_stale_beside(const fs::path& target) {
 }
 
 TemporaryDirectory::TemporaryDirectory(fs::path path) : path_(std::move(path)) {
-  const base::Fd dir = lock(path_.parent_path());  // who cleans up must not find it before it is locked
+  const base::Fd dir = lock(path_.parent_path());  // cleanup must not see the new directory before its lock
   if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory", path_, errno);
   lock_ = lock(path_);
 }
@@ -151,28 +153,28 @@ bool TemporaryDirectory::publish_new(const fs::path& target) {
   return true;
 }
 
-// Under the lock of DIR: who cleans up takes no link away that is being made.
+// Locks DIR, so that cleanup in another process cannot remove the new link before the rename.
 void point_latest(const fs::path& dir, int64_t step) {
   const base::Fd of_dir = lock(dir);
-  base::flip_link(dir / kLatest, step_name(step));
+  base::replace_symlink(dir / kLatest, step_name(step));
 }
 
 void remove_stale(const fs::path& dir) {
   if (!base::is_directory(dir)) return;
   const base::Fd of_dir = try_lock(dir);
-  if (!of_dir) return;  // somebody is making a directory or a link
+  if (!of_dir) return;  // another process is creating a directory or a link
   remove_stale_links(dir);
   const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
-  for (const fs::path& directory : entries_of(dir, fs::file_type::directory, half_written)) {
+  for (const fs::path& directory : matching_entries(dir, fs::file_type::directory, half_written)) {
     if (const base::Fd abandoned = try_lock(directory))
-      base::remove_all(directory);  // else it is being written
+      base::remove_all(directory);  // a locked one is being written
   }
 }
 
 void prune(const fs::path& dir, int64_t current, int64_t keep) {
   if (keep == 0) return;
   std::vector<int64_t> steps = steps_in(dir);
-  // Best to keep first.
+  // Sorts the directories to keep to the front.
   std::sort(steps.begin(), steps.end(),
             [&](int64_t a, int64_t b) { return std::pair(a > current, -a) < std::pair(b > current, -b); });
   for (size_t i = keep; i < steps.size(); ++i) remove_step(dir, steps[i]);

@@ -1,4 +1,4 @@
-// Which checkpoint it is, without reading it.
+// Identifies a version of a checkpoint by its files' metadata, without reading their data.
 #include "shardwise/base/files.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"

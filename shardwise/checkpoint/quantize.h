@@ -1,4 +1,4 @@
-// From a directory of ordinary weights to one of quantized weights, in GPTQ's layout.
+// Quantizes a model directory into a new directory in GPTQ's format.
 #pragma once
 #include <filesystem>
 
@@ -7,12 +7,14 @@
 
 namespace shardwise::checkpoint {
 
-/// Writes `out`: one model.safetensors with the linear weights of `in` in codes, symmetric, rounded to
-/// nearest, and all others as they are; config.json says how, tokenizer and generation files are copied.
-/// Cost: 64 MB of memory. Errors: c10::ValueError when `in` is quantized already, does not hold the weights
-/// of its config, has sizes that the layout cannot hold, or a weight that is no number; when `out` exists or
-/// its directory does not; base::FileError when the disk refuses. Nothing is left behind.
-Written quantize(const std::filesystem::path& in, const std::filesystem::path& out,
-                 const model::Quantization& how, const OnProgress& on_progress);
+/// Writes `out`: one model.safetensors with the linear weights of `in` quantized (symmetric, round to
+/// nearest) and copies of all other weights; a config.json with the quantization_config; copies of the
+/// tokenizer and generation files.
+/// Cost: 64 MB of memory.
+/// Errors: c10::ValueError if `in` is already quantized, does not contain the weights of its config, has
+/// sizes that the format does not support, or has a NaN or too large weight, and if `out` exists or its
+/// parent does not; base::FileError if a write fails. Leaves no files behind on an error.
+WriteSummary quantize(const std::filesystem::path& in, const std::filesystem::path& out,
+                      const model::Quantization& how, const OnProgress& on_progress);
 
 }  // namespace shardwise::checkpoint

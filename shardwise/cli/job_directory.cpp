@@ -13,19 +13,19 @@ namespace {
 constexpr const char* kVariable = "SHARDWISE_JOB_DIRECTORY";
 }  // namespace
 
-JobDirectory::JobDirectory(const comm::LaunchContext& place) {
-  using By = comm::LaunchContext::Launcher;
-  const char* told = place.launcher == By::launcher ? std::getenv(kVariable) : nullptr;
-  if (told) path_ = told;
-  if (told || place.rank > 0) return;
-  if (place.launcher == By::self) remember_signals();
+JobDirectory::JobDirectory(const comm::LaunchContext& context) {
+  using Launcher = comm::LaunchContext::Launcher;
+  const char* inherited = context.launcher == Launcher::launcher ? std::getenv(kVariable) : nullptr;
+  if (inherited) path_ = inherited;
+  if (inherited || context.rank > 0) return;
+  if (context.launcher == Launcher::self) remember_signals();
   path_ = base::make_temporary_directory("shardwise-");
-  is_own_ = true;
-  if (place.launcher == By::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
+  is_creator_ = true;
+  if (context.launcher == Launcher::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
 }
 
 JobDirectory::~JobDirectory() {
-  if (!is_own_) return;
+  if (!is_creator_) return;
   try {
     base::remove_all(path_);
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// A directory for what the ranks of one job write to each other, gone with the job.
+// A temporary directory through which the ranks of one job exchange files; removed with the job.
 #pragma once
 #include <string>
 
@@ -7,24 +7,25 @@
 
 namespace shardwise::cli {
 
-/// Made below TMPDIR by the process that launches the ranks, which outlives them however they end, and which
-/// tells them by an environment variable; by rank 0 where somebody else has started them. Its maker removes
-/// it with this.
+/// Created below TMPDIR by the process that launches the ranks, which outlives them and passes the path in an
+/// environment variable; created by rank 0 if another launcher started the ranks. The process that created
+/// the directory removes it in the destructor.
 class JobDirectory {
  public:
-  /// From now on the launching process remembers a first SIGINT or SIGTERM (cli/signals.h), where launch does
-  /// not take it: it has to tidy up. Errors: base::FileError where it cannot be made.
-  explicit JobDirectory(const comm::LaunchContext& place);
+  /// From now on the launching process defers its first SIGINT or SIGTERM (cli/signals.h) outside of
+  /// launch(), so that it can remove the directory. Errors: base::FileError if the directory cannot be
+  /// created.
+  explicit JobDirectory(const comm::LaunchContext& context);
   ~JobDirectory();
   JobDirectory(const JobDirectory&) = delete;
   JobDirectory& operator=(const JobDirectory&) = delete;
 
-  /// Collective: rank 0's, on every rank.
+  /// Returns rank 0's path on every rank. Collective.
   std::string path(const comm::Group& group) const;
 
  private:
   std::string path_;
-  bool is_own_ = false;
+  bool is_creator_ = false;
 };
 
 }  // namespace shardwise::cli

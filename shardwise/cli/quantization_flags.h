@@ -1,4 +1,4 @@
-// How weights are to be quantized, as flags say it.
+// Conversion of --bits and --group-size to a model::Quantization.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace shardwise::cli {
 
-/// `bits` 8: a scale for each row, or for each group; 4: for each group. Errors: c10::ValueError beginning
-/// with `command` for other bits, or a --group-size that is not 32, 64 or 128.
+/// Returns int8 with a scale per row or per group (`bits` 8), or int4 with a scale per group (`bits` 4).
+/// Errors: c10::ValueError beginning with `command` for other bits, or a --group-size other than 32, 64 and
+/// 128.
 model::Quantization quantization_of(const std::string& command, int64_t bits,
                                     const std::optional<int64_t>& group_size);
 

@@ -17,24 +17,24 @@ std::string host_name() {
   return name;
 }
 
-/// "net:<number>" of this process; the number alone tells namespaces of a machine apart.
+/// Returns "net:<number>"; the number identifies a namespace of the machine.
 std::string name_space(const std::string& kind) {
   struct stat found {};
-  const bool is_there = stat(("/proc/self/ns/" + kind).c_str(), &found) == 0;
-  return kind + ":" + std::to_string(is_there ? found.st_ino : 0);
+  const bool exists = stat(("/proc/self/ns/" + kind).c_str(), &found) == 0;
+  return kind + ":" + std::to_string(exists ? found.st_ino : 0);
 }
 
 }  // namespace
 
-uint64_t own_machine() {
+uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);
   return base::hash_of(boot.empty() ? host_name() : boot);
 }
 
-uint64_t own_node() {
-  return base::hash_of(std::to_string(own_machine()) + name_space("net") + name_space("pid"));
+uint64_t node_id() {
+  return base::hash_of(std::to_string(machine_id()) + name_space("net") + name_space("pid"));
 }
 
 }  // namespace shardwise::comm

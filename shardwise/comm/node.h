@@ -1,14 +1,14 @@
-// Which machine this process runs on, and with whom it can share memory there.
+// Identifiers of the machine and of the shared-memory node that this process runs on.
 #pragma once
 #include <cstdint>
 
 namespace shardwise::comm {
 
-/// Equal for processes of one running kernel: those who may share its processors.
-uint64_t own_machine();
+/// Returns an id that is equal for processes of one running kernel, whose ranks share its processors.
+uint64_t machine_id();
 
-/// Equal for processes that comm/shm can join: those of one machine who see each other's abstract sockets
-/// and process ids. Two containers of a machine mostly differ.
-uint64_t own_node();
+/// Returns an id that is equal for processes that comm/shm can connect: processes of one machine that see
+/// each other's abstract sockets and process ids. Two containers on one machine are usually two nodes.
+uint64_t node_id();
 
 }  // namespace shardwise::comm

@@ -1,11 +1,11 @@
-// The process that started this one, as a name that its other children find too.
+// A name for the parent process, which all of its children derive alike.
 #pragma once
 #include <string>
 
 namespace shardwise::comm {
 
-/// "<pid>-<start time>": unlike the id alone, it never comes back.
-/// Errors: c10::Error when /proc does not tell.
+/// Returns "<pid>-<start time>", which unlike the pid alone is never reused.
+/// Errors: c10::Error if /proc/<pid>/stat cannot be read.
 std::string parent_process();
 
 }  // namespace shardwise::comm

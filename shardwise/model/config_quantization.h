@@ -1,8 +1,8 @@
-// How a model's linear weights are quantized, and how its files keep them: what config.json says under
-// quantization_config.
+// The quantization of a model's linear weights and its file format: quantization_config in config.json.
 //
-// A quantized weight "<module>.weight" [out, in] lies in several tensors, <module>.qweight and others; which
-// ones and what one of their indices covers, packed_parts() says. Everything else follows from that list.
+// The files store a quantized weight "<module>.weight" [out, in] as several tensors, <module>.qweight and
+// others. packed_parts() lists them and the block of the weight that one of their indices covers; shapes and
+// shards follow from that list.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -19,59 +19,60 @@ namespace shardwise::model {
 struct Config;
 
 struct Quantization {
-  /// gptq, awq: as these tools publish them. dense: ordinary weights, converted while they are loaded.
-  enum class Files { dense, gptq, awq };
+  /// gptq, awq: the formats of these tools. dense: unquantized files, which a load quantizes.
+  enum class FileFormat { dense, gptq, awq };
 
-  Files files = Files::dense;
-  int64_t bits = 4;            // of a code: 4 or 8
-  int64_t group_size = 0;      // input features that share a scale and a zero; 0: all of a row
-  bool is_symmetric = true;    // as the file says; nothing depends on it
-  bool lists_groups = false;   // GPTQ's desc_act: each column's group is listed, in no order
-  bool zeros_less_one = true;  // GPTQ's first version keeps zeros so
-  bool head = false;           // lm_head too
-  bool embeddings = false;     // and the table of embeddings (ours alone)
+  FileFormat file_format = FileFormat::dense;
+  int64_t bits = 4;                   // per weight: 4 or 8
+  int64_t group_size = 0;             // input features that share a scale and zero point; 0: a full row
+  bool is_symmetric = true;           // the file's "sym"; has no effect
+  bool desc_act = false;              // GPTQ's act-order: g_idx assigns each column to a group in any order
+  bool zero_points_minus_one = true;  // the first GPTQ version stores zero points minus one
+  bool lm_head = false;               // quantizes lm_head too
+  bool embeddings = false;            // quantizes the embedding too (an extension of ours)
   bool operator==(const Quantization&) const = default;
 
-  bool is_packed() const { return files != Files::dense; }
-  int64_t codes_per_word() const { return 32 / bits; }
-  /// For people: "int4 in groups of 128 (gptq)".
+  bool is_packed() const { return file_format != FileFormat::dense; }
+  int64_t values_per_word() const { return 32 / bits; }
+  /// Returns a description for output: "int4 in groups of 128 (gptq)".
   std::string text() const;
 };
 
-/// What a stored tensor's elements are.
-enum class Holds {
-  numbers,  // fp64, fp32, bf16 or fp16
-  words,    // int32
+/// The kind of a stored tensor's elements.
+enum class ElementType {
+  floating_point,  // fp64, fp32, bf16 or fp16
+  packed_int32,    // words of quantized weights or zero points; also group indices
 };
 
-/// One of the tensors that hold a packed weight [out, in]: of the shape [in, out], in blocks.
+/// One of the tensors of a packed weight [out, in]. Its shape is [in blocks, out blocks].
 struct PackedPart {
   std::string leaf;  // ".qweight"
-  Holds holds;
-  int64_t in_block;   // input features of one index; 0: a whole row's
-  int64_t out_block;  // outputs of one index; 0: no such dim
+  ElementType element_type;
+  int64_t in_block;   // input features per index; 0: a full row
+  int64_t out_block;  // output features per index; 0: the tensor has no such dim
 
-  /// Of a weight [out, in].
+  /// Returns the shape for a weight [out_features, in_features].
   std::vector<int64_t> shape(int64_t out_features, int64_t in_features) const;
 };
-/// Errors: TORCH_INTERNAL_ASSERT for dense files.
+/// Returns the tensors of a packed weight. Errors: TORCH_INTERNAL_ASSERT for dense files.
 std::vector<PackedPart> packed_parts(const Quantization& quantization);
 
-/// Whether the parameter of ours is one that the config quantizes.
+/// Returns whether the config quantizes the parameter.
 bool is_quantized(const Config& config, const std::string& parameter);
-/// Whether the files keep it packed.
+/// Returns whether the files store the parameter packed.
 bool is_packed(const Config& config, const std::string& parameter);
 
-/// The config of the same model with ordinary weights.
+/// Returns the config of the same model without quantization.
 Config dense(Config config);
 
-/// From config.json, where it has a quantization_config. Errors: c10::ValueError naming the field for what is
-/// not read here.
+/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
+/// field.
 std::optional<Quantization> read_quantization(const base::Fields& fields);
-/// Adds the quantization_config of packed files.
+/// Adds a quantization_config for packed files to `out`.
 void write_quantization(const Quantization& quantization, nlohmann::ordered_json& out);
 
-/// Errors: c10::ValueError beginning with `where` when the files' layout cannot hold weights of these sizes.
+/// Checks that the file format supports the sizes of the weights. Errors: c10::ValueError beginning with
+/// `where` otherwise.
 void check_quantization(const Config& config, const std::string& where);
 
 }  // namespace shardwise::model

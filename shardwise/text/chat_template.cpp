@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
-/// What lies in a directory that may be left out.
+/// Returns the entries of a directory; none if it does not exist.
 std::vector<fs::path> optional_entries_of(const std::string& directory) {
   std::error_code error;
   if (fs::symlink_status(directory, error).type() == fs::file_type::not_found) return {};
@@ -34,7 +34,7 @@ std::vector<fs::path> optional_entries_of(const std::string& directory) {
   return entries;
 }
 
-/// A value that a person gave, as errors show it.
+/// Formats a value for an error message.
 std::string shown(const OrderedJson& value) {
   return base::shown(json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)));
 }
@@ -49,13 +49,13 @@ void check_objects(const char* what, const OrderedJson& list) {
 
 void check_arguments(const OrderedJson& messages, const ChatOptions& options) {
   check_objects("messages", messages);
-  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must hold at least one; got none");
+  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must not be empty; got none");
   if (options.tools) check_objects("tools", *options.tools);
   TORCH_CHECK_VALUE(options.variables.is_object(), "chat template: variables must be an object; got ",
                     shown(options.variables));
 }
 
-/// An error that a template gives may be of several lines.
+/// Replaces newlines and other control characters, since a template's error may have several lines.
 std::string on_one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
@@ -65,17 +65,18 @@ std::string on_one_line(std::string text) {
 }  // namespace
 
 ChatTemplate ChatTemplate::load(const std::string& directory) {
-  TORCH_CHECK_VALUE(base::is_directory(directory), "chat template: must be in a directory; got ", directory);
+  TORCH_CHECK_VALUE(base::is_directory(directory), "chat template: the model must be a directory; got ",
+                    directory);
   const std::string config_path = directory + "/tokenizer_config.json";
   const json config = read_object(config_path);
-  ChatTemplate made;
-  made.directory_ = directory;
-  made.read_template_files();
-  if (made.templates_.empty()) made.read_template_fields(config, config_path);
-  TORCH_CHECK_VALUE(!made.templates_.empty(), directory,
-                    ": must hold a chat template, in chat_template.jinja or tokenizer_config.json; got none");
-  made.special_tokens_ = read_special_tokens(directory, config);
-  return made;
+  ChatTemplate result;
+  result.directory_ = directory;
+  result.read_template_files();
+  if (result.templates_.empty()) result.read_template_fields(config, config_path);
+  TORCH_CHECK_VALUE(!result.templates_.empty(), directory,
+                    ": must have a chat template in chat_template.jinja or tokenizer_config.json; got none");
+  result.special_tokens_ = read_special_tokens(directory, config);
+  return result;
 }
 
 void ChatTemplate::read_template_files() {
@@ -100,7 +101,8 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
     for (const json& entry : *field) {
       const bool is_named = entry.is_object() && entry.contains("name") && entry["name"].is_string();
       TORCH_CHECK_VALUE(is_named && entry.contains("template"), path,
-                        ": chat_template must list objects of name and template; got ", base::shown(entry));
+                        ": chat_template must be a list of objects with name and template; got ",
+                        base::shown(entry));
       add(entry["name"], entry["template"]);
     }
   } else {
@@ -122,13 +124,13 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
   const Source& source = choose(options.tools.has_value());
   OrderedJson variables = special_tokens_;
   variables.update(options.variables);
-  const json answer = answer_of_renderer({{"template", source.text},
-                                          {"messages", messages},
-                                          {"tools", options.tools.value_or(nullptr)},
-                                          {"add_generation_prompt", options.add_generation_prompt},
-                                          {"variables", std::move(variables)}});
+  const json answer = render_request({{"template", source.text},
+                                      {"messages", messages},
+                                      {"tools", options.tools.value_or(nullptr)},
+                                      {"add_generation_prompt", options.add_generation_prompt},
+                                      {"variables", std::move(variables)}});
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,
-                    ": the chat template must take these messages; got ",
+                    ": the chat template must accept these messages; got ",
                     on_one_line(answer.value("error", "")));
   return answer["text"];
 }

@@ -25,9 +25,9 @@ std::vector<std::string> entries_of(const std::string& directory) {
 }  // namespace
 
 Corpus::Corpus(const std::vector<std::string>& paths) {
-  TORCH_CHECK_VALUE(!paths.empty(), "text: must name at least one file or directory; got none");
+  TORCH_CHECK_VALUE(!paths.empty(), "text: at least one file or directory is required; got none");
   for (const std::string& path : paths) add_path(path);
-  TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must hold at least one byte; got none in ",
+  TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must contain at least one byte; got none in ",
                     paths.size(), paths.size() == 1 ? " path" : " paths");
 }
 
@@ -42,7 +42,7 @@ void Corpus::add_path(const std::string& path) {
 void Corpus::add_directory(const std::string& directory) {
   for (const std::string& name : entries_of(directory)) {
     const std::string path = (fs::path(directory) / name).string();
-    // A link to a directory may lead back up: only those that the caller names are followed.
+    // Follows links to directories only if the caller names them: others may form cycles.
     std::error_code error;
     const bool is_linked_directory = fs::is_symlink(path, error) && base::is_directory(path);
     if (!is_linked_directory) add_path(path);
@@ -66,7 +66,7 @@ std::vector<std::string> Corpus::paths() const {
 }
 
 void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
-  TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: must be read within its ",
+  TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: reads must be within its ",
                     size_, " bytes; got ", length, " at ", offset);
   const std::lock_guard lock(mutex_);
   const auto after = std::upper_bound(files_.begin(), files_.end(), offset,
@@ -92,14 +92,14 @@ const MappedFile& Corpus::opened(size_t index) const {
     most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
     return *source.open;
   }
-  if (most_recent_.size() >= kMostOpen) {
+  if (most_recent_.size() >= kMaxOpenFiles) {
     files_[most_recent_.back()].open.reset();
     most_recent_.pop_back();
   }
   auto file = std::make_unique<MappedFile>(source.path);
   TORCH_CHECK_VALUE(file->fingerprint() == source.fingerprint, "text ", source.path,
-                    ": must not change during the run; got another file or another time, ", file->size(),
-                    " bytes after ", source.size);
+                    ": must not change during the run; got another file or modification time, ", file->size(),
+                    " bytes instead of ", source.size);
   source.open = std::move(file);
   source.recency = most_recent_.insert(most_recent_.begin(), index);
   return *source.open;

@@ -1,19 +1,18 @@
-// What the files of a model's directory that tell of its tokens have in common.
+// Helpers for reading the tokenizer's JSON files in a model directory.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace shardwise::text {
 
-/// The object that a JSON file holds; an empty one where there is no file.
-/// Errors: c10::ValueError for a file that holds anything else.
+/// Reads the JSON object in a file; returns an empty one if the file does not exist.
+/// Throws c10::ValueError if the file does not contain a JSON object.
 nlohmann::json read_object(const std::string& path);
 
-/// The directory that `file` lies in.
+/// Returns the directory of `file`.
 std::string directory_of(const std::string& file);
 
-/// The text of a token that stands as a string or as the fields of an AddedToken; nullptr for what is
-/// neither.
+/// Returns the text of a token that is a string or an AddedToken object; nullptr if it is neither.
 const std::string* token_text(const nlohmann::json& token);
 
 }  // namespace shardwise::text

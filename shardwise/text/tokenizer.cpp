@@ -33,17 +33,17 @@ class BytesStream : public StreamDecoder {
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int64_t> ids;
-  encode(text, Specials::kWith, ids);
+  encode(text, SpecialTokens::with, ids);
   return ids;
 }
 
-void Tokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
-  TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMostTextBytes, "tokenizer: a text must be at most ",
-                    kMostTextBytes, " bytes; got ", text.size(), "; cut it");
+void Tokenizer::encode(std::string_view text, SpecialTokens specials, std::vector<int64_t>& ids) const {
+  TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMaxTextBytes, "tokenizer: a text must be at most ",
+                    kMaxTextBytes, " bytes; got ", text.size(), "; split it");
   encode_checked(text, specials, ids);
 }
 
-std::string Tokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+std::string Tokenizer::decode(const std::vector<int64_t>& ids, SpecialTokens specials) const {
   const auto decoder = stream(specials);
   std::string text;
   for (const int64_t id : ids) text += decoder->push(id);
@@ -55,16 +55,16 @@ std::optional<int64_t> BytesTokenizer::id_of(const std::string& token) const {
   return static_cast<uint8_t>(token[0]);
 }
 
-void BytesTokenizer::encode_checked(std::string_view text, Specials, std::vector<int64_t>& ids) const {
+void BytesTokenizer::encode_checked(std::string_view text, SpecialTokens, std::vector<int64_t>& ids) const {
   ids.reserve(ids.size() + text.size());
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
 }
 
-std::unique_ptr<StreamDecoder> BytesTokenizer::stream(Specials) const {
+std::unique_ptr<StreamDecoder> BytesTokenizer::stream(SpecialTokens) const {
   return std::make_unique<BytesStream>();
 }
 
-std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials) const {
+std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, SpecialTokens) const {
   std::string text;
   text.reserve(ids.size());
   for (const int64_t id : ids) text += byte_of(id);
@@ -80,9 +80,10 @@ std::optional<std::string> tokenizer_in(const std::string& directory) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
-  const std::optional<std::string> held = base::is_directory(name) ? tokenizer_in(name) : name;
-  TORCH_CHECK_VALUE(held, "tokenizer ", name, ": must hold tokenizer.json or tokenizer.model; got neither");
-  const std::string& file = *held;
+  const std::optional<std::string> file_found = base::is_directory(name) ? tokenizer_in(name) : name;
+  TORCH_CHECK_VALUE(file_found, "tokenizer ", name,
+                    ": must contain tokenizer.json or tokenizer.model; got neither");
+  const std::string& file = *file_found;
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
   TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a directory, a .json or a .model file; got ", name);

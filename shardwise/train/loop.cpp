@@ -29,10 +29,10 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   Summary summary;
   summary.load = trainer.load_cost();
   while (trainer.steps_done() < options.last_step()) {
-    const bool had_found = trainer.overlap().finding().has_value();
+    const bool was_decided = trainer.overlap().decision().has_value();
     StepRecord record = trainer.step();
-    if (const auto& finding = trainer.overlap().finding(); finding && !had_found && group.rank() == 0)
-      base::log_info("train: " + *finding);
+    if (const auto& decision = trainer.overlap().decision(); decision && !was_decided && group.rank() == 0)
+      base::log_info("train: " + *decision);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
       record.val_loss = trainer.evaluate();
@@ -46,7 +46,8 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   }
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
-  summary.inventory = take_inventory(trainer.weights().roles(), trainer.optimizer().state(), group);
+  summary.shard_report =
+      make_shard_report(trainer.weights().used_parameters(), trainer.optimizer().state(), group);
   return summary;
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "shardwise/base/files.h"
-#include "shardwise/checkpoint/companions.h"
+#include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/text/token_file.h"
 
 namespace shardwise::train {
@@ -13,13 +13,13 @@ using std::filesystem::path;
 
 namespace {
 
-/// Of the tokenizer in the file `model`, under the names that a directory has them by.
+/// Returns the files of the tokenizer in the file `model`, by their names in a model directory.
 std::map<std::string, std::string> files_of(const path& model) {
   std::map<std::string, std::string> files{
       {"tokenizer" + model.extension().string(), base::read_text(model)}};
-  for (const char* name : checkpoint::kBesideTokenizer) {
-    const path beside = model.parent_path() / name;
-    if (base::exists(beside)) files[name] = base::read_text(beside);
+  for (const char* name : checkpoint::kTokenizerAuxiliaryFiles) {
+    const path auxiliary = model.parent_path() / name;
+    if (base::exists(auxiliary)) files[name] = base::read_text(auxiliary);
   }
   return files;
 }

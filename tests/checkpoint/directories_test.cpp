@@ -23,7 +23,7 @@ void put(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-TEST(TemporaryDirectory, IsGoneUnlessPublished) {
+TEST(TemporaryDirectory, IsRemovedUnlessPublished) {
   const test::TemporaryDirectory dir;
   const fs::path path = temporary_path(dir.path(), /*step=*/3, /*writer=*/42);
   EXPECT_EQ(path, dir / ".step-3.tmp-42");
@@ -41,7 +41,7 @@ TEST(TemporaryDirectory, IsGoneUnlessPublished) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(TemporaryDirectory, IsNotTakenFromAnother) {
+TEST(TemporaryDirectory, FailsIfThePathExists) {
   const test::TemporaryDirectory dir;
   const TemporaryDirectory directory(dir / "new");
   const std::string text = test::error_text<base::FileError>([&] { TemporaryDirectory again(dir / "new"); });
@@ -49,7 +49,7 @@ TEST(TemporaryDirectory, IsNotTakenFromAnother) {
   EXPECT_TRUE(fs::exists(dir / "new"));
 }
 
-TEST(TemporaryDirectory, IsLockedWhileItIsWrittenAndNotAfterward) {
+TEST(TemporaryDirectory, IsLockedOnlyWhileItIsWritten) {
   const test::TemporaryDirectory dir;
   {
     const fs::path path = temporary_path(dir.path(), 1, 42);
@@ -62,8 +62,8 @@ TEST(TemporaryDirectory, IsLockedWhileItIsWrittenAndNotAfterward) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-// Between making a directory and locking it nobody must take it for abandoned.
-TEST(TemporaryDirectory, IsMadeAndLookedForUnderTheLockOfItsDirectory) {
+// Another process must not remove a directory between its creation and its lock.
+TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
   const test::TemporaryDirectory dir;
   dir.put(".step-1.tmp-7/file", "abandoned");
   base::Fd lock(::open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -73,7 +73,7 @@ TEST(TemporaryDirectory, IsMadeAndLookedForUnderTheLockOfItsDirectory) {
   const fs::path path = temporary_path(dir.path(), 1, 42);
   std::optional<TemporaryDirectory> directory;
   std::thread maker([&] { directory.emplace(path); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // enough for one that does not wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough to create it without waiting
   EXPECT_FALSE(fs::exists(path));
   lock = base::Fd();
   maker.join();
@@ -82,26 +82,26 @@ TEST(TemporaryDirectory, IsMadeAndLookedForUnderTheLockOfItsDirectory) {
   EXPECT_FALSE(fs::exists(dir / ".step-1.tmp-7"));
 }
 
-TEST(TemporaryDirectory, NobodySeesTheNameWithoutADirectory) {
+TEST(TemporaryDirectory, TargetExistsThroughoutAReplacement) {
   const test::TemporaryDirectory dir;
   const fs::path target = dir / "step-1";
   dir.put("step-1/file", "0");
-  std::atomic<bool> is_over = false;
-  std::atomic<int> looks = 0, misses = 0;
+  std::atomic<bool> is_done = false;
+  std::atomic<int> checks = 0, misses = 0;
   std::thread watcher([&] {
-    while (!is_over) {
-      ++looks;
+    while (!is_done) {
+      ++checks;
       misses += !base::exists(target / "file");
     }
   });
-  for (int i = 1; i <= 100 || looks < 1000; ++i) {
+  for (int i = 1; i <= 100 || checks < 1000; ++i) {
     const fs::path path = temporary_path(dir.path(), 1, i);
     TemporaryDirectory directory(path);
     put(path / "file", std::to_string(i));
     directory.publish(target);
     EXPECT_EQ(test::contents(target / "file"), std::to_string(i));
   }
-  is_over = true;
+  is_done = true;
   watcher.join();
   EXPECT_EQ(misses, 0);
 }

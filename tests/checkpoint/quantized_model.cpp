@@ -13,7 +13,7 @@ namespace shardwise::testing {
 
 namespace {
 
-at::Tensor held(const parallel::Parameter& parameter) {
+at::Tensor dense_value(const parallel::Parameter& parameter) {
   return parameter.quantized ? dequantized(*parameter.quantized) : parameter.value.detach();
 }
 
@@ -27,13 +27,13 @@ model::Config packable_config(const std::string& family) {
   return config;
 }
 
-model::Config converting(model::Config config, int64_t bits, int64_t group_size) {
+model::Config quantized_on_load(model::Config config, int64_t bits, int64_t group_size) {
   config.quantization = model::Quantization{.bits = bits, .group_size = group_size};
   return config;
 }
 
-std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& whole) {
-  save_whole(dir, config, {whole, at::kFloat}, /*ranks=*/1, /*step=*/1);
+std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& full) {
+  save_full(dir, config, {full, at::kFloat}, /*ranks=*/1, /*step=*/1);
   return checkpoint::resolve(dir);
 }
 
@@ -43,29 +43,29 @@ at::Tensor dequantized(const quant::Matrix& m) {
   return w;
 }
 
-Tensors quantized_tensors(const model::Config& config, const Tensors& whole) {
+Tensors quantized_tensors(const model::Config& config, const Tensors& full) {
   const model::Config stored = model::dense(config);
-  Tensors tensors = whole;
+  Tensors tensors = full;
   for (const parallel::Parameter& parameter : model::sharded_parameters(stored, /*tp=*/1)) {
     if (!model::is_quantized(config, parameter.name)) continue;
     for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
-      const at::Tensor w = tensor.oriented(whole.at(tensor.name)).contiguous();
-      const at::Tensor coded = requantized(w, config.quantization->bits, config.quantization->group_size);
-      tensors[tensor.name] = tensor.oriented(coded).contiguous();
+      const at::Tensor w = tensor.oriented(full.at(tensor.name)).contiguous();
+      const at::Tensor quantized = requantized(w, config.quantization->bits, config.quantization->group_size);
+      tensors[tensor.name] = tensor.oriented(quantized).contiguous();
     }
   }
   return tensors;
 }
 
-void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where) {
+void expect_shards(const model::DecoderWeights& weights, const Tensors& full, const std::string& where) {
   const model::Config stored = model::dense(weights.config());
-  for (const nn::UsedParameter& role : weights.roles()) {
-    const at::Tensor local = held(*role.parameter);
-    for (const model::StoredTensor& tensor : model::stored_tensors(*role.parameter, stored)) {
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    const at::Tensor local = dense_value(*used.parameter);
+    for (const model::StoredTensor& tensor : model::stored_tensors(*used.parameter, stored)) {
       for (const auto& piece : tensor.held(weights.group().rank())) {
-        const at::Tensor own = tensor.oriented(local).narrow(tensor.dim, piece.local_begin, piece.size);
-        const at::Tensor expected = whole.at(tensor.name).narrow(tensor.dim, piece.global_begin, piece.size);
-        EXPECT_TRUE(same_bits(own, expected))
+        const at::Tensor actual = tensor.oriented(local).narrow(tensor.dim, piece.local_begin, piece.size);
+        const at::Tensor expected = full.at(tensor.name).narrow(tensor.dim, piece.global_begin, piece.size);
+        EXPECT_TRUE(same_bits(actual, expected))
             << tensor.name << " on rank " << weights.group().rank() << where;
       }
     }

@@ -1,5 +1,5 @@
-// A small model whose weights fill words and groups unevenly, in directories of either kind, and what its
-// weights are once they are quantized.
+// A small model whose weights fill words and groups unevenly, in unquantized and quantized directories, and
+// the expected values of its quantized weights.
 #pragma once
 #include <string>
 
@@ -8,24 +8,25 @@
 
 namespace shardwise::testing {
 
-/// 6 heads of 8 elements (boundaries within groups of 32 on 4 ranks), 3 KV heads, 104 ffn columns; of
-/// `family` llama, phi3 (fused in the file) or gpt2 (transposed there, and 6 KV heads).
+/// Returns a config with 6 heads of 8 elements (boundaries within groups of 32 on 4 ranks), 3 KV heads and
+/// 104 ffn columns, of `family` llama, phi3 (fused in the file) or gpt2 (transposed in the file, 6 KV heads).
 model::Config packable_config(const std::string& family = "llama");
 
-/// The config with weights quantized while they are read.
-model::Config converting(model::Config config, int64_t bits, int64_t group_size);
+/// Returns the config with weights quantized on load.
+model::Config quantized_on_load(model::Config config, int64_t bits, int64_t group_size);
 
-/// A directory with the weights alone, fp32.
-std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& whole);
+/// Writes a directory with the weights in fp32 and returns its path.
+std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& full);
 
-/// Codes as numbers, fp32.
+/// Returns the dequantized matrix, fp32.
 at::Tensor dequantized(const quant::Matrix& m);
 
-/// The stored tensors of `config` that its quantization changes, dequantized from codes made of the whole
-/// ones; all others as they are.
-Tensors quantized_tensors(const model::Config& config, const Tensors& whole);
+/// Returns the full stored tensors of `config`, with those that its quantization changes quantized and
+/// dequantized.
+Tensors quantized_tensors(const model::Config& config, const Tensors& full);
 
-/// Every slice of a rank, its codes as numbers, is bit for bit its part of `whole`; `where` is for messages.
-void expect_slices(const model::DecoderWeights& weights, const Tensors& whole, const std::string& where);
+/// Expects every dequantized shard of a rank to equal its part of `full` in every bit; `where` is for
+/// messages.
+void expect_shards(const model::DecoderWeights& weights, const Tensors& full, const std::string& where);
 
 }  // namespace shardwise::testing

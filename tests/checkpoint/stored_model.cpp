@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The entries of tensors that lie one behind the other.
+/// Builds the header of contiguous tensors.
 class Header {
  public:
   void add(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
@@ -47,7 +47,7 @@ std::string safetensors_of(const StoredTensors& tensors) {
 
 FileBytes put_zeros(const std::string& directory, const model::Config& config) {
   Header header;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config))
+  for (const model::FullTensor& tensor : model::stored_full_tensors(config))
     header.add(tensor.name, "F32", tensor.shape, 4 * tensor.numel());
   const std::string text = header.text(), file = directory + "/model.safetensors";
   const FileBytes bytes{std::ssize(text), std::ssize(text) + header.data_bytes()};
@@ -76,7 +76,7 @@ StoredTensors read_safetensors(const std::string& path) {
 StoredTensors random_tensors(const model::Config& config, const std::string& dtype) {
   std::mt19937 random(7);
   StoredTensors tensors;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config)) {
+  for (const model::FullTensor& tensor : model::stored_full_tensors(config)) {
     std::string bytes(tensor.numel() * (dtype == "F32" ? 4 : 2), '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     tensors[tensor.name] = {dtype, tensor.shape, bytes};

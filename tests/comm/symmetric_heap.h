@@ -1,4 +1,4 @@
-// c10d's symmetric memory on ranks that are threads, each with a registry of groups of its own.
+// c10d's symmetric memory on ranks that are threads, each with its own registry of groups.
 #pragma once
 #include <ATen/ops/full.h>
 
@@ -12,7 +12,7 @@ namespace shardwise::testing {
 
 using SymmetricHandle = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
-/// A group known to c10d by this name while this lives.
+/// Registers a group with c10d under `name` for this object's lifetime.
 class Registered {
  public:
   Registered(std::string name, const c10::intrusive_ptr<c10d::Backend>& backend)
@@ -32,7 +32,7 @@ class Registered {
 
 inline constexpr const char* kDefaultGroup = "0";
 
-/// As on_backends, with the backend registered as c10d's default group.
+/// Runs on_backends with each backend registered as c10d's default group.
 inline void on_registered(int ranks, const BackendBody& body, int timeout_ms = 20'000) {
   comm::shm::register_symmetric_memory();
   c10d::set_thread_isolation_mode(true);
@@ -46,24 +46,24 @@ inline void on_registered(int ranks, const BackendBody& body, int timeout_ms = 2
   c10d::set_thread_isolation_mode(false);
 }
 
-/// `numel` floats, each `value`, that a group may meet over.
+/// Allocates `numel` floats of symmetric memory, each `value`.
 inline at::Tensor symmetric(int64_t numel, double value,
                             const std::optional<std::string>& group = std::nullopt) {
   return c10d::symmetric_memory::empty_strided_p2p({numel}, {1}, at::kFloat, c10::kCPU, group, std::nullopt)
       .fill_(value);
 }
 
-inline SymmetricHandle meet_over(const at::Tensor& x, const std::string& group = kDefaultGroup) {
+inline SymmetricHandle rendezvous_over(const at::Tensor& x, const std::string& group = kDefaultGroup) {
   return c10d::symmetric_memory::rendezvous(x, group);
 }
 
-/// All of a rank's buffer of floats.
+/// Returns a rank's full buffer of floats.
 inline at::Tensor buffer_of(const SymmetricHandle& handle, int rank) {
   return handle->get_buffer(rank, {int64_t(handle->get_buffer_size() / sizeof(float))}, at::kFloat, 0);
 }
 
-/// The line of the ValueError with which `call` ends; "no error" where it does not.
-inline std::string refusal_of(const std::function<void()>& call) {
+/// Returns the message of the ValueError that `call` throws, or "no error".
+inline std::string value_error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const c10::ValueError& error) {

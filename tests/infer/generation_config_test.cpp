@@ -1,4 +1,4 @@
-// What generation_config.json says, and what it leaves to transformers' defaults.
+// Fields of generation_config.json and transformers' defaults for missing ones.
 #include "shardwise/infer/generation_config.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ Sampling read(const std::string& text) {
   return read_generation_config(directory.path()).sampling;
 }
 
-TEST(GenerationConfigs, AreGreedyUnlessToldToSample) {
+TEST(GenerationConfigs, AreGreedyWithoutDoSample) {
   const test::TemporaryDirectory none;
   EXPECT_EQ(read_generation_config(none.path()).sampling.temperature, 0);
   for (const char* text : {"{}", R"({"temperature": 0.6, "top_p": 0.9})", R"({"do_sample": false})"}) {
@@ -24,8 +24,8 @@ TEST(GenerationConfigs, AreGreedyUnlessToldToSample) {
   }
 }
 
-// tests/python/generation_test.py holds it to what transformers draws.
-TEST(GenerationConfigs, SampleAmongFiftyUnlessTopKIsSaid) {
+// tests/python/generation_test.py compares the samples with transformers.
+TEST(GenerationConfigs, TopKDefaultsToFiftyWithDoSample) {
   for (const char* text : {R"({"do_sample": true})", R"({"do_sample": true, "top_k": null})"}) {
     const Sampling sampling = read(text);
     EXPECT_EQ(sampling.temperature, 1) << text;
@@ -38,7 +38,7 @@ TEST(GenerationConfigs, SampleAmongFiftyUnlessTopKIsSaid) {
   EXPECT_EQ(read(R"({"do_sample": true, "top_k": 7})").top_k, 7);
 }
 
-TEST(GenerationConfigs, SayHowLongATextIsAndWhatEndsIt) {
+TEST(GenerationConfigs, SetSamplingLengthAndEosTokens) {
   const test::TemporaryDirectory directory;
   directory.put(
       "generation_config.json",
@@ -50,7 +50,7 @@ TEST(GenerationConfigs, SayHowLongATextIsAndWhatEndsIt) {
   EXPECT_EQ(config.sampling.min_p, 0.05);
   EXPECT_EQ(config.sampling.repetition_penalty, 1.3);
   EXPECT_EQ(config.max_new_tokens, 12);
-  EXPECT_EQ(config.end_ids, (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{3, 5}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The split-batch schedule: which all_reduces are in flight when, and that overlap changes no bit. That it
-// computes what full batches do is tested by the grid (grid_test.cpp).
+// The split-batch schedule: when collectives are in flight, and that overlap changes no bit. grid_test.cpp
+// compares its results with the reference.
 #include "shardwise/nn/split_batch.h"
 
 #include <gtest/gtest.h>
@@ -27,16 +27,16 @@ constexpr int64_t kSequence = 7;
 bool nothing(const std::string&) {
   return false;
 }
-/// The first block's input then needs no gradient.
+/// With these frozen the first block's input needs no gradient.
 bool embedding(const std::string& name) {
   return name.find("embed") != std::string::npos;
 }
-/// Their dgrad all_reduces have no weight gradient to overlap with.
+/// With these frozen the dgrad all_reduces have no wgrad to overlap with.
 bool column_weights(const std::string& name) {
   return name.find("qkv_proj") != std::string::npos || name.find("up_proj") != std::string::npos;
 }
 
-struct Asked {
+struct RunConfig {
   at::ScalarType dtype = at::kFloat;
   int64_t batch = 3;
   Recompute recompute = Recompute::none;
@@ -44,36 +44,36 @@ struct Asked {
   bool (*is_frozen)(const std::string& parameter) = nothing;
 };
 
-nn::Step split_step(const Asked& asked, const Group& group, Overlap overlap) {
+nn::Step split_batch_step(const RunConfig& run, const Group& group, Overlap overlap) {
   nn::Step step(group, kSequence);
   step.overlap = overlap;
-  step.recompute = asked.recompute;
+  step.recompute = run.recompute;
   step.split_batch = true;
-  for (int64_t b = 0; asked.is_padded && b < asked.batch; ++b) step.valid.push_back({b % 3, kSequence});
+  for (int64_t b = 0; run.is_padded && b < run.batch; ++b) step.valid.push_back({b % 3, kSequence});
   return step;
 }
 
-/// The loss, and every gradient that this rank holds.
-std::vector<at::Tensor> results(const Asked& asked, const Group& group, const nn::Step& step) {
+/// Returns the loss and this rank's gradients.
+std::vector<at::Tensor> results(const RunConfig& run, const Group& group, const nn::Step& step) {
   const model::Config config = small_config();
-  model::DecoderWeights weights(config, group, asked.dtype);
-  for (const nn::UsedParameter& role : weights.roles()) {
-    if (asked.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
+  model::DecoderWeights weights(config, group, run.dtype);
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    if (run.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   weights.initialize_(1);
   zero_gradients_(weights);
-  const Batch batch = random_batch(config, kSequence, asked.batch, 1);
+  const Batch batch = random_batch(config, kSequence, run.batch, 1);
   const at::Tensor loss =
       model::Decoder<nn::Invariant>(weights).loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
   std::vector<at::Tensor> results = {loss.detach()};
   loss.backward();
-  for (const nn::UsedParameter& role : weights.roles()) {
-    if (!role.parameter->is_frozen()) results.push_back(role.parameter->main_grad);
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    if (!used.parameter->is_frozen()) results.push_back(used.parameter->main_grad);
   }
   return results;
 }
 
-/// How many of them hold other bits, or nothing.
+/// Returns how many tensors differ in any bit or are not finite.
 int differing(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   int count = int(a.size() != b.size());
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
@@ -81,8 +81,8 @@ int differing(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b
   return count;
 }
 
-std::vector<Asked> all_asked() {
-  std::vector<Asked> all;
+std::vector<RunConfig> all_runs() {
+  std::vector<RunConfig> all;
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const int64_t batch : {2, 3, 5})
       for (const Recompute recompute : {Recompute::none, Recompute::selective})
@@ -92,27 +92,27 @@ std::vector<Asked> all_asked() {
   return all;
 }
 
-TEST(SplitBatch, HasTheSameBitsWhateverIsInFlight) {
-  const std::vector<Asked> all = all_asked();
+TEST(SplitBatch, GivesTheSameBitsWithAndWithoutOverlap) {
+  const std::vector<RunConfig> all = all_runs();
   for (const int ranks : {1, 2, 3}) {
     const std::string job = new_job();
     on_ranks(ranks, [&](const Group& group) {
       const Group late = late_group(job, group.rank(), ranks);
-      for (const Asked& asked : all) {
-        const auto expected = results(asked, group, split_step(asked, group, Overlap::off));
+      for (const RunConfig& run : all) {
+        const auto expected = results(run, group, split_batch_step(run, group, Overlap::off));
         for (const Group& on : {group, group.without_symmetric_heap(), late})
-          EXPECT_EQ(differing(results(asked, on, split_step(asked, on, Overlap::on)), expected), 0)
-              << ranks << " ranks, batch " << asked.batch << " of " << c10::toString(asked.dtype);
+          EXPECT_EQ(differing(results(run, on, split_batch_step(run, on, Overlap::on)), expected), 0)
+              << ranks << " ranks, batch " << run.batch << " of " << c10::toString(run.dtype);
       }
     });
   }
-  std::printf("covered: %zu combinations of a split batch on 3 paths\n", 3 * all.size());
+  std::printf("covered: %zu combinations of the split-batch schedule on 3 paths\n", 3 * all.size());
 }
 
-// Verify's collectives run between an all_reduce's start and its wait.
-TEST(SplitBatch, HasTheSameBitsWithVerify) {
+// Verify::on adds collectives between the launch of an all_reduce and its wait.
+TEST(SplitBatch, GivesTheSameBitsWithVerify) {
   on_ranks(3, [](const Group& group) {
-    nn::Step step = split_step({}, group, Overlap::on);
+    nn::Step step = split_batch_step({}, group, Overlap::on);
     const auto expected = results({}, group, step);
     step.verify = parallel::Verify::on;
     EXPECT_EQ(differing(results({}, group, step), expected), 0);
@@ -126,7 +126,7 @@ TEST(SplitBatch, GivesTheSameGradientTwiceFromOneGraph) {
     weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/3, 1);
-    const nn::Step step = split_step({}, group, Overlap::on);
+    const nn::Step step = split_batch_step({}, group, Overlap::on);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
                                 .local();
@@ -134,8 +134,8 @@ TEST(SplitBatch, GivesTheSameGradientTwiceFromOneGraph) {
       zero_gradients_(weights);
       loss.backward({}, keeps_graph);
       std::vector<at::Tensor> gradients;
-      for (const nn::UsedParameter& role : weights.roles())
-        gradients.push_back(role.parameter->main_grad.clone());
+      for (const nn::UsedParameter& used : weights.used_parameters())
+        gradients.push_back(used.parameter->main_grad.clone());
       return gradients;
     };
     const auto first = backward(/*keeps_graph=*/true);
@@ -143,17 +143,17 @@ TEST(SplitBatch, GivesTheSameGradientTwiceFromOneGraph) {
   });
 }
 
-// A backward that fails on all ranks after all_reduces were started leaves a usable group.
-TEST(SplitBatch, LeavesAUsableGroupWhenBackwardFails) {
+// All ranks fail in the same way while all_reduces are in flight; the group works afterward.
+TEST(SplitBatch, GroupWorksAfterAFailedBackward) {
   on_ranks(2, [](const Group& group) {
-    const nn::Step step = split_step({}, group, Overlap::on);
+    const nn::Step step = split_batch_step({}, group, Overlap::on);
     const auto expected = results({}, group, step);
     const model::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kFloat);
     weights.initialize_(1);
     zero_gradients_(weights);
-    for (const nn::UsedParameter& role : weights.roles())
-      if (role.parameter->name.find("layers.0.mlp") != std::string::npos) role.parameter->main_grad.reset();
+    for (const nn::UsedParameter& used : weights.used_parameters())
+      if (used.parameter->name.find("layers.0.mlp") != std::string::npos) used.parameter->main_grad.reset();
     const Batch batch = random_batch(config, kSequence, /*batch=*/3, 1);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
@@ -163,13 +163,13 @@ TEST(SplitBatch, LeavesAUsableGroupWhenBackwardFails) {
   });
 }
 
-/// The numbers of the all_reduces, positive when they start and negative when they are waited for.
-std::vector<int> events(Overlap overlap) {
+/// Returns the order of launches, as the number of the all_reduce, and of waits, as its negative.
+std::vector<int> launch_order(Overlap overlap) {
   std::vector<int> result;
   on_threads(2, [&](int rank, const std::string& job) {
-    std::vector<int> seen;
+    std::vector<int> launch_order;
     const Group group = told_group(job, rank, 2, [&](const char*, int number, bool begins) {
-      seen.push_back(begins ? number : -number);
+      launch_order.push_back(begins ? number : -number);
     });
     model::Config config = small_config();
     config.num_hidden_layers = 1;
@@ -177,29 +177,30 @@ std::vector<int> events(Overlap overlap) {
     weights.initialize_(1);
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);
-    nn::Step step = split_step({}, group, overlap);
+    nn::Step step = split_batch_step({}, group, overlap);
     const at::Tensor loss = model::Decoder<nn::Invariant>(weights)
                                 .loss(batch.ids, batch.labels, batch.valid_tokens, step)
                                 .local();
     loss.backward();
-    if (rank == 0) result = seen;
+    if (rank == 0) result = launch_order;
   });
   return result;
 }
 
-// Each all_reduce is in flight while the other half's next branch computes. 1: the embedding's; 6 and 7: the
-// loss's; 8: the head's dgrad, overlapped with its weight gradient.
-TEST(SplitBatch, OverlapsTheOtherHalfForwardAndBackward) {
-  EXPECT_EQ(events(Overlap::on), (std::vector<int>{1, -1,                                //
-                                                   2, 3,  -2, 4,  -3,  5,  -4,  -5,      // attention, MLP
-                                                   6, -6, 7,  -7, 8,   -8,               //
-                                                   9, 10, -9, 11, -10, 12, -11, -12}));  // MLP, attention
-  std::vector<int> in_turn;
-  for (int number = 1; number <= 12; ++number) in_turn.insert(in_turn.end(), {number, -number});
-  EXPECT_EQ(events(Overlap::off), in_turn);
+// Each all_reduce is in flight while the other half computes its next layer. 1: embedding; 6 and 7: loss; 8:
+// dgrad of lm_head, overlapped with its wgrad.
+TEST(SplitBatch, AlternatesForwardAndBackward) {
+  EXPECT_EQ(launch_order(Overlap::on),
+            (std::vector<int>{1, -1,                                //
+                              2, 3,  -2, 4,  -3,  5,  -4,  -5,      // attention, MLP
+                              6, -6, 7,  -7, 8,   -8,               //
+                              9, 10, -9, 11, -10, 12, -11, -12}));  // MLP, attention
+  std::vector<int> sequential;
+  for (int number = 1; number <= 12; ++number) sequential.insert(sequential.end(), {number, -number});
+  EXPECT_EQ(launch_order(Overlap::off), sequential);
 }
 
-// Compares the logits with a full batch's.
+// Compares the logits with those of the unsplit batch.
 TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
   on_ranks(2, [](const Group& group) {
     const model::Config config = small_config();
@@ -208,35 +209,35 @@ TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);
     const model::Decoder<nn::Invariant> model(weights);
     nn::Step step(group, kSequence);
-    const at::Tensor whole = model.logits(batch.ids, step).local().detach();
+    const at::Tensor full = model.logits(batch.ids, step).local().detach();
     step.split_batch = true;
-    const at::Tensor halves = model.logits(batch.ids, step).local().detach();
-    EXPECT_LT(relative_error(halves, whole), 1e-12);
+    const at::Tensor split = model.logits(batch.ids, step).local().detach();
+    EXPECT_LT(relative_error(split, full), 1e-12);
   });
 }
 
-TEST(SplitBatch, RefusesWhatItCannotSplit) {
+TEST(SplitBatch, InvalidStepsAreRejected) {
   on_ranks(2, [](const Group& group) {
-    const auto refusal = [&](const Asked& asked, const std::function<void(nn::Step&)>& change) {
-      nn::Step step = split_step(asked, group, Overlap::on);
+    const auto error_of = [&](const RunConfig& run, const std::function<void(nn::Step&)>& change) {
+      nn::Step step = split_batch_step(run, group, Overlap::on);
       change(step);
-      return test::error_text([&] { results(asked, group, step); });
+      return test::error_text([&] { results(run, group, step); });
     };
-    EXPECT_EQ(refusal({.batch = 1}, [](nn::Step&) {}),
+    EXPECT_EQ(error_of({.batch = 1}, [](nn::Step&) {}),
               "step: a split batch must have 2 sequences or more; got 1");
-    EXPECT_EQ(refusal({}, [](nn::Step& step) { step.dropout = 0.1; }),
+    EXPECT_EQ(error_of({}, [](nn::Step& step) { step.dropout = 0.1; }),
               "step: a split batch must have no dropout; got 0.1 and 0");
-    EXPECT_EQ(refusal({}, [](nn::Step& step) { step.recompute = Recompute::full; }),
+    EXPECT_EQ(error_of({}, [](nn::Step& step) { step.recompute = Recompute::full; }),
               "step: a split batch must have recompute none or selective; got full");
     const Batch batch = random_batch(small_config(), kSequence, /*batch=*/2, 1);
     model::DecoderWeights weights(small_config(), group, at::kFloat);
     weights.initialize_(1);
     EXPECT_EQ(test::error_text([&] {
                 model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(
-                    batch.ids, split_step({}, group, Overlap::on));
+                    batch.ids, split_batch_step({}, group, Overlap::on));
               }),
-              "step: a split batch needs a residual stream that is the same on every rank; got a "
-              "sequence-sharded one");
+              "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
+              "residual stream");
   });
 }
 

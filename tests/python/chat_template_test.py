@@ -170,7 +170,7 @@ class ChatTemplateTest(unittest.TestCase):
                     for i, template in enumerate(ESCAPES)]
         self.assertEqual(self.check_equal(requests, same_words=False), 0)
         for template, answer in zip(ESCAPES, ours(requests)):
-            self.assertIn("the chat template must take these messages", answer["error"], template)
+            self.assertIn("the chat template must accept these messages", answer["error"], template)
         self.assertIn("SecurityError: access to attribute '__class__' of 'str' object is unsafe", ours(requests)[0]["error"])
 
     def test_templates_that_are_none(self):
@@ -214,17 +214,17 @@ class ChatTemplateTest(unittest.TestCase):
     def test_the_commands_errors(self):
         directory = self.directory(chat_template="{{ raise_exception('No ' ~ messages[0].role ~ ' here') }}")
         lines = {
-            (directory, b'[{"role": "user"}]'): f"{directory}/tokenizer_config.json: the chat template must take these messages; "
+            (directory, b'[{"role": "user"}]'): f"{directory}/tokenizer_config.json: the chat template must accept these messages; "
                                              "got line 1, TemplateError: No user here",
             (directory, b"hello"): "standard input: must be JSON; got ",
-            (directory, b"[]"): "chat template: messages must hold at least one; got none",
+            (directory, b"[]"): "chat template: messages must not be empty; got none",
             (directory, b'{"messages": []}'): 'chat template: messages must be a list; got {"messages":[]}',
             (directory, b'[{"x": 123456789012345678901}]'): "standard input: whole numbers must have at most 64 bits; got "
                                                          "123456789012345678901",
             (directory, b"[1]"): "chat template: messages[0] must be an object; got 1",
-            (self.directory("bare"), b"[{}]"): f"{self.scratch}/bare: must hold a chat template, in chat_template.jinja or "
+            (self.directory("bare"), b"[{}]"): f"{self.scratch}/bare: must have a chat template in chat_template.jinja or "
                                             "tokenizer_config.json; got none",
-            (self.scratch / "gone", b"[{}]"): f"chat template: must be in a directory; got {self.scratch}/gone",
+            (self.scratch / "gone", b"[{}]"): f"chat template: the model must be a directory; got {self.scratch}/gone",
         }
         for (model, messages), line in lines.items():
             code, out, error = self.run_command("--model", model, messages=messages)

@@ -61,7 +61,7 @@ class TokensTest(ParityTest):
         refused = subprocess.run([str(part) for part in (PROGRAM, "train", *FLAGS, "--text", self.text, *resume)],
                                  capture_output=True, text=True)
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("--tokenizer must be that of the resumed checkpoint", refused.stderr)
+        self.assertIn("--tokenizer must be the resumed checkpoint's", refused.stderr)
 
     def test_resuming(self):
         """The checkpoint's own tokenizer is the default, and no other is taken."""
@@ -74,4 +74,4 @@ class TokensTest(ParityTest):
         refused = subprocess.run([str(part) for part in (PROGRAM, "train", *FLAGS, "--text", self.text, "--tokenizer",
                                                          "bytes", *resume)], capture_output=True, text=True)
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("--tokenizer must be that of the resumed checkpoint", refused.stderr)
+        self.assertIn("--tokenizer must be the resumed checkpoint's", refused.stderr)

@@ -130,7 +130,7 @@ class GroupsTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             store = dist.HashStore()
-            with self.assertRaisesRegex(dist.DistBackendError, f"did not come: rank {1 - rank}; rank {rank} waited"):
+            with self.assertRaisesRegex(dist.DistBackendError, f"timed out waiting for ranks: {1 - rank}; rank {rank} waited"):
                 from shardwise import _C
                 _C.create_backend(store, rank, size, timedelta(milliseconds=300))
 

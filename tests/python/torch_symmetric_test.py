@@ -143,7 +143,7 @@ class SymmetricTest(RanksTest):
                 handle = self.met(symmetric.empty(10).fill_(rank))
                 handle.barrier()
                 dist.destroy_process_group()
-                self.refuses(ValueError, "symmetric_barrier: the group takes calls until it is shut down",
+                self.refuses(ValueError, "symmetric_barrier: the group must not be used after shutdown",
                              handle.barrier)
                 dist.init_process_group("shardwise", init_method=f"file://{os.getcwd()}/.store{start}", rank=rank,
                                         world_size=size)
@@ -154,9 +154,9 @@ class SymmetricTest(RanksTest):
             x = symmetric.empty(10)
             handle = self.met(x)
             gloo = dist.new_group(backend="gloo")
-            other = r"symmetric memory: takes groups of backend shardwise; got group 1 of backend gloo"
+            other = r"symmetric memory: the backend of the group must be shardwise; got group 1 of backend gloo"
             self.refuses(ValueError, other, lambda: self.met(x, gloo))
-            self.refuses(ValueError, "takes storages that it has allocated", lambda: self.met(torch.empty(10)))
+            self.refuses(ValueError, "the storage must be allocated by symmetric memory", lambda: self.met(torch.empty(10)))
             self.refuses(RuntimeError, "no group", lambda: symmetric.rendezvous(x, "no group"))
             self.refuses(RuntimeError, r"44 bytes\) exceeds the allocated size \(40",
                          lambda: handle.get_buffer(0, (10,), torch.float32, 1))
@@ -175,7 +175,7 @@ class SymmetricTest(RanksTest):
                     time.sleep(0.5)
                     os.kill(os.getpid(), signal.SIGKILL)
                 begin = time.monotonic()
-                told = rf"{call} #\d+: rank 1 \(pid \d+\) is gone; rank {rank} waited"
+                told = rf"{call} #\d+: rank 1 \(pid \d+\) exited; rank {rank} waited"
                 with self.assertRaisesRegex(dist.DistBackendError, told):
                     handle.wait_signal(1) if call == "wait_signal" else handle.barrier()
                 self.assertLess(time.monotonic() - begin, 0.5 + SOON_S)
@@ -188,6 +188,6 @@ class SymmetricTest(RanksTest):
             if rank == 1:
                 return time.sleep(1.5)
             begin = time.monotonic()
-            with self.assertRaisesRegex(dist.DistBackendError, r"wait_signal #1: rank 1 .* did not come; rank 0 waited"):
+            with self.assertRaisesRegex(dist.DistBackendError, r"wait_signal #1: timed out waiting for rank 1 .*; rank 0 waited"):
                 handle.wait_signal(1, timeout_ms=100)
             self.assertLess(time.monotonic() - begin, SOON_S)

@@ -32,12 +32,12 @@ int64_t descriptors() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
-/// Files whose path holds `part` that this process has open.
+/// Returns the number of open files of this process whose path contains `part`.
 int64_t open_files(const std::string& part) {
   int64_t count = 0;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the descriptor of this very iteration
-    count += contains(fs::read_symlink(entry.path(), gone).string(), part);
+    std::error_code error;  // the descriptor of this iteration is closed
+    count += contains(fs::read_symlink(entry.path(), error).string(), part);
   }
   return count;
 }
@@ -61,7 +61,7 @@ TEST(Corpus, DirectoriesAreReadRecursivelyAndSorted) {
   EXPECT_EQ(Corpus({directory.path()}).file_count(), 4);
 }
 
-TEST(Corpus, HiddenEntriesOfADirectoryAreLeftOut) {
+TEST(Corpus, SkipsHiddenEntriesOfDirectories) {
   const test::TemporaryDirectory directory;
   directory.put(".git/objects", "x");
   directory.put("a", "1");
@@ -70,7 +70,7 @@ TEST(Corpus, HiddenEntriesOfADirectoryAreLeftOut) {
   EXPECT_EQ(all(Corpus({directory / ".b"})), "2");
 }
 
-TEST(Corpus, LinksToFilesAreReadAndLinksToDirectoriesLeftOut) {
+TEST(Corpus, FollowsLinksToFilesButNotToDirectories) {
   const test::TemporaryDirectory directory;
   directory.put("a/file", "1");
   fs::create_symlink("file", directory / "a/link");
@@ -79,7 +79,7 @@ TEST(Corpus, LinksToFilesAreReadAndLinksToDirectoriesLeftOut) {
   EXPECT_EQ(all(Corpus({directory / "a/up/a"})), "11");
 }
 
-TEST(Corpus, AnyBytesAreText) {
+TEST(Corpus, AcceptsAnyBytes) {
   const test::TemporaryDirectory directory;
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
@@ -89,25 +89,26 @@ TEST(Corpus, AnyBytesAreText) {
 TEST(Corpus, ReadsAcrossFiles) {
   const test::TemporaryDirectory directory;
   std::mt19937 random(7);
-  std::string whole;
+  std::string expected;
   std::vector<std::string> paths;
   for (int file = 0; file < 20; ++file) {
-    std::string bytes(random() % 6000, '\0');  // below and above a page
+    std::string bytes(random() % 6000, '\0');  // below and above one page
     for (char& byte : bytes) byte = static_cast<char>(random());
     paths.push_back(directory.put(std::to_string(file), bytes));
-    whole += bytes;
+    expected += bytes;
   }
   const Corpus corpus(paths);
-  ASSERT_EQ(corpus.size(), static_cast<int64_t>(whole.size()));
+  ASSERT_EQ(corpus.size(), static_cast<int64_t>(expected.size()));
   for (int i = 0; i < 500; ++i) {
-    const size_t offset = random() % (whole.size() + 1), length = random() % (whole.size() - offset + 1);
-    ASSERT_EQ(read(corpus, offset, length), whole.substr(offset, length)) << offset << " " << length;
+    const size_t offset = random() % (expected.size() + 1),
+                 length = random() % (expected.size() - offset + 1);
+    ASSERT_EQ(read(corpus, offset, length), expected.substr(offset, length)) << offset << " " << length;
   }
 }
 
-TEST(Corpus, HoldsFewFilesOpen) {
+TEST(Corpus, LimitsTheNumberOfOpenFiles) {
   const test::TemporaryDirectory directory;
-  const int64_t files = static_cast<int64_t>(Corpus::kMostOpen) + 50;
+  const int64_t files = static_cast<int64_t>(Corpus::kMaxOpenFiles) + 50;
   fs::create_directory(directory / "many");
   for (int64_t i = 0; i < files; ++i)
     std::ofstream(directory / ("many/" + std::to_string(100000 + i))) << i % 10;
@@ -119,27 +120,27 @@ TEST(Corpus, HoldsFewFilesOpen) {
       const std::string text = all(corpus);
       for (int64_t i = 0; i < files; ++i) ASSERT_EQ(text[i], static_cast<char>('0' + i % 10)) << i;
     }
-    EXPECT_EQ(open_files(directory.path()), static_cast<int64_t>(Corpus::kMostOpen));
+    EXPECT_EQ(open_files(directory.path()), static_cast<int64_t>(Corpus::kMaxOpenFiles));
   }
   EXPECT_EQ(descriptors(), before);
 }
 
-TEST(Corpus, KeepsTheFilesReadLast) {
+TEST(Corpus, ClosesTheLeastRecentlyReadFile) {
   const test::TemporaryDirectory directory;
-  const int64_t files = static_cast<int64_t>(Corpus::kMostOpen) + 1;
+  const int64_t files = static_cast<int64_t>(Corpus::kMaxOpenFiles) + 1;
   fs::create_directory(directory / "many");
   for (int64_t i = 0; i < files; ++i)
     std::ofstream(directory / ("many/" + std::to_string(100000 + i))) << "x";
   const Corpus corpus({directory / "many"});
   read(corpus, 0, files - 1);
-  read(corpus, 0, 1);          // now the second file is the one read longest ago
-  read(corpus, files - 1, 1);  // and makes room for the last
+  read(corpus, 0, 1);          // now the second file is the least recently read
+  read(corpus, files - 1, 1);  // and is closed for the last
   EXPECT_EQ(open_files("many/100000"), 1);
   EXPECT_EQ(open_files("many/100001"), 0);
   EXPECT_EQ(open_files("many/" + std::to_string(100000 + files - 1)), 1);
 }
 
-TEST(Corpus, ThreadsMayShareIt) {
+TEST(Corpus, IsThreadSafe) {
   const test::TemporaryDirectory directory;
   std::string expected;
   for (int i = 0; i < 100; ++i) {
@@ -162,7 +163,7 @@ TEST(Corpus, ThreadsMayShareIt) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-TEST(Corpus, RefusesPathsThatAreNoText) {
+TEST(Corpus, RejectsInvalidPaths) {
   const test::TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   directory.put("sub/a", "x");
@@ -174,15 +175,15 @@ TEST(Corpus, RefusesPathsThatAreNoText) {
   EXPECT_PRED2(contains, error_text([] { Corpus corpus({}); }), "at least one file or directory");
 }
 
-TEST(Corpus, RefusesPathsWithoutAByte) {
+TEST(Corpus, RejectsEmptyPaths) {
   const test::TemporaryDirectory directory;
   fs::create_directories(directory / "empty/sub");
   EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / "empty"}); }),
-               "must hold at least one byte");
+               "must contain at least one byte");
   EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory.put("none", "")}); }), directory / "none");
 }
 
-TEST(Corpus, RefusesToReadOutside) {
+TEST(Corpus, RejectsReadsOutOfBounds) {
   const test::TemporaryDirectory directory;
   const Corpus corpus({directory.put("a", "abc")});
   EXPECT_EQ(read(corpus, 3, 0), "");
@@ -195,7 +196,7 @@ TEST(Corpus, RefusesToReadOutside) {
   EXPECT_PRED2(contains, error_text([&] { corpus.read(1, INT64_MAX, &byte); }), "within its 3 bytes");
 }
 
-TEST(Corpus, AFileThatChangedIsNamed) {
+TEST(Corpus, NamesAChangedFile) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("a", "abc");
   const Corpus corpus({path});
@@ -203,7 +204,7 @@ TEST(Corpus, AFileThatChangedIsNamed) {
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
-TEST(Corpus, AFileThatWasReplacedByOneAsLongIsNamed) {
+TEST(Corpus, NamesAReplacedFileOfEqualSize) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("a", "abc");
   const Corpus corpus({path});
@@ -211,18 +212,18 @@ TEST(Corpus, AFileThatWasReplacedByOneAsLongIsNamed) {
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
-// Copied from the map alone, this would end the process by SIGBUS.
-TEST(Corpus, AFileThatShrinksWhileItIsReadIsNamed) {
+// Copying from the mapping without a check would raise SIGBUS.
+TEST(Corpus, NamesATruncatedFile) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("a", std::string(100'000, 'a'));
   const Corpus corpus({path});
   EXPECT_EQ(read(corpus, 99'999, 1), "a");
   fs::resize_file(path, 5000);
-  EXPECT_PRED2(contains, error_text([&] { read(corpus, 50'000, 10); }), "read " + path + ": must hold");
+  EXPECT_PRED2(contains, error_text([&] { read(corpus, 50'000, 10); }), "read " + path + ": must have");
   EXPECT_EQ(read(corpus, 4000, 1), "a");
 }
 
-TEST(Corpus, AFingerprintTellsAChangedText) {
+TEST(Corpus, FingerprintChangesWithAFile) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("text/a", "abc");
   directory.put("text/b", "abc");

@@ -1,4 +1,4 @@
-// How the ranks of a group find each other in the job, and who of them is where.
+// The rendezvous of a group over MPI: its ranks exchange their nodes and create communicators.
 #pragma once
 #include <mpi.h>
 
@@ -11,23 +11,25 @@
 
 namespace shardwise::comm::mpi {
 
-/// Communicators live until MPI's end (freeing one is collective, and a Group may die on one rank alone), and
-/// there are not many of them: only a group that turns out to need them has them made.
-struct Meeting {
+/// A rank's view of its group. Communicators live until MPI is shut down: freeing one is collective, and a
+/// Group may be destroyed on one rank alone. MPI has a limited number of them, so only a group that needs
+/// them creates them.
+struct Membership {
   Process* process = nullptr;
   int rank = 0;                      // in the group
-  std::vector<uint64_t> hosts;       // of its ranks
-  Backoff::Policy policy;            // by how many of them share this machine's processors
-  MPI_Comm data = MPI_COMM_NULL;     // collectives, tag 0; payloads of messages, the others
-  MPI_Comm control = MPI_COMM_NULL;  // notices (channel.h), tag 0; envelopes of messages, their tag + 1
-  int size() const { return static_cast<int>(hosts.size()); }
+  std::vector<uint64_t> nodes;       // of its ranks
+  Backoff::Policy policy;            // depends on how many of its ranks share this machine's processors
+  MPI_Comm data = MPI_COMM_NULL;     // collectives use tag 0; payloads of messages, the other tags
+  MPI_Comm control = MPI_COMM_NULL;  // control messages (channel.h) use tag 0; envelopes, their tag + 1
+  int size() const { return static_cast<int>(nodes.size()); }
 };
 
-/// Collective over the group: who is where; no communicators yet. Errors: base::CommError when a rank does
-/// not come in time, or comes to another group.
-Meeting greet(Process& process, const Options& options);
+/// Exchanges the ranks' nodes; creates no communicators. Collective over the group. Errors: base::CommError
+/// if a rank does not join in time or creates a different group.
+Membership exchange_peer_info(Process& process, const Options& options);
 
-/// Collective over the group. Errors: base::CommError when MPI makes none, or a rank stops meanwhile.
-void make_communicators(Meeting& meeting, const Options& options);
+/// Creates the group's communicators. Collective over the group. Errors: base::CommError if MPI cannot create
+/// them or a rank stops meanwhile.
+void make_communicators(Membership& membership, const Options& options);
 
 }  // namespace shardwise::comm::mpi

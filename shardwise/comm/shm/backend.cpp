@@ -13,9 +13,9 @@ Backend::Pointer Backend::connect(c10d::Store& store, int rank, int size, std::c
 
 Backend::Pointer Backend::split(const StorePtr& store, const std::vector<int>& ranks,
                                 const OptionsPtr& options) {
-  const auto own = std::ranges::find(ranks, rank_);
-  if (own == ranks.end()) return nullptr;
-  return connect(*store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+  const auto local = std::ranges::find(ranks, rank_);
+  if (local == ranks.end()) return nullptr;
+  return connect(*store, static_cast<int>(local - ranks.begin()), static_cast<int>(ranks.size()),
                  options->timeout);
 }
 

@@ -5,15 +5,15 @@
 
 namespace shardwise::comm::shm {
 
-at::Tensor SharedShard::read(int rank) {
+at::Tensor SharedShard::get(int rank) {
   Channel& channel = transport_->channel();
-  const Descriptor& theirs = channel.await(*opening_, rank);
+  const Descriptor& descriptor = channel.wait_for_arrival(*arrivals_, rank);
   if (rank == channel.rank()) return shard_;
   at::DimVector sizes(shard_.sizes());
   sizes[0] = split_.range(rank).size();
   if (c10::multiply_integers(sizes) == 0) return at::empty(sizes, shard_.options());
-  const auto hold = [exposure = shared_from_this()](void*) {};
-  return at::from_blob(channel.base(rank) + theirs.offset, sizes, hold, shard_.options());
+  const auto hold = [self = shared_from_this()](void*) {};
+  return at::from_blob(channel.base(rank) + descriptor.offset, sizes, hold, shard_.options());
 }
 
 }  // namespace shardwise::comm::shm

@@ -1,4 +1,4 @@
-// One rank's view of a shard exposed by every rank.
+// One rank's view of the shards that all ranks share.
 #pragma once
 #include <memory>
 
@@ -8,18 +8,18 @@ namespace shardwise::comm::shm {
 
 class SharedShard final : public PeerShards, public std::enable_shared_from_this<SharedShard> {
  public:
-  SharedShard(std::shared_ptr<Transport> transport, std::shared_ptr<Opening> opening, at::Tensor shard,
+  SharedShard(std::shared_ptr<Transport> transport, std::shared_ptr<Arrivals> arrivals, at::Tensor shard,
               base::Split split)
       : transport_(std::move(transport)),
-        opening_(std::move(opening)),
+        arrivals_(std::move(arrivals)),
         shard_(std::move(shard)),
         split_(std::move(split)) {}
 
-  at::Tensor read(int rank) override;
+  at::Tensor get(int rank) override;
 
  private:
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<Opening> opening_;
+  std::shared_ptr<Arrivals> arrivals_;
   at::Tensor shard_;
   base::Split split_;
 };

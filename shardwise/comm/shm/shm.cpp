@@ -7,7 +7,7 @@ namespace shardwise::comm::shm {
 Group connect(const Options& options) {
   check_options(options);
   if (options.size == 1) return Group();
-  auto transport = std::make_shared<Transport>(meet(options), options.rank, options.timeout);
+  auto transport = std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout);
   return Group(c10::make_intrusive<Backend>(transport), transport);
 }
 
