@@ -24,7 +24,7 @@
 namespace {
 
 using namespace shardwise;
-using nn::Placed, nn::Residual;
+using nn::DeferredReduction, nn::Placed;
 
 constexpr int kTurns = 201, kSteps = 50;
 
@@ -59,12 +59,15 @@ class Bench {
 
   /// Writes the partial sums to two buffers alternately, because peers may still read those of the previous
   /// call.
-  parallel::RowTerms written() {
+  parallel::PendingReduction written() {
     std::swap(y_, other_y_);
     return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
   }
-  void one_by_one() { norm_(x_ + parallel::sum_terms<Stream>(written(), step_), step_); }
-  void in_one_pass() { norm_(Residual<Stream>(x_, written()), step_); }
+  void one_by_one() { norm_(x_ + parallel::reduce<Stream>(written(), step_), step_); }
+  void in_one_pass() {
+    auto x = DeferredReduction<Stream>(x_) + DeferredReduction<Stream>(written());
+    norm_(x, step_);
+  }
 
   /// Returns the microseconds per step, after a barrier.
   template <class F>

@@ -50,7 +50,7 @@ void run(const comm::Group& group, const std::string& mode) {
     for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
     nn::Step context(group, kLength);
     if (mode == "no-overlap") context.overlap = parallel::Overlap::off;
-    context.in_halves = mode == "split-batch";
+    context.split_batch = mode == "split-batch";
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     parallel::sync_gradients_(specs, group);

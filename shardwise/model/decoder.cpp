@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/nn/split_batch.h"
 
 namespace shardwise::model {
 
@@ -163,35 +164,36 @@ void DecoderWeights::initialize_(uint64_t seed) {
 
 /// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
-nn::Residual<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
-  constexpr bool kIsReplicated = std::is_same_v<Stream, nn::Invariant>;
+nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
+  constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
   TORCH_CHECK_VALUE(
-      kIsReplicated || !step.in_halves,
-      "step: the split-batch schedule needs a replicated residual stream; got a sequence-sharded one");
-  auto x = w.embedding_.template to<Stream>(ids, step);
-  if (w.positions_) x = (*w.positions_)(x, step);
-  x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
-  x = nn::seen(&observer_, {nn::Stage::embedding}, std::move(x));
-  if constexpr (kIsReplicated) {
-    if (step.in_halves && at::GradMode::is_enabled()) {
-      nn::Halves halves(x, step);
-      for (const BlockLayers& layers : w.blocks_) nn::Block<Stream>(layers, &observer_)(halves);
-      return nn::Residual<Stream>(std::move(halves).joined());
+      kIsInvariant || !step.split_batch,
+      "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
+      "residual stream");
+  auto embedded = w.embedding_.template to<Stream>(ids, step);
+  if (w.positions_) embedded = (*w.positions_)(embedded, step);
+  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::Place::embedding});
+  embedded = nn::seen(&observer_, {nn::Stage::embedding}, std::move(embedded));
+  if constexpr (kIsInvariant) {
+    if (step.split_batch && at::GradMode::is_enabled()) {
+      nn::SplitBatch halves(embedded, step);
+      for (const BlockLayers& block : w.blocks_) halves.apply(block);
+      return std::move(halves).joined();
     }
   }
-  nn::Residual<Stream> residual(std::move(x));
-  for (const BlockLayers& layers : w.blocks_)
-    residual = nn::Block<Stream>(layers, &observer_)(std::move(residual), step);
-  return residual;
+  nn::DeferredReduction<Stream> x(std::move(embedded));
+  for (const BlockLayers& block : w.blocks_) x = nn::run_block(block, std::move(x), step, &observer_);
+  return x;
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
-  const auto normed = nn::seen(&observer_, {nn::Stage::norm}, w.norm_(hidden(ids, step), step).norm);
+  auto x = hidden(ids, step);
+  const auto normed = nn::seen(&observer_, {nn::Stage::norm}, w.norm_(x, step));
   return nn::seen(&observer_, {nn::Stage::logits}, w.head_(normed, step));
 }
 
@@ -200,15 +202,13 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
     const at::Tensor& ids, const at::Tensor& rows,
     const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  nn::Residual<Stream> x = hidden(ids, step);
-  // Selects rows before the norm if there are fewer; otherwise the norm fuses the last all_reduce.
-  if (rows.size(0) < x.x.local().size(0)) {
-    const auto all = std::move(x).taken(step);
-    x = nn::Residual<Stream>(nn::Placed<Stream>(all.local().index_select(0, rows)));
-    return w.head_(w.norm_(std::move(x), step).norm, step);
-  }
-  const auto normed = w.norm_(std::move(x), step).norm;
-  return w.head_(nn::Placed<Stream>(normed.local().index_select(0, rows)), step);
+  auto x = hidden(ids, step);
+  const auto chosen = [&](const nn::Placed<Stream>& all) {
+    return nn::Placed<Stream>(all.local().index_select(0, rows));
+  };
+  // Selects rows before the norm if there are fewer; otherwise the norm performs the last reduction.
+  const bool takes_all = rows.size(0) >= x.value->local().size(0);
+  return w.head_(takes_all ? chosen(w.norm_(x, step)) : w.norm_(chosen(x.reduced(step)), step), step);
 }
 
 template <nn::ResidualStream Stream>

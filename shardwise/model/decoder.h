@@ -78,7 +78,7 @@ class Decoder {
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
-  nn::Residual<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
+  nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;
   nn::Observer observer_;
 };

@@ -4,19 +4,20 @@
 
 namespace shardwise::nn {
 
-void BlockLayers::append_parameters(UsedParameters& roles) const {
-  norm1.append_parameters(roles);
-  qkv.append_parameters(roles);
-  attend.append_parameters(roles);
-  out.append_parameters(roles);
-  norm2.append_parameters(roles);
-  mlp.append_parameters(roles);
+void BlockLayers::append_parameters(UsedParameters& parameters) const {
+  norm1.append_parameters(parameters);
+  qkv.append_parameters(parameters);
+  attend.append_parameters(parameters);
+  out.append_parameters(parameters);
+  norm2.append_parameters(parameters);
+  mlp.append_parameters(parameters);
 }
 
 bool BlockLayers::is_trained() const {
-  UsedParameters roles;
-  append_parameters(roles);
-  return std::ranges::any_of(roles, [](const UsedParameter& role) { return !role.parameter->is_frozen(); });
+  UsedParameters parameters;
+  append_parameters(parameters);
+  return std::ranges::any_of(parameters,
+                             [](const UsedParameter& used) { return !used.parameter->is_frozen(); });
 }
 
 }  // namespace shardwise::nn

@@ -2,11 +2,12 @@
 // stream.
 #pragma once
 #include "shardwise/nn/module.h"
-#include "shardwise/nn/residual.h"
 #include "shardwise/nn/step.h"
+#include "shardwise/parallel/deferred_reduction.h"
 
 namespace shardwise::nn {
 
+using parallel::DeferredReduction;
 using parallel::OutputUse;
 
 /// Where in the model a mask is drawn; no two places share one.
@@ -38,11 +39,12 @@ Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, Place place,
       detail::dropout(x.local(), step, place, is_whole ? 0 : step.own_sequence().begin * row, use));
 }
 
-/// A sum is left only where nothing is dropped.
+/// The same of what a branch adds to the residual stream: nothing is pending where something is dropped.
 template <ResidualStream Stream>
-Addend<Stream> dropout(Addend<Stream> y, const Step& step, Place place, OutputUse use = OutputUse::needed) {
-  if (const auto* sum = std::get_if<Placed<Stream>>(&y)) return dropout(*sum, step, place, use);
-  return y;
+DeferredReduction<Stream> dropout(DeferredReduction<Stream> y, const Step& step, Place place,
+                                  OutputUse use = OutputUse::needed) {
+  if (y.pending) return y;
+  return dropout(*y.value, step, place, use);
 }
 
 }  // namespace shardwise::nn

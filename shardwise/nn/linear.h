@@ -8,13 +8,14 @@
 // between.
 #pragma once
 #include "shardwise/nn/module.h"
-#include "shardwise/nn/residual.h"
 #include "shardwise/nn/step.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/column_product.h"
-#include "shardwise/parallel/row_product.h"
+#include "shardwise/parallel/deferred_reduction.h"
 
 namespace shardwise::nn {
+
+using parallel::DeferredReduction;
 
 struct LinearOptions {
   int64_t in_features;
@@ -90,17 +91,22 @@ class RowParallelLinear {
     return parallel::row_product<Stream>(x, parameters_, step, options);
   }
 
-  /// The same for the stream to be added to: the sum over the ranks may be left to the next norm
-  /// (residual.h), or under way while other rows have their turn (halves.h).
-  template <ResidualStream Stream>
-  Addend<Stream> addend(const Placed<Sharded<kFeature>>& x, const Step& step,
-                        const parallel::RowOptions& options = {}) const {
-    if (leaves_sums(step)) return parallel::row_terms<Stream>(x, parameters_, step);
-    if constexpr (std::same_as<Stream, Invariant>) {
-      if (leaves_sums_under_way(step) && options.use == parallel::OutputUse::needed)
-        return parallel::begun_row_product(x, parameters_, step, options.input);
+  /// What a branch adds to the residual stream, [s, b, out] I or [s/t, b, out] S<0>, where `In` is the
+  /// placement of the branch's input. On the residual stream (I, S) the reduction is deferred if the step
+  /// allows it (defers_reductions). In a region that is entered and left by the caller (R) it is always
+  /// pending.
+  template <parallel::ColumnInput In>
+  auto to_residual(const Placed<Sharded<kFeature>>& x, const Step& step,
+                   const parallel::RowOptions& options = {}) const {
+    if constexpr (std::same_as<In, Replicated>) {
+      const parallel::LinearParameters weight{parameters_.weight, nullptr};
+      return DeferredReduction<Invariant>(
+          {parallel::row_product<Partial>(x, weight, step, options), parameters_.bias});
+    } else {
+      using Residual = DeferredReduction<In>;
+      return defers_reductions(step) ? Residual(parallel::pending_row_product<In>(x, parameters_, step))
+                                     : Residual(to<In>(x, step, options));
     }
-    return to<Stream>(x, step, options);
   }
 
   /// A whole input, used for different work on each rank: every rank takes its features of it. Backward: a

@@ -31,13 +31,13 @@ class GatedMlp {
   GatedMlp(ColumnParallelLinear gate_up, RowParallelLinear down)
       : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
-  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
-  template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step,
-                            OutputUse use = OutputUse::needed) const {
+  /// What the MLP adds to the residual stream, of its normalized input: [s, b, h] → the same shape and
+  /// placement.
+  template <parallel::ColumnInput In>
+  auto operator()(const Placed<In>& x, const Step& step, OutputUse use = OutputUse::needed) const {
     const auto gate_up = gate_up_(x, step);
     const auto inner = swiglu(gate_up);
-    return down_.addend<Stream>(inner, step, {use, recompute_input(inner, gate_up, kernels::swiglu, step)});
+    return down_.to_residual<In>(inner, step, {use, recompute_input(inner, gate_up, kernels::swiglu, step)});
   }
 
   void append_parameters(UsedParameters& roles) const {
@@ -56,16 +56,16 @@ class GeluMlp {
   GeluMlp(ColumnParallelLinear up, RowParallelLinear down, kernels::Gelu form)
       : up_(std::move(up)), down_(std::move(down)), form_(form) {}
 
-  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
-  template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step,
-                            OutputUse use = OutputUse::needed) const {
+  /// What the MLP adds to the residual stream, of its normalized input: [s, b, h] → the same shape and
+  /// placement.
+  template <parallel::ColumnInput In>
+  auto operator()(const Placed<In>& x, const Step& step, OutputUse use = OutputUse::needed) const {
     const auto up = up_.without_bias(x, step);
     const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
       return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
     };
     const auto inner = gelu(up, up_.bias(), form_);
-    return down_.addend<Stream>(inner, step, {use, recompute_input(inner, up, activate, step)});
+    return down_.to_residual<In>(inner, step, {use, recompute_input(inner, up, activate, step)});
   }
 
   void append_parameters(UsedParameters& roles) const {

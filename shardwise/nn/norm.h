@@ -2,23 +2,17 @@
 // alike.
 #pragma once
 #include "shardwise/nn/one_of.h"
-#include "shardwise/nn/residual.h"
-#include "shardwise/parallel/add_norm.h"
+#include "shardwise/nn/step.h"
+#include "shardwise/parallel/deferred_reduction.h"
 
 namespace shardwise::nn {
+
+using parallel::DeferredReduction;
 
 /// Where a norm of the stream is written: a shard feeds a crossing, so peers must be able to read it.
 template <ResidualStream Stream>
 comm::Group memory_for(const Step& step) {
   return std::is_same_v<Stream, Sharded<kSequence>> ? step.group : comm::Group();
-}
-
-using parallel::Normed;
-
-template <class Layer, ResidualStream Stream>
-Normed<Stream> normed(const Layer& norm, Residual<Stream> x, const Step& step) {
-  const Placed<Stream> taken = std::move(x).taken(step);
-  return {taken, norm(taken, step)};
 }
 
 class RMSNorm {
@@ -33,11 +27,11 @@ class RMSNorm {
     return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
-  /// The stream, and its norm; a sum that was left is taken here, in one pass.
+  /// The norm of `x`, whose pending reduction it performs in the same pass.
   template <ResidualStream Stream>
-  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
-    if (!x.left) return normed(*this, std::move(x), step);
-    return parallel::add_rms_norm(x.x, *std::move(x.left), {weight_->value, eps_}, step);
+  Placed<Stream> operator()(DeferredReduction<Stream>& x, const Step& step) const {
+    if (!x.pending) return (*this)(*x.value, step);
+    return parallel::reduce_and_rms_norm(x, {weight_->value, eps_}, step);
   }
 
   void append_parameters(UsedParameters& roles) const {
@@ -64,10 +58,10 @@ class LayerNorm {
     return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
-  /// The stream, and its norm; a sum that was left is taken first.
+  /// The norm of `x`, after its pending reduction.
   template <ResidualStream Stream>
-  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
-    return normed(*this, std::move(x), step);
+  Placed<Stream> operator()(DeferredReduction<Stream>& x, const Step& step) const {
+    return (*this)(x.reduced(step), step);
   }
 
   void append_parameters(UsedParameters& roles) const {

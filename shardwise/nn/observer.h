@@ -15,8 +15,8 @@ struct Stage {
 
 /// Called with every stage's output in the forward's order, as this rank holds it: the stream [s, b, h] or
 /// its sequence shard; [s, b, v/t]. Not called again where a forward is recomputed; under full recomputation
-/// of a block its attention is not seen at all; of a batch in halves each half is shown, in turn. On all
-/// ranks or on none: what is shown is not left under way. It must not write to the tensor.
+/// of a block its attention is not shown, nor are blocks that run on a split batch. On all ranks or on none:
+/// reductions are not deferred then. It must not write to the tensor.
 using Observer = std::function<void(const Stage& stage, const at::Tensor& local)>;
 
 /// Shows `x` to `observer`, if there is one, and returns it.

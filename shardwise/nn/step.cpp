@@ -20,13 +20,13 @@ void check_cached(const Step& step, int64_t b) {
 
 }  // namespace
 
-void check_halves(const Step& step, int64_t b) {
-  TORCH_CHECK_VALUE(b >= 2, "step: a batch in halves must have 2 sequences or more; got ", b);
+void check_split_batch(const Step& step, int64_t b) {
+  TORCH_CHECK_VALUE(b >= 2, "step: a split batch must have 2 sequences or more; got ", b);
   TORCH_CHECK_VALUE(step.dropout == 0 && step.attention_dropout == 0,
-                    "step: a batch in halves must come without dropout; got ", step.dropout, " and ",
+                    "step: a split batch must have no dropout; got ", step.dropout, " and ",
                     step.attention_dropout);
   TORCH_CHECK_VALUE(step.recompute != base::Recompute::full,
-                    "step: a batch in halves can be recomputed selectively or not at all; got full");
+                    "step: a split batch must have recompute none or selective; got full");
 }
 
 void check_step(const Step& step, int64_t b) {
@@ -36,7 +36,7 @@ void check_step(const Step& step, int64_t b) {
   TORCH_CHECK_VALUE(step.attention_dropout >= 0 && step.attention_dropout < 1,
                     "step: attention_dropout must lie in [0, 1); got ", step.attention_dropout);
   if (!step.cached.empty()) check_cached(step, b);
-  if (step.in_halves) check_halves(step, b);
+  if (step.split_batch) check_split_batch(step, b);
 }
 
 }  // namespace shardwise::nn

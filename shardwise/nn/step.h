@@ -1,5 +1,7 @@
 // What a layer needs to know of the forward it runs in.
 #pragma once
+#include <ATen/core/grad_mode.h>
+
 #include "shardwise/base/recompute.h"
 #include "shardwise/nn/cache.h"
 #include "shardwise/parallel/step.h"
@@ -13,8 +15,8 @@ struct Step : parallel::Step {
   /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;
-  /// Under TP, the blocks take the batch in two halves (halves.h); where gradients are recorded.
-  bool in_halves = false;
+  /// Under TP, where gradients are recorded, the blocks run on two halves of the batch (split_batch.h).
+  bool split_batch = false;
   /// Inference: the batch is one packed sequence, whose rows belong to these texts one after the other.
   /// Empty: a text begins with its sequence.
   std::vector<CachedRows> cached = {};
@@ -24,12 +26,18 @@ struct Step : parallel::Step {
 /// Before anything communicates: whether `step` fits a batch of b sequences. Errors: c10::ValueError unless
 /// `valid` is empty or names a part of the sequence for each of them, the probabilities are in range, and
 /// `cached`, if not empty, deals out the rows of a batch of one without padding and dropout, each text's
-/// within the room of its cache; and `in_halves` has two sequences or more, without dropout and full
+/// within the room of its cache; and `split_batch` has two sequences or more, without dropout and full
 /// recomputation.
 void check_step(const Step& step, int64_t b);
 
-/// The last of these alone. Masks are drawn for whole batches, and a block that is recomputed ends its own
-/// sums.
-void check_halves(const Step& step, int64_t b);
+/// Checks what `split_batch` needs. Dropout masks are drawn for full batches, and a block that is recomputed
+/// completes its own reductions.
+void check_split_batch(const Step& step, int64_t b);
+
+/// Whether a branch leaves its reduction to the next norm: no gradient is recorded, and nothing is computed
+/// between the reduction and the residual sum.
+inline bool defers_reductions(const Step& step) {
+  return !at::GradMode::is_enabled() && step.dropout == 0 && step.recompute == base::Recompute::none;
+}
 
 }  // namespace shardwise::nn

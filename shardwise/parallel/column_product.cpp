@@ -25,17 +25,11 @@ namespace {
 /// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
 enum class ColumnInputCollective { f, g, none };
 
-/// Where a node's backward leaves the sum of a gradient under way, for the one that ends it.
-struct LeftSum {
-  std::unique_ptr<comm::Work> sum;
-};
-
 struct Column {
   LinearParameters w;
   Step step;
   ColumnInputCollective crossing;
-  std::optional<Rows> rows = {};       // g on shared memory, or with the gathered input kept
-  std::shared_ptr<LeftSum> left = {};  // f, where rows take turns
+  std::optional<Rows> rows = {};  // g on shared memory, or with the gathered input kept
 };
 
 void add_bias_(Tensor& y, const LinearParameters& w) {
@@ -118,11 +112,7 @@ class InputGradient {
     if (rows_) return rows_->sum();
     if (column_.crossing != ColumnInputCollective::f) return whole_;
     if (begun_) {
-      if (column_.left) {
-        column_.left->sum = std::move(begun_);
-      } else {
-        begun_->wait();
-      }
+      begun_->wait();
       return whole_;
     }
     if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(whole_);
@@ -134,7 +124,7 @@ class InputGradient {
   /// There is something to go on beside, and nothing that a fault does to the sum instead.
   static bool goes_on_beside(const Column& column) {
     return column.crossing == ColumnInputCollective::f && column.step.overlap == Overlap::on &&
-           (column.left || !column.w.weight->is_frozen()) && !base::mutated(Mutation::drop_f_backward) &&
+           !column.w.weight->is_frozen() && !base::mutated(Mutation::drop_f_backward) &&
            !base::mutated(Mutation::double_f_backward);
   }
 
@@ -194,31 +184,17 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   }
 };
 
-/// x; in backward, its gradient's sum over the ranks ends here, when the turn comes.
-Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint64_t turn) {
-  Tensor y = conjugate(x, identity, [left](const Tensor& dx) {
-    if (left->sum) std::exchange(left->sum, nullptr)->wait();
-    return dx;
-  });
-  y.grad_fn()->set_sequence_nr(turn);
-  return y;
-}
-
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
                                   ColumnInputCollective crossing) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
                     w.weight->size(1), "]; got ", x.sizes());
   Column column{w, step, crossing};
-  Tensor input = x.contiguous();
+  const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
   check_trainable(*w.weight);
-  if (step.turn && crossing == ColumnInputCollective::f && input.requires_grad()) {
-    column.left = std::make_shared<LeftSum>();
-    input = with_sum_left(input, column.left, *step.turn);
-  }
   return Placed<Sharded<kFeature>>(ColumnProduct::apply(input, w.weight->value, bias, std::move(column)));
 }
 

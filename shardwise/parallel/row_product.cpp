@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/node.h"
@@ -27,7 +26,6 @@ struct Row {
   Step step;
   RowOutputCollective crossing;
   RowOptions options;
-  std::shared_ptr<comm::Work>* begun = nullptr;  // f*: left here under way, and the bias with it
 
   bool recomputes_input() const { return static_cast<bool>(options.input.make); }
 };
@@ -91,11 +89,6 @@ Tensor discarded_output(const Tensor& x, const Row& row) {
 
 Tensor forward_product(const Tensor& x, const Row& row) {
   if (row.options.use == OutputUse::discarded) return discarded_output(x, row);
-  if (row.begun) {
-    Tensor y = partial_product(x, row);
-    *row.begun = row.step.group.all_reduce_async_(y);
-    return y;
-  }
   Tensor y = crossed_product(x, row);
   return row.crossing == RowOutputCollective::none ? y : with_bias(std::move(y), row.w.bias);
 }
@@ -159,7 +152,6 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);
     row.options.input.from.reset();  // saved above, where autograd frees it
-    row.begun = nullptr;             // the caller's
     keep(context, std::move(row));
     return y;
   }
@@ -186,9 +178,9 @@ void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
 }
 
 Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective crossing,
-               const RowOptions& options, std::shared_ptr<comm::Work>* begun = nullptr) {
+               const RowOptions& options) {
   check_input(x, w, step);
-  Row row{w, step, crossing, options, begun};
+  Row row{w, step, crossing, options};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
@@ -196,10 +188,11 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Row
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
 
-RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective crossing) {
+PendingReduction pending_product(const Tensor& x, const LinearParameters& w, const Step& step,
+                                 RowOutputCollective collective) {
   check_input(x, w, step);
   const at::NoGradGuard no_grad;
-  return {Placed<Partial>(partial_product(x.contiguous(), {w, step, crossing, {}})), w.bias};
+  return {Placed<Partial>(partial_product(x.contiguous(), {w, step, collective, {}})), w.bias};
 }
 
 }  // namespace
@@ -224,43 +217,27 @@ Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const L
 }
 
 template <>
-RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                              const Step& step) {
-  return terms(x.local(), w, step, RowOutputCollective::f_star);
+PendingReduction pending_row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                                const Step& step) {
+  return pending_product(x.local(), w, step, RowOutputCollective::f_star);
 }
 
 template <>
-RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                                       const Step& step) {
-  return terms(x.local(), w, step, RowOutputCollective::g_star);
+PendingReduction pending_row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
+                                                         const LinearParameters& w, const Step& step) {
+  return pending_product(x.local(), w, step, RowOutputCollective::g_star);
 }
 
-RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const RecomputeInput& input) {
-  std::shared_ptr<comm::Work> begun;
-  const Tensor y =
-      product(x.local(), w, step, RowOutputCollective::f_star, {OutputUse::needed, input}, &begun);
-  return {Placed<Partial>(y), w.bias, std::move(begun)};
-}
-
-// By value: the terms' memory is free when their sum is taken.
+// By value: the partial sum's memory is free once it is reduced.
 // NOLINTBEGIN(performance-unnecessary-value-param)
 template <>
-Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
-  const at::NoGradGuard no_grad;  // y may be a node's result, which nobody has used
-  Tensor y = terms.y.local();
-  if (terms.begun) {
-    terms.begun->wait();
-  } else {
-    y = summed(y, step);
-  }
-  return Placed<Invariant>(with_bias(y, terms.bias));
+Placed<Invariant> reduce<Invariant>(PendingReduction pending, const Step& step) {
+  return Placed<Invariant>(with_bias(summed(pending.y.local(), step), pending.bias));
 }
 
 template <>
-Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms terms, const Step& step) {
-  TORCH_INTERNAL_ASSERT(!terms.begun);
-  return Placed<Sharded<kSequence>>(with_bias(scattered_sum(terms.y.local(), step), terms.bias));
+Placed<Sharded<kSequence>> reduce<Sharded<kSequence>>(PendingReduction pending, const Step& step) {
+  return Placed<Sharded<kSequence>>(with_bias(scattered_sum(pending.y.local(), step), pending.bias));
 }
 // NOLINTEND(performance-unnecessary-value-param)
 

@@ -1,13 +1,8 @@
 // Row-parallel product with its crossing: sharded features come in, the residual stream goes out.
 #pragma once
 #include <functional>
-#include <memory>
 
 #include "shardwise/parallel/column_product.h"
-
-namespace shardwise::comm {
-class Work;
-}
 
 namespace shardwise::parallel {
 
@@ -48,34 +43,30 @@ template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&,
                                      const RowOptions&);
 
-/// A row-parallel product before its crossing: the sum over the ranks, and the bias after it, are left to who
-/// reads it, once.
-struct RowTerms {
-  Placed<Partial> y;                       // nobody else's: summing may overwrite it
-  ParameterPtr bias;                       // may be null
-  std::shared_ptr<comm::Work> begun = {};  // where the sum is under way: it must be ended
+/// A sum over the ranks that is still to be made: Σ_ranks y + bias.
+struct PendingReduction {
+  Placed<Partial> y;  // [s, b, h]; nobody else reads it: the reduction may overwrite it
+  ParameterPtr bias;  // [h], added once after the reduction; may be null
 };
 
-/// row_product<Invariant> whose sum is under way when it returns, for those who have other work meanwhile;
-/// sum_terms ends it. Shapes, cost, backward, bits and errors are that one's.
-RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const RecomputeInput& input = {});
-
-/// Without gradients. Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
+/// row_product<Stream> without its reduction. No gradients. Shapes and errors: row_product<Partial>'s.
 template <ResidualStream Stream>
-RowTerms row_terms(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step);
+PendingReduction pending_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                     const Step& step);
 template <>
-RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&);
+PendingReduction pending_row_product<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
+                                                const Step&);
 template <>
-RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
-                                       const Step&);
+PendingReduction pending_row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&,
+                                                         const LinearParameters&, const Step&);
 
-/// The rest of row_product<Stream>: the same bits.
+/// Σ_ranks y + bias, bit-equal to row_product<Stream>. No gradients.
+/// Cost: to I: all_reduce; to S: reduce_scatter.
 template <ResidualStream Stream>
-Placed<Stream> sum_terms(RowTerms terms, const Step& step);
+Placed<Stream> reduce(PendingReduction pending, const Step& step);
 template <>
-Placed<Invariant> sum_terms<Invariant>(RowTerms, const Step&);
+Placed<Invariant> reduce<Invariant>(PendingReduction, const Step&);
 template <>
-Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms, const Step&);
+Placed<Sharded<kSequence>> reduce<Sharded<kSequence>>(PendingReduction, const Step&);
 
 }  // namespace shardwise::parallel

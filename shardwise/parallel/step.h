@@ -1,7 +1,5 @@
 // What one forward and its backward share over the ranks: made once per micro-batch, passed to every layer.
 #pragma once
-#include <optional>
-
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/kernels/random.h"
@@ -31,10 +29,6 @@ struct Step {
   SaveForBackward save_for_backward = SaveForBackward::shard;
   Verify verify = Verify::off;
   Overlap overlap = Overlap::on;
-  /// Set where these rows and others take turns (nn/halves.h): row-parallel sums over the ranks may then be
-  /// left under way, and those of column-parallel inputs' gradients end in backward at this place among the
-  /// nodes, whose numbers are autograd's.
-  std::optional<uint64_t> turn = {};
 
   Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
       : group(std::move(tp)),

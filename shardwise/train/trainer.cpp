@@ -131,7 +131,7 @@ double Trainer::micro_batch(int64_t index) {
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
-  step.in_halves = o.split_batch;
+  step.split_batch = o.split_batch;
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
   options.z_loss = o.z_loss;

@@ -1,6 +1,6 @@
 // The split-batch schedule: when collectives are in flight, and that overlap changes no bit. grid_test.cpp
 // compares its results with the reference.
-#include "shardwise/nn/halves.h"
+#include "shardwise/nn/split_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ nn::Step split_batch_step(const Variant& variant, const Group& group, Overlap ov
   nn::Step step(group, kSequence);
   step.overlap = overlap;
   step.recompute = variant.recompute;
-  step.in_halves = true;
+  step.split_batch = true;
   for (int64_t b = 0; variant.is_padded && b < variant.batch; ++b) step.valid.push_back({b % 3, kSequence});
   return step;
 }
@@ -210,7 +210,7 @@ TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
     const model::Decoder<nn::Invariant> model(weights);
     nn::Step step(group, kSequence);
     const at::Tensor full = model.logits(batch.ids, step).local().detach();
-    step.in_halves = true;
+    step.split_batch = true;
     const at::Tensor split = model.logits(batch.ids, step).local().detach();
     EXPECT_LT(relative_error(split, full), 1e-12);
   });
@@ -224,20 +224,20 @@ TEST(SplitBatch, InvalidStepsAreRejected) {
       return test::error_text([&] { results(variant, group, step); });
     };
     EXPECT_EQ(error_of({.batch = 1}, [](nn::Step&) {}),
-              "step: a batch in halves must have 2 sequences or more; got 1");
+              "step: a split batch must have 2 sequences or more; got 1");
     EXPECT_EQ(error_of({}, [](nn::Step& step) { step.dropout = 0.1; }),
-              "step: a batch in halves must come without dropout; got 0.1 and 0");
+              "step: a split batch must have no dropout; got 0.1 and 0");
     EXPECT_EQ(error_of({}, [](nn::Step& step) { step.recompute = Recompute::full; }),
-              "step: a batch in halves can be recomputed selectively or not at all; got full");
+              "step: a split batch must have recompute none or selective; got full");
     const Batch batch = random_batch(small_config(), kSequence, /*batch=*/2, 1);
     model::DecoderWeights weights(small_config(), group, at::kFloat);
     weights.initialize_(1);
-    EXPECT_EQ(
-        test::error_text([&] {
-          model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(
-              batch.ids, split_batch_step({}, group, Overlap::on));
-        }),
-        "step: the split-batch schedule needs a replicated residual stream; got a sequence-sharded one");
+    EXPECT_EQ(test::error_text([&] {
+                model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(
+                    batch.ids, split_batch_step({}, group, Overlap::on));
+              }),
+              "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
+              "residual stream");
   });
 }
 

@@ -41,15 +41,16 @@ BlockLayers make_layers(const Group& group) {
   const Split heads = Split::even("heads", 4, group.size()), kv = Split::kv_heads_of(heads, 2);
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule qkv{0, {{heads, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}}, gate_up{0, {{ffn}, {ffn}}};
-  BlockLayers layers{0,
-                     RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
-                     {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
-                     {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
-                      std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
-                     {"out", {4 * kHeadDim, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
-                     RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
-                     GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
-                              {"down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble})};
+  BlockLayers layers{
+      0,
+      RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
+      {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
+      {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
+       std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
+      {"out", {4 * kHeadDim, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
+      RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
+      GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
+               {"down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble})};
   UsedParameters roles;
   layers.append_parameters(roles);
   for (const UsedParameter& role : roles) {
@@ -225,17 +226,22 @@ struct Stages {
   Observer observer = [this](const Stage&, const Tensor& local) { seen.push_back(local.detach().clone()); };
 };
 
-/// Two blocks and a norm, whose sums may be left to it.
+struct SumAndNorm {
+  Tensor sum, norm;
+};
+
+/// Two blocks and a norm, which may perform their reductions.
 template <ResidualStream Stream>
-Normed<Stream> two_blocks(const BlockLayers& layers, const Tensor& x, const Step& step,
-                          const Observer* observer = nullptr) {
-  Residual<Stream> stream{Placed<Stream>(x)};
-  for (int i = 0; i < 2; ++i) stream = Block<Stream>(layers, observer)(std::move(stream), step);
-  return layers.norm1(std::move(stream), step);
+SumAndNorm two_blocks(const BlockLayers& layers, const Tensor& input, const Step& step,
+                      const Observer* observer = nullptr) {
+  DeferredReduction<Stream> x{Placed<Stream>(input)};
+  for (int i = 0; i < 2; ++i) x = run_block(layers, std::move(x), step, observer);
+  const Tensor norm = layers.norm1(x, step).local();
+  return {x.value->local(), norm};
 }
 
 template <ResidualStream Stream>
-void check_left_sums(const BlockLayers& layers, const Step& step) {
+void check_deferred_reductions(const BlockLayers& layers, const Step& step) {
   const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
   const auto added = [&](const std::function<void()>& forward) {
     const comm::Counters before = step.group.counters();
@@ -245,44 +251,44 @@ void check_left_sums(const BlockLayers& layers, const Step& step) {
   Tensor x, norm;
   const comm::Counters recorded = added([&] {
     const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step).requires_grad_(), step);
-    x = y.x.local().detach(), norm = y.norm.local().detach();
+    x = y.sum.detach(), norm = y.norm.detach();
   });
   const at::NoGradGuard no_grad;
-  const comm::Counters left = added([&] {
+  const comm::Counters deferred = added([&] {
     const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step);
-    EXPECT_TRUE(testing::same_bits(y.x.local(), x));
-    EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+    EXPECT_TRUE(testing::same_bits(y.sum, x));
+    EXPECT_TRUE(testing::same_bits(y.norm, norm));
   });
   for (int op = 0; op < comm::kCountedOps; ++op) {
-    EXPECT_EQ(left.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
-    EXPECT_EQ(left.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
+    EXPECT_EQ(deferred.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
+    EXPECT_EQ(deferred.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
   }
   if (step.group.has_symmetric_heap()) {
-    EXPECT_EQ(left.total().copied_bytes, 0);
+    EXPECT_EQ(deferred.total().copied_bytes, 0);
   }
   Stages stages;  // are shown the sums
   const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step, &stages.observer);
   EXPECT_EQ(stages.seen.size(), 4u);
   EXPECT_TRUE(testing::same_bits(stages.seen.back(), x));
-  EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+  EXPECT_TRUE(testing::same_bits(y.norm, norm));
 }
 
-// Other bits, more messages, or a copy would show that the sum of a pass is not that of the ops.
-TEST(Block, LeavesItsSumsToTheNormsWhereNoGradientIsRecorded) {
+// Bits, messages and copies are those of the separate ops.
+TEST(Block, DefersItsReductionsToTheNormsWithoutGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
       for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const Step step(group, kSequenceLength);
         const BlockLayers layers = make_layers(group);
-        check_left_sums<Invariant>(layers, step);
-        check_left_sums<Sharded<kSequence>>(layers, step);
+        check_deferred_reductions<Invariant>(layers, step);
+        check_deferred_reductions<Sharded<kSequence>>(layers, step);
       }
     });
   }
 }
 
-// LayerNorm, and a dropout between sum and stream, take the sum first; the bits are the same with gradients.
-TEST(Block, TakesASumThatNoPassReads) {
+// LayerNorm reduces first, and with dropout nothing is deferred; the bits are those with gradients.
+TEST(Block, ReducesFirstWhereNoFusedPassDoes) {
   testing::on_ranks(3, [](const Group& group) {
     const BlockLayers gelu = make_gelu_layers(group), gated = make_layers(group);
     UsedParameters roles;
@@ -293,9 +299,9 @@ TEST(Block, TakesASumThatNoPassReads) {
     dropping.dropout = 0.3;
     const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
     const auto compare = [&]<class Stream>(Stream, const BlockLayers& layers, const Step& step) {
-      const Tensor with = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm.local();
+      const Tensor with = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm;
       const at::NoGradGuard no_grad;
-      const Tensor without = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm.local();
+      const Tensor without = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm;
       EXPECT_TRUE(testing::same_bits(without, with.detach()));
     };
     for (const auto& [layers, step] : {std::pair(&gelu, Step(group, kSequenceLength)), {&gated, dropping}}) {

@@ -68,7 +68,7 @@ void check(const Group& group) {
   const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const Slices own(group, whole);
   const Tensor x = local_rows(whole.x).requires_grad_();
-  const Tensor y = taken(GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step), step).local();
+  const Tensor y = GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step).reduced(step).local();
   EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
   y.backward(local_rows(whole.dy));
   EXPECT_LE(relative_error(x.grad(), local_rows(whole.x.grad())), 1e-14);
@@ -111,7 +111,8 @@ struct GeluSlices {
 
   GeluSlices(const Group& group, const GeluFormula& whole)
       : up("up", with_bias(kHidden, kFfn), ShardRule::sharded(0, Slices::ffn(group)), group, at::kDouble),
-        down("down", with_bias(kFfn, kHidden), ShardRule::sharded(1, Slices::ffn(group)), group, at::kDouble) {
+        down("down", with_bias(kFfn, kHidden), ShardRule::sharded(1, Slices::ffn(group)), group,
+             at::kDouble) {
     Slices::fill_(up.weight(), whole.up, group.rank());
     Slices::fill_(up.bias(), whole.up_bias, group.rank());
     Slices::fill_(down.weight(), whole.down, group.rank());
@@ -128,7 +129,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
   const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const GeluSlices own(group, whole);
   const Tensor x = local_rows(whole.x).requires_grad_();
-  const Tensor y = taken(Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step), step).local();
+  const Tensor y = Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step).reduced(step).local();
   EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
   y.backward(local_rows(whole.dy));
   EXPECT_LE(relative_error(x.grad(), local_rows(whole.x.grad())), 1e-14);

@@ -50,12 +50,12 @@ Layer ready(Layer layer) {
   return layer;
 }
 
-/// With gradients no sum is left.
+/// With gradients no reduction is deferred.
 Tensor local(const Placed<Invariant>& x) {
   return x.local();
 }
-Tensor local(const Addend<Invariant>& y) {
-  return std::get<Placed<Invariant>>(y).local();
+Tensor local(const DeferredReduction<Invariant>& y) {
+  return y.value->local();
 }
 
 template <class Layer>

@@ -28,7 +28,7 @@ using FeatureShard = Sharded<kFeature>;
 std::vector<Tensor> results(const Group& group, Overlap overlap, SaveForBackward save_for_backward) {
   Step step(group, /*sequence_length=*/7);
   step.overlap = overlap;
-  step.save_for_backward = gathered;
+  step.save_for_backward = save_for_backward;
   const LinearCase up{7, 6, 10}, down{7, 10, 6};
   const Split features = Split::even("features", 10, group.size());
   const auto rows = [&](const Tensor& x) { return slice_of(x, step.sequence, 0, group.rank()).clone(); };
@@ -60,7 +60,7 @@ TEST(Overlap, WaitsForWhatArrivesLate) {
       const Group late = testing::late_group(job, group.rank(), ranks);
       for (const SaveForBackward save_for_backward : {SaveForBackward::gathered, SaveForBackward::shard}) {
         for (const Overlap overlap : {Overlap::on, Overlap::off}) {
-          const auto actual = results(late, overlap, gathered);
+          const auto actual = results(late, overlap, save_for_backward);
           for (size_t i = 0; i < expected.size(); ++i)
             EXPECT_TRUE(testing::same_bits(actual[i], expected[i])) << ranks << " ranks, tensor " << i;
         }
@@ -133,7 +133,8 @@ Tensor column(const Step& step) {
 Tensor row(const Step& step) {
   const LinearCase down{7, 10, 6, /*has_bias=*/false};
   const Tensor x = slice_of(down.x(), features_of_two(), -1, step.group.rank());
-  const auto w = down.parameters(ShardRule::sharded(1, features_of_two()), ShardRule::replicated(), step.group);
+  const auto w =
+      down.parameters(ShardRule::sharded(1, features_of_two()), ShardRule::replicated(), step.group);
   return row_product<SequenceShard>(Placed<FeatureShard>(x.clone().requires_grad_()), w, step).local();
 }
 

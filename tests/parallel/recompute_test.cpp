@@ -23,19 +23,18 @@ using testing::same_bits;
 constexpr int64_t kLength = 5, kHidden = 6, kInner = 7;
 
 /// Which values `forward` was asked for.
-using Calls = std::vector<Value>;
+using Calls = std::vector<OutputUse>;
 
 Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, OutputUse use) {
-  calls.push_back(value);
+  calls.push_back(use);
   return Placed<Invariant>(x.local() * x.local());
 }
 
 TEST(Recompute, RunsForwardAgainInBackwardAndOnlyThen) {
   Calls calls;
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
-  const auto y =
-      recomputed(Placed<Invariant>(x), /*is_trained=*/false,
-                 [&calls](const auto& input, OutputUse use) { return square(input, calls, value); });
+  const auto y = recomputed(Placed<Invariant>(x), /*is_trained=*/false,
+                            [&calls](const auto& input, OutputUse use) { return square(input, calls, use); });
   EXPECT_EQ(calls, Calls{OutputUse::needed});
   y.local().sum().backward();
   EXPECT_EQ(calls, (Calls{OutputUse::needed, OutputUse::discarded}));
@@ -44,7 +43,7 @@ TEST(Recompute, RunsForwardAgainInBackwardAndOnlyThen) {
 
 TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
   Calls calls;
-  const auto run = [&calls](const auto& input, OutputUse use) { return square(input, calls, value); };
+  const auto run = [&calls](const auto& input, OutputUse use) { return square(input, calls, use); };
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1);
   EXPECT_FALSE(recomputed(Placed<Invariant>(x), /*is_trained=*/false, run).local().requires_grad());
   EXPECT_TRUE(recomputed(Placed<Invariant>(x), /*is_trained=*/true, run).local().requires_grad());
@@ -54,8 +53,8 @@ TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
 
 TEST(Recompute, StretchesFollowAndHoldOneAnother) {
   Calls calls;
-  const auto inner = [&calls](const auto& x, OutputUse use) { return square(x, calls, value); };
-  const auto outer = [&](const auto& x, Value) {
+  const auto inner = [&calls](const auto& x, OutputUse use) { return square(x, calls, use); };
+  const auto outer = [&](const auto& x, OutputUse) {
     return recomputed(recomputed(x, false, inner), false, inner);
   };
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
@@ -68,14 +67,14 @@ TEST(Recompute, StretchesFollowAndHoldOneAnother) {
 TEST(Recompute, ErrorsOfTheSecondForwardKeepTheirType) {
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
   const auto fails = [](const Placed<Invariant>& input, OutputUse use) {
-    TORCH_CHECK_VALUE(value == OutputUse::needed, "the second time");
+    TORCH_CHECK_VALUE(use == OutputUse::needed, "the second time");
     return Placed<Invariant>(input.local() * 2);
   };
   const auto y = recomputed(Placed<Invariant>(x), false, fails);
   EXPECT_THROW(y.local().sum().backward(), c10::ValueError);
   Calls calls;
   recomputed(Placed<Invariant>(x), false,
-             [&calls](const auto& input, OutputUse use) { return square(input, calls, value); })
+             [&calls](const auto& input, OutputUse use) { return square(input, calls, use); })
       .local()
       .sum()
       .backward();
@@ -100,7 +99,7 @@ struct Mlp {
 
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, OutputUse use) const {
-    return row_product<Stream>(column_product(x, up, step), down, step, {value, {}});
+    return row_product<Stream>(column_product(x, up, step), down, step, {use, {}});
   }
 };
 
@@ -113,9 +112,8 @@ void check_collectives(const Group& group, comm::Counters& backward) {
   const Tensor whole = random_tensor({kLength, 2, kHidden}, 1);
   const Tensor x = is_whole ? whole : testing::slice_of(whole, step.sequence, 0, group.rank());
   const Tensor leaf = x.clone().requires_grad_();
-  const auto y =
-      recomputed(Placed<Stream>(leaf), /*is_trained=*/true,
-                 [mlp, step](const auto& input, OutputUse use) { return mlp(input, step, value); });
+  const auto y = recomputed(Placed<Stream>(leaf), /*is_trained=*/true,
+                            [mlp, step](const auto& input, OutputUse use) { return mlp(input, step, use); });
   const comm::Counters before = group.counters();
   y.local().sum().backward();
   backward = group.counters() - before;

@@ -41,7 +41,7 @@ std::vector<Dimension> split_dimensions() {
         {"gathered again", path(Path::again)},
         {"in place, apart", path(Path::symmetric_apart)},
         {"gathered again, apart", path(Path::again_apart)}}},
-      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.run.in_halves = true; }}}},
+      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.run.split_batch = true; }}}},
       of_problem<Heads>("heads", &Problem::heads,
                         {{"MHA", {"MHA", 4, 4}},
                          {"GQA", {"GQA", 8, 4}},

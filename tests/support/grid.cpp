@@ -21,7 +21,7 @@ nn::Step step_of(const Prepared& prepared, const RunConfig& run, const comm::Gro
   step.attention_dropout = problem.attention_dropout;
   step.valid = prepared.batch.valid;
   step.recompute = run.recompute;
-  step.in_halves = run.in_halves;
+  step.split_batch = run.split_batch;
   return step;
 }
 

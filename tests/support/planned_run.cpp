@@ -270,7 +270,7 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
       step_(testing::make_step(group, run.path(), run.workload.sequence_length, kernels::RandomKey::of(1),
                                run.options.dropout)) {
   step_.recompute = run.workload.recompute;
-  step_.in_halves = run.workload.split_batch;
+  step_.split_batch = run.workload.split_batch;
   step_.attention_dropout = run.options.attention_dropout;
   const int64_t sequence = run.workload.sequence_length;
   if (run.options.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};

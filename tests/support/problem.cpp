@@ -73,7 +73,7 @@ std::string RunConfig::name() const {
   const char* paths[] = {"in place", "kept", "gathered again", "in place, apart", "gathered again, apart"};
   const char* recomputes[] = {"", ", selective recomputation", ", full recomputation"};
   return std::string(stream == Stream::tp ? "TP, " : "TP+SP, ") + paths[static_cast<int>(path)] +
-         recomputes[static_cast<int>(recompute)] + (in_halves ? ", in halves" : "");
+         recomputes[static_cast<int>(recompute)] + (split_batch ? ", in halves" : "");
 }
 
 std::vector<RunConfig> run_configs() {

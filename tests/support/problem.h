@@ -62,7 +62,7 @@ struct RunConfig {
   Stream stream;
   Path path;
   base::Recompute recompute = base::Recompute::none;
-  bool in_halves = false;
+  bool split_batch = false;
   std::string name() const;
 };
 

@@ -1,6 +1,6 @@
-// A row-parallel product's sum, added to the stream and normed in one pass: the bits and the messages of the
-// three one by one.
-#include "shardwise/parallel/add_norm.h"
+// A reduction that the next norm performs in one pass: the bits and the messages of reduction, residual sum
+// and norm one after the other.
+#include "shardwise/parallel/deferred_reduction.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "tests/parallel/linear_case.h"
 #include "tests/support/tolerance.h"
 
-namespace shardwise::parallel::add_norm_test {
+namespace shardwise::parallel::deferred_reduction_test {
 namespace {
 
 using at::Tensor;
@@ -24,7 +24,7 @@ using SequenceShard = Sharded<kSequence>;
 
 constexpr double kEps = 1e-5;
 
-/// A stream of [s, 1, h] and what is to be added to it.
+/// A residual stream of [s, 1, h] and what is to be added to it.
 struct Case {
   Step step;
   int64_t h;
@@ -37,8 +37,8 @@ struct Case {
     if constexpr (std::is_same_v<Stream, Invariant>) return Placed<Stream>(whole_x());
     return Placed<Stream>(slice_of(whole_x(), step.sequence, 0, step.group.rank()));
   }
-  /// A term of its own for every rank, where a product would have put it.
-  RowTerms terms() const {
+  /// A partial sum that differs by rank, where a product would have written it.
+  PendingReduction pending() const {
     const Group& group = step.group;
     Tensor y = group.empty({step.sequence.size(), 1, h}, dtype);
     y.copy_(random_tensor({step.sequence.size(), 1, h}, uint64_t(100 + group.rank()), dtype));
@@ -48,13 +48,29 @@ struct Case {
     bias->value.copy_(random_tensor({h}, 2, dtype));
     return {Placed<Partial>(y), bias};
   }
+  template <class Stream>
+  DeferredReduction<Stream> deferred() const {
+    return DeferredReduction<Stream>(x<Stream>()) + DeferredReduction<Stream>(pending());
+  }
   RmsNorm norm() const { return {random_tensor({h}, 3, dtype), kEps}; }
 };
 
+struct SumAndNorm {
+  Tensor sum, norm;
+};
+
 template <ResidualStream Stream>
-Normed<Stream> one_by_one(const Case& c) {
-  const Placed<Stream> sum = c.x<Stream>() + sum_terms<Stream>(c.terms(), c.step);
-  return {sum, Placed<Stream>(kernels::rms_norm(sum.local(), c.norm().weight, kEps))};
+SumAndNorm one_by_one(const Case& c) {
+  const Tensor sum = (c.x<Stream>() + reduce<Stream>(c.pending(), c.step)).local();
+  return {sum, kernels::rms_norm(sum, c.norm().weight, kEps)};
+}
+
+template <ResidualStream Stream>
+SumAndNorm in_one_pass(const Case& c) {
+  auto x = c.deferred<Stream>();
+  const Tensor norm = reduce_and_rms_norm(x, c.norm(), c.step).local();
+  EXPECT_FALSE(x.pending);
+  return {x.value->local(), norm};
 }
 
 struct Spent {
@@ -67,13 +83,13 @@ struct Spent {
 template <ResidualStream Stream>
 void check(const Case& c) {
   const Spent separately(c.step.group);
-  const Normed<Stream> expected = one_by_one<Stream>(c);
+  const SumAndNorm expected = one_by_one<Stream>(c);
   const Counters sum = separately();
   const Spent at_once(c.step.group);
-  const Normed<Stream> got = add_rms_norm(c.x<Stream>(), c.terms(), c.norm(), c.step);
+  const SumAndNorm got = in_one_pass<Stream>(c);
   const Counters fused = at_once();
-  EXPECT_TRUE(same_bits(got.x.local(), expected.x.local())) << c.dtype << " " << c.h;
-  EXPECT_TRUE(same_bits(got.norm.local(), expected.norm.local())) << c.dtype << " " << c.h;
+  EXPECT_TRUE(same_bits(got.sum, expected.sum)) << c.dtype << " " << c.h;
+  EXPECT_TRUE(same_bits(got.norm, expected.norm)) << c.dtype << " " << c.h;
   EXPECT_EQ(fused.total().calls, sum.total().calls);
   EXPECT_EQ(fused.total().bytes, sum.total().bytes);
   const Op op = std::is_same_v<Stream, Invariant> ? Op::all_reduce : Op::reduce_scatter;
@@ -94,7 +110,7 @@ void for_each_group(const std::function<void(const Group&)>& body) {
   }
 }
 
-TEST(AddRmsNorm, HasTheBitsAndMessagesOfItsPartsOneByOne) {
+TEST(ReduceAndRmsNorm, HasTheBitsAndMessagesOfItsPartsOneByOne) {
   for_each_group([](const Group& group) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       for (const int64_t rows : {1, 2, 7, 33}) {
@@ -106,54 +122,65 @@ TEST(AddRmsNorm, HasTheBitsAndMessagesOfItsPartsOneByOne) {
   });
 }
 
-// Above the size up to which every rank reads all.
-TEST(AddRmsNorm, OfAMessageThatRanksShareOut) {
+// A message of more than kOneShotBytes, of which each rank sums its slice.
+TEST(ReduceAndRmsNorm, HasTheBitsOfItsPartsInTwoShots) {
   for_each_group([](const Group& group) {
     const int64_t rows = 37, h = kOneShotBytes / 2 / rows + 1;
     check_both({Step(group, rows), h, /*has_bias=*/true, at::kBFloat16});
   });
 }
 
-TEST(AddRmsNorm, CopiesNothingOnSharedMemory) {
+TEST(ReduceAndRmsNorm, CopiesNothingOnSharedMemory) {
   testing::on_ranks(3, [](const Group& group) {
     const at::NoGradGuard no_grad;
     const Case c{Step(group, 3), 515, /*has_bias=*/true, at::kFloat};
     const Spent spent(group);
-    add_rms_norm(c.x<Invariant>(), c.terms(), c.norm(), c.step);
-    add_rms_norm(c.x<SequenceShard>(), c.terms(), c.norm(), c.step);
+    in_one_pass<Invariant>(c);
+    in_one_pass<SequenceShard>(c);
     EXPECT_EQ(spent().total().copied_bytes, 0);
   });
 }
 
-// The norm of a shard feeds a crossing; that of the whole stream does not.
-TEST(AddRmsNorm, WritesShardsWherePeersCanReadThem) {
+// The norm of a sequence shard is gathered next; that of an invariant stream is not.
+TEST(ReduceAndRmsNorm, WritesShardsToTheSymmetricHeap) {
   testing::on_ranks(2, [](const Group& group) {
     const at::NoGradGuard no_grad;
     const Case c{Step(group, 4), 64, /*has_bias=*/false, at::kFloat};
     const auto is_shared = [&](const Tensor& x) { return group.symmetric_heap()->contains(x); };
-    EXPECT_TRUE(is_shared(add_rms_norm(c.x<SequenceShard>(), c.terms(), c.norm(), c.step).norm.local()));
-    EXPECT_FALSE(is_shared(add_rms_norm(c.x<Invariant>(), c.terms(), c.norm(), c.step).norm.local()));
+    EXPECT_TRUE(is_shared(in_one_pass<SequenceShard>(c).norm));
+    EXPECT_FALSE(is_shared(in_one_pass<Invariant>(c).norm));
   });
 }
 
-// The halves of a row product: its terms, and their sum.
-TEST(RowTerms, TakenAreTheRowProduct) {
-  for_each_case({{7, 10, 5}, {2, 3, 3, /*has_bias=*/false}},
-                [](const LinearCase& linear, testing::Path path, const Group& group) {
-                  const at::NoGradGuard no_grad;
-                  const Step step = step_on(group, path, linear.sequence);
-                  const base::Split features = base::Split::even("features", linear.in, group.size());
-                  const LinearParameters w = linear.parameters(base::ShardRule::sharded(1, features),
-                                                               base::ShardRule::replicated(), group);
-                  const Placed<Sharded<kFeature>> x(slice_of(linear.x(), features, -1, group.rank()));
-                  const auto compare = [&]<class Stream>(Stream) {
-                    EXPECT_TRUE(same_bits(sum_terms<Stream>(row_terms<Stream>(x, w, step), step).local(),
-                                          row_product<Stream>(x, w, step).local()));
-                  };
-                  compare(Invariant());
-                  compare(SequenceShard());
-                });
+TEST(PendingReduction, ReducedIsTheRowProduct) {
+  for_each_case({{7, 10, 5}, {2, 3, 3, /*has_bias=*/false}}, [](const LinearCase& linear, testing::Path path,
+                                                                const Group& group) {
+    const at::NoGradGuard no_grad;
+    const Step step = step_on(group, path, linear.sequence);
+    const base::Split features = base::Split::even("features", linear.in, group.size());
+    const LinearParameters w =
+        linear.parameters(base::ShardRule::sharded(1, features), base::ShardRule::replicated(), group);
+    const Placed<Sharded<kFeature>> x(slice_of(linear.x(), features, -1, group.rank()));
+    const auto compare = [&]<class Stream>(Stream) {
+      EXPECT_TRUE(same_bits(reduce<Stream>(pending_row_product<Stream>(x, w, step), step).local(),
+                            row_product<Stream>(x, w, step).local()));
+    };
+    compare(Invariant());
+    compare(SequenceShard());
+  });
+}
+
+TEST(DeferredReduction, IsReducedOnce) {
+  for_each_group([](const Group& group) {
+    const Case c{Step(group, 5), 64, /*has_bias=*/true, at::kFloat};
+    const Tensor expected = one_by_one<Invariant>(c).sum;
+    auto x = c.deferred<Invariant>();
+    const Spent spent(group);
+    EXPECT_TRUE(same_bits(x.reduced(c.step).local(), expected));
+    EXPECT_TRUE(same_bits(x.reduced(c.step).local(), expected));
+    EXPECT_EQ(spent().total().calls, group.size() > 1 ? 1 : 0);
+  });
 }
 
 }  // namespace
-}  // namespace shardwise::parallel::add_norm_test
+}  // namespace shardwise::parallel::deferred_reduction_test
