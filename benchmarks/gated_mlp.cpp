@@ -30,7 +30,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   const at::Tensor x = input.requires_grad_();
   for (const auto& role : roles) parallel::zero_grad_(*role.parameter);
   const auto step = [&] {
-    const auto y = nn::taken<Stream>(mlp(nn::Placed<Stream>(x), context), context);
+    const auto y = mlp(nn::Placed<Stream>(x), context).reduced(context);
     y.local().backward(input.detach());
     x.mutable_grad().reset();
   };
