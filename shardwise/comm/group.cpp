@@ -6,6 +6,7 @@
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
+#include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 
 namespace shardwise::comm {
@@ -70,6 +71,10 @@ at::Device Group::device() const {
   const std::optional<at::Device> bound =
       state_->backend ? state_->backend->getBoundDeviceId() : std::nullopt;
   return bound.value_or(at::kCPU);
+}
+
+bool Group::is_synchronous() const {
+  return size() == 1 || comm::is_synchronous(*state_->backend);
 }
 
 at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {

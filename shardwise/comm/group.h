@@ -44,6 +44,9 @@ class Group {
   /// Returns the device of the tensors in all calls. On a GPU, calls other than barrier return once they are
   /// queued on the current CUDA stream, and the backend chooses the order of sums (comm/nccl/nccl.h).
   at::Device device() const;
+  /// True if a collective makes progress only inside a call or a wait, as in shared memory and over MPI:
+  /// computing in between hides none of its time. Backends of c10d that are not ours progress asynchronously.
+  bool is_synchronous() const;
   /// Returns an uninitialized tensor on `device()`, in the symmetric heap if the group has one.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 

@@ -1,6 +1,9 @@
 #include "shardwise/train/loop.h"
 
+#include <fmt/format.h>
+
 #include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
 #include "shardwise/base/log.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/train/trainer.h"
@@ -19,10 +22,21 @@ void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Grou
   checkpoint::log_load("train", job.resumed() ? *job.resumed() : *job.initial(), cost, group);
 }
 
+/// The schedule hides nothing, and computes with smaller products, where collectives progress inside calls
+/// alone.
+void check_split_batch_backend(const Options& options, const comm::Group& group) {
+  if (!options.split_batch || !group.is_synchronous()) return;
+  throw base::CollectiveError(fmt::format(
+      "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got {} ranks in "
+      "shared memory or over MPI; leave it out",
+      group.size()));
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   const Options& options = job.options();
+  check_split_batch_backend(options, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   const base::Stopwatch watch;

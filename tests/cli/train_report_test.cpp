@@ -121,25 +121,14 @@ TEST_F(TrainReport, FreezingByNameMatchesThePlan) {
   }
 }
 
-// Communication of split batches is planned too; memory is not, so nothing is reported.
-TEST_F(TrainReport, TrainsWithSplitBatches) {
-  const std::string file = scratch_ / "report.json";
-  Program program(argv({"--tp", "2", "--split-batch", "--no-sequence-parallel", "--json", "--report", file}),
-                  kOneThread);
-  expect_success(program);
-  for (const json& rank : ranks_of(program.output())) {
-    EXPECT_GT(rank["comm_bytes"], 0);
-    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
-    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
-  }
-  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file});
-  expect_success(page);
-  const std::string html = page.output();
-  EXPECT_PRED2(contains, html, "rank 1, measured");
-  EXPECT_FALSE(contains(html, "rank 1, planned"));
-  Program refused(argv({"--tp", "2", "--split-batch"}), kOneThread);
-  EXPECT_EQ(exit_code(refused.wait(60)), 2);
-  EXPECT_PRED2(contains, refused.errors(), "--split-batch needs --no-sequence-parallel");
+// Every backend that a command can start reduces inside its calls.
+TEST_F(TrainReport, RefusesSplitBatchesInSharedMemory) {
+  Program program(argv({"--tp", "2", "--split-batch", "--no-sequence-parallel"}), kOneThread);
+  EXPECT_EQ(exit_code(program.wait(60)), 2);
+  EXPECT_PRED2(contains, program.errors(), "--split-batch needs a backend that progresses asynchronously");
+  Program with_sp(argv({"--tp", "2", "--split-batch"}), kOneThread);
+  EXPECT_EQ(exit_code(with_sp.wait(60)), 2);
+  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs --no-sequence-parallel");
 }
 
 }  // namespace

@@ -75,13 +75,18 @@ struct TestRun {
 /// Called on every rank after each of its steps.
 using AfterStep = std::function<void(int rank)>;
 
+/// The group that a rank trains on, made from one in shared memory.
+using MakeGroup = std::function<comm::Group(const comm::Group& shared_memory)>;
+
 /// Runs a training job with ranks as threads.
-inline TestRun run_job(const train::Options& options, const AfterStep& after_step = {}) {
+inline TestRun run_job(
+    const train::Options& options, const AfterStep& after_step = {},
+    const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
   const train::Job job(options);
   TestRun result;
   on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
     const bool is_rank_0 = group.rank() == 0;
-    const auto summary = train::run(job, group, [&](const train::StepRecord& record) {
+    const auto summary = train::run(job, make_group(group), [&](const train::StepRecord& record) {
       if (is_rank_0) result.records.push_back(record);
       if (after_step) after_step(group.rank());
     });
