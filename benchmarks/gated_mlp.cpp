@@ -24,7 +24,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   mlp.append_parameters(roles);
   for (const auto& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
-  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.own_sequence().size();
+  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.local_sequence().size();
   at::Tensor input = group.empty({rows, kBatch, kHidden}, dtype);
   input.copy_(at::randn({rows, kBatch, kHidden}));
   const at::Tensor x = input.requires_grad_();

@@ -44,7 +44,7 @@ double distance(const Tensor& a, const Tensor& b) {
 template <ResidualStream Stream>
 double error(const Unsharded& whole, const Group& group) {
   const Step step(group, s);
-  const Range rows = std::is_same_v<Stream, Invariant> ? Range{0, s} : step.own_sequence();
+  const Range rows = std::is_same_v<Stream, Invariant> ? Range{0, s} : step.local_sequence();
   const Range columns = Split::even("ffn", f, kRanks).range(group.rank());
   const auto own = [&](const Tensor& t) { return t.narrow(kSequence, rows.begin, rows.size()); };
   const auto cut = [&](const Tensor& t, int64_t dim) { return t.narrow(dim, columns.begin, columns.size()); };

@@ -57,7 +57,7 @@ auto run(const char* name, const BlockLayers& layers, const Tensor& x, const com
 
 bool same_numbers(const Tensor& x, const comm::Group& group) {
   const BlockLayers layers = make_block(group);
-  const auto [begin, end] = Step(group, s).own_sequence();
+  const auto [begin, end] = Step(group, s).local_sequence();
   const auto own = [=](const Tensor& t) { return t.slice(kSequence, begin, end); };
   const auto [y, dx] = run<Invariant>("TP", layers, x, group);
   const auto [y_shard_s, dx_shard_s] = run<Sharded<kSequence>>("TP+SP", layers, own(x), group);

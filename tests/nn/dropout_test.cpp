@@ -22,7 +22,7 @@ using testing::same_bits;
 using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 7, kHidden = 5;
-constexpr Place kPlace{3, Place::mlp_output};
+constexpr DropoutSite kPlace{3, DropoutSite::mlp_output};
 
 Step step(const Group& group, double p, int64_t sequence = kSequenceLength) {
   Step step(group, sequence, kernels::RandomKey::of(11));
@@ -34,7 +34,7 @@ Tensor whole() {
   return random_tensor({kSequenceLength, 2, kHidden}, 1);
 }
 
-Tensor dropped(const Tensor& x, const Step& step, const Place& place = kPlace) {
+Tensor dropped(const Tensor& x, const Step& step, const DropoutSite& place = kPlace) {
   return dropout(Placed<Invariant>(x), step, place).local();
 }
 
@@ -82,12 +82,12 @@ TEST(Dropout, DropsTheShareThatItSays) {
   EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.1, 5 * std::sqrt(0.1 * 0.9 / y.numel()));
 }
 
-std::vector<Place> places(int64_t layers) {
-  std::vector<Place> places = {{-1, Place::embedding}};
+std::vector<DropoutSite> places(int64_t layers) {
+  std::vector<DropoutSite> places = {{-1, DropoutSite::embedding}};
   for (int64_t layer = 0; layer < layers; ++layer) {
-    places.push_back({layer, Place::attention_output});
-    places.push_back({layer, Place::mlp_output});
-    places.push_back({layer, Place::attention_probabilities});
+    places.push_back({layer, DropoutSite::attention_output});
+    places.push_back({layer, DropoutSite::mlp_output});
+    places.push_back({layer, DropoutSite::attention_probabilities});
   }
   return places;
 }
@@ -98,7 +98,7 @@ TEST(Dropout, PlacesAndStepsDrawIndependentMasks) {
   std::vector<Tensor> masks;
   const auto ones = at::ones({100, 10, 10}, at::kDouble);
   for (const uint64_t key : {11, 12}) {
-    for (const Place& place : places(3)) {
+    for (const DropoutSite& place : places(3)) {
       Step own(Group(), 100, kernels::RandomKey::of(key));
       own.dropout = 0.5;
       masks.push_back((dropped(ones, own, place) - 1).flatten());  // ±1
@@ -115,8 +115,8 @@ TEST(Dropout, PlacesAndStepsDrawIndependentMasks) {
 
 TEST(Dropout, NoTwoPlacesShareAKey) {
   std::set<uint64_t> keys;
-  const std::vector<Place> all = places(200);
-  for (const Place& place : all) keys.insert(mask_key(kernels::RandomKey::of(1), place).value);
+  const std::vector<DropoutSite> all = places(200);
+  for (const DropoutSite& place : all) keys.insert(mask_key(kernels::RandomKey::of(1), place).value);
   EXPECT_EQ(keys.size(), all.size());
 }
 

@@ -97,7 +97,7 @@ TEST(ColumnParallelLinear, GathersForTheSameWorkEverywhere) {
   for_each_group([](const Group& group) {
     const ColumnParallelLinear linear = column(group);
     const Tensor x = whole_x().requires_grad_(), dy = random_tensor(kOutputShape, 4);
-    const Tensor y = linear.gathered<Invariant>(Placed<Invariant>(x), Step(group, kSequenceLength)).local();
+    const Tensor y = linear.gather_output<Invariant>(Placed<Invariant>(x), Step(group, kSequenceLength)).local();
     EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
     y.backward(dy);
     EXPECT_LE(relative_error(x.grad(), dy.matmul(whole_weight())), kBound);
@@ -112,7 +112,7 @@ TEST(ColumnParallelLinear, GathersForDifferentWorkOnEachRank) {
     const testing::Whole terms{kOutputShape, Split::whole("unused", 1), 4};
     const Tensor dy = Made<Partial>::sum(terms, group.size());
     const Tensor x = slice_of(whole_x(), step.sequence, 0, group.rank()).requires_grad_();
-    const Tensor y = linear.gathered<Replicated>(Placed<Sharded<kSequence>>(x), step).local();
+    const Tensor y = linear.gather_output<Replicated>(Placed<Sharded<kSequence>>(x), step).local();
     EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
     y.backward(Made<Partial>::local(terms, group));
     EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), step.sequence, 0, group.rank())),
@@ -130,7 +130,7 @@ TEST(ColumnParallelLinear, GathersAnInputThatIsCutByFeatures) {
     const Tensor dy = random_tensor(kOutputShape, 4);
     const Split outputs = linear.weight()->rule.segments[0].split;
     const comm::Counters before = group.counters();
-    const Tensor y = linear.of_features(Placed<Sharded<kFeature>>(x), features, step).local();
+    const Tensor y = linear.gather_input(Placed<Sharded<kFeature>>(x), features, step).local();
     const comm::Counters forward = group.counters() - before;
     y.backward(slice_of(dy, outputs, -1, group.rank()));
     const comm::Counters both = group.counters() - before;
@@ -151,7 +151,7 @@ TEST(ColumnParallelLinear, RefusesASplitOfOtherFeatures) {
   const ColumnParallelLinear linear = column(Group());
   const Placed<Sharded<kFeature>> x(whole_x());
   const Step step(Group(), kSequenceLength);
-  EXPECT_EQ(test::error_text([&] { linear.of_features(x, Split::even("in", kIn + 1, 1), step); }),
+  EXPECT_EQ(test::error_text([&] { linear.gather_input(x, Split::even("in", kIn + 1, 1), step); }),
             "column.weight: must take 7 features; got a split of 8");
 }
 
@@ -181,7 +181,7 @@ TEST(ColumnParallelLinear, DoesNotGatherFusedFeatures) {
   const Split half = Split::even("half", kOut / 2, 1);
   const ColumnParallelLinear fused("c", options(), {0, {{half}, {half}}}, Group(), at::kDouble);
   const Step step(Group(), kSequenceLength);
-  EXPECT_THROW(fused.gathered<Invariant>(Placed<Invariant>(whole_x()), step), c10::ValueError);
+  EXPECT_THROW(fused.gather_output<Invariant>(Placed<Invariant>(whole_x()), step), c10::ValueError);
 }
 
 TEST(RowParallelLinear, TakesAWholeInputOfDifferentWork) {
@@ -231,11 +231,11 @@ TEST(LinearLayers, OfWholeValuesCommunicateAsTheDocumentSays) {
     };
     const auto x = [&] { return whole_x().requires_grad_(); };
     const Used same =
-        used(group, [&] { return up.gathered<Invariant>(Placed<Invariant>(x()), step).local(); });
+        used(group, [&] { return up.gather_output<Invariant>(Placed<Invariant>(x()), step).local(); });
     expect(same.forward, comm::Op::all_gather, own(up.weight()) * others);
     EXPECT_EQ(same.backward.total().calls, 1) << "f alone";
     const Used different =
-        used(group, [&] { return up.gathered<Replicated>(Placed<Invariant>(x()), step).local(); });
+        used(group, [&] { return up.gather_output<Replicated>(Placed<Invariant>(x()), step).local(); });
     expect(different.forward, comm::Op::all_gather, own(up.weight()) * others);
     expect(different.backward, comm::Op::reduce_scatter, kOut * row_bytes - own(up.weight()));
     EXPECT_EQ(different.backward.total().calls, 2);

@@ -117,7 +117,7 @@ TYPED_TEST(Norms, OfNoRowsAtAll) {
   testing::on_ranks(4, [](const Group& group) {
     const Case<TypeParam> own(group);
     const Step step(group, 2);  // two ranks hold no row
-    const Tensor x = random_tensor({step.own_sequence().size(), 2, kHidden}, 1).requires_grad_();
+    const Tensor x = random_tensor({step.local_sequence().size(), 2, kHidden}, 1).requires_grad_();
     const Tensor y = own.layer(Placed<Sharded<kSequence>>(x), step).local();
     y.backward(y.detach());
     EXPECT_EQ(y.sizes(), x.sizes());

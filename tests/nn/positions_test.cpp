@@ -93,7 +93,7 @@ TEST(LearnedPositions, RefuseASequenceThatIsTooLong) {
   testing::on_ranks(2, [](const Group& group) {
     const Table table(group);
     const Step step(group, kPositions + 1);
-    const Tensor shard = random_tensor({step.own_sequence().size(), kBatch, kHidden}, 2);
+    const Tensor shard = random_tensor({step.local_sequence().size(), kBatch, kHidden}, 2);
     EXPECT_THROW(table.add(Placed<Sharded<kSequence>>(shard), step), c10::ValueError);
   });
 }

@@ -222,7 +222,7 @@ TEST(Collectives, TakeNonContiguousInputs) {
     EXPECT_TRUE(same_bits(leave<SequenceShard>(Placed<Partial>(own), step).local(),
                           slice_of(sum, step.sequence, 0, group.rank())));
     const Tensor whole = random_tensor({3, 2, 5}, 12).transpose(0, 2);
-    const base::Range range = step.own_sequence();
+    const base::Range range = step.local_sequence();
     const Tensor shard = whole.narrow(0, range.begin, range.size());
     EXPECT_TRUE(same_bits(enter(Placed<SequenceShard>(shard), step).local(), whole.contiguous()));
   });
@@ -231,10 +231,10 @@ TEST(Collectives, TakeNonContiguousInputs) {
 TEST(Collectives, CountAsTheirDocSays) {
   testing::on_ranks(3, [](const Group& group) {
     const Step step(group, 7);
-    const int64_t row = 2 * 3 * 8, own = step.own_sequence().size() * row, total = 7 * row;
+    const int64_t row = 2 * 3 * 8, own = step.local_sequence().size() * row, total = 7 * row;
     const int64_t slice = Split::even("message", 7 * 2 * 3, 3).range(group.rank()).size() * 8;
     const int64_t reduce_bytes = slice * 2 + (total - slice);
-    const Tensor shard = random_tensor({step.own_sequence().size(), 2, 3}, 1).requires_grad_();
+    const Tensor shard = random_tensor({step.local_sequence().size(), 2, 3}, 1).requires_grad_();
     const Tensor whole = random_tensor({7, 2, 3}, 1).requires_grad_();
     const auto counted = [&](comm::Op op, const std::function<Tensor()>& run) {
       const comm::Counters before = group.counters();

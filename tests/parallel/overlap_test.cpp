@@ -9,7 +9,7 @@
 #include "shardwise/parallel/row_product.h"
 #include "tests/parallel/late_backend.h"
 #include "tests/parallel/linear_case.h"
-#include "tests/parallel/told_backend.h"
+#include "tests/parallel/recording_backend.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::parallel::overlap_test {
@@ -101,7 +101,7 @@ Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap over
   testing::on_threads(2, [&](int rank, const std::string& job) {
     std::string told;
     const auto tell = [&](const std::string& what) { told += (told.empty() ? "" : " ") + what; };
-    const Group group = testing::told_group(
+    const Group group = testing::recording_group(
         job, rank, 2, [&](const char* op, int, bool begins) { tell(begins ? op : std::string("/") + op); });
     const ProductsTold products([&] { tell("product"); });
     Step step(group, /*sequence_length=*/7);

@@ -57,12 +57,12 @@ concept ColumnTakes = requires(const nn::ColumnParallelLinear& linear, const Pla
 template <class P>
 concept ColumnGathers = requires(const nn::ColumnParallelLinear& linear, const Placed<P>& x,
                                  const base::Split& features, const nn::Step& step) {
-  linear.of_features(x, features, step);
+  linear.gather_input(x, features, step);
 };
 template <class P, class To>
 concept ColumnGives = requires(const nn::ColumnParallelLinear& linear, const Placed<P>& x,
                                const nn::Step& step) {
-  linear.gathered<To>(x, step);
+  linear.gather_output<To>(x, step);
 };
 template <class P, class To>
 concept RowTakes = requires(const nn::RowParallelLinear& linear, const Placed<P>& x, const nn::Step& step) {
@@ -70,7 +70,7 @@ concept RowTakes = requires(const nn::RowParallelLinear& linear, const Placed<P>
 };
 template <class P>
 concept DropsOut = requires(const Placed<P>& x, const nn::Step& step) {
-  nn::dropout(x, step, nn::Place{0, nn::Place::embedding});
+  nn::dropout(x, step, nn::DropoutSite{0, nn::DropoutSite::embedding});
 };
 template <class P>
 concept Activates = requires(const Placed<P>& x) {

@@ -10,12 +10,12 @@
 
 namespace shardwise::testing {
 
-class ToldBackend final : public comm::Backend {
+class RecordingBackend final : public comm::Backend {
  public:
   /// `number` counts the calls of all kinds, from 1.
   using Tell = std::function<void(const char* op, int number, bool begins)>;
 
-  ToldBackend(std::shared_ptr<comm::CollectiveBackend> forms, Tell tell)
+  RecordingBackend(std::shared_ptr<comm::CollectiveBackend> forms, Tell tell)
       : comm::Backend(std::move(forms)), tell_(std::move(tell)) {}
   bool is_synchronous() const override { return false; }
 
@@ -31,8 +31,8 @@ class ToldBackend final : public comm::Backend {
   }
 
  private:
-  struct ToldWork final : c10d::Work {
-    explicit ToldWork(std::function<void()> tell) : tell_end(std::move(tell)) {}
+  struct RecordingWork final : c10d::Work {
+    explicit RecordingWork(std::function<void()> tell) : tell_end(std::move(tell)) {}
     bool wait(std::chrono::milliseconds) override {
       tell_end();
       return true;
@@ -44,7 +44,7 @@ class ToldBackend final : public comm::Backend {
     const int number = ++count_;
     tell_(op, number, /*begins=*/true);
     call()->wait();
-    return c10::make_intrusive<ToldWork>([this, op, number] { tell_(op, number, /*begins=*/false); });
+    return c10::make_intrusive<RecordingWork>([this, op, number] { tell_(op, number, /*begins=*/false); });
   }
 
   Tell tell_;
@@ -52,9 +52,9 @@ class ToldBackend final : public comm::Backend {
 };
 
 /// Collective. The group keeps `tell`.
-inline comm::Group told_group(const std::string& job, int rank, int ranks, ToldBackend::Tell tell) {
+inline comm::Group recording_group(const std::string& job, int rank, int ranks, RecordingBackend::Tell tell) {
   const comm::shm::Options meeting = options(job, rank, ranks);
-  return comm::Group(c10::make_intrusive<ToldBackend>(
+  return comm::Group(c10::make_intrusive<RecordingBackend>(
       std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout),
       std::move(tell)));
 }
