@@ -119,8 +119,8 @@ def compared(found, variant, mode):
 def ratios(found, variant, mode):
     lines = heading(f"to {variant}")
     for peer, size, ratio in compared(found, variant, mode):
-        wanted = target_of(peer, size, variant, mode)
-        target, verdict = ("—", "") if wanted is None else (f"≥ {wanted}×", ratio.verdict(wanted))
+        minimum = target_of(peer, size, variant, mode)
+        target, verdict = ("—", "") if minimum is None else (f"≥ {minimum}×", ratio.verdict(minimum))
         lines.append(line(f"{peer}, {size_text(size)}", ratio, target, verdict))
     return lines
 
@@ -138,19 +138,19 @@ def passes(found, mode):
 def latency(found):
     figure = found[REGISTERED, "warm", SIZES[0]]
     us = figure.median()
-    said = at_most(len(figure.seconds), us, LATENCY_US)
-    return f"{REGISTERED}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {said}."
+    verdict = at_most(len(figure.seconds), us, LATENCY_US)
+    return f"{REGISTERED}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {verdict}."
 
 
 def many_ranks(results):
     """Reports more ranks than cores, where no rank may spin while another one needs the core."""
-    taken = {CALLS[point["call"]]: Figure(point["call"], point["net_us"]) for point in results["many_ranks"]["points"]}
-    said = at_most(len(taken[REGISTERED].seconds), taken[REGISTERED].median(), MANY_US)
+    times = {CALLS[point["call"]]: Figure(point["call"], point["net_us"]) for point in results["many_ranks"]["points"]}
+    verdict = at_most(len(times[REGISTERED].seconds), times[REGISTERED].median(), MANY_US)
     return [f"### {MANY_RANKS} ranks on {results['cores']} cores, warm", "",
             f"| {size_text(SIZES[0])} | µs, median | rounds | target | |", "|---|---|---|---|---|",
-            f"| {REGISTERED} | {time_text(taken[REGISTERED].median())} | {len(taken[REGISTERED].seconds)} "
-            f"| ≤ {MANY_US:g} µs | {said} |",
-            f"| {UNREGISTERED} | {time_text(taken[UNREGISTERED].median())} | {len(taken[UNREGISTERED].seconds)} | — |  |"]
+            f"| {REGISTERED} | {time_text(times[REGISTERED].median())} | {len(times[REGISTERED].seconds)} "
+            f"| ≤ {MANY_US:g} µs | {verdict} |",
+            f"| {UNREGISTERED} | {time_text(times[UNREGISTERED].median())} | {len(times[UNREGISTERED].seconds)} | — |  |"]
 
 
 def places(all):
@@ -176,8 +176,8 @@ def losses(found, variant, mode):
 def candidates_text(results):
     lines = ["| candidate | version | method |", "|---|---|---|"]
     for result in results["candidates"]:
-        said = f"missing: {result['missing']}" if "missing" in result else result["method"]
-        lines.append(f"| {result['candidate']} | {result.get('version', '—')} | {said} |")
+        verdict = f"missing: {result['missing']}" if "missing" in result else result["method"]
+        lines.append(f"| {result['candidate']} | {result.get('version', '—')} | {verdict} |")
     return lines
 
 

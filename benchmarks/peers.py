@@ -126,11 +126,11 @@ def tensor_parallel(model, mesh, is_sequence_parallel=True, is_loss_parallel=Tru
     plan |= {name: tp.ColwiseParallel() for name in ("attention.q_proj", "attention.k_proj", "attention.v_proj",
                                                      "mlp.gate_proj", "mlp.up_proj")}
     if is_sequence_parallel:
-        whole = tp.PrepareModuleInput
+        gather = tp.PrepareModuleInput
         outside["norm"] = tp.SequenceParallel()
         plan |= {"norm1": tp.SequenceParallel(), "norm2": tp.SequenceParallel(),
-                 "attention": whole(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
-                 "mlp": whole(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
+                 "attention": gather(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
+                 "mlp": gather(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
     tp.parallelize_module(model, mesh, outside)
     for block in model.blocks:
         tp.parallelize_module(block, mesh, plan)

@@ -27,10 +27,10 @@ BlockLayers make_block(const comm::Group& group) {
       RMSNorm("norm1", h, /*eps=*/1e-5, group, at::kFloat),
       ColumnParallelLinear("qkv", {h, (a + 2 * k) * d}, qkv, group, at::kFloat),
       CausalSelfAttention(HeadLayout::of(heads, kv, d, group.rank()), rotary),
-      RowParallelLinear("out", {a * d, h}, ShardRule::cut(/*dim=*/1, heads, d), group, at::kFloat),
+      RowParallelLinear("out", {a * d, h}, ShardRule::sharded(/*dim=*/1, heads, d), group, at::kFloat),
       RMSNorm("norm2", h, /*eps=*/1e-5, group, at::kFloat),
       GatedMlp(ColumnParallelLinear("gate_up", {h, 2 * f}, gate_up, group, at::kFloat),
-               RowParallelLinear("down", {f, h}, ShardRule::cut(/*dim=*/1, ffn), group, at::kFloat))};
+               RowParallelLinear("down", {f, h}, ShardRule::sharded(/*dim=*/1, ffn), group, at::kFloat))};
   UsedParameters roles;
   block.append_parameters(roles);
   for (const UsedParameter& role : roles) {

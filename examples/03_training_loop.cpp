@@ -40,7 +40,7 @@ Tensor sequences(int64_t number) {
 
 double train_step(int64_t number, const model::DecoderWeights& weights, shardwise::train::AdamW& optimizer) {
   const Group& group = weights.group();
-  for (const auto& role : weights.roles()) parallel::zero_grad_(*role.parameter);
+  for (const auto& role : weights.used_parameters()) parallel::zero_grad_(*role.parameter);
   const Tensor ids = sequences(number);
   const shardwise::nn::Step step(group, s);
   const auto loss =
@@ -58,7 +58,7 @@ std::vector<double> train(const Group& group) {
   at::set_num_threads(1);
   model::DecoderWeights weights(small_decoder(), group, at::kFloat);
   weights.initialize_(/*seed=*/1);
-  shardwise::train::AdamW optimizer(weights.roles(), {});
+  shardwise::train::AdamW optimizer(weights.used_parameters(), {});
   std::vector<double> losses;
   for (int step = 1; step <= kSteps; ++step) losses.push_back(train_step(step, weights, optimizer));
   return losses;

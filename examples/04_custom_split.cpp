@@ -28,8 +28,8 @@ struct CompetingMlp {
 
   explicit CompetingMlp(const comm::Group& group)
       : features(Split::even("competing features", f, group.size(), /*granule=*/kGroup)),
-        up("up", {h, f}, ShardRule::cut(/*dim=*/0, features), group, at::kFloat),
-        down("down", {f, h}, ShardRule::cut(/*dim=*/1, features), group, at::kFloat) {
+        up("up", {h, f}, ShardRule::sharded(/*dim=*/0, features), group, at::kFloat),
+        down("down", {f, h}, ShardRule::sharded(/*dim=*/1, features), group, at::kFloat) {
     for (const auto& parameter : {up.weight(), down.weight()}) {  // each gets its slice of the same numbers
       initialize_(*parameter, shardwise::kernels::RandomKey::of(1), group);
       zero_grad_(*parameter);

@@ -27,15 +27,15 @@ struct Run {
 };
 
 template <ResidualStream Stream>
-Run forward_backward(plan::Stream stream, const model::Config& config, const at::Tensor& ids,
+Run forward_backward(plan::Parallelism parallelism, const model::Config& config, const at::Tensor& ids,
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialize_(/*seed=*/1);
-  for (const UsedParameter& role : weights.roles()) zero_grad_(*role.parameter);
+  for (const UsedParameter& role : weights.used_parameters()) zero_grad_(*role.parameter);
   const comm::Counters before = group.counters();
   model::Decoder<Stream>(weights).loss(ids, ids, s * b, Step(group, s)).local().backward();
   const plan::Workload workload{
-      .config = config, .tp = kRanks, .stream = stream, .sequence_length = s, .batch_size = b};
+      .config = config, .tp = kRanks, .parallelism = parallelism, .sequence_length = s, .batch_size = b};
   return {group.counters() - before, plan::micro_batch_communication(workload, group.rank()).both()};
 }
 
@@ -59,8 +59,8 @@ bool show(const char* name, const Run& run) {
 bool on_rank(const comm::Group& group, const at::Tensor& ids) {
   at::set_num_threads(1);
   const model::Config config = model::preset("tiny");
-  const Run tp = forward_backward<Invariant>(plan::Stream::tp, config, ids, group);
-  const Run sp = forward_backward<Sharded<kSequence>>(plan::Stream::tp_sp, config, ids, group);
+  const Run tp = forward_backward<Invariant>(plan::Parallelism::tp, config, ids, group);
+  const Run sp = forward_backward<Sharded<kSequence>>(plan::Parallelism::tp_sp, config, ids, group);
   if (group.rank() != 1) return true;
   std::printf("rank 1 of %d, one micro-batch of %ld x %ld tokens\n", kRanks, b, s);
   return show("TP", tp) & show("TP+SP", sp);

@@ -38,35 +38,36 @@ void add_flags(Flags& flags, EvaluateOptions& o) {
 }
 
 /// Returns the ids of each file. Skips files of fewer than two tokens, which have nothing to predict.
-std::vector<std::vector<int64_t>> read_texts(const std::vector<std::string>& paths,
-                                             const text::Tokenizer& tokenizer) {
+std::vector<std::vector<int64_t>> read_sequences(const std::vector<std::string>& paths,
+                                                 const text::Tokenizer& tokenizer) {
   const text::Corpus corpus(paths);
-  std::vector<std::vector<int64_t>> texts;
+  std::vector<std::vector<int64_t>> sequences;
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     std::vector<int64_t> ids = tokenizer.encode(corpus.read_file(file));
-    if (ids.size() >= 2) texts.push_back(std::move(ids));
+    if (ids.size() >= 2) sequences.push_back(std::move(ids));
   }
-  TORCH_CHECK_VALUE(!texts.empty(), "eval: --text must have at least two tokens; got fewer");
-  return texts;
+  TORCH_CHECK_VALUE(!sequences.empty(), "eval: --text must have at least two tokens; got fewer");
+  return sequences;
 }
 
 struct Result {
-  int64_t texts, tokens, predicted;
+  int64_t sequences, tokens, predicted;
   double nll, seconds;
   checkpoint::LoadCost loaded;
 };
 
 /// Evaluates all sequences; the NLL is the mean over all predicted tokens.
-Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<std::vector<int64_t>>& texts,
-                      const infer::EvaluationWindows& windows, bool shows) {
-  Result result{std::ssize(texts), 0, 0, 0, 0, {}};
-  for (const auto& text : texts) result.tokens += std::ssize(text);
-  const int64_t all = result.tokens - result.texts;
+Result evaluate_sequences(const model::DecoderWeights& weights,
+                          const std::vector<std::vector<int64_t>>& sequences,
+                          const infer::EvaluationWindows& windows, bool shows) {
+  Result result{std::ssize(sequences), 0, 0, 0, 0, {}};
+  for (const auto& sequence : sequences) result.tokens += std::ssize(sequence);
+  const int64_t all = result.tokens - result.sequences;
   const base::Stopwatch clock;
   ProgressLine line;
   double sum = 0;
-  for (const auto& text : texts) {
-    const auto evaluation = infer::evaluate(weights, text, windows, [&](int64_t predicted) {
+  for (const auto& sequence : sequences) {
+    const auto evaluation = infer::evaluate(weights, sequence, windows, [&](int64_t predicted) {
       const int64_t done = result.predicted + predicted;
       if (shows)
         line.show(fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
@@ -86,9 +87,9 @@ std::string to_json(const Result& r, const EvaluateOptions& o, const ModelSource
                                       {"dtype", model.dtype_name()},
                                       {"quantization", quantization_json(model)},
                                       {"seq_len", windows.length},
-                                      {"texts", r.texts},
+                                      {"sequences", r.sequences},
                                       {"tokens", r.tokens},
-                                      {"predicted", r.predicted},
+                                      {"predicted_tokens", r.predicted},
                                       {"nll", r.nll},
                                       {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
                                       {"seconds", r.seconds},
@@ -128,14 +129,14 @@ int evaluate_command(const Call& call) {
   const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();
-  const auto texts = read_texts(o.text, *tokenizer);
-  for (const auto& text : texts) infer::check_token_ids(text, model.config(), "eval: the text's");
+  const auto sequences = read_sequences(o.text, *tokenizer);
+  for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
   return run_on_ranks({launch_context_for(o.model.tp), o.model.tp, ranks, call.argv},
                       [&](const comm::Group& group) {
                         model::DecoderWeights weights(model.config(), group, model.dtype());
                         const checkpoint::LoadCost loaded = model.load(weights, o.seed);
                         checkpoint::log_load("eval", model.directory(), loaded, group);
-                        Result result = evaluate_texts(weights, texts, windows, group.rank() == 0);
+                        Result result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
                         result.loaded = loaded;
                         if (group.rank() == 0)
                           print(o.json ? to_json(result, o, model, windows) : to_text(result));

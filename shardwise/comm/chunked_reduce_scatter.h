@@ -1,21 +1,21 @@
-// A reduce_scatter along dim 0 in steps: rows are handed over as they are made, and summed at the end.
+// The handle of a pipelined reduce_scatter along dim 0: the caller hands over one rank's rows at a time.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::comm {
 
-/// Made by Group::reduce_scatter_chunked. Between that and `finish`, other collectives of the group may be
-/// called, the same ones on all ranks.
+/// An in-flight reduce_scatter that Group::reduce_scatter_chunked started. Until `wait`, other collectives of
+/// the group may be called, the same ones on all ranks.
 class ChunkedReduceScatter {
  public:
   virtual ~ChunkedReduceScatter() = default;
-  /// The rank whose rows are to be made `i`-th, 0 <= i < size.
-  virtual int nth(int i) const = 0;
-  /// Collective: the rows of nth(i) are written, and will not be again. Once for every i, ascending.
-  virtual void made(int i) = 0;
-  /// Collective: this rank's rows of the sum over the ranks, in rank order, into `out` [split.range(rank),
-  /// ...] (contiguous). Errors: base::CommError.
-  virtual void finish(at::Tensor& out) = 0;
+  /// Returns the rank whose rows the caller computes as the `i`-th chunk, 0 <= i < size.
+  virtual int chunk_order(int i) const = 0;
+  /// Reports that the rows of rank chunk_order(i) are final. Collective; call it once per i, ascending.
+  virtual void chunk_ready(int i) = 0;
+  /// Sums the chunks over the ranks in rank order and writes this rank's rows into `out` [split.range(rank),
+  /// ...], which must be contiguous. Collective. Errors: base::CommError.
+  virtual void wait(at::Tensor& out) = 0;
 };
 
 }  // namespace shardwise::comm

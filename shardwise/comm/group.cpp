@@ -1,4 +1,4 @@
-// A group as a value, and what only shared memory can do. Its collectives are in group_collectives.cpp.
+// Group's construction, symmetric heap and abort. Its collectives are in group_collectives.cpp.
 #include "shardwise/comm/group.h"
 
 #include <ATen/ops/empty.h>
@@ -11,11 +11,11 @@
 namespace shardwise::comm {
 namespace {
 
-/// The only shard of an exposure in a group of one.
-class OwnShard final : public PeerShards {
+/// The PeerShards of a group of one.
+class SingleShard final : public PeerShards {
  public:
-  explicit OwnShard(at::Tensor shard) : shard_(std::move(shard)) {}
-  at::Tensor read(int) override { return shard_; }
+  explicit SingleShard(at::Tensor shard) : shard_(std::move(shard)) {}
+  at::Tensor get(int) override { return shard_; }
 
  private:
   at::Tensor shard_;
@@ -27,8 +27,8 @@ Group::Group() : state_(std::make_shared<State>()) {}
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<SymmetricHeap> symmetric)
     : state_(std::make_shared<State>()) {
-  state_->use_shared = symmetric != nullptr;
-  state_->shared = std::move(symmetric);
+  state_->use_heap = symmetric != nullptr;
+  state_->heap = std::move(symmetric);
   state_->backend = std::move(backend);
 }
 
@@ -44,7 +44,7 @@ int Group::size() const {
 
 Group Group::without_symmetric_heap() const {
   auto state = std::make_shared<State>(*state_);
-  state->use_shared = false;
+  state->use_heap = false;
   return Group(std::move(state));
 }
 
@@ -55,7 +55,7 @@ Group Group::with_new_counters() const {
 }
 
 bool Group::has_symmetric_heap() const {
-  return state_->use_shared;
+  return state_->use_heap;
 }
 
 SymmetricHeap* Group::symmetric_heap() const {
@@ -79,9 +79,10 @@ at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
 
 std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const base::Split& split) const {
   check_shard("share_shard", shard, split, /*dim=*/0, rank(), size());
-  if (size() == 1) return std::make_shared<OwnShard>(shard);
+  if (size() == 1) return std::make_shared<SingleShard>(shard);
   SymmetricHeap* symmetric = state_->symmetric_heap();
-  TORCH_CHECK_VALUE(symmetric != nullptr, "share_shard: needs a group with shared memory; gather instead");
+  TORCH_CHECK_VALUE(symmetric != nullptr,
+                    "share_shard: needs a group with a symmetric heap; call all_gather instead");
   const Counted counted(*state_->counters, symmetric, Op::all_gather, int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor readable = shard;
   if (!shard.is_contiguous() || !symmetric->contains(shard)) {
@@ -89,8 +90,8 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
     readable.copy_(shard);
     (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
   }
-  return std::make_shared<CountedPeerShards>(symmetric->share_shard(readable, split, /*purpose=*/0),
-                                             state_->counters, state_->shared);
+  return std::make_shared<CountedPeerShards>(symmetric->share_shard(readable, split, /*tag=*/0),
+                                             state_->counters, state_->heap);
 }
 
 void Group::record_peer_read(const at::Tensor& shard) const {
@@ -101,7 +102,7 @@ void Group::record_peer_read(const at::Tensor& shard) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (auto* const ours = dynamic_cast<Backend*>(state_->backend.get())) {
+  if (auto* const ours = dynamic_cast<C10dBackend*>(state_->backend.get())) {
     ours->abort(reason);
   } else if (state_->backend) {
     state_->backend->abort();

@@ -1,6 +1,6 @@
-// Memory that every rank of a group can read: what the ranks of one host can do beyond c10d.
+// The symmetric heap: memory that every rank of a group can read, and the collectives on it.
 //
-// Implemented by comm/shm; absent (null) on every other backend.
+// comm/shm implements it for the ranks of one node; every other backend has none (null).
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
@@ -14,61 +14,60 @@
 
 namespace shardwise::comm {
 
-/// What a caller does with a collective's input afterward: autograd may write to any tensor that it holds.
+/// What the caller may do with an input after the call. Autograd may overwrite any tensor that it holds.
 enum class InputReuse : uint8_t { overwritable_on_return, free_only };
 
-/// Where the terms of a sum over the ranks lie, by rank: dense, row-major, never written to.
+/// Pointers to every rank's partial sum, by rank: dense, row-major, read-only.
 using PeerBuffers = std::span<const void* const>;
-/// What sums them in passing: they are readable until it returns. It calls no collective.
-using PeerBufferKernel = c10::function_ref<void(PeerBuffers terms)>;
+/// A kernel that reads the peers' buffers, which are valid until it returns. It must not call a collective.
+using PeerBufferKernel = c10::function_ref<void(PeerBuffers partials)>;
 
-/// One shard per rank, readable where it lies. Keeps the own shard alive; holding it keeps peers' shards
-/// readable, because every rank of a program holds and drops the same exposures in the same order
-/// (docs/adr/0002).
+/// The ranks' shared shards, which are read in place. Keeps this rank's shard alive. Peers' shards stay
+/// readable too, because every rank holds and drops the same PeerShards in the same order (docs/adr/0002).
 class PeerShards {
  public:
   virtual ~PeerShards() = default;
-  /// `rank`'s shard, [range(rank), ...]; waits until that rank has exposed it. Never written to. The tensor
-  /// holds the exposure. Errors: base::CommError when the peer died, runs another program, or the timeout
-  /// passed.
-  virtual at::Tensor read(int rank) = 0;
+  /// Waits until `rank` has shared its shard and returns it, [range(rank), ...], read-only. The tensor keeps
+  /// the PeerShards alive. Errors: base::CommError if the peer died, called another collective, or timed out.
+  virtual at::Tensor get(int rank) = 0;
 };
 
-/// Arguments are checked by Group. Collectives come from one thread at a time; tensors may die on any.
+/// The interface that comm/shm implements. Group checks the arguments. One thread at a time calls
+/// collectives; any thread may free tensors.
 class SymmetricHeap {
  public:
   virtual ~SymmetricHeap() = default;
-  /// Uninitialized, contiguous, in memory that peers can read. Freed memory is reused only after a later
-  /// collective of the group, when every peer has left the one that may still read it.
+  /// Returns an uninitialized, contiguous tensor that peers can read. Freed memory is reused only after a
+  /// later collective of the group, when every peer has returned from the one that may still read it.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
-  /// Whether peers can read all of `x` where it lies (trivially so when it has no elements).
+  /// Returns true if peers can read all of `x` in place, or if it has no elements.
   virtual bool contains(const at::Tensor& x) const = 0;
-  /// Collective. `shard` [split.range(rank), ...] in this memory and contiguous. `purpose` is compared over
-  /// the ranks, as the split is.
+  /// Lets peers read `shard` [split.range(rank), ...], which must be contiguous and in the heap. Collective.
+  /// The ranks' splits and tags (operation_tag.h) must be equal.
   virtual std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
-                                                  uint64_t purpose) = 0;
+                                                  uint64_t tag) = 0;
 
-  /// Group's collectives of these names, without the splitting into lists and the copies of c10d's forms.
+  /// Implement Group's collectives of these names, without the lists and copies of c10d's calls.
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
-  /// A sum. `x` contiguous and in this memory; `purpose` tells it from the group's other ones.
-  virtual std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t purpose) = 0;
+  /// Starts a sum of `x`, which must be contiguous and in the heap; `number` identifies it in the group.
+  virtual std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t number) = 0;
   virtual void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                               int64_t dim) = 0;
   virtual void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                                  InputReuse then) = 0;
+                                  InputReuse reuse) = 0;
 
-  /// Logical bytes handed out and not yet freed; and the most there have been since `reset_peak`.
+  /// Return the bytes of live tensors, now and at their peak since `reset_peak`.
   virtual int64_t live_bytes() const = 0;
   virtual int64_t peak_bytes() const = 0;
   virtual void reset_peak() = 0;
-  /// What this rank has copied so far in collectives (counters.h), those through c10d included.
+  /// Returns the bytes that this rank has copied in collectives so far (counters.h), c10d calls included.
   virtual int64_t copied_bytes() const = 0;
-  /// How long it has waited for peers so far in collectives and readings, likewise.
+  /// Returns how long this rank has waited for peers so far, in collectives, c10d calls and PeerShards::get.
   virtual int64_t waited_ns() const = 0;
 
-  /// Shows `read` every rank's `x`, for Group's functions of these names: `rows` is what each rank reads of
-  /// them, or null where each reads all.
-  virtual void fuse_with(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) = 0;
+  /// Calls `kernel` with every rank's `x`, for fused_all_reduce and fused_reduce_scatter. `rows` are the rows
+  /// that each rank reads, or null if each reads all.
+  virtual void run_on_peer_buffers(const at::Tensor& x, const base::Split* rows, PeerBufferKernel kernel) = 0;
 };
 
 }  // namespace shardwise::comm

@@ -1,14 +1,14 @@
-// An all_reduce in place that is under way.
+// The handle of an asynchronous all_reduce.
 #pragma once
 
 namespace shardwise::comm {
 
-/// Made by Group::all_reduce_async_. Between that and `wait`, other collectives of the group may be called,
-/// the same ones on all ranks.
+/// An in-flight all_reduce that Group::all_reduce_async_ started. Until `wait`, other collectives of the
+/// group may be called, the same ones on all ranks.
 class Work {
  public:
   virtual ~Work() = default;
-  /// Collective, once: the tensor holds the sum afterward. Errors: base::CommError, or the backend's own.
+  /// Completes the all_reduce in place. Collective; call it once. Errors: base::CommError, or the backend's.
   virtual void wait() = 0;
 };
 

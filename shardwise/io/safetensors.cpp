@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr int64_t kMostIndexBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 Layout read_layout(const base::File& file) {
   const int64_t bytes = file.size();
@@ -27,13 +27,14 @@ Layout read_layout(const base::File& file) {
   return parse_header(json, bytes, file.path());
 }
 
-/// A slash would lead out of the directory; errors show the name as it is.
+/// Rejects slashes, which would lead out of the directory, and control characters, because errors print the
+/// name verbatim.
 bool is_file_name(const std::string& name) {
   const auto is_allowed = [](char c) { return c != '/' && (c < 0 || (c >= ' ' && c <= '~')); };
   return !name.empty() && name.size() <= NAME_MAX && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-/// Tensor name -> file name, from the index's text.
+/// Returns the map from tensor name to file name of an index.
 std::map<std::string, std::string> parse_weight_map(const std::string& text, const std::string& path) {
   const nlohmann::json parsed = base::parse_json(text, path);
   const nlohmann::json* weight_map = base::Fields(parsed, path + ": ").find("weight_map");
@@ -42,7 +43,7 @@ std::map<std::string, std::string> parse_weight_map(const std::string& text, con
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : weight_map->items()) {
     TORCH_CHECK_VALUE(file.is_string() && is_file_name(file.get<std::string>()), path,
-                      ": weight_map must give file names; got ", base::shown(file), " for ",
+                      ": weight_map must map to file names; got ", base::shown(file), " for ",
                       base::shown(tensor));
     files[tensor] = file.get<std::string>();
   }
@@ -52,7 +53,7 @@ std::map<std::string, std::string> parse_weight_map(const std::string& text, con
 bool is_indexed(const std::string& directory) {
   const bool has_index = base::exists(directory + "/" + kIndexFile);
   const bool has_single = base::exists(directory + "/" + kSingleFile);
-  TORCH_CHECK_VALUE(has_single || has_index, directory, ": must hold ", kSingleFile, " or ", kIndexFile,
+  TORCH_CHECK_VALUE(has_single || has_index, directory, ": must contain ", kSingleFile, " or ", kIndexFile,
                     "; got neither");
   return !has_single;
 }
@@ -64,7 +65,7 @@ std::vector<std::string> files_of(const std::string& directory) {
   if (!is_indexed(directory)) return {inside + kSingleFile};
   const std::string index = inside + kIndexFile;
   std::set<std::string> files = {index};
-  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMostIndexBytes), index))
+  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMaxIndexBytes), index))
     files.insert(inside + file);
   return {files.begin(), files.end()};
 }
@@ -76,7 +77,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 
 const TensorInfo& SafetensorsFile::find(const std::string& name) const {
   const auto found = index_.find(name);
-  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must hold the tensor ", base::shown(name),
+  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must contain the tensor ", base::shown(name),
                     "; got none of that name");
   return layout_.tensors[found->second];
 }
@@ -98,7 +99,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
 }
 
 void SafetensorsDirectory::open_indexed(const std::string& index_path) {
-  const std::string index = base::read_text(index_path, kMostIndexBytes);
+  const std::string index = base::read_text(index_path, kMaxIndexBytes);
   index_bytes_ = static_cast<int64_t>(index.size());
   const auto weight_map = parse_weight_map(index, index_path);
   for (const auto& [tensor, file_name] : weight_map) {
@@ -110,7 +111,7 @@ void SafetensorsDirectory::open_indexed(const std::string& index_path) {
     for (const TensorInfo& tensor : file.tensors()) {
       const auto mapped = weight_map.find(tensor.name);
       TORCH_CHECK_VALUE(mapped != weight_map.end() && mapped->second == file_name, index_path,
-                        ": weight_map must name every tensor of its files; got ", base::shown(tensor.name),
+                        ": weight_map must list every tensor of its files; got ", base::shown(tensor.name),
                         " in ", file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
     }
   }
@@ -125,7 +126,7 @@ std::vector<std::string> SafetensorsDirectory::names() const {
 
 SafetensorsDirectory::Place SafetensorsDirectory::find(const std::string& name) const {
   const auto found = places_.find(name);
-  TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must hold the tensor ", base::shown(name),
+  TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must contain the tensor ", base::shown(name),
                     "; got none of that name");
   return found->second;
 }

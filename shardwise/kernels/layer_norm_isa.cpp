@@ -14,7 +14,7 @@ void normalize_row(T* __restrict y, const T* __restrict x, AffineRow<const T> af
   }
 }
 
-// Two passes over a row that the cache holds: one over x − mean, whose squares do not cancel.
+// Uses two passes over a cached row: squares of x − mean do not cancel.
 template <class T>
 void forward(T* y, MomentsOf<Accumulator<T>> moments, const T* x, AffineRow<const T> affine, double eps,
              int64_t rows, int64_t h) {
@@ -35,9 +35,9 @@ struct Row {
   const T *dy, *x, *weight;
   Accumulator<T> mean, rstd;
 
-  /// (x − mean) · rstd.
+  /// Returns (x − mean) · rstd.
   Accumulator<T> normalized(int64_t i) const { return (widen(x[i]) - mean) * rstd; }
-  /// The gradient of the normalized x.
+  /// Returns the gradient with respect to the normalized x.
   Accumulator<T> u(int64_t i) const { return widen(dy[i]) * widen(weight[i]); }
 };
 

@@ -28,7 +28,7 @@ at::TensorOptions accumulating(const at::Tensor& qkv) {
   return qkv.options().dtype(accumulator_type(qkv.scalar_type()));
 }
 
-// The values of `qkv` [s, b, features] as [b, k, s, d], in place.
+// Returns the values v in `qkv` [s, b, features] as a view [b, k, s, d].
 at::Tensor values_of(const at::Tensor& qkv, const HeadSplit& split) {
   const int64_t begin = (split.heads + split.kv_heads) * split.head_dim;
   return qkv.narrow(2, begin, split.kv_heads * split.head_dim)
@@ -111,8 +111,8 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
       }
     });
   });
-  q_sums.add_up_();
-  k_sums.add_up_();
+  q_sums.accumulate_();
+  k_sums.accumulate_();
   return d_qkv;
 }
 

@@ -62,7 +62,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const std::string& name, int64_t 
                                                const comm::Group& group, at::ScalarType dtype)
     : VocabParallelEmbedding(
           parallel::make_parameter(name + ".weight", {vocab.size(), hidden_size},
-                                   base::ShardRule::cut(/*dim=*/0, vocab), init, group, dtype),
+                                   base::ShardRule::sharded(/*dim=*/0, vocab), init, group, dtype),
           vocab, dtype) {}
 
 VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::Split& vocab,
@@ -74,7 +74,7 @@ Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const c
   if (parallel::needs_gradient(table)) return Lookup::apply(table, ids, Lookup::Table{weight_, begin}, group);
   if (!weight_->quantized) return lookup(ids, table, begin, group);
   Tensor y = group.empty({ids.size(0), ids.size(1), weight_->size(1)}, dtype_);
-  quant::rows_out(y, ids, *weight_->quantized, begin);
+  quant::embedding_out(y, ids, *weight_->quantized, begin);
   return y;
 }
 

@@ -31,7 +31,7 @@ void check_split_batch(const Step& step, int64_t b) {
 }
 
 void check_step(const Step& step, int64_t b) {
-  kernels::check_valid("step", step.valid, step.sequence.size(), b);
+  kernels::check_valid_rows("step", step.valid, step.sequence.size(), b);
   TORCH_CHECK_VALUE(step.dropout >= 0 && step.dropout <= 1, "step: dropout must be in [0, 1]; got ",
                     step.dropout);
   TORCH_CHECK_VALUE(step.attention_dropout >= 0 && step.attention_dropout < 1,

@@ -23,8 +23,8 @@ Tensor reduce_scatter_rows(const Tensor& full, const Step& step) {
     return local;
   }
   const auto in_flight = group.reduce_scatter_chunked(full, step.sequence);
-  for (int i = 0; i < group.size(); ++i) in_flight->made(i);
-  in_flight->finish(local);
+  for (int i = 0; i < group.size(); ++i) in_flight->chunk_ready(i);
+  in_flight->wait(local);
   return local;
 }
 
@@ -36,17 +36,17 @@ void BlockwiseReduceScatter::compute(c10::function_ref<void(Tensor& rows, int ra
   const bool overlaps = ranks > 1 && step_.overlap == Overlap::on;
   if (overlaps) in_flight_ = step_.group.reduce_scatter_chunked(partial_, step_.sequence);
   for (int i = 0; i < ranks; ++i) {
-    const int rank = overlaps ? in_flight_->nth(i) : i;
+    const int rank = overlaps ? in_flight_->chunk_order(i) : i;
     Tensor rows = rows_matrix(partial_, step_.sequence.range(rank));
     write(rows, rank);
-    if (overlaps) in_flight_->made(i);
+    if (overlaps) in_flight_->chunk_ready(i);
   }
 }
 
 Tensor BlockwiseReduceScatter::wait() {
   if (!in_flight_) return reduce_scatter_rows(partial_, step_);
   Tensor local = empty_local_rows(partial_, step_);
-  in_flight_->finish(local);
+  in_flight_->wait(local);
   return local;
 }
 

@@ -48,8 +48,8 @@ Tensor multiply_rows(const GatheredRows& rows, const Tensor& x_shard, const Colu
   const Parameter& weight = *column.w.weight;
   Tensor y = at::empty({column.step.sequence.size(), x_shard.size(1), weight.size(0)}, x_shard.options());
   for (int i = 0; i < rows.ranks(); ++i) {
-    Tensor y_rows = rows.matrix_of(y, rows.nth(i));
-    weight_product_out(y_rows, rows.matrix(rows.nth(i)), weight);
+    Tensor y_rows = rows.matrix_of(y, rows.chunk_order(i));
+    weight_product_out(y_rows, rows.matrix(rows.chunk_order(i)), weight);
   }
   return y;
 }
@@ -146,8 +146,8 @@ std::optional<GatheredRows> regathered_rows(const Tensor& x, Column& column) {
 
 void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const GatheredRows& rows) {
   for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.nth(i);
-    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
+    const int rank = rows.chunk_order(i);
+    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.chunk_order(0) : rank;
     kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(read));
   }
 }

@@ -27,7 +27,7 @@ class GatheredRows {
   /// Returns the rows of `rank` as a matrix [s_rank·b, h]; waits until they have arrived.
   at::Tensor matrix(int rank) const;
   /// Returns the i-th rank in the order in which rows arrive: this rank first, then the ranks after it.
-  int nth(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
+  int chunk_order(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
   int ranks() const { return sequence_.ranks(); }
   /// Returns the rows of `rank` in another tensor `full` [s, b, f] (contiguous), as a matrix.
   at::Tensor matrix_of(const at::Tensor& full, int rank) const {

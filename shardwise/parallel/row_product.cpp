@@ -107,7 +107,7 @@ Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row,
   Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
   for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.nth(i);
+    const int rank = rows.chunk_order(i);
     const Tensor dy = rows.matrix(rank);
     if (needs_dx) {
       Tensor dx_rows = rows.matrix_of(dx, rank);

@@ -1,4 +1,4 @@
-// The inner loop of dequantization: one row's codes as numbers.
+// The inner loop of dequantization, for one row of a quantized weight.
 #pragma once
 #include <cstdint>
 
@@ -11,27 +11,28 @@ using kernels::Bf16;
 using kernels::Fp16;
 using kernels::Isa;
 
-/// Codes lie one behind the other, of a byte's two the first in its lower half.
-struct RowCodes {
-  const uint8_t* codes;
+/// One row of a quantized weight. Values are packed contiguously; of a byte's two 4-bit values, the first is
+/// in the lower half.
+struct QuantizedRow {
+  const uint8_t* qweight;
   const float* scales;
-  const uint8_t* zeros;
+  const uint8_t* zero_points;
 };
 
-/// What a matrix's rows have in common.
+/// The parameters that all rows of a matrix share.
 struct RowShape {
-  int64_t width;            // columns
-  int64_t first_code;       // codes before the first column's
-  int64_t group_size;       // columns of a group
-  int64_t into_group;       // columns of the first group before the first column
-  const int32_t* group_of;  // null: in order
+  int64_t width;               // columns
+  int64_t first_value;         // position of the first column's value in the packed row
+  int64_t group_size;          // columns per group
+  int64_t offset_in_group;     // position of the first column in its group
+  const int32_t* group_index;  // the group of each column; null: in order
 };
 
 template <class T>
 struct DequantizeLoops {
-  /// w[j] = (code − zero) · scale, in fp32, of 4 or 8 bits.
-  void (*row4)(T* w, const RowCodes& row, const RowShape& shape);
-  void (*row8)(T* w, const RowCodes& row, const RowShape& shape);
+  /// w[j] = (quantized − zero_point) · scale in fp32, for 4 or 8 bits.
+  void (*row4)(T* w, const QuantizedRow& row, const RowShape& shape);
+  void (*row8)(T* w, const QuantizedRow& row, const RowShape& shape);
 };
 SHARDWISE_PER_ISA(DequantizeLoops, dequantize_loops)
 

@@ -18,10 +18,10 @@ using kernels::elements_;
 
 namespace {
 
-constexpr float kLargestScale = 65504;  // of fp16
+constexpr float kLargestScale = 65504;  // the largest fp16 number
 
-/// The runs of a row's columns that are of one group: f(group, first column, columns), both from the first
-/// held.
+/// Calls f(group, first column, number of columns) for each group that overlaps `columns`. Groups and columns
+/// are relative to the shard's first.
 template <class F>
 void for_each_group(const Format& format, int64_t in_features, const Range& columns, F f) {
   const int64_t size = format.group_size == 0 ? in_features : format.group_size;
@@ -33,7 +33,7 @@ void for_each_group(const Format& format, int64_t in_features, const Range& colu
   }
 }
 
-/// The least fp16 number that is not below `x`.
+/// Returns the smallest fp16 number that is not below `x`.
 float rounded_up(float x) {
   c10::Half half(x);
   if (static_cast<float>(half) < x) ++half.x;
@@ -41,21 +41,21 @@ float rounded_up(float x) {
 }
 
 float scale_of(float maximum, const Format& format) {
-  return rounded_up(maximum / static_cast<float>(format.largest_step()));
+  return rounded_up(maximum / static_cast<float>(format.largest_level()));
 }
 
-/// A code that was zero so far.
-void put_code_(uint32_t* words, int64_t place, int64_t bits, uint32_t code) {
+/// Packs a value into bits that are zero so far.
+void pack_(uint32_t* words, int64_t index, int64_t bits, uint32_t value) {
   const int64_t per_word = 32 / bits;
-  words[place / per_word] |= code << (place % per_word * bits);
+  words[index / per_word] |= value << (index % per_word * bits);
 }
 
-void quantize_group_(uint32_t* words, int64_t place, const float* w, int64_t count, float scale,
+void quantize_group_(uint32_t* words, int64_t index, const float* w, int64_t count, float scale,
                      const Format& format) {
-  const auto zero = static_cast<float>(format.symmetric_zero());
+  const auto zero_point = static_cast<float>(format.symmetric_zero_point());
   for (int64_t j = 0; j < count; ++j) {
-    const float steps = scale > 0 ? std::nearbyint(w[j] / scale) : 0;
-    put_code_(words, place + j, format.bits, static_cast<uint32_t>(steps + zero));
+    const float level = scale > 0 ? std::nearbyint(w[j] / scale) : 0;
+    pack_(words, index + j, format.bits, static_cast<uint32_t>(level + zero_point));
   }
 }
 
@@ -69,39 +69,40 @@ Tensor group_maxima(const Tensor& w, const Format& format, int64_t in_features, 
       const float* values = elements<float>(w) + row * columns.size();
       float* largest = elements_<float>(maxima) + row * groups;
       for_each_group(format, in_features, columns, [&](int64_t group, int64_t first, int64_t count) {
-        float most = 0;
+        float max = 0;
         for (int64_t j = first; j < first + count; ++j) {
           const float magnitude = std::abs(values[j]);
-          most = magnitude > most || magnitude != magnitude ? magnitude : most;
-          if (most != most) break;
+          max = magnitude > max || magnitude != magnitude ? magnitude : max;
+          if (max != max) break;  // NaN
         }
-        largest[group] = most;
+        largest[group] = max;
       });
     }
   });
   return maxima;
 }
 
-float most_magnitude(const Format& format) {
-  return kLargestScale * static_cast<float>(format.largest_step());
+float max_magnitude(const Format& format) {
+  return kLargestScale * static_cast<float>(format.largest_level());
 }
 
 void quantize_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor& maxima) {
-  const auto& [format, in_features, columns, codes, scales, zeros, group_of] = matrix;
-  const int64_t words = codes.size(1), groups = scales.size(1), width = columns.size();
-  const int64_t first_code = columns.begin - matrix.words().begin * format.codes_per_word();
+  const auto& [format, in_features, columns, qweight, scales, zero_points, group_index] = matrix;
+  const int64_t words = qweight.size(1), groups = scales.size(1), width = columns.size();
+  const int64_t first_value = columns.begin - matrix.words().begin * format.values_per_word();
   kernels::check_tensor("quantize", "w", w, {w.size(0), width}, at::kFloat);
   kernels::check_tensor("quantize", "maxima", maxima, {w.size(0), groups}, at::kFloat);
   kernels::for_ranges(w.size(0), width, [&](int64_t first_row, int64_t last_row) {
     for (int64_t row = first_row; row < last_row; ++row) {
-      auto* row_words = elements_<uint32_t>(codes) + (begin + row) * words;
+      auto* row_words = elements_<uint32_t>(qweight) + (begin + row) * words;
       std::fill_n(row_words, words, 0);
-      std::fill_n(elements_<uint8_t>(zeros) + (begin + row) * groups, groups, format.symmetric_zero());
+      std::fill_n(elements_<uint8_t>(zero_points) + (begin + row) * groups, groups,
+                  format.symmetric_zero_point());
       const float* values = elements<float>(w) + row * width;
       for_each_group(format, in_features, columns, [&](int64_t group, int64_t first, int64_t count) {
         const float scale = scale_of(elements<float>(maxima)[row * groups + group], format);
         elements_<float>(scales)[(begin + row) * groups + group] = scale;
-        quantize_group_(row_words, first_code + first, values + first, count, scale, format);
+        quantize_group_(row_words, first_value + first, values + first, count, scale, format);
       });
     }
   });

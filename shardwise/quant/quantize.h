@@ -1,23 +1,24 @@
-// From numbers to codes: symmetric, round to nearest.
+// Symmetric round-to-nearest quantization.
 //
-// A group's scale is its largest magnitude over the largest step, rounded up to fp16, as the files keep it:
-// codes made here are those that are read back, and no value is further than half a step from its code's.
+// A group's scale is its absolute maximum divided by the largest level, rounded up to fp16, which is how
+// files store it. So quantizing while loading gives what `quantize` writes, and no value moves by more than
+// half a scale.
 #pragma once
 #include "shardwise/quant/matrix.h"
 
 namespace shardwise::quant {
 
-/// The largest magnitude of each group. Shapes: `w` [rows, columns] fp32, contiguous, the columns `columns`
-/// of rows of `in_features` → [rows, groups] fp32. Where ranks share rows the maximum of theirs is the whole
-/// group's.
+/// Returns the absolute maximum of each group; NaN if the group contains NaN. If ranks share rows, the
+/// maximum over the ranks gives the full group's. `columns` are the local columns of rows of `in_features`.
+/// Shapes: `w` [rows, columns] fp32, contiguous → [rows, groups] fp32.
 at::Tensor group_maxima(const at::Tensor& w, const Format& format, int64_t in_features,
                         const base::Range& columns);
 
-/// The largest magnitude whose scale fp16 holds.
-float most_magnitude(const Format& format);
+/// Returns the largest magnitude whose scale is representable in fp16.
+float max_magnitude(const Format& format);
 
-/// Codes `w` [n, width] fp32 into the rows [begin, begin + n) of `matrix`, scales by `maxima` [n, groups] (of
-/// the whole groups), zeros all symmetric_zero().
+/// Quantizes `w` into the rows [begin, begin + n) of `matrix`. `maxima` are the absolute maxima of the full
+/// groups; all zero points are symmetric_zero_point(). Shapes: `w` [n, width] fp32, `maxima` [n, groups].
 void quantize_rows_(Matrix& matrix, int64_t begin, const at::Tensor& w, const at::Tensor& maxima);
 
 }  // namespace shardwise::quant

@@ -32,7 +32,7 @@ TEST(File, WritesAndReadsAtOffsets) {
   EXPECT_EQ(std::string(middle, 3), "cde");
 }
 
-TEST(Outputs, AreNewOrRegularFilesThemselves) {
+TEST(OutputChecks, AcceptNewPathsAndRegularFiles) {
   const test::TemporaryDirectory directory;
   check_new_or_regular_file("--out", directory / "new");
   check_new_or_regular_file("--out", directory.put("old", ""));
@@ -40,25 +40,25 @@ TEST(Outputs, AreNewOrRegularFilesThemselves) {
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   for (const char* name : {"link", "fifo", "."}) {
     EXPECT_PRED2(contains, error_text([&] { check_new_or_regular_file("--out", directory / name); }),
-                 "--out must be a regular file, or a new one; got " + directory / name);
+                 "--out must be a regular file or a new path; got " + directory / name);
   }
 }
 
-TEST(Outputs, AreNoInputs) {
+TEST(OutputChecks, RejectInputs) {
   const test::TemporaryDirectory directory;
-  const std::string file = directory.put("in/file", ""), beside = directory.put("into", "");
+  const std::string file = directory.put("in/file", ""), sibling = directory.put("into", "");
   fs::create_symlink("in", directory / "linked");
   fs::create_hard_link(file, directory / "same");
   const auto check = [](const std::string& path, const std::vector<std::string>& inputs) {
-    check_no_input("--out", path, inputs);
+    check_not_an_input("--out", path, inputs);
   };
-  check(beside, {file, directory / "in", directory / "absent"});
+  check(sibling, {file, directory / "in", directory / "absent"});
   check(directory / "new", {file, directory / "in"});
   check(directory / "in/new", {file});
   check(directory / "..", {directory.path()});
   for (const std::string& path :
        {file, directory / "same", directory / "linked/file", directory / "in/../in/file"}) {
-    EXPECT_PRED2(contains, error_text([&] { check(path, {beside, file}); }), "must not change what is read");
+    EXPECT_PRED2(contains, error_text([&] { check(path, {sibling, file}); }), "must not overwrite an input");
   }
   for (const char* path : {"in/new", "in/below/new", "linked/new", "linked"}) {
     EXPECT_PRED2(contains, error_text([&] { check(directory / path, {directory / "in"}); }),
@@ -66,7 +66,7 @@ TEST(Outputs, AreNoInputs) {
   }
 }
 
-TEST(Outputs, AreTheSameByLinksToo) {
+TEST(OutputChecks, ResolveLinks) {
   const test::TemporaryDirectory directory;
   const std::string file = directory.put("in/file", "");
   fs::create_symlink("in", directory / "linked");
@@ -75,7 +75,7 @@ TEST(Outputs, AreTheSameByLinksToo) {
   EXPECT_FALSE(is_same_file(directory / "in/new", directory / "new"));
 }
 
-TEST(File, MovesWithoutClosing) {
+TEST(File, MoveAssignmentKeepsTheFileOpen) {
   const test::TemporaryDirectory directory;
   File one = File::create(directory / "one");
   File two = File::create(directory / "two");
@@ -85,7 +85,7 @@ TEST(File, MovesWithoutClosing) {
   EXPECT_EQ(contents(directory / "one"), "x");
 }
 
-TEST(File, RefusesToReadWhatIsNoRegularFile) {
+TEST(File, RejectsReadingOtherThanRegularFiles) {
   const test::TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   fs::create_symlink("nowhere", directory / "dangling");
@@ -94,7 +94,7 @@ TEST(File, RefusesToReadWhatIsNoRegularFile) {
   }
 }
 
-TEST(File, ReadingBeyondTheEndIsAnError) {
+TEST(File, ThrowsOnReadingBeyondTheEnd) {
   const test::TemporaryDirectory directory;
   const File file = File::open_to_read(directory.put("a", "abc"));
   char bytes[4];
@@ -114,13 +114,13 @@ TEST(File, CreateNeverOverwrites) {
   EXPECT_EQ(contents(path), "old");
 }
 
-TEST(File, AFullDiskSaysSo) {
+TEST(File, ReportsAFullDisk) {
   const File full = File::open_to_write("/dev/full");
   const std::string text = error_text<FileError>([&] { full.write(0, 3, "abc"); });
-  EXPECT_PRED2(contains, text, "write /dev/full: no room left");
+  EXPECT_PRED2(contains, text, "write /dev/full: no space left");
 }
 
-TEST(File, AllocateTakesTheRoomAtOnce) {
+TEST(File, AllocateReservesDiskBlocks) {
   const test::TemporaryDirectory directory;
   const int64_t bytes = 1 << 20;
   File::create(directory / "a").allocate(bytes);
@@ -130,20 +130,20 @@ TEST(File, AllocateTakesTheRoomAtOnce) {
   EXPECT_GE(status.st_blocks * 512, bytes);
 }
 
-TEST(File, AllocateBeyondAnyDiskIsAnError) {
+TEST(File, AllocateThrowsIfTheDiskIsTooSmall) {
   const test::TemporaryDirectory directory;
   const File file = File::create(directory / "a");
   EXPECT_PRED2(contains, error_text<FileError>([&] { file.allocate(int64_t{1} << 62); }), directory / "a");
 }
 
-TEST(ReadText, RefusesMoreThanAsked) {
+TEST(ReadText, RejectsFilesAboveTheLimit) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("a", "12345");
   EXPECT_EQ(read_text(path, 5), "12345");
   EXPECT_PRED2(contains, error_text([&] { read_text(path, 4); }), "at most 4 bytes; got 5");
 }
 
-TEST(WriteText, ReplacesAndLeavesNothingElse) {
+TEST(WriteText, ReplacesTheFileAndLeavesNoTemporaryFile) {
   const test::TemporaryDirectory directory;
   write_text(directory / "a", "one");
   write_text(directory / "a", "two");
@@ -151,7 +151,7 @@ TEST(WriteText, ReplacesAndLeavesNothingElse) {
   EXPECT_EQ(entries(directory.path()), 1);
 }
 
-TEST(WriteText, FailingKeepsTheOldAndLeavesNothingElse) {
+TEST(WriteText, KeepsTheOldFileAndLeavesNoTemporaryFileOnFailure) {
   const test::TemporaryDirectory directory;
   make_directories(directory / "a/b");  // a directory that is not empty cannot be replaced by a file
   EXPECT_PRED2(contains, error_text<FileError>([&] { write_text(directory / "a", "text"); }),
@@ -168,34 +168,35 @@ TEST(Rename, MovesDirectories) {
   EXPECT_FALSE(exists(directory / "step.tmp"));
 }
 
-TEST(FlipLink, PointsAtTheNewTarget) {
+TEST(ReplaceSymlink, PointsToTheNewTarget) {
   const test::TemporaryDirectory directory;
   directory.put("step-1/a", "1");
   directory.put("step-2/a", "2");
-  flip_link(directory / "latest", "step-1");
+  replace_symlink(directory / "latest", "step-1");
   EXPECT_EQ(contents(directory / "latest/a"), "1");
-  flip_link(directory / "latest", "step-2");
+  replace_symlink(directory / "latest", "step-2");
   EXPECT_EQ(contents(directory / "latest/a"), "2");
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-2");
   EXPECT_EQ(entries(directory.path()), 3);
 }
 
-TEST(FlipLink, DoesNotReplaceADirectory) {
+TEST(ReplaceSymlink, DoesNotReplaceADirectory) {
   const test::TemporaryDirectory directory;
   directory.put("latest/a", "mine");
-  EXPECT_PRED2(contains, error_text<FileError>([&] { flip_link(directory / "latest", "step-1"); }), "latest");
+  EXPECT_PRED2(contains, error_text<FileError>([&] { replace_symlink(directory / "latest", "step-1"); }),
+               "latest");
   EXPECT_EQ(contents(directory / "latest/a"), "mine");
   EXPECT_EQ(entries(directory.path()), 1);
 }
 
-TEST(CheckWritableDirectory, MakesItAndLeavesItEmpty) {
+TEST(CheckWritableDirectory, CreatesTheDirectoryAndLeavesItEmpty) {
   const test::TemporaryDirectory directory;
   check_writable_directory(directory / "a/b");
   EXPECT_TRUE(is_directory(directory / "a/b"));
   EXPECT_EQ(entries(directory / "a/b"), 0);
 }
 
-TEST(CheckWritableDirectory, NamesTheDirectoryItCannotUse) {
+TEST(CheckWritableDirectory, NamesTheDirectoryInErrors) {
   const test::TemporaryDirectory directory;
   directory.put("file", "x");
   EXPECT_PRED2(contains, error_text([&] { check_writable_directory(directory / "file/b"); }),
@@ -203,7 +204,7 @@ TEST(CheckWritableDirectory, NamesTheDirectoryItCannotUse) {
   EXPECT_PRED2(contains, error_text([] { check_writable_directory("/proc/shardwise"); }), "/proc/shardwise");
 }
 
-TEST(RemoveAll, IsContentWithNothing) {
+TEST(RemoveAll, AcceptsAMissingPath) {
   const test::TemporaryDirectory directory;
   directory.put("a/b/c", "x");
   remove_all(directory / "a");

@@ -1,4 +1,4 @@
-// `shardwise tokenize` as a program: what it writes, and what it leaves behind when it is ended.
+// `shardwise tokenize` as a program: its output file, and its cleanup on a signal.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,8 @@ class TokenizeCommand : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  /// Bytes are ids 0 to 255; 256 is <end>, of which the template puts one before every text.
+  /// Writes a tokenizer with bytes as ids 0 to 255 and <end> as 256, which its template puts before every
+  /// text.
   void put_tokenizer() {
     json vocab = json::object();
     for (int byte = 0; byte < 256; ++byte) vocab[text::byte_characters()[byte]] = byte;
@@ -73,7 +74,7 @@ TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
                            {"bytes_per_id", 2}}));
 }
 
-TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
+TEST_F(TokenizeCommand, AppendsTheEndTokenToEveryText) {
   put_tokenizer();
   const std::vector<std::string> flags{
       "--text", directory_.put("a", "X"), directory_.put("b", "yz"), "--out", out_, "--end-token",
@@ -84,8 +85,8 @@ TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
   EXPECT_EQ(program.output(), "5 tokens of 2 bytes each, from 3 bytes of text in 2 files: " + out_ + "\n");
 }
 
-TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
-  // Far more work than fits between the file's appearance and the signal.
+TEST_F(TokenizeCommand, RemovesItsFileOnASignal) {
+  // Enough work that the program still runs when the signal arrives.
   std::vector<std::string> flags{"--out", out_, "--text"};
   const std::string text = directory_.put("text", std::string(size_t{8} << 20, 'a'));
   flags.insert(flags.end(), 400, text);
@@ -103,7 +104,7 @@ TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
   EXPECT_FALSE(fs::exists(out_));
 }
 
-TEST_F(TokenizeCommand, ADirectoryIsNoStandardInput) {
+TEST_F(TokenizeCommand, ADirectoryAsStandardInputIsAnError) {
   for (const char* command : {"tokenize --tokenizer bytes --lines", "chat-template --model "}) {
     directory_.put("chat_template.jinja", "");
     const bool is_chat = std::string(command).starts_with("chat");

@@ -19,7 +19,7 @@ std::string length_of(const std::string& header) {
   return bytes;
 }
 
-/// A file of one-byte tensors, written without our writer.
+/// Returns a file of U8 tensors, written without our writer.
 std::string file_of(const std::map<std::string, std::string>& tensors) {
   json header = json::object();
   std::string data;
@@ -35,7 +35,7 @@ std::string file_of(const std::map<std::string, std::string>& tensors) {
 std::string read(const SafetensorsFile& file, const std::string& name) {
   const TensorInfo& tensor = file.find(name);
   std::string bytes(tensor.bytes(), '\0');
-  file.read_whole(tensor, bytes.data());
+  file.read_tensor(tensor, bytes.data());
   return bytes;
 }
 
@@ -43,7 +43,7 @@ std::string index_of(const json& weight_map) {
   return json{{"weight_map", weight_map}}.dump();
 }
 
-TEST(SafetensorsFile, ReadsWholeTensorsAndParts) {
+TEST(SafetensorsFile, ReadsTensorsAndByteRanges) {
   const test::TemporaryDirectory directory;
   const SafetensorsFile file(directory.put("f", file_of({{"a", "abc"}, {"b", ""}, {"c", "defgh"}})));
   EXPECT_EQ(read(file, "a"), "abc");
@@ -56,39 +56,39 @@ TEST(SafetensorsFile, ReadsWholeTensorsAndParts) {
   EXPECT_FALSE(file.contains("d"));
 }
 
-TEST(SafetensorsFile, CountsTheBytesThatItReads) {
+TEST(SafetensorsFile, CountsBytesRead) {
   const test::TemporaryDirectory directory;
-  const std::string whole = file_of({{"a", "abc"}, {"c", "defgh"}});
-  const int64_t header = static_cast<int64_t>(whole.size()) - 8;
-  const SafetensorsFile file(directory.put("f", whole));
+  const std::string contents = file_of({{"a", "abc"}, {"c", "defgh"}});
+  const int64_t header = static_cast<int64_t>(contents.size()) - 8;
+  const SafetensorsFile file(directory.put("f", contents));
   EXPECT_EQ(file.bytes_read(), header);
   char part[3];
   file.read(file.find("c"), 3, 2, part);
   EXPECT_EQ(file.bytes_read(), header + 2);
-  file.read_whole(file.find("a"), part);
+  file.read_tensor(file.find("a"), part);
   EXPECT_EQ(file.bytes_read(), header + 5);
 }
 
-TEST(SafetensorsFile, AMissingTensorIsNamedWithTheFile) {
+TEST(SafetensorsFile, NamesTheMissingTensorAndTheFile) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("f", file_of({{"a", "abc"}}));
   const SafetensorsFile file(path);
   EXPECT_EQ(error_text([&] { file.find("b"); }),
-            path + ": must hold the tensor \"b\"; got none of that name");
+            path + ": must contain the tensor \"b\"; got none of that name");
 }
 
-TEST(SafetensorsFile, EveryTruncationIsRefused) {
+TEST(SafetensorsFile, RejectsEveryTruncation) {
   const test::TemporaryDirectory directory;
-  const std::string whole = file_of({{"a", "abc"}, {"c", "defgh"}});
-  for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
-    const std::string path = directory.put("f", whole.substr(0, bytes));
+  const std::string contents = file_of({{"a", "abc"}, {"c", "defgh"}});
+  for (size_t bytes = 0; bytes < contents.size(); ++bytes) {
+    const std::string path = directory.put("f", contents.substr(0, bytes));
     EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(path); }), path) << bytes;
   }
-  EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(directory.put("f", whole + "x")); }),
+  EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(directory.put("f", contents + "x")); }),
                "must fill");
 }
 
-TEST(SafetensorsFile, AFileThatShrinksIsAnErrorAndNotASignal) {
+TEST(SafetensorsFile, ThrowsIfTheFileIsTruncatedAfterOpening) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("f", file_of({{"a", "abc"}}));
   const SafetensorsFile file(path);
@@ -96,7 +96,7 @@ TEST(SafetensorsFile, AFileThatShrinksIsAnErrorAndNotASignal) {
   EXPECT_PRED2(contains, error_text([&] { read(file, "a"); }), "truncated");
 }
 
-TEST(SafetensorsFile, AMissingFileOrADirectoryIsNamed) {
+TEST(SafetensorsFile, NamesTheMissingFileOrDirectory) {
   const test::TemporaryDirectory directory;
   EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(directory / "none"); }), directory / "none");
   EXPECT_PRED2(contains, error_text([&] { SafetensorsFile file(directory.path()); }), "got a directory");
@@ -110,7 +110,7 @@ TEST(SafetensorsDirectory, ReadsTheSingleFile) {
   EXPECT_EQ(read(*model.find("b").file, "b"), "2");
   EXPECT_EQ(model.find("b").tensor->name, "b");
   EXPECT_EQ(error_text([&] { model.find("c"); }),
-            directory.path() + ": must hold the tensor \"c\"; got none of that name");
+            directory.path() + ": must contain the tensor \"c\"; got none of that name");
 }
 
 TEST(SafetensorsDirectory, ReadsTheFilesOfTheIndex) {
@@ -140,7 +140,7 @@ TEST(SafetensorsDirectory, CountsHeadersAndIndex) {
   EXPECT_EQ(model.bytes_read(), all - 1);
 }
 
-TEST(FilesOf, AreThoseThatTheDirectoryIsReadFrom) {
+TEST(FilesOf, ReturnsTheFilesThatTheDirectoryReads) {
   const test::TemporaryDirectory directory;
   EXPECT_PRED2(contains, error_text([&] { files_of(directory.path()); }), "got neither");
   directory.put("other.safetensors", "none");
@@ -153,7 +153,7 @@ TEST(FilesOf, AreThoseThatTheDirectoryIsReadFrom) {
   EXPECT_EQ(files_of(directory.path()), std::vector<std::string>{single});
 }
 
-class Index : public testing::Test {
+class WeightMap : public testing::Test {
  protected:
   std::string refusal(const std::string& index) {
     directory_.put("1.safetensors", file_of({{"a", "1"}, {"c", "3"}}));
@@ -164,49 +164,49 @@ class Index : public testing::Test {
   const test::TemporaryDirectory directory_;
 };
 
-TEST_F(Index, MissingFilesAreNamed) {
+TEST_F(WeightMap, NamesMissingFiles) {
   EXPECT_PRED2(contains, refusal(index_of({{"a", "3.safetensors"}})), directory_ / "3.safetensors");
 }
 
-TEST_F(Index, TensorsThatTheFileLacksAreNamed) {
+TEST_F(WeightMap, NamesTensorsMissingFromTheFile) {
   EXPECT_PRED2(contains,
                refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"x", "2.safetensors"}})),
-               "2.safetensors: must hold the tensor \"x\"");
+               "2.safetensors: must contain the tensor \"x\"");
 }
 
-TEST_F(Index, TensorsThatTheIndexLacksAreNamed) {
+TEST_F(WeightMap, NamesTensorsMissingFromTheIndex) {
   EXPECT_PRED2(contains, refusal(index_of({{"a", "1.safetensors"}})), "got \"c\" in 1.safetensors only");
 }
 
-TEST_F(Index, TensorsInTwoFilesAreRefused) {
+TEST_F(WeightMap, RejectsTensorsInTwoFiles) {
   directory_.put("3.safetensors", file_of({{"a", "1"}, {"d", "4"}}));
   EXPECT_PRED2(contains,
                refusal(index_of({{"a", "1.safetensors"}, {"c", "1.safetensors"}, {"d", "3.safetensors"}})),
                "got \"a\" in 3.safetensors and 1.safetensors");
 }
 
-TEST_F(Index, NamesLeadNowhereElse) {
+TEST_F(WeightMap, RejectsPathsOutsideTheDirectory) {
   for (const char* name : {"../1.safetensors", "/etc/passwd", "", "sub/1.safetensors", "a\nb"}) {
-    EXPECT_PRED2(contains, refusal(index_of({{"a", name}})), "must give file names");
+    EXPECT_PRED2(contains, refusal(index_of({{"a", name}})), "must map to file names");
   }
-  EXPECT_PRED2(contains, refusal(index_of({{"a", 1}})), "must give file names");
+  EXPECT_PRED2(contains, refusal(index_of({{"a", 1}})), "must map to file names");
   EXPECT_LE(refusal(index_of({{"a", std::string(3000, 'x')}})).size(), 200u);
 }
 
-TEST_F(Index, MustBeJsonWithAWeightMap) {
+TEST_F(WeightMap, MustBeAJsonObject) {
   EXPECT_PRED2(contains, refusal("{"), "must be JSON");
   EXPECT_PRED2(contains, refusal("[]"), "must be a JSON object");
   EXPECT_PRED2(contains, refusal("{}"), "weight_map must be an object; got none");
   EXPECT_PRED2(contains, refusal(R"({"weight_map":[]})"), "got []");
   EXPECT_PRED2(contains, refusal(R"({"weight_map":{"a":"1.safetensors","a":"2.safetensors"}})"),
-               "given once");
+               "must not be duplicated");
 }
 
-TEST(SafetensorsDirectory, WithoutEitherSaysWhatItLookedFor) {
+TEST(SafetensorsDirectory, NamesTheExpectedFilesIfNeitherExists) {
   const test::TemporaryDirectory directory;
   EXPECT_PRED2(
       contains, error_text([&] { SafetensorsDirectory model(directory.path()); }),
-      directory.path() + ": must hold model.safetensors or model.safetensors.index.json; got neither");
+      directory.path() + ": must contain model.safetensors or model.safetensors.index.json; got neither");
 }
 
 }  // namespace

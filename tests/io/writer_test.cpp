@@ -15,7 +15,7 @@ TEST(SafetensorsWriter, WritesTheFormatByteForByte) {
   const test::TemporaryDirectory directory;
   const Layout layout = plan_file({{"b", Dtype::U8, {2}}, {"a", Dtype::U8, {1, 1}}}, {{"format", "pt"}});
   const SafetensorsWriter writer = SafetensorsWriter::create(directory / "f", layout);
-  writer.write_whole(layout.find("a"), "3");
+  writer.write_tensor(layout.find("a"), "3");
   writer.write(layout.find("b"), 1, 1, "2");
   writer.write(layout.find("b"), 0, 1, "1");
   writer.sync();
@@ -27,13 +27,13 @@ TEST(SafetensorsWriter, WritesTheFormatByteForByte) {
   EXPECT_EQ(contents(directory / "f"), length + padded + "123");
 }
 
-TEST(SafetensorsWriter, AnEmptyFileIsOneToo) {
+TEST(SafetensorsWriter, WritesAFileWithoutTensors) {
   const test::TemporaryDirectory directory;
   SafetensorsWriter::create(directory / "f", plan_file({}));
   EXPECT_TRUE(SafetensorsFile(directory / "f").tensors().empty());
 }
 
-TEST(SafetensorsWriter, NeverReplacesAFile) {
+TEST(SafetensorsWriter, DoesNotReplaceAFile) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.put("f", "old");
   const std::string text =
@@ -42,7 +42,7 @@ TEST(SafetensorsWriter, NeverReplacesAFile) {
   EXPECT_EQ(contents(path), "old");
 }
 
-TEST(SafetensorsWriter, WithoutRoomNothingIsLeftBehind) {
+TEST(SafetensorsWriter, RemovesTheFileIfTheDiskIsFull) {
   const test::TemporaryDirectory directory;
   const Layout layout = plan_file({{"a", Dtype::U8, {int64_t{1} << 62}}});
   EXPECT_PRED2(contains,
@@ -51,7 +51,7 @@ TEST(SafetensorsWriter, WithoutRoomNothingIsLeftBehind) {
   EXPECT_FALSE(base::exists(directory / "f"));
 }
 
-TEST(SafetensorsWriter, OpensOnlyWhatWasCreatedByTheSamePlan) {
+TEST(SafetensorsWriter, OpensOnlyFilesWithTheSameLayout) {
   const test::TemporaryDirectory directory;
   const Layout layout = plan_file({{"a", Dtype::U8, {3}}});
   EXPECT_PRED2(contains,

@@ -147,9 +147,9 @@ TEST(Decoder, SupportsEmptyShards) {
     const Prepared prepared = prepare(problem, at::kDouble);
     Board board(4);
     on_ranks(4, [&](const comm::Group& group) {
-      for (const RunConfig& way : run_configs()) {
-        for (const Distance& distance : distances(prepared, way, group, board)) {
-          EXPECT_LE(distance.error, 1e-10) << distance.what << "; " << way.name();
+      for (const RunConfig& run : run_configs()) {
+        for (const Distance& distance : distances(prepared, run, group, board)) {
+          EXPECT_LE(distance.error, 1e-10) << distance.what << "; " << run.name();
         }
       }
     });

@@ -63,18 +63,18 @@ struct Trained {
   parallel::ParamSpecs specs;
   double loss, norm;
 
-  Trained(const Group& group, const model::Config& config, const RunConfig& way, const IsFrozen& is_frozen,
+  Trained(const Group& group, const model::Config& config, const RunConfig& run, const IsFrozen& is_frozen,
           base::Recompute recompute = base::Recompute::none)
-      : weights(config, group, at::kDouble), specs(specs_of(weights, way.stream)) {
+      : weights(config, group, at::kDouble), specs(specs_of(weights, run.stream)) {
     load_slices_(weights, random_weights(config, 1, at::kDouble));
     for (const nn::UsedParameter& used : weights.used_parameters()) {
       if (is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
     }
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, kBatch, 2);
-    nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
+    nn::Step step = make_step(group, run.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
     step.recompute = recompute;
-    const Tensor value = way.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
+    const Tensor value = run.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
                                                   : loss_of<nn::Sharded<nn::kSequence>>(batch, step);
     value.backward();
     parallel::sync_gradients_(specs, group);
@@ -97,7 +97,7 @@ void for_each_case(const std::function<void(const Group&, const model::Config&, 
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const Group& group) {
       for (const bool is_tied : {false, true}) {
-        for (const RunConfig& way : run_configs()) check(group, config_of(is_tied), way);
+        for (const RunConfig& run : run_configs()) check(group, config_of(is_tied), run);
       }
     });
   }
@@ -117,12 +117,12 @@ void expect_other_gradients(const Trained& some, const Trained& all, const IsFro
 
 TEST(FrozenParameters, LeavesOtherGradientsUnchanged) {
   std::atomic<size_t> compared{0};  // groups of different sizes run in different threads
-  for_each_case([&](const Group& group, const model::Config& config, const RunConfig& way) {
-    const Trained all(group, config, way, none);
+  for_each_case([&](const Group& group, const model::Config& config, const RunConfig& run) {
+    const Trained all(group, config, run, none);
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
       for (const auto mode : {base::Recompute::none, base::Recompute::selective, base::Recompute::full}) {
-        expect_other_gradients(Trained(group, config, way, is_frozen, mode), all, is_frozen);
+        expect_other_gradients(Trained(group, config, run, is_frozen, mode), all, is_frozen);
         if (group.rank() == 0) ++compared;
       }
     }
@@ -133,15 +133,15 @@ TEST(FrozenParameters, LeavesOtherGradientsUnchanged) {
 
 // Compares with the sum on one rank, which holds all parameters; fp64 sums of at most a few thousand terms.
 TEST(FrozenParameters, IsExcludedFromTheGradientNorm) {
-  for_each_case([](const Group& group, const model::Config& config, const RunConfig& way) {
+  for_each_case([](const Group& group, const model::Config& config, const RunConfig& run) {
     for (const auto& [what, is_frozen] : subsets()) {
-      const Trained alone(Group(), config, {way.stream, Path::symmetric}, is_frozen);
+      const Trained alone(Group(), config, {run.stream, Path::symmetric}, is_frozen);
       double squares = 0;
       for (const parallel::ParamSpec& spec : alone.specs) {
         if (spec.parameter->is_frozen()) continue;
         squares += spec.parameter->main_grad.square().sum().item<double>();
       }
-      EXPECT_NEAR(Trained(group, config, way, is_frozen).norm, std::sqrt(squares), 1e-12 * std::sqrt(squares))
+      EXPECT_NEAR(Trained(group, config, run, is_frozen).norm, std::sqrt(squares), 1e-12 * std::sqrt(squares))
           << what;
     }
   });

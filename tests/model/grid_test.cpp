@@ -64,7 +64,7 @@ void check(const Case& c, const Prepared& prepared, GridResult& result) {
   Board board(c.ranks);
   std::mutex mutex;
   on_ranks(c.ranks, [&](const comm::Group& group) {
-    const std::vector<Distance> all = distances(prepared, c.way, group, board);
+    const std::vector<Distance> all = distances(prepared, c.run, group, board);
     const std::lock_guard lock(mutex);
     for (const Distance& distance : all) {
       EXPECT_LE(distance.error, distance.bound)

@@ -43,7 +43,7 @@ model::Config config_of(const Kind& kind) {
   return config;
 }
 
-struct RunConfig {
+struct Variant {
   model::Config config;
   at::ScalarType dtype;
   Stream stream;
@@ -66,7 +66,7 @@ bool all_but_block_1(const std::string& name) {
 }
 
 /// Returns the loss and this rank's gradients.
-std::vector<at::Tensor> results(const RunConfig& run, Recompute recompute, const comm::Group& group) {
+std::vector<at::Tensor> results(const Variant& run, Recompute recompute, const comm::Group& group) {
   model::DecoderWeights weights(run.config, group, run.dtype);
   for (const nn::UsedParameter& used : weights.used_parameters()) {
     if (run.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
@@ -91,7 +91,7 @@ std::vector<at::Tensor> results(const RunConfig& run, Recompute recompute, const
   return results;
 }
 
-void expect_same_bits(const RunConfig& run, const comm::Group& group) {
+void expect_same_bits(const Variant& run, const comm::Group& group) {
   const auto expected = results(run, Recompute::none, group);
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     const auto actual = results(run, recompute, group);
@@ -114,7 +114,7 @@ class RecomputedStep : public ::testing::TestWithParam<int> {
   }
 
  protected:
-  static void check(const RunConfig& run, const comm::Group& group) {
+  static void check(const Variant& run, const comm::Group& group) {
     expect_same_bits(run, group);
     if (group.rank() == 0) ++compared_;
   }

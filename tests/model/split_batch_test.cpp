@@ -36,7 +36,7 @@ bool column_weights(const std::string& name) {
   return name.find("qkv_proj") != std::string::npos || name.find("up_proj") != std::string::npos;
 }
 
-struct RunConfig {
+struct Variant {
   at::ScalarType dtype = at::kFloat;
   int64_t batch = 3;
   Recompute recompute = Recompute::none;
@@ -44,25 +44,25 @@ struct RunConfig {
   bool (*is_frozen)(const std::string& parameter) = nothing;
 };
 
-nn::Step split_batch_step(const RunConfig& run, const Group& group, Overlap overlap) {
+nn::Step split_batch_step(const Variant& variant, const Group& group, Overlap overlap) {
   nn::Step step(group, kSequence);
   step.overlap = overlap;
-  step.recompute = run.recompute;
+  step.recompute = variant.recompute;
   step.split_batch = true;
-  for (int64_t b = 0; run.is_padded && b < run.batch; ++b) step.valid.push_back({b % 3, kSequence});
+  for (int64_t b = 0; variant.is_padded && b < variant.batch; ++b) step.valid.push_back({b % 3, kSequence});
   return step;
 }
 
 /// Returns the loss and this rank's gradients.
-std::vector<at::Tensor> results(const RunConfig& run, const Group& group, const nn::Step& step) {
+std::vector<at::Tensor> results(const Variant& variant, const Group& group, const nn::Step& step) {
   const model::Config config = small_config();
-  model::DecoderWeights weights(config, group, run.dtype);
+  model::DecoderWeights weights(config, group, variant.dtype);
   for (const nn::UsedParameter& used : weights.used_parameters()) {
-    if (run.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
+    if (variant.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   weights.initialize_(1);
   zero_gradients_(weights);
-  const Batch batch = random_batch(config, kSequence, run.batch, 1);
+  const Batch batch = random_batch(config, kSequence, variant.batch, 1);
   const at::Tensor loss =
       model::Decoder<nn::Invariant>(weights).loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
   std::vector<at::Tensor> results = {loss.detach()};
@@ -81,8 +81,8 @@ int differing(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b
   return count;
 }
 
-std::vector<RunConfig> all_runs() {
-  std::vector<RunConfig> all;
+std::vector<Variant> all_variants() {
+  std::vector<Variant> all;
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const int64_t batch : {2, 3, 5})
       for (const Recompute recompute : {Recompute::none, Recompute::selective})
@@ -93,16 +93,16 @@ std::vector<RunConfig> all_runs() {
 }
 
 TEST(SplitBatch, GivesTheSameBitsWithAndWithoutOverlap) {
-  const std::vector<RunConfig> all = all_runs();
+  const std::vector<Variant> all = all_variants();
   for (const int ranks : {1, 2, 3}) {
     const std::string job = new_job();
     on_ranks(ranks, [&](const Group& group) {
       const Group late = late_group(job, group.rank(), ranks);
-      for (const RunConfig& run : all) {
-        const auto expected = results(run, group, split_batch_step(run, group, Overlap::off));
+      for (const Variant& variant : all) {
+        const auto expected = results(variant, group, split_batch_step(variant, group, Overlap::off));
         for (const Group& on : {group, group.without_symmetric_heap(), late})
-          EXPECT_EQ(differing(results(run, on, split_batch_step(run, on, Overlap::on)), expected), 0)
-              << ranks << " ranks, batch " << run.batch << " of " << c10::toString(run.dtype);
+          EXPECT_EQ(differing(results(variant, on, split_batch_step(variant, on, Overlap::on)), expected), 0)
+              << ranks << " ranks, batch " << variant.batch << " of " << c10::toString(variant.dtype);
       }
     });
   }
@@ -218,10 +218,10 @@ TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
 
 TEST(SplitBatch, InvalidStepsAreRejected) {
   on_ranks(2, [](const Group& group) {
-    const auto error_of = [&](const RunConfig& run, const std::function<void(nn::Step&)>& change) {
-      nn::Step step = split_batch_step(run, group, Overlap::on);
+    const auto error_of = [&](const Variant& variant, const std::function<void(nn::Step&)>& change) {
+      nn::Step step = split_batch_step(variant, group, Overlap::on);
       change(step);
-      return test::error_text([&] { results(run, group, step); });
+      return test::error_text([&] { results(variant, group, step); });
     };
     EXPECT_EQ(error_of({.batch = 1}, [](nn::Step&) {}),
               "step: a split batch must have 2 sequences or more; got 1");

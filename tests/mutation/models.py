@@ -1,5 +1,5 @@
 """Small models in Hugging Face's form, and how `shardwise doctor` is called on each: kinds after those of
-doctor/examine_test.cpp, for ranks that are processes."""
+doctor/run_doctor_test.cpp, for ranks that are processes."""
 import json
 import random
 import struct

@@ -13,7 +13,7 @@ namespace {
 using at::Tensor;
 using base::ShardRule, base::Split;
 using comm::Group;
-using testing::own_rows, testing::random_tensor;
+using testing::local_rows, testing::random_tensor;
 using Shape = std::vector<int64_t>;
 
 constexpr int64_t kSequenceLength = 7, kBatch = 2, kHidden = 5, kHeadDim = 4;
@@ -47,7 +47,7 @@ BlockLayers make_block(const Group& group, const GatedMlp& mlp) {
           {"qkv", {kHidden, queries + 2 * keys}, qkv, group, at::kDouble},
           {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
            std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
-          {"out", {queries, kHidden}, ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
+          {"out", {queries, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
           RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
           mlp};
 }
@@ -56,7 +56,7 @@ Layers make_layers(const Group& group) {
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule both{0, {{ffn}, {ffn}}};
   const ColumnParallelLinear gate_up("gate_up", {kHidden, 2 * kFfn}, both, group, at::kDouble);
-  const RowParallelLinear down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble);
+  const RowParallelLinear down("down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble);
   Layers layers{gate_up, down, make_block(group, GatedMlp(gate_up, down))};
   UsedParameters roles;
   layers.block.append_parameters(roles);
@@ -78,7 +78,7 @@ class Shapes {
       : step_(group, kSequenceLength),
         own_(kShares[group.size() - 1][group.rank()]),
         layers_(make_layers(group)),
-        x_(own_rows<Stream>(random_tensor(kWhole, 1), step_)) {}
+        x_(local_rows<Stream>(random_tensor(kWhole, 1), step_)) {}
 
   void check_attention() const {
     const auto normed = layers_.block.norm1(x_, step_);

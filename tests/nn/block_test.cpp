@@ -27,7 +27,7 @@ using base::ShardRule;
 using base::Split;
 using comm::Group;
 using comm::Op;
-using testing::own_rows;
+using testing::local_rows;
 using testing::Path;
 using testing::random_tensor;
 using testing::relative_error;
@@ -41,15 +41,16 @@ BlockLayers make_layers(const Group& group) {
   const Split heads = Split::even("heads", 4, group.size()), kv = Split::kv_heads_of(heads, 2);
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule qkv{0, {{heads, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}}, gate_up{0, {{ffn}, {ffn}}};
-  BlockLayers layers{0,
-                     RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
-                     {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
-                     {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
-                      std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
-                     {"out", {4 * kHeadDim, kHidden}, ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
-                     RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
-                     GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
-                              {"down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble})};
+  BlockLayers layers{
+      0,
+      RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
+      {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
+      {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
+       std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
+      {"out", {4 * kHeadDim, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
+      RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
+      GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
+               {"down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble})};
   UsedParameters roles;
   layers.append_parameters(roles);
   for (const UsedParameter& role : roles) {
@@ -69,10 +70,10 @@ BlockLayers make_gelu_layers(const Group& group) {
       LayerNorm("norm1", kHidden, 1e-5, group, at::kDouble),
       {"qkv", with_bias(kHidden, 3 * width), qkv, group, at::kDouble},
       {HeadLayout::of(heads, heads, kHeadDim, group.rank()), std::make_shared<Rotary>(std::vector<double>{})},
-      {"out", with_bias(width, kHidden), ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
+      {"out", with_bias(width, kHidden), ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
       LayerNorm("norm2", kHidden, 1e-5, group, at::kDouble),
-      GeluMlp({"up", with_bias(kHidden, kFfn), ShardRule::cut(0, ffn), group, at::kDouble},
-              {"down", with_bias(kFfn, kHidden), ShardRule::cut(1, ffn), group, at::kDouble},
+      GeluMlp({"up", with_bias(kHidden, kFfn), ShardRule::sharded(0, ffn), group, at::kDouble},
+              {"down", with_bias(kFfn, kHidden), ShardRule::sharded(1, ffn), group, at::kDouble},
               kernels::Gelu::tanh)};
 }
 
@@ -112,7 +113,7 @@ void check_gelu_block(const Group& group, Path path) {
   }
   const Step step =
       testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0);
-  const auto own = [&](const Tensor& x) { return own_rows<Stream>(x, step); };
+  const auto own = [&](const Tensor& x) { return local_rows<Stream>(x, step); };
   const std::vector<int64_t> shape = {kSequenceLength, kBatch, kHidden};
   const Tensor whole_x = random_tensor(shape, 21).requires_grad_(), dy = random_tensor(shape, 22);
   const Tensor expected = gelu_block(whole_x, leaves), x = own(whole_x).requires_grad_();
@@ -162,7 +163,7 @@ Used run(const Group& ranks, Path path) {
   const BlockLayers layers = make_layers(group);
   Step step = testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0.1);
   const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
-  const Tensor x = own_rows<Stream>(whole, step).requires_grad_();
+  const Tensor x = local_rows<Stream>(whole, step).requires_grad_();
   return testing::used(step.group, [&] { return Block<Stream>(layers)(Placed<Stream>(x), step).local(); });
 }
 
@@ -170,12 +171,12 @@ Used run(const Group& ranks, Path path) {
 struct Message {
   Group group;
   int64_t total() const { return kSequenceLength * kBatch * kHidden * 8; }
-  int64_t own_rows() const {
+  int64_t local_rows() const {
     return Split::even("sequence", kSequenceLength, group.size()).range(group.rank()).size() * kBatch *
            kHidden * 8;
   }
-  int64_t all_gather() const { return own_rows() * (group.size() - 1); }
-  int64_t reduce_scatter() const { return total() - own_rows(); }
+  int64_t all_gather() const { return local_rows() * (group.size() - 1); }
+  int64_t reduce_scatter() const { return total() - local_rows(); }
   int64_t all_reduce() const {
     const int64_t own = Split::even("message", total() / 8, group.size()).range(group.rank()).size() * 8;
     return own * (group.size() - 1) + total() - own;
@@ -249,12 +250,12 @@ void check_deferred_reductions(const BlockLayers& layers, const Step& step) {
   };
   Tensor x, norm;
   const comm::Counters recorded = added([&] {
-    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step).requires_grad_(), step);
+    const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step).requires_grad_(), step);
     x = y.sum.detach(), norm = y.norm.detach();
   });
   const at::NoGradGuard no_grad;
   const comm::Counters deferred = added([&] {
-    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step);
+    const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step);
     EXPECT_TRUE(testing::same_bits(y.sum, x));
     EXPECT_TRUE(testing::same_bits(y.norm, norm));
   });
@@ -265,8 +266,8 @@ void check_deferred_reductions(const BlockLayers& layers, const Step& step) {
   if (step.group.has_symmetric_heap()) {
     EXPECT_EQ(deferred.total().copied_bytes, 0);
   }
-  Stages stages;  // an observer is shown reduced values
-  const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step, &stages.observer);
+  Stages stages;  // are shown the sums
+  const auto y = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step, &stages.observer);
   EXPECT_EQ(stages.seen.size(), 4u);
   EXPECT_TRUE(testing::same_bits(stages.seen.back(), x));
   EXPECT_TRUE(testing::same_bits(y.norm, norm));
@@ -298,9 +299,9 @@ TEST(Block, ReducesFirstWhereNoFusedPassDoes) {
     dropping.dropout = 0.3;
     const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
     const auto compare = [&]<class Stream>(Stream, const BlockLayers& layers, const Step& step) {
-      const Tensor with = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm;
+      const Tensor with = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm;
       const at::NoGradGuard no_grad;
-      const Tensor without = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm;
+      const Tensor without = two_blocks<Stream>(layers, local_rows<Stream>(whole, step), step).norm;
       EXPECT_TRUE(testing::same_bits(without, with.detach()));
     };
     for (const auto& [layers, step] : {std::pair(&gelu, Step(group, kSequenceLength)), {&gated, dropping}}) {

@@ -21,7 +21,7 @@ using at::Tensor;
 using base::ShardRule;
 using base::Split;
 using comm::Group;
-using testing::Made;
+using testing::LocalValue;
 using testing::random_tensor;
 using testing::relative_error;
 using testing::slice_of;
@@ -56,7 +56,7 @@ LinearOptions options() {
 
 ColumnParallelLinear column(const Group& group) {
   const Split features = Split::even("features", kOut, group.size());
-  ColumnParallelLinear linear("column", options(), ShardRule::cut(0, features), group, at::kDouble);
+  ColumnParallelLinear linear("column", options(), ShardRule::sharded(0, features), group, at::kDouble);
   fill_(linear.weight(), whole_weight(), group.rank());
   fill_(linear.bias(), whole_bias(), group.rank());
   return linear;
@@ -64,7 +64,7 @@ ColumnParallelLinear column(const Group& group) {
 
 RowParallelLinear row(const Group& group) {
   const Split features = Split::even("features", kIn, group.size());
-  RowParallelLinear linear("row", options(), ShardRule::cut(1, features), group, at::kDouble);
+  RowParallelLinear linear("row", options(), ShardRule::sharded(1, features), group, at::kDouble);
   fill_(linear.weight(), whole_weight(), group.rank());
   fill_(linear.bias(), whole_bias(), group.rank());
   return linear;
@@ -109,12 +109,12 @@ TEST(ColumnParallelLinear, GathersForDifferentWorkOnEachRank) {
   for_each_group([](const Group& group) {
     const ColumnParallelLinear linear = column(group);
     const Step step(group, kSequenceLength);
-    const testing::Whole terms{kOutputShape, Split::whole("unused", 1), 4};
-    const Tensor dy = Made<Partial>::sum(terms, group.size());
+    const testing::GlobalSpec terms{kOutputShape, Split::unsharded("unused", 1), 4};
+    const Tensor dy = LocalValue<Partial>::sum(terms, group.size());
     const Tensor x = slice_of(whole_x(), step.sequence, 0, group.rank()).requires_grad_();
     const Tensor y = linear.gather_output<Replicated>(Placed<Sharded<kSequence>>(x), step).local();
     EXPECT_LE(relative_error(y, at::linear(whole_x(), whole_weight(), whole_bias())), kBound);
-    y.backward(Made<Partial>::local(terms, group));
+    y.backward(LocalValue<Partial>::local(terms, group));
     EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), step.sequence, 0, group.rank())),
               kBound);
     check_column_gradients(linear, dy, group.rank());
@@ -172,8 +172,8 @@ TEST(ColumnParallelLinear, RefusesARuleThatDoesNotFit) {
   const auto make = [&](const ShardRule& rule) {
     ColumnParallelLinear("c", options(), rule, Group(), at::kDouble);
   };
-  EXPECT_THROW(make(ShardRule::cut(0, Split::even("features", kOut + 1, 1))), c10::ValueError);
-  EXPECT_THROW(make(ShardRule::cut(1, features)), c10::ValueError);
+  EXPECT_THROW(make(ShardRule::sharded(0, Split::even("features", kOut + 1, 1))), c10::ValueError);
+  EXPECT_THROW(make(ShardRule::sharded(1, features)), c10::ValueError);
   EXPECT_THROW(make(ShardRule::replicated()), c10::ValueError);
 }
 
@@ -272,7 +272,7 @@ TEST(LinearInitialization, IsTheUnshardedLayersSlice) {
   kaiming.init = parallel::Init::kaiming_uniform(kIn);
   const auto drawn = [&](const Group& group) {
     const Split features = Split::even("features", kOut, group.size());
-    const ColumnParallelLinear linear("column", kaiming, ShardRule::cut(0, features), group, at::kDouble);
+    const ColumnParallelLinear linear("column", kaiming, ShardRule::sharded(0, features), group, at::kDouble);
     for (const ParameterPtr& parameter : {linear.weight(), linear.bias()}) {
       parallel::initialize_(*parameter, kernels::RandomKey::of(3), group);
     }

@@ -151,7 +151,7 @@ TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
 }
 
 TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
-  const Split vocab = Split::whole("vocab", 17);
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
   const Step step(Group(), kSequenceLength);
   const auto mean = [&](int64_t column, int64_t columns) {
@@ -164,7 +164,7 @@ TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
 }
 
 TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
-  const Split vocab = Split::whole("vocab", 17);
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({1, 1, 17}, 1);
   for (const int64_t bad : {17, -1, -101}) {
     const Tensor label = at::tensor({bad}, at::kLong).view({1, 1});
@@ -173,7 +173,7 @@ TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
 }
 
 TEST(CrossEntropy, RefusesLabelsOfAnotherShape) {
-  const Split vocab = Split::whole("vocab", 17);
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
   for (const Tensor& bad : {label.t(), label.flatten(), label.narrow(0, 0, 4)}) {
     EXPECT_THROW(loss(logits, bad, vocab, Group()), c10::ValueError) << bad.sizes();
@@ -186,21 +186,21 @@ TEST(CrossEntropy, RefusesPaddingThatDoesNotFit) {
   for (const std::vector<base::Range>& bad :
        {std::vector<base::Range>{{0, 5}}, {{0, 5}, {0, 6}}, {{0, 5}, {3, 2}}, {{-1, 5}, {0, 5}}}) {
     step.valid = bad;
-    EXPECT_THROW(cross_entropy(logits, labels(17), Split::whole("vocab", 17), 1, step), c10::ValueError);
+    EXPECT_THROW(cross_entropy(logits, labels(17), Split::unsharded("vocab", 17), 1, step), c10::ValueError);
   }
 }
 
 TEST(CrossEntropy, RefusesOptionsThatAreNoLoss) {
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1);
   for (const LossOptions& bad : {options(-0.1, 0), options(1.1, 0), options(NAN, 0), options(0, -1e-4)}) {
-    EXPECT_THROW(loss(logits, labels(17), Split::whole("vocab", 17), Group(), bad), c10::ValueError);
+    EXPECT_THROW(loss(logits, labels(17), Split::unsharded("vocab", 17), Group(), bad), c10::ValueError);
   }
 }
 
 TEST(CrossEntropy, WithoutGradientsMakesNoNode) {
   const at::NoGradGuard no_grad;
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1).requires_grad_();
-  const Tensor value = loss(logits, labels(17), Split::whole("vocab", 17), Group());
+  const Tensor value = loss(logits, labels(17), Split::unsharded("vocab", 17), Group());
   EXPECT_FALSE(value.requires_grad());
   EXPECT_LE(relative_error(value, formula(logits, labels(17))), 1e-14);
 }

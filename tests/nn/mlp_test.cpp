@@ -46,7 +46,7 @@ struct Slices {
 
   Slices(const Group& group, const Formula& whole)
       : gate_up("gate_up", {kHidden, 2 * kFfn}, gate_up_rule(group), group, at::kDouble),
-        down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn(group)), group, at::kDouble) {
+        down("down", {kFfn, kHidden}, ShardRule::sharded(1, ffn(group)), group, at::kDouble) {
     fill_(gate_up.weight(), whole.gate_up, group.rank());
     fill_(down.weight(), whole.down, group.rank());
   }
@@ -65,13 +65,13 @@ void check(const Group& group) {
   const Tensor expected = whole();
   expected.backward(whole.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
+  const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const Slices own(group, whole);
-  const Tensor x = own_rows(whole.x).requires_grad_();
+  const Tensor x = local_rows(whole.x).requires_grad_();
   const Tensor y = GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step).reduced(step).local();
-  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
-  y.backward(own_rows(whole.dy));
-  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
+  EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
+  y.backward(local_rows(whole.dy));
+  EXPECT_LE(relative_error(x.grad(), local_rows(whole.x.grad())), 1e-14);
   for (const auto& [parameter, gradient] :
        {std::pair(own.gate_up.weight(), whole.gate_up.grad()), {own.down.weight(), whole.down.grad()}}) {
     EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14);
@@ -110,8 +110,9 @@ struct GeluSlices {
   RowParallelLinear down;
 
   GeluSlices(const Group& group, const GeluFormula& whole)
-      : up("up", with_bias(kHidden, kFfn), ShardRule::cut(0, Slices::ffn(group)), group, at::kDouble),
-        down("down", with_bias(kFfn, kHidden), ShardRule::cut(1, Slices::ffn(group)), group, at::kDouble) {
+      : up("up", with_bias(kHidden, kFfn), ShardRule::sharded(0, Slices::ffn(group)), group, at::kDouble),
+        down("down", with_bias(kFfn, kHidden), ShardRule::sharded(1, Slices::ffn(group)), group,
+             at::kDouble) {
     Slices::fill_(up.weight(), whole.up, group.rank());
     Slices::fill_(up.bias(), whole.up_bias, group.rank());
     Slices::fill_(down.weight(), whole.down, group.rank());
@@ -125,13 +126,13 @@ void check_gelu(const Group& group, kernels::Gelu form) {
   const Tensor expected = whole();
   expected.backward(whole.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
+  const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const GeluSlices own(group, whole);
-  const Tensor x = own_rows(whole.x).requires_grad_();
+  const Tensor x = local_rows(whole.x).requires_grad_();
   const Tensor y = Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step).reduced(step).local();
-  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
-  y.backward(own_rows(whole.dy));
-  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
+  EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
+  y.backward(local_rows(whole.dy));
+  EXPECT_LE(relative_error(x.grad(), local_rows(whole.x.grad())), 1e-14);
   for (const auto& [parameter, gradient] : {std::pair(own.up.weight(), whole.up.grad()),
                                             {own.up.bias(), whole.up_bias.grad()},
                                             {own.down.weight(), whole.down.grad()}}) {
@@ -139,7 +140,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
         << parameter->name;
   }
   const Tensor own_term =
-      own_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
+      local_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
   EXPECT_LE(relative_error(own.down.bias()->main_grad, own_term), 1e-14);
 }
 

@@ -70,7 +70,7 @@ void check_positions(const Group& group) {
     table.value.copy_(random_tensor({kLength, 4}, 1));
   }
   parallel::zero_grad_(*roles.at(0).parameter);
-  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
+  const auto own = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const Tensor x = random_tensor({kLength, kBatch, 4}, 2), dy = random_tensor({kLength, kBatch, 4}, 3);
   Tensor expected = x.clone(), d_table = at::zeros({kLength, 4}, at::kDouble);
   for (int64_t row = 0; row < kLength; ++row) {

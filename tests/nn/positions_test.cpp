@@ -43,7 +43,7 @@ void check(const Group& group, int64_t sequence_length) {
   const Table table(group);
   const Step step(group, sequence_length);
   const std::vector<int64_t> shape = {sequence_length, kBatch, kHidden};
-  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
+  const auto own = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const Tensor whole_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
   const Tensor x = own(whole_x).requires_grad_();
   const comm::Counters before = group.counters();

@@ -91,9 +91,9 @@ struct Linears {
 
   explicit Linears(at::ScalarType dtype)
       : up(ready(ColumnParallelLinear("up", testing::with_bias(h, f),
-                                      ShardRule::cut(0, Split::whole("ffn", f)), Group(), dtype))),
+                                      ShardRule::sharded(0, Split::unsharded("ffn", f)), Group(), dtype))),
         down(ready(RowParallelLinear("down", testing::with_bias(f, h),
-                                     ShardRule::cut(1, Split::whole("ffn", f)), Group(), dtype))) {}
+                                     ShardRule::sharded(1, Split::unsharded("ffn", f)), Group(), dtype))) {}
 };
 
 // The product without its bias, and its activation: both products' inputs and the activation's.

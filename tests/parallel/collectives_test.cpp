@@ -20,11 +20,11 @@ namespace {
 using at::Tensor;
 using base::Split;
 using comm::Group;
-using testing::Made;
+using testing::LocalValue;
 using testing::random_tensor;
 using testing::same_bits;
 using testing::slice_of;
-using testing::Whole;
+using testing::GlobalSpec;
 
 using SequenceShard = Sharded<kSequence>;
 using FeatureShard = Sharded<kFeature>;
@@ -38,8 +38,8 @@ struct Given {
 
   Split split() const { return Split::even("length", length, group.size()); }
   Step step() const { return Step(group, length); }
-  Whole first(uint64_t seed) const { return {{length, 2, 3}, split(), seed}; }  // cut along dim 0
-  Whole last(uint64_t seed) const { return {{3, 2, length}, split(), seed}; }   // cut along dim −1
+  GlobalSpec first(uint64_t seed) const { return {{length, 2, 3}, split(), seed}; }  // cut along dim 0
+  GlobalSpec last(uint64_t seed) const { return {{3, 2, length}, split(), seed}; }   // cut along dim −1
 };
 
 void for_each_group(const std::function<void(const Given&)>& check) {
@@ -55,13 +55,13 @@ void for_each_group(const std::function<void(const Given&)>& check) {
 
 // y = forward(x) and dx of dy, with the checks that hold for every linear map between placements.
 template <class From, class To>
-Tensor check_map(const std::function<Placed<To>(const Placed<From>&)>& forward, const Whole& from,
-                 const Whole& to, const Group& group) {
-  const Tensor x = Made<From>::local(from, group), x_before = x.clone();
-  const Tensor dy = Made<typename GradientOf<To>::type>::local(to, group), dy_before = dy.clone();
+Tensor check_map(const std::function<Placed<To>(const Placed<From>&)>& forward, const GlobalSpec& from,
+                 const GlobalSpec& to, const Group& group) {
+  const Tensor x = LocalValue<From>::local(from, group), x_before = x.clone();
+  const Tensor dy = LocalValue<typename GradientOf<To>::type>::local(to, group), dy_before = dy.clone();
   const Tensor leaf = x.detach().requires_grad_();
   const Tensor y = forward(Placed<From>(leaf)).local();
-  EXPECT_EQ(y.sizes(), (Made<To>::local(to, group).sizes()));
+  EXPECT_EQ(y.sizes(), (LocalValue<To>::local(to, group).sizes()));
   y.backward(dy);
   const Tensor dx = leaf.grad();
 
@@ -97,7 +97,7 @@ TEST(Collectives, LeaveToInvariantSums) {
     const Tensor y =
         check_map<Partial, Invariant>([&](const auto& x) { return leave<Invariant>(x, g.step()); },
                                       g.first(kInput), g.first(kGradient), g.group);
-    EXPECT_TRUE(same_bits(y, Made<Partial>::sum(g.first(kInput), g.group.size())))
+    EXPECT_TRUE(same_bits(y, LocalValue<Partial>::sum(g.first(kInput), g.group.size())))
         << "not the sum in rank order";
   });
 }
@@ -107,7 +107,7 @@ TEST(Collectives, LeaveToSequenceShardsSumsAndScatters) {
     const Tensor y =
         check_map<Partial, SequenceShard>([&](const auto& x) { return leave<SequenceShard>(x, g.step()); },
                                           g.first(kInput), g.first(kGradient), g.group);
-    const Tensor sum = Made<Partial>::sum(g.first(kInput), g.group.size());
+    const Tensor sum = LocalValue<Partial>::sum(g.first(kInput), g.group.size());
     EXPECT_TRUE(same_bits(y, slice_of(sum, g.split(), 0, g.group.rank())));
   });
 }
@@ -155,7 +155,7 @@ TEST(Collectives, SumToReplicated) {
     const Tensor y =
         check_map<Partial, Replicated>([&](const auto& x) { return sum_to_replicated(x, g.group); },
                                        g.first(kInput), g.first(kGradient), g.group);
-    EXPECT_TRUE(same_bits(y, Made<Partial>::sum(g.first(kInput), g.group.size())));
+    EXPECT_TRUE(same_bits(y, LocalValue<Partial>::sum(g.first(kInput), g.group.size())));
   });
 }
 
@@ -184,13 +184,13 @@ TEST(Collectives, ExchangeRefusesUnevenSplits) {
 TEST(Collectives, GatherAndSliceHaveTwoBackwardsEach) {
   testing::on_ranks(3, [](const Group& group) {
     const Split split = Split::even("features", 7, 3);
-    const Whole whole{{2, 1, 7}, split, kGradient};
+    const GlobalSpec whole{{2, 1, 7}, split, kGradient};
     const auto gradient_of = [&](const Tensor& y, const Tensor& leaf, const Tensor& dy) {
       y.backward(dy);
       return leaf.grad();
     };
-    const Tensor term = Made<Partial>::local(whole, group), sum = Made<Partial>::sum(whole, 3);
-    const auto shard = [&] { return Made<FeatureShard>::local(whole, group).requires_grad_(); };
+    const Tensor term = LocalValue<Partial>::local(whole, group), sum = LocalValue<Partial>::sum(whole, 3);
+    const auto shard = [&] { return LocalValue<FeatureShard>::local(whole, group).requires_grad_(); };
 
     const Tensor a = shard(), b = shard();
     const Tensor sliced =

@@ -38,7 +38,7 @@ struct Column {
         group(ranks),
         step(step_on(ranks, path, linear.sequence)),
         features(Split::even("features", linear.out, ranks.size())),
-        w(linear.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), ranks)) {}
+        w(linear.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), ranks)) {}
 
   Tensor own_dy() const { return slice_of(whole.dy(), features, -1, group.rank()); }
   Tensor weight() const { return w.weight->value.detach(); }

@@ -159,7 +159,7 @@ TEST(PendingReduction, ReducedIsTheRowProduct) {
     const Step step = step_on(group, path, linear.sequence);
     const base::Split features = base::Split::even("features", linear.in, group.size());
     const LinearParameters w =
-        linear.parameters(base::ShardRule::cut(1, features), base::ShardRule::replicated(), group);
+        linear.parameters(base::ShardRule::sharded(1, features), base::ShardRule::replicated(), group);
     const Placed<Sharded<kFeature>> x(slice_of(linear.x(), features, -1, group.rank()));
     const auto compare = [&]<class Stream>(Stream) {
       EXPECT_TRUE(same_bits(reduce<Stream>(pending_row_product<Stream>(x, w, step), step).local(),

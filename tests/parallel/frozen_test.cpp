@@ -81,7 +81,7 @@ struct FrozenRun {
     return slice_of(whole, dim == kSequence ? step.sequence : features, dim, group.rank());
   }
   LinearParameters parameters(const Frozen& frozen) const {
-    const ShardRule rule = ShardRule::cut(product.is_column ? 0 : 1, features);
+    const ShardRule rule = ShardRule::sharded(product.is_column ? 0 : 1, features);
     const ShardRule bias = product.is_column ? rule : ShardRule::replicated();
     LinearParameters w = linear.parameters(rule, bias, group);
     if (frozen.weight) freeze_(*w.weight);
@@ -168,8 +168,8 @@ TEST(FrozenProduct, KeepsNoInput) {
 
 TEST(FrozenParameter, HasNoGradientToZero) {
   const LinearCase linear{3, 4, 5};
-  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
-                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  const LinearParameters w = linear.parameters(ShardRule::sharded(0, Split::unsharded("out", 5)),
+                                               ShardRule::sharded(0, Split::unsharded("out", 5)), Group());
   EXPECT_FALSE(w.weight->is_frozen());
   freeze_(*w.weight);
   EXPECT_TRUE(w.weight->is_frozen());
@@ -180,8 +180,8 @@ TEST(FrozenParameter, HasNoGradientToZero) {
 
 TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
   const LinearCase linear{3, 4, 5};
-  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
-                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  const LinearParameters w = linear.parameters(ShardRule::sharded(0, Split::unsharded("out", 5)),
+                                               ShardRule::sharded(0, Split::unsharded("out", 5)), Group());
   w.weight->main_grad.reset();
   EXPECT_THROW(w.weight->main_grad_if_trainable(), c10::ValueError);
 }

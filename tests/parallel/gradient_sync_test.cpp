@@ -50,7 +50,7 @@ struct Model {
   Specs specs(GradientKind norm_gradient) const {
     Specs specs{
         ParamSpec::over_tp(make("qkv", qkv_shape(), qkv()), GradientKind::sharded),
-        ParamSpec::over_tp(make("table", {2, kHidden}, ShardRule::cut(0, vocab)), GradientKind::sharded),
+        ParamSpec::over_tp(make("table", {2, kHidden}, ShardRule::sharded(0, vocab)), GradientKind::sharded),
         ParamSpec::over_tp(make("norm", {kHidden}, ShardRule::replicated()), norm_gradient),
         ParamSpec::over_tp(make("frozen", {kHidden}, ShardRule::replicated()), norm_gradient)};
     specs.frozen.parameter->main_grad.reset();

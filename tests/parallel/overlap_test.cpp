@@ -34,17 +34,17 @@ std::vector<Tensor> results(const Group& group, Overlap overlap, SaveForBackward
   const auto rows = [&](const Tensor& x) { return slice_of(x, step.sequence, 0, group.rank()).clone(); };
   const auto columns = [&](const Tensor& x) { return slice_of(x, features, -1, group.rank()).clone(); };
 
-  const auto w1 = up.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), group);
+  const auto w1 = up.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), group);
   const Tensor x1 = rows(up.x()).requires_grad_();
   const Tensor y1 = column_product(Placed<SequenceShard>(x1), w1, step).local();
   y1.backward(columns(up.dy()));
 
-  const auto w2 = down.parameters(ShardRule::cut(1, features), ShardRule::replicated(), group);
+  const auto w2 = down.parameters(ShardRule::sharded(1, features), ShardRule::replicated(), group);
   const Tensor x2 = columns(down.x()).requires_grad_();
   const Tensor y2 = row_product<SequenceShard>(Placed<FeatureShard>(x2), w2, step).local();
   y2.backward(rows(down.dy()));
 
-  const auto w3 = up.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), group);
+  const auto w3 = up.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), group);
   const Tensor x3 = up.x().clone().requires_grad_();
   const Tensor y3 = column_product(Placed<Invariant>(x3), w3, step).local();
   y3.backward(columns(up.dy()));
@@ -123,7 +123,7 @@ const Split& features_of_two() {
 template <class X>
 Tensor column(const Step& step) {
   const LinearCase up{7, 6, 10, /*has_bias=*/false};
-  const ShardRule rule = ShardRule::cut(0, features_of_two());
+  const ShardRule rule = ShardRule::sharded(0, features_of_two());
   const bool is_whole = std::is_same_v<X, Invariant>;
   const Tensor x = is_whole ? up.x() : slice_of(up.x(), step.sequence, 0, step.group.rank());
   const auto w = up.parameters(rule, rule, step.group);
@@ -133,7 +133,8 @@ Tensor column(const Step& step) {
 Tensor row(const Step& step) {
   const LinearCase down{7, 10, 6, /*has_bias=*/false};
   const Tensor x = slice_of(down.x(), features_of_two(), -1, step.group.rank());
-  const auto w = down.parameters(ShardRule::cut(1, features_of_two()), ShardRule::replicated(), step.group);
+  const auto w =
+      down.parameters(ShardRule::sharded(1, features_of_two()), ShardRule::replicated(), step.group);
   return row_product<SequenceShard>(Placed<FeatureShard>(x.clone().requires_grad_()), w, step).local();
 }
 

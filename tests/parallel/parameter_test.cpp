@@ -32,9 +32,9 @@ struct Rule {
 std::vector<Rule> rules() {
   const auto heads = [](int ranks) { return Split::even("heads", 6, ranks); };
   return {
-      {"rows", {7, 5}, [](int ranks) { return ShardRule::cut(0, Split::even("rows", 7, ranks)); }},
-      {"columns", {3, 10}, [](int ranks) { return ShardRule::cut(1, Split::even("columns", 10, ranks)); }},
-      {"empty shards", {2, 3}, [](int ranks) { return ShardRule::cut(0, Split::even("rows", 2, ranks)); }},
+      {"rows", {7, 5}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 7, ranks)); }},
+      {"columns", {3, 10}, [](int ranks) { return ShardRule::sharded(1, Split::even("columns", 10, ranks)); }},
+      {"empty shards", {2, 3}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 2, ranks)); }},
       {"whole", {9}, [](int) { return ShardRule::replicated(); }},
       {"fused", {24, 5}, [=](int ranks) {
          const Split kv = Split::kv_heads_of(heads(ranks), 3);
@@ -100,7 +100,7 @@ TEST(Parameter, NamesSegmentsAndSeedsDrawUnrelatedNumbers) {
       make_parameter("a", {100, 100}, ShardRule::replicated(), Init::normal(1), Group(), at::kDouble);
   initialize_(*other_seed, kernels::RandomKey::of(8), Group());
   EXPECT_LE(std::abs(correlation(a, other_seed->value.detach())), 5 / 100.0);
-  const Split rows = Split::whole("rows", 50);
+  const Split rows = Split::unsharded("rows", 50);
   const Rule fused{"fused", {100, 100}, [&](int) { return ShardRule{0, {{rows}, {rows}}}; }};
   const Tensor segments = drawn(fused, Init::normal(1), Group(), at::kDouble);
   EXPECT_LE(std::abs(correlation(segments.narrow(0, 0, 50), segments.narrow(0, 50, 50))),
@@ -127,7 +127,7 @@ TEST(Parameter, KeepsMainGradientsInFp32OrFp64) {
 TEST(Parameter, CountsTheWhole) {
   const Split rows = Split::even("rows", 7, 1);
   const ParameterPtr parameter =
-      make_parameter("a", {7, 3}, ShardRule::cut(0, rows), Init::constant(0), Group(), at::kFloat);
+      make_parameter("a", {7, 3}, ShardRule::sharded(0, rows), Init::constant(0), Group(), at::kFloat);
   EXPECT_EQ(parameter->global_numel(), 21);
 }
 

@@ -87,7 +87,7 @@ struct Mlp {
   explicit Mlp(const Group& group) {
     const base::Split inner = base::Split::even("inner", kInner, group.size());
     const auto make = [&](const char* name, std::vector<int64_t> shape, int64_t dim) {
-      const ParameterPtr weight = make_parameter(name, std::move(shape), base::ShardRule::cut(dim, inner),
+      const ParameterPtr weight = make_parameter(name, std::move(shape), base::ShardRule::sharded(dim, inner),
                                                  Init::normal(1), group, at::kDouble);
       initialize_(*weight, kernels::RandomKey::of(1), group);
       zero_grad_(*weight);

@@ -1,5 +1,5 @@
-// A backend that does not work in its calls, as a network's, and says when each of its collectives begins and
-// when it is waited for.
+// A backend that is not synchronous, like a network's, and records when each collective is launched and when
+// it is waited for.
 #pragma once
 #include <functional>
 
@@ -10,53 +10,55 @@
 
 namespace shardwise::testing {
 
-class RecordingBackend final : public comm::Backend {
+class RecordingBackend final : public comm::C10dBackend {
  public:
-  /// `number` counts the calls of all kinds, from 1.
-  using Tell = std::function<void(const char* op, int number, bool begins)>;
+  /// Called at the launch (`begins`) and at the wait of each collective. `number` counts all collectives,
+  /// from 1.
+  using Record = std::function<void(const char* op, int number, bool begins)>;
 
-  RecordingBackend(std::shared_ptr<comm::CollectiveBackend> forms, Tell tell)
-      : comm::Backend(std::move(forms)), tell_(std::move(tell)) {}
+  RecordingBackend(std::shared_ptr<comm::CollectiveBackend> backend, Record record)
+      : comm::C10dBackend(std::move(backend)), record_(std::move(record)) {}
   bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return told("sum", [&] { return Backend::allreduce(tensors, options); });
+    return recorded("all_reduce", [&] { return C10dBackend::allreduce(tensors, options); });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return told("broadcast", [&] { return Backend::broadcast(tensors, options); });
+    return recorded("broadcast", [&] { return C10dBackend::broadcast(tensors, options); });
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override {
-    return told("gather", [&] { return Backend::gather(outputs, inputs, options); });
+    return recorded("gather", [&] { return C10dBackend::gather(outputs, inputs, options); });
   }
 
  private:
   struct RecordingWork final : c10d::Work {
-    explicit RecordingWork(std::function<void()> tell) : tell_end(std::move(tell)) {}
+    explicit RecordingWork(std::function<void()> record) : record_wait(std::move(record)) {}
     bool wait(std::chrono::milliseconds) override {
-      tell_end();
+      record_wait();
       return true;
     }
-    std::function<void()> tell_end;
+    std::function<void()> record_wait;
   };
 
-  WorkPtr told(const char* op, const std::function<WorkPtr()>& call) {
+  WorkPtr recorded(const char* op, const std::function<WorkPtr()>& call) {
     const int number = ++count_;
-    tell_(op, number, /*begins=*/true);
+    record_(op, number, /*begins=*/true);
     call()->wait();
-    return c10::make_intrusive<RecordingWork>([this, op, number] { tell_(op, number, /*begins=*/false); });
+    return c10::make_intrusive<RecordingWork>([this, op, number] { record_(op, number, /*begins=*/false); });
   }
 
-  Tell tell_;
+  Record record_;
   int count_ = 0;
 };
 
-/// Collective. The group keeps `tell`.
-inline comm::Group recording_group(const std::string& job, int rank, int ranks, RecordingBackend::Tell tell) {
-  const comm::shm::Options meeting = options(job, rank, ranks);
+/// Collective: creates a group whose backend calls `record`.
+inline comm::Group recording_group(const std::string& job, int rank, int ranks,
+                                   RecordingBackend::Record record) {
+  const comm::shm::Options shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<RecordingBackend>(
-      std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout),
-      std::move(tell)));
+      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout),
+      std::move(record)));
 }
 
 }  // namespace shardwise::testing

@@ -43,13 +43,13 @@ struct Row {
         group(ranks),
         step(step_on(ranks, path, linear.sequence)),
         features(Split::even("features", linear.in, ranks.size())),
-        w(linear.parameters(ShardRule::cut(1, features), ShardRule::replicated(), ranks)) {}
+        w(linear.parameters(ShardRule::sharded(1, features), ShardRule::replicated(), ranks)) {}
 
   Tensor own_x() const { return slice_of(whole.x(), features, -1, group.rank()); }
   Tensor weight() const { return w.weight->value.detach(); }
   Tensor product() const { return at::linear(whole.x(), whole.weight()); }
   Tensor output() const { return whole.has_bias ? product() + whole.bias() : product(); }
-  Tensor own_rows(const Tensor& x) const { return slice_of(x, step.sequence, 0, group.rank()); }
+  Tensor local_rows(const Tensor& x) const { return slice_of(x, step.sequence, 0, group.rank()); }
 
   void check_gradients(const Tensor& x) const {
     const Tensor dx = slice_of(at::matmul(whole.dy(), whole.weight()), features, -1, group.rank());
@@ -89,9 +89,9 @@ TEST(RowProduct, ToInvariantSums) {
 TEST(RowProduct, ToSequenceShardsScattersAndGathers) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
-    const Tensor x = row.own_x().requires_grad_(), dy = row.own_rows(linear.dy());
+    const Tensor x = row.own_x().requires_grad_(), dy = row.local_rows(linear.dy());
     const Tensor y = run<SequenceShard>(row, x, dy);
-    EXPECT_LE(relative_error(y, row.own_rows(row.output())), kBound);
+    EXPECT_LE(relative_error(y, row.local_rows(row.output())), kBound);
     if (linear.has_bias) {
       EXPECT_LE(relative_error(added(row.w.bias), rows_of(dy).sum(0)), kBound);
     }
@@ -134,7 +134,7 @@ TEST(RowProduct, IsTheSameBitForBitOnEveryPath) {
     const auto results = [&](Path on) {
       const Row row(linear, on, group);
       const Tensor x = row.own_x().requires_grad_();
-      const Tensor y = run<SequenceShard>(row, x, row.own_rows(linear.dy()));
+      const Tensor y = run<SequenceShard>(row, x, row.local_rows(linear.dy()));
       return std::vector<Tensor>{y, x.grad(), row.w.weight->main_grad};
     };
     const auto expected = results(Path::symmetric), actual = results(path);
@@ -170,7 +170,7 @@ TEST(RowProduct, CallsTheCollectivesThatItsDocNames) {
     none([&] { y.backward(linear.dy()); });
     only(Op::reduce_scatter, bytes.reduce_scatter(),
          [&] { y = row_product<SequenceShard>(fresh_x(), row.w, row.step).local(); });
-    only(Op::all_gather, bytes.all_gather(), [&] { y.backward(row.own_rows(linear.dy())); });
+    only(Op::all_gather, bytes.all_gather(), [&] { y.backward(row.local_rows(linear.dy())); });
     none([&] {
       y = row_product<Partial>(fresh_x(), row.w, row.step).local();
       y.backward(linear.dy());
@@ -196,8 +196,8 @@ TEST(RowProduct, TakesNonContiguousInputsAndGradients) {
     const Row row(linear, path, group);
     const auto strided = [](const Tensor& x) { return x.transpose(0, 2).contiguous().transpose(0, 2); };
     const Tensor x = strided(row.own_x()).requires_grad_();
-    const Tensor y = run<SequenceShard>(row, x, strided(row.own_rows(linear.dy())));
-    EXPECT_LE(relative_error(y, row.own_rows(row.output())), kBound);
+    const Tensor y = run<SequenceShard>(row, x, strided(row.local_rows(linear.dy())));
+    EXPECT_LE(relative_error(y, row.local_rows(row.output())), kBound);
   });
 }
 
@@ -209,7 +209,7 @@ TEST(RowProduct, FrozenWeightsGetNoGradient) {
     const Tensor x = row.own_x().requires_grad_();
     row_product<SequenceShard>(Placed<FeatureShard>(x), row.w, row.step)
         .local()
-        .backward(row.own_rows(linear.dy()));
+        .backward(row.local_rows(linear.dy()));
     EXPECT_LE(relative_error(x.grad(), slice_of(at::matmul(linear.dy(), linear.weight()), row.features, -1,
                                                 group.rank())),
               kBound);

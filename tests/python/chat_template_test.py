@@ -1,4 +1,4 @@
-"""Chats are rendered to the byte as transformers renders them from the same directory."""
+"""Rendered chats are byte-equal to transformers' for the same directory."""
 import itertools
 import json
 import os
@@ -16,15 +16,15 @@ from chats import CHATS, QUESTION, SYSTEM, TOOLS
 
 PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 TOOL = os.environ["CHAT_TOOL"]
-# In the manner of Llama 3.1, Qwen2.5, Qwen3, Mistral, Gemma and Zephyr, and one file for each part of the language.
+# Templates in the style of Llama 3.1, Qwen2.5, Qwen3, Mistral, Gemma and Zephyr, and one file per language feature.
 TEMPLATES = sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-# What a caller gives beside the messages, to the templates that know of it.
+# Variables besides the messages, for the templates that use them.
 VARIABLES = {"enable_thinking": False, "tools_first": False, "date": "26 Jul 2024", "inbuilt": ["weather", "shell"]}
-# The sandbox leaves nothing of an attribute that it refuses, and refuses every use of that nothing.
+# The sandbox makes a forbidden attribute undefined, and rejects every use of an undefined value.
 BLANKS = ["{{ ''.__class__ }}", "{{ '{0.__class__}'.format(1) }}", "{{ '{m.__class__}'.format_map({'m': 1}) }}",
           "{{ strftime_now.__globals__ }}"]
-# Each is refused by the sandbox, or by what stands in for `dict` and `namespace`.
+# Each is rejected by the sandbox, or by the replacements of `dict` and `namespace`.
 ESCAPES = [
     "{{ ''.__class__.__name__ }}", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ ''['__class__'].__base__ }}",
     "{{ (''|attr('__class__')).__base__ }}", "{{ messages.append(1) }}", "{{ messages[0].update({'role': 'x'}) }}",
@@ -39,7 +39,7 @@ ESCAPES = [
 
 
 def theirs(tokenizer, messages, **options):
-    """Their text, or their error."""
+    """Returns transformers' text or error."""
     try:
         return {"text": tokenizer.apply_chat_template(messages, tokenize=False, **options)}
     except Exception as error:  # templates raise errors of every type
@@ -47,7 +47,7 @@ def theirs(tokenizer, messages, **options):
 
 
 def ours(requests):
-    """What our library makes of requests, each one (directory, messages, tools, prompt, variables)."""
+    """Renders requests, each (directory, messages, tools, prompt, variables), with shardwise."""
     lines = []
     for directory, messages, tools, prompt, variables in requests:
         request = {"directory": str(directory), "messages": messages, "add_generation_prompt": prompt, "variables": variables}
@@ -63,7 +63,7 @@ class ChatTemplateTest(unittest.TestCase):
         self.scratch = Path(scratch.name)
 
     def directory(self, name="model", files={}, **config):
-        """A model's directory with a tokenizer of one word, and `files` by name."""
+        """Creates a model directory with a tokenizer of one word, and `files` by name."""
         directory = self.scratch / name
         directory.mkdir()
         Tokenizer(WordLevel({"word": 0}, unk_token="word")).save(str(directory / "tokenizer.json"))
@@ -74,7 +74,7 @@ class ChatTemplateTest(unittest.TestCase):
         return directory
 
     def check_equal(self, requests, same_words=True):
-        """Returns how many of `requests` were rendered; the others are refused by both, by ours with their words in it."""
+        """Returns the number of rendered requests; both reject the others, shardwise with transformers' message in its own."""
         tokenizers, rendered = {}, 0
         answers = ours(requests)
         self.assertEqual(len(answers), len(requests))
@@ -94,7 +94,7 @@ class ChatTemplateTest(unittest.TestCase):
         return rendered
 
     def check(self, directory, messages=(QUESTION,), tools=None, prompt=True, variables={}):
-        """One request, which both must render; the text."""
+        """Renders one request, which both must accept, and returns the text."""
         self.assertEqual(self.check_equal([(directory, list(messages), tools, prompt, variables)]), 1)
         return ours([(directory, list(messages), tools, prompt, variables)])[0]["text"]
 
@@ -111,12 +111,12 @@ class ChatTemplateTest(unittest.TestCase):
             total += rendered
         print(f"covered: {total} chats rendered as transformers renders them, by {len(TEMPLATES)} templates")
 
-    def test_a_day_and_a_time(self):
+    def test_date_and_time(self):
         directory = self.directory(chat_template="{{ strftime_now('%d %b %Y, %A é %%') }}")
         before, text, after = datetime.now(), ours([(directory, [QUESTION], None, True, {})])[0]["text"], datetime.now()
         self.assertIn(text, [time.strftime("%d %b %Y, %A é %%") for time in (before, after)])
 
-    def test_where_templates_come_from(self):
+    def test_sources_of_templates(self):
         config, both = "from the config", [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
         jinja = {"chat_template.jinja": "from the file\n"}
         further = {"additional_chat_templates/tool_use.jinja": "for tools"}
@@ -163,7 +163,7 @@ class ChatTemplateTest(unittest.TestCase):
         directory = self.directory("overridden", chat_template=template, **TOKENS)
         self.assertIn("True <mine>", self.check(directory, variables={"bos_token": "<mine>"}))
 
-    def test_the_sandbox_holds(self):
+    def test_sandbox(self):
         for i, template in enumerate(BLANKS):
             self.assertEqual(self.check(self.directory(f"blank{i}", chat_template=template)), "", template)
         requests = [(self.directory(str(i), chat_template=template), [QUESTION, SYSTEM], None, True, {})
@@ -173,7 +173,7 @@ class ChatTemplateTest(unittest.TestCase):
             self.assertIn("the chat template must accept these messages", answer["error"], template)
         self.assertIn("SecurityError: access to attribute '__class__' of 'str' object is unsafe", ours(requests)[0]["error"])
 
-    def test_templates_that_are_none(self):
+    def test_invalid_templates(self):
         broken = ["{% if %}", "{{ messages", "{% unknown %}", "{{ 'a' | nofilter }}", "{% for m in messages %}", "{{ 1 / 0 }}",
                   "{{ messages.x.y }}", "{{ 'a' + 1 }}", "{{ unknown | tojson }}", "{{ nothing() }}", "{% generation %}",
                   "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% break %}",
@@ -186,7 +186,7 @@ class ChatTemplateTest(unittest.TestCase):
         done = subprocess.run([PROGRAM, "chat-template", *map(str, arguments)], input=messages, capture_output=True, timeout=60)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
-    def test_the_command(self):
+    def test_command(self):
         path = next(path for path in TEMPLATES if path.stem == "thinking")
         directory = self.directory(chat_template=path.read_text(), **TOKENS)
         tools = self.scratch / "tools.json"
@@ -201,17 +201,17 @@ class ChatTemplateTest(unittest.TestCase):
             expected = theirs(tokenizer, CHATS["two calls"], **options)["text"]
             self.assertEqual(self.run_command("--model", directory, *flags, messages=messages), (0, expected, ""))
 
-    def test_numbers_of_variables(self):
+    def test_numeric_variables(self):
         directory = self.directory(chat_template="{{ x }}")
         for x, rendered in (("18446744073709551615", "18446744073709551615"), ("1e30", "1e+30"), ("0.5", "0.5")):
             flags = ["--model", directory, "--chat-template-kwargs", f'{{"x": {x}}}']
             self.assertEqual(self.run_command(*flags, messages=b"[{}]"), (0, rendered, ""))
         flags[-1] = '{"x": -9223372036854775809}'
         self.assertEqual(self.run_command(*flags, messages=b"[{}]"), (
-            2, "", "shardwise: chat-template: --chat-template-kwargs: whole numbers must have at most 64 bits; got "
+            2, "", "shardwise: chat-template: --chat-template-kwargs: integers must have at most 64 bits; got "
                    "-9223372036854775809\n"))
 
-    def test_the_commands_errors(self):
+    def test_command_errors(self):
         directory = self.directory(chat_template="{{ raise_exception('No ' ~ messages[0].role ~ ' here') }}")
         lines = {
             (directory, b'[{"role": "user"}]'): f"{directory}/tokenizer_config.json: the chat template must accept these messages; "
@@ -219,7 +219,7 @@ class ChatTemplateTest(unittest.TestCase):
             (directory, b"hello"): "standard input: must be JSON; got ",
             (directory, b"[]"): "chat template: messages must not be empty; got none",
             (directory, b'{"messages": []}'): 'chat template: messages must be a list; got {"messages":[]}',
-            (directory, b'[{"x": 123456789012345678901}]'): "standard input: whole numbers must have at most 64 bits; got "
+            (directory, b'[{"x": 123456789012345678901}]'): "standard input: integers must have at most 64 bits; got "
                                                          "123456789012345678901",
             (directory, b"[1]"): "chat template: messages[0] must be an object; got 1",
             (self.directory("bare"), b"[{}]"): f"{self.scratch}/bare: must have a chat template in chat_template.jinja or "

@@ -3,7 +3,7 @@
 //   chat_tool < REQUESTS
 //
 // A request is a line with a JSON object: `directory`, `messages`, `add_generation_prompt`, `variables`, and
-// `tools` where there are any. Each is answered by a line with `text` or `error`.
+// optionally `tools`. The answer is a line with `text` or `error`.
 #include <cstdio>
 #include <iostream>
 #include <string>

@@ -1,4 +1,4 @@
-"""Every family but Llama, which logits_test and training_test have: logits, curves and files like transformers'."""
+"""Logits, training curves and files of every family equal transformers'; logits_test and training_test cover Llama."""
 import json
 
 import torch
@@ -42,7 +42,7 @@ class FamiliesTest(ParityTest):
         self.check("phi3", 18, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.75))
 
     def test_files_of_half_precision(self):
-        """Fused, transposed and tied weights, widened while they are read."""
+        """Fused, transposed and tied weights, converted to fp32 while loading."""
         for seed, family in enumerate(OTHERS):
             for dtype in (torch.float16, torch.bfloat16):
                 with self.subTest(family=family, dtype=dtype):
@@ -69,8 +69,8 @@ class FamiliesTest(ParityTest):
                 self.rewrite_config(older)
                 self.compare(model)
 
-    def test_gpt2_as_openai_published_it(self):
-        """No prefix before the names, and the causal masks beside the weights."""
+    def test_gpt2_in_the_original_format(self):
+        """Names without a prefix, and causal masks among the weights."""
         model = random_model("gpt2", 21)
         model.save_pretrained(self.directory / "model")
         path = self.directory / "model/model.safetensors"
@@ -80,7 +80,7 @@ class FamiliesTest(ParityTest):
         self.rewrite_config(lambda config: config.update(n_ctx=config["n_positions"]))
         self.compare(model)
 
-    def test_greedy_texts(self):
+    def test_greedy_generation(self):
         for family in OTHERS:
             with self.subTest(family=family):
                 model = random_model(family, 22, vocab_size=256)
@@ -96,7 +96,7 @@ class FamiliesTest(ParityTest):
 
 class FamiliesTrainingTest(CurveTest):
     def test_curves(self):
-        """At 1, 2 and 3 ranks; the weights that transformers wrote are where they begin."""
+        """At 1, 2 and 3 ranks, from weights that transformers wrote."""
         for family in OTHERS:
             model = self.initial_model(family)
             theirs = reference_curve(model, self.all_windows, STEPS)

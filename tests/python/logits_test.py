@@ -1,11 +1,11 @@
-"""Checkpoints that transformers writes give us transformers' logits."""
+"""Logits of checkpoints that transformers writes equal transformers' logits."""
 import json
 
 import torch
 
 from parity import ParityTest, random_llama
 
-# Of the largest logit. What fp32 leaves is about 1e-6; a wrong rotation, mask or scale is of order 1.
+# Relative to the largest logit. The fp32 error is about 1e-6; a wrong rotation, mask or scale is of order 1.
 TOLERANCE = 1e-5
 
 
@@ -30,7 +30,7 @@ class LogitsTest(ParityTest):
     def test_one_kv_head_and_tied_head(self):
         self.check(random_llama(2, num_key_value_heads=1, tie_word_embeddings=True))
 
-    def test_heads_of_their_own_size_with_biases(self):
+    def test_explicit_head_dim_with_biases(self):
         self.check(random_llama(3, num_key_value_heads=6, head_dim=14, attention_bias=True, mlp_bias=True))
 
     def test_llama3_rotary_scaling(self):
@@ -43,7 +43,7 @@ class LogitsTest(ParityTest):
         self.assertTrue((self.directory / "model/model.safetensors.index.json").exists())
 
     def test_files_of_half_precision(self):
-        """Widened while they are read, from one file and from several: exact, so the tolerance is that of fp32."""
+        """Conversion to fp32 while loading is exact, from one file and from several, so the tolerance is that of fp32."""
         for dtype in (torch.float16, torch.bfloat16):
             for size in ("1GB", "100KB"):
                 with self.subTest(dtype=dtype, max_shard_size=size):

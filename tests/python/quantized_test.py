@@ -1,4 +1,4 @@
-"""GPTQ and AWQ checkpoints, packed here by the published layouts, against transformers on the numbers they stand for."""
+"""GPTQ and AWQ checkpoints, packed here in the published formats, against transformers on the dequantized weights."""
 import json
 import shutil
 
@@ -12,13 +12,13 @@ from parity import PROGRAM, ParityTest, random_model, run
 
 TOLERANCE = 1e-5  # of the largest logit, as in logits_test
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-# Boundaries between heads cut groups, and the columns of 104 are 3.25 groups of 32.
+# Boundaries between heads split groups, and 104 columns are 3.25 groups of 32.
 SIZES = dict(vocab_size=127, hidden_size=48, num_attention_heads=6, head_dim=8, num_key_value_heads=3,
              intermediate_size=104)
 
 
 def packed(codes, bits, order=None):
-    """Codes [rows, columns] -> int32 words [rows, columns · bits / 32], `order` of them from the lowest bits."""
+    """Packs quantized weights [rows, columns] into int32 words [rows, columns · bits / 32], in `order` from the lowest bits."""
     count = 32 // bits
     words = numpy.zeros((codes.shape[0], codes.shape[1] // count), dtype=numpy.uint32)
     for place, code in enumerate(order or range(count)):
@@ -27,7 +27,7 @@ def packed(codes, bits, order=None):
 
 
 def coded(weight, bits, groups, is_symmetric):
-    """Asymmetric or symmetric codes of weight [out, in] -> codes [out, in], scales fp16 and zeros [out, groups]."""
+    """Quantizes weight [out, in] -> quantized weights [out, in], fp16 scales and zero points [out, groups]."""
     count, most = groups.max() + 1, 2**bits - 1
     scales = numpy.zeros((weight.shape[0], count), dtype=numpy.float16)
     zeros = numpy.zeros((weight.shape[0], count), dtype=numpy.int64)
@@ -50,7 +50,7 @@ def numbers(codes, scales, zeros, groups):
 
 class QuantizedTest(ParityTest):
     def write(self, model, method, bits, group_size, *, is_ordered=False, is_symmetric=False, version=None):
-        """Saves the model packed, and gives it the numbers that its codes stand for."""
+        """Saves the model in the packed format, and replaces its weights by the dequantized ones."""
         random = numpy.random.default_rng(5)
         directory = self.directory / "model"
         shutil.rmtree(directory, ignore_errors=True)
@@ -61,7 +61,7 @@ class QuantizedTest(ParityTest):
         for name in [name for name in tensors if name.endswith("proj.weight") or name.endswith("c_attn.weight")
                      or name.endswith("c_proj.weight") or name.endswith("c_fc.weight")]:
             weight = tensors.pop(name)
-            is_conv = not name.endswith("proj.weight") or "c_proj" in name  # GPT-2's lie [in, out]
+            is_conv = not name.endswith("proj.weight") or "c_proj" in name  # GPT-2 stores [in, out]
             weight = weight.T if is_conv else weight
             width = weight.shape[1]
             size = width if group_size == -1 else group_size
@@ -112,7 +112,7 @@ class QuantizedTest(ParityTest):
                                is_symmetric=is_symmetric, version=version)
             self.compare(model, f"gptq {bits} {group_size} {version}")
 
-    def test_gptq_with_listed_groups(self):
+    def test_gptq_with_desc_act(self):
         for bits in (4, 8):
             model = self.write(random_model("llama", 85, **SIZES), "gptq", bits, 32, is_ordered=True)
             self.compare(model, f"gptq desc_act {bits}")
@@ -124,7 +124,7 @@ class QuantizedTest(ParityTest):
             self.compare(model, f"awq {group_size}")
 
     def test_families(self):
-        """Fused in the file, transposed there, with biases."""
+        """Families with fused or transposed weights in the file, and with biases."""
         for family in ("qwen2", "phi3", "gpt2"):
             fields = dict(n_inner=104) if family == "gpt2" else SIZES
             for method, bits, group_size in (("gptq", 4, 32), ("awq", 4, 8)):
@@ -132,7 +132,7 @@ class QuantizedTest(ParityTest):
                 self.compare(model, f"{family} {method}")
 
     def test_tokens(self):
-        """Greedy ids from a packed directory, from its shards, and at tp sizes that cut groups."""
+        """Greedy ids from a packed directory, from its shards, and at tp sizes that split groups."""
         model = self.write(random_model("llama", 88, **SIZES), "gptq", 4, 32)
         prompt = [7, 1, 99]
         expected = expected_tokens(model, prompt, count=24)[0]
@@ -142,8 +142,8 @@ class QuantizedTest(ParityTest):
                                     "--max-new-tokens", 24, "--json", "--tp", tp))
             self.assertEqual(result["token_ids"], expected, f"{directory} {tp}")
 
-    def test_our_files_are_read_by_their_layout(self):
-        """What `quantize` writes, taken apart here: within half a step of the weight, and the model of those numbers."""
+    def test_written_files_follow_the_published_format(self):
+        """Output of `quantize`, unpacked here: within half a quantization step of the weights, with the logits of that model."""
         model = random_model("llama", 89, **SIZES)
         model.save_pretrained(self.directory / "dense")
         for bits, group_size in ((4, 32), (8, -1)):

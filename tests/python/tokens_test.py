@@ -1,4 +1,4 @@
-"""Training on a tokenizer's ids: from text, from a file of ids, resumed, and continued by `generate`."""
+"""Training on a tokenizer's ids: from text, from a file of ids, resumed, and used by `generate`."""
 import json
 import subprocess
 
@@ -50,7 +50,7 @@ class TokensTest(ParityTest):
         self.assertEqual(result["text"], self.tokenizer.decode(result["token_ids"], skip_special_tokens=True))
 
     def test_resuming_ids_of_an_unnamed_tokenizer(self):
-        """The checkpoint tells that it was not bytes."""
+        """The checkpoint records that the tokenizer was not bytes."""
         run(PROGRAM, "tokenize", "--text", self.text, "--tokenizer", self.directory / "tokenizer", "--out", self.directory / "ids")
         tokens = ("--tokens", self.directory / "ids")
         whole = self.losses("a", *tokens, "--model-config", self.model, "--steps", 4)
@@ -64,7 +64,7 @@ class TokensTest(ParityTest):
         self.assertIn("--tokenizer must be the resumed checkpoint's", refused.stderr)
 
     def test_resuming(self):
-        """The checkpoint's own tokenizer is the default, and no other is taken."""
+        """The checkpoint's tokenizer is the default, and any other one is rejected."""
         encoded = ("--text", self.text, "--tokenizer", self.directory / "tokenizer")
         whole = self.losses("a", *encoded, "--model-config", self.model, "--steps", 4)
         self.losses("b", *encoded, "--model-config", self.model, "--steps", 4, "--stop-after", 2, "--save",

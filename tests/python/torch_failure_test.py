@@ -1,4 +1,4 @@
-"""A rank that dies, leaves or runs something else is an error on the others that names it, and soon."""
+"""If a rank dies, exits or runs another collective, the others soon raise an error that names it."""
 import os
 import signal
 import time
@@ -27,7 +27,7 @@ class FailureTest(RanksTest):
                     os.kill(os.getpid(), signal.SIGKILL)
                 x = torch.ones(5000)
                 self.fails_soon(lambda: dist.all_reduce(x), rf"all_reduce #\d+: rank {victim} .* exited; rank {rank}")
-                # And it stays so.
+                # Later calls fail too.
                 self.fails_soon(lambda: dist.broadcast(x, 0), f"rank {victim} ")
                 dist.destroy_process_group()
 
@@ -55,7 +55,7 @@ class FailureTest(RanksTest):
                 with self.assertRaisesRegex(dist.DistBackendError, "barrier.*: timed out waiting for rank 1 .*; rank 0 waited 1"):
                     dist.barrier()
 
-    def test_different_programs_are_told_apart(self):
+    def test_different_programs_are_detected(self):
         @self.on_ranks(2)
         def body(rank, size):
             x = torch.ones(5 + rank)

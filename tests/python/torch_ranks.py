@@ -19,18 +19,18 @@ LIMIT_S = 60
 
 
 def value(shape, rank, dtype=torch.float32):
-    """Small whole numbers (or parities) of the rank and the place: exact in every dtype, and so are their sums."""
+    """Returns small integers (or parities) of rank and position: they and their sums are exact in every dtype."""
     numbers = (torch.arange(torch.Size(shape).numel()) * 3 + rank * 5) % 11 + 1
     return (numbers % 2 if dtype is torch.bool else numbers).reshape(shape).to(dtype)
 
 
 class RanksTest(unittest.TestCase):
-    """A test whose bodies run on ranks; what a rank asserts, the test asserts."""
+    """A test whose bodies run on ranks; a failed assertion on any rank fails the test."""
 
     backend = "shardwise"
 
     def on_ranks(self, *sizes, dying=(), timeout_s=20):
-        """Decorator: runs body(rank, size) on groups of these sizes, of which the ranks in `dying` get killed."""
+        """Decorator: runs body(rank, size) on groups of these sizes; the ranks in `dying` are killed."""
         def run(body):
             for size in sizes:
                 with self.subTest(ranks=size), tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as directory:
@@ -50,7 +50,7 @@ class RanksTest(unittest.TestCase):
         return ranks
 
     def live(self, body, rank, size, directory, timeout, report):
-        """A rank's life. It reports the text of its failure, or none."""
+        """Runs a rank. Reports the text of its failure, or None."""
         os.chdir(directory)
         torch.manual_seed(0)
         failure = ""

@@ -1,4 +1,4 @@
-"""`pip install .` as README has it: the wheel, alone in an environment with torch, is a backend that torch finds by itself.
+"""`pip install .` as in README: in an environment with only torch and the wheel, torch finds the backend automatically.
 
 The build directory stays, so that a second run compiles nothing. Nothing is downloaded.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["WHEEL_BUILD"])
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-# Installed as it is, and nothing of ours imported by name.
+# The program does not import shardwise.
 PROGRAM = """
 import sys
 import torch
@@ -24,7 +24,7 @@ dist.init_process_group("shardwise")
 x = torch.arange(5.0) + dist.get_rank()
 dist.all_reduce(x)
 assert x.tolist() == [1, 3, 5, 7, 9], x
-# One write: an unbuffered Python lets another rank's words in between those of a print.
+# One write, because the output of several ranks could interleave within a print of an unbuffered Python.
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} {sys.modules['shardwise.torch'].__file__}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
@@ -54,7 +54,7 @@ class WheelTest(unittest.TestCase):
         return wheel
 
     def install(self, wheel):
-        """Into an environment that has this one's packages, torch among them; its Python."""
+        """Installs the wheel into an environment with this one's packages, torch among them; returns its Python."""
         venv = self.directory / "venv"
         run(sys.executable, "-m", "venv", "--without-pip", venv)
         [site] = venv.glob("lib/python*/site-packages")

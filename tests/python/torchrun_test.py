@@ -1,4 +1,4 @@
-"""The real torchrun starts the ranks: the same losses as ranks that the program starts itself."""
+"""Ranks started by torchrun have the same losses as ranks started by the program."""
 import sys
 
 from parity import PROGRAM, ParityTest, read_log, run
@@ -14,7 +14,7 @@ class TorchrunTest(ParityTest):
         return [record["loss"] for record in read_log(log)]
 
     def test_equals_ranks_started_by_the_program(self):
-        # "--": torchrun would take our --log for the beginning of one of its own flags.
+        # "--", because torchrun would parse --log as a prefix of one of its own flags.
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", 2, "--"]
         self.assertEqual(self.losses(*torchrun), self.losses())
 

@@ -1,4 +1,4 @@
-"""Training gives the curve of transformers under torch's AdamW, and checkpoints that transformers reads."""
+"""Training matches the curve of transformers under torch's AdamW, and transformers reads its checkpoints."""
 import torch
 
 from curves import STEPS, TOLERANCE, WARMUP, CurveTest, reference_curve

@@ -1,4 +1,4 @@
-// What the reference computes on: shapes, weights, batches and dropout masks.
+// The inputs of the reference: shapes, weights, batches and dropout masks.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
@@ -13,7 +13,7 @@
 namespace shardwise::testing {
 namespace {
 
-// The list in the making. A name without ".weight" or ".bias".
+// Collects tensor shapes. Names are without ".weight" or ".bias".
 struct Shapes {
   const model::Config& c;
   std::map<std::string, std::vector<int64_t>> by_name = {};
@@ -56,7 +56,7 @@ at::Tensor random_normal(const std::vector<int64_t>& shape, double mean, double 
   return drawn;
 }
 
-// A row of probabilities is drawn in whole groups.
+// A row of probabilities uses full groups of random words.
 int64_t drawn_row(int64_t keys) {
   return (keys + kernels::kDropoutGroup - 1) / kernels::kDropoutGroup * kernels::kDropoutGroup;
 }

@@ -79,7 +79,7 @@ class Ranks {
     group.abort(error.what());
   }
 
-  std::barrier<> turn_;  // of the ranks and the caller: before a body, and after
+  std::barrier<> turn_;  // synchronizes the ranks and the caller before and after a body
   const Body* body_ = nullptr;
   int job_ = 0;
   std::mutex mutex_;

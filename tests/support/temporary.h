@@ -1,4 +1,4 @@
-// A directory of a test's own, gone with it.
+// A temporary directory that is removed on destruction.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -22,7 +22,7 @@ class TemporaryDirectory {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// Leaves the directory behind.
+  /// Keeps the directory after destruction.
   void keep() { is_kept_ = true; }
 
   /// Writes a file (and the directories above it) and returns its path.
@@ -38,7 +38,7 @@ class TemporaryDirectory {
   bool is_kept_ = false;
 };
 
-/// The whole of a file, read without our own code.
+/// Returns a file's contents, read without our own code.
 inline std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
