@@ -1,5 +1,5 @@
-// A backend whose sums, broadcasts and gathers go on by themselves, late and in the order of their calls, as
-// those of a network do: what is read before it was waited for is wrong.
+// A backend that progresses asynchronously, like a network's: collectives complete late and in the order of
+// their calls, so reading a result before waiting for it gives wrong values.
 #pragma once
 #include <chrono>
 #include <future>
