@@ -16,7 +16,7 @@ using parallel::variable_list;
 
 namespace {
 
-/// Everything that forward and backward need besides tensors.
+/// The state that forward and backward share, besides tensors.
 struct Core {
   HeadLayout layout;
   std::shared_ptr<Rotary> rotary;

@@ -53,12 +53,13 @@ class CausalSelfAttention {
   /// Returns the attention output of this rank's heads. Positions count from a sequence's first token; rows
   /// outside step.valid are 0. step.attention_dropout applies this rank's slice of the full model's mask.
   /// With step.cached, rows also attend to the cached tokens of their sequence, and the new keys and values
-  /// are appended to the cache; this path records no gradients. Shapes: `qkv` [s, b, (a + 2k)·d] S<−1> → [s,
-  /// b, a·d] S<−1>, with a and k this rank's heads. Saved: q, k and v, or with q/k norm qkv (as many bytes),
-  /// from which backward recomputes them; the output; one fp32 per row and head. Backward draws dropout masks
-  /// again. Errors: c10::ValueError if the features do not match the heads, step.valid does not match the
-  /// batch, attention_dropout is outside [0, 1), or dropout or a cache is used without options.layer. Source:
-  /// Su et al. 2021 (rotary), Dao et al. 2022 (attention).
+  /// are appended to the cache; this path records no gradients.
+  /// Shapes: `qkv` [s, b, (a + 2k)·d] S<−1> → [s, b, a·d] S<−1>, with a and k this rank's heads.
+  /// Saved: q, k and v, or with q/k norm qkv (as many bytes), from which backward recomputes them; the
+  /// output; one fp32 per row and head. Backward draws dropout masks again.
+  /// Errors: c10::ValueError if the features do not match the heads, step.valid does not match the batch,
+  /// attention_dropout is outside [0, 1), or dropout or a cache is used without options.layer.
+  /// Source: Su et al. 2021 (rotary), Dao et al. 2022 (attention).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
   void append_parameters(UsedParameters& parameters) const;

@@ -3,9 +3,9 @@
 // One source serves TP (Stream = Invariant) and TP+SP (Stream = Sharded<kSequence>), because the placement of
 // the residual stream x selects the collectives that the linear layers contain:
 //
-//   per branch    column-parallel layer   row-parallel layer
-//   TP            f:  all_reduce in bwd   f*: all_reduce in fwd
-//   TP+SP         g:  all_gather in fwd   g*: reduce_scatter in fwd
+//           at the start of a branch                      at the end of a branch
+//   TP      f: nothing, all_reduce in backward            f*: all_reduce, nothing in backward
+//   TP+SP   g: all_gather, reduce_scatter in backward     g*: reduce_scatter, all_gather in backward
 #pragma once
 #include "shardwise/nn/attention.h"
 #include "shardwise/nn/dropout.h"
@@ -27,8 +27,8 @@ struct BlockLayers {
   Norm norm2;
   Mlp mlp;
 
-  /// Returns the output of the attention branch for its normalized input `x`, to be added to the residual
-  /// stream. Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
+  /// Returns the output of the attention branch for its normalized input `x`.
+  /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
   template <parallel::ColumnInput In>
   auto attention(const Placed<In>& x, const Step& step) const {
     return out.to_residual<In>(attend(qkv(x, step), step), step);
@@ -55,8 +55,8 @@ class Block {
     x = x + attention(x, step);
     return x + mlp(x, step, use);
   }
-  /// Runs both branches and completes their reductions. Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the
-  /// same.
+  /// Runs both branches and completes their reductions.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     return (*this)(Residual(x), step).reduced(step);
   }

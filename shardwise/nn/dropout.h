@@ -30,7 +30,8 @@ at::Tensor dropout(const at::Tensor& x, const Step& step, DropoutSite site, int6
 
 /// Sets elements of `x` to 0 with probability step.dropout and scales the others. Returns `x` itself if the
 /// probability is 0. Under OutputUse::discarded, forward returns `x` and backward applies the mask.
-/// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same. Saved: nothing; backward draws the mask again.
+/// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
+/// Saved: nothing; backward draws the mask again.
 /// Errors: c10::ValueError if the probability is outside [0, 1].
 template <ResidualStream Stream>
 Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, DropoutSite site,

@@ -1,9 +1,9 @@
 // The two linear layers of tensor parallelism. The placement of the residual stream, I under TP and S<seq>
 // under TP+SP, selects the conjugate collective that a layer contains (parallel/collectives.h).
 //
-//   layer                  input → output                          under TP         under TP+SP
-//   ColumnParallelLinear   residual stream → sharded features      f                g
-//   RowParallelLinear      sharded features → residual stream      f*               g*
+//   layer                  input → output                       TP                 TP+SP
+//   ColumnParallelLinear   residual stream → sharded features   f  (nothing)       g  (all_gather)
+//   RowParallelLinear      sharded features → residual stream   f* (all_reduce)    g* (reduce_scatter)
 //
 // A tensor-parallel region is a column-parallel layer, then elementwise or per-head ops, then a row-parallel
 // layer: one collective at its start, one at its end, none in between.
@@ -18,7 +18,7 @@ namespace shardwise::nn {
 
 using parallel::DeferredReduction;
 
-/// The sizes of a linear layer and what it consists of.
+/// The sizes of a linear layer, its initialization and the format of its weight.
 struct LinearOptions {
   int64_t in_features;
   int64_t out_features;
@@ -47,22 +47,25 @@ class ColumnParallelLinear {
   }
 
   /// Gathers an input whose features are sharded by `features` and returns x Wᵀ + b.
-  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out/t] S<−1>. Forward: all_gather. Backward: reduce_scatter.
-  /// Saved: the gathered input. Errors: c10::ValueError if `features` is not a split of in_features.
+  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out/t] S<−1>.
+  /// Forward: all_gather. Backward: reduce_scatter.
+  /// Saved: the gathered input.
+  /// Errors: c10::ValueError if `features` is not a split of in_features.
   Placed<Sharded<kFeature>> gather_input(const Placed<Sharded<kFeature>>& x, const base::Split& features,
                                          const Step& step) const;
 
-  /// Returns x Wᵀ and leaves the bias to a fused kernel that follows, which adds `bias()` (Megatron's
-  /// skip_bias_add). Shapes and collectives: as with the bias.
+  /// Returns x Wᵀ for a fused kernel that adds `bias()` itself, like Megatron's skip_bias_add. Shapes and
+  /// collectives are those of operator().
   template <parallel::ColumnInput In>
   Placed<Sharded<kFeature>> without_bias(const Placed<In>& x, const Step& step) const {
     return parallel::column_product(x, {parameters_.weight, nullptr}, step);
   }
 
-  /// Returns x Wᵀ + b with all features on every rank (Megatron's gather_output), [s, b, out]. To = Invariant
-  /// is for computation that is the same on every rank: backward slices. To = Replicated is for computation
-  /// that differs: backward reduce_scatters. Forward: all_gather of the output. Errors: c10::ValueError
-  /// unless the rule has one segment of single features.
+  /// Returns x Wᵀ + b with all features on every rank, like Megatron's gather_output. Use To = Invariant if
+  /// the ranks go on with the same computation, To = Replicated if their computations differ.
+  /// Shapes: `x` of operator() → [s, b, out].
+  /// Forward: all_gather of the output. Backward: slice (Invariant) or reduce_scatter (Replicated).
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
   template <parallel::Unsharded To, parallel::ColumnInput In>
   Placed<To> gather_output(const Placed<In>& x, const Step& step) const {
     const auto y = (*this)(x, step);
@@ -103,8 +106,8 @@ class RowParallelLinear {
 
   /// Returns the output of a residual branch whose input had placement `In`. If `In` is I or S<0>, the
   /// reduction is deferred where the step allows it (defers_reductions). If `In` is R, the caller has entered
-  /// the parallel region itself and leaves it, so the reduction is always pending. Shapes: `x` [s, b, in/t]
-  /// S<−1> → [s, b, out] I or [s/t, b, out] S<0>.
+  /// the parallel region itself and leaves it, so the reduction is always pending.
+  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out] I or [s/t, b, out] S<0>.
   template <parallel::ColumnInput In>
   auto to_residual(const Placed<Sharded<kFeature>>& x, const Step& step,
                    const parallel::RowOptions& options = {}) const {
@@ -119,16 +122,16 @@ class RowParallelLinear {
     }
   }
 
-  /// Slices an unsharded input along its features and returns Σ_ranks x Wᵀ + b. The gradient of `x` is a
-  /// Partial. Shapes: `x` [s, b, in] R → the residual stream. Errors: c10::ValueError unless the rule has one
-  /// segment of single features.
+  /// Slices a Replicated input along its features and returns Σ_ranks x Wᵀ + b.
+  /// Shapes: `x` [s, b, in] R → the residual stream. Backward of x: zero padding (a Partial gradient).
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
   template <ResidualStream Stream>
   Placed<Stream> to(const Placed<Replicated>& x, const Step& step) const {
     return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
   }
-  /// Slices an unsharded input along its features and returns Σ_ranks x Wᵀ + b. Backward all_gathers the
-  /// gradient of `x`. Shapes: `x` [s, b, in] I → the residual stream. Errors: c10::ValueError unless the rule
-  /// has one segment of single features.
+  /// Slices an Invariant input along its features and returns Σ_ranks x Wᵀ + b.
+  /// Shapes: `x` [s, b, in] I → the residual stream. Backward of x: all_gather.
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
   template <ResidualStream Stream>
   Placed<Stream> to(const Placed<Invariant>& x, const Step& step) const {
     return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);

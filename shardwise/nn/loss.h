@@ -20,11 +20,12 @@ struct LossOptions {
 /// options.valid_tokens. Tokens labeled kIgnoreIndex or outside step.valid have no loss.
 /// Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64, all of them on every rank → scalar I.
 /// Forward: all_reduce(max) of s·b elements, then all_reduce(sum) of 2·s·b, or 3·s·b with label smoothing.
-/// Backward: nothing. Saved: logits and one fp32 per token; with padding, the labels too.
+/// Backward: nothing.
+/// Saved: logits and one fp32 per token; with padding, the labels too.
 /// Errors: c10::ValueError if labels and logits differ in shape, a label is outside the vocabulary, the step
-/// does not fit (check_step), label_smoothing is outside [0, 1] or z_loss is negative. Source: Megatron-LM §3
-/// (embedding), with a global maximum in the log-sum-exp; Szegedy et al. 2016 §7 (label smoothing); Chowdhery
-/// et al. 2022 §5 (z-loss).
+/// does not fit (check_step), label_smoothing is outside [0, 1] or z_loss is negative.
+/// Source: Megatron-LM §3 (embedding), with a global maximum in the log-sum-exp; Szegedy et al. 2016 §7
+/// (label smoothing); Chowdhery et al. 2022 §5 (z-loss).
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const at::Tensor& labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step);
 

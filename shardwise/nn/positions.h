@@ -14,9 +14,11 @@ class LearnedPositions {
                    const parallel::Init& init, const comm::Group& group, at::ScalarType dtype);
 
   /// Adds to each row the embedding of its position, counted from its sequence's first token.
-  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same. Cost: no communication; under S<0> the table's
-  /// gradient is partial. Saved: nothing. Errors: c10::ValueError if a sequence is longer than the table, or
-  /// the step does not fit (check_step). Source: Radford et al. 2018 (GPT), eq. 2.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
+  /// Cost: no communication; under S<0> the table's gradient is partial.
+  /// Saved: nothing.
+  /// Errors: c10::ValueError if a sequence is longer than the table, or the step does not fit (check_step).
+  /// Source: Radford et al. 2018 (GPT), eq. 2.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     const bool is_full = std::is_same_v<Stream, Invariant>;

@@ -33,8 +33,8 @@ struct Step : parallel::Step {
 void check_step(const Step& step, int64_t b);
 
 /// Checks the conditions of `split_batch`. Dropout is not allowed, because masks are drawn for full batches,
-/// nor is full recomputation, because a recomputed block completes its own reductions. Errors:
-/// c10::ValueError if b < 2, or with dropout or full recomputation.
+/// nor is full recomputation, because a recomputed block completes its own reductions.
+/// Errors: c10::ValueError if b < 2, or with dropout or full recomputation.
 void check_split_batch(const Step& step, int64_t b);
 
 /// True if a branch defers its reduction to the next norm: no gradients are recorded, and no op comes between

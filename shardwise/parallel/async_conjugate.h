@@ -10,8 +10,9 @@ namespace shardwise::parallel {
 
 /// f with an asynchronous backward: one autograd node starts the all_reduce of the gradient, and a second
 /// node waits for it. The second has the autograd sequence number `wait_at`; the engine always runs the ready
-/// node with the highest number, so nodes with higher numbers run while the all_reduce is in flight. Shapes:
-/// `x` [s, b, h] I → [s, b, h] R. Forward: nothing. Backward: all_reduce.
+/// node with the highest number, so nodes with higher numbers run while the all_reduce is in flight.
+/// Shapes: `x` [s, b, h] I → [s, b, h] R.
+/// Forward: nothing. Backward: all_reduce.
 Placed<Replicated> enter_async(const Placed<Invariant>& x, const Step& step, uint64_t wait_at);
 
 /// f* with an asynchronous forward: its all_reduce is in flight from construction to `wait`.

@@ -1,18 +1,13 @@
 // The conjugate collectives: autograd ops that change a tensor's placement over the tp group (placement.h).
 // The placements before and after determine the forward collective and the backward collective.
 //
-//       op                   placement   forward         backward
-//   f   enter                I → R       nothing         all_reduce
-//   f*  leave                P → I       all_reduce      nothing
-//   g   enter                S<0> → R    all_gather      reduce_scatter
-//   g*  leave                P → S<0>    reduce_scatter  all_gather
-//       slice                I → S<-1>   slice           all_gather
-//       gather_to_invariant  S<-1> → I   all_gather      slice
-//
-// Megatron-LM calls these six, in the same order:
-//   copy_to_tensor_model_parallel_region, reduce_from_tensor_model_parallel_region,
-//   gather_from_sequence_parallel_region, reduce_scatter_to_sequence_parallel_region,
-//   scatter_to_tensor_model_parallel_region, gather_from_tensor_model_parallel_region.
+//   op                  placement forward        backward       Megatron-LM's name
+//   enter (f)           I → R     nothing        all_reduce     copy_to_tensor_model_parallel_region
+//   leave (f*)          P → I     all_reduce     nothing        reduce_from_tensor_model_parallel_region
+//   enter (g)           S<0> → R  all_gather     reduce_scatter gather_from_sequence_parallel_region
+//   leave (g*)          P → S<0>  reduce_scatter all_gather     reduce_scatter_to_sequence_parallel_region
+//   slice               I → S<-1> slice          all_gather     scatter_to_tensor_model_parallel_region
+//   gather_to_invariant S<-1> → I all_gather     slice          gather_from_tensor_model_parallel_region
 //
 // Layers use the fused products (column_product.h, row_product.h), which contain f, f*, g and g*. The ops of
 // this header stand alone, for teaching, tests and unusual models. They never modify their input, and in a
@@ -24,21 +19,28 @@
 
 namespace shardwise::parallel {
 
-/// f, copy_to_tensor_model_parallel_region: passes the residual stream `x` into a tensor-parallel region.
-/// Shapes: `x` [s, b, h] I → [s, b, h] R. Forward: nothing. Backward: all_reduce.
+/// f, copy_to_tensor_model_parallel_region: passes the residual stream to a tensor-parallel region.
+/// Shapes: `x` [s, b, h] I → [s, b, h] R.
+/// Forward: nothing. Backward: all_reduce.
 /// Cost: each rank sends 2·sbh(t−1)/t elements in backward.
 Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step);
 
-/// g, gather_from_sequence_parallel_region: gathers the sequence-sharded residual stream into a
-/// tensor-parallel region. Shapes: `x_shard_s` [s/t, b, h] S<0> → [s, b, h] R.
-/// Forward: all_gather. Backward: reduce_scatter. Cost: each rank sends sbh(t−1)/t elements in each.
+/// g, gather_from_sequence_parallel_region: gathers the residual stream at the start of a tensor-parallel
+/// region.
+/// Shapes: `x_shard_s` [s/t, b, h] S<0> → [s, b, h] R.
+/// Forward: all_gather. Backward: reduce_scatter.
+/// Cost: each rank sends sbh(t−1)/t elements in forward and as many in backward.
 Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step);
 
-/// Sums the ranks' partial results `x` at the end of a tensor-parallel region and returns the residual
-/// stream. leave<Invariant> is f*, reduce_from_tensor_model_parallel_region: `x` [s, b, h] P → [s, b, h] I.
+/// Sums the ranks' partial results at the end of a tensor-parallel region and returns the residual stream.
+///
+/// leave<Invariant> is f*, reduce_from_tensor_model_parallel_region.
+/// Shapes: `x` [s, b, h] P → [s, b, h] I.
 /// Forward: all_reduce. Backward: nothing.
-/// leave<Sharded<kSequence>> is g*, reduce_scatter_to_sequence_parallel_region: `x` [s, b, h] P →
-/// [s/t, b, h] S<0>. Forward: reduce_scatter. Backward: all_gather.
+///
+/// leave<Sharded<kSequence>> is g*, reduce_scatter_to_sequence_parallel_region.
+/// Shapes: `x` [s, b, h] P → [s/t, b, h] S<0>.
+/// Forward: reduce_scatter. Backward: all_gather.
 template <ResidualStream Stream>
 Placed<Stream> leave(const Placed<Partial>& x, const Step& step);
 template <>
@@ -85,8 +87,7 @@ Placed<Sharded<dim>> slice(const Placed<Invariant>& x, const base::Split& split,
   return Placed<Sharded<dim>>(raw::slice_then_gather(x.local(), split, dim, group));
 }
 
-/// Returns this rank's slice of `x`. R → S<dim>. Forward: slice. Backward: pads with zeros, which gives a
-/// Partial gradient.
+/// Returns this rank's slice of `x`. R → S<dim>. Forward: slice. Backward: zero padding (a Partial gradient).
 template <int64_t dim>
 Placed<Sharded<dim>> slice(const Placed<Replicated>& x, const base::Split& split, const comm::Group& group) {
   return Placed<Sharded<dim>>(raw::slice_then_pad(x.local(), split, dim, group));

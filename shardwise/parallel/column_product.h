@@ -1,5 +1,4 @@
-// The column-parallel product fused with its input collective, f or g: residual stream in, sharded features
-// out.
+// The column-parallel product fused with f or g: residual stream in, sharded features out.
 //
 // One autograd node contains the collective, the product and the bias. Its backward adds the weight and bias
 // gradients directly to the parameters' main_grad.
@@ -28,11 +27,13 @@ concept ColumnInput = ResidualStream<P> || std::same_as<P, Replicated>;
 ///   S<0>             all_gather   reduce_scatter    all_gather, unless the gathered x was saved
 ///   R                nothing      nothing (dx is a Partial)
 ///
-/// Shapes: `x` [s, b, h] I, [s/t, b, h] S<0> or [s, b, h] R → `y` [s, b, f/t] S<−1>. Cost: on shared memory
-/// an all_gather reads the peers' shards in place. Saved: the local x, or the gathered x for S<0> with
-/// SaveForBackward::gathered outside shared memory; nothing if W is frozen, whose gradient then costs
-/// nothing. Errors: c10::ValueError if x is not [·, ·, h]; in backward, if a trained parameter has no
-/// main_grad (zero_grad_ allocates it).
+/// Shapes: `x` [s, b, h] I, [s/t, b, h] S<0> or [s, b, h] R → `y` [s, b, f/t] S<−1>.
+/// Cost: docs/algorithms.md §3. On shared memory an all_gather reads the peers' shards in place. A frozen W
+/// needs no all_gather in backward.
+/// Saved: the local x; or the gathered x, with SaveForBackward::gathered and without shared memory; nothing
+/// if W is frozen.
+/// Errors: c10::ValueError if x is not [·, ·, h]; in backward, if a trained parameter has no main_grad, which
+/// zero_grad_ allocates.
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step);
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,

@@ -51,10 +51,11 @@ inline constexpr int64_t kOneShotBytes = 8 << 10;
 
 /// Completes the pending reduction of `x` and returns the RMSNorm of the result, in one pass; the bits are
 /// those of `x.reduced` followed by the norm. Records no gradients. The norm of a sequence shard is in the
-/// symmetric heap, where peers can read it. Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same. Cost: one
-/// all_reduce under I, one reduce_scatter under S<0>. On shared memory the partial sums are read in place and
-/// the reduced tensor is not materialized; under I it takes one synchronization up to kOneShotBytes, two
-/// above.
+/// symmetric heap, where peers can read it.
+/// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
+/// Cost: one all_reduce under I, one reduce_scatter under S<0>. On shared memory the partial sums are read in
+/// place and the reduced tensor is not materialized; under I it takes one synchronization up to
+/// kOneShotBytes, two above.
 template <ResidualStream Stream>
 Placed<Stream> reduce_and_rms_norm(DeferredReduction<Stream>& x, const RmsNorm& norm, const Step& step);
 template <>

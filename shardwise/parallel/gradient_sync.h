@@ -5,8 +5,9 @@
 namespace shardwise::parallel {
 
 /// Sums over tp every partial gradient and the gradients of KV heads that several ranks hold; afterward
-/// replicas are equal bit for bit. Cost: one all_reduce of all of these (zeros where a rank does not hold a
-/// KV head), or none if there are none.
+/// replicas are equal bit for bit.
+/// Cost: one all_reduce of all of these (zeros where a rank does not hold a KV head), or none if there are
+/// none.
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group);
 
 enum class Norm { one, two, inf };

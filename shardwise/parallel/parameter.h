@@ -26,10 +26,11 @@ struct Init {
   static Init constant(double value) { return {Kind::constant, value}; }
 };
 
-/// A model parameter: this rank's shard of it. Shapes: `value` and `main_grad` are
-/// rule.local_shape(global_shape, rank). A quantized weight has `quantized` instead of `value`, which stays
-/// undefined; it is frozen and serves products only. A parameter has no placement: its gradient's placement
-/// depends on the residual stream with which it was used (ParamSpec).
+/// A model parameter: this rank's shard of it.
+/// Shapes: `value` and `main_grad` are rule.local_shape(global_shape, rank). A quantized weight has
+/// `quantized` instead of `value`, which stays undefined; it is frozen and serves products only. A parameter
+/// has no placement: its gradient's placement depends on the residual stream with which it was used
+/// (ParamSpec).
 struct Parameter {
   std::string name;  // Hugging Face's; fused ones are named like layers.0.self_attn.qkv_proj.weight
   std::vector<int64_t> global_shape;

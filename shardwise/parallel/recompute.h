@@ -18,10 +18,11 @@ at::Tensor recomputed(const at::Tensor& x, bool is_trained, Forward forward);
 }  // namespace detail
 
 /// Runs `forward` and recomputes it in backward. `is_trained`: whether any parameter in `forward` is trained.
-/// Forward: forward(x, OutputUse::needed). Backward: forward(x, OutputUse::discarded), then its backward;
-/// with OutputUse::discarded the last product neither multiplies nor communicates. Saved: x. `forward` must
-/// capture by value, because it is stored until the loss is released. Source: Chen et al. 2016; Korthikanti
-/// et al. 2022 §5.
+/// Forward: forward(x, OutputUse::needed).
+/// Backward: forward(x, OutputUse::discarded), then its backward; with OutputUse::discarded the last product
+/// neither multiplies nor communicates.
+/// Saved: x. `forward` must capture by value, because it is stored until the loss is released.
+/// Source: Chen et al. 2016; Korthikanti et al. 2022 §5.
 template <ResidualStream Stream, class Layers>
 Placed<Stream> recomputed(const Placed<Stream>& x, bool is_trained, Layers forward) {
   return Placed<Stream>(

@@ -1,5 +1,4 @@
-// The row-parallel product fused with its output collective, f* or g*: sharded features in, residual stream
-// out.
+// The row-parallel product fused with f* or g*: sharded features in, residual stream out.
 #pragma once
 #include <functional>
 
@@ -30,11 +29,12 @@ struct RowOptions {
 ///   S<0>   reduce_scatter   all_gather
 ///   P      nothing          nothing (y is this rank's x Wᵀ, without b)
 ///
-/// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>. Cost: on shared memory the
-/// all_gather reads the peers' shards in place. Under S<0> the bias gradient is partial: each rank sums its
-/// own rows. Saved: x, or RecomputeInput::from; nothing if W is frozen. Errors: c10::ValueError if x is not
-/// [s, ·, f/t] with s the step's full sequence; in backward, if a trained parameter has no main_grad
-/// (zero_grad_ allocates it).
+/// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>.
+/// Backward: under S<0> the bias gradient is partial, because each rank has only its rows of dy.
+/// Cost: docs/algorithms.md §3. On shared memory the all_gather reads the peers' shards in place.
+/// Saved: x, or RecomputeInput::from; nothing if W is frozen.
+/// Errors: c10::ValueError if x is not [s, ·, f/t] with s the step's full sequence; in backward, if a trained
+/// parameter has no main_grad, which zero_grad_ allocates.
 template <Placement To>
 Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
                        const RowOptions& options = {});
