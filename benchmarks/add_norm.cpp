@@ -80,7 +80,7 @@ class Bench {
 
  private:
   at::Tensor own_rows() const {
-    return whole_.narrow(0, step_.own_sequence().begin, step_.own_sequence().size());
+    return whole_.narrow(0, step_.local_sequence().begin, step_.local_sequence().size());
   }
 
   nn::Step step_;

@@ -20,15 +20,15 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   nn::GatedMlp mlp(
       nn::ColumnParallelLinear("gate_up", {kHidden, 2 * kFfn}, {/*dim=*/0, {{ffn}, {ffn}}}, group, dtype),
       nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::sharded(/*dim=*/1, ffn), group, dtype));
-  nn::UsedParameters roles;
-  mlp.append_parameters(roles);
-  for (const auto& role : roles) parallel::initialize_(*role.parameter, kernels::RandomKey::of(1), group);
+  nn::UsedParameters parameters;
+  mlp.append_parameters(parameters);
+  for (const auto& used : parameters) parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
-  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.own_sequence().size();
+  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.local_sequence().size();
   at::Tensor input = group.empty({rows, kBatch, kHidden}, dtype);
   input.copy_(at::randn({rows, kBatch, kHidden}));
   const at::Tensor x = input.requires_grad_();
-  for (const auto& role : roles) parallel::zero_grad_(*role.parameter);
+  for (const auto& used : parameters) parallel::zero_grad_(*used.parameter);
   const auto step = [&] {
     const auto y = mlp(nn::Placed<Stream>(x), context).reduced(context);
     y.local().backward(input.detach());

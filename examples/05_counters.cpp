@@ -1,5 +1,5 @@
-// What a training step sends: every collective's calls and bytes as the group counts them, beside what plan/
-// says before anything runs; and how much of it was copied, which in shared memory is less.
+// What a training step sends: the calls and bytes of each collective as the group counts them, next to
+// plan/'s prediction, and the bytes that were copied, which on shared memory are fewer.
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <unistd.h>
@@ -39,9 +39,9 @@ Run forward_backward(plan::Parallelism parallelism, const model::Config& config,
   return {group.counters() - before, plan::micro_batch_communication(workload, group.rank()).both()};
 }
 
-/// Prints one rank's table; true when what was counted is what was planned.
+/// Prints one rank's table and returns true if the counts equal the plan.
 bool show(const char* name, const Run& run) {
-  bool same = true;
+  bool matches = true;
   std::printf("%-6s             calls   planned       bytes     planned      copied\n", name);
   for (const auto& [op, planned] : {std::pair{Op::all_reduce, run.planned.all_reduce},
                                     {Op::all_gather, run.planned.all_gather},
@@ -49,11 +49,11 @@ bool show(const char* name, const Run& run) {
     const comm::OpCount& counted = run.counted[op];
     std::printf("  %-15s %7ld   %7ld %11ld %11ld %11ld\n", comm::name(op).data(), counted.calls,
                 planned.calls, counted.bytes, planned.bytes, counted.copied_bytes);
-    same = same && counted.calls == planned.calls && counted.bytes == planned.bytes;
+    matches = matches && counted.calls == planned.calls && counted.bytes == planned.bytes;
   }
   const double busy_ms = double(run.counted.busy_ns) / 1e6, waiting_ms = double(run.counted.waiting_ns) / 1e6;
   std::printf("  %.2f ms inside collectives, %.2f of them waiting for peers\n", busy_ms, waiting_ms);
-  return same;
+  return matches;
 }
 
 bool on_rank(const comm::Group& group, const at::Tensor& ids) {

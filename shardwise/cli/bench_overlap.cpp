@@ -10,7 +10,7 @@
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/column_product.h"
 #include "shardwise/parallel/row_product.h"
-#include "shardwise/parallel/rows.h"
+#include "shardwise/parallel/gathered_rows.h"
 
 namespace shardwise::cli {
 namespace {
@@ -38,7 +38,7 @@ struct Layers {
     up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::sharded(/*dim=*/0, ffn));
     down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::sharded(/*dim=*/1, ffn));
     full = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
-    const base::Range rows = on.own_sequence();
+    const base::Range rows = on.local_sequence();
     shard_s = group.empty({rows.size(), 1, bench.hidden}, bench.dtype);
     shard_s.copy_(full.narrow(kSequence, rows.begin, rows.size()));
     shard_f = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);

@@ -174,13 +174,13 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
       "residual stream");
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
-  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::Place::embedding});
-  embedded = nn::seen(&observer_, {nn::Stage::embedding}, std::move(embedded));
+  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});
+  embedded = nn::observed(&observer_, {nn::Stage::embedding}, std::move(embedded));
   if constexpr (kIsInvariant) {
     if (step.split_batch && at::GradMode::is_enabled()) {
       nn::SplitBatch halves(embedded, step);
       for (const BlockLayers& block : w.blocks_) halves.apply(block);
-      return std::move(halves).joined();
+      return std::move(halves).concatenated();
     }
   }
   nn::DeferredReduction<Stream> x(std::move(embedded));
@@ -193,8 +193,8 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& 
                                                               const nn::Step& step) const {
   const auto& w = weights_;
   auto x = hidden(ids, step);
-  const auto normed = nn::seen(&observer_, {nn::Stage::norm}, w.norm_(x, step));
-  return nn::seen(&observer_, {nn::Stage::logits}, w.head_(normed, step));
+  const auto normed = nn::observed(&observer_, {nn::Stage::norm}, w.norm_(x, step));
+  return nn::observed(&observer_, {nn::Stage::logits}, w.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>

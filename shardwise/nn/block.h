@@ -1,6 +1,11 @@
-// One pre-norm decoder block. It reads the same for TP (Stream = Invariant) and TP+SP (Stream =
-// Sharded<kSequence>): the placement of the residual stream decides which collectives the linear layers
-// contain.
+// A pre-norm decoder block: x = x + attention(norm1(x)), then x = x + mlp(norm2(x)).
+//
+// One source serves TP (Stream = Invariant) and TP+SP (Stream = Sharded<kSequence>), because the placement of
+// the residual stream x selects the collectives that the linear layers contain:
+//
+//           at the start of a branch                      at the end of a branch
+//   TP      f: nothing, all_reduce in backward            f*: all_reduce, nothing in backward
+//   TP+SP   g: all_gather, reduce_scatter in backward     g*: reduce_scatter, all_gather in backward
 #pragma once
 #include "shardwise/nn/attention.h"
 #include "shardwise/nn/dropout.h"
@@ -12,9 +17,9 @@
 
 namespace shardwise::nn {
 
-/// A block's weights; they serve both streams. The model chooses the norm, the MLP and the biases.
+/// The layers of a block, for TP and TP+SP alike. The model chooses the norm, the MLP and the biases.
 struct BlockLayers {
-  int64_t layer;
+  int64_t layer;  // the block's index in the model
   Norm norm1;
   ColumnParallelLinear qkv;
   CausalSelfAttention attend;
@@ -22,69 +27,71 @@ struct BlockLayers {
   Norm norm2;
   Mlp mlp;
 
-  /// What attention adds to the residual stream, of its normalized input: [s, b, h] or its sequence shard →
-  /// the same.
+  /// Returns the output of the attention branch for its normalized input `x`.
+  /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
   template <parallel::ColumnInput In>
   auto attention(const Placed<In>& x, const Step& step) const {
     return out.to_residual<In>(attend(qkv(x, step), step), step);
   }
 
   void append_parameters(UsedParameters& parameters) const;
-  /// Whether any of its parameters is trained.
+  /// True if at least one parameter is trained.
   bool is_trained() const;
 };
 
-/// Cost per forward and backward: docs/algorithms.md. Saved for backward: plan/memory.h; the graph shares the
-/// parameters that it needs.
+/// The forward of a block for one placement of the residual stream. Autograd records its backward, which
+/// shares ownership of the parameters. Cost: docs/algorithms.md §3. Saved: plan/memory.h.
 template <ResidualStream Stream>
 class Block {
  public:
   using Residual = DeferredReduction<Stream>;
 
-  /// `layers` outlives this.
+  /// `layers` must outlive this.
   explicit Block(const BlockLayers& layers) : layers_(layers) {}
 
-  /// `x` [s, b, h], or its sequence shard → the same. The last reduction may be left to the next block's
-  /// norm.
+  /// Runs both branches. The reduction of the MLP branch may stay pending for the next block's norm.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
   Residual operator()(Residual x, const Step& step, OutputUse use = OutputUse::needed) const {
     x = x + attention(x, step);
     return x + mlp(x, step, use);
   }
+  /// Runs both branches and completes their reductions.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
     return (*this)(Residual(x), step).reduced(step);
   }
 
-  /// What the attention branch adds to `x`, whose pending reduction it performs.
+  /// Completes the pending reduction of `x` and returns the output of the attention branch.
   Residual attention(Residual& x, const Step& step) const {
     const BlockLayers& w = layers_;
-    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, Place::attention_output});
+    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::attention_output});
   }
-  /// What the MLP branch adds to `x`, whose pending reduction it performs.
+  /// Completes the pending reduction of `x` and returns the output of the MLP branch.
   Residual mlp(Residual& x, const Step& step, OutputUse use = OutputUse::needed) const {
     const BlockLayers& w = layers_;
-    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, Place::mlp_output}, use);
+    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::mlp_output}, use);
   }
 
  private:
   const BlockLayers& layers_;
 };
 
-/// A block as a model runs it: recomputed in backward where the step asks for it, its outputs shown to
-/// `observer`, for which reductions are not deferred.
+/// Runs a block with the step's recomputation and calls `observer` with the output of each branch. With an
+/// observer no reduction stays pending.
 template <ResidualStream Stream>
 DeferredReduction<Stream> run_block(const BlockLayers& layers, DeferredReduction<Stream> x, const Step& step,
                                     const Observer* observer = nullptr) {
   const Stage after_attention{Stage::attention, layers.layer}, after_mlp{Stage::mlp, layers.layer};
   if (step.recompute == base::Recompute::full) {
-    const auto forward = [layers, step](const Placed<Stream>& again, OutputUse use) {
-      return Block<Stream>(layers)(DeferredReduction<Stream>(again), step, use).reduced(step);
+    const auto forward = [layers, step](const Placed<Stream>& input, OutputUse use) {
+      return Block<Stream>(layers)(DeferredReduction<Stream>(input), step, use).reduced(step);
     };
-    return seen(observer, after_mlp, parallel::recomputed(x.reduced(step), layers.is_trained(), forward));
+    return observed(observer, after_mlp, parallel::recomputed(x.reduced(step), layers.is_trained(), forward));
   }
   const Block<Stream> block(layers);
   if (!observer || !*observer) return block(std::move(x), step);
-  x = seen(observer, after_attention, (x + block.attention(x, step)).reduced(step));
-  return seen(observer, after_mlp, (x + block.mlp(x, step)).reduced(step));
+  x = observed(observer, after_attention, (x + block.attention(x, step)).reduced(step));
+  return observed(observer, after_mlp, (x + block.mlp(x, step)).reduced(step));
 }
 
 }  // namespace shardwise::nn

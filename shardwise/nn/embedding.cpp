@@ -32,12 +32,12 @@ struct Lookup : torch::autograd::Function<Lookup> {
                         const comm::Group& group) {
     context->save_for_backward({ids});
     const int64_t begin = table.begin;
-    parallel::keep(context, std::move(table));
+    parallel::save_state(context, std::move(table));
     return lookup(ids, weight, begin, group);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Table& table = parallel::kept<Table>(context);
+    const Table& table = parallel::saved_state<Table>(context);
     const Tensor ids = context->get_saved_variables()[0];
     Tensor gradient = table.parameter->main_grad_if_trainable();
     kernels::embedding_backward_(gradient, gradients[0].contiguous(), ids, table.begin);

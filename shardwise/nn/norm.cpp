@@ -15,13 +15,13 @@ using parallel::variable_list;
 
 namespace {
 
-ParameterPtr stream_parameter(const std::string& name, int64_t hidden_size, double value,
-                              const comm::Group& group, at::ScalarType dtype) {
+ParameterPtr make_norm_parameter(const std::string& name, int64_t hidden_size, double value,
+                                 const comm::Group& group, at::ScalarType dtype) {
   return parallel::make_parameter(name, {hidden_size}, base::ShardRule::replicated(),
                                   parallel::Init::constant(value), group, dtype);
 }
 
-/// One number per row of x, fp32 or fp64.
+/// Allocates one value per row of `x`, fp32 or fp64.
 Tensor empty_statistic(const Tensor& x) {
   return at::empty(kernels::row_shape(x), x.options().dtype(kernels::accumulator_type(x.scalar_type())));
 }
@@ -41,12 +41,12 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
                         ParameterPtr parameter, double eps, const comm::Group& memory) {
     Normalized result = rms_norm(x, weight, eps, memory);
     context->save_for_backward({x, result.rstd});
-    parallel::keep(context, std::move(parameter));
+    parallel::save_state(context, std::move(parameter));
     return result.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Parameter& weight = *parallel::kept<ParameterPtr>(context);
+    const Parameter& weight = *parallel::saved_state<ParameterPtr>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::rms_norm_backward(gradients[0].contiguous(), saved[0], weight.value.detach(),
                                                  saved[1], weight.main_grad_if_trainable());
@@ -74,12 +74,12 @@ struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
                         AffineParameters affine, double eps, const comm::Group& memory) {
     Centered result = layer_norm(x, affine, eps, memory);
     context->save_for_backward({x, result.moments.mean, result.moments.rstd});
-    parallel::keep(context, std::move(affine));
+    parallel::save_state(context, std::move(affine));
     return result.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto& [weight, bias] = parallel::kept<AffineParameters>(context);
+    const auto& [weight, bias] = parallel::saved_state<AffineParameters>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::layer_norm_backward(
         gradients[0].contiguous(), saved[0], weight->value.detach(), {saved[1], saved[2]},
@@ -92,7 +92,7 @@ struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
 
 RMSNorm::RMSNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
                  at::ScalarType dtype)
-    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
+    : weight_(make_norm_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
 
 Tensor RMSNorm::normalize(const Tensor& x, const comm::Group& memory) const {
   const Tensor input = x.contiguous();
@@ -103,8 +103,8 @@ Tensor RMSNorm::normalize(const Tensor& x, const comm::Group& memory) const {
 
 LayerNorm::LayerNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
                      at::ScalarType dtype)
-    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)),
-      bias_(stream_parameter(name + ".bias", hidden_size, 0, group, dtype)),
+    : weight_(make_norm_parameter(name + ".weight", hidden_size, 1, group, dtype)),
+      bias_(make_norm_parameter(name + ".bias", hidden_size, 0, group, dtype)),
       eps_(eps) {}
 
 Tensor LayerNorm::normalize(const Tensor& x, const comm::Group& memory) const {

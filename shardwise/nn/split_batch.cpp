@@ -31,7 +31,7 @@ Step step_of(Step step, int64_t batch, int half) {
 }  // namespace
 
 const Placed<Invariant>& SplitBatch::Half::wait() {
-  if (added) x = x + std::exchange(added, std::nullopt)->wait();
+  if (branch) x = x + std::exchange(branch, std::nullopt)->wait();
   return x;
 }
 
@@ -52,7 +52,7 @@ void SplitBatch::run_branch(const Norm& norm, const Region& region) {
     const uint64_t wait_at = std::exchange(next_wait_, at::sequence_number::get_and_increment());
     const Placed<Invariant> normed = norm(half.wait(), half.step);
     const Placed<Replicated> input = parallel::enter_async(normed, half.step, wait_at);
-    half.added.emplace(*region(input, half.step).pending, half.step);
+    half.branch.emplace(*region(input, half.step).pending, half.step);
   }
 }
 
@@ -62,7 +62,7 @@ void SplitBatch::apply(const BlockLayers& block) {
   run_branch(block.norm2, [&](const Placed<Replicated>& x, const Step& step) { return block.mlp(x, step); });
 }
 
-Placed<Invariant> SplitBatch::joined() && {
+Placed<Invariant> SplitBatch::concatenated() && {
   at::Tensor first = halves_[0].wait().local(), second = halves_[1].wait().local();
   if (base::mutated(base::Mutation::swap_halves)) std::swap(first, second);
   return Placed<Invariant>(at::cat({first, second}, kBatch));

@@ -7,14 +7,15 @@ namespace {
 
 void check_cached(const Step& step, int64_t b) {
   const int64_t rows = rows_of(step.cached);
-  TORCH_CHECK_VALUE(b == 1 && rows == step.sequence.size(), "step: cached texts must share out a batch of [",
-                    rows, ", 1] tokens; got [", step.sequence.size(), ", ", b, "]");
+  TORCH_CHECK_VALUE(b == 1 && rows == step.sequence.size(),
+                    "step: the rows of cached sequences must be a batch of [", rows, ", 1] tokens; got [",
+                    step.sequence.size(), ", ", b, "]");
   TORCH_CHECK_VALUE(step.valid.empty() && step.dropout == 0 && step.attention_dropout == 0,
-                    "step: cached texts must come without padding and dropout; got one");
+                    "step: cached sequences must have no padding and no dropout; got one");
   for (const auto& [cache, count] : step.cached) {
     TORCH_CHECK_VALUE(count > 0 && cache->length + count <= cache->capacity(),
-                      "step: new tokens must fit the cache's room for ", cache->capacity(), "; got ", count,
-                      " after ", cache->length);
+                      "step: new tokens must fit the cache's capacity of ", cache->capacity(), "; got ",
+                      count, " after ", cache->length);
   }
 }
 
@@ -31,10 +32,10 @@ void check_split_batch(const Step& step, int64_t b) {
 
 void check_step(const Step& step, int64_t b) {
   kernels::check_valid_rows("step", step.valid, step.sequence.size(), b);
-  TORCH_CHECK_VALUE(step.dropout >= 0 && step.dropout <= 1, "step: dropout must lie in [0, 1]; got ",
+  TORCH_CHECK_VALUE(step.dropout >= 0 && step.dropout <= 1, "step: dropout must be in [0, 1]; got ",
                     step.dropout);
   TORCH_CHECK_VALUE(step.attention_dropout >= 0 && step.attention_dropout < 1,
-                    "step: attention_dropout must lie in [0, 1); got ", step.attention_dropout);
+                    "step: attention_dropout must be in [0, 1); got ", step.attention_dropout);
   if (!step.cached.empty()) check_cached(step, b);
   if (step.split_batch) check_split_batch(step, b);
 }

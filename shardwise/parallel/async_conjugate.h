@@ -1,5 +1,5 @@
-// f and f* with their all_reduce in flight while other rows compute: what a split-batch schedule
-// (nn/split_batch.h) is made of. Without overlap (Overlap::off) both are the synchronous ones.
+// Asynchronous forms of f and f*, whose all_reduce is in flight while other sequences are computed. The
+// split-batch schedule (nn/split_batch.h) is built from them. With Overlap::off both are synchronous.
 #pragma once
 #include <memory>
 
@@ -8,18 +8,20 @@
 
 namespace shardwise::parallel {
 
-/// f, whose backward starts its all_reduce at once and waits for it later: in the node that has the autograd
-/// sequence number `wait_at`, of which the engine runs the ready one with the highest first. Shapes: `x` [s,
-/// b, h] I → [s, b, h] R. Backward: all_reduce.
+/// f with an asynchronous backward: one autograd node starts the all_reduce of the gradient, and a second
+/// node waits for it. The second has the autograd sequence number `wait_at`; the engine always runs the ready
+/// node with the highest number, so nodes with higher numbers run while the all_reduce is in flight.
+/// Shapes: `x` [s, b, h] I → [s, b, h] R.
+/// Forward: nothing. Backward: all_reduce.
 Placed<Replicated> enter_async(const Placed<Invariant>& x, const Step& step, uint64_t wait_at);
 
-/// f*, whose forward all_reduce is in flight from construction to `wait`.
+/// f* with an asynchronous forward: its all_reduce is in flight from construction to `wait`.
 class LeaveAsync {
  public:
-  /// Collective: starts the all_reduce of `pending`, which row_product<Partial> may have recorded gradients
-  /// for.
+  /// Collective: starts the all_reduce of `pending`. Its `y` may have gradients recorded
+  /// (row_product<Partial>).
   LeaveAsync(PendingReduction pending, const Step& step);
-  /// Σ_ranks y + bias, [s, b, h] I. Backward of y: nothing. To be called once.
+  /// Completes the all_reduce and returns Σ_ranks y + bias, [s, b, h] I. Backward: nothing. Call it once.
   Placed<Invariant> wait();
 
  private:

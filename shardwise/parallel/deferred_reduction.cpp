@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "shardwise/kernels/add_rms_norm.h"
-#include "shardwise/parallel/partial_rows.h"
+#include "shardwise/parallel/blockwise_reduce_scatter.h"
 
 namespace shardwise::parallel {
 
@@ -11,27 +11,27 @@ using at::Tensor;
 
 namespace {
 
-/// One pass over the rows of a residual: its sum with the ranks' partial sums and a bias, and the norm of
-/// that.
+/// One pass over the rows of a residual, which adds the ranks' partial sums and a bias and normalizes the
+/// result.
 class FusedPass {
  public:
-  /// `norm`: where the norm is written.
+  /// `norm`: the output tensor of the norm.
   FusedPass(const Tensor& residual, const ParameterPtr& bias, const RmsNorm& weights, Tensor norm)
       : residual_(residual),
         add_{bias ? bias->value : Tensor(), weights.weight, weights.eps},
         sum_(at::empty(residual.sizes(), residual.options())),
         norm_(std::move(norm)) {}
 
-  /// `first_row`: the row of the partial sums where the residual's rows begin.
-  void over(comm::PeerBuffers partial_sums, int64_t first_row = 0) {
+  /// `first_row`: the row of the partial sums that belongs to the residual's first row.
+  void run(comm::PeerBuffers partial_sums, int64_t first_row = 0) {
     kernels::add_rms_norm_out(sum_, norm_, residual_, {partial_sums, first_row}, add_);
   }
-  void over_sum(const Tensor& sum) {
+  void run_reduced(const Tensor& sum) {
     const void* const only = sum.const_data_ptr();
-    over({&only, 1});
+    run({&only, 1});
   }
 
-  /// Completes `x` with the sum and returns the norm.
+  /// Stores the sum in `x` as its complete value and returns the norm.
   template <ResidualStream Stream>
   Placed<Stream> complete(DeferredReduction<Stream>& x) const {
     x = DeferredReduction<Stream>(Placed<Stream>(sum_));
@@ -54,10 +54,10 @@ Placed<Invariant> reduce_and_rms_norm<Invariant>(DeferredReduction<Invariant>& x
   Tensor y = x.pending->y.local();
   const comm::Group& group = step.group;
   if (group.size() == 1 || (group.has_symmetric_heap() && int64_t(y.nbytes()) <= kOneShotBytes)) {
-    group.fused_all_reduce(y, [&](comm::PeerBuffers partial_sums) { pass.over(partial_sums); });
+    group.fused_all_reduce(y, [&](comm::PeerBuffers partial_sums) { pass.run(partial_sums); });
   } else {
     group.all_reduce_(y);
-    pass.over_sum(y);
+    pass.run_reduced(y);
   }
   return pass.complete(x);
 }
@@ -70,11 +70,11 @@ Placed<Sharded<kSequence>> reduce_and_rms_norm<Sharded<kSequence>>(DeferredReduc
   const Tensor& y = x.pending->y.local();
   const comm::Group& group = step.group;
   if (group.size() == 1 || group.has_symmetric_heap()) {
-    const int64_t first_row = step.own_sequence().begin * y.size(1);
+    const int64_t first_row = step.local_sequence().begin * y.size(1);
     group.fused_reduce_scatter(y, step.sequence,
-                               [&](comm::PeerBuffers partial_sums) { pass.over(partial_sums, first_row); });
+                               [&](comm::PeerBuffers partial_sums) { pass.run(partial_sums, first_row); });
   } else {
-    pass.over_sum(scattered_sum(y, step));
+    pass.run_reduced(reduce_scatter_rows(y, step));
   }
   return pass.complete(x);
 }

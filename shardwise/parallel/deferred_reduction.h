@@ -1,5 +1,6 @@
-// A value on the residual stream whose last sum over the ranks is left to the op that reads it: without
-// gradients the next norm reduces, adds the residual and normalizes in one pass over the ranks' partial sums.
+// A residual stream whose last reduction over the ranks is deferred to the op that reads it. When no
+// gradients are recorded, the next norm reduces, adds the residual and normalizes in one pass over the
+// partial sums.
 #pragma once
 #include <optional>
 #include <utility>
@@ -8,19 +9,19 @@
 
 namespace shardwise::parallel {
 
-/// value + Σ_ranks y + bias, [s, b, h] I or [s/t, b, h] S<0>. The first who reads it performs the reduction,
-/// once.
+/// The residual stream value + Σ_ranks y + bias, [s, b, h] I or [s/t, b, h] S<0>, where the sum may be
+/// pending. The first read completes it.
 template <ResidualStream Stream>
 struct DeferredReduction {
-  std::optional<Placed<Stream>> value;      // none: the pending sum is all
-  std::optional<PendingReduction> pending;  // none: `value` is all
+  std::optional<Placed<Stream>> value;      // none: the pending sum is the whole value
+  std::optional<PendingReduction> pending;  // none: `value` is complete
 
-  DeferredReduction(Placed<Stream> all) : value(std::move(all)) {}
+  DeferredReduction(Placed<Stream> complete) : value(std::move(complete)) {}
   explicit DeferredReduction(PendingReduction sum) : pending(std::move(sum)) {}
   DeferredReduction(DeferredReduction&&) noexcept = default;
   DeferredReduction& operator=(DeferredReduction&&) noexcept = default;
 
-  /// The value. Collective while the reduction is pending.
+  /// Completes the pending reduction, if any (collective, at most once), and returns the value.
   const Placed<Stream>& reduced(const Step& step) {
     if (pending) {
       const Placed<Stream> sum = reduce<Stream>(*std::exchange(pending, std::nullopt), step);
@@ -30,7 +31,7 @@ struct DeferredReduction {
   }
 };
 
-/// x + y. Nothing of x may be pending; what is pending of y stays so.
+/// Returns x + y. The reduction of `x` must be complete; that of `y` stays pending.
 template <ResidualStream Stream>
 DeferredReduction<Stream> operator+(const DeferredReduction<Stream>& x, DeferredReduction<Stream> y) {
   TORCH_INTERNAL_ASSERT(!x.pending && !(y.pending && y.value));
@@ -38,20 +39,23 @@ DeferredReduction<Stream> operator+(const DeferredReduction<Stream>& x, Deferred
   return y;
 }
 
+/// The parameters of an RMSNorm.
 struct RmsNorm {
   at::Tensor weight;  // [h]
   double eps;
 };
 
-/// Up to this size of the message each rank sums all rows, above only its slice, which costs a second
-/// synchronization.
+/// The largest message for which each rank reduces all rows (one_shot). For larger ones each rank reduces a
+/// slice, which costs a second synchronization.
 inline constexpr int64_t kOneShotBytes = 8 << 10;
 
-/// The RMSNorm of `x`, whose pending reduction it performs in the same pass: the bits of `x.reduced` and the
-/// norm one after the other. No gradients. Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same. Cost: to
-/// I: all_reduce; to S: reduce_scatter. On shared memory the partial sums are read in place and the reduced
-/// tensor is not materialized; under I there is one synchronization up to kOneShotBytes, above two. A norm of
-/// a sequence shard is written to the symmetric heap, where peers can read it.
+/// Completes the pending reduction of `x` and returns the RMSNorm of the result, in one pass; the bits are
+/// those of `x.reduced` followed by the norm. Records no gradients. The norm of a sequence shard is in the
+/// symmetric heap, where peers can read it.
+/// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
+/// Cost: one all_reduce under I, one reduce_scatter under S<0>. On shared memory the partial sums are read in
+/// place and the reduced tensor is not materialized; under I it takes one synchronization up to
+/// kOneShotBytes, two above.
 template <ResidualStream Stream>
 Placed<Stream> reduce_and_rms_norm(DeferredReduction<Stream>& x, const RmsNorm& norm, const Step& step);
 template <>

@@ -32,7 +32,7 @@ void draw_(Tensor& slice, const std::vector<int64_t>& shape, int64_t dim,
   }
 }
 
-/// Each segment of a fused parameter is drawn as the tensor that it is on disk.
+/// Draws one segment of a fused parameter as if it were a tensor of its own, as it is in the checkpoint.
 void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key, int rank) {
   const ShardRule& rule = parameter.rule;
   ShardRule::Piece piece = rule.pieces(rank)[segment];
@@ -87,11 +87,12 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
 ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
                                       const quant::Format& format, const comm::Group& group) {
   const int64_t in_features = global_shape.at(1);
-  const bool cuts_columns = !rule.is_replicated() && rule.dim == 1;
-  TORCH_CHECK_VALUE(!cuts_columns || rule.segments.size() == 1, name,
-                    ": columns of a quantized weight are cut as one segment; got ", rule.segments.size());
+  const bool shards_columns = !rule.is_replicated() && rule.dim == 1;
+  TORCH_CHECK_VALUE(!shards_columns || rule.segments.size() == 1, name,
+                    ": columns of a quantized weight must be sharded as one segment; got ",
+                    rule.segments.size());
   const base::Range columns =
-      cuts_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
+      shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
   auto matrix = std::make_shared<quant::Matrix>(quant::Matrix::empty(format, rows, in_features, columns));
   return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
@@ -100,14 +101,14 @@ ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> glo
 
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
   TORCH_CHECK_VALUE(!parameter.quantized, parameter.name,
-                    ": numbers are drawn for dense weights; got a quantized one");
-  const kernels::RandomKey own = key.fold(base::hash_of(parameter.name));
+                    ": must be dense to be initialized; got a quantized weight");
+  const kernels::RandomKey parameter_key = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
-    draw_segment_(parameter, segment, own, group.rank());
+    draw_segment_(parameter, segment, parameter_key, group.rank());
   }
   if (parameter.rule.is_replicated()) {
     Tensor value = parameter.value.detach();
-    draw_(value, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, own.fold(0));
+    draw_(value, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, parameter_key.fold(0));
   }
 }
 

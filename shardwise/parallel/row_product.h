@@ -1,4 +1,4 @@
-// Row-parallel product with its crossing: sharded features come in, the residual stream goes out.
+// The row-parallel product fused with f* or g*: sharded features in, residual stream out.
 #pragma once
 #include <functional>
 
@@ -6,29 +6,35 @@
 
 namespace shardwise::parallel {
 
-/// Whether a forward's value is wanted, or its backward alone, as when it runs again in backward.
+/// Whether the caller needs a forward's output, or runs it only for its backward (full recomputation).
 enum class OutputUse { needed, discarded };
 
-/// Lets backward make a product's input again, by make(from), the same bits, so that it need not be kept.
-/// `from` is kept instead: a tensor that backward needs anyway.
+/// A recipe for a product's input, so that it need not be saved: backward calls make(from), which must return
+/// the same bits. `from` is saved instead; it should be a tensor that is saved anyway.
 struct RecomputeInput {
   at::Tensor from;
   std::function<at::Tensor(const at::Tensor& from)> make;
 };
 
-/// What recomputation asks of a row-parallel product; nothing, by default.
+/// Options of a row-parallel product for recomputation.
 struct RowOptions {
-  OutputUse use = OutputUse::needed;  // unused: nothing is multiplied or sent, the result is uninitialized
-  RecomputeInput input = {};          // empty: the input is kept
+  OutputUse use = OutputUse::needed;  // discarded: no product, no collective; returns uninitialized memory
+  RecomputeInput input = {};          // empty: the input is saved
 };
 
-/// y = Σ_ranks x Wᵀ, + b once, after the reduction. W [h, f/t], b [h].
+/// Computes y = Σ_ranks x Wᵀ + b with W [h, f/t] and b [h]; adds b once, after the reduction.
+///
+///   To     forward          backward
+///   I      all_reduce       nothing
+///   S<0>   reduce_scatter   all_gather
+///   P      nothing          nothing (y is this rank's x Wᵀ, without b)
+///
 /// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>.
-/// Forward: to I: all_reduce; to S: reduce_scatter; to P: nothing, and no bias. Backward of x: I, P: nothing;
-/// S: all_gather, read in place on shared memory. The bias gradient under S holds the own rows' terms
-/// (partial). Saved: x, or what it is made from, unless W is frozen. Errors: c10::ValueError when x is not
-/// [s, ·, f/t] with s the step's whole sequence; in backward when a parameter that is trained has no
-/// main_grad (zero_grad_).
+/// Backward: under S<0> the bias gradient is partial, because each rank has only its rows of dy.
+/// Cost: docs/algorithms.md §3. On shared memory the all_gather reads the peers' shards in place.
+/// Saved: x, or RecomputeInput::from; nothing if W is frozen.
+/// Errors: c10::ValueError if x is not [s, ·, f/t] with s the step's full sequence; in backward, if a trained
+/// parameter has no main_grad, which zero_grad_ allocates.
 template <Placement To>
 Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
                        const RowOptions& options = {});
@@ -43,13 +49,14 @@ template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&,
                                      const RowOptions&);
 
-/// A sum over the ranks that is still to be made: Σ_ranks y + bias.
+/// A sum over the ranks that has not been computed yet: Σ_ranks y + bias.
 struct PendingReduction {
-  Placed<Partial> y;  // [s, b, h]; nobody else reads it: the reduction may overwrite it
+  Placed<Partial> y;  // [s, b, h]; owned exclusively, so that the reduction may overwrite it
   ParameterPtr bias;  // [h], added once after the reduction; may be null
 };
 
-/// row_product<Stream> without its reduction. No gradients. Shapes and errors: row_product<Partial>'s.
+/// Computes this rank's x Wᵀ and returns the reduction to Stream still to be done; `reduce` completes it.
+/// Records no gradients. Shapes and errors: see row_product<Partial>.
 template <ResidualStream Stream>
 PendingReduction pending_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                      const Step& step);
@@ -60,8 +67,8 @@ template <>
 PendingReduction pending_row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&,
                                                          const LinearParameters&, const Step&);
 
-/// Σ_ranks y + bias, bit-equal to row_product<Stream>. No gradients.
-/// Cost: to I: all_reduce; to S: reduce_scatter.
+/// Completes `pending`: returns Σ_ranks y + bias, the bits of row_product<Stream>. Records no gradients.
+/// Cost: one all_reduce to I, one reduce_scatter to S<0>.
 template <ResidualStream Stream>
 Placed<Stream> reduce(PendingReduction pending, const Step& step);
 template <>

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "tests/parallel/late_backend.h"
-#include "tests/parallel/told_backend.h"
+#include "tests/parallel/recording_backend.h"
 #include "tests/support/cases.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
@@ -168,7 +168,7 @@ std::vector<int> launch_order(Overlap overlap) {
   std::vector<int> result;
   on_threads(2, [&](int rank, const std::string& job) {
     std::vector<int> launch_order;
-    const Group group = told_group(job, rank, 2, [&](const char*, int number, bool begins) {
+    const Group group = recording_group(job, rank, 2, [&](const char*, int number, bool begins) {
       launch_order.push_back(begins ? number : -number);
     });
     model::Config config = small_config();

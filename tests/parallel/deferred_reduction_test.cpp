@@ -1,5 +1,4 @@
-// A reduction that the next norm performs in one pass: the bits and the messages of reduction, residual sum
-// and norm one after the other.
+// A reduction fused with the next norm has the bits and the traffic of reduction, residual add and norm.
 #include "shardwise/parallel/deferred_reduction.h"
 
 #include <ATen/core/grad_mode.h>
@@ -24,20 +23,20 @@ using SequenceShard = Sharded<kSequence>;
 
 constexpr double kEps = 1e-5;
 
-/// A residual stream of [s, 1, h] and what is to be added to it.
+/// A residual stream [s, 1, h] and the pending reduction that is added to it.
 struct Case {
   Step step;
   int64_t h;
   bool has_bias;
   at::ScalarType dtype;
 
-  Tensor whole_x() const { return random_tensor({step.sequence.size(), 1, h}, 1, dtype); }
+  Tensor full_x() const { return random_tensor({step.sequence.size(), 1, h}, 1, dtype); }
   template <class Stream>
   Placed<Stream> x() const {
-    if constexpr (std::is_same_v<Stream, Invariant>) return Placed<Stream>(whole_x());
-    return Placed<Stream>(slice_of(whole_x(), step.sequence, 0, step.group.rank()));
+    if constexpr (std::is_same_v<Stream, Invariant>) return Placed<Stream>(full_x());
+    return Placed<Stream>(slice_of(full_x(), step.sequence, 0, step.group.rank()));
   }
-  /// A partial sum that differs by rank, where a product would have written it.
+  /// A partial sum that differs from rank to rank, in the symmetric heap like a product's output.
   PendingReduction pending() const {
     const Group& group = step.group;
     Tensor y = group.empty({step.sequence.size(), 1, h}, dtype);
@@ -110,7 +109,7 @@ void for_each_group(const std::function<void(const Group&)>& body) {
   }
 }
 
-TEST(ReduceAndRmsNorm, HasTheBitsAndMessagesOfItsPartsOneByOne) {
+TEST(ReduceAndRmsNorm, HasTheBitsAndTrafficOfTheSeparateOps) {
   for_each_group([](const Group& group) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       for (const int64_t rows : {1, 2, 7, 33}) {
@@ -122,8 +121,8 @@ TEST(ReduceAndRmsNorm, HasTheBitsAndMessagesOfItsPartsOneByOne) {
   });
 }
 
-// A message of more than kOneShotBytes, of which each rank sums its slice.
-TEST(ReduceAndRmsNorm, HasTheBitsOfItsPartsInTwoShots) {
+// A message larger than kOneShotBytes, of which each rank reduces a slice.
+TEST(ReduceAndRmsNorm, HasTheBitsOfTheSeparateOpsInTwoShots) {
   for_each_group([](const Group& group) {
     const int64_t rows = 37, h = kOneShotBytes / 2 / rows + 1;
     check_both({Step(group, rows), h, /*has_bias=*/true, at::kBFloat16});
@@ -141,7 +140,7 @@ TEST(ReduceAndRmsNorm, CopiesNothingOnSharedMemory) {
   });
 }
 
-// The norm of a sequence shard is gathered next; that of an invariant stream is not.
+// The norm of a sequence shard is gathered next; that of an Invariant residual stream is not.
 TEST(ReduceAndRmsNorm, WritesShardsToTheSymmetricHeap) {
   testing::on_ranks(2, [](const Group& group) {
     const at::NoGradGuard no_grad;
@@ -152,7 +151,7 @@ TEST(ReduceAndRmsNorm, WritesShardsToTheSymmetricHeap) {
   });
 }
 
-TEST(PendingReduction, ReducedIsTheRowProduct) {
+TEST(PendingReduction, ReducedEqualsTheRowProduct) {
   for_each_case({{7, 10, 5}, {2, 3, 3, /*has_bias=*/false}}, [](const LinearCase& linear, testing::Path path,
                                                                 const Group& group) {
     const at::NoGradGuard no_grad;

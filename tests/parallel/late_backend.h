@@ -1,5 +1,5 @@
-// A backend whose sums, broadcasts and gathers go on by themselves, late and in the order of their calls, as
-// those of a network do: what is read before it was waited for is wrong.
+// A backend that progresses asynchronously, like a network's: collectives complete late and in the order of
+// their calls, so reading a result before waiting for it gives wrong values.
 #pragma once
 #include <chrono>
 #include <future>
@@ -55,9 +55,9 @@ class LateBackend final : public comm::C10dBackend {
 };
 
 inline comm::Group late_group(const std::string& job, int rank, int ranks) {
-  const comm::shm::Options meeting = options(job, rank, ranks);
+  const comm::shm::Options shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<LateBackend>(
-      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(meeting), rank, meeting.timeout)));
+      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout)));
 }
 
 }  // namespace shardwise::testing

@@ -22,7 +22,7 @@ using testing::slice_of;
 
 const auto kKey = kernels::RandomKey::of(7);
 
-// The rules of a model, at any number of ranks.
+// A parameter's sharding rule, at any number of ranks.
 struct Rule {
   const char* name;
   std::vector<int64_t> shape;
@@ -31,15 +31,18 @@ struct Rule {
 
 std::vector<Rule> rules() {
   const auto heads = [](int ranks) { return Split::even("heads", 6, ranks); };
-  return {
-      {"rows", {7, 5}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 7, ranks)); }},
-      {"columns", {3, 10}, [](int ranks) { return ShardRule::sharded(1, Split::even("columns", 10, ranks)); }},
-      {"empty shards", {2, 3}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 2, ranks)); }},
-      {"whole", {9}, [](int) { return ShardRule::replicated(); }},
-      {"fused", {24, 5}, [=](int ranks) {
-         const Split kv = Split::kv_heads_of(heads(ranks), 3);
-         return ShardRule{0, {{heads(ranks), 2}, {kv, 2}, {kv, 2}}};
-       }}};
+  return {{"rows", {7, 5}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 7, ranks)); }},
+          {"columns",
+           {3, 10},
+           [](int ranks) { return ShardRule::sharded(1, Split::even("columns", 10, ranks)); }},
+          {"empty shards",
+           {2, 3},
+           [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 2, ranks)); }},
+          {"replicated", {9}, [](int) { return ShardRule::replicated(); }},
+          {"fused", {24, 5}, [=](int ranks) {
+             const Split kv = Split::kv_heads_of(heads(ranks), 3);
+             return ShardRule{0, {{heads(ranks), 2}, {kv, 2}, {kv, 2}}};
+           }}};
 }
 
 Tensor drawn(const Rule& rule, const Init& init, const Group& group, at::ScalarType dtype,
@@ -49,15 +52,15 @@ Tensor drawn(const Rule& rule, const Init& init, const Group& group, at::ScalarT
   return parameter->value.detach();
 }
 
-TEST(Parameter, InitializationIsTheSliceOfTheUnshardedOne) {
+TEST(Parameter, InitialValuesAreASliceOfTheFullTensors) {
   const Init inits[] = {Init::normal(0.02), Init::kaiming_uniform(24), Init::constant(1)};
   for (const Rule& rule : rules()) {
     for (const Init& init : inits) {
       for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-        const Tensor whole = drawn(rule, init, Group(), dtype);
+        const Tensor full = drawn(rule, init, Group(), dtype);
         for (const int ranks : {1, 2, 3, 4}) {
           testing::on_ranks(ranks, [&](const Group& group) {
-            const Tensor expected = slice_of(whole, rule.at(ranks), group.rank());
+            const Tensor expected = slice_of(full, rule.at(ranks), group.rank());
             EXPECT_TRUE(same_bits(drawn(rule, init, group, dtype), expected)) << rule.name << " on " << ranks;
           });
         }
@@ -73,8 +76,8 @@ double deviation(const Tensor& x) {
   return std::sqrt((x - x.mean()).square().mean().item<double>());
 }
 
-// The bounds are five standard errors of 40 000 draws.
-TEST(Parameter, DrawsWhatItsInitSays) {
+// The bounds are five standard errors of 40 000 values.
+TEST(Parameter, FollowsItsInitDistribution) {
   const Rule large{"large", {200, 200}, [](int) { return ShardRule::replicated(); }};
   const Tensor normal = drawn(large, Init::normal(0.02), Group(), at::kDouble);
   EXPECT_NEAR(average(normal), 0, 5 * 0.02 / 200);
@@ -91,7 +94,7 @@ double correlation(const Tensor& a, const Tensor& b) {
   return testing::dot(a - a.mean(), b - b.mean()) / (a.numel() * deviation(a) * deviation(b));
 }
 
-TEST(Parameter, NamesSegmentsAndSeedsDrawUnrelatedNumbers) {
+TEST(Parameter, NamesSegmentsAndSeedsGiveUncorrelatedValues) {
   const Rule large{"large", {100, 100}, [](int) { return ShardRule::replicated(); }};
   const Tensor a = drawn(large, Init::normal(1), Group(), at::kDouble, "a");
   const Tensor b = drawn(large, Init::normal(1), Group(), at::kDouble, "b");
@@ -107,7 +110,7 @@ TEST(Parameter, NamesSegmentsAndSeedsDrawUnrelatedNumbers) {
             5 / std::sqrt(5000.0));
 }
 
-TEST(Parameter, KeepsMainGradientsInFp32OrFp64) {
+TEST(Parameter, HasMainGradientsInFp32OrFp64) {
   for (const auto& [dtype, expected] :
        {std::pair(at::kBFloat16, at::kFloat), {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble}}) {
     const ParameterPtr parameter =
@@ -124,14 +127,14 @@ TEST(Parameter, KeepsMainGradientsInFp32OrFp64) {
   }
 }
 
-TEST(Parameter, CountsTheWhole) {
+TEST(Parameter, GlobalNumelCountsTheFullTensor) {
   const Split rows = Split::even("rows", 7, 1);
   const ParameterPtr parameter =
       make_parameter("a", {7, 3}, ShardRule::sharded(0, rows), Init::constant(0), Group(), at::kFloat);
   EXPECT_EQ(parameter->global_numel(), 21);
 }
 
-TEST(ParamSpec, NamesTheAxisItKnowsNothingOf) {
+TEST(ParamSpec, RejectsUnknownMeshAxes) {
   const ParamSpec spec = ParamSpec::over_tp(
       make_parameter("a", {2}, ShardRule::replicated(), Init::constant(0), Group(), at::kFloat),
       GradientKind::partial);

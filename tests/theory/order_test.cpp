@@ -49,7 +49,7 @@ Placed<Invariant> row_then_column(const Placed<Invariant>& x, const nn::Step& st
                                         at::kDouble);
   draw_(first.weight(), step.group), draw_(second.weight(), step.group);
   const auto u = first.to<Invariant>(x, step);
-  return second.gathered<Invariant>(Placed<Invariant>(phi(u.local())), step);
+  return second.gather_output<Invariant>(Placed<Invariant>(phi(u.local())), step);
 }
 
 using Program = Placed<Invariant> (*)(const Placed<Invariant>&, const nn::Step&);
