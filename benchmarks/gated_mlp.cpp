@@ -22,7 +22,8 @@ void run(const comm::Group& group, at::ScalarType dtype) {
       nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::sharded(/*dim=*/1, ffn), group, dtype));
   nn::UsedParameters parameters;
   mlp.append_parameters(parameters);
-  for (const auto& used : parameters) parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
+  for (const auto& used : parameters)
+    parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
   const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.local_sequence().size();
   at::Tensor input = group.empty({rows, kBatch, kHidden}, dtype);

@@ -9,8 +9,8 @@
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/column_product.h"
-#include "shardwise/parallel/row_product.h"
 #include "shardwise/parallel/gathered_rows.h"
+#include "shardwise/parallel/row_product.h"
 
 namespace shardwise::cli {
 namespace {

@@ -191,7 +191,7 @@ std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Te
                         reduce_scatter_bytes(x, split, rank()));
   PartialSum sum{x, split, rank(), ++*state_->async_operations, state_->counters};
   if (symmetric) return std::make_unique<SharedReduceScatter>(std::move(sum), state_->heap);
-  if (is_synchronous(*state_->backend))
+  if (is_synchronous())
     return std::make_unique<SynchronousReduceScatter>(std::move(sum), state_->backend);
   return std::make_unique<GatherReduceScatter>(std::move(sum), state_->backend);
 }
@@ -204,7 +204,7 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
                         int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
   auto rows = std::make_shared<BroadcastAllGather>(output, rank(), state_->counters);
-  if (is_synchronous(*state_->backend)) {
+  if (is_synchronous()) {
     c10d_all_gather(*state_->backend, output, shard, split, /*dim=*/0);
     return rows;
   }
