@@ -1,20 +1,20 @@
-# The commands of README and CONTRIBUTING. Each does the set-up it needs; steps that are done are not repeated.
-# Variables: JOBS, how many compilers or tests run at once.
+# The commands of README and CONTRIBUTING. Each runs the setup that it needs and skips completed steps.
+# Variables: JOBS, the number of parallel compilers or tests.
 
-# A compiler that sees ATen takes up to 2 GB.
+# Compiling a source that includes ATen needs up to 2 GB.
 JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | getline n; \
 	j = m < n ? m : n; print j < 1 ? 1 : j}' /proc/meminfo)
 SOURCES = $(shell find shardwise python tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
-# How many combinations the tests went through.
+# Prints the number of combinations that the tests covered.
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test build build-tests demo test test-full test-mutations test-fuzz bench curves format check-format check-tidy \
 	check-asan check-tsan clean
 
-help: ## this list
+help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup:
@@ -23,7 +23,7 @@ setup:
 setup-test:
 	@tools/setup test
 
-build: setup ## the program, build/shardwise
+build: setup ## build the program, build/shardwise
 	@$(CMAKE) --preset release >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise
 
@@ -31,65 +31,65 @@ build-tests: setup-test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS)
 
-demo: build ## train on a real corpus with TP=2 and SP, generate, compare with TP=1
+demo: build ## train on a real corpus with TP=2 and SP, generate text, compare with TP=1
 	@tools/demo
 
-test: build-tests ## every test, with coverings of the large spaces
+test: build-tests ## run every test, with covering arrays of large parameter spaces
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## the same with every combination of what decides a split, ranks on two hosts (root), and other builds
+test-full: build-tests ## run every test with all combinations, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
-	@tests/mpi/two_hosts.sh build
+	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
 
-curves: build-tests ## docs/curves.svg: the losses of one run, split in every way
+curves: build-tests ## draw docs/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
 	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 
-test-mutations: setup-test ## which test notices which deliberate fault (tests/mutation/faults.md); part of make test
+test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md); part of make test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
 
-bench: build-tests ## ours and others side by side
+bench: build-tests ## benchmark shardwise against other libraries
 	@tools/setup bench
 	@.venv-test/bin/python benchmarks/run.py
 
-format: setup ## lay out the sources
+format: setup ## format the sources
 	@.venv/bin/clang-format -i $(SOURCES)
 
 check-format: setup ## fail if `make format` would change anything
 	@.venv/bin/clang-format --dry-run -Werror $(SOURCES)
 
-# Clang has no omp.h of its own: GCC's, behind all other folders, and without what GCC alone says there, which function
-# frees what another has allocated.
-check-tidy: ## clang-tidy over the sources of shardwise/
+# Clang has no omp.h, so it uses GCC's, after all other include directories. The macro removes GCC's attribute
+# malloc(deallocator), which Clang does not support.
+check-tidy: ## run clang-tidy on the sources of shardwise/
 	@tools/setup tidy
 	@$(CMAKE) --preset tidy >/dev/null
 	@find shardwise -name '*.cpp' ! -name '*_isa.cpp' | xargs -n 1 -P $(JOBS) .venv/bin/clang-tidy -p build-tidy --quiet \
 		--extra-arg=-idirafter --extra-arg=$(shell $(CXX) -print-file-name=include) \
 		'--extra-arg=-D__malloc__(...)=__malloc__'
 
-check-asan: setup-test ## every test with the address and undefined behaviour sanitizers
+check-asan: setup-test ## run every test with the address and undefined behavior sanitizers
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS)
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
 
-test-fuzz: setup-test ## 100,000 changed inputs for each reader of foreign files, under the same sanitizers
+test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, under the same sanitizers
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
 	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
-# The rooms whose tests run ranks as threads of one process, or loops shared by threads; and the examples. Not text,
-# whose tests train SentencePiece models: by threads of a library that is not instrumented.
+# The components whose tests run ranks as threads of one process, or parallel loops; and the examples. Without text: its
+# tests train SentencePiece models with threads of a library that is not instrumented.
 THREADED = base io comm kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
-check-tsan: setup-test ## the tests of ranks and loops as threads, with the thread sanitizer
+check-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
 	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^($(shell echo $(THREADED) | tr ' ' '|'))\.'
 
-clean: ## remove what was built; the environments stay
+clean: ## remove build directories; keep the environments
 	@rm -rf build build-debug build-asan build-tsan build-tidy build-options

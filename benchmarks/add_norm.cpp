@@ -1,9 +1,10 @@
-// The step between two layers of a block: the sum over the ranks of a row-parallel product, the residual sum
-// and RMSNorm, one by one and in one pass, in turn, with the terms written anew before each.
+// Times the operations between two layers of a block: all_reduce (or reduce_scatter) of a row-parallel
+// output, residual addition and RMSNorm, separate and fused, interleaved, with the partial sums written
+// before each call.
 //
 //   bench_add_norm fp32|bf16 ROWS HIDDEN RANKS [sp]
 //
-// Prints, per rank 0's median of the turns, the microseconds of either without those of writing the terms.
+// Prints rank 0's median microseconds of both, without the time of writing the partial sums.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -23,7 +24,7 @@
 namespace {
 
 using namespace shardwise;
-using nn::Placed, nn::Residual;
+using nn::DeferredReduction, nn::Placed;
 
 constexpr int kTurns = 201, kSteps = 50;
 
@@ -34,7 +35,7 @@ struct Arguments {
   bool is_sequence_parallel;
 };
 
-/// Rank 0 is this process, the others are its children and end with it.
+/// Forks the ranks: rank 0 is this process, the others are its children and are killed when it exits.
 comm::Group fork_ranks(int ranks) {
   const std::string job = "bench-add-norm-" + std::to_string(getpid());
   int rank = 0;
@@ -56,15 +57,19 @@ class Bench {
         other_y_(group.empty(whole_.sizes(), arguments.dtype)),
         x_(std::is_same_v<Stream, nn::Invariant> ? whole_ : own_rows()) {}
 
-  /// In two buffers by turns: what a pass reads is written again only after the next has begun.
-  parallel::RowTerms written() {
+  /// Writes the partial sums to two buffers alternately, because peers may still read those of the previous
+  /// call.
+  parallel::PendingReduction written() {
     std::swap(y_, other_y_);
     return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
   }
-  void one_by_one() { norm_(x_ + parallel::sum_terms<Stream>(written(), step_), step_); }
-  void in_one_pass() { norm_(Residual<Stream>(x_, written()), step_); }
+  void one_by_one() { norm_(x_ + parallel::reduce<Stream>(written(), step_), step_); }
+  void in_one_pass() {
+    auto x = DeferredReduction<Stream>(x_) + DeferredReduction<Stream>(written());
+    norm_(x, step_);
+  }
 
-  /// Microseconds of one step, after a barrier.
+  /// Returns the microseconds per step, after a barrier.
   template <class F>
   double turn(F step) const {
     step_.group.barrier();
@@ -75,7 +80,7 @@ class Bench {
 
  private:
   at::Tensor own_rows() const {
-    return whole_.narrow(0, step_.own_sequence().begin, step_.own_sequence().size());
+    return whole_.narrow(0, step_.local_sequence().begin, step_.local_sequence().size());
   }
 
   nn::Step step_;
@@ -99,7 +104,7 @@ void run(const Arguments& arguments) {
   group.barrier();
   if (group.rank() != 0) return;
   const double write = median(writing), separately = median(separate) - write, pass = median(fused) - write;
-  std::printf("one by one %.2f us, in one pass %.2f us, ratio %.2f; best %.2f and %.2f; writing %.2f us\n",
+  std::printf("separate %.2f us, fused %.2f us, ratio %.2f; best %.2f and %.2f; writing %.2f us\n",
               separately, pass, separately / pass, *std::ranges::min_element(separate) - write,
               *std::ranges::min_element(fused) - write, write);
 }

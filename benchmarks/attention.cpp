@@ -1,4 +1,5 @@
-// The attention core alone: 16 heads of 64, one sequence, forward and backward, the best of 30 runs each.
+// Times the attention core alone: 16 heads of 64, one sequence, forward and backward, the best of 30 runs
+// each.
 //
 //   bench_attention fp32|bf16 S [WINDOW [P]]      WINDOW 0: none; P: attention dropout
 #include <ATen/Parallel.h>

@@ -1,6 +1,6 @@
-"""Log-log charts as SVG, legible on light and on dark pages.
+"""Log-log charts as SVG, readable on light and dark pages.
 
-    chart.py RESULTS.json OUT.svg     draws the results of `run.py comm` again
+    chart.py RESULTS.json OUT.svg     redraws the results of `run.py comm`
 """
 
 import json
@@ -11,7 +11,7 @@ from html import escape
 LEFT, RIGHT, TOP, GAP = 74, 16, 34, 78
 WIDTH, HEIGHT = 330, 250  # of a panel's frame
 LEGEND = 26
-# Of a series on white and on black, from Okabe and Ito's palette; and its line and marker.
+# Colors of a series on white and on black, from the palette of Okabe and Ito; its dashes and marker.
 SERIES = [("#0072b2", "#56b4e9", "", "circle"), ("#0072b2", "#56b4e9", "5 4", "circle"),
           ("#0072b2", "#56b4e9", "1 3", "square"), ("#c04f00", "#ff9a4d", "", "square"),
           ("#00795a", "#2fd6a5", "", "diamond"), ("#a8477f", "#e8a0c8", "", "triangle"),
@@ -42,7 +42,7 @@ class Axis:
 
 
 def decades(values):
-    """The axis of whole powers of ten around the values."""
+    """Returns the axis with the powers of ten around the values."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     ticks = [(10.0**power, f"{10**power:,}" if power >= 0 else f"{10.0**power:g}") for power in range(low, high + 1)]
     return Axis(10.0**low, 10.0 ** max(high, low + 1), HEIGHT, ticks)
@@ -86,7 +86,7 @@ def marker(number, x, y):
 
 
 def legend_rows(names, width):
-    """Series number -> name, in rows that fit."""
+    """Splits the legend (series number -> name) into rows that fit."""
     rows, left = [{}], 0
     for number, name in names.items():
         left += entry_width(name)

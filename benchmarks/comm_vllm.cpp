@@ -1,11 +1,11 @@
-// The loops of benchmarks/comm_peer.py around the all_reduce of vLLM's CPU library, which from Python would
-// take a microsecond more for every call. Compiled by it; knows nothing of torch, for a tensor is a pointer
-// here.
-#include "shardwise/cli/bench_rounds.h"
+// The loops of benchmarks/comm_peer.py over the all_reduce of vLLM's CPU library; called from Python, every
+// call would take a microsecond more. comm_peer.py compiles this file without torch, because a tensor is only
+// a pointer here.
+#include "shardwise/cli/bench_timing.h"
 
 namespace {
 
-/// `shm_allreduce(int64_t, at::Tensor&)`: at::Tensor holds nothing but a pointer to its TensorImpl.
+/// `shm_allreduce(int64_t, at::Tensor&)`; at::Tensor is only a pointer to its TensorImpl.
 using Reduce = void (*)(int64_t handle, void** tensor);
 
 struct Loop {

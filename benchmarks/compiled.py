@@ -1,4 +1,4 @@
-"""Programs and libraries that the peers of `run.py comm` need, compiled into build/benchmarks when they are first used."""
+"""Programs and libraries of the candidates of `run.py comm`, compiled into build/benchmarks on first use."""
 
 import shutil
 import subprocess
@@ -10,15 +10,15 @@ BASE = "tools/setup installs it"
 
 
 class Missing(Exception):
-    """Why a peer cannot run here."""
+    """The reason why a candidate cannot run here."""
 
 
 class Compiled:
-    """A source of this folder with those of shardwise/cli that it is measured by; made where it is older than they."""
+    """A source of this directory, compiled with the timing sources of shardwise/cli if any of them is newer."""
 
     def __init__(self, source, name, command):
         self.path, self.command = BUILD / "benchmarks" / name, command
-        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_rounds.cpp", CLI / "bench_document.cpp",
+        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_timing.cpp", CLI / "bench_document.cpp",
                         ROOT / "shardwise" / "base" / "cpu_name.cpp"]
 
     def make(self):

@@ -1,13 +1,13 @@
-"""A training step of PyTorch's own tensor parallelism, of which nothing but the backend's name changes: one rank.
+"""A training step with PyTorch's tensor parallelism, in which only the name of the backend changes: one rank.
 
     dtensor_step.py tp|sp|train_step|example gloo|shardwise|fake    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: which rank
 
-tp, sp: a Llama-like decoder, its blocks cut by parallelize_module as PyTorch's tutorial does, without sequence parallelism
-or with it; embedding and logits cut over the vocabulary; AdamW. train_step: the model and step of peers.py. example: the
-sizes, layouts and step of fsdp_tp_example.py in github.com/pytorch/examples, which gathers its logits; without FSDP, which
-has one rank there. Speaks the protocol of worker.h: a number of steps in, their seconds out, and the last loss and the
-shape beside them. A rank has one thread and a core of its own. fake is PyTorch's backend that sends nothing: its numbers
-are wrong, its time is what the step takes without communication.
+tp, sp: a Llama-like decoder whose blocks are sharded by parallelize_module as in PyTorch's tutorial, without or with
+sequence parallelism; embedding and logits are sharded over the vocabulary; AdamW. train_step: the model and step of
+peers.py. example: the sizes, layouts and step of fsdp_tp_example.py in github.com/pytorch/examples, which gathers its
+logits; without FSDP, which has one rank there. Implements the protocol of worker.h: reads a number of steps, prints their
+seconds, the last loss and the shape. A rank has one thread, bound to its own core. fake is PyTorch's backend that sends
+nothing: its numbers are wrong, its time is that of a step without communication.
 """
 
 import json
@@ -30,7 +30,7 @@ EXAMPLE = Shape(hidden=256, layers=2, heads=16, kv_heads=16, ffn=768, vocab=3200
 
 def training_step(model, is_sequence_parallel):
     ids, cos, sin = batch_of(SHAPE)
-    # Norms stay plain tensors without sequence parallelism, and torch mixes no kinds in one list.
+    # Without sequence parallelism norms are plain tensors, and torch's foreach does not mix them with DTensors.
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=is_sequence_parallel)
 
     def step():
@@ -87,9 +87,9 @@ def main():
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["RANK"])]})
     if backend == "shardwise":
         sys.path.append(str(BUILD / "python"))
-        import shardwise.torch  # noqa: F401  registers the name, as an installed package does by itself
+        import shardwise.torch  # noqa: F401  registers the backend; an installed package registers it automatically
     if backend == "fake":
-        from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the name, too
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
         dist.init_process_group(backend, store=FakeStore(), rank=int(os.environ["RANK"]),
                                 world_size=int(os.environ["WORLD_SIZE"]))
     else:

@@ -1,10 +1,10 @@
-"""One figure of every round, and how two compare."""
+"""Measurements with one value per round, and ratios of two of them."""
 
 import math
 import statistics
 
-FEWEST_OF_A_VERDICT = 5  # rounds
-FEWEST_OF_QUARTILES = 4
+MIN_ROUNDS_FOR_VERDICT = 5
+MIN_ROUNDS_FOR_QUARTILES = 4
 TOO_FEW = "too few rounds"
 
 
@@ -17,10 +17,10 @@ class Figure:
 
 
 class Ratio:
-    """Of every round slower/faster, in order.
+    """The sorted ratios slower/faster of all rounds.
 
-    A round in which either took no time or less, as what is left of two times that are nearly the same may, says nothing
-    of how many times: it is dropped. With none left the median is NaN. `digits` are shown behind the point.
+    Drops rounds with a time of 0 or less, which net times can have. The median is NaN if no round is left. `digits` is the
+    number of printed decimals.
     """
 
     def __init__(self, slower, faster, digits=2):
@@ -30,29 +30,29 @@ class Ratio:
         self.dropped = len(pairs) - len(self.rounds)
         self.median = statistics.median(self.rounds) if self.rounds else math.nan
 
-    def told(self, ratio):
+    def format(self, ratio):
         return f"{ratio:.{self.digits}f}"
 
     def text(self):
-        return f"{self.told(self.median)}×" if self.rounds else "—"
+        return f"{self.format(self.median)}×" if self.rounds else "—"
 
     def low(self):
-        """The lower quartile."""
+        """Returns the lower quartile."""
         return self.rounds[len(self.rounds) // 4]
 
     def spread(self):
-        """Quartiles; of few rounds all that they came to."""
+        """Returns the quartiles; for few rounds, minimum and maximum."""
         if not self.rounds:
             return "—"
-        if len(self.rounds) < FEWEST_OF_QUARTILES:
-            return f"{self.told(self.rounds[0])}–{self.told(self.rounds[-1])} (min–max)"
-        return f"{self.told(self.low())}–{self.told(self.rounds[3 * len(self.rounds) // 4])}"
+        if len(self.rounds) < MIN_ROUNDS_FOR_QUARTILES:
+            return f"{self.format(self.rounds[0])}–{self.format(self.rounds[-1])} (min–max)"
+        return f"{self.format(self.low())}–{self.format(self.rounds[3 * len(self.rounds) // 4])}"
 
     def has_verdict(self):
-        return len(self.rounds) >= FEWEST_OF_A_VERDICT
+        return len(self.rounds) >= MIN_ROUNDS_FOR_VERDICT
 
     def is_open(self):
-        """Slower by the median, but in a quarter of the rounds it was faster."""
+        """Returns whether the median is at least 1 but the lower quartile is below 1."""
         return self.median >= 1 > self.low()
 
     def verdict(self, least, missed="**missed**"):

@@ -19,18 +19,19 @@ void run(const comm::Group& group, at::ScalarType dtype) {
   const auto ffn = base::Split::even("ffn", kFfn, group.size());
   nn::GatedMlp mlp(
       nn::ColumnParallelLinear("gate_up", {kHidden, 2 * kFfn}, {/*dim=*/0, {{ffn}, {ffn}}}, group, dtype),
-      nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::cut(/*dim=*/1, ffn), group, dtype));
-  nn::Roles roles;
-  mlp.append_roles(roles);
-  for (const auto& role : roles) parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+      nn::RowParallelLinear("down", {kFfn, kHidden}, base::ShardRule::sharded(/*dim=*/1, ffn), group, dtype));
+  nn::UsedParameters parameters;
+  mlp.append_parameters(parameters);
+  for (const auto& used : parameters)
+    parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
   const nn::Step context(group, kLength);
-  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.own_sequence().size();
+  const int64_t rows = std::is_same_v<Stream, nn::Invariant> ? kLength : context.local_sequence().size();
   at::Tensor input = group.empty({rows, kBatch, kHidden}, dtype);
   input.copy_(at::randn({rows, kBatch, kHidden}));
   const at::Tensor x = input.requires_grad_();
-  for (const auto& role : roles) parallel::zero_grad_(*role.parameter);
+  for (const auto& used : parameters) parallel::zero_grad_(*used.parameter);
   const auto step = [&] {
-    const auto y = nn::taken<Stream>(mlp(nn::Placed<Stream>(x), context), context);
+    const auto y = mlp(nn::Placed<Stream>(x), context).reduced(context);
     y.local().backward(input.detach());
     x.mutable_grad().reset();
   };
@@ -42,7 +43,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
 int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::place_from_environment());
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   const at::ScalarType dtype = argc > 1 && std::string(argv[1]) == "bf16" ? at::kBFloat16 : at::kFloat;
   const bool is_sequence_parallel = argc < 3 || std::string(argv[2]) == "sp";
   is_sequence_parallel ? run<nn::Sharded<nn::kSequence>>(group, dtype) : run<nn::Invariant>(group, dtype);

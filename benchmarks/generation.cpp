@@ -1,15 +1,16 @@
-// One rank of the generation benchmark, a model of the shape of Llama-3.2-1B with drawn weights.
+// One rank of the generation benchmark: a model with the shape of Llama-3.2-1B and random weights.
 //
 //   bench_generation decode|prefill|read [bf16|fp32]
 //
-// decode: a step is one token after a context of 32 and the tokens of the steps before. prefill: 512 tokens.
-// read: every weight once and nothing else. No token can be faster than that, read as it is here.
+// decode: a step generates one token, with a context of 32 tokens and those of the previous steps. prefill: a
+// step processes a prompt of 512 tokens. read: a step reads every weight once, a lower bound for the time of
+// decode.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/infer/candidates.h"
+#include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/model/decoder.h"
 
 namespace {
@@ -24,7 +25,7 @@ model::Config shape() {
   return config;
 }
 
-/// A text that is continued without end, its cache cut back when it is full.
+/// A sequence that is generated without end; its KV cache is truncated when it is full.
 class Text {
  public:
   explicit Text(const model::DecoderWeights& weights) : weights_(weights) {
@@ -48,7 +49,7 @@ class Text {
         model::Decoder<nn::Invariant>(weights_).next_logits(ids, last_row, step).local();
     cache_.length += rows;
     last_ =
-        infer::choose_tokens(logits.select(1, 0), weights_.layout().vocab, {{&text_, {}}}, weights_.group())
+        infer::sample_tokens(logits.select(1, 0), weights_.layout().vocab, {{&text_, {}}}, weights_.group())
             .front()
             .id;
   }
@@ -61,8 +62,8 @@ class Text {
   int64_t last_ = 7;
 };
 
-/// Asks for every line long before it is added: reading alone leaves memory a sixth of its time idle. Vectors
-/// of the machine's size, for scalars would be what limits it.
+/// Prefetches every cache line far ahead, because plain loads leave the memory idle for a sixth of the time.
+/// Uses the machine's vector width, because scalar additions would limit the speed.
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3"))) uint64_t
 sum_of_words(const at::Tensor& weight) {
   constexpr size_t kLine = 64 / sizeof(uint64_t), kAhead = 8192 / sizeof(uint64_t);
@@ -78,7 +79,7 @@ sum_of_words(const at::Tensor& weight) {
 
 uint64_t read_once(const model::DecoderWeights& weights) {
   uint64_t sum = 0;
-  for (const nn::Role& role : weights.roles()) sum += sum_of_words(role.parameter->value);
+  for (const nn::UsedParameter& role : weights.used_parameters()) sum += sum_of_words(role.parameter->value);
   return sum;
 }
 
@@ -89,9 +90,9 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::place_from_environment());
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   model::DecoderWeights weights(shape(), group, dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   Text text(weights);
   text.restart(kContext);
   uint64_t sum = 0;

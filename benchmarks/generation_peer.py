@@ -1,4 +1,4 @@
-"""transformers' side of the generation benchmark, the protocol of worker.h.
+"""transformers' side of the generation benchmark, with the protocol of worker.h.
 
     generation_peer.py decode|prefill [bf16|fp32]
 """

@@ -1,7 +1,7 @@
 """transformers' side of the load benchmark.
 
-    load_peer.py make FOLDER     writes a checkpoint of the shape of Llama-3.2-1B with drawn weights, bf16
-    load_peer.py load FOLDER     loads it and predicts one token: prints the seconds of both as JSON
+    load_peer.py make DIRECTORY     writes a bf16 checkpoint with the shape of Llama-3.2-1B and random weights
+    load_peer.py load DIRECTORY     loads it, predicts one token, and prints the seconds of both as JSON
 """
 
 import json
@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 from generation_peer import make_model
 
 
-def load(folder):
+def load(directory):
     begin = time.perf_counter()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
     loaded = time.perf_counter() - begin
     with torch.inference_mode():
         model(input_ids=torch.tensor([[7]]), logits_to_keep=1)

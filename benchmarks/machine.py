@@ -1,4 +1,4 @@
-"""Where things are, and what this machine is: what every bench writes into its results."""
+"""Paths of the repository, and a description of this machine for the results."""
 
 import datetime
 import os
@@ -9,7 +9,7 @@ BUILD = ROOT / "build"
 
 
 def cpu_line(name):
-    """The first such line of /proc/cpuinfo."""
+    """Returns the value of the first line with this name in /proc/cpuinfo."""
     return next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                  if line.startswith(name)), "unknown")
 
@@ -23,7 +23,7 @@ def cpu_family():
 
 
 def cpu_of_each_core(processors, siblings):
-    """The first of `processors` of every core; siblings(cpu): the text that the processors of one core share."""
+    """Returns the first of `processors` of every core; siblings(cpu) is equal for the processors of one core."""
     first = {}
     for cpu in sorted(processors):
         first.setdefault(siblings(cpu), cpu)
@@ -31,7 +31,7 @@ def cpu_of_each_core(processors, siblings):
 
 
 def own_cores():
-    """A processor of every core that this process may run on."""
+    """Returns one processor of every core that this process may run on."""
     return cpu_of_each_core(os.sched_getaffinity(0), lambda cpu: pathlib.Path(
         f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text())
 

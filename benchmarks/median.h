@@ -1,4 +1,4 @@
-// The middle of a contender's turns.
+// The median of measured times.
 #pragma once
 #include <algorithm>
 #include <vector>

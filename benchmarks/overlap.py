@@ -1,8 +1,7 @@
-"""run.py overlap: the linear layers of an MLP under TP+SP, collectives included, beside their bare products.
+"""run.py overlap: the linear layers of an MLP under TP+SP with their collectives, next to the GEMMs alone.
 
-`shardwise bench overlap` is started anew every round, for each dtype; in it the layer with its collectives beside the
-products (on), apart from them (off) and the bare products take turns. It tells medians alone: a round's ratio is that of
-its medians.
+Every round starts `shardwise bench overlap` for each dtype, which interleaves the layer with overlapped collectives (on),
+without overlap (off), and the GEMMs alone. The ratio of a round is the ratio of its medians.
 """
 
 import json
@@ -15,17 +14,18 @@ from figures import Figure, Ratio
 from machine import BUILD
 
 DTYPES = ["bf16", "fp32"]
-SECONDS = 8  # of every layer in a round
-SHAPE = {"tp": 2, "rows": 2048, "hidden": 4096, "ffn": 11008}  # the documents' MLP
-WAYS = ["on", "off"]
-# At most, forward, to the bare product.
+SECONDS = 8  # per layer and round
+SHAPE = {"tp": 2, "rows": 2048, "hidden": 4096, "ffn": 11008}  # the MLP of docs/
+MODES = ["on", "off"]
+KEYS = {"on": "overlap_on", "off": "overlap_off", "GEMM": "gemm"}  # mode -> key in the JSON document
+# Maximum ratio to the GEMM alone, forward.
 TARGETS = {"AllGather+GEMM": 1.02, "GEMM+ReduceScatter": 1.05}
-# What --overlap auto sets side by side: whole steps, of which these are the layers' part.
+# The layers' part of a training step; --overlap auto compares full steps.
 STEP = [f"{layer} and backward" for layer in TARGETS]
 
 
 def measured(dtype, seconds, shape):
-    """One round's document."""
+    """Runs one round and returns its document."""
     flags = [word for name, value in shape.items() for word in (f"--{name}", str(value))]
     command = [str(BUILD / "shardwise"), "bench", "overlap", "--json", "--dtype", dtype, "--seconds", str(seconds), *flags]
     environment = os.environ | {"SHARDWISE_THREADS": "1"}
@@ -33,51 +33,51 @@ def measured(dtype, seconds, shape):
 
 
 def figures(documents):
-    """(layer, way) -> the seconds of every round."""
+    """Returns (layer, mode) -> the seconds of every round."""
     found = {}
     for document in documents:
         for layer in document["layers"]:
-            for way in (*WAYS, "bare"):
-                figure = found.setdefault((layer["name"], way), Figure(f"{layer['name']}, {way}"))
-                figure.seconds.append(layer[way]["median_us"] / 1e6)
+            for mode, key in KEYS.items():
+                figure = found.setdefault((layer["name"], mode), Figure(f"{layer['name']}, {mode}"))
+                figure.seconds.append(layer[key]["median_us"] / 1e6)
     return found
 
 
-def kept(found):
-    """The way in which a step's layers take less, by the sum of their medians; on where they are level, as auto."""
-    return min(WAYS, key=lambda way: step_seconds(found, way))
+def auto_choice(found):
+    """Returns the mode with the smaller sum of the layers' medians; like --overlap auto, on if they are equal."""
+    return min(MODES, key=lambda mode: step_seconds(found, mode))
 
 
-def step_seconds(found, way):
-    return sum(found[layer, way].median() for layer in STEP)
+def step_seconds(found, mode):
+    return sum(found[layer, mode].median() for layer in STEP)
 
 
 def times(found):
-    lines = ["| ms, median | overlap on | off | bare products |", "|---|---|---|---|"]
+    lines = ["| ms, median | overlap on | off | GEMM alone |", "|---|---|---|---|"]
     for layer in dict.fromkeys(layer for layer, _ in found):
-        cells = [f"{found[layer, way].median() * 1e3:.2f}" for way in (*WAYS, "bare")]
+        cells = [f"{found[layer, mode].median() * 1e3:.2f}" for mode in KEYS]
         lines.append(f"| {layer} | {' | '.join(cells)} |")
     return lines
 
 
 def ratios(found, auto):
-    """Overlap on is held to the targets, and what auto would keep."""
-    lines = heading("to the bare products")
-    for layer, way in found:
-        if way == "bare":
+    """Compares overlap on, and the choice of auto, with the targets."""
+    lines = heading("to the GEMM alone")
+    for layer, mode in found:
+        if mode == "GEMM":
             continue
-        ratio = Ratio(found[layer, way], found[layer, "bare"], digits=3)
-        most = TARGETS.get(layer) if way in ("on", auto) else None
-        target, said = ("—", "") if most is None else (f"≤ {most}×", at_most(len(ratio.rounds), ratio.median, most))
-        lines.append(line(f"{layer}, {way}", ratio, target, said))
+        ratio = Ratio(found[layer, mode], found[layer, "GEMM"], digits=3)
+        limit = TARGETS.get(layer) if mode in ("on", auto) else None
+        target, verdict = ("—", "") if limit is None else (f"≤ {limit}×", at_most(len(ratio.rounds), ratio.median, limit))
+        lines.append(line(f"{layer}, {mode}", ratio, target, verdict))
     return lines
 
 
-def told(dtype, documents):
+def report(dtype, documents):
     found = figures(documents)
-    auto = kept(found)
-    sums = ", ".join(f"{way} {step_seconds(found, way) * 1e3:.2f} ms" for way in WAYS)
-    auto_text = f"Auto would keep overlap {auto}: both layers, forward and backward, take {sums}."
+    auto = auto_choice(found)
+    sums = ", ".join(f"{mode} {step_seconds(found, mode) * 1e3:.2f} ms" for mode in MODES)
+    auto_text = f"--overlap auto would choose {auto}: both layers, forward and backward, take {sums}."
     return "\n\n".join([f"### {dtype}", "\n".join(times(found)), "\n".join(ratios(found, auto)), auto_text]) + "\n"
 
 
@@ -88,5 +88,5 @@ def overlap(rounds, seconds=SECONDS, shape=SHAPE):
             documents[dtype].append(measured(dtype, seconds, shape))
         print(f"\rround {number + 1}/{rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    head = "{tp} ranks, a thread each, {rows} rows, {hidden} × {ffn}; the slowest rank's time.\n\n".format(**shape)
-    return head + "\n".join(told(dtype, documents[dtype]) for dtype in DTYPES)
+    head = "{tp} ranks with one thread each, {rows} rows, {hidden} × {ffn}; time of the slowest rank.\n\n".format(**shape)
+    return head + "\n".join(report(dtype, documents[dtype]) for dtype in DTYPES)

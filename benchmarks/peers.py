@@ -1,10 +1,10 @@
-"""PyTorch's side of the benchmarks: the same model and step, eager in one process or DTensor over Gloo.
+"""PyTorch's side of the benchmarks: the same model and step, in eager mode in one process or as DTensor over Gloo.
 
     peers.py eager                 one process
-    peers.py dtensor               one rank; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT tell which
+    peers.py dtensor               one rank, given by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     peers.py mlp fp32|bf16         the gated MLP, one process
 
-Speaks the protocol of worker.h: a number of steps in, their seconds out.
+Implements the protocol of worker.h: reads a number of steps, prints their seconds.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from torch import nn
 
 @dataclasses.dataclass
 class Shape:
-    """Of a Llama and its batch."""
+    """The shape of a Llama and its batch."""
     hidden: int
     layers: int
     heads: int
@@ -114,11 +114,11 @@ class Llama(nn.Module):
 
 
 def tensor_parallel(model, mesh, is_sequence_parallel=True, is_loss_parallel=True):
-    """PyTorch's own recipe for a Llama, with a vocabulary-parallel loss or with whole logits."""
+    """Applies PyTorch's parallelize_module plan for Llama, with vocabulary-parallel loss or with gathered logits."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor import parallel as tp
 
-    between = Shard(1) if is_sequence_parallel else Replicate()  # what flows from block to block
+    between = Shard(1) if is_sequence_parallel else Replicate()  # placement of the residual stream
     logits = Shard(-1) if is_loss_parallel else Replicate()
     outside = {"embedding": tp.RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
                "head": tp.ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=not is_loss_parallel)}
@@ -126,11 +126,11 @@ def tensor_parallel(model, mesh, is_sequence_parallel=True, is_loss_parallel=Tru
     plan |= {name: tp.ColwiseParallel() for name in ("attention.q_proj", "attention.k_proj", "attention.v_proj",
                                                      "mlp.gate_proj", "mlp.up_proj")}
     if is_sequence_parallel:
-        whole = tp.PrepareModuleInput
+        gather = tp.PrepareModuleInput
         outside["norm"] = tp.SequenceParallel()
         plan |= {"norm1": tp.SequenceParallel(), "norm2": tp.SequenceParallel(),
-                 "attention": whole(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
-                 "mlp": whole(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
+                 "attention": gather(input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)),
+                 "mlp": gather(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
     tp.parallelize_module(model, mesh, outside)
     for block in model.blocks:
         tp.parallelize_module(block, mesh, plan)
@@ -138,7 +138,7 @@ def tensor_parallel(model, mesh, is_sequence_parallel=True, is_loss_parallel=Tru
 
 
 def batch_of(shape):
-    """Ids and rotary tables."""
+    """Returns ids and rotary tables."""
     ids = torch.randint(0, shape.vocab, (shape.batch, shape.length), generator=torch.Generator().manual_seed(7))
     return ids, *rotary_tables(shape)
 

@@ -1,14 +1,14 @@
-"""Runs ours and the named peers side by side, interleaved, and writes ratios to benchmarks/results/.
+"""Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
     .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
         [overlap] [dtensor] [--rounds N] [--steps N]
 
-All but load, comm, overlap and memory: every contender's processes live for the whole run and take turns, so that a noisy
-machine is noisy for all alike.
-The figure of a contender is the median over rounds of its time per step; a ratio compares two in the same rounds.
-load: contenders take turns too, each a new process. comm: likewise, of all_reduce at five sizes (comm.py), beside what
-`tools/setup` and `tools/setup bench` install. overlap: the linear layers beside their bare products (overlap.py).
-memory: every case runs once; rounds and steps do not apply.
+In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
+candidate is the median over rounds of its time per step; a ratio compares two candidates in the same rounds. The processes
+of a candidate stay alive for the whole run, except:
+load: every round starts new processes. comm: likewise, all_reduce at five sizes (comm.py), against the libraries that
+`tools/setup` and `tools/setup bench` install. overlap: likewise, linear layers against their GEMMs alone (overlap.py).
+memory: every case runs once, without rounds and steps.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 from overlap import overlap
 
 
-class Contender:
-    """The processes of one side; rank 0's answer counts."""
+class Candidate:
+    """The processes of one candidate; rank 0 reports the time."""
 
     def __init__(self, name, command, ranks, threads):
         self.name = name
@@ -42,12 +42,13 @@ class Contender:
 
     @staticmethod
     def environment(rank, ranks, threads, job, port):
-        ours = {"SHARDWISE_RANK": rank, "SHARDWISE_WORLD_SIZE": ranks, "SHARDWISE_JOB": job, "SHARDWISE_THREADS": threads}
-        theirs = {"RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-                  "OMP_NUM_THREADS": threads}
-        return os.environ | {key: str(value) for key, value in (ours | theirs).items()}
+        shardwise = {"SHARDWISE_RANK": rank, "SHARDWISE_WORLD_SIZE": ranks, "SHARDWISE_JOB": job,
+                     "SHARDWISE_THREADS": threads}
+        torch = {"RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                 "OMP_NUM_THREADS": threads}
+        return os.environ | {key: str(value) for key, value in (shardwise | torch).items()}
 
-    def take_turn(self, steps):
+    def run(self, steps):
         for process in self.processes:
             process.stdin.write(f"{steps}\n")
             process.stdin.flush()
@@ -64,21 +65,21 @@ class Contender:
             process.wait(timeout=300)
 
 
-def interleave(contenders, rounds, steps, warm_up=2):
-    for contender in contenders:
-        contender.take_turn(warm_up)
+def interleave(candidates, rounds, steps, warm_up=2):
+    for candidate in candidates:
+        candidate.run(warm_up)
     for number in range(rounds):
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            contender.seconds.append(contender.take_turn(steps))
+        for candidate in candidates if number % 2 == 0 else reversed(candidates):
+            candidate.seconds.append(candidate.run(steps))
         print(f"\rround {number + 1}/{rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    for contender in contenders:
-        contender.close()
+    for candidate in candidates:
+        candidate.close()
 
 
-def report(title, contenders, comparisons):
-    lines = [f"### {title}", "", "| contender | ms per step, median | best |", "|---|---|---|"]
-    for c in contenders:
+def report(title, candidates, comparisons):
+    lines = [f"### {title}", "", "| candidate | ms per step, median | best |", "|---|---|---|"]
+    for c in candidates:
         lines.append(f"| {c.name} | {statistics.median(c.seconds) * 1e3:.1f} | {min(c.seconds) * 1e3:.1f} |")
     lines += ["", "| ratio | median | quartiles | target | |", "|---|---|---|---|---|"]
     for text, slower, faster, target in comparisons:
@@ -91,21 +92,21 @@ def report(title, contenders, comparisons):
 def train_step(rounds, steps):
     python = [sys.executable, str(ROOT / "benchmarks" / "peers.py")]
     ours = [str(BUILD / "benchmarks" / "bench_train_step")]
-    sp = Contender("shardwise TP=2+SP, 1 thread a rank", ours + ["sp"], 2, 1)
-    tp = Contender("shardwise TP=2, 1 thread a rank", ours + ["tp"], 2, 1)
-    apart_tp = Contender("shardwise TP=2, sums apart from products", ours + ["apart"], 2, 1)
-    halves = Contender("shardwise TP=2, batch in halves", ours + ["halves"], 2, 1)
-    one = Contender("shardwise TP=1, 2 threads", ours + ["sp"], 1, 2)
-    eager = Contender("PyTorch eager, 2 threads", python + ["eager"], 1, 2)
-    dtensor = Contender("PyTorch DTensor TP=2+SP, Gloo, 1 thread a rank", python + ["dtensor"], 2, 1)
-    contenders = [sp, eager, dtensor, tp, apart_tp, halves, one]
-    interleave(contenders, rounds, steps)
+    sp = Candidate("shardwise TP=2+SP, 1 thread per rank", ours + ["sp"], 2, 1)
+    tp = Candidate("shardwise TP=2, 1 thread per rank", ours + ["tp"], 2, 1)
+    no_overlap = Candidate("shardwise TP=2, no overlap", ours + ["no-overlap"], 2, 1)
+    split_batch = Candidate("shardwise TP=2, split batch", ours + ["split-batch"], 2, 1)
+    one = Candidate("shardwise TP=1, 2 threads", ours + ["sp"], 1, 2)
+    eager = Candidate("PyTorch eager, 2 threads", python + ["eager"], 1, 2)
+    dtensor = Candidate("PyTorch DTensor TP=2+SP, Gloo, 1 thread per rank", python + ["dtensor"], 2, 1)
+    candidates = [sp, eager, dtensor, tp, no_overlap, split_batch, one]
+    interleave(candidates, rounds, steps)
     return report("Training step: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4, fp32",
-                  contenders, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.12),
+                  candidates, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.12),
                                ("PyTorch DTensor / ours TP=2+SP", dtensor, sp, 1.35),
                                ("PyTorch eager / ours TP=2", eager, tp, None),
-                               ("ours TP=2, sums apart / beside products", apart_tp, tp, None),
-                               ("ours TP=2, whole batch / halves", tp, halves, None),
+                               ("ours TP=2, no overlap / overlap", no_overlap, tp, None),
+                               ("ours TP=2, overlap / split batch", tp, split_batch, None),
                                ("PyTorch eager / ours TP=1", eager, one, None)])
 
 
@@ -113,51 +114,51 @@ def gated_mlp(rounds, steps):
     sections = []
     for dtype in ("fp32", "bf16"):
         ours = [str(BUILD / "benchmarks" / "bench_gated_mlp"), dtype]
-        two = Contender("shardwise TP=2+SP", ours + ["sp"], 2, 1)
-        plain = Contender("shardwise TP=2", ours + ["tp"], 2, 1)
-        one = Contender("shardwise TP=1", ours + ["sp"], 1, 1)
-        eager = Contender("PyTorch eager", [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "mlp", dtype], 1, 1)
-        contenders = [two, one, plain, eager]
-        interleave(contenders, rounds, steps)
-        sections.append(report(f"Gated MLP 4096 × 11008, forward and backward, batch 16 × 128, {dtype}, 1 thread a rank",
-                               contenders, [("TP=1 / TP=2+SP", one, two, 1.95), ("TP=1 / TP=2", one, plain, 1.95),
+        two = Candidate("shardwise TP=2+SP", ours + ["sp"], 2, 1)
+        plain = Candidate("shardwise TP=2", ours + ["tp"], 2, 1)
+        one = Candidate("shardwise TP=1", ours + ["sp"], 1, 1)
+        eager = Candidate("PyTorch eager", [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "mlp", dtype], 1, 1)
+        candidates = [two, one, plain, eager]
+        interleave(candidates, rounds, steps)
+        sections.append(report(f"Gated MLP 4096 × 11008, forward and backward, batch 16 × 128, {dtype}, 1 thread per rank",
+                               candidates, [("TP=1 / TP=2+SP", one, two, 1.95), ("TP=1 / TP=2", one, plain, 1.95),
                                             ("PyTorch eager / ours TP=1", eager, one, None)]))
     return "\n".join(sections)
 
 
-def apart(name, rank, measured, formula):
-    return f"| {name} | {rank} | {measured:,} | {formula:,} | {measured / formula - 1:+.2%} |"
+def memory_row(name, rank, measured, planned):
+    return f"| {name} | {rank} | {measured:,} | {planned:,} | {measured / planned - 1:+.2%} |"
 
 
 def memory():
-    """Peak of each rank of real processes, by the counting allocator, beside the formula."""
+    """Measured peak memory of each rank (by the counting allocator), next to the planned peak."""
     return memory_of_training() + "\n" + memory_of_generation()
 
 
 def memory_of_generation():
-    """Drawn weights of a published shape."""
-    lines = ["| dtype, prompt, new tokens, texts, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
-    with tempfile.TemporaryDirectory() as folder:
+    """Measures generation with random weights in a published shape."""
+    lines = ["| dtype, prompt, new tokens, sequences, tp | rank | measured | planned | difference |", "|---|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as directory:
         shape = {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
                  "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
                  "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
                  "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
-        pathlib.Path(folder, "config.json").write_text(json.dumps(shape))
-        for dtype, prompt, new, texts, tp in [("bf16", 512, 4, 1, 1), ("bf16", 512, 4, 1, 2), ("bf16", 2048, 4, 1, 2),
+        pathlib.Path(directory, "config.json").write_text(json.dumps(shape))
+        for dtype, prompt, new, sequences, tp in [("bf16", 512, 4, 1, 1), ("bf16", 512, 4, 1, 2), ("bf16", 2048, 4, 1, 2),
                                               ("fp32", 512, 4, 1, 2), ("bf16", 256, 4, 4, 3)]:
-            command = [str(BUILD / "shardwise"), "generate", "--model", folder, "--load-format", "dummy", "--dtype", dtype,
+            command = [str(BUILD / "shardwise"), "generate", "--model", directory, "--load-format", "dummy", "--dtype", dtype,
                        "--tp", str(tp), "--prompt-ids", ",".join(["7"] * prompt), "--max-new-tokens", str(new),
-                       "--num-return", str(texts), "--temperature", "1", "--ignore-eos", "--json"]
+                       "--num-return", str(sequences), "--temperature", "1", "--ignore-eos", "--json"]
             answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["memory"]
             for rank, figures in enumerate(zip(answer["peak_bytes"], answer["expected_peak_bytes"])):
-                lines.append(apart(f"{dtype}, {prompt}, {new}, {texts}, {tp}", rank, *figures))
-    return ("### Continuing texts, shape of Llama-3.2-1B: peak memory per rank, target within 5 % of the formula\n\n"
+                lines.append(memory_row(f"{dtype}, {prompt}, {new}, {sequences}, {tp}", rank, *figures))
+    return ("### Generation, shape of Llama-3.2-1B: peak memory per rank, target within 5 % of the plan\n\n"
             + "\n".join(lines) + "\n")
 
 
 def memory_of_training():
     text = [str(ROOT / "shardwise")]
-    lines = ["| preset, s, b, tp | rank | measured | formula | apart |", "|---|---|---|---|---|"]
+    lines = ["| preset, s, b, tp | rank | measured | planned | difference |", "|---|---|---|---|---|"]
     for preset, length, batch, tp, flags in [("tiny", 256, 4, 1, []), ("tiny", 256, 4, 2, []),
                                              ("tiny", 256, 4, 2, ["--no-sequence-parallel"]), ("tiny", 256, 4, 3, []),
                                              ("small", 512, 4, 2, []), ("small", 512, 4, 2, ["--dtype", "bf16"])]:
@@ -165,35 +166,35 @@ def memory_of_training():
                    "--batch-size", str(batch), "--steps", "3", "--tp", str(tp), "--json", *flags]
         summary = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         for rank in summary["ranks"]:
-            lines.append(apart(f"{preset}, {length}, {batch}, {tp} {' '.join(flags)}", rank["rank"],
+            lines.append(memory_row(f"{preset}, {length}, {batch}, {tp} {' '.join(flags)}", rank["rank"],
                                rank["peak_memory_bytes"], rank["expected_peak_memory_bytes"]))
-    return "### Training: peak memory per rank, target within 5 % of the formula\n\n" + "\n".join(lines) + "\n"
+    return "### Training: peak memory per rank, target within 5 % of the plan\n\n" + "\n".join(lines) + "\n"
 
 
 def tokenize(rounds, steps):
-    """10 MB of text in the ids of four kinds of tokenizer."""
+    """Encodes 10 MB of text with four kinds of tokenizers."""
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
     python = [sys.executable, str(ROOT / "benchmarks" / "tokenize_peer.py")]
     sections = []
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*python, "make", folder, "10"], check=True)
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([*python, "make", directory, "10"], check=True)
         for name in ("gpt2", "llama3", "qwen2", "llama2"):
-            files = [f"{folder}/{name}.json", f"{folder}/texts"]
-            ours = Contender("shardwise", [str(BUILD / "benchmarks" / "bench_tokenize"), *files], 1, 1)
-            theirs = Contender("tokenizers, encode_batch_fast", [*python, *files], 1, 1)
+            files = [f"{directory}/{name}.json", f"{directory}/texts"]
+            ours = Candidate("shardwise", [str(BUILD / "benchmarks" / "bench_tokenize"), *files], 1, 1)
+            theirs = Candidate("tokenizers, encode_batch_fast", [*python, *files], 1, 1)
             interleave([ours, theirs], rounds, steps, warm_up=1)
             if (ours.last["ids"], ours.last["last"]) != (theirs.last["ids"], theirs.last["last"]):
-                sys.exit(f"bench: {name}: the two sides have other ids: {ours.last}, {theirs.last}")
+                sys.exit(f"bench: {name}: the two candidates return different ids: {ours.last}, {theirs.last}")
             sections.append(report(f"{name}: 10 MB, {ours.last['ids']} ids of 32000, 1 thread", [ours, theirs],
                                    [("tokenizers / ours", theirs, ours, 1.0)]))
     return "\n".join(sections)
 
 
-def generation_contenders(what):
+def generation_candidates(what):
     python = [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what]
-    return (Contender("shardwise TP=2, 1 thread a rank", bench_generation(what), 2, 1),
-            Contender("shardwise TP=1, 2 threads", bench_generation(what), 1, 2),
-            Contender("transformers, 2 threads", python + ["bf16"], 1, 2))
+    return (Candidate("shardwise TP=2, 1 thread per rank", bench_generation(what), 2, 1),
+            Candidate("shardwise TP=1, 2 threads", bench_generation(what), 1, 2),
+            Candidate("transformers, 2 threads", python + ["bf16"], 1, 2))
 
 
 def bench_generation(what):
@@ -201,33 +202,33 @@ def bench_generation(what):
 
 
 def decode(rounds, steps):
-    two, one, theirs = generation_contenders("decode")
-    floor = Contender("reading the weights of TP=2 once and nothing else", bench_generation("read"), 2, 1)
-    contenders = [two, one, theirs, floor]
-    interleave(contenders, rounds, steps, warm_up=1)
-    return report("decode, shape of Llama-3.2-1B, drawn weights, bf16: a step is one token, batch 1, context 32 and more",
-                  contenders, [("transformers / ours TP=2", theirs, two, 2.0),
+    two, one, theirs = generation_candidates("decode")
+    floor = Candidate("lower bound: read the weights of TP=2 once", bench_generation("read"), 2, 1)
+    candidates = [two, one, theirs, floor]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report("decode, shape of Llama-3.2-1B, random weights, bf16: a step is one token, batch 1, context 32 and more",
+                  candidates, [("transformers / ours TP=2", theirs, two, 2.0),
                                ("transformers / ours TP=1", theirs, one, None),
-                               ("transformers / reading once, the most that this way of reading allows", theirs, floor, None),
-                               ("ours TP=2 / reading once", two, floor, None)])
+                               ("transformers / lower bound", theirs, floor, None),
+                               ("ours TP=2 / lower bound", two, floor, None)])
 
 
 def prefill(rounds, steps):
-    two, one, theirs = generation_contenders("prefill")
+    two, one, theirs = generation_candidates("prefill")
     interleave([two, one, theirs], rounds, steps, warm_up=1)
-    return report("prefill, shape of Llama-3.2-1B, drawn weights, bf16: a step is a prompt of 512 tokens",
+    return report("prefill, shape of Llama-3.2-1B, random weights, bf16: a step is a prompt of 512 tokens",
                   [two, one, theirs], [("transformers / ours TP=2", theirs, two, None),
                                        ("transformers / ours TP=1", theirs, one, None)])
 
 
 class Loader:
-    """A program that is started anew for every turn and says how long it took to load, and to its first token."""
+    """A program that every round restarts; it reports the time to load and the time to the first token."""
 
     def __init__(self, name, command, threads, read):
         self.name, self.command, self.threads, self.read = name, command, threads, read
         self.load, self.first_token = Figure(f"{name}: loaded"), Figure(f"{name}: first token")
 
-    def take_turn(self):
+    def run(self):
         environment = os.environ | {"SHARDWISE_THREADS": str(self.threads), "OMP_NUM_THREADS": str(self.threads)}
         output = subprocess.run(self.command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
         self.last = json.loads(output.stdout)
@@ -237,27 +238,27 @@ class Loader:
 
 
 def load(rounds):
-    """A 2.5 GB checkpoint in the page cache. Starting the process is not counted on either side."""
+    """Loads a 2.5 GB checkpoint from the page cache. The times exclude the start of the process."""
     peer = [sys.executable, str(ROOT / "benchmarks" / "load_peer.py")]
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*peer, "make", folder], check=True)
-        size = sum(file.stat().st_size for file in pathlib.Path(folder).glob("*.safetensors"))
-        ours = [str(BUILD / "shardwise"), "generate", "--model", folder, "--prompt-ids", "7", "--max-new-tokens", "1",
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([*peer, "make", directory], check=True)
+        size = sum(file.stat().st_size for file in pathlib.Path(directory).glob("*.safetensors"))
+        ours = [str(BUILD / "shardwise"), "generate", "--model", directory, "--prompt-ids", "7", "--max-new-tokens", "1",
                 "--json", "--tp"]
         times = lambda answer: (answer["load"]["seconds"], answer["load"]["seconds"] + answer["prefill"]["seconds"])
-        two = Loader("shardwise TP=2, 1 thread a rank", ours + ["2"], 1, times)
+        two = Loader("shardwise TP=2, 1 thread per rank", ours + ["2"], 1, times)
         one = Loader("shardwise TP=1, 2 threads", ours + ["1"], 2, times)
-        theirs = Loader("transformers, 2 threads", [*peer, "load", folder], 2, lambda answer: tuple(answer.values()))
+        theirs = Loader("transformers, 2 threads", [*peer, "load", directory], 2, lambda answer: tuple(answer.values()))
         loaders = [two, one, theirs]
         for number in range(rounds):
             for loader in loaders if number % 2 == 0 else reversed(loaders):
-                loader.take_turn()
+                loader.run()
     lines = [report("load, shape of Llama-3.2-1B, bf16, files in the page cache",
                     [figure for loader in loaders for figure in (loader.load, loader.first_token)],
                     [("transformers / ours TP=2, loaded", theirs.load, two.load, None),
                      ("transformers / ours TP=2, first token", theirs.first_token, two.first_token, None),
                      ("transformers / ours TP=1, first token", theirs.first_token, one.first_token, None)])]
-    lines.append("| read | bytes by rank | of the files |\n|---|---|---|")
+    lines.append("| candidate | bytes read per rank | sum / file size |\n|---|---|---|")
     for loader in (two, one):
         read = loader.last["load"]["bytes_read"]
         lines.append(f"| {loader.name} | {', '.join(f'{bytes:,}' for bytes in read)} | {sum(read) / size:.4f}× |")
@@ -265,30 +266,30 @@ def load(rounds):
 
 
 def dtensor_pair(title, kind, rounds, steps):
-    """The same program on two backends, and on one that sends nothing, which no backend can beat but by overlap."""
+    """Runs one program with two backends, and with one that sends nothing: a lower bound without overlap."""
     command = [sys.executable, str(ROOT / "benchmarks" / "dtensor_step.py"), kind]
-    contenders = [Contender(f"backend {backend}", [*command, backend], 2, 1) for backend in ("gloo", "shardwise", "fake")]
-    interleave(contenders, rounds, steps)
-    gloo, ours, fake = contenders
+    candidates = [Candidate(f"backend {backend}", [*command, backend], 2, 1) for backend in ("gloo", "shardwise", "fake")]
+    interleave(candidates, rounds, steps)
+    gloo, ours, fake = candidates
     if abs(gloo.last["loss"] - ours.last["loss"]) > 1e-4 * abs(gloo.last["loss"]):
         sys.exit(f"bench: {title}: the two backends train differently: {gloo.last}, {ours.last}")
-    return report(f"{title}: {ours.last['shape']}", contenders,
+    return report(f"{title}: {ours.last['shape']}", candidates,
                   [("backend gloo / backend shardwise", gloo, ours, 1.2),
-                   ("backend gloo / no communication at all", gloo, fake, None)])
+                   ("backend gloo / no communication", gloo, fake, None)])
 
 
 def dtensor(rounds, steps):
-    """PyTorch's own program: only its communication can get faster."""
+    """Runs PyTorch programs, of which only the communication differs."""
     load = os.getloadavg()[0]
     sections = [dtensor_pair("DTensor step, TP=2", "tp", rounds, steps),
                 dtensor_pair("DTensor step, TP=2+SP", "sp", rounds, steps),
                 dtensor_pair("DTensor step of `run.py train_step`, TP=2+SP", "train_step", rounds, steps),
                 dtensor_pair("DTensor step of PyTorch's example, TP=2+SP", "example", rounds, steps)]
-    return f"Load of the machine before and after: {load:.1f}, {os.getloadavg()[0]:.1f}.\n\n" + "\n".join(sections)
+    return f"Load average before and after: {load:.1f}, {os.getloadavg()[0]:.1f}.\n\n" + "\n".join(sections)
 
 
-TURNS = "Contenders take turns; a ratio is the median over rounds."
-# Every bench with its options' defaults and how it was measured.
+TURNS = "Candidates are interleaved; a ratio is the median over rounds."
+# Every benchmark with its options' defaults and its method.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
@@ -297,18 +298,18 @@ BENCHES = {
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
     "load": (load, {"rounds": 5}, TURNS),
     "dtensor": (dtensor, {"rounds": 9, "steps": 2}, TURNS),
-    "comm": (comm, {"rounds": 7}, TURNS + " A contender is started anew for every turn."),
-    "overlap": (overlap, {"rounds": 5}, "A round starts `shardwise bench overlap` anew for each dtype; it tells medians of rounds "
-                "of its own, in which a layer's ways take turns. A ratio is of two such medians, and its median over rounds."),
-    "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is what the rank's allocators counted at most."),
+    "comm": (comm, {"rounds": 7}, TURNS + " Every round restarts each candidate."),
+    "overlap": (overlap, {"rounds": 5}, "A round starts `shardwise bench overlap` for each dtype, which reports medians of "
+                "interleaved repetitions. A ratio is the median over rounds of the ratio of two such medians."),
+    "memory": (memory, {}, "Each row ran once, training for 3 steps; measured is the peak that the rank's allocators counted."),
 }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=list(BENCHES))
-    parser.add_argument("--rounds", type=int, help="turns of every contender (default: from 5 to 15)")
-    parser.add_argument("--steps", type=int, help="steps of a turn (default: 1, 2 in train_step, 4 in decode)")
+    parser.add_argument("--rounds", type=int, help="rounds (default: 5 to 15)")
+    parser.add_argument("--steps", type=int, help="steps per round (default: 1; train_step: 2; decode: 4)")
     options = parser.parse_args()
     today = datetime.date.today().isoformat()
     for what in options.what or BENCHES:

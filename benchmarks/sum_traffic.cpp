@@ -1,12 +1,13 @@
-// How fast an all_reduce in place could be at most: its sums alone, by one thread a core, with nobody to wait
-// for. Thread r sums slice r of all buffers into all of them, as two_shot does (shardwise/comm/shm).
+// Measures an upper bound for the speed of an in-place all_reduce: its sums alone, with one thread per core
+// and no synchronization. Thread r sums slice r of all buffers into all of them, as two_shot does
+// (shardwise/comm/shm).
 //
 //   bench_sum_traffic BYTES [THREADS]
 //
-// Prints, as medians of the slowest thread's rounds, the microseconds of these sums and of a copy of as many
-// bytes by each thread, and the bytes read and written a second by either. With two threads and more also how
-// long a cache line takes from the first core to the second and back: a virtual machine's cores share a cache
-// at some times and not at others, as its host places them.
+// Prints the microseconds of the sums and of a copy of BYTES by each thread (medians over the repetitions of
+// the slowest thread), and the bytes read and written per second by each. With at least two threads it also
+// prints the round trip of a cache line between the first two cores: cores of a virtual machine share a cache
+// only at times, depending on where its host places them.
 #include <c10/core/ScalarType.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -30,7 +31,7 @@ namespace {
 
 using namespace shardwise;
 
-constexpr int kRounds = 101;
+constexpr int kRepetitions = 101;
 
 std::byte* new_buffer(size_t bytes) {
   void* const memory =
@@ -48,29 +49,29 @@ void pin_to(int core) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-/// Microseconds of `work(thread)`, side by side on all threads, each on a core.
+/// Returns the microseconds of `work(thread)` on all threads at once, each on its own core.
 double time_of(int threads, const std::function<void(int thread)>& work) {
-  std::vector<std::vector<double>> us(kRounds, std::vector<double>(size_t(threads)));
+  std::vector<std::vector<double>> us(kRepetitions, std::vector<double>(size_t(threads)));
   std::barrier together(threads);
   std::vector<std::thread> running;
   for (int thread = 0; thread < threads; ++thread) {
     running.emplace_back([&, thread] {
       pin_to(thread);
-      for (std::vector<double>& round : us) {
+      for (std::vector<double>& repetition : us) {
         together.arrive_and_wait();
         const base::Stopwatch watch;
         work(thread);
-        round[size_t(thread)] = 1e3 * watch.milliseconds();
+        repetition[size_t(thread)] = 1e3 * watch.milliseconds();
       }
     });
   }
   for (std::thread& thread : running) thread.join();
   std::vector<double> slowest;
-  for (const std::vector<double>& round : us) slowest.push_back(std::ranges::max(round));
+  for (const std::vector<double>& repetition : us) slowest.push_back(std::ranges::max(repetition));
   return median(slowest);
 }
 
-/// Nanoseconds from one core to the next and back, by a flag that each of two threads sets to wake the other.
+/// Returns the nanoseconds of a round trip between two cores: two threads set a flag alternately.
 double round_trip_ns() {
   constexpr int kTrips = 1000;
   alignas(64) std::atomic<int> turn{0};

@@ -1,7 +1,7 @@
-"""The tokenizers package's side of the tokenize benchmark, and what both sides read.
+"""The tokenizers package's side of the tokenize benchmark, and the inputs of both sides.
 
-    tokenize_peer.py TOKENIZER.json TEXTS       speaks the protocol of worker.h; zero bytes part the texts
-    tokenize_peer.py make FOLDER MEGABYTES      trains gpt2, llama3, qwen2 and llama2 there, and writes texts
+    tokenize_peer.py TOKENIZER.json TEXTS       worker with the protocol of worker.h; zero bytes separate the texts
+    tokenize_peer.py make DIRECTORY MEGABYTES   trains gpt2, llama3, qwen2 and llama2 tokenizers, and writes the texts
 """
 import json
 import pathlib
@@ -20,13 +20,13 @@ def serve(tokenizer, texts):
     for line in sys.stdin:
         begin = time.perf_counter()
         for _ in range(int(line)):
-            ids = [each.ids for each in tokenizer.encode_batch_fast(texts)]  # which leaves offsets out
+            ids = [each.ids for each in tokenizer.encode_batch_fast(texts)]  # without offsets
         seconds = time.perf_counter() - begin
         print(json.dumps({"seconds": seconds, "ids": sum(map(len, ids)), "last": ids[-1][-1]}), flush=True)
 
 
 def corpus(megabytes):
-    """Texts: the sources of this Python's library and packages, comments in English and data in many scripts."""
+    """Returns the sources of this Python's library and packages: English comments, and data in many scripts."""
     paths = sorted(pathlib.Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     text, size = [], 0
     for path in paths:
@@ -51,10 +51,10 @@ def byte_level(pattern=None, **model):
     return tokenizer
 
 
-def make(folder, megabytes):
-    folder.mkdir(parents=True, exist_ok=True)
+def make(directory, megabytes):
+    directory.mkdir(parents=True, exist_ok=True)
     texts = corpus(megabytes)
-    (folder / "texts").write_text("\0".join(texts))
+    (directory / "texts").write_text("\0".join(texts))
     lines = [line + "\n" for text in texts for line in text.split("\n")]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     qwen2 = byte_level(LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"))
@@ -62,7 +62,7 @@ def make(folder, megabytes):
     for name, tokenizer in {"gpt2": byte_level(), "llama3": byte_level(LLAMA3, ignore_merges=True), "qwen2": qwen2}.items():
         tokenizer.train_from_iterator(lines, trainers.BpeTrainer(
             vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False, special_tokens=["<|endoftext|>"]))
-        tokenizer.save(str(folder / f"{name}.json"))
+        tokenizer.save(str(directory / f"{name}.json"))
     llama2 = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     llama2.pre_tokenizer = pre_tokenizers.Metaspace()
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -73,7 +73,7 @@ def make(folder, megabytes):
     llama2.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     file = json.loads(llama2.to_str())
     file["added_tokens"] = file["added_tokens"][:1]
-    (folder / "llama2.json").write_text(json.dumps(file))
+    (directory / "llama2.json").write_text(json.dumps(file))
 
 
 def main():

@@ -1,7 +1,7 @@
 // One rank of the training-step benchmark: forward, backward, sync, norm, clip, AdamW on random bytes.
 //
-//   bench_train_step [sp|tp|apart|halves]   TP+SP; TP, sums beside products; apart from them; in halves
-//   shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4
+//   bench_train_step [sp|tp|no-overlap|split-batch]   TP+SP; TP with overlap; TP without overlap; TP with
+//   split batches shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
 
@@ -31,7 +31,7 @@ model::Config shape() {
   return config;
 }
 
-/// The same on every rank.
+/// Returns the same ids on every rank.
 at::Tensor random_ids() {
   return at::randint(0, 32000, {kLength, kBatch}, at::make_generator<at::CPUGeneratorImpl>(7), at::kLong);
 }
@@ -39,18 +39,18 @@ at::Tensor random_ids() {
 template <nn::ResidualStream Stream>
 void run(const comm::Group& group, const std::string& mode) {
   model::DecoderWeights weights(shape(), group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
+  weights.initialize_(/*seed=*/1);
   const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
-  train::AdamW optimizer(weights.roles(), {});
+  train::AdamW optimizer(weights.used_parameters(), {});
   const at::Tensor ids = random_ids();
   int64_t step_number = 0;
   double loss_value = 0;
   const auto step = [&] {
     for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
     nn::Step context(group, kLength);
-    if (mode == "apart") context.overlap = parallel::Overlap::off;
-    context.in_halves = mode == "halves";
+    if (mode == "no-overlap") context.overlap = parallel::Overlap::off;
+    context.split_batch = mode == "split-batch";
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     parallel::sync_gradients_(specs, group);
@@ -60,7 +60,7 @@ void run(const comm::Group& group, const std::string& mode) {
     loss_value = loss.local().template item<double>();
   };
   bench::serve(group, step, [&] {
-    const auto* shared = group.symmetric();
+    const auto* shared = group.symmetric_heap();
     return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
                        group.counters().busy_ns * 1e-9,
                        base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
@@ -73,8 +73,8 @@ int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
   const std::string mode = argc < 2 ? "sp" : argv[1];
-  TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "apart" || mode == "halves",
-                    "bench_train_step: must be told sp, tp, apart or halves; got ", mode);
-  const comm::Group group = bench::join(comm::place_from_environment());
+  TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "no-overlap" || mode == "split-batch",
+                    "bench_train_step: mode must be sp, tp, no-overlap or split-batch; got ", mode);
+  const comm::Group group = bench::join(comm::launch_context_from_env());
   mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode) : run<nn::Invariant>(group, mode);
 }

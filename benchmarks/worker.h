@@ -1,8 +1,8 @@
-// The protocol between benchmarks/run.py and a worker: a line holding a number of steps in, their seconds
-// out.
+// The protocol between benchmarks/run.py and a worker: the worker reads a line with a number of steps, runs
+// them, and prints their seconds.
 //
-// A worker is one rank and lives for the whole run, idle between its turns, so that contenders can be
-// interleaved.
+// A worker is one rank and stays alive for the whole benchmark, idle between its turns, so that candidates
+// can be interleaved.
 #pragma once
 #include <ATen/Parallel.h>
 
@@ -17,13 +17,13 @@ namespace shardwise::bench {
 
 /// Joins the job that the environment describes, with one thread a rank unless SHARDWISE_THREADS says
 /// otherwise.
-inline comm::Group join(const comm::Place& place) {
-  comm::Group group = comm::connect_all(place);
-  at::set_num_threads(comm::take_core_share(group));
+inline comm::Group join(const comm::LaunchContext& context) {
+  comm::Group group = comm::init_process_group(context);
+  at::set_num_threads(comm::bind_to_core_share(group));
   return group;
 }
 
-/// Serves turns until standard input ends: runs the steps, then prints `extra()` and the seconds they took.
+/// Serves requests until standard input ends: runs the steps, then prints their seconds and `extra()`.
 inline void serve(const comm::Group& group, const std::function<void()>& step,
                   const std::function<std::string()>& extra) {
   for (int steps = 0; std::scanf("%d", &steps) == 1;) {

@@ -1,5 +1,5 @@
-# The module that renders chat templates: .venv's own Python as a library, and shardwise/text/jinja inside
-# (docs/adr/0011). It is opened at run time and linked by nobody. pybind11 is the one in torch's wheel.
+# The module that renders chat templates: .venv's Python as a library, with shardwise/text/jinja embedded (docs/adr/0011).
+# It is loaded at run time; no target links it. pybind11 is the one in torch's wheel.
 
 set(Python3_EXECUTABLE "${SHARDWISE_VENV}/bin/python")
 find_package(Python3 3.11 QUIET COMPONENTS Interpreter Development.Embed)
@@ -22,7 +22,7 @@ target_compile_definitions(chat_renderer PRIVATE SHARDWISE_PYTHON="${Python3_EXE
 set_target_properties(chat_renderer PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
 
-# renders_chat(TARGET): TARGET's sources may open the module, which is built with it.
+# renders_chat(TARGET): builds the module with TARGET and defines its path for TARGET's sources.
 function(renders_chat target)
   target_compile_definitions(${target} PRIVATE SHARDWISE_CHAT_RENDERER="$<TARGET_FILE:chat_renderer>")
   add_dependencies(${target} chat_renderer)

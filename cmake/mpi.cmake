@@ -1,17 +1,17 @@
-# Open MPI, where it is installed: ranks of several hosts (shardwise/comm/mpi, docs/adr/0017). Without it no_mpi.cpp
-# stands in for that folder.
+# Multi-node ranks over Open MPI, if it is installed (shardwise/comm/mpi, docs/adr/0017). Without it no_mpi.cpp replaces
+# that directory.
 
-unset(__pkg_config_checked_OMPI CACHE)  # else pkg-config's first answer stays
+unset(__pkg_config_checked_OMPI CACHE)  # pkg-config's cached result would hide a later installation
 pkg_check_modules(OMPI QUIET IMPORTED_TARGET ompi-c>=4)
 if(NOT EXISTS "${SHARDWISE_MPIRUN}")
   unset(SHARDWISE_MPIRUN CACHE)
 endif()
-find_program(SHARDWISE_MPIRUN NAMES mpirun.openmpi mpirun DOC "Open MPI's, for the tests")
+find_program(SHARDWISE_MPIRUN NAMES mpirun.openmpi mpirun DOC "Open MPI's mpirun, for the tests")
 set(_mpi_why_not "")
 if(NOT OMPI_FOUND OR NOT SHARDWISE_MPIRUN)
   set(_mpi_why_not "Open MPI is not installed (Debian: libopenmpi-dev, openmpi-bin)")
 endif()
-shardwise_optional(MPI "${_mpi_why_not}" "ranks of several hosts through Open MPI")
+shardwise_optional(MPI "${_mpi_why_not}" "multi-node ranks through Open MPI")
 
 add_library(shardwise_mpi INTERFACE)
 add_library(shardwise::mpi ALIAS shardwise_mpi)
@@ -19,16 +19,16 @@ file(GLOB _mpi_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/shardwise/comm/m
 set(_no_mpi "${PROJECT_SOURCE_DIR}/shardwise/comm/mpi/no_mpi.cpp")
 set(SHARDWISE_MPI_OPTIONS "")
 if(SHARDWISE_HAS_MPI)
-  message(STATUS "MPI: Open MPI ${OMPI_VERSION}, for ranks of several hosts")
+  message(STATUS "MPI: Open MPI ${OMPI_VERSION}, for multi-node ranks")
   list(REMOVE_ITEM _mpi_sources "${_no_mpi}")
-  # Only that folder sees MPI's headers, without their C++ classes, which are in a library of their own.
+  # Only that directory sees MPI's headers, without their C++ classes, which need a separate library.
   list(APPEND SHARDWISE_MPI_OPTIONS -DOMPI_SKIP_MPICXX)
-  foreach(_folder ${OMPI_INCLUDE_DIRS})
-    list(APPEND SHARDWISE_MPI_OPTIONS -isystem${_folder})
+  foreach(_directory ${OMPI_INCLUDE_DIRS})
+    list(APPEND SHARDWISE_MPI_OPTIONS -isystem${_directory})
   endforeach()
   target_link_libraries(shardwise_mpi INTERFACE $<LINK_ONLY:PkgConfig::OMPI>)
 else()
-  message(STATUS "MPI: none (${SHARDWISE_LACKS_MPI}), ranks are those of one host")
+  message(STATUS "MPI: none (${SHARDWISE_LACKS_MPI}), ranks run on one node")
   set(_mpi_sources "${_no_mpi}")
 endif()
 shardwise_objects(comm_mpi ${_mpi_sources})

@@ -1,22 +1,23 @@
-# NCCL as c10d has it, where the headers of CUDA and NCCL are (shardwise/comm/nccl, docs/adr/0020). Without them
-# no_nccl.cpp stands in for that folder. The plugin alone links libtorch's CUDA half; it is opened at run time.
+# c10d's ProcessGroupNCCL, if the headers of CUDA and NCCL are installed (shardwise/comm/nccl, docs/adr/0020). Without them
+# no_nccl.cpp replaces that directory. Only the plugin links libtorch's CUDA libraries; it is loaded at run time.
 
-# The folder of the nvidia-* wheels: of this torch where it was installed with them, else of .venv-test's, which is the
-# same. Nothing outside of them is looked at: half of the headers from a toolkit would hide that a wheel is missing.
+# Returns the directory of the nvidia-* wheels: those installed with this torch, else those of .venv-test's torch of the same
+# version. Other directories are not searched: headers from a toolkit would hide that a wheel is missing.
 function(_nvidia_wheels result)
-  file(GLOB folders "${TORCH_ROOT}/../nvidia" "${PROJECT_SOURCE_DIR}/.venv-test/lib/python3*/site-packages/nvidia")
-  foreach(folder ${folders})
-    file(GLOB headers "${folder}/cu[0-9]*/include/cuda_runtime.h" "${folder}/nccl/include/nccl.h")
+  file(GLOB directories "${TORCH_ROOT}/../nvidia" "${PROJECT_SOURCE_DIR}/.venv-test/lib/python3*/site-packages/nvidia")
+  foreach(directory ${directories})
+    file(GLOB headers "${directory}/cu[0-9]*/include/cuda_runtime.h" "${directory}/nccl/include/nccl.h")
     list(LENGTH headers count)
     if(count EQUAL 2)
-      set(${result} "${folder}" PARENT_SCOPE)
+      set(${result} "${directory}" PARENT_SCOPE)
       return()
     endif()
   endforeach()
   set(${result} "" PARENT_SCOPE)
 endfunction()
 
-# ProcessGroupNCCL's options hold a struct of nccl.h, so both must be those that torch was built with, but for patches.
+# ProcessGroupNCCL's options contain a struct of nccl.h, so CUDA and NCCL must be the versions that torch was built with, up
+# to the patch level.
 function(_nccl_why_not result cuda_include nccl_include)
   set(${result} "" PARENT_SCOPE)
   file(STRINGS "${TORCH_ROOT}/version.py" cuda REGEX "^cuda:.*'[0-9.]+'")
@@ -25,13 +26,13 @@ function(_nccl_why_not result cuda_include nccl_include)
   file(STRINGS "${metadata}" nccl REGEX "^Requires-Dist: nvidia-nccl-")
   string(REGEX REPLACE ".*==([0-9]+\\.[0-9]+).*" "\\1" nccl "${nccl}")
   if(SHARDWISE_SANITIZE)
-    set(${result} "a sanitizer's runtime does not go with libtorch's CUDA half" PARENT_SCOPE)
+    set(${result} "a sanitizer's runtime cannot be combined with libtorch's CUDA libraries" PARENT_SCOPE)
   elseif(NOT EXISTS "${TORCH_ROOT}/lib/libtorch_cuda.so" OR NOT cuda OR NOT nccl)
-    set(${result} "this torch has no CUDA half" PARENT_SCOPE)
+    set(${result} "this torch was built without CUDA" PARENT_SCOPE)
   elseif(NOT cuda_include OR NOT nccl_include)
-    set(${result} "no wheels with headers of CUDA and NCCL (tools/setup test)" PARENT_SCOPE)
+    set(${result} "the wheels with headers of CUDA and NCCL are not installed (tools/setup test)" PARENT_SCOPE)
   elseif(NOT EXISTS "${cuda_include}/crt/host_config.h" OR NOT EXISTS "${cuda_include}/nv/target")
-    set(${result} "wheels of CUDA without crt/ and nv/ (PyPI: cuda-toolkit[cccl,crt]; tools/setup test)" PARENT_SCOPE)
+    set(${result} "the CUDA wheels lack crt/ and nv/ (PyPI: cuda-toolkit[cccl,crt]; tools/setup test)" PARENT_SCOPE)
   else()
     file(STRINGS "${cuda_include}/cuda.h" cuda_line REGEX "define CUDA_VERSION ")
     file(STRINGS "${nccl_include}/nccl.h" nccl_lines REGEX "define NCCL_M(AJOR|INOR) ")
@@ -52,10 +53,10 @@ if(_nvidia)
   set(_nccl_include "${_nvidia}/nccl/include")
 endif()
 _nccl_why_not(_nccl_lacks "${_cuda_include}" "${_nccl_include}")
-shardwise_optional(NCCL "${_nccl_lacks}" "ranks with a GPU each through NCCL")
+shardwise_optional(NCCL "${_nccl_lacks}" "GPU ranks through NCCL")
 
 if(SHARDWISE_HAS_NCCL)
-  message(STATUS "NCCL: headers in ${_nvidia}, for ranks with a GPU each")
+  message(STATUS "NCCL: headers in ${_nvidia}, for GPU ranks")
   shardwise_objects(comm_nccl "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/nccl.cpp"
     "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/store.cpp")
   _torch_target(c10_cuda libc10_cuda.so)
@@ -65,7 +66,7 @@ if(SHARDWISE_HAS_NCCL)
   target_include_directories(shardwise_nccl SYSTEM PRIVATE "${_cuda_include}" "${_nccl_include}")
   target_compile_definitions(shardwise_nccl PRIVATE USE_C10D_NCCL)
   target_link_libraries(shardwise_nccl PRIVATE torch::torch_cuda torch::c10_cuda torch::torch_cpu)
-  # DT_RPATH and not DT_RUNPATH: it also holds for the libraries that libtorch_cuda itself needs.
+  # DT_RPATH instead of DT_RUNPATH: it also applies to the libraries that libtorch_cuda itself needs.
   file(GLOB _nvidia_libraries "${_nvidia}/*/lib")
   set_target_properties(shardwise_nccl PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH "${_nvidia_libraries}"
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")

@@ -1,6 +1,6 @@
-# Precompiled headers, each shared by all targets that take it. A source pays for what its header holds, needed or not
-# (GCC leaves the templates that a header uses to every source: 0.6 s for tensor.h, 3.5 s for c10d.h), so most take
-# the small one.
+# Precompiled headers, each shared by the targets that use it. Every source pays for its whole header, used or not (GCC
+# instantiates the header's templates in every source: 0.6 s for tensor.h, 3.5 s for c10d.h), so most targets use the small
+# one.
 
 set(SHARDWISE_TARGETS_WITHOUT_TORCH base io plan text model_config base_test io_test text_test bench_tokenize)
 set(SHARDWISE_TARGETS_WITH_C10D comm comm_mpi comm_nccl shm parallel nn test_support comm_test mpi_ranks faulty)
@@ -31,7 +31,7 @@ function(shardwise_precompiled_header target)
   endif()
   target_precompile_headers(${target} REUSE_FROM pch_${header})
   get_target_property(type ${target} TYPE)
-  if(type STREQUAL "EXECUTABLE")  # would be compiled with -fPIE, and gcc takes a header of the same flags only
+  if(type STREQUAL "EXECUTABLE")  # would be compiled with -fPIE; GCC requires the header's flags
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()

@@ -1,13 +1,13 @@
-# A room is one folder and one static library. Links are explicit and point downwards only (tools/check_layers).
+# A room is one directory and one static library. Links are explicit and point downwards only (tools/check_layers).
 #
 #   shardwise_room(nn LINKS parallel kernels)
 #
-# `<name>_isa.cpp` files are compiled once per instruction set with SHARDWISE_ISA naming the namespace, and chosen
-# at run time; they include no library header, so that no inline function of theirs is shared with other files.
+# `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
+# time. They include no library header, so that they share no inline function with other files.
 #
-# The others are compiled in groups, each as one source: most of what a source costs is its headers. An object of the
-# library is a group, so what a program needs without the rest (APART) is one, and sources that hold faults are another:
-# tests/mutation puts its own objects in their place.
+# Other files are compiled in groups, each as one source: most of a source's compile time is its headers. Each group is one
+# object of the library. Sources that a program needs without the rest (APART) form a group, and sources with injectable
+# faults form another, whose objects tests/mutation replaces.
 
 set(SHARDWISE_ISA_FLAGS_baseline "")
 set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
@@ -85,8 +85,8 @@ function(shardwise_room room)
   shardwise_precompiled_header(${room})
 endfunction()
 
-# shardwise_objects(comm_mpi SOURCE...): a part of a room, or what stands in for it, compiled apart: as objects of their
-# own in the room's archive, they do not come along with its other members.
+# shardwise_objects(comm_mpi SOURCE...): compiles an optional part of a room, or its replacement, as separate objects of the
+# room's archive, so that they are not linked with its other members.
 function(shardwise_objects name)
   add_library(${name} OBJECT ${ARGN})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")

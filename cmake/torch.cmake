@@ -1,15 +1,15 @@
 # Imported targets for the PyTorch wheel's C++ library.
 #
-# find_package(Torch) is not used: with the default wheel it fails without a CUDA toolkit. Only libc10 and
-# libtorch_cpu are linked; libtorch.so would pull in the CUDA half.
+# find_package(Torch) is not used: with the default wheel it fails without a CUDA toolkit. Only libc10 and libtorch_cpu
+# are linked; libtorch.so would load the CUDA libraries too.
 
-if(SKBUILD)  # by pip, whose Python knows where torch is
+if(SKBUILD)  # built by pip, whose Python locates torch
   find_package(Python3 REQUIRED COMPONENTS Interpreter Development.Module)
   execute_process(COMMAND "${Python3_EXECUTABLE}" -c
       "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     OUTPUT_VARIABLE TORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 else()
-  set(SHARDWISE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment that holds torch")
+  set(SHARDWISE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment that contains torch")
   file(GLOB _torch_roots "${SHARDWISE_VENV}/lib/python3*/site-packages/torch")
   if(NOT _torch_roots)
     message(FATAL_ERROR "torch: not found in ${SHARDWISE_VENV}; run tools/setup")

@@ -1,7 +1,7 @@
-# Sources compiled several at once, as one: most of what a source costs the compiler is its headers'. What is in an
-# unnamed namespace must differ within a target then.
+# Unity builds: compiles several sources as one, because most of a source's compile time is its headers. Names in unnamed
+# namespaces must therefore be unique within a target.
 
-option(SHARDWISE_UNITY "compile sources in groups: half the work from nothing; a change costs its group" ON)
+option(SHARDWISE_UNITY "compile sources in groups: halves a full build; a change rebuilds its group" ON)
 set(SHARDWISE_UNITY_SIZE 8)
 
 function(shardwise_unity target)

@@ -1,9 +1,9 @@
-// A column-parallel and a row-parallel product by hand, y = silu(x Uᵀ) Dᵀ: U (up) cut by rows over two ranks,
-// D (down) by columns.
+// A column-parallel and a row-parallel product by hand: y = silu(x Uᵀ) Dᵀ on two ranks, with U (up) sharded
+// by rows and D (down) by columns.
 //
-// Nothing is communicated between the two. On the way in and out the stream crosses by f and f* (TP, whole on
-// every rank) or by g and g* (TP+SP, cut along the sequence); the types pick them. The layers of nn/ fuse all
-// this.
+// Ranks communicate only at the start and at the end: f and f* under TP, where x and y are equal on every
+// rank, or g and g* under TP+SP, where they are sharded along the sequence. The type of the residual stream
+// selects them. The layers of nn/ fuse these collectives with the products.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
@@ -30,47 +30,48 @@ Tensor leaf(const Tensor& values) {
   return values.detach().clone().requires_grad_();
 }
 
-struct Unsharded {
+struct Reference {
   Tensor x = leaf(at::randn({s, b, h})), up = leaf(at::randn({f, h})), down = leaf(at::randn({h, f}));
   Tensor y = at::linear(at::silu(at::linear(x, up)), down), dy = at::randn({s, b, h});
-  Unsharded() { y.backward(dy); }
+  Reference() { y.backward(dy); }
 };
 
 double distance(const Tensor& a, const Tensor& b) {
   return (a - b).norm().item<double>() / b.norm().item<double>();
 }
 
-/// The largest error of this rank's part of y and of the gradients.
+/// Returns the largest relative error of this rank's shards of y and of the gradients.
 template <ResidualStream Stream>
-double error(const Unsharded& whole, const Group& group) {
+double error(const Reference& reference, const Group& group) {
   const Step step(group, s);
-  const Range rows = std::is_same_v<Stream, Invariant> ? Range{0, s} : step.own_sequence();
-  const Range columns = Split::even("ffn", f, kRanks).range(group.rank());
-  const auto own = [&](const Tensor& t) { return t.narrow(kSequence, rows.begin, rows.size()); };
-  const auto cut = [&](const Tensor& t, int64_t dim) { return t.narrow(dim, columns.begin, columns.size()); };
-  const Tensor x = leaf(own(whole.x)), up = leaf(cut(whole.up, 0)), down = leaf(cut(whole.down, 1));
+  const Range rows = std::is_same_v<Stream, Invariant> ? Range{0, s} : step.local_sequence();
+  const Range ffn = Split::even("ffn", f, kRanks).range(group.rank());
+  const auto shard_s = [&](const Tensor& t) { return t.narrow(kSequence, rows.begin, rows.size()); };
+  const auto shard_f = [&](const Tensor& t, int64_t d) { return t.narrow(d, ffn.begin, ffn.size()); };
+  const Tensor x = leaf(shard_s(reference.x)), up = leaf(shard_f(reference.up, 0)),
+               down = leaf(shard_f(reference.down, 1));
 
   const Placed<Replicated> in = enter(Placed<Stream>(x), step);  // f or g
   const Placed<Sharded<kFeature>> hidden(at::silu(at::linear(in.local(), up)));
-  const Placed<Partial> term(at::linear(hidden.local(), down));
-  const Placed<Stream> y = leave<Stream>(term, step);  // f* or g*; `term` itself is no Placed<Stream>
+  const Placed<Partial> partial(at::linear(hidden.local(), down));
+  const Placed<Stream> y = leave<Stream>(partial, step);  // f* or g*; without it this does not compile
 
-  y.local().backward(own(whole.dy));
-  return std::max({distance(y.local(), own(whole.y)), distance(x.grad(), own(whole.x.grad())),
-                   distance(up.grad(), cut(whole.up.grad(), 0)),
-                   distance(down.grad(), cut(whole.down.grad(), 1))});
+  y.local().backward(shard_s(reference.dy));
+  return std::max({distance(y.local(), shard_s(reference.y)), distance(x.grad(), shard_s(reference.x.grad())),
+                   distance(up.grad(), shard_f(reference.up.grad(), 0)),
+                   distance(down.grad(), shard_f(reference.down.grad(), 1))});
 }
 
 int main() {
-  const Unsharded whole;
+  const Reference reference;
   const std::string job = "column-row-pair-" + std::to_string(getpid());
   double worst[kRanks] = {};
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       const Group group = shardwise::comm::shm::connect({job, rank, kRanks});
-      const double tp = error<Invariant>(whole, group), sp = error<Sharded<kSequence>>(whole, group);
-      std::printf("rank %d: largest error %.1e by f and f*, %.1e by g and g*\n", rank, tp, sp);
+      const double tp = error<Invariant>(reference, group), sp = error<Sharded<kSequence>>(reference, group);
+      std::printf("rank %d: largest error %.1e with f and f*, %.1e with g and g*\n", rank, tp, sp);
       worst[rank] = std::max(tp, sp);
     });
   }

@@ -1,4 +1,5 @@
-// One block under TP and TP+SP: the same weights, code and numbers; the stream's type picks the collectives.
+// One block under TP and TP+SP: the same weights, code and results. The type of the residual stream selects
+// the collectives.
 #include <ATen/ops/randn.h>
 #include <unistd.h>
 
@@ -27,20 +28,20 @@ BlockLayers make_block(const comm::Group& group) {
       RMSNorm("norm1", h, /*eps=*/1e-5, group, at::kFloat),
       ColumnParallelLinear("qkv", {h, (a + 2 * k) * d}, qkv, group, at::kFloat),
       CausalSelfAttention(HeadLayout::of(heads, kv, d, group.rank()), rotary),
-      RowParallelLinear("out", {a * d, h}, ShardRule::cut(/*dim=*/1, heads, d), group, at::kFloat),
+      RowParallelLinear("out", {a * d, h}, ShardRule::sharded(/*dim=*/1, heads, d), group, at::kFloat),
       RMSNorm("norm2", h, /*eps=*/1e-5, group, at::kFloat),
       GatedMlp(ColumnParallelLinear("gate_up", {h, 2 * f}, gate_up, group, at::kFloat),
-               RowParallelLinear("down", {f, h}, ShardRule::cut(/*dim=*/1, ffn), group, at::kFloat))};
-  Roles roles;
-  block.append_roles(roles);
-  for (const Role& role : roles) {
-    initialise_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
+               RowParallelLinear("down", {f, h}, ShardRule::sharded(/*dim=*/1, ffn), group, at::kFloat))};
+  UsedParameters roles;
+  block.append_parameters(roles);
+  for (const UsedParameter& role : roles) {
+    initialize_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
     zero_grad_(*role.parameter);
   }
   return block;
 }
 
-/// Forward and backward: y and the gradient of x. Prints what this rank sent.
+/// Runs forward and backward, prints what this rank sent, and returns y and the gradient of x.
 template <ResidualStream Stream>
 auto run(const char* name, const BlockLayers& layers, const Tensor& x, const comm::Group& group) {
   const auto before = group.counters();
@@ -55,13 +56,13 @@ auto run(const char* name, const BlockLayers& layers, const Tensor& x, const com
   return std::pair(y.local().detach(), input.grad());
 }
 
-bool same_numbers(const Tensor& x, const comm::Group& group) {
+bool tp_equals_sp(const Tensor& x, const comm::Group& group) {
   const BlockLayers layers = make_block(group);
-  const auto [begin, end] = Step(group, s).own_sequence();
-  const auto own = [=](const Tensor& t) { return t.slice(kSequence, begin, end); };
+  const auto [begin, end] = Step(group, s).local_sequence();
+  const auto shard_s = [=](const Tensor& t) { return t.slice(kSequence, begin, end); };
   const auto [y, dx] = run<Invariant>("TP", layers, x, group);
-  const auto [y_shard_s, dx_shard_s] = run<Sharded<kSequence>>("TP+SP", layers, own(x), group);
-  return own(y).allclose(y_shard_s, 1e-5, 1e-6) && own(dx).allclose(dx_shard_s, 1e-5, 1e-6);
+  const auto [y_shard_s, dx_shard_s] = run<Sharded<kSequence>>("TP+SP", layers, shard_s(x), group);
+  return shard_s(y).allclose(y_shard_s, 1e-5, 1e-6) && shard_s(dx).allclose(dx_shard_s, 1e-5, 1e-6);
 }
 
 int main() {
@@ -69,7 +70,7 @@ int main() {
   const std::string job = "block-tp-sp-" + std::to_string(getpid());
   bool same[kRanks] = {};
   const auto on_rank = [&](int rank) {
-    same[rank] = same_numbers(x, comm::shm::connect({job, rank, kRanks}));
+    same[rank] = tp_equals_sp(x, comm::shm::connect({job, rank, kRanks}));
   };
   std::thread other(on_rank, 1);
   on_rank(0);

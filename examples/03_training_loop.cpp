@@ -1,5 +1,5 @@
-// A training loop from the library's parts: a small decoder learns to continue sequences that grow by a step
-// of their own, 3 7 11 15 ..., on two ranks with sequence parallelism and on one, from the same weights.
+// A training loop from the library's parts: a small decoder learns to continue arithmetic sequences such as
+// 3 7 11 15 ..., on one rank and on two ranks with sequence parallelism, from the same initial weights.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <unistd.h>
@@ -28,26 +28,27 @@ model::Config small_decoder() {
   return c;
 }
 
-/// [s + 1, b]: sequence j starts anywhere and grows by 1 to 6, modulo the vocabulary.
+/// Returns [s + 1, b] ids: each sequence has a pseudo-random start and a step of 1 to 6, modulo the
+/// vocabulary.
 Tensor sequences(int64_t number) {
   const Tensor ids = at::empty({s + 1, b}, at::kLong);
   for (int64_t j = 0; j < b; ++j) {
-    const int64_t drawn = (number * b + j) * 2654435761 % 4294967296 >> 8;  // Knuth's multiplicative hash
-    for (int64_t i = 0; i <= s; ++i) ids[i][j] = (drawn + i * (1 + drawn % 6)) % kVocab;
+    const int64_t hash = (number * b + j) * 2654435761 % 4294967296 >> 8;  // Knuth's multiplicative hash
+    for (int64_t i = 0; i <= s; ++i) ids[i][j] = (hash + i * (1 + hash % 6)) % kVocab;
   }
   return ids;
 }
 
 double train_step(int64_t number, const model::DecoderWeights& weights, shardwise::train::AdamW& optimizer) {
   const Group& group = weights.group();
-  for (const auto& role : weights.roles()) parallel::zero_grad_(*role.parameter);
+  for (const auto& role : weights.used_parameters()) parallel::zero_grad_(*role.parameter);
   const Tensor ids = sequences(number);
   const shardwise::nn::Step step(group, s);
   const auto loss =
       model::Decoder<Stream>(weights).loss(ids.narrow(0, 0, s), ids.narrow(0, 1, s), s * b, step);
   loss.local().backward();
   const parallel::ParamSpecs specs = weights.specs<Stream>();
-  parallel::sync_gradients_(specs, group);  // once per step, whatever the number of micro-batches
+  parallel::sync_gradients_(specs, group);  // once per step, after all micro-batches
   const double norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
   parallel::clip_gradients_(specs, norm, /*max_norm=*/1);
   optimizer.step_(number, /*learning_rate=*/4e-3);
@@ -57,8 +58,8 @@ double train_step(int64_t number, const model::DecoderWeights& weights, shardwis
 std::vector<double> train(const Group& group) {
   at::set_num_threads(1);
   model::DecoderWeights weights(small_decoder(), group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
-  shardwise::train::AdamW optimizer(weights.roles(), {});
+  weights.initialize_(/*seed=*/1);
+  shardwise::train::AdamW optimizer(weights.used_parameters(), {});
   std::vector<double> losses;
   for (int step = 1; step <= kSteps; ++step) losses.push_back(train_step(step, weights, optimizer));
   return losses;
@@ -72,6 +73,6 @@ int main() {
   peer.join();
   for (int i = 0; i < kSteps; i += i == 0 ? 19 : 20)
     std::printf("step %3d: loss %.5f on one rank, %.5f on two\n", i + 1, one[i], two[i]);
-  const bool same = std::abs(one[0] - two[0]) < 1e-5 && two.back() < one.front() / 2;
-  return same ? 0 : 1;
+  const bool passed = std::abs(one[0] - two[0]) < 1e-5 && two.back() < one.front() / 2;
+  return passed ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// A layer of one's own: features compete in groups of five, by a softmax over each group. A group must not be
-// cut, so the split deals whole groups; weights, their initial numbers and their gradients follow from it.
+// A custom layer: features compete in groups of five, by a softmax over each group. A group must stay on one
+// rank: the split has a granule of five. Shards of weights, initial values and gradients follow from it.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
@@ -28,10 +28,10 @@ struct CompetingMlp {
 
   explicit CompetingMlp(const comm::Group& group)
       : features(Split::even("competing features", f, group.size(), /*granule=*/kGroup)),
-        up("up", {h, f}, ShardRule::cut(/*dim=*/0, features), group, at::kFloat),
-        down("down", {f, h}, ShardRule::cut(/*dim=*/1, features), group, at::kFloat) {
-    for (const auto& parameter : {up.weight(), down.weight()}) {  // each gets its slice of the same numbers
-      initialise_(*parameter, shardwise::kernels::RandomKey::of(1), group);
+        up("up", {h, f}, ShardRule::sharded(/*dim=*/0, features), group, at::kFloat),
+        down("down", {f, h}, ShardRule::sharded(/*dim=*/1, features), group, at::kFloat) {
+    for (const auto& parameter : {up.weight(), down.weight()}) {  // ranks draw slices of the same values
+      initialize_(*parameter, shardwise::kernels::RandomKey::of(1), group);
       zero_grad_(*parameter);
     }
   }
@@ -44,24 +44,24 @@ struct CompetingMlp {
   }
 };
 
-/// A rank's parts of y and of the two gradients.
+/// Returns this rank's y and shards of the two weight gradients.
 std::vector<Tensor> forward_backward(const CompetingMlp& mlp, const Tensor& x, const comm::Group& group) {
   const auto y = mlp(Placed<Invariant>(x.detach().requires_grad_()), Step(group, s));
   y.local().square().sum().backward();
   return {y.local().detach(), mlp.up.weight()->main_grad, mlp.down.weight()->main_grad};
 }
 
-/// The largest error of a rank's parts, against one rank's results.
-double error(const std::vector<Tensor>& own, const std::vector<Tensor>& whole, const auto& columns) {
+/// Returns the largest relative error of a rank's tensors against those of a group of one.
+double error(const std::vector<Tensor>& local, const std::vector<Tensor>& full, const auto& columns) {
   const auto distance = [](Tensor a, Tensor b) { return ((a - b).norm() / b.norm()).item<double>(); };
-  return std::max({distance(own[0], whole[0]),
-                   distance(own[1], whole[1].slice(0, columns.begin, columns.end)),
-                   distance(own[2], whole[2].slice(1, columns.begin, columns.end))});
+  return std::max({distance(local[0], full[0]),
+                   distance(local[1], full[1].slice(0, columns.begin, columns.end)),
+                   distance(local[2], full[2].slice(1, columns.begin, columns.end))});
 }
 
 int main() {
   const Tensor x = at::randn({s, b, h});
-  const std::vector<Tensor> whole = forward_backward(CompetingMlp(comm::Group()), x, comm::Group());
+  const std::vector<Tensor> full = forward_backward(CompetingMlp(comm::Group()), x, comm::Group());
   const std::string job = "custom-split-" + std::to_string(getpid());
   double errors[kRanks] = {};
   std::vector<std::thread> ranks;
@@ -70,7 +70,7 @@ int main() {
       const comm::Group group = comm::shm::connect({job, rank, kRanks});
       const CompetingMlp mlp(group);
       const auto columns = mlp.features.range(rank);
-      errors[rank] = error(forward_backward(mlp, x, group), whole, columns);
+      errors[rank] = error(forward_backward(mlp, x, group), full, columns);
       std::printf("rank %d: features %2ld to %2ld, %ld groups; largest error against one rank %.0e\n", rank,
                   columns.begin, columns.end - 1, columns.size() / kGroup, errors[rank]);
     });

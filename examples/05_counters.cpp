@@ -1,5 +1,5 @@
-// What a training step sends: every collective's calls and bytes as the group counts them, beside what plan/
-// says before anything runs; and how much of it was copied, which in shared memory is less.
+// What a training step sends: the calls and bytes of each collective as the group counts them, next to
+// plan/'s prediction, and the bytes that were copied, which on shared memory are fewer.
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <unistd.h>
@@ -27,21 +27,21 @@ struct Run {
 };
 
 template <ResidualStream Stream>
-Run forward_backward(plan::Stream stream, const model::Config& config, const at::Tensor& ids,
+Run forward_backward(plan::Parallelism parallelism, const model::Config& config, const at::Tensor& ids,
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
-  weights.initialise_(/*seed=*/1);
-  for (const Role& role : weights.roles()) zero_grad_(*role.parameter);
+  weights.initialize_(/*seed=*/1);
+  for (const UsedParameter& role : weights.used_parameters()) zero_grad_(*role.parameter);
   const comm::Counters before = group.counters();
   model::Decoder<Stream>(weights).loss(ids, ids, s * b, Step(group, s)).local().backward();
   const plan::Workload workload{
-      .config = config, .tp = kRanks, .stream = stream, .sequence_length = s, .batch_size = b};
+      .config = config, .tp = kRanks, .parallelism = parallelism, .sequence_length = s, .batch_size = b};
   return {group.counters() - before, plan::micro_batch_communication(workload, group.rank()).both()};
 }
 
-/// Prints one rank's table; true when what was counted is what was planned.
+/// Prints one rank's table and returns true if the counts equal the plan.
 bool show(const char* name, const Run& run) {
-  bool same = true;
+  bool matches = true;
   std::printf("%-6s             calls   planned       bytes     planned      copied\n", name);
   for (const auto& [op, planned] : {std::pair{Op::all_reduce, run.planned.all_reduce},
                                     {Op::all_gather, run.planned.all_gather},
@@ -49,18 +49,18 @@ bool show(const char* name, const Run& run) {
     const comm::OpCount& counted = run.counted[op];
     std::printf("  %-15s %7ld   %7ld %11ld %11ld %11ld\n", comm::name(op).data(), counted.calls,
                 planned.calls, counted.bytes, planned.bytes, counted.copied_bytes);
-    same = same && counted.calls == planned.calls && counted.bytes == planned.bytes;
+    matches = matches && counted.calls == planned.calls && counted.bytes == planned.bytes;
   }
   const double busy_ms = double(run.counted.busy_ns) / 1e6, waiting_ms = double(run.counted.waiting_ns) / 1e6;
   std::printf("  %.2f ms inside collectives, %.2f of them waiting for peers\n", busy_ms, waiting_ms);
-  return same;
+  return matches;
 }
 
 bool on_rank(const comm::Group& group, const at::Tensor& ids) {
   at::set_num_threads(1);
   const model::Config config = model::preset("tiny");
-  const Run tp = forward_backward<Invariant>(plan::Stream::tp, config, ids, group);
-  const Run sp = forward_backward<Sharded<kSequence>>(plan::Stream::tp_sp, config, ids, group);
+  const Run tp = forward_backward<Invariant>(plan::Parallelism::tp, config, ids, group);
+  const Run sp = forward_backward<Sharded<kSequence>>(plan::Parallelism::tp_sp, config, ids, group);
   if (group.rank() != 1) return true;
   std::printf("rank 1 of %d, one micro-batch of %ld x %ld tokens\n", kRanks, b, s);
   return show("TP", tp) & show("TP+SP", sp);

@@ -1,4 +1,4 @@
-// The Python module shardwise._C: makes the shared-memory backend (comm/shm/backend.h) for torch.distributed.
+// The Python module shardwise._C: the shared-memory backend (comm/shm/backend.h) for torch.distributed.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -17,15 +17,15 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const StorePtr& store, int rank
   return comm::shm::Backend::connect(*store, rank, size, timeout);
 }
 
-/// torch's bindings of symmetric memory keep the interpreter's lock; other threads are to run meanwhile.
-void wait_without_lock(c10::function_ref<void()> wait) {
+/// Runs `wait` without the GIL, which torch's bindings of symmetric memory hold.
+void wait_without_gil(c10::function_ref<void()> wait) {
   if (PyGILState_Check() == 0) return wait();
   const pybind11::gil_scoped_release released;
   wait();
 }
 
 void register_symmetric_memory() {
-  comm::shm::register_symmetric_memory(wait_without_lock);
+  comm::shm::register_symmetric_memory(wait_without_gil);
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ PYBIND11_MODULE(_C, module) {
   namespace py = pybind11;
   module.def("create_backend", &shardwise::python::create_backend, py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
-             "Collective: the backend of the ranks that share `store`; returns when all have come.");
+             "Returns the backend of the ranks that share `store`. Collective.");
   module.def("register_symmetric_memory", &shardwise::python::register_symmetric_memory,
-             "Offers the groups' memory to torch.distributed._symmetric_memory.");
+             "Registers the symmetric heap with torch.distributed._symmetric_memory.");
 }

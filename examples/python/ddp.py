@@ -1,8 +1,8 @@
-"""PyTorch's data parallelism over shared memory: each rank has a part of the batch, gradients are averaged.
+"""PyTorch's DistributedDataParallel over shared memory: each rank has a part of the batch; gradients are averaged.
 
     torchrun --standalone --nproc-per-node 2 examples/python/ddp.py
 
-Only the name of the backend is ours. After the last step all ranks hold the same weights, bit for bit.
+Only the backend's name differs from other DDP programs. After the last step, all ranks have the same weights, bit for bit.
 """
 import torch
 import torch.distributed as dist
@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import shardwise.torch  # noqa: F401  not needed where the package is installed
+import shardwise.torch  # noqa: F401  not needed if the package is installed
 
 STEPS, BATCH, FEATURES = 200, 32, 8
 
 
 def batch(generator):
-    """Points of the function that is learnt: the largest of the features."""
+    """Returns samples of the function to learn: the largest of the features."""
     x = torch.randn(BATCH, FEATURES, generator=generator)
     return x, x.max(dim=1, keepdim=True).values
 
@@ -24,7 +24,7 @@ def batch(generator):
 def main():
     dist.init_process_group("shardwise")
     rank, size = dist.get_rank(), dist.get_world_size()
-    # Every rank begins with weights of its own; DDP gives all of them rank 0's.
+    # Every rank initializes different weights; DDP broadcasts rank 0's.
     torch.manual_seed(rank)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -45,7 +45,7 @@ def main():
     dist.all_gather(gathered, weights)
     same = all(torch.equal(weights, other) for other in gathered)
     if rank == 0:
-        print(f"{size} ranks, loss {losses[0]:.2f} to {losses[-1]:.2f}, the same weights everywhere: {same}")
+        print(f"{size} ranks, loss {losses[0]:.2f} to {losses[-1]:.2f}, the same weights on all ranks: {same}")
     dist.destroy_process_group()
     if not same or losses[-1] > losses[0] / 4:
         raise SystemExit(1)

@@ -1,1 +1,1 @@
-"""Tensor parallelism over the ranks of one host. `shardwise.torch` joins PyTorch's own ranks."""
+"""Tensor parallelism over the ranks of one node. `shardwise.torch` is a torch.distributed backend."""

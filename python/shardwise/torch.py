@@ -1,15 +1,15 @@
-"""The backend "shardwise" of torch.distributed: processes of one host, CPU tensors, shared memory.
+"""The torch.distributed backend "shardwise": CPU tensors, shared memory, processes of one node.
 
-    import shardwise.torch  # not needed where the package is installed: torch then finds it by itself
+    import shardwise.torch  # not needed if the package is installed: torch then imports it
     torch.distributed.init_process_group("shardwise")
 
-Collectives return when they are done, with async_op=True too: its handle and future are complete then, and ranks that
-start several calls must start them in one order. All ranks get the same bits; the calls of one group come from one thread
-at a time. A rank that dies, leaves or calls something else is a torch.distributed.DistBackendError on the others, which
-names it: of the call, or with async_op=True of the handle's wait() and the future. dist.monitored_barrier takes gloo
-alone, torch.distributed.group.WORLD.monitored_barrier() ours.
+Collectives are synchronous, also with async_op=True: the handle and the future are complete when the call returns, and all
+ranks must start their calls in the same order. All ranks get the same bits. One thread at a time calls a group's
+collectives. If a rank dies, leaves or calls another collective, the other ranks raise a torch.distributed.DistBackendError
+that names it: from the call, or with async_op=True from the handle's wait() and the future. dist.monitored_barrier accepts
+gloo only; use torch.distributed.group.WORLD.monitored_barrier().
 
-torch.distributed._symmetric_memory takes CPU tensors too: memory of a group that all of its ranks see where it lies.
+torch.distributed._symmetric_memory supports CPU tensors too: all ranks of a group can read and write its memory in place.
 """
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _create_backend(store: Store, rank: int, size: int, timeout: timedelta) -> B
 
 
 def register() -> None:
-    """Makes the name known to torch.distributed. Importing this module does so; torch calls it by its entry point."""
+    """Registers the backend with torch.distributed. The import of this module and torch's entry point call it."""
     dist.Backend.register_backend("shardwise", _create_backend, devices=["cpu"])
-    if _is_built_for_torch():  # where not, making a group says so
+    if _is_built_for_torch():  # otherwise init_process_group raises an error
         from shardwise import _C
 
         _C.register_symmetric_memory()

@@ -1,4 +1,4 @@
-// Time that only goes forward, and how long times are written for people.
+// A monotonic stopwatch, and durations formatted for people.
 #pragma once
 #include <chrono>
 #include <string>
@@ -17,7 +17,7 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-/// "0:07", "12:34", "3:05:00", "2 d 03:00:00"; rounded to whole seconds.
+/// Formats `seconds`, rounded to whole seconds, as "0:07", "12:34", "3:05:00" or "2 d 03:00:00".
 std::string format_duration(double seconds);
 
 }  // namespace shardwise::base

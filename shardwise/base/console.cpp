@@ -11,25 +11,25 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[2K";
 
-const char* escape(Colour colour) {
-  switch (colour) {
-    case Colour::kRed:
+const char* escape(Color color) {
+  switch (color) {
+    case Color::red:
       return "\x1b[31m";
-    case Colour::kYellow:
+    case Color::yellow:
       return "\x1b[33m";
-    case Colour::kDim:
+    case Color::dim:
       return "\x1b[2m";
-    case Colour::kNone:
+    case Color::none:
       break;
   }
   return "";
 }
 
-bool wants_colours() {
-  // https://no-color.org: set and not empty. A dumb terminal understands no escapes.
-  const char* no_colour = std::getenv("NO_COLOR");
+bool wants_colors() {
+  // https://no-color.org: NO_COLOR counts if it is set and not empty. TERM=dumb supports no escape sequences.
+  const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  return !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
+  return !(no_color && *no_color) && !(terminal && std::string_view(terminal) == "dumb");
 }
 
 }  // namespace
@@ -37,10 +37,10 @@ bool wants_colours() {
 Console::Console(int descriptor)
     : descriptor_(descriptor),
       is_terminal_(::isatty(descriptor) == 1),
-      has_colours_(is_terminal_ && wants_colours()) {}
+      has_colors_(is_terminal_ && wants_colors()) {}
 
 Console& Console::standard_error() {
-  static Console* const console = new Console(STDERR_FILENO);  // outlives every static that may still log
+  static Console* const console = new Console(STDERR_FILENO);  // never destroyed: static destructors may log
   return *console;
 }
 
@@ -50,36 +50,36 @@ int Console::width() const {
   return is_known ? size.ws_col : 80;
 }
 
-void Console::line(std::string_view text, Colour colour) {
+void Console::line(std::string_view text, Color color) {
   const std::lock_guard lock(mutex_);
-  std::string out = live_.empty() ? "" : kClearLine;
-  const bool is_coloured = has_colours_ && colour != Colour::kNone;
-  if (is_coloured) out += escape(colour);
+  std::string out = progress_line_.empty() ? "" : kClearLine;
+  const bool is_colored = has_colors_ && color != Color::none;
+  if (is_colored) out += escape(color);
   out += text;
-  if (is_coloured) out += "\x1b[0m";
-  write(out + "\n" + shown_live());
+  if (is_colored) out += "\x1b[0m";
+  write(out + "\n" + clipped_progress_line());
 }
 
-void Console::set_live(std::string_view text) {
+void Console::set_progress_line(std::string_view text) {
   if (!is_terminal_) return;
   const std::lock_guard lock(mutex_);
-  live_ = text;
-  write(kClearLine + shown_live());
+  progress_line_ = text;
+  write(kClearLine + clipped_progress_line());
 }
 
-void Console::keep_live() {
+void Console::finish_progress_line() {
   const std::lock_guard lock(mutex_);
-  if (!live_.empty()) write("\n");
-  live_.clear();
+  if (!progress_line_.empty()) write("\n");
+  progress_line_.clear();
 }
 
-std::string Console::shown_live() const {
-  // One column stays free: a full line would wrap, and clearing it would leave its upper half.
-  return live_.substr(0, width() - 1);
+std::string Console::clipped_progress_line() const {
+  // Leaves one column free: a full line would wrap, and kClearLine clears only its last row.
+  return progress_line_.substr(0, width() - 1);
 }
 
 void Console::write(std::string_view text) {
-  // Nobody to tell when this fails: it is where errors are told.
+  // Ignores a failed write: this stream is where errors are reported.
   while (!text.empty()) {
     const ssize_t done = ::write(descriptor_, text.data(), text.size());
     if (done < 0 && errno != EINTR) return;

@@ -1,7 +1,7 @@
-// A terminal, or a file in its place: lines that scroll, and at most one live line below them.
+// A terminal or a redirected stream: log lines that scroll, and at most one progress line below them.
 //
-// log.h writes lines to it and progress.h keeps the live line; both go through one lock, so a log line never
-// lands in the middle of the bar.
+// log.h writes the log lines and progress.h updates the progress line. Both take one lock, so a log line
+// never interleaves with the progress bar.
 #pragma once
 #include <mutex>
 #include <string>
@@ -9,33 +9,35 @@
 
 namespace shardwise::base {
 
-enum class Colour { kNone, kRed, kYellow, kDim };
+enum class Color { none, red, yellow, dim };
 
+/// Writes log lines and one progress line to a file descriptor.
 class Console {
  public:
   explicit Console(int descriptor);
-  /// The process's standard error.
+  /// Returns the console of the process's standard error.
   static Console& standard_error();
 
   bool is_terminal() const { return is_terminal_; }
-  /// Columns; 80 where nobody knows.
+  /// Returns the width in columns, or 80 if it is unknown.
   int width() const;
 
-  /// Writes a line above the live one. Colours appear on a terminal only, and not with NO_COLOR set.
-  void line(std::string_view text, Colour colour = Colour::kNone);
-  /// Replaces the live line (a terminal's only; cut to its width). Empty: none.
-  void set_live(std::string_view text);
-  /// Turns the live line into an ordinary one.
-  void keep_live();
+  /// Writes a line above the progress line. Uses colors only on a terminal, and only if NO_COLOR is not set.
+  void line(std::string_view text, Color color = Color::none);
+  /// Replaces the progress line, truncated to the terminal's width. An empty `text` removes it. Does nothing
+  /// if the output is not a terminal.
+  void set_progress_line(std::string_view text);
+  /// Ends the progress line with a newline, so that it stays on the screen as an ordinary line.
+  void finish_progress_line();
 
  private:
-  std::string shown_live() const;
+  std::string clipped_progress_line() const;
   void write(std::string_view text);
 
   int descriptor_;
   bool is_terminal_;
-  bool has_colours_;
-  std::string live_;
+  bool has_colors_;
+  std::string progress_line_;
   std::mutex mutex_;
 };
 

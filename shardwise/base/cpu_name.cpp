@@ -18,7 +18,7 @@ std::string read_name() {
 }  // namespace
 
 std::string cpu_name() {
-  static const std::string name = read_name();  // every group asks at its meeting
+  static const std::string name = read_name();  // cached: every group's rendezvous calls this
   return name;
 }
 

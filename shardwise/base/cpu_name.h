@@ -1,10 +1,10 @@
-// What the processor is called: printed beside every figure, and part of what a measurement holds for.
+// The processor's model name, recorded with every benchmark result and used as part of a measurement's key.
 #pragma once
 #include <string>
 
 namespace shardwise::base {
 
-/// As /proc tells it; "unknown" where it does not.
+/// Returns the model name from /proc/cpuinfo, or "unknown" if it lists none.
 std::string cpu_name();
 
 }  // namespace shardwise::base

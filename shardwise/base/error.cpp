@@ -17,7 +17,7 @@ CommError::CommError(Where where, const std::string& what)
                             describe(where, what)),
       where_(std::move(where)) {}
 
-AgreedError::AgreedError(const std::string& what)
+CollectiveError::CollectiveError(const std::string& what)
     : c10::ValueError(c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what) {}
 
 std::string one_line(const std::exception& error) {

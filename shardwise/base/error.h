@@ -1,8 +1,8 @@
-// The three kinds of error and how their one line reads: `op: rule; got values; hint`.
+// Error types. Every message is one line: `op: rule; got values; hint`.
 //
-// The caller's mistake is c10::ValueError (TORCH_CHECK_VALUE), a broken invariant of ours
-// TORCH_INTERNAL_ASSERT; this file adds the third, a peer's or the transport's, and the first as all ranks
-// have it. The library never exits.
+// A usage error is c10::ValueError (TORCH_CHECK_VALUE), and a broken invariant is TORCH_INTERNAL_ASSERT. This
+// file adds CommError, for peers and transports that fail, and CollectiveError, a usage error that all ranks
+// throw together. The library never exits.
 #pragma once
 #include <c10/util/Exception.h>
 
@@ -11,15 +11,15 @@
 
 namespace shardwise::base {
 
-/// A collective that could not finish: a peer died, stopped, left, or runs another program.
+/// A collective failed because a peer exited, timed out, left the group or called a different collective.
 class CommError : public c10::DistBackendError {
  public:
   struct Where {
     std::string op;         // "all_reduce"
     int rank = 0;           // this rank
-    int peer = -1;          // the rank waited for; -1 when no single one is to blame
-    uint64_t sequence = 0;  // number of the collective in its group
-    double elapsed_s = 0;   // spent waiting
+    int peer = -1;          // the rank that this rank waited for; -1 if no single rank caused the error
+    uint64_t sequence = 0;  // sequence number of the collective in its group
+    double elapsed_s = 0;   // time spent waiting
     double limit_s = 0;     // the group's timeout
   };
   CommError(Where where, const std::string& what);
@@ -29,14 +29,13 @@ class CommError : public c10::DistBackendError {
   Where where_;
 };
 
-/// The caller's mistake that only the ranks could find, thrown by all of them with one text: the first is to
-/// tell it.
-class AgreedError : public c10::ValueError {
+/// A usage error that only the ranks can find. All ranks throw it with one text, and the first reports it.
+class CollectiveError : public c10::ValueError {
  public:
-  explicit AgreedError(const std::string& what);
+  explicit CollectiveError(const std::string& what);
 };
 
-/// The one-line text of an exception, without the C++ stack that c10 appends.
+/// Returns the message of `error` on one line, without the C++ stack trace that c10 appends.
 std::string one_line(const std::exception& error);
 
 }  // namespace shardwise::base

@@ -1,4 +1,4 @@
-// A file descriptor that closes itself.
+// An owning file descriptor: closes it on destruction.
 #pragma once
 #include <unistd.h>
 

@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Linux moves at most 0x7ffff000 bytes a call.
-constexpr int64_t kMostBytesAtOnce = int64_t{1} << 30;
+// Linux transfers at most 0x7ffff000 bytes per read or write.
+constexpr int64_t kMaxTransferBytes = int64_t{1} << 30;
 
 std::string reason_of(int error_number) {
-  if (error_number == ENOSPC) return "no room left on the disk; free some or choose another folder";
+  if (error_number == ENOSPC) return "no space left on the disk; free some or choose another directory";
   return std::strerror(error_number);
 }
 
@@ -37,7 +37,7 @@ void check(bool is_done, const char* op, const std::string& path) {
 }
 
 std::string parent_of(const std::string& path) {
-  // "a/b/" names b: its parent is a.
+  // "a/b/" refers to b, whose parent is a.
   fs::path clean(path);
   if (!clean.has_filename()) clean = clean.parent_path();
   const std::string parent = clean.parent_path().string();
@@ -48,29 +48,29 @@ std::string temporary_beside(const std::string& path) {
   return path + ".tmp" + std::to_string(getpid());
 }
 
-/// Also of a file that is not there yet.
-fs::path true_path(const std::string& path) {
+/// Resolves links in `path`, whose last components need not exist.
+fs::path resolved(const std::string& path) {
   std::error_code unknown;
   const auto found = fs::weakly_canonical(fs::absolute(path), unknown);
   return unknown ? fs::path(path) : found;
 }
 
-bool lies_in(const std::string& path, const std::string& folder) {
-  const std::string within = true_path(path).lexically_relative(true_path(folder)).string();
+bool is_in(const std::string& path, const std::string& directory) {
+  const std::string within = resolved(path).lexically_relative(resolved(directory)).string();
   return !within.empty() && within != ".." && !within.starts_with("../");
 }
 
-/// By a file without a name, which no kill can leave behind; else, where the file system knows none, by one
-/// with a name.
-void check_creatable(const std::string& folder) {
-  if (const Fd nameless(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); nameless) return;
+/// Tries an unnamed file (O_TMPFILE), which a killed process cannot leave behind, and a named file if the
+/// file system does not support those.
+void check_creatable(const std::string& directory) {
+  if (const Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); unnamed) return;
   if (errno == EOPNOTSUPP || errno == EISDIR) {
-    const std::string probe = temporary_beside(folder + "/.writable");
+    const std::string probe = temporary_beside(directory + "/.writable");
     remove_all(probe);
     const File file = File::create(probe);
     ::unlink(probe.c_str());
   } else {
-    throw FileError("create in", folder, errno);
+    throw FileError("create in", directory, errno);
   }
 }
 
@@ -88,14 +88,14 @@ FileError::FileError(const std::string& op, std::string path, int error_number)
 }
 
 File File::open_to_read(const std::string& path) {
-  // O_NONBLOCK: a FIFO without a writer must not stop us before we can refuse it.
+  // O_NONBLOCK: opening a FIFO without a writer must not block before the check below rejects it.
   Fd descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   TORCH_CHECK_VALUE(descriptor, "read ", path, ": must be a readable file; got: ", std::strerror(errno));
   File file(path, std::move(descriptor));
   struct stat status {};
   const bool is_regular = ::fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode);
   TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
-                    S_ISDIR(status.st_mode) ? "a folder" : "something else");
+                    S_ISDIR(status.st_mode) ? "a directory" : "something else");
   return file;
 }
 
@@ -133,10 +133,10 @@ void File::read(int64_t offset, int64_t length, void* dst) const {
   auto* to = static_cast<char*>(dst);
   while (length > 0) {
     const ssize_t got =
-        uninterrupted([&] { return ::pread(descriptor(), to, std::min(length, kMostBytesAtOnce), offset); });
+        uninterrupted([&] { return ::pread(descriptor(), to, std::min(length, kMaxTransferBytes), offset); });
     TORCH_CHECK_VALUE(got >= 0, "read ", path_, ": must be readable; got: ", std::strerror(errno));
-    TORCH_CHECK_VALUE(got > 0, "read ", path_, ": must hold ", length, " bytes at ", offset,
-                      "; got a file of ", size(), "; it is truncated");
+    TORCH_CHECK_VALUE(got > 0, "read ", path_, ": must have ", length, " bytes at ", offset,
+                      "; got a file of ", size(), " bytes; the file is truncated");
     to += got, offset += got, length -= got;
   }
 }
@@ -145,7 +145,7 @@ void File::write(int64_t offset, int64_t length, const void* src) const {
   auto* from = static_cast<const char*>(src);
   while (length > 0) {
     const ssize_t done = uninterrupted(
-        [&] { return ::pwrite(descriptor(), from, std::min(length, kMostBytesAtOnce), offset); });
+        [&] { return ::pwrite(descriptor(), from, std::min(length, kMaxTransferBytes), offset); });
     check(done >= 0, "write", path_);
     from += done, offset += done, length -= done;
   }
@@ -163,10 +163,10 @@ void File::sync() const {
   check(uninterrupted([&] { return ::fsync(descriptor()); }) == 0, "sync", path_);
 }
 
-std::string read_text(const std::string& path, int64_t most_bytes) {
+std::string read_text(const std::string& path, int64_t max_bytes) {
   const File file = File::open_to_read(path);
   const int64_t bytes = file.size();
-  TORCH_CHECK_VALUE(bytes <= most_bytes, "read ", path, ": must be at most ", most_bytes, " bytes; got ",
+  TORCH_CHECK_VALUE(bytes <= max_bytes, "read ", path, ": must be at most ", max_bytes, " bytes; got ",
                     bytes);
   std::string text(bytes, '\0');
   file.read(0, bytes, text.data());
@@ -196,23 +196,23 @@ bool exists(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0;
 }
 
-bool is_folder(const std::string& path) {
+bool is_directory(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-void make_folders(const std::string& path) {
+void make_directories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw FileError("make folder", path, error.value());
+  if (error) throw FileError("make directory", path, error.value());
 }
 
-std::string make_temporary_folder(const std::string& prefix) {
+std::string make_temporary_directory(const std::string& prefix) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
-  if (error) throw FileError("make folder", "in TMPDIR", error.value());
+  if (error) throw FileError("make directory", "in TMPDIR", error.value());
   std::string path = parent / (prefix + std::string(6, 'X'));  // the X's are what mkdtemp replaces
-  if (!::mkdtemp(path.data())) throw FileError("make folder", path, errno);
+  if (!::mkdtemp(path.data())) throw FileError("make directory", path, errno);
   return path;
 }
 
@@ -222,20 +222,20 @@ void remove_all(const std::string& path) {
   if (error) throw FileError("remove", path, error.value());
 }
 
-void sync_folder(const std::string& path) {
-  const Fd folder(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  check(bool(folder), "open folder", path);
-  const bool is_synced = uninterrupted([&] { return ::fsync(folder.get()); }) == 0;
-  // Some file systems have nothing to sync for folders and say so.
-  check(is_synced || errno == EINVAL, "sync folder", path);
+void sync_directory(const std::string& path) {
+  const Fd directory(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  check(bool(directory), "open directory", path);
+  const bool is_synced = uninterrupted([&] { return ::fsync(directory.get()); }) == 0;
+  // Some file systems do not support fsync on directories and return EINVAL.
+  check(is_synced || errno == EINVAL, "sync directory", path);
 }
 
 void rename(const std::string& from, const std::string& to) {
   check(::rename(from.c_str(), to.c_str()) == 0, "rename to", to);
-  sync_folder(parent_of(to));
+  sync_directory(parent_of(to));
 }
 
-void flip_link(const std::string& link, const std::string& target) {
+void replace_symlink(const std::string& link, const std::string& target) {
   const std::string temporary = temporary_beside(link);
   remove_all(temporary);
   check(::symlink(target.c_str(), temporary.c_str()) == 0, "link", temporary);
@@ -248,33 +248,33 @@ void flip_link(const std::string& link, const std::string& target) {
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code not_there;
-  return fs::equivalent(a, b, not_there) || true_path(a) == true_path(b);
+  std::error_code missing;
+  return fs::equivalent(a, b, missing) || resolved(a) == resolved(b);
 }
 
-void check_writable_folder(const std::string& folder) {
+void check_writable_directory(const std::string& directory) {
   try {
-    make_folders(folder);
-    check_creatable(folder);
+    make_directories(directory);
+    check_creatable(directory);
   } catch (const FileError& error) {
-    TORCH_CHECK_VALUE(false, "save folder ", folder, ": must be a folder that files can be created in; got: ",
-                      error.what_without_backtrace());
+    TORCH_CHECK_VALUE(false, "save directory ", directory,
+                      ": must be a writable directory; got: ", error.what_without_backtrace());
   }
 }
 
 void check_new_or_regular_file(const std::string& flag, const std::string& path) {
-  std::error_code not_there;
-  const auto type = fs::symlink_status(path, not_there).type();
-  const bool is_free = type == fs::file_type::regular || type == fs::file_type::not_found;
-  TORCH_CHECK_VALUE(is_free, flag, " must be a regular file, or a new one; got ", path);
+  std::error_code missing;
+  const auto type = fs::symlink_status(path, missing).type();
+  const bool is_allowed = type == fs::file_type::regular || type == fs::file_type::not_found;
+  TORCH_CHECK_VALUE(is_allowed, flag, " must be a regular file or a new path; got ", path);
 }
 
-void check_no_input(const std::string& flag, const std::string& path,
-                    const std::vector<std::string>& inputs) {
+void check_not_an_input(const std::string& flag, const std::string& path,
+                        const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    std::error_code not_there;
-    const bool is_read = is_folder(input) ? lies_in(path, input) : fs::equivalent(path, input, not_there);
-    TORCH_CHECK_VALUE(!is_read, flag, " must not change what is read; got ", path, ", which is ", input,
+    std::error_code missing;
+    const bool is_input = is_directory(input) ? is_in(path, input) : fs::equivalent(path, input, missing);
+    TORCH_CHECK_VALUE(!is_input, flag, " must not overwrite an input; got ", path, ", which is ", input,
                       " or in it");
   }
 }

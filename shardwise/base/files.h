@@ -1,7 +1,8 @@
-// Files and folders as checkpoints need them: whole reads and writes or an error, synced, renamed atomically.
+// File and directory operations for checkpoints: reads and writes are complete or throw, files are synced,
+// and renames are atomic.
 //
-// What the caller named wrongly (a path to read that is not there) is c10::ValueError; what the system
-// refuses while writing (no room, no permission, an I/O error) is FileError, which keeps errno.
+// A path that cannot be read is a usage error, c10::ValueError. A failed write (disk full, no permission, I/O
+// error) is FileError, which keeps errno.
 #pragma once
 #include <c10/util/Exception.h>
 #include <sys/types.h>
@@ -14,12 +15,12 @@
 
 namespace shardwise::base {
 
-/// The system refused an operation on a file that we write.
+/// A system call failed on a file that is being written.
 class FileError : public c10::Error {
  public:
-  /// Reads `op path: reason; hint`.
+  /// Formats the message as `op path: reason; hint`.
   FileError(const std::string& op, std::string path, int error_number);
-  /// For what no errno says; error_number() is 0.
+  /// For an error without an errno; error_number() returns 0.
   FileError(const std::string& op, std::string path, const std::string& reason);
   const std::string& path() const { return path_; }
   int error_number() const { return error_number_; }
@@ -29,10 +30,10 @@ class FileError : public c10::Error {
   int error_number_;
 };
 
-/// An open regular file that knows its path. Reads and writes name their offset, so threads may share it.
+/// An open regular file with its path. Reads and writes pass an offset, so threads may share a File.
 class File {
  public:
-  /// Errors: c10::ValueError unless `path` is a regular file that can be read.
+  /// Opens `path` for reading. Errors: c10::ValueError unless `path` is a readable regular file.
   static File open_to_read(const std::string& path);
   /// Creates a file that does not exist yet. Errors: FileError.
   static File create(const std::string& path);
@@ -42,18 +43,18 @@ class File {
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }
   int64_t size() const;
-  /// A hash of inode, size and time of last change: another one for a file that was replaced or written to.
-  /// Errors: FileError.
+  /// Returns a hash of inode, size and modification time, which changes if the file is replaced or written
+  /// to. Errors: FileError.
   uint64_t fingerprint() const;
 
-  /// All `length` bytes at `offset`. Errors: c10::ValueError when the file ends before or cannot be read.
+  /// Reads `length` bytes at `offset`. Errors: c10::ValueError if the file is shorter or cannot be read.
   void read(int64_t offset, int64_t length, void* dst) const;
-  /// All `length` bytes at `offset`. Errors: FileError.
+  /// Writes `length` bytes at `offset`. Errors: FileError.
   void write(int64_t offset, int64_t length, const void* src) const;
-  /// Makes the file `bytes` long with room on the disk for all of it. Errors: FileError (ENOSPC now, not
-  /// later).
+  /// Resizes the file to `bytes` and allocates its disk blocks, so that a full disk fails here and not in a
+  /// later write. Errors: FileError (ENOSPC if the disk is full).
   void allocate(int64_t bytes) const;
-  /// Returns once all that was written is on the disk. Errors: FileError.
+  /// Flushes all writes to the disk (fsync). Errors: FileError.
   void sync() const;
 
  private:
@@ -63,40 +64,43 @@ class File {
   Fd descriptor_;
 };
 
-/// The whole of a file. Errors: c10::ValueError when it cannot be read or is longer than `most_bytes`.
-std::string read_text(const std::string& path, int64_t most_bytes = int64_t{1} << 30);
-/// Writes (or replaces) a file and syncs it: readers see the old text or the new one. Errors: FileError.
+/// Returns a file's contents. Errors: c10::ValueError if it cannot be read or is longer than `max_bytes`.
+std::string read_text(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
+/// Writes or atomically replaces a file and syncs it. Errors: FileError.
 void write_text(const std::string& path, const std::string& text);
 
-/// Of a hash so far and the next number, in order.
+/// Returns `hash` updated with `number`. The order of the numbers matters.
 uint64_t combine(uint64_t hash, uint64_t number);
 
 bool exists(const std::string& path);
-bool is_folder(const std::string& path);
+bool is_directory(const std::string& path);
+/// Creates the directory `path` and its parents. Errors: FileError.
+void make_directories(const std::string& path);
+/// Creates a directory with a unique name that begins with `prefix`, with mode 0700, in TMPDIR or /tmp.
 /// Errors: FileError.
-void make_folders(const std::string& path);
-/// Makes a folder of a new name that begins with `prefix`, for this user alone, below TMPDIR (/tmp without).
-/// Errors: FileError.
-std::string make_temporary_folder(const std::string& prefix);
-/// Removes a file or a folder with all in it, if there. Errors: FileError.
+std::string make_temporary_directory(const std::string& prefix);
+/// Removes a file, or a directory with its contents, if it exists. Errors: FileError.
 void remove_all(const std::string& path);
-/// Makes the names in a folder durable: after creating, renaming or removing in it. Errors: FileError.
-void sync_folder(const std::string& path);
-/// Gives `from` the name `to`, which must not exist or be a file (then replaced), in one step; syncs the
-/// folder. Errors: FileError.
+/// Syncs a directory, which makes created, renamed and removed entries durable. Errors: FileError.
+void sync_directory(const std::string& path);
+/// Atomically renames `from` to `to`, replacing `to` if it is a file, and syncs the directory.
+/// Errors: FileError.
 void rename(const std::string& from, const std::string& to);
-/// Makes the symbolic link `link` point at `target` (relative to the link's folder), replacing an older link
-/// in one step; syncs the folder. Errors: FileError.
-void flip_link(const std::string& link, const std::string& target);
-/// Whether both name one file, by links too; of files that are not there yet, whether they would.
+/// Atomically creates or replaces the symbolic link `link` to `target` (relative to the link's directory) and
+/// syncs the directory. Errors: FileError.
+void replace_symlink(const std::string& link, const std::string& target);
+/// Returns true if both paths refer to one file, also through links. For files that do not exist yet,
+/// compares the resolved paths.
 bool is_same_file(const std::string& a, const std::string& b);
-/// Errors: c10::ValueError unless files can be created in `folder`, which is made if need be.
-void check_writable_folder(const std::string& folder);
-/// For what appears by a rename, which would put a file in the place of a link or a device.
-/// Errors: c10::ValueError beginning with `flag` unless `path` itself is a regular file or not there.
+/// Creates `directory` if it does not exist and checks that files can be created in it.
+/// Errors: c10::ValueError.
+void check_writable_directory(const std::string& directory);
+/// Checks an output file that is created by a rename, which would replace a link or a device by a file.
+/// Errors: c10::ValueError beginning with `flag` unless `path` is a regular file or does not exist.
 void check_new_or_regular_file(const std::string& flag, const std::string& path);
-/// Errors: c10::ValueError beginning with `flag` when writing to `path` would change what is read: one of the
-/// files `inputs`, or what is in a folder of them.
-void check_no_input(const std::string& flag, const std::string& path, const std::vector<std::string>& inputs);
+/// Checks that writing to `path` does not overwrite an input: one of the files `inputs`, or a file in one of
+/// the directories `inputs`. Errors: c10::ValueError beginning with `flag`.
+void check_not_an_input(const std::string& flag, const std::string& path,
+                        const std::vector<std::string>& inputs);
 
 }  // namespace shardwise::base

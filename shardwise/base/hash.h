@@ -1,5 +1,5 @@
-// FNV-1a, a step a number: hashes that are the same on every machine, for what ranks compare and for names
-// that draw random numbers. (Fowler, Noll, Vo; the reference steps by bytes.)
+// FNV-1a with one step per 64-bit value instead of per byte. The hashes are the same on every machine: ranks
+// compare them, and random keys are derived from hashed names. Source: Fowler, Noll, Vo.
 #pragma once
 #include <cstdint>
 #include <string_view>

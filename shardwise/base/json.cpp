@@ -14,16 +14,16 @@ using nlohmann::json;
 
 namespace {
 
-// Far beyond any file of ours; printing a value recurses once for every level.
-constexpr int kDeepest = 100;
-constexpr size_t kLongestWord = 40;
+// Far deeper than any file that we read. Printing a value recurses once per level.
+constexpr int kMaxDepth = 100;
+constexpr size_t kMaxTextChars = 40;
 
-bool is_word(const std::string& text) {
+bool is_short_and_printable(const std::string& text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
-  return text.size() <= kLongestWord && std::all_of(text.begin(), text.end(), is_plain);
+  return text.size() <= kMaxTextChars && std::all_of(text.begin(), text.end(), is_plain);
 }
 
-/// What the parser says, without the text that it quotes when that is long.
+/// Returns the parser's message, truncated to 200 characters because it may quote the input.
 std::string reason(const json::exception& error) {
   const std::string text = error.what();
   return text.size() <= 200 ? text : text.substr(0, 197) + "...";
@@ -37,14 +37,14 @@ std::string shown(const json& value) {
 }
 
 json parse_json(const std::string& text, const std::string& where) {
-  std::vector<std::set<std::string>> names;  // of the objects that are open
+  std::vector<std::set<std::string>> names;  // keys of the objects that enclose the current position
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
-    TORCH_CHECK_VALUE(depth <= kDeepest, where, ": must nest at most ", kDeepest, " levels; got more");
+    TORCH_CHECK_VALUE(depth <= kMaxDepth, where, ": must nest at most ", kMaxDepth, " levels; got more");
     if (event == json::parse_event_t::object_start) names.emplace_back();
     if (event == json::parse_event_t::object_end) names.pop_back();
     if (event == json::parse_event_t::key) {
       TORCH_CHECK_VALUE(names.back().insert(value.get<std::string>()).second, where, ": ", shown(value),
-                        " must be given once; got it twice");
+                        " must not be duplicated; got it twice");
     }
     return true;
   };
@@ -56,7 +56,7 @@ json parse_json(const std::string& text, const std::string& where) {
 }
 
 Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
-  // "config.json: " and "config.json: rope_scaling." as subjects of a sentence.
+  // Strips the separator from prefixes such as "config.json: " and "config.json: rope_scaling.".
   const std::string subject = where_.substr(0, where_.find_last_not_of(" .") + 1);
   TORCH_CHECK_VALUE(object.is_object(), subject, " must be a JSON object; got ", shown(object));
 }
@@ -79,7 +79,8 @@ double Fields::number(const char* name) const {
 std::string Fields::text(const char* name) const {
   const json& value = required(name);
   check(value.is_string(), name, "a string", value);
-  check(is_word(value.get<std::string>()), name, "a word of at most 40 printable characters", value);
+  check(is_short_and_printable(value.get<std::string>()), name, "at most 40 printable ASCII characters",
+        value);
   return value.get<std::string>();
 }
 
@@ -111,8 +112,7 @@ void Fields::or_integers(const char* name, std::vector<int64_t>& values) const {
 }
 
 int64_t Fields::to_integer(const json& value, const char* name) const {
-  const bool is_whole = value.is_number_integer();
-  check(is_whole, name, "a whole number", value);
+  check(value.is_number_integer(), name, "an integer", value);
   const bool fits =
       !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
   check(fits, name, "below 2^63", value);

@@ -7,40 +7,40 @@
 
 namespace shardwise::base {
 
-/// A JSON value (or a string, quoted) as errors show it: at most 60 characters, on one line.
+/// Formats a JSON value (or a quoted string) for error messages, on one line of at most 60 characters.
 std::string shown(const nlohmann::json& value);
 
-/// The value of a JSON text in which no object names a field twice: which of two counts would be anybody's
-/// guess. Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
+/// Parses `text`. Rejects duplicate keys, which JSON leaves undefined.
+/// Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
 nlohmann::json parse_json(const std::string& text, const std::string& where);
 
-/// One JSON object; every reading checks the type. null counts as left out, as in transformers.
+/// Type-checked access to the fields of a JSON object. A null field counts as absent, as in transformers.
 class Fields {
  public:
-  /// `where` begins every error: "config.json: " or "config.json: rope_scaling.". Keeps a reference to
-  /// `object`.
+  /// Keeps a reference to `object`. `where` is the prefix of every error, such as "config.json: " or
+  /// "config.json: rope_scaling.".
   Fields(const nlohmann::json& object, std::string where);
 
-  /// The field, or nullptr where it is left out.
+  /// Returns the field, or nullptr if it is absent.
   const nlohmann::json* find(const char* name) const;
   bool is_null(const char* name) const { return object_.contains(name) && object_[name].is_null(); }
   std::string label(const char* name) const { return where_ + name; }
 
-  // These must be given.
+  // Required fields. Errors: c10::ValueError if the field is absent or has another type.
   int64_t integer(const char* name) const;
   double number(const char* name) const;
-  /// A word that errors can show as it is: at most 40 printable ASCII characters.
+  /// Returns a string of at most 40 printable ASCII characters, which error messages can print verbatim.
   std::string text(const char* name) const;
 
-  // These leave `value` as it is where the field is left out.
+  // Optional fields: `value` stays unchanged if the field is absent.
   void or_integer(const char* name, int64_t& value) const;
   void or_number(const char* name, double& value) const;
   void or_text(const char* name, std::string& value) const;
   void or_flag(const char* name, bool& value) const;
-  /// A whole number stands for a list of one.
+  /// Reads a list of integers; a single integer counts as a list of one.
   void or_integers(const char* name, std::vector<int64_t>& values) const;
 
-  /// `value`, which stands in the field `name`, as a whole number.
+  /// Returns `value`, which was read from the field `name`, as an integer.
   int64_t to_integer(const nlohmann::json& value, const char* name) const;
 
  private:

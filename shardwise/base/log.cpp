@@ -11,11 +11,11 @@ void log_info(std::string_view text) {
 }
 
 void log_warning(std::string_view text) {
-  Console::standard_error().line("warning: " + std::string(text), Colour::kYellow);
+  Console::standard_error().line("warning: " + std::string(text), Color::yellow);
 }
 
 void log_error(std::string_view text) {
-  Console::standard_error().line("error: " + std::string(text), Colour::kRed);
+  Console::standard_error().line("error: " + std::string(text), Color::red);
 }
 
 }  // namespace shardwise::base

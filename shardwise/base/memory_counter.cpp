@@ -25,42 +25,42 @@ void add(int64_t bytes) {
   }
 }
 
-// In front of every block, for a deleter is told the pointer only: tensors' contexts stay simple (context ==
-// data), which raw_allocate and copy-on-write need.
+// Stored before every block, because a deleter gets only the pointer: tensors' contexts stay simple (context
+// == data), as raw_allocate and copy-on-write require.
 struct Prefix {
-  void* start;  // of what malloc gave
+  void* start;  // the pointer that malloc returned
   int64_t bytes;
 };
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Where a block begins and how much room it takes. Weights are read from end to end for every token: huge
-// pages are fewer translations, an eighth more of them a second. A page is huge only when all of it is asked
-// for before any of it is touched, and malloc writes beside its blocks: so large blocks have pages of their
-// own, the last one too unless that is an eighth more memory.
-struct Placing {
-  size_t alignment, room;
-  explicit Placing(size_t bytes) : alignment(c10::gAlignment), room(bytes) {
+// Alignment and padded size of a block. Decoding reads all weights for every token, and huge pages need fewer
+// address translations: an eighth more tokens per second. The kernel uses a huge page only if the whole page
+// is advised before its first access, and malloc writes its headers next to the blocks. So large blocks get
+// whole pages, including the last page unless that adds more than an eighth to the memory.
+struct BlockLayout {
+  size_t alignment, size;
+  explicit BlockLayout(size_t bytes) : alignment(c10::gAlignment), size(bytes) {
     if (bytes < 2 * kHugePage) return;
     alignment = kHugePage;
     const size_t whole_pages = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    if (whole_pages - bytes <= bytes / 8) room = whole_pages;
+    if (whole_pages - bytes <= bytes / 8) size = whole_pages;
   }
 };
 
-// malloc and an alignment by hand: glibc's posix_memalign does not find a freed block of the same request
-// again (it asks for the alignment on top), so each step's tensors would be faulted in anew.
+// Aligns malloc's blocks by hand: glibc's posix_memalign adds the alignment to the request, so it does not
+// reuse a freed block of the same request, and each step's tensors would be faulted in again.
 void* aligned_block(size_t bytes) {
-  const Placing placing(bytes);
-  size_t room = placing.room + placing.alignment;
+  const BlockLayout layout(bytes);
+  size_t room = layout.size + layout.alignment;
   void* start = std::malloc(sizeof(Prefix) + room);
-  TORCH_CHECK_WITH(OutOfMemoryError, start != nullptr, "allocate: out of memory; asked for ", bytes,
+  TORCH_CHECK_WITH(OutOfMemoryError, start != nullptr, "allocate: out of memory; requested ", bytes,
                    " bytes");
   void* data = static_cast<char*>(start) + sizeof(Prefix);
-  std::align(placing.alignment, placing.room, data, room);
+  std::align(layout.alignment, layout.size, data, room);
   static_cast<Prefix*>(data)[-1] = {start, static_cast<int64_t>(bytes)};
-  // A wish that the system may leave unheard.
-  if (placing.alignment == kHugePage) ::madvise(data, placing.room / kHugePage * kHugePage, MADV_HUGEPAGE);
+  // Only a hint: the kernel may ignore it.
+  if (layout.alignment == kHugePage) ::madvise(data, layout.size / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
 
@@ -91,7 +91,7 @@ class CountingAllocator : public c10::Allocator {
 void install_memory_counter() {
   static std::once_flag installed;
   std::call_once(installed, [] {
-    // Never deleted: tensors in statics are freed through it after main.
+    // Never deleted: static tensors are freed through it after main.
     static auto* const counting = new CountingAllocator;
     c10::SetCPUAllocator(counting, /*priority=*/100);
   });

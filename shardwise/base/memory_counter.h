@@ -1,24 +1,23 @@
-// Counts the bytes that tensors on the CPU hold, as they were asked for: the figure memory formulas are
-// checked with.
+// Counts the bytes requested for CPU tensors. The tests check memory formulas against this count.
 //
-// Takes the place of PyTorch's CPU allocator. Shared memory, mapped files and the C++ heap are not in it.
+// Replaces PyTorch's CPU allocator. Shared memory, mapped files and the C++ heap are not counted.
 #pragma once
 #include <cstdint>
 
 namespace shardwise::base {
 
-/// Puts the counter in place of the CPU allocator; again is harmless. Call before other threads make tensors:
-/// tensors that exist already are not counted, then or when freed.
-/// Cost: two atomic additions and 80 bytes per allocation.
+/// Replaces the CPU allocator by the counting allocator; further calls do nothing. Must be called before
+/// other threads allocate tensors. Tensors that already exist are never counted. Cost: two atomic additions
+/// and 80 bytes per allocation.
 void install_memory_counter();
 
-/// Keeps what is freed for the next step's tensors: given back to the system, every page would be faulted in
-/// again.
+/// Configures malloc to keep freed memory for the next step's tensors instead of returning it to the system,
+/// which would fault in every page again.
 void keep_freed_memory();
 
-/// Bytes held now, by all threads; 0 without a counter.
+/// Returns the bytes allocated now by all threads, or 0 if the counter is not installed.
 int64_t live_bytes();
-/// Most bytes held at once since the start or the last reset_peak.
+/// Returns the peak of live_bytes() since the start or the last reset_peak().
 int64_t peak_bytes();
 void reset_peak();
 

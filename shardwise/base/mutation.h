@@ -1,8 +1,8 @@
-// Deliberate faults for the mutation test; in every other build `mutated` is the constant false.
+// Deliberate faults for mutation testing; in every other build `mutated` is the constant false.
 //
-// tests/mutation compiles the sources that hold them a second time, links those before the rooms, and runs
-// the ordinary tests with one fault turned on. What each stands for and which test must fail:
-// tests/mutation/faults.md.
+// tests/mutation compiles the sources that contain faults a second time, links them before the libraries, and
+// runs the ordinary tests with one fault turned on. tests/mutation/faults.md describes each fault and names
+// the test that must fail.
 #pragma once
 
 namespace shardwise::base {
@@ -97,7 +97,7 @@ namespace shardwise::base {
   FAULT(compare_bytes_unsigned)    \
   FAULT(sum_for_average)           \
   FAULT(coalesce_first_only)       \
-  FAULT(drop_begun_sum)            \
+  FAULT(drop_async_all_reduce)     \
   FAULT(swap_halves)               \
   FAULT(drop_received_copy)
 
@@ -108,7 +108,7 @@ enum class Mutation {
 };
 
 #ifdef SHARDWISE_MUTATIONS
-bool mutated(Mutation mutation);  // the one that $SHARDWISE_MUTATION names
+bool mutated(Mutation mutation);  // true if $SHARDWISE_MUTATION names `mutation`
 #else
 constexpr bool mutated(Mutation) {
   return false;

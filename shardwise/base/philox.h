@@ -1,6 +1,6 @@
-// Philox4x32-10: random bits as a function of (counter, key), with no state.
+// Philox4x32-10: random bits as a stateless function of (counter, key).
 //
-// The scalar reference: kernels have vector forms of the same function and are tested against this one.
+// This is the scalar reference. The kernels have vectorized versions, which are tested against it.
 // Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.4; Random123.
 #pragma once
 #include <array>
@@ -11,7 +11,7 @@ namespace shardwise::base {
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
-/// Four independent words for each counter and key.
+/// Returns four independent random words for a counter and a key.
 constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t even = uint64_t{0xD2511F53} * counter[0];
@@ -24,7 +24,7 @@ constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-/// The two words of a 64-bit number, low first.
+/// Splits a 64-bit seed into the key's two words, low word first.
 constexpr PhiloxKey philox_key(uint64_t seed) {
   return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
 }

@@ -8,7 +8,7 @@ namespace shardwise::base {
 namespace {
 
 constexpr double kSecondsBetweenFrames = 0.1, kSecondsBetweenLines = 5;
-constexpr int kMostBarColumns = 40, kLeastBarColumns = 8;
+constexpr int kMaxBarColumns = 40, kMinBarColumns = 8;
 
 std::string format_rate(double per_s) {
   if (per_s >= 1e6) return fmt::format("{:.1f}M", per_s / 1e6);
@@ -18,8 +18,8 @@ std::string format_rate(double per_s) {
 
 std::string bar(const ProgressState& state, int columns) {
   const double share = state.end > 0 ? static_cast<double>(state.step) / static_cast<double>(state.end) : 1;
-  const int full = std::clamp(static_cast<int>(share * columns), 0, columns);
-  return "[" + std::string(full, '#') + std::string(columns - full, '.') + "] ";
+  const int filled = std::clamp(static_cast<int>(share * columns), 0, columns);
+  return "[" + std::string(filled, '#') + std::string(columns - filled, '.') + "] ";
 }
 
 }  // namespace
@@ -44,22 +44,23 @@ Progress::Progress(int64_t begin, int64_t end, Console& console) : console_(cons
 
 Progress::~Progress() {
   if (!is_drawn_) draw();
-  console_.keep_live();
+  console_.finish_progress_line();
 }
 
 void Progress::update(int64_t step, double loss, double tokens_per_s) {
   state_.step = step, state_.loss = loss, state_.tokens_per_s = tokens_per_s;
   state_.elapsed_s = since_begin_.seconds();
   is_drawn_ = false;
-  const double pause_s = console_.is_terminal() ? kSecondsBetweenFrames : kSecondsBetweenLines;
-  if (!has_drawn_ || since_drawn_.seconds() >= pause_s) draw();
+  const double interval_s = console_.is_terminal() ? kSecondsBetweenFrames : kSecondsBetweenLines;
+  if (!has_drawn_ || since_drawn_.seconds() >= interval_s) draw();
 }
 
 void Progress::draw() {
   if (console_.is_terminal()) {
     const int text_columns = static_cast<int>(progress_line(state_, 0).size());
     const int room = console_.width() - 1 - text_columns - 3;  // 3: brackets and a space
-    console_.set_live(progress_line(state_, room < kLeastBarColumns ? 0 : std::min(room, kMostBarColumns)));
+    console_.set_progress_line(
+        progress_line(state_, room < kMinBarColumns ? 0 : std::min(room, kMaxBarColumns)));
   } else {
     console_.line(progress_line(state_, 0));
   }

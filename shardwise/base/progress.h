@@ -1,7 +1,6 @@
-// The live line of a training run: step, loss, tokens per second, time left.
+// The progress line of a training run: step, loss, tokens per second, time left.
 //
-// On a terminal it is redrawn in place a few times a second; elsewhere a plain line appears every few
-// seconds.
+// On a terminal it is redrawn a few times per second; otherwise a plain line is written every few seconds.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,31 +10,32 @@
 
 namespace shardwise::base {
 
-/// What the line says after a step.
+/// The values that the progress line shows after a step.
 struct ProgressState {
-  int64_t step = 0;   // the last one done
-  int64_t begin = 0;  // done before this run began
-  int64_t end = 0;    // the last one to do
+  int64_t step = 0;   // the last completed step
+  int64_t begin = 0;  // steps completed before this run
+  int64_t end = 0;    // the last step to run
   double loss = 0;
   double tokens_per_s = 0;
-  double elapsed_s = 0;  // since the run began
+  double elapsed_s = 0;  // since the start of the run
 };
 
-/// Seconds until `end` at the pace so far; negative while unknown.
+/// Returns the seconds until `end` at the average speed so far; negative if no step is completed.
 double seconds_left(const ProgressState& state);
-/// `step 120/400 [#####.....] loss 2.3456 12.3k tok/s 0:35 left`; `bar_columns` 0 leaves the bar out.
+/// Formats `step 120/400 [#####.....] loss 2.3456 12.3k tok/s 0:35 left`; `bar_columns` 0 omits the bar.
 std::string progress_line(const ProgressState& state, int bar_columns);
 
+/// Draws the progress line of a training run on a console.
 class Progress {
  public:
-  /// Steps `begin` + 1 to `end` will be done.
+  /// The run executes the steps `begin` + 1 to `end`.
   Progress(int64_t begin, int64_t end, Console& console = Console::standard_error());
-  /// Leaves the last state as an ordinary line, after an exception too.
+  /// Draws the last state and leaves it as an ordinary line, also after an exception.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Tells that `step` is done. Cost: a clock reading unless it is time to draw.
+  /// Records that `step` is completed. Cost: one clock read unless it is time to redraw.
   void update(int64_t step, double loss, double tokens_per_s);
 
  private:
@@ -44,7 +44,7 @@ class Progress {
   Console& console_;
   ProgressState state_;
   Stopwatch since_begin_, since_drawn_;
-  bool is_drawn_ = true;  // the state on screen is the latest
+  bool is_drawn_ = true;  // whether the line on the screen shows the latest state
   bool has_drawn_ = false;
 };
 

@@ -1,13 +1,13 @@
-// What backward computes again rather than finding it kept: the choice between memory and time.
+// Activation recomputation (checkpointing): which activations backward recomputes instead of loading.
 #pragma once
 
 namespace shardwise::base {
 
-/// What a block keeps from forward to backward. Gradients are the same bits in every mode.
+/// Which activations a block saves for backward. Gradients are bitwise equal in every mode.
 enum class Recompute {
-  none,       // all that its backward reads
-  selective,  // not what an elementwise pass makes again: the MLP's activation
-  full,       // its input alone; backward runs its forward again first
+  none,       // saves everything that backward reads
+  selective,  // recomputes elementwise results: the MLP's activation
+  full,       // saves only the block's input; backward reruns the block's forward first
 };
 
 }  // namespace shardwise::base

@@ -28,8 +28,8 @@ Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
   std::vector<Range> ranges;
   int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t dealt = share + (rank < remainder);  // the last unit may be a part of one
-    const int64_t end = dealt > (size - begin) / granule ? size : begin + dealt * granule;
+    const int64_t local_units = share + (rank < remainder);  // the last unit may be incomplete
+    const int64_t end = local_units > (size - begin) / granule ? size : begin + local_units * granule;
     ranges.push_back({begin, end});
     begin = end;
   }
@@ -38,7 +38,7 @@ Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
 
 Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
   TORCH_CHECK_VALUE(kv_heads >= 1 && query.size() % kv_heads == 0,
-                    "kv heads: must divide the query heads; got ", kv_heads, " for ", query.size());
+                    "kv heads: must divide the number of query heads; got ", kv_heads, " for ", query.size());
   const int64_t group = query.size() / kv_heads;
   std::vector<Range> ranges;
   for (int rank = 0; rank < query.ranks(); ++rank) {
@@ -85,7 +85,7 @@ std::vector<int> Split::holders(int64_t index) const {
 }
 
 Range Split::owned(int rank) const {
-  // Ranges ascend, so what lower ranks hold of this range is a prefix of it.
+  // Ranges ascend, so lower ranks hold a prefix of this range.
   Range range = ranges_.at(rank);
   for (int lower = 0; lower < rank; ++lower) {
     if (!ranges_[lower].empty()) range.begin = std::max(range.begin, std::min(ranges_[lower].end, range.end));

@@ -1,14 +1,15 @@
-// Checkpoints that know nothing of the tp size: a Hugging Face folder, plus the optimizer's state in
-// safetensors.
+// Checkpoints that are independent of the tp size: a Hugging Face model directory plus the optimizer state
+// in safetensors.
 //
-//   DIR/step-N/config.json, model.safetensors        standard names, in the model's dtype
-//   DIR/step-N/optimizer.safetensors                 <name>.master (bf16 models), <name>.exp_avg,
-//   <name>.exp_avg_sq,
-//                                                    progress.step and others: fp32 (fp64) and int64
+//   DIR/step-N/config.json, model.safetensors   Hugging Face names, in the model's dtype
+//   DIR/step-N/optimizer.safetensors            <name>.master (bf16 models), <name>.exp_avg and
+//                                               <name>.exp_avg_sq in fp32 (fp64); progress.step and others
+//                                               in int64
 //   DIR/latest -> step-N
 //
-// A folder is written under a temporary name, every rank its own slices, synced, agreed upon, then renamed;
-// `latest` flips by rename. A crash at any moment leaves the last good one.
+// Every rank writes its shards into a directory with a temporary name. The directory is synced and renamed
+// once all ranks have succeeded; then a rename replaces the link `latest`. A crash at any time leaves the
+// last complete checkpoint intact.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -20,60 +21,64 @@
 
 namespace shardwise::checkpoint {
 
-/// The optimizer's tensors of one parameter, each with the shape of the parameter's local slice.
+/// The optimizer's tensors for one parameter. Each has the shape of the parameter's local shard.
 struct ParameterState {
   parallel::ParameterPtr parameter;
-  at::Tensor master;  // undefined when the model's own dtype is fp32 or fp64
+  at::Tensor master;  // undefined if the model's dtype is fp32 or fp64
   at::Tensor exp_avg;
   at::Tensor exp_avg_sq;
 };
 
 struct TrainState {
   std::vector<ParameterState> parameters;
-  int64_t step = 0;       // optimizer steps done
-  int64_t sequences = 0;  // training windows consumed
-  int64_t seed = 0;       // the bits of --seed; with seq_len it says which windows those are
+  int64_t step = 0;       // completed optimizer steps
+  int64_t sequences = 0;  // consumed training windows
+  int64_t seed = 0;       // the bits of --seed; seed and seq_len determine the windows
   int64_t seq_len = 0;
 };
 
-/// `path` itself when it is a checkpoint folder, else the one its `latest` names.
-/// Errors: c10::ValueError when neither holds a config.json.
+/// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to.
+/// Errors: c10::ValueError if neither contains a config.json.
 std::filesystem::path resolve(const std::filesystem::path& path);
 
-/// All that can be wrong with the files' headers, before any rank starts: missing, extra-shaped or mis-typed
-/// tensors for this config; with `needs_state`, the optimizer's too, but for the `frozen` tensors. Errors:
-/// c10::ValueError naming file and tensor.
-void check(const std::filesystem::path& folder, bool needs_state, const std::set<std::string>& frozen = {});
+/// Checks the headers of the files before any rank starts: every tensor of the config must exist with its
+/// shape and dtype. With `needs_state`, checks the optimizer state too, except for the `frozen` tensors.
+/// Errors: c10::ValueError naming file and tensor.
+void check(const std::filesystem::path& directory, bool needs_state,
+           const std::set<std::string>& frozen = {});
 
-/// What a load has cost this rank.
-struct Loaded {
-  int64_t bytes_read;  // headers and index included
+/// The cost of a load on this rank.
+struct LoadStats {
+  int64_t bytes_read;  // including headers and index
   double seconds;
 };
 
-/// Reads this rank's slices and no other weight, converting fp32, bf16, fp16 and fp64 to the parameters'
-/// dtype. Quantised weights are read packed, or made from ordinary ones: collective then, for ranks that hold
-/// columns of the same row or group agree on its scale. Collective at its end. Cost: 1 MB beside the weights,
-/// or a row where one is longer; 8 MB where they are packed, 32 MB where they are quantised. Errors:
-/// c10::ValueError naming the tensor and the rule; for numbers that are not finite or too large to be
-/// quantised, and for wrong groups, base::AgreedError, on every rank.
-Loaded load_weights(const std::filesystem::path& folder, const model::DecoderWeights& weights);
+/// Collective. Reads this rank's shards and no other weights, and converts fp32, bf16, fp16 and fp64 to the
+/// parameters' dtype. Reads quantized weights packed, or quantizes unquantized ones; ranks that hold columns
+/// of the same row or group then all_reduce its scale.
+/// Cost: 1 MB of memory in addition to the weights, or one row if a row is longer; 8 MB for packed weights,
+/// 32 MB for weights quantized on load.
+/// Errors: c10::ValueError naming the tensor and the rule; base::CollectiveError on every rank for NaN or
+/// Inf, for values too large to quantize, and for invalid group indices.
+LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
 
-/// Reads the optimizer's state of `weights` into `state` (tensors allocated by the caller); its numbers are
-/// set. Collective as load_weights is. Errors: c10::ValueError naming the tensor or number and the rule.
-Loaded load_state(const std::filesystem::path& folder, TrainState& state,
-                  const model::DecoderWeights& weights);
+/// Collective. Reads the optimizer state of `weights` into the tensors of `state`, which the caller has
+/// allocated, and sets its counters. Errors: c10::ValueError naming the tensor or counter and the rule;
+/// base::CollectiveError on every rank for NaN or Inf.
+LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
+                     const model::DecoderWeights& weights);
 
-/// A hash of inode, size and time of each file that a run reads from `folder`, with `needs_state` the
-/// optimizer's too: another one once a checkpoint has been replaced or written to. Errors: c10::ValueError.
-uint64_t fingerprint(const std::filesystem::path& folder, bool needs_state);
+/// Returns a hash of the inode, size and modification time of every file that a run reads from `directory`,
+/// with `needs_state` including the optimizer state. It changes when the checkpoint is replaced or modified.
+/// Errors: c10::ValueError.
+uint64_t fingerprint(const std::filesystem::path& directory, bool needs_state);
 
-/// Texts that lie beside the weights, by file name: a tokenizer's.
-using Companions = std::map<std::string, std::string>;
+/// File name -> contents of the text files saved with the weights, such as the tokenizer's.
+using AuxiliaryFiles = std::map<std::string, std::string>;
 
-/// Collective. Writes DIR/step-N and flips DIR/latest; keeps the `keep` newest step folders (0: all).
-/// A failure on one rank is an error on all, and the previous checkpoint stands.
+/// Collective. Writes DIR/step-N, points DIR/latest to it and keeps the `keep` newest step directories
+/// (0: all). A failure on one rank is an error on all, and the previous checkpoint stays in place.
 void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
-          int64_t keep, const Companions& companions = {});
+          int64_t keep, const AuxiliaryFiles& auxiliary_files = {});
 
 }  // namespace shardwise::checkpoint

@@ -5,13 +5,13 @@
 namespace shardwise::checkpoint {
 namespace {
 
-/// What a checkpoint of one model keeps, tensor by tensor.
-struct Listing {
+/// Builds the list of a checkpoint's tensors.
+struct EntryList {
   const model::Config& config;
   Entries entries = {};
 
-  void append(const parallel::Parameter& parameter, const char* what, const at::Tensor& local) {
-    for (Entry& entry : entries_of(parameter, config, what, local)) entries.push_back(std::move(entry));
+  void append(const parallel::Parameter& parameter, const char* suffix, const at::Tensor& local) {
+    for (Entry& entry : entries_of(parameter, config, suffix, local)) entries.push_back(std::move(entry));
   }
 };
 
@@ -25,37 +25,37 @@ std::vector<io::TensorSpec> specs_of(const Entries& entries) {
 
 }  // namespace
 
-Entries entries_of(const parallel::Parameter& parameter, const model::Config& config, const std::string& what,
-                   const at::Tensor& local) {
+Entries entries_of(const parallel::Parameter& parameter, const model::Config& config,
+                   const std::string& suffix, const at::Tensor& local) {
   Entries entries;
   for (model::StoredTensor& stored : model::stored_tensors(parameter, config)) {
-    std::string name = stored.name + what;
+    std::string name = stored.name + suffix;
     entries.push_back({std::move(name), std::move(stored), local});
   }
   return entries;
 }
 
 Entries weight_entries(const model::DecoderWeights& weights) {
-  Listing listing{weights.config()};
-  for (const nn::Role& role : weights.roles()) {
-    TORCH_INTERNAL_ASSERT(!role.parameter->quantised, role.parameter->name, " is quantised");
-    listing.append(*role.parameter, /*what=*/"", role.parameter->value.detach());
+  EntryList list{weights.config()};
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    TORCH_INTERNAL_ASSERT(!used.parameter->quantized, used.parameter->name, " is quantized");
+    list.append(*used.parameter, /*suffix=*/"", used.parameter->value.detach());
   }
-  return std::move(listing.entries);
+  return std::move(list.entries);
 }
 
 Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config) {
-  Listing listing{config};
+  EntryList list{config};
   for (const auto& [parameter, master, exp_avg, exp_avg_sq] : parameters) {
-    if (master.defined()) listing.append(*parameter, kMaster, master.detach());
-    listing.append(*parameter, kExpAvg, exp_avg);
-    listing.append(*parameter, kExpAvgSq, exp_avg_sq);
+    if (master.defined()) list.append(*parameter, kMaster, master.detach());
+    list.append(*parameter, kExpAvg, exp_avg);
+    list.append(*parameter, kExpAvgSq, exp_avg_sq);
   }
-  return std::move(listing.entries);
+  return std::move(list.entries);
 }
 
 io::Layout plan_weights(const Entries& entries) {
-  return io::plan_file(specs_of(entries), {{"format", "pt"}});  // older transformers refuse a file without it
+  return io::plan_file(specs_of(entries), {{"format", "pt"}});  // older transformers versions require it
 }
 
 io::Layout plan_state(const Entries& entries) {

@@ -1,6 +1,6 @@
-// Which tensors the two files of a checkpoint hold: one list for writing, reading and checking them.
+// The tensors in the two files of a checkpoint: one list for writing, reading and checking them.
 //
-//   model.safetensors      the weights by their Hugging Face names; a tied head is not in it
+//   model.safetensors      the weights by their Hugging Face names, without a tied lm_head
 //   optimizer.safetensors  <name>.master, <name>.exp_avg, <name>.exp_avg_sq; progress.*
 #pragma once
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace shardwise::checkpoint {
 
-inline constexpr const char* kLatest = "latest";  // the link beside the step folders
+inline constexpr const char* kLatest = "latest";  // the link to the newest step directory
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kStateFile = "optimizer.safetensors";
@@ -24,7 +24,7 @@ inline constexpr const char* kSequences = "progress.sequences";
 inline constexpr const char* kSeed = "progress.seed";
 inline constexpr const char* kSeqLen = "progress.seq_len";
 
-/// The numbers of the state's file, each a scalar.
+/// A counter in the optimizer file, stored as a scalar.
 struct ProgressNumber {
   const char* name;
   int64_t TrainState::*value;
@@ -34,25 +34,26 @@ inline constexpr ProgressNumber kProgress[] = {{kStep, &TrainState::step},
                                                {kSeed, &TrainState::seed},
                                                {kSeqLen, &TrainState::seq_len}};
 
-/// One tensor of a file and the memory that holds this rank's slice of its parameter.
+/// One tensor of a file and the memory of this rank's shard of its parameter.
 struct Entry {
   std::string name;
   model::StoredTensor stored;
-  at::Tensor local;  // of the whole (possibly fused) parameter
+  at::Tensor local;  // this rank's shard of the full (possibly fused) parameter
 };
 using Entries = std::vector<Entry>;
 
-/// Errors: TORCH_INTERNAL_ASSERT when there are quantised weights among them.
+/// Returns the entries of all weights. Errors: TORCH_INTERNAL_ASSERT if one is quantized.
 Entries weight_entries(const model::DecoderWeights& weights);
-/// Of one parameter; `what` is added to the names.
-Entries entries_of(const parallel::Parameter& parameter, const model::Config& config, const std::string& what,
-                   const at::Tensor& local);
-/// Without the scalars of the progress.
+/// Returns the entries of one parameter, with `suffix` appended to the names.
+Entries entries_of(const parallel::Parameter& parameter, const model::Config& config,
+                   const std::string& suffix, const at::Tensor& local);
+/// Returns the entries of the optimizer state, without the progress counters.
 Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config);
 
-/// The places of `entries` in a file, the same on every rank. Errors: c10::ValueError for a dtype that no
-/// checkpoint holds.
+/// Plans the offsets of the weights' `entries` in a file; the plan is the same on every rank.
+/// Errors: c10::ValueError for a dtype that checkpoints do not support.
 io::Layout plan_weights(const Entries& entries);
+/// Plans the offsets of the optimizer state's `entries` and of the progress counters; errors as plan_weights.
 io::Layout plan_state(const Entries& entries);
 
 }  // namespace shardwise::checkpoint

@@ -37,7 +37,7 @@ at::ScalarType tensor_dtype(io::Dtype dtype) {
     case io::Dtype::I32:
       return at::kInt;
     default:
-      TORCH_INTERNAL_ASSERT(false, io::dtype_name(dtype), " is no type of a weight");
+      TORCH_INTERNAL_ASSERT(false, io::dtype_name(dtype), " is not a dtype of weights");
   }
 }
 

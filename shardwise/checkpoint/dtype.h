@@ -1,4 +1,4 @@
-// Element types: as tensors have them, as files spell them.
+// Conversions between the dtypes of tensors, safetensors files and config.json.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -8,15 +8,16 @@
 
 namespace shardwise::checkpoint {
 
-/// Errors: c10::ValueError for a type that no checkpoint holds; `where` begins the message.
+/// Returns the dtype in the file. Errors: c10::ValueError, beginning with `where`, for a dtype that
+/// checkpoints do not support.
 io::Dtype file_dtype(at::ScalarType dtype, const std::string& where);
 
-/// Whether weights may be stored so: converted on loading.
+/// Returns whether weights may be stored in this dtype; a load converts them.
 bool is_weight_dtype(io::Dtype dtype);
-/// Of a floating-point type, or of words. Errors: TORCH_INTERNAL_ASSERT for any other.
+/// Returns the tensor dtype of a floating-point dtype or I32. Errors: TORCH_INTERNAL_ASSERT for any other.
 at::ScalarType tensor_dtype(io::Dtype dtype);
 
-/// As config.json spells it, which knows nothing wider than float32.
+/// Returns the dtype's name in config.json; fp64 becomes "float32", the widest dtype there.
 const char* config_dtype(at::ScalarType dtype);
 
 }  // namespace shardwise::checkpoint

@@ -15,7 +15,7 @@ int64_t bytes_of(const std::vector<int64_t>& shape, io::Dtype dtype) {
   return std::accumulate(shape.begin(), shape.end(), io::itemsize(dtype), std::multiplies<>());
 }
 
-/// Of a tensor that the model reads; of one that it has no use for, it stays as it is.
+/// Sets the rule and shapes of a tensor that the model reads.
 void describe(InspectedTensor& tensor, const StoredTensor& stored, int tp) {
   tensor.rule = model::rule_text(stored);
   for (int rank = 0; rank < tp; ++rank) tensor.rank_shapes.push_back(stored.held_shape(rank));
@@ -23,9 +23,9 @@ void describe(InspectedTensor& tensor, const StoredTensor& stored, int tp) {
 
 }  // namespace
 
-Inspection inspect(const std::filesystem::path& folder, int tp) {
-  const model::Config config = model::load_config(folder);
-  const WeightFiles files(folder, config);
+Inspection inspect(const std::filesystem::path& directory, int tp) {
+  const model::Config config = model::load_config(directory);
+  const WeightFiles files(directory, config);
   check_weights(files, config);
   const auto known = known_tensors(files, config, tp);
   Inspection all{config, model::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};

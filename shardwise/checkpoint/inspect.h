@@ -1,4 +1,4 @@
-// What a folder's weights are and what each of t ranks would hold of them, by config.json and the headers
+// Lists the weights of a model directory and each rank's shards of them, from config.json and the headers
 // alone.
 #pragma once
 #include <filesystem>
@@ -11,24 +11,24 @@
 namespace shardwise::checkpoint {
 
 struct InspectedTensor {
-  std::string name;  // as the file has it
+  std::string name;  // in the file
   io::Dtype dtype;
   std::vector<int64_t> shape;
   std::string rule;                               // "vocab, dim 0"; "whole on every rank"; "not read"
-  std::vector<std::vector<int64_t>> rank_shapes;  // none of a tensor that is not read
+  std::vector<std::vector<int64_t>> rank_shapes;  // empty for a tensor that is not read
 };
 
 struct Inspection {
   model::Config config;
-  int64_t parameters;  // a tied head counts once
+  int64_t parameters;  // counts a tied lm_head once
   std::vector<InspectedTensor> tensors;
-  int64_t bytes = 0;                // of the weights, whole
-  std::vector<int64_t> rank_bytes;  // of each rank's slices, as stored
-  int64_t bytes_read = 0;           // to find all this
+  int64_t bytes = 0;                // of the full weights
+  std::vector<int64_t> rank_bytes;  // of each rank's shards, in the file's dtype
+  int64_t bytes_read = 0;           // headers and index
 };
 
-/// Errors: c10::ValueError naming file and tensor when these are not the weights of the folder's config, or
-/// there are more ranks than query heads.
-Inspection inspect(const std::filesystem::path& folder, int tp);
+/// Inspects a model directory for `tp` ranks. Errors: c10::ValueError naming file and tensor if the weights
+/// do not match the directory's config, or if there are more ranks than query heads.
+Inspection inspect(const std::filesystem::path& directory, int tp);
 
 }  // namespace shardwise::checkpoint

@@ -1,4 +1,4 @@
-// What loading a checkpoint has cost every rank, as runs say it.
+// The cost of loading a checkpoint on every rank, as runs report it.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,16 +12,18 @@ struct LoadCost {
   double seconds;                     // of the slowest rank
   std::vector<int64_t> bytes_read;    // by rank
   std::vector<int64_t> weight_bytes;  // by rank, in memory
-  std::vector<int64_t> peak_bytes;    // by rank, of ordinary memory: the weights, and what reading them takes
+  std::vector<int64_t> peak_bytes;    // by rank: peak of private memory, weights and read buffers included
 };
 
-/// Collective, right after `weights` were loaded: the peak is the memory counter's so far.
-LoadCost cost_of(const Loaded& own, const model::DecoderWeights& weights);
-/// Collective: puts on top what else was read, such as the optimizer's state; peak and weights stay.
-void add_(LoadCost& cost, const Loaded& own, const comm::Group& group);
+/// Collective. Gathers the cost of loading `weights`. Call it right after the load: the peak is the memory
+/// counter's peak so far.
+LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights);
+/// Collective. Adds the cost of another load, such as the optimizer state's, to bytes_read and seconds.
+void add_(LoadCost& cost, const LoadStats& local, const comm::Group& group);
 
-/// One line of rank 0's, "command: read 12.30, 12.29 MB in 0.52 s from folder"; none where nothing was read.
-void log_load(const std::string& command, const std::filesystem::path& folder, const LoadCost& cost,
+/// Logs one line on rank 0, "command: read 12.30, 12.29 MB in 0.52 s from directory", unless nothing was
+/// read.
+void log_load(const std::string& command, const std::filesystem::path& directory, const LoadCost& cost,
               const comm::Group& group);
 
 }  // namespace shardwise::checkpoint

@@ -15,7 +15,8 @@ using Piece = base::ShardRule::Piece;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{1} << 20;  // what a core's cache holds until it is looked at
+constexpr int64_t kBlockBytes = int64_t{1}
+                                << 20;  // stays in a core's cache until it is checked for NaN or Inf
 
 void check_shape(const std::string& path, const std::string& name, const std::vector<int64_t>& found,
                  const std::vector<int64_t>& shape) {
@@ -24,24 +25,24 @@ void check_shape(const std::string& path, const std::string& name, const std::ve
       fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "), fmt::join(found, ", ")));
 }
 
-/// Straight into the memory of `target` where it lies there as in the file.
+/// Reads directly into `target` if its dtype and order are the file's, otherwise through a buffer.
 void read_block(const io::SafetensorsFile& file, const io::Block& block, const at::Tensor& target) {
   const at::ScalarType dtype = tensor_dtype(block.rows.dtype);
-  const bool is_straight = target.scalar_type() == dtype && target.is_contiguous();
-  const at::Tensor found = is_straight ? target : at::empty(target.sizes(), dtype);
+  const bool is_direct = target.scalar_type() == dtype && target.is_contiguous();
+  const at::Tensor found = is_direct ? target : at::empty(target.sizes(), dtype);
   io::read_block(file, block, found.mutable_data_ptr());
-  if (!is_straight) target.copy_(found);
+  if (!is_direct) target.copy_(found);
 }
 
-/// Into its part of `target`, the rank's whole slice. Returns the first number there that is not finite.
+/// Reads a part of `target`, the rank's shard. Returns the first NaN or Inf in it.
 std::optional<double> read_source(const Source& source, int64_t dim, const at::Tensor& target) {
   const base::Range slice{source.file_begin, source.file_begin + source.size};
   const at::Tensor part = target.narrow(dim, source.begin, source.size);
   std::optional<double> first;
   for (const base::Range& rows : io::block_rows(*source.tensor, dim, slice, kBlockBytes)) {
-    const at::Tensor place = part.narrow(/*dim=*/0, rows.begin, rows.size());
-    read_block(*source.file, io::block_of(*source.tensor, dim, slice, rows), place);
-    if (!first) first = kernels::first_not_finite(place);
+    const at::Tensor block = part.narrow(/*dim=*/0, rows.begin, rows.size());
+    read_block(*source.file, io::block_of(*source.tensor, dim, slice, rows), block);
+    if (!first) first = kernels::first_nan_or_inf(block);
   }
   return first;
 }
@@ -49,10 +50,10 @@ std::optional<double> read_source(const Source& source, int64_t dim, const at::T
 }  // namespace
 
 void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
-                  model::Holds holds) {
+                  model::ElementType element_type) {
   const auto [path, dtype, found] = files.find(name);
   check_shape(path, name, found, shape);
-  if (holds == model::Holds::words) {
+  if (element_type == model::ElementType::packed_int32) {
     TORCH_CHECK_VALUE(dtype == io::Dtype::I32, path, ": ", name, " must be I32; got ", io::dtype_name(dtype));
     return;
   }
@@ -60,10 +61,10 @@ void check_weight(const WeightFiles& files, const std::string& name, const std::
                     io::dtype_name(dtype));
 }
 
-io::SafetensorsFile open_state(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kStateFile;
-  TORCH_CHECK_VALUE(base::exists(path), folder.string(), ": must hold ", kStateFile,
-                    " to be resumed; got none; --init takes the weights alone");
+io::SafetensorsFile open_state(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kStateFile;
+  TORCH_CHECK_VALUE(base::exists(path), directory.string(), ": must contain ", kStateFile,
+                    " to be resumed; got none; --init loads the weights alone");
   return io::SafetensorsFile(path);
 }
 
@@ -82,13 +83,13 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   TORCH_CHECK_VALUE(tensor.dtype == io::Dtype::I64, file.path(), ": ", name, " must be I64; got ",
                     io::dtype_name(tensor.dtype));
   int64_t value = 0;
-  file.read_whole(tensor, &value);
+  file.read_tensor(tensor, &value);
   TORCH_CHECK_VALUE(value >= 0 || name == kSeed, file.path(), ": ", name, " must not be negative; got ",
                     value);
   return value;
 }
 
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes) {
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& errors) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   std::vector<Piece> held = entry.stored.held(rank);
@@ -97,8 +98,8 @@ void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, 
   }
   for (const Source& source : sources_of(parts, held)) {
     const std::optional<double> found = read_source(source, entry.stored.dim, target);
-    mistakes.collect([&] {
-      TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must hold finite numbers; got ",
+    errors.collect([&] {
+      TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must be finite; got ",
                         found.value_or(0));
     });
   }

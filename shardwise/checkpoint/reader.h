@@ -1,40 +1,39 @@
-// Reading one checkpoint folder: finding a tensor, checking what its header says, taking a rank's slice of
-// it.
+// Reads a checkpoint directory: finds a tensor, checks its header and reads a rank's shard of it.
 #pragma once
 #include <filesystem>
 #include <vector>
 
-#include "shardwise/checkpoint/agreement.h"
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config_quantisation.h"
+#include "shardwise/model/config_quantization.h"
 
 namespace shardwise::checkpoint {
 
-/// Errors: c10::ValueError naming file and tensor unless it is there with this `shape` and a type of what it
-/// `holds`.
+/// Checks that a weight exists with this `shape` and a dtype of this `element_type`.
+/// Errors: c10::ValueError naming file and tensor otherwise.
 void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
-                  model::Holds holds);
+                  model::ElementType element_type);
 
-/// Errors: c10::ValueError naming file and tensor unless the files hold the config's weights, and nothing
-/// else but what older exporters wrote beside them.
+/// Checks that the files contain exactly the weights of the config, apart from redundant tensors of older
+/// exporters. Errors: c10::ValueError naming file and tensor otherwise.
 void check_weights(const WeightFiles& files, const model::Config& config);
 
-/// The optimizer's file. Errors: c10::ValueError when there is none, with the way to do without.
-io::SafetensorsFile open_state(const std::filesystem::path& folder);
-/// The optimizer's tensor, checked. Errors: c10::ValueError unless it is there, of this shape, fp32 or fp64.
+/// Opens the optimizer file. Errors: c10::ValueError with a hint if it does not exist.
+io::SafetensorsFile open_state(const std::filesystem::path& directory);
+/// Returns an optimizer tensor. Errors: c10::ValueError if it does not exist with this shape in fp32 or fp64.
 const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::string& name,
                                  const std::vector<int64_t>& shape);
-/// One of the progress's numbers. Errors: c10::ValueError unless it is there and, but for the seed, not
+/// Returns a progress counter. Errors: c10::ValueError if it does not exist or, except for the seed, is
 /// negative.
 int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 
-/// Reads what `rank` holds of `entry`, and no other byte, from the `parts` that make up its whole tensor (for
-/// a reader of its own file: its slice) into its place in entry.local, converting the dtype. A number that is
-/// not finite there is one of the `mistakes`, naming file and tensor. Cost: one read a run of the slice or a
-/// MB of it, so one a row of a column slice; of memory nothing where dtype and order are the file's, else
-/// 1 MB, or a row where one is longer.
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, Mistakes& mistakes);
+/// Reads the shard of `rank`, and no other byte, into entry.local and converts its dtype. `parts` make up the
+/// full tensor, or the rank's shard if it reads its own file. Adds NaN or Inf in the shard to `errors`,
+/// naming file and tensor.
+/// Cost: one read for each contiguous range of at most 1 MB, so one for each row of a column shard. No memory
+/// if dtype and order are the file's, otherwise 1 MB, or one row if a row is longer.
+void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& errors);
 
 }  // namespace shardwise::checkpoint

@@ -1,5 +1,5 @@
-// Saving in three acts, each agreed upon by all ranks: rank 0 makes the folder and its files at full size,
-// every rank writes its own slices, rank 0 gives the folder its name.
+// Saves a checkpoint in three steps, each of which succeeds on all ranks or fails on all: rank 0 creates the
+// directory and its files at full size, every rank writes its shards, rank 0 renames the directory.
 #include <ATen/ops/full.h>
 #include <unistd.h>
 
@@ -9,10 +9,10 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 #include "shardwise/base/mutation.h"
-#include "shardwise/checkpoint/agreement.h"
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/dtype.h"
-#include "shardwise/checkpoint/folders.h"
 #include "shardwise/io/slices.h"
 
 namespace shardwise::checkpoint {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// One of the two files: the same plan on every rank.
+/// The plan of one of the two files, the same on every rank.
 struct PlannedFile {
   const char* name;
   Entries entries;
@@ -40,19 +40,19 @@ PlannedFile planned_state(const TrainState& state, const model::Config& config) 
   return {kStateFile, std::move(entries), std::move(layout)};
 }
 
-/// The process id of rank 0, by which all ranks find the folder that it makes.
+/// Returns the process id of rank 0, from which all ranks derive the path of the temporary directory.
 int64_t writer_id(const comm::Group& group) {
   at::Tensor id = at::full({1}, static_cast<int64_t>(getpid()), at::kLong);
   group.broadcast_(id, /*root=*/0);
   return id.item<int64_t>();
 }
 
-void create_files(const fs::path& folder, const model::DecoderWeights& weights,
+void create_files(const fs::path& directory, const model::DecoderWeights& weights,
                   const std::vector<PlannedFile>& files) {
-  for (const PlannedFile& file : files) io::SafetensorsWriter::create(folder / file.name, file.layout);
+  for (const PlannedFile& file : files) io::SafetensorsWriter::create(directory / file.name, file.layout);
   model::Config config = weights.config();
-  config.dtype = config_dtype(weights.roles().front().parameter->value.scalar_type());
-  base::write_text(folder / kConfigFile, model::to_json(config));
+  config.dtype = config_dtype(weights.used_parameters().front().parameter->value.scalar_type());
+  base::write_text(directory / kConfigFile, model::to_json(config));
 }
 
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
@@ -70,19 +70,19 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   }
 }
 
-void write_own_slices(const fs::path& folder, const PlannedFile& planned, int rank) {
-  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
+void write_shards(const fs::path& directory, const PlannedFile& planned, int rank) {
+  const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
   for (const Entry& entry : planned.entries) write_entry(entry, file, rank);
   file.sync();
 }
 
-void write_progress(const fs::path& folder, const PlannedFile& planned, const TrainState& state) {
-  const auto file = io::SafetensorsWriter::open(folder / planned.name, planned.layout);
-  for (const auto& [name, value] : kProgress) file.write_whole(file.layout().find(name), &(state.*value));
+void write_progress(const fs::path& directory, const PlannedFile& planned, const TrainState& state) {
+  const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
+  for (const auto& [name, value] : kProgress) file.write_tensor(file.layout().find(name), &(state.*value));
   file.sync();
 }
 
-/// The new checkpoint stands by now: an old one that cannot be removed is no reason to end the run.
+/// The new checkpoint is complete by now, so a failure to remove an old one must not end the run.
 void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
   try {
     prune(dir, step, keep);
@@ -94,31 +94,31 @@ void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
 }  // namespace
 
 void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep,
-          const Companions& companions) {
+          const AuxiliaryFiles& auxiliary_files) {
   const comm::Group& group = weights.group();
-  const bool leads = group.rank() == 0;
+  const bool is_rank_0 = group.rank() == 0;
   const std::string op = "save " + (dir / step_name(state.step)).string();
   const fs::path path = temporary_path(dir, state.step, writer_id(group));
   std::vector<PlannedFile> files;
-  std::optional<TemporaryFolder> folder;  // rank 0's
+  std::optional<TemporaryDirectory> directory;  // on rank 0
 
-  on_all_or_none(group, op, [&] {
+  all_ranks_or_throw(group, op, [&] {
     TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep);
     files = {planned_weights(weights), planned_state(state, weights.config())};
-    if (!leads) return;
-    base::make_folders(dir);
+    if (!is_rank_0) return;
+    base::make_directories(dir);
     remove_stale(dir);
-    folder.emplace(path);
+    directory.emplace(path);
     create_files(path, weights, files);
-    for (const auto& [name, text] : companions) base::write_text(path / name, text);
+    for (const auto& [name, text] : auxiliary_files) base::write_text(path / name, text);
   });
-  on_all_or_none(group, op, [&] {
-    for (const PlannedFile& file : files) write_own_slices(path, file, group.rank());
-    if (leads) write_progress(path, files.back(), state);
+  all_ranks_or_throw(group, op, [&] {
+    for (const PlannedFile& file : files) write_shards(path, file, group.rank());
+    if (is_rank_0) write_progress(path, files.back(), state);
   });
-  on_all_or_none(group, op, [&] {
-    if (!leads) return;
-    folder->publish(dir / step_name(state.step));
+  all_ranks_or_throw(group, op, [&] {
+    if (!is_rank_0) return;
+    directory->publish(dir / step_name(state.step));
     point_latest(dir, state.step);
     prune_or_warn(dir, state.step, keep);
   });

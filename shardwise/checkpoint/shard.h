@@ -1,32 +1,34 @@
-// From one folder of weights to another that is cut for another tp size, or whole again.
+// Reshards a model directory: writes one that is sharded for a tp size, or merges the shards again.
 //
-// Bytes are copied as they are, a few megabytes at a time. The folder appears whole, in one step, or not at
-// all.
+// Copies bytes unchanged in blocks of a few megabytes. The new directory appears only when it is complete.
 #pragma once
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "shardwise/checkpoint/copier.h"
+#include "shardwise/checkpoint/tensor_copier.h"
 
 namespace shardwise::checkpoint {
 
-struct Written {
-  std::vector<std::string> files;  // with weights, by name
-  int64_t tensors;                 // of the whole model
-  int64_t bytes;                   // of all slices
+/// The result of writing a model directory.
+struct WriteSummary {
+  std::vector<std::string> files;  // names of the weight files
+  int64_t tensors;                 // of the full model
+  int64_t bytes;                   // of all shards
 };
 
-/// Writes `out`: the weights of `in` (whole, or cut for any size) as one file for each of `tp` ranks and an
-/// index, beside its config.json, tokenizer and generation files. Of an element with several holders each
-/// holder's file has a copy.
-/// Cost: 8 MB of memory. Errors: c10::ValueError when `in` does not hold the weights of its config, `out`
-/// exists or its folder does not; base::FileError when the disk refuses. Nothing is left behind.
-Written shard(const std::filesystem::path& in, const std::filesystem::path& out, int tp,
-              const OnProgress& on_progress);
+/// Writes `out`: the weights of `in` (unsharded, or sharded for any tp size) as one file for each of `tp`
+/// ranks, an index, and copies of config.json and the tokenizer and generation files. A replicated element is
+/// in the file of every replica.
+/// Cost: 8 MB of memory.
+/// Errors: c10::ValueError if `in` does not contain the weights of its config, and if `out` exists or its
+/// parent does not; base::FileError if a write fails. Leaves no files behind on an error.
+WriteSummary shard(const std::filesystem::path& in, const std::filesystem::path& out, int tp,
+                   const OnProgress& on_progress);
 
-/// The same with the whole tensors in one model.safetensors: each element from the file of its lowest holder.
-Written merge(const std::filesystem::path& in, const std::filesystem::path& out,
-              const OnProgress& on_progress);
+/// Writes `out` with the full tensors of `in` in one model.safetensors: takes each element from the file of
+/// its owner, the lowest rank that has it. Cost and errors as for shard.
+WriteSummary merge(const std::filesystem::path& in, const std::filesystem::path& out,
+                   const OnProgress& on_progress);
 
 }  // namespace shardwise::checkpoint

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFormat = "shardwise.shards";
 constexpr int64_t kVersion = 1;
 constexpr const char* kKept = "not read; kept by the first rank";
-constexpr int64_t kMostIndexBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 const json& field(const base::Fields& fields, const char* name, bool (json::*is_type)() const noexcept,
                   const char* type) {
@@ -38,48 +38,48 @@ std::vector<int64_t> integers(const base::Fields& fields, const char* name) {
   return numbers;
 }
 
-Range parse_range(const base::Fields& fields, const json& run) {
-  TORCH_CHECK_VALUE(run.is_array() && run.size() == 2, fields.label("held"),
-                    " must list runs [begin, end] for each rank; got ", base::shown(run));
-  return {fields.to_integer(run[0], "held"), fields.to_integer(run[1], "held")};
+Range parse_range(const base::Fields& fields, const json& range) {
+  TORCH_CHECK_VALUE(range.is_array() && range.size() == 2, fields.label("held"),
+                    " must list ranges [begin, end] for each rank; got ", base::shown(range));
+  return {fields.to_integer(range[0], "held"), fields.to_integer(range[1], "held")};
 }
 
 std::vector<std::vector<Range>> parse_held(const base::Fields& fields) {
   std::vector<std::vector<Range>> held;
   for (const json& of_rank : array(fields, "held")) {
     TORCH_CHECK_VALUE(of_rank.is_array(), fields.label("held"),
-                      " must list runs [begin, end] for each rank; got ", base::shown(of_rank));
-    std::vector<Range> runs;
-    for (const json& run : of_rank) runs.push_back(parse_range(fields, run));
-    held.push_back(std::move(runs));
+                      " must list ranges [begin, end] for each rank; got ", base::shown(of_rank));
+    std::vector<Range> ranges;
+    for (const json& range : of_rank) ranges.push_back(parse_range(fields, range));
+    held.push_back(std::move(ranges));
   }
   return held;
 }
 
-Cut parse_cut(const json& entry, const std::string& where) {
+ShardedTensor parse_sharded_tensor(const json& entry, const std::string& where) {
   TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", base::shown(entry));
   const base::Fields fields(entry, where + ".");
   return {io::dtype_from_name(fields.text("dtype"), where), integers(fields, "shape"),
-          field(fields, "rule", &json::is_string, "a text").get<std::string>(), fields.integer("dim"),
+          field(fields, "rule", &json::is_string, "a string").get<std::string>(), fields.integer("dim"),
           parse_held(fields)};
 }
 
-json held_json(const Cut& cut) {
+json held_json(const ShardedTensor& tensor) {
   json held = json::array();
-  for (const auto& runs : cut.held) {
+  for (const auto& ranges : tensor.held) {
     json of_rank = json::array();
-    for (const Range& run : runs) of_rank.push_back({run.begin, run.end});
+    for (const Range& range : ranges) of_rank.push_back({range.begin, range.end});
     held.push_back(std::move(of_rank));
   }
   return held;
 }
 
-/// Errors: c10::ValueError unless the files are those of ranks 0 to tp − 1.
+/// Returns the file names. Errors: c10::ValueError unless they are those of ranks 0 to tp − 1.
 std::vector<std::string> parse_files(const base::Fields& fields) {
   const int64_t tp = fields.integer("tp");
   const json& names = array(fields, "files");
   TORCH_CHECK_VALUE(tp >= 1 && static_cast<int64_t>(names.size()) == tp, fields.label("files"),
-                    " must name a file for each of tp ranks; got ", names.size(), " for tp ", tp);
+                    " must list one file per rank; got ", names.size(), " for tp ", tp);
   std::vector<std::string> files;
   for (const json& name : names) {
     const std::string expected = shard_file_name(static_cast<int>(files.size()), static_cast<int>(tp));
@@ -92,31 +92,31 @@ std::vector<std::string> parse_files(const base::Fields& fields) {
 
 }  // namespace
 
-std::vector<int64_t> Cut::local_shape(int rank) const {
+std::vector<int64_t> ShardedTensor::local_shape(int rank) const {
   std::vector<int64_t> local = shape;
-  if (is_kept_whole()) return local;
+  if (is_unsharded()) return local;
   local.at(dim) = 0;
-  for (const Range& run : held.at(rank)) local[dim] += run.size();
+  for (const Range& range : held.at(rank)) local[dim] += range.size();
   return local;
 }
 
-Cut cut_of(const model::StoredTensor& stored, io::Dtype dtype, int tp) {
-  Cut cut{dtype, stored.shape, model::rule_text(stored), stored.dim, {}};
+ShardedTensor sharded_tensor(const model::StoredTensor& stored, io::Dtype dtype, int tp) {
+  ShardedTensor sharded{dtype, stored.shape, model::rule_text(stored), stored.dim, {}};
   for (int rank = 0; rank < tp; ++rank) {
-    std::vector<Range>& runs = cut.held.emplace_back();
+    std::vector<Range>& ranges = sharded.held.emplace_back();
     for (const auto& piece : stored.held(rank)) {
-      runs.push_back({piece.global_begin, piece.global_begin + piece.size});
+      ranges.push_back({piece.global_begin, piece.global_begin + piece.size});
     }
   }
-  return cut;
+  return sharded;
 }
 
-Cut kept_whole(const std::vector<int64_t>& shape, io::Dtype dtype) {
+ShardedTensor unsharded_tensor(const std::vector<int64_t>& shape, io::Dtype dtype) {
   return {dtype, shape, kKept, 0, {}};
 }
 
-bool is_sharded(const std::filesystem::path& folder) {
-  return base::exists(folder / kShardIndex);
+bool is_sharded(const std::filesystem::path& directory) {
+  return base::exists(directory / kShardIndex);
 }
 
 std::string shard_file_name(int rank, int tp) {
@@ -126,19 +126,19 @@ std::string shard_file_name(int rank, int tp) {
 std::string to_json(const ShardIndex& index) {
   nlohmann::ordered_json out{
       {"format", kFormat}, {"version", kVersion}, {"tp", index.tp()}, {"files", index.files}};
-  for (const auto& [name, cut] : index.tensors) {
-    out["tensors"][name] = {{"dtype", io::dtype_name(cut.dtype)},
-                            {"shape", cut.shape},
-                            {"rule", cut.rule},
-                            {"dim", cut.dim},
-                            {"held", held_json(cut)}};
+  for (const auto& [name, sharded] : index.tensors) {
+    out["tensors"][name] = {{"dtype", io::dtype_name(sharded.dtype)},
+                            {"shape", sharded.shape},
+                            {"rule", sharded.rule},
+                            {"dim", sharded.dim},
+                            {"held", held_json(sharded)}};
   }
   return out.dump() + "\n";
 }
 
-ShardIndex read_shard_index(const std::filesystem::path& folder) {
-  const std::string path = folder / kShardIndex;
-  const json parsed = base::parse_json(base::read_text(path, kMostIndexBytes), path);
+ShardIndex read_shard_index(const std::filesystem::path& directory) {
+  const std::string path = directory / kShardIndex;
+  const json parsed = base::parse_json(base::read_text(path, kMaxIndexBytes), path);
   const base::Fields fields(parsed, path + ": ");
   const std::string format = fields.text("format");
   const int64_t version = fields.integer("version");
@@ -146,7 +146,7 @@ ShardIndex read_shard_index(const std::filesystem::path& folder) {
                     kVersion, "; got ", format, " of version ", version);
   ShardIndex index{parse_files(fields), {}};
   for (const auto& [name, entry] : field(fields, "tensors", &json::is_object, "an object").items()) {
-    index.tensors.emplace(name, parse_cut(entry, path + ": " + base::shown(name)));
+    index.tensors.emplace(name, parse_sharded_tensor(entry, path + ": " + base::shown(name)));
   }
   return index;
 }

@@ -18,49 +18,51 @@ using Piece = base::ShardRule::Piece;
 
 namespace {
 
-const char* first_difference(const Cut& a, const Cut& b) {
+const char* first_difference(const ShardedTensor& a, const ShardedTensor& b) {
   if (a.shape != b.shape) return "shape";
   if (a.rule != b.rule) return "rule";
   return a.dim != b.dim ? "dim" : "held";
 }
 
-/// Errors: c10::ValueError naming `path` unless the index cuts each tensor as the model does.
-void check_cuts(const ShardIndex& index, const std::map<std::string, StoredTensor>& known,
-                const std::string& path) {
-  for (const auto& [name, cut] : index.tensors) {
+/// Checks that the index shards each tensor as the model does. Errors: c10::ValueError naming `path`.
+void check_sharding(const ShardIndex& index, const std::map<std::string, StoredTensor>& known,
+                    const std::string& path) {
+  for (const auto& [name, sharded] : index.tensors) {
     const auto stored = known.find(name);
-    const Cut expected = stored == known.end() ? kept_whole(cut.shape, cut.dtype)
-                                               : cut_of(stored->second, cut.dtype, index.tp());
-    TORCH_CHECK_VALUE(cut == expected, path, ": ", base::shown(name), " must be cut as ", kConfigFile,
-                      " says; got another ", first_difference(cut, expected));
+    const ShardedTensor expected = stored == known.end()
+                                       ? unsharded_tensor(sharded.shape, sharded.dtype)
+                                       : sharded_tensor(stored->second, sharded.dtype, index.tp());
+    TORCH_CHECK_VALUE(sharded == expected, path, ": ", base::shown(name), " must be sharded as ", kConfigFile,
+                      " requires; got a different ", first_difference(sharded, expected));
   }
 }
 
-/// Errors: c10::ValueError unless a rank's file has of the tensor what the index says.
-void check_local(const io::SafetensorsFile& file, const io::TensorInfo& tensor, const Cut& cut, int rank) {
-  const std::vector<int64_t> shape = cut.local_shape(rank);
+/// Checks that a tensor of a rank's file has the shape and dtype in the index. Errors: c10::ValueError.
+void check_local(const io::SafetensorsFile& file, const io::TensorInfo& tensor, const ShardedTensor& sharded,
+                 int rank) {
+  const std::vector<int64_t> shape = sharded.local_shape(rank);
   TORCH_CHECK_VALUE(tensor.shape == shape, file.path(), ": ", tensor.name,
                     fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "),
                                 fmt::join(tensor.shape, ", ")));
-  TORCH_CHECK_VALUE(tensor.dtype == cut.dtype, file.path(), ": ", tensor.name, " must be ",
-                    io::dtype_name(cut.dtype), ", as ", kShardIndex, " says; got ",
+  TORCH_CHECK_VALUE(tensor.dtype == sharded.dtype, file.path(), ": ", tensor.name, " must be ",
+                    io::dtype_name(sharded.dtype), ", as listed in ", kShardIndex, "; got ",
                     io::dtype_name(tensor.dtype));
 }
 
-/// What one rank's file has of a tensor: all that the rank holds, or what it owns.
+/// Appends the ranges of a tensor in one rank's file: `used` is all that the rank holds, or what it owns.
 void append_parts(std::vector<Source>& parts, const io::SafetensorsFile& file, const io::TensorInfo& tensor,
-                  const std::vector<Piece>& held, const std::vector<Piece>& taken) {
+                  const std::vector<Piece>& held, const std::vector<Piece>& used) {
   int64_t file_begin = 0;
   for (size_t i = 0; i < held.size(); ++i) {
-    const int64_t skipped = taken[i].global_begin - held[i].global_begin;
-    if (taken[i].size > 0) {
-      parts.push_back({&file, &tensor, file_begin + skipped, taken[i].global_begin, taken[i].size});
+    const int64_t skipped = used[i].global_begin - held[i].global_begin;
+    if (used[i].size > 0) {
+      parts.push_back({&file, &tensor, file_begin + skipped, used[i].global_begin, used[i].size});
     }
     file_begin += held[i].size;
   }
 }
 
-/// As one with the last where it goes on from there on both sides.
+/// Appends `next`, merged with the last range if they are contiguous on both sides.
 void append(std::vector<Source>& sources, const Source& next) {
   if (!sources.empty()) {
     Source& last = sources.back();
@@ -75,96 +77,96 @@ void append(std::vector<Source>& sources, const Source& next) {
 
 }  // namespace
 
-WeightFiles::WeightFiles(const fs::path& folder, const model::Config& config, std::optional<Reader> reader)
-    : folder_(folder) {
-  if (!is_sharded(folder)) {
-    whole_.emplace(folder);
+WeightFiles::WeightFiles(const fs::path& directory, const model::Config& config, std::optional<Reader> reader)
+    : directory_(directory) {
+  if (!is_sharded(directory)) {
+    unsharded_.emplace(directory);
     return;
   }
-  index_ = read_shard_index(folder);
-  index_bytes_ = base::File::open_to_read(folder / kShardIndex).size();
+  index_ = read_shard_index(directory);
+  index_bytes_ = base::File::open_to_read(directory / kShardIndex).size();
   if (reader && reader->tp != tp()) reader.reset();
   open_shards(config, reader);
 }
 
-/// The index against the config, then each file against the index.
+/// Checks the index against the config, then each file against the index.
 void WeightFiles::open_shards(const model::Config& config, std::optional<Reader> reader) {
-  const std::string path = folder_ / kShardIndex;
+  const std::string path = directory_ / kShardIndex;
   TORCH_CHECK_VALUE(tp() <= config.num_attention_heads, path, ": tp must be at most the ",
                     config.num_attention_heads, " query heads; got ", tp());
   const auto known = known_tensors(*this, config, tp());
-  check_cuts(*index_, known, path);
+  check_sharding(*index_, known, path);
   for (int rank = 0; rank < tp(); ++rank) {
     if (reader && reader->rank != rank) continue;
     const io::SafetensorsFile& file = open_shard(rank);
     for (const auto& [name, stored] : known) {
-      if (!contains(name)) continue;  // whoever reads it will say so
-      append_parts(places_[name], file, file.find(name), stored.held(rank),
+      if (!contains(name)) continue;  // check_weights reports it
+      append_parts(parts_[name], file, file.find(name), stored.held(rank),
                    reader ? stored.held(rank) : stored.owned(rank));
     }
   }
 }
 
 const io::SafetensorsFile& WeightFiles::open_shard(int rank) {
-  const io::SafetensorsFile& file = shards_.try_emplace(rank, folder_ / index_->files[rank]).first->second;
-  for (const auto& [name, cut] : index_->tensors) {
-    if (cut.is_held_by(rank)) check_local(file, file.find(name), cut, rank);
+  const io::SafetensorsFile& file = shards_.try_emplace(rank, directory_ / index_->files[rank]).first->second;
+  for (const auto& [name, sharded] : index_->tensors) {
+    if (sharded.has_shard_on(rank)) check_local(file, file.find(name), sharded, rank);
   }
   for (const io::TensorInfo& tensor : file.tensors()) {
-    const auto cut = index_->tensors.find(tensor.name);
-    TORCH_CHECK_VALUE(cut != index_->tensors.end() && cut->second.is_held_by(rank), file.path(),
-                      ": must hold only what ", kShardIndex, " gives this rank; got ",
+    const auto sharded = index_->tensors.find(tensor.name);
+    TORCH_CHECK_VALUE(sharded != index_->tensors.end() && sharded->second.has_shard_on(rank), file.path(),
+                      ": must contain only the tensors that ", kShardIndex, " lists for this rank; got ",
                       base::shown(tensor.name));
   }
   return file;
 }
 
 std::vector<std::string> WeightFiles::names() const {
-  if (whole_) return whole_->names();
+  if (unsharded_) return unsharded_->names();
   std::vector<std::string> names;
-  for (const auto& [name, cut] : index_->tensors) names.push_back(name);
+  for (const auto& [name, sharded] : index_->tensors) names.push_back(name);
   return names;
 }
 
 bool WeightFiles::contains(const std::string& name) const {
-  return whole_ ? whole_->contains(name) : index_->tensors.contains(name);
+  return unsharded_ ? unsharded_->contains(name) : index_->tensors.contains(name);
 }
 
-WeightFiles::Whole WeightFiles::find(const std::string& name) const {
-  if (whole_) {
-    const auto [file, tensor] = whole_->find(name);
+WeightFiles::FullTensorInfo WeightFiles::find(const std::string& name) const {
+  if (unsharded_) {
+    const auto [file, tensor] = unsharded_->find(name);
     return {file->path(), tensor->dtype, tensor->shape};
   }
-  const auto cut = index_->tensors.find(name);
-  TORCH_CHECK_VALUE(cut != index_->tensors.end(), (folder_ / kShardIndex).string(), ": must hold the tensor ",
-                    base::shown(name), "; got none of that name");
-  return {folder_ / kShardIndex, cut->second.dtype, cut->second.shape};
+  const auto sharded = index_->tensors.find(name);
+  TORCH_CHECK_VALUE(sharded != index_->tensors.end(), (directory_ / kShardIndex).string(),
+                    ": must contain the tensor ", base::shown(name), "; got none of that name");
+  return {directory_ / kShardIndex, sharded->second.dtype, sharded->second.shape};
 }
 
 std::vector<Source> WeightFiles::parts(const std::string& name, int64_t dim) const {
-  if (!whole_) return places_.at(name);
-  const auto [file, tensor] = whole_->find(name);
-  return {whole_part(*file, *tensor, dim)};
+  if (!unsharded_) return parts_.at(name);
+  const auto [file, tensor] = unsharded_->find(name);
+  return {full_tensor_source(*file, *tensor, dim)};
 }
 
-Source WeightFiles::whole_source(const std::string& name) const {
-  if (whole_) {
-    const auto [file, tensor] = whole_->find(name);
+Source WeightFiles::full_source(const std::string& name) const {
+  if (unsharded_) {
+    const auto [file, tensor] = unsharded_->find(name);
     return {file, tensor};
   }
-  TORCH_INTERNAL_ASSERT(index_->tensors.at(name).is_kept_whole(), name, " is cut");
+  TORCH_INTERNAL_ASSERT(index_->tensors.at(name).is_unsharded(), name, " is sharded");
   const io::SafetensorsFile& file = shards_.at(0);
   return {&file, &file.find(name)};
 }
 
 int64_t WeightFiles::bytes_read() const {
-  if (whole_) return whole_->bytes_read();
+  if (unsharded_) return unsharded_->bytes_read();
   int64_t bytes = index_bytes_;
   for (const auto& [rank, file] : shards_) bytes += file.bytes_read();
   return bytes;
 }
 
-Source whole_part(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim) {
+Source full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim) {
   return {&file, &tensor, /*file_begin=*/0, /*begin=*/0, tensor.shape.at(dim)};
 }
 
@@ -198,10 +200,10 @@ std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, cons
   return known;
 }
 
-std::vector<std::string> weight_paths(const fs::path& folder) {
-  if (!is_sharded(folder)) return io::files_of(folder);
-  std::vector<std::string> paths{folder / kShardIndex};
-  for (const std::string& file : read_shard_index(folder).files) paths.push_back(folder / file);
+std::vector<std::string> weight_paths(const fs::path& directory) {
+  if (!is_sharded(directory)) return io::files_of(directory);
+  std::vector<std::string> paths{directory / kShardIndex};
+  for (const std::string& file : read_shard_index(directory).files) paths.push_back(directory / file);
   return paths;
 }
 

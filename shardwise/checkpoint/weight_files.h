@@ -1,5 +1,5 @@
-// The weights of a folder, whichever way they lie there: whole, as Hugging Face keeps them, or cut for one tp
-// size. Who reads asks for runs of a whole tensor and is told which bytes of which file they are.
+// The weights of a model directory in either format: unsharded, as on Hugging Face, or sharded for one tp
+// size. Maps ranges of a full tensor to ranges in the files.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -13,81 +13,85 @@
 
 namespace shardwise::checkpoint {
 
-/// A run along a dim of a tensor in a file and where it lies elsewhere: in the whole, or in a rank's slice.
+/// A range along a dim of a tensor in a file, and its begin in another tensor: the full one or a rank's
+/// shard.
 struct Source {
   const io::SafetensorsFile* file;
   const io::TensorInfo* tensor;
   int64_t file_begin = 0, begin = 0, size = 0;
 };
 
+/// The weight files of a directory.
 class WeightFiles {
  public:
-  /// A reader of the weights: one of `tp` ranks.
+  /// The rank, of `tp` ranks, that reads the weights.
   struct Reader {
     int rank, tp;
   };
 
-  /// All files of the folder; for a `reader` whose tp size the folder is cut for, its own one alone, which
-  /// holds all that it reads. Errors: c10::ValueError when a file is missing or damaged, or contradicts the
-  /// index; when the index does not cut the weights as `config` says.
-  WeightFiles(const std::filesystem::path& folder, const model::Config& config,
+  /// Opens all files of the directory, or only the file of `reader` if the directory is sharded for its tp
+  /// size. Errors: c10::ValueError if a file is missing, damaged or inconsistent with the index, or if the
+  /// index does not shard the weights as `config` requires.
+  WeightFiles(const std::filesystem::path& directory, const model::Config& config,
               std::optional<Reader> reader = std::nullopt);
   WeightFiles(const WeightFiles&) = delete;
 
-  /// The size that the folder is cut for; 0: not cut.
+  /// Returns the tp size that the directory is sharded for, 0 if it is unsharded.
   int tp() const { return index_ ? index_->tp() : 0; }
-  /// All names, sorted.
+  /// Returns the names of all tensors, sorted.
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
 
-  /// A whole tensor, as `path` describes it.
-  struct Whole {
+  /// The dtype and shape of a full tensor, and the file that they come from.
+  struct FullTensorInfo {
     std::string path;
     io::Dtype dtype;
     std::vector<int64_t> shape;
   };
-  /// Errors: c10::ValueError naming folder and tensor when there is none.
-  Whole find(const std::string& name) const;
+  /// Returns a full tensor's dtype and shape. Errors: c10::ValueError naming directory and tensor if it does
+  /// not exist.
+  FullTensorInfo find(const std::string& name) const;
 
-  /// What makes up a tensor along `dim`, `begin` counting in the whole: all of it, for a reader of its own
-  /// file what it holds. Errors: those of find.
+  /// Returns the ranges in the files that make up a tensor along `dim`, with `begin` in the full tensor: all
+  /// of it, or the shard of a rank that reads only its own file. Errors: those of find.
   std::vector<Source> parts(const std::string& name, int64_t dim) const;
-  /// A tensor that is in one file as a whole; the runs are left out. Errors: TORCH_INTERNAL_ASSERT when it is
-  /// cut.
-  Source whole_source(const std::string& name) const;
+  /// Returns a tensor that is unsharded in one file, without a range. Errors: TORCH_INTERNAL_ASSERT if it is
+  /// sharded.
+  Source full_source(const std::string& name) const;
 
-  /// So far, headers and index included.
+  /// Returns the bytes read so far, including headers and index.
   int64_t bytes_read() const;
 
  private:
   void open_shards(const model::Config& config, std::optional<Reader> reader);
   const io::SafetensorsFile& open_shard(int rank);
 
-  std::filesystem::path folder_;
-  std::optional<io::SafetensorsFolder> whole_;
+  std::filesystem::path directory_;
+  std::optional<io::SafetensorsDirectory> unsharded_;
   std::optional<ShardIndex> index_;
-  std::map<int, io::SafetensorsFile> shards_;          // by rank; nodes never move
-  std::map<std::string, std::vector<Source>> places_;  // parts in the shards
+  std::map<int, io::SafetensorsFile> shards_;         // by rank; a map, because Source points to its elements
+  std::map<std::string, std::vector<Source>> parts_;  // by tensor: its ranges in the shards
   int64_t index_bytes_ = 0;
 };
 
-/// All of a tensor in a file.
-Source whole_part(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim);
+/// Returns all of a tensor in a file.
+Source full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim);
 
-/// Where the runs `pieces` of a whole are among its `parts`: `begin` counts as the pieces' local_begin does.
-/// What goes on on both sides is one run.
+/// Maps the ranges `pieces` of a full tensor to its `parts` in the files; `begin` counts like the pieces'
+/// local_begin. Merges ranges that are contiguous on both sides.
 std::vector<Source> sources_of(const std::vector<Source>& parts,
                                const std::vector<base::ShardRule::Piece>& pieces);
 
-/// What `files` call a weight: as stored_whole_tensors does, or without the prefix that some published files
-/// of the config's family leave out.
+/// Returns the name of a weight in `files`: that of stored_full_tensors, or without the prefix that some
+/// published files of the config's family omit.
 std::string name_in(const WeightFiles& files, const std::string& name, const model::Config& config);
 
-/// The model's tensors, cut for `tp` ranks, by the names that `files` give them.
+/// Returns the model's tensors, sharded for `tp` ranks, by their names in `files`.
 std::map<std::string, model::StoredTensor> known_tensors(const WeightFiles& files,
                                                          const model::Config& config, int tp);
 
-/// The files that WeightFiles(folder) reads, without looking into the tensors'. Errors: c10::ValueError.
-std::vector<std::string> weight_paths(const std::filesystem::path& folder);
+/// Returns the paths of the files that WeightFiles(directory) reads; opens only the index.
+/// Errors: c10::ValueError.
+std::vector<std::string> weight_paths(const std::filesystem::path& directory);
 
 }  // namespace shardwise::checkpoint

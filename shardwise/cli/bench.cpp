@@ -1,4 +1,4 @@
-// `shardwise bench WHAT`: how fast parts of the library are on this machine.
+// `shardwise bench WHAT`: times parts of the library on this machine.
 #include <c10/util/Exception.h>
 
 #include <cstdio>
@@ -17,16 +17,16 @@ struct Bench {
 };
 
 constexpr Bench kBenches[] = {
-    {"comm", bench_comm_command, "time all_reduce beside copying as many bytes once"},
+    {"comm", bench_comm_command, "time all_reduce, next to a memcpy of the same size"},
     {"overlap", bench_overlap_command,
-     "time linear layers, collectives included, beside their bare products"},
+     "time the linear layers of TP+SP with their collectives, next to the GEMMs alone"},
 };
 
 void print_benches() {
-  std::puts("Says how fast parts of the library are on this machine.\n");
+  std::puts("Times parts of the library on this machine.\n");
   std::puts("Usage: shardwise bench WHAT [FLAGS]\n");
   for (const Bench& bench : kBenches) std::printf("  %-10s%s\n", bench.name, bench.help);
-  std::puts("\n  --help    this text; shardwise bench WHAT --help for the flags");
+  std::puts("\n  --help    print this help; shardwise bench WHAT --help lists the flags");
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ int bench_command(const Call& call) {
   for (const Bench& bench : kBenches) {
     if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
   }
-  TORCH_CHECK_VALUE(false, "bench: the first argument says what to time; got ", name.empty() ? "none" : name,
-                    "; see shardwise bench --help");
+  TORCH_CHECK_VALUE(false, "bench: the first argument must be a benchmark; got ",
+                    name.empty() ? "none" : name, "; see shardwise bench --help");
 }
 
 }  // namespace shardwise::cli

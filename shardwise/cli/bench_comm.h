@@ -1,6 +1,6 @@
-// `shardwise bench comm`: how long an all_reduce takes here, beside copying as many bytes once.
+// `shardwise bench comm`: times all_reduce on this machine, next to a memcpy of the same size.
 //
-// Measured in bench_comm.cpp; flags and tables are in bench_comm_command.cpp.
+// bench_comm.cpp has the measurement, bench_comm_command.cpp the flags and tables.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,25 +14,25 @@
 
 namespace shardwise::cli {
 
-/// Sizes in bytes, each in every use, for `seconds`.
+/// The sizes in bytes to measure, each in every cache state for `seconds`.
 struct CommBench {
   at::ScalarType dtype;
   std::vector<int64_t> sizes;
-  std::vector<BufferUse> uses;
+  std::vector<CacheState> states;
   double seconds;
 };
 
-/// 4096 as "4KB".
+/// Formats 4096 as "4KB".
 std::string size_text(int64_t bytes);
 
-/// Collective: of every size in every use, three calls in this order: all_reduce_ of a tensor that peers can
-/// read
-/// ("all_reduce"), of one of the rank's own ("all_reduce_foreign"), and one copy of as many bytes by each
-/// rank at the same time ("memcpy"). Rank 0's `show` is told how far it is.
+/// Times three calls at every size and cache state, in this order: all_reduce_ of a tensor on the symmetric
+/// heap
+/// ("all_reduce"), all_reduce_ of a tensor outside it ("all_reduce_unregistered"), and a copy of the same
+/// size by each rank at the same time ("memcpy"). Rank 0 calls `show` with the progress. Collective.
 std::vector<CommPoint> measure_comm(const CommBench& bench, const comm::Group& group,
                                     const std::function<void(const std::string&)>& show);
 
-/// As those of commands.h.
+/// Runs the command; see commands.h.
 int bench_comm_command(const Call& call);
 
 }  // namespace shardwise::cli

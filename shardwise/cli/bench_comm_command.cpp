@@ -1,4 +1,4 @@
-// `shardwise bench comm`: its flags, its tables and its document.
+// `shardwise bench comm`: flags, tables and JSON document.
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 #include "shardwise/base/error.h"
 #include "shardwise/cli/bench_comm.h"
 #include "shardwise/cli/bench_comm_tune.h"
-#include "shardwise/cli/bench_rounds.h"
+#include "shardwise/cli/bench_timing.h"
 #include "shardwise/cli/flags.h"
-#include "shardwise/cli/live_line.h"
-#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/comm/shm/control.h"
@@ -35,18 +35,17 @@ struct CommOptions {
 constexpr const char *kSizes = "4KB,64KB,1MB,4MB,64MB", *kTunedSizes = "64,128,256,512,1KB,2KB,4032";
 
 void add_flags(Flags& flags, CommOptions& o) {
-  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks, started by this program [2]");
-  flags.value("--dtype WORD", o.dtype, "fp32 or bf16 [fp32]");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "tensor-parallel ranks to start [2]");
+  flags.value("--dtype NAME", o.dtype, "fp32 or bf16 [fp32]");
   flags.value("--sizes LIST", o.sizes,
-              fmt::format("of the tensors, in powers of 1024 [{}; with --tune {}]", kSizes, kTunedSizes));
+              fmt::format("tensor sizes in bytes, KB = 1024 [{}; with --tune {}]", kSizes, kTunedSizes));
   flags.value(
-      "--mode WORD", o.mode,
-      "warm: the same tensor again and again; rewritten: written anew before every call; both [both]");
-  flags.value("--seconds S", o.seconds, "of every size in every mode; five rounds at least [1]");
-  flags.on_off(
-      "--tune", o.tune,
-      "measure up to which size one shot is faster than two, and keep that for groups of as many ranks");
-  flags.on_off("--json", o.json, "one JSON object instead of the tables");
+      "--mode NAME", o.mode,
+      "warm: reuse the tensor as the last call left it; rewritten: write it before every call; both [both]");
+  flags.value("--seconds S", o.seconds, "time per size and mode, at least five repetitions [1]");
+  flags.on_off("--tune", o.tune,
+               "find the largest size at which one-shot beats two-shot, and save it for groups of this size");
+  flags.on_off("--json", o.json, "print one JSON object instead of tables");
 }
 
 struct Unit {
@@ -55,7 +54,7 @@ struct Unit {
 };
 constexpr Unit kUnits[] = {{"GB", 1 << 30}, {"MB", 1 << 20}, {"KB", 1 << 10}, {"B", 1}, {"", 1}};
 
-/// 0 for what is no size.
+/// Returns the bytes of a size such as "4KB"; 0 if `text` is not a size.
 int64_t size_of(std::string_view text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
@@ -68,7 +67,7 @@ int64_t size_of(std::string_view text) {
 int64_t read_size(const std::string& text) {
   const int64_t bytes = size_of(text);
   TORCH_CHECK_VALUE(bytes > 0 && bytes <= kLargestBytes && bytes % kElementBytes == 0,
-                    "bench comm: --sizes lists multiples of 4 bytes up to 1GB, as in 4KB,64KB,1MB; got '",
+                    "bench comm: --sizes must list multiples of 4 bytes up to 1GB, as in 4KB,64KB,1MB; got '",
                     text, "'");
   return bytes;
 }
@@ -80,123 +79,125 @@ std::vector<int64_t> read_sizes(const CommOptions& o) {
     end = text.find(',', begin);
     sizes.push_back(read_size(text.substr(begin, end - begin)));
     TORCH_CHECK_VALUE(!o.tune || sizes.back() <= int64_t(comm::shm::kInlineBytes),
-                      "bench comm: --tune takes --sizes up to ", comm::shm::kInlineBytes,
-                      " bytes, the most that goes in one shot; got ", sizes.back());
+                      "bench comm: --tune needs --sizes up to ", comm::shm::kInlineBytes,
+                      " bytes, the most that one-shot accepts; got ", sizes.back());
   }
   return sizes;
 }
 
 /// Errors: c10::ValueError naming the flag and its rule.
 CommBench bench_of(const CommOptions& o) {
-  TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMostRanks,
-                    "bench comm: --tp must be from 2 to 256, for a rank alone sends nothing; got ", o.tp);
-  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kLongestSeconds,
+  TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMaxRanks,
+                    "bench comm: --tp must be from 2 to 256, because a single rank sends nothing; got ",
+                    o.tp);
+  TORCH_CHECK_VALUE(o.seconds > 0 && o.seconds <= kMaxSeconds,
                     "bench comm: --seconds must be above 0 and at most 3600; got ", o.seconds);
   TORCH_CHECK_VALUE(
       !o.tune || !comm::shm::one_shot_file({}).empty(),
-      "bench comm: --tune keeps what it finds in XDG_CACHE_HOME or HOME/.cache; got an absolute "
-      "path in neither");
-  check_word("bench comm", "--dtype", o.dtype, {"fp32", "bf16"});
-  check_word("bench comm", "--mode", o.mode, {"warm", "rewritten", "both"});
-  std::vector<BufferUse> uses;
-  for (const BufferUse use : {BufferUse::warm, BufferUse::rewritten}) {
-    if (o.mode == "both" || o.mode == name_of(use)) uses.push_back(use);
+      "bench comm: --tune needs an absolute path in XDG_CACHE_HOME or HOME, where it saves its result; got "
+      "neither");
+  check_choice("bench comm", "--dtype", o.dtype, {"fp32", "bf16"});
+  check_choice("bench comm", "--mode", o.mode, {"warm", "rewritten", "both"});
+  std::vector<CacheState> states;
+  for (const CacheState state : {CacheState::warm, CacheState::rewritten}) {
+    if (o.mode == "both" || o.mode == name_of(state)) states.push_back(state);
   }
-  return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, read_sizes(o), uses, o.seconds};
+  return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, read_sizes(o), states, o.seconds};
 }
 
 Row row_of(const CommPoint& point) {
-  const Spread& arena = point.measured[0].net;
-  const double foreign_us = point.measured[1].net.median_us, memcpy_us = point.measured[2].net.median_us;
+  const Spread& registered = point.measured[0].net;
+  const double unregistered_us = point.measured[1].net.median_us, memcpy_us = point.measured[2].net.median_us;
   return {size_text(point.bytes),
-          fmt::format("{:.2f}", arena.median_us),
-          fmt::format("{:.2f}-{:.2f}", arena.lower_quartile_us, arena.upper_quartile_us),
-          fmt::format("{:.2f}", static_cast<double>(point.bytes) / arena.median_us / 1e3),
-          fmt::format("{:.2f}", arena.median_us / memcpy_us),
-          fmt::format("{:.2f}", foreign_us),
-          fmt::format("{:.2f}", foreign_us / memcpy_us),
+          fmt::format("{:.2f}", registered.median_us),
+          fmt::format("{:.2f}-{:.2f}", registered.lower_quartile_us, registered.upper_quartile_us),
+          fmt::format("{:.2f}", static_cast<double>(point.bytes) / registered.median_us / 1e3),
+          fmt::format("{:.2f}", registered.median_us / memcpy_us),
+          fmt::format("{:.2f}", unregistered_us),
+          fmt::format("{:.2f}", unregistered_us / memcpy_us),
           fmt::format("{:.2f}", memcpy_us)};
 }
 
-std::string table_of(const std::vector<CommPoint>& points, BufferUse use) {
+std::string table_of(const std::vector<CommPoint>& points, CacheState state) {
   std::vector<Row> rows{
-      {"size", "all_reduce us", "quartiles", "GB/s", "of memcpy", "foreign us", "of memcpy", "memcpy us"}};
+      {"size", "all_reduce us", "quartiles", "GB/s", "/ memcpy", "unregistered us", "/ memcpy", "memcpy us"}};
   for (const CommPoint& point : points) {
-    if (point.use == use) rows.push_back(row_of(point));
+    if (point.state == state) rows.push_back(row_of(point));
   }
   return table(rows);
 }
 
-using Limit = std::optional<comm::shm::OneShotLimit>;  // none where the ranks share no memory
+using Limit = std::optional<comm::shm::OneShotLimit>;  // nullopt if the ranks share no memory
 
 std::string limit_text(const Limit& limit) {
-  return limit ? fmt::format("one shot up to {} bytes ({})", limit->bytes, name(limit->from))
+  return limit ? fmt::format("one-shot up to {} bytes ({})", limit->bytes, name(limit->from))
                : "no shared memory";
 }
 
 nlohmann::ordered_json limit_json(const Limit& limit) {
   if (!limit) return nullptr;
-  return {{"bytes", limit->bytes}, {"from", name(limit->from)}};
+  return {{"bytes", limit->bytes}, {"source", name(limit->from)}};
 }
 
-using TableOf = std::string (*)(const std::vector<CommPoint>&, BufferUse);
+using TableOf = std::string (*)(const std::vector<CommPoint>&, CacheState);
 
 std::string to_text(const CommOptions& o, const CommBench& bench, const Limit& limit,
-                    const std::vector<CommPoint>& points, TableOf table_of_use) {
+                    const std::vector<CommPoint>& points, TableOf table_of_state) {
   std::string text =
-      fmt::format("{} ranks, {}, {}, {}; a call's time on the slowest rank, median of rounds\n", o.tp,
-                  o.dtype, limit_text(limit), base::cpu_name());
-  for (const BufferUse use : bench.uses) {
-    text += use == BufferUse::warm ? "warm: the same tensor again and again\n"
-                                   : "rewritten: written anew before every call, less the time of writing\n";
-    text += table_of_use(points, use);
+      fmt::format("{} ranks, {}, {}, {}; time per call on the slowest rank, median of the repetitions\n",
+                  o.tp, o.dtype, limit_text(limit), base::cpu_name());
+  for (const CacheState state : bench.states) {
+    text += state == CacheState::warm
+                ? "warm: the tensor is as the last call left it\n"
+                : "rewritten: the tensor is written before every call; the time of writing is subtracted\n";
+    text += table_of_state(points, state);
   }
   return text;
 }
 
 nlohmann::ordered_json to_json(const CommOptions& o, const Limit& limit,
                                const std::vector<CommPoint>& points) {
-  const char* how = "Group::all_reduce_ from C++, a process and a thread for each rank";
+  const char* method = "Group::all_reduce_ from C++, one process with one thread per rank";
   nlohmann::ordered_json json =
-      to_json(CommDocument{"shardwise", SHARDWISE_VERSION, how, o.tp, o.dtype, points});
+      to_json(CommDocument{"shardwise", SHARDWISE_VERSION, method, o.tp, o.dtype, points});
   json["one_shot"] = limit_json(limit);
   return json;
 }
 
-/// What a bench tells on its live line.
+/// Shows a text on the progress line.
 using Show = std::function<void(const std::string&)>;
 
 template <class Measure>
-std::vector<CommPoint> measured_on_live_line(const Measure& measure_with) {
-  LiveLine line;
-  return measure_with([&](const std::string& text) { line.show(text); });
+std::vector<CommPoint> measure_with_progress(const Measure& measure) {
+  ProgressLine line;
+  return measure([&](const std::string& text) { line.show(text); });
 }
 
 void run_bench(const CommOptions& o, const CommBench& bench, const comm::Group& group) {
   const Limit limit = comm::shm::one_shot_limit(group);
   const auto points =
-      measured_on_live_line([&](const Show& show) { return measure_comm(bench, group, show); });
+      measure_with_progress([&](const Show& show) { return measure_comm(bench, group, show); });
   if (group.rank() != 0) return;
   print(o.json ? json_line(to_json(o, limit, points)) : to_text(o, bench, limit, points, table_of));
 }
 
-/// Measures with groups of its own and keeps what was found; groups that have met go on as they are.
+/// Measures both algorithms and saves the limit for later groups; existing groups keep theirs.
 void run_tune(const CommOptions& o, const CommBench& bench, const comm::Group& group,
-              const BothForms& forms) {
+              const BothAlgorithms& algorithms) {
   const Limit before = comm::shm::one_shot_limit(group);
   const auto points =
-      measured_on_live_line([&](const Show& show) { return measure_both(bench, forms, show); });
+      measure_with_progress([&](const Show& show) { return measure_both(bench, algorithms, show); });
   if (group.rank() != 0) return;
   const comm::shm::RanksOnCores on = before->on;
   const comm::shm::OneShotLimit found{on, best_one_shot_bytes(points),
                                       comm::shm::OneShotLimit::From::measured};
-  keep_one_shot_limit(on, found.bytes);
+  save_one_shot_limit(on, found.bytes);
   const std::string file = one_shot_file(on);
   nlohmann::ordered_json json = to_json(o, before, points);
-  json["tuned"] = {{"bytes", found.bytes}, {"core_each", on.core_each}, {"file", file}};
+  json["tuned"] = {{"bytes", found.bytes}, {"core_per_rank", on.core_each}, {"file", file}};
   print(o.json ? json_line(json)
                : to_text(o, bench, before, points, tuning_text) +
-                     fmt::format("from now on {}, kept in {}\n", limit_text(found), file));
+                     fmt::format("saved for later runs: {}, in {}\n", limit_text(found), file));
 }
 
 }  // namespace
@@ -209,19 +210,19 @@ std::string size_text(int64_t bytes) {
 int bench_comm_command(const Call& call) {
   CommOptions o;
   RankOptions ranks;
-  Flags flags("bench comm", "Times all_reduce on ranks of this machine, beside copying as many bytes once.");
+  Flags flags("bench comm", "Times all_reduce on ranks of this machine, next to a memcpy of the same size.");
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("bench comm", ranks);
   const CommBench bench = bench_of(o);
-  const comm::Place place = place_for(o.tp);
-  return run_on_ranks({place, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
+  const comm::LaunchContext context = launch_context_for(o.tp);
+  return run_on_ranks({context, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (!o.tune) return run_bench(o, bench, group);
-    if (!group.has_symmetric()) {
-      throw base::AgreedError("bench comm: --tune needs ranks that share memory; got several hosts");
+    if (!group.has_symmetric_heap()) {
+      throw base::CollectiveError("bench comm: --tune needs ranks of one node; got several nodes");
     }
-    run_tune(o, bench, group, connect_both(group, place.job + "/tune", timeout_of(ranks)));
+    run_tune(o, bench, group, connect_both(group, context.job + "/tune", timeout_of(ranks)));
   });
 }
 

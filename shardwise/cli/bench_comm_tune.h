@@ -1,4 +1,5 @@
-// `shardwise bench comm --tune`: up to which size an all_reduce is faster in one shot on this machine.
+// `shardwise bench comm --tune`: finds the largest size at which one-shot all_reduce is faster on this
+// machine.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,23 +10,25 @@
 
 namespace shardwise::cli {
 
-/// Two groups of the same ranks, of which one does in one shot what the other does in two.
-struct BothForms {
+/// Two groups of the same ranks: one uses one-shot all_reduce for all inline sizes, the other two-shot.
+struct BothAlgorithms {
   comm::Group one_shot, two_shot;
 };
 
-/// Collective: they meet at names derived from `job`'s.
-BothForms connect_both(const comm::Group& group, const std::string& job, std::chrono::milliseconds timeout);
+/// Connects both groups, under names derived from `job`. Collective.
+BothAlgorithms connect_both(const comm::Group& group, const std::string& job,
+                            std::chrono::milliseconds timeout);
 
-/// Collective: of every size in every use the calls "one_shot" and "two_shot" on memory that peers can read,
-/// in turns. Rank 0's `show` is told how far it is.
-std::vector<CommPoint> measure_both(const CommBench& bench, const BothForms& groups,
+/// Times "one_shot" and "two_shot" on the symmetric heap at every size and cache state, interleaved. Rank 0
+/// calls `show` with the progress. Collective.
+std::vector<CommPoint> measure_both(const CommBench& bench, const BothAlgorithms& groups,
                                     const std::function<void(const std::string&)>& show);
 
-/// The size up to which to go in one shot, so that the measured calls, weighted alike, are fastest; 0: none.
+/// Returns the one-shot limit in bytes that minimizes the geometric mean of the measured calls' times; 0 if
+/// two-shot is faster at every size.
 int64_t best_one_shot_bytes(const std::vector<CommPoint>& points);
 
-/// The table of one use.
-std::string tuning_text(const std::vector<CommPoint>& points, BufferUse use);
+/// Returns the table of one cache state.
+std::string tuning_text(const std::vector<CommPoint>& points, CacheState state);
 
 }  // namespace shardwise::cli

@@ -8,15 +8,19 @@ namespace shardwise::cli {
 namespace {
 
 nlohmann::ordered_json to_json(const CommPoint& point, const Measured& m) {
-  return {{"bytes", point.bytes}, {"mode", name_of(point.use)},           {"call", m.name},
-          {"rounds", m.rounds},   {"calls_per_round", m.calls_per_round}, {"raw", to_json(m.raw)},
+  return {{"bytes", point.bytes},
+          {"mode", name_of(point.state)},
+          {"call", m.name},
+          {"repetitions", m.repetitions},
+          {"calls_per_repetition", m.calls_per_repetition},
+          {"raw", to_json(m.raw)},
           {"net", to_json(m.net)}};
 }
 
 }  // namespace
 
-std::string name_of(BufferUse use) {
-  return use == BufferUse::warm ? "warm" : "rewritten";
+std::string name_of(CacheState state) {
+  return state == CacheState::warm ? "warm" : "rewritten";
 }
 
 nlohmann::ordered_json to_json(const Spread& s) {
@@ -27,9 +31,9 @@ nlohmann::ordered_json to_json(const Spread& s) {
 }
 
 nlohmann::ordered_json to_json(const CommDocument& document) {
-  nlohmann::ordered_json json{{"contender", document.contender},
+  nlohmann::ordered_json json{{"candidate", document.candidate},
                               {"version", document.version},
-                              {"how", document.how},
+                              {"method", document.method},
                               {"cpu", base::cpu_name()},
                               {"tp", document.tp},
                               {"dtype", document.dtype},

@@ -5,12 +5,12 @@
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
 
-#include "shardwise/cli/bench_meeting.h"
+#include "shardwise/cli/bench_synchronizer.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/column_product.h"
+#include "shardwise/parallel/gathered_rows.h"
 #include "shardwise/parallel/row_product.h"
-#include "shardwise/parallel/rows.h"
 
 namespace shardwise::cli {
 namespace {
@@ -18,12 +18,12 @@ namespace {
 using at::Tensor;
 using parallel::kFeature, parallel::kSequence, parallel::Placed, parallel::Sharded;
 
-/// The weights of both layers, what every rank holds of their inputs and of their outputs' gradients, and the
-/// whole of what is cut along the sequence. One text: [s, 1, h].
+/// The weights of both layers, this rank's shards of their inputs and output gradients, and the full tensor
+/// of the sequence-sharded one. One sequence: [s, 1, h].
 struct Layers {
   parallel::Step on, off;
   parallel::ParameterPtr up, down;
-  Tensor whole, shard, features;
+  Tensor full, shard_s, shard_f;
 
   Layers(const OverlapBench& bench, const comm::Group& group) : on(group, bench.rows), off(on) {
     off.overlap = parallel::Overlap::off;
@@ -31,17 +31,17 @@ struct Layers {
     const auto init = parallel::Init::normal(0.02);
     const auto make = [&](const char* name, std::vector<int64_t> shape, const base::ShardRule& rule) {
       auto made = parallel::make_parameter(name, std::move(shape), rule, init, group, bench.dtype);
-      parallel::initialise_(*made, kernels::RandomKey::of(1), group);
+      parallel::initialize_(*made, kernels::RandomKey::of(1), group);
       parallel::zero_grad_(*made);
       return made;
     };
-    up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::cut(/*dim=*/0, ffn));
-    down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::cut(/*dim=*/1, ffn));
-    whole = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
-    const base::Range own = on.own_sequence();
-    shard = group.empty({own.size(), 1, bench.hidden}, bench.dtype);
-    shard.copy_(whole.narrow(kSequence, own.begin, own.size()));
-    features = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);
+    up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::sharded(/*dim=*/0, ffn));
+    down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::sharded(/*dim=*/1, ffn));
+    full = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
+    const base::Range rows = on.local_sequence();
+    shard_s = group.empty({rows.size(), 1, bench.hidden}, bench.dtype);
+    shard_s.copy_(full.narrow(kSequence, rows.begin, rows.size()));
+    shard_f = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);
   }
 
   Tensor column(const Tensor& x, const parallel::Step& step) const {
@@ -53,15 +53,15 @@ struct Layers {
   }
 };
 
-/// a·b of matrices, in new memory as the layers' results.
+/// Returns a·b in new memory, as the layers do.
 Tensor product(const Tensor& a, const Tensor& b) {
   Tensor y = at::empty({a.size(0), b.size(1)}, a.options());
   kernels::product_out(y, a, b);
   return y;
 }
 
-/// What one layer computes on this rank: y = x Wᵀ and, with `dy`, dX = dY W and dW += dYᵀ x.
-std::function<void()> bare(const parallel::ParameterPtr& w, const Tensor& x, const Tensor& dy) {
+/// Returns a call of one layer's GEMMs on this rank: y = x Wᵀ and, with `dy`, dX = dY W and dW += dYᵀ x.
+std::function<void()> gemm(const parallel::ParameterPtr& w, const Tensor& x, const Tensor& dy) {
   return [w, x = parallel::as_matrix(x), dy = dy.defined() ? parallel::as_matrix(dy) : dy] {
     const at::NoGradGuard no_grad;
     product(x, w->value.t());
@@ -73,7 +73,7 @@ std::function<void()> bare(const parallel::ParameterPtr& w, const Tensor& x, con
 
 using Forward = Tensor (Layers::*)(const Tensor&, const parallel::Step&) const;
 
-/// The same as the layer does it, collectives included; forward alone when `dy` is undefined.
+/// Returns a call of the layer with its collectives: forward alone if `dy` is undefined, else with backward.
 std::function<void()> layer(const Layers& layers, Forward forward, const parallel::Step& step,
                             const Tensor& x, const Tensor& dy) {
   if (!dy.defined()) {
@@ -91,18 +91,18 @@ std::function<void()> layer(const Layers& layers, Forward forward, const paralle
 struct Case {
   std::string name;
   Forward forward;
-  Tensor x, dy;  // as the layer takes them; no dy: forward alone
-  std::function<void()> bare;
+  Tensor x, dy;  // this rank's shards; undefined dy: forward alone
+  std::function<void()> gemm;
 };
 
 std::vector<Case> cases_of(const Layers& l) {
   const Tensor none;
   return {
-      {"AllGather+GEMM", &Layers::column, l.shard, none, bare(l.up, l.whole, none)},
-      {"AllGather+GEMM and backward", &Layers::column, l.shard, l.features, bare(l.up, l.whole, l.features)},
-      {"GEMM+ReduceScatter", &Layers::row, l.features, none, bare(l.down, l.features, none)},
-      {"GEMM+ReduceScatter and backward", &Layers::row, l.features, l.shard,
-       bare(l.down, l.features, l.whole)}};
+      {"AllGather+GEMM", &Layers::column, l.shard_s, none, gemm(l.up, l.full, none)},
+      {"AllGather+GEMM and backward", &Layers::column, l.shard_s, l.shard_f, gemm(l.up, l.full, l.shard_f)},
+      {"GEMM+ReduceScatter", &Layers::row, l.shard_f, none, gemm(l.down, l.shard_f, none)},
+      {"GEMM+ReduceScatter and backward", &Layers::row, l.shard_f, l.shard_s,
+       gemm(l.down, l.shard_f, l.full)}};
 }
 
 }  // namespace
@@ -110,18 +110,18 @@ std::vector<Case> cases_of(const Layers& l) {
 std::vector<OverlapMeasured> measure_overlap(const OverlapBench& bench, const comm::Group& group,
                                              const std::function<void(const std::string&)>& show) {
   const Layers layers(bench, group);
-  Meeting meeting = meeting_of(group);
+  Synchronizer synchronizer = synchronizer_of(group);
   std::vector<OverlapMeasured> measured;
-  for (const auto& [name, forward, x, dy, bare] : cases_of(layers)) {
+  for (const auto& [name, forward, x, dy, gemm] : cases_of(layers)) {
     if (group.rank() == 0) {
-      meeting.after_round = [&, name = name](int64_t done, int64_t rounds) {
-        show(fmt::format("bench overlap: {}, round {} of {}", name, done, rounds));
+      synchronizer.after_repetition = [&, name = name](int64_t done, int64_t repetitions) {
+        show(fmt::format("bench overlap: {}, repetition {} of {}", name, done, repetitions));
       };
     }
     const std::vector<Measured> all = measure({{"on", layer(layers, forward, layers.on, x, dy), {}},
                                                {"off", layer(layers, forward, layers.off, x, dy), {}},
-                                               {"bare", bare, {}}},
-                                              BufferUse::warm, bench.seconds, meeting);
+                                               {"gemm", gemm, {}}},
+                                              CacheState::warm, bench.seconds, synchronizer);
     measured.push_back({name, all[0], all[1], all[2]});
   }
   return measured;

@@ -1,6 +1,7 @@
-// `shardwise bench overlap`: what the collectives inside the linear layers cost beside the bare products.
+// `shardwise bench overlap`: times the linear layers of TP+SP with their collectives, next to the GEMMs
+// alone.
 //
-// Measured in bench_overlap.cpp; flags and tables are in bench_overlap_command.cpp.
+// bench_overlap.cpp has the measurement, bench_overlap_command.cpp the flags and tables.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,32 +9,32 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/cli/bench_rounds.h"
+#include "shardwise/cli/bench_timing.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/comm/group.h"
 
 namespace shardwise::cli {
 
-/// Two linear layers of an MLP under TP+SP: [rows, hidden] × [hidden, ffn/t], and [rows, ffn/t] × [ffn/t,
+/// The two linear layers of an MLP under TP+SP: [rows, hidden] × [hidden, ffn/t] and [rows, ffn/t] × [ffn/t,
 /// hidden].
 struct OverlapBench {
   at::ScalarType dtype;
   int64_t rows, hidden, ffn;
-  double seconds;  // of each layer
+  double seconds;  // per layer
 };
 
-/// A layer with its collectives, beside its products and not, and the same products of what is there already
-/// without any.
+/// The times of a layer with collectives overlapped with its GEMMs (on) and not (off), and of the GEMMs alone
+/// on gathered inputs.
 struct OverlapMeasured {
   std::string name;
-  Measured on, off, bare;
+  Measured on, off, gemm;
 };
 
-/// Collective: "AllGather+GEMM" and "GEMM+ReduceScatter", each forward alone and with its backward.
+/// Times "AllGather+GEMM" and "GEMM+ReduceScatter", each forward alone and with its backward. Collective.
 std::vector<OverlapMeasured> measure_overlap(const OverlapBench& bench, const comm::Group& group,
                                              const std::function<void(const std::string&)>& show);
 
-/// As those of commands.h.
+/// Runs the command; see commands.h.
 int bench_overlap_command(const Call& call);
 
 }  // namespace shardwise::cli

@@ -1,4 +1,4 @@
-// `shardwise chat-template`: messages as the text that a model is given.
+// `shardwise chat-template`: renders messages as the model's prompt.
 #include <c10/util/Exception.h>
 
 #include "shardwise/base/files.h"
@@ -20,12 +20,12 @@ struct ChatTemplateOptions {
 };
 
 void add_flags(Flags& flags, ChatTemplateOptions& o) {
-  flags.value("--model DIR", o.model, "folder with tokenizer_config.json or chat_template.jinja");
-  flags.value("--tools FILE", o.tools, "JSON schemas of functions that the model may call, a list");
+  flags.value("--model DIR", o.model, "model directory with tokenizer_config.json or chat_template.jinja");
+  flags.value("--tools FILE", o.tools, "JSON list of schemas of the functions that the model may call");
   flags.on_off("--generation-prompt,!--no-generation-prompt", o.add_generation_prompt,
-               "end where the model's answer begins [on]");
+               "end with the header of the model's answer [on]");
   flags.value("--chat-template-kwargs JSON", o.variables,
-              "object with further variables of the template, such as enable_thinking");
+              "JSON object of further template variables, such as {\"enable_thinking\": false}");
 }
 
 text::ChatOptions read_options(const ChatTemplateOptions& o) {
@@ -40,12 +40,11 @@ text::ChatOptions read_options(const ChatTemplateOptions& o) {
 
 int chat_template_command(const Call& call) {
   ChatTemplateOptions o;
-  Flags flags(
-      "chat-template",
-      "Prints a conversation, the JSON list of messages on standard input, as its model is given it.");
+  Flags flags("chat-template",
+              "Renders a JSON list of messages from standard input with a model's chat template.");
   add_flags(flags, o);
   if (!flags.parse(call.arguments)) return 0;
-  TORCH_CHECK_VALUE(o.model, "chat-template: --model names the folder of a model; got none");
+  TORCH_CHECK_VALUE(o.model, "chat-template: --model must name a model directory; got none");
   const auto chat_template = text::ChatTemplate::load(*o.model);
   const text::ChatOptions options = read_options(o);
   print(chat_template.render(parse_ordered(read_input(), "standard input"), options));

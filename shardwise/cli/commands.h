@@ -1,17 +1,18 @@
-// The commands of the program, one file each: they parse, call the rooms below, and print.
+// The commands of the program, one file each: they parse flags, call the library, and print.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace shardwise::cli {
 
-/// How the process was called: `argv` whole (a launcher runs it again), `arguments` what follows the command.
+/// The process's command line: all of `argv` (a launcher runs it again), and the `arguments` after the
+/// command.
 struct Call {
   std::vector<std::string> argv, arguments;
 };
 
-/// Each returns the process's exit code. Errors: c10::ValueError for the caller's mistakes (exit code 2), any
-/// other exception for what failed at run time (exit code 1).
+/// Each command returns the process's exit code. Errors: c10::ValueError for a usage error (exit code 2), any
+/// other exception for a failure at run time (exit code 1).
 int train_command(const Call& call);
 int generate_command(const Call& call);
 int evaluate_command(const Call& call);

@@ -1,4 +1,4 @@
-// `shardwise doctor`: whether a model computes at TP=N what it does at TP=1, and where it parts from it.
+// `shardwise doctor`: compares a model at TP=N with TP=1 and reports where they differ.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -8,21 +8,21 @@
 #include "shardwise/base/console.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/doctor_report.h"
-#include "shardwise/cli/job_folder.h"
-#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/job_directory.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/comm/launch.h"
-#include "shardwise/doctor/examine.h"
-#include "shardwise/doctor/vectors.h"
-#include "shardwise/infer/ids.h"
+#include "shardwise/doctor/randomize_1d_parameters.h"
+#include "shardwise/doctor/run_doctor.h"
+#include "shardwise/infer/token_ids.h"
 #include "shardwise/text/corpus.h"
 
 namespace shardwise::cli {
 namespace {
 
 constexpr int64_t kSequences = 2, kLength = 64, kShortest = 4;
-constexpr int64_t kBytesPerToken = 256;  // no tokenizer needs more on average
+constexpr int64_t kBytesPerToken = 256;  // upper bound of any tokenizer's average
 
 struct DoctorOptions {
   ModelOptions model;
@@ -35,22 +35,22 @@ struct DoctorOptions {
 void add_flags(Flags& flags, DoctorOptions& o) {
   add_model_flags(flags, o.model);
   flags.values("--text PATH", o.text,
-               "files or folders whose first tokens are taken [ids drawn from --seed]");
-  flags.value("--seq-len N", o.seq_len, "tokens of each of the two sequences, at least 4 [64, or what fits]");
+               "files or directories whose first tokens are the input [random ids from --seed]");
+  flags.value("--seq-len N", o.seq_len,
+              "tokens per sequence, at least 4; two sequences are run [64, or what fits]");
   flags.value("--seed N", o.seed,
-              "of dropout's masks, of the ids without --text, and of --load-format dummy's weights [0]");
-  flags.on_off("--json", o.json, "one JSON object instead of the text for people");
+              "seed of dropout masks, of ids without --text, and of weights with --load-format dummy [0]");
+  flags.on_off("--json", o.json, "print one JSON object instead of text");
 }
 
 int64_t length_of(const DoctorOptions& o, const model::Config& config) {
   const int64_t most = config.max_position_embeddings, length = o.seq_len.value_or(std::min(kLength, most));
   TORCH_CHECK_VALUE(length >= kShortest && length <= most,
-                    "doctor: --seq-len must lie between 4 and max_position_embeddings, ", most, "; got ",
-                    length);
+                    "doctor: --seq-len must be from 4 to max_position_embeddings, ", most, "; got ", length);
   return length;
 }
 
-/// The first `count` ids of the files, one behind the other; of a large text its beginning alone is read.
+/// Returns the first `count` ids of the concatenated files. Reads only the start of a large text.
 std::vector<int64_t> read_ids(const std::vector<std::string>& paths, const text::Tokenizer& tokenizer,
                               int64_t count) {
   const text::Corpus corpus(paths);
@@ -58,7 +58,7 @@ std::vector<int64_t> read_ids(const std::vector<std::string>& paths, const text:
   corpus.read(0, std::ssize(bytes), reinterpret_cast<uint8_t*>(bytes.data()));
   std::vector<int64_t> ids = tokenizer.encode(bytes);
   TORCH_CHECK_VALUE(std::ssize(ids) >= count,
-                    "doctor: --text must hold two sequences of --seq-len tokens and one more, ", count,
+                    "doctor: --text must have two sequences of --seq-len tokens and one more token, ", count,
                     "; got ", ids.size());
   ids.resize(count);
   return ids;
@@ -72,7 +72,7 @@ std::vector<int64_t> draw_ids(uint64_t seed, int64_t vocab_size, int64_t count) 
   return ids;
 }
 
-/// Two sequences that follow each other, one a column, and the token after each.
+/// Returns two consecutive sequences as columns, and the labels: each token's successor.
 doctor::Tokens columns(const std::vector<int64_t>& ids, int64_t length) {
   const auto from = [&](int64_t begin) {
     const at::Tensor rows = at::empty({kSequences, length}, at::kLong);
@@ -82,18 +82,18 @@ doctor::Tokens columns(const std::vector<int64_t>& ids, int64_t length) {
   return {from(0), from(1)};
 }
 
-doctor::Tokens tokens_of(const DoctorOptions& o, const NamedModel& model) {
+doctor::Tokens tokens_of(const DoctorOptions& o, const ModelSource& model) {
   const int64_t length = length_of(o, model.config()), count = kSequences * length + 1;
   if (o.text.empty()) return columns(draw_ids(o.seed, model.config().vocab_size, count), length);
   const std::vector<int64_t> ids = read_ids(o.text, *model.tokenizer(), count);
-  infer::check_ids(ids, model.config(), "doctor: the text's");
+  infer::check_token_ids(ids, model.config(), "doctor: the text's");
   return columns(ids, length);
 }
 
-/// Lines in colour where there is a terminal.
+/// Prints the lines, in color on a terminal.
 void show(const std::vector<ReportLine>& lines) {
   base::Console out(STDOUT_FILENO);
-  for (const auto& [text, colour] : lines) out.is_terminal() ? out.line(text, colour) : print(text + "\n");
+  for (const auto& [text, color] : lines) out.is_terminal() ? out.line(text, color) : print(text + "\n");
 }
 
 }  // namespace
@@ -103,48 +103,49 @@ int doctor_command(const Call& call) {
   RankOptions ranks;
   Flags flags(
       "doctor",
-      "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, "
-      "and says layer by layer how far they are apart: rounding, or a bug and where. Then trains a model "
-      "of the same kind in small for a few steps, saves and resumes it, and holds text, optimizer, "
-      "checkpoint and logits against formulas (some MB below TMPDIR, removed at the end). Rank 0 holds "
-      "the unsharded model in fp64: 32 bytes a parameter beside the 24/N of every rank; the others wait "
-      "for it (--timeout). Exit code 0: all holds; 3: it does not.");
+      "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, and "
+      "reports layer by layer whether the differences are rounding or a bug. Then trains a small model of "
+      "the "
+      "same family for a few steps, saves and resumes it, and checks text, optimizer, checkpoint and logits "
+      "against formulas (writes some MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on "
+      "every "
+      "rank; rank 0 needs 32 more for the unsharded fp64 model, and the other ranks wait for it (--timeout). "
+      "Exit code 0: all checks passed; 3: a check failed.");
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("doctor", ranks);
-  const NamedModel model("doctor", o.model);
-  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2, to be compared with TP=1; got ",
-                    o.model.tp);
-  TORCH_CHECK_VALUE(!model.config().quantisation,
-                    "doctor: the weights must be ordinary ones, for backward goes through them; got ",
-                    model.config().quantisation->text());
-  TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(),
-                    "doctor: --tokenizer must come with the --text that it encodes; got ",
+  const ModelSource model("doctor", o.model);
+  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp);
+  TORCH_CHECK_VALUE(!model.config().quantization,
+                    "doctor: the weights must not be quantized, because doctor runs backward; got ",
+                    model.config().quantization->text());
+  TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(), "doctor: --tokenizer needs --text; got ",
                     o.model.tokenizer.value_or(""), " alone");
   const doctor::Tokens tokens = tokens_of(o, model);
-  const doctor::Subject subject{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
-                                  model.load(weights, o.seed);
-                                  if (o.model.load_format == "dummy") doctor::draw_vectors_(weights, o.seed);
-                                }};
-  const comm::Place place = place_for(o.model.tp);
-  const JobFolder folder(place);
+  const doctor::Target target{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
+                                model.load(weights, o.seed);
+                                if (o.model.load_format == "dummy")
+                                  doctor::randomize_1d_parameters_(weights, o.seed);
+                              }};
+  const comm::LaunchContext context = launch_context_for(o.model.tp);
+  const JobDirectory directory(context);
   base::Console& console = base::Console::standard_error();
-  int found = 0;
-  const int ended = run_on_ranks({place, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    const doctor::Examination examination{tokens, o.seed, folder.path(group), [&](const std::string& part) {
-                                            console.set_live("doctor: " + part);
-                                          }};
-    const doctor::Report report = doctor::examine(subject, examination, group);
+  int checks_exit_code = 0;
+  const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    const doctor::Options options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
+                                    console.set_progress_line("doctor: " + part);
+                                  }};
+    const doctor::Report report = doctor::run_doctor(target, options, group);
     if (group.rank() == 0) {
-      console.set_live("");
-      const Examined examined{model.folder().string(), o.model.tp, model.dtype_name(), tokens.ids.size(0),
-                              report};
-      o.json ? print(to_json(examined)) : show(to_lines(examined));
+      console.set_progress_line("");
+      const DoctorReport printed{model.directory().string(), o.model.tp, model.dtype_name(),
+                                 tokens.ids.size(0), report};
+      o.json ? print(to_json(printed)) : show(to_lines(printed));
     }
-    found = report.holds ? 0 : comm::kFindingExitCode;
+    checks_exit_code = report.passed ? 0 : comm::kCheckFailedExitCode;
   });
-  return ended != 0 ? ended : found;
+  return ended != 0 ? ended : checks_exit_code;
 }
 
 }  // namespace shardwise::cli

@@ -12,36 +12,36 @@
 
 namespace shardwise::cli {
 
-using base::Colour;
-using doctor::Audit;
+using base::Color;
+using doctor::Check;
 using doctor::Comparison;
 using doctor::Deviation;
+using doctor::LargestDeviations;
 using doctor::Traffic;
-using doctor::Worst;
 using Json = nlohmann::ordered_json;
 
 namespace {
 
-// ---- lines
+// ---- Text
 
 std::string relative(const Deviation* worst) {
   return worst ? fmt::format("{:.1e}", worst->relative()) : "";
 }
-std::string share(const Deviation* worst) {
-  return worst ? fmt::format("{:.2f}", worst->share()) : "";
+std::string bound_ratio(const Deviation* worst) {
+  return worst ? fmt::format("{:.2f}", worst->bound_ratio()) : "";
 }
 
 bool is_bug(const Deviation* worst) {
-  return worst && !worst->holds();
+  return worst && !worst->is_within_bound();
 }
 
-/// The tables' lines, with those that tell of a bug in red.
+/// Builds the report's lines, with those of bugs in red.
 class Lines {
  public:
   void add(const std::string& text, bool is_wrong = false) {
-    lines_.push_back({text, is_wrong ? Colour::kRed : Colour::kNone});
+    lines_.push_back({text, is_wrong ? Color::red : Color::none});
   }
-  /// `wrong` by row.
+  /// `wrong` has one element per row.
   void add_table(const std::vector<Row>& rows, const std::vector<bool>& wrong) {
     std::istringstream text(table(rows));
     std::string line;
@@ -53,123 +53,125 @@ class Lines {
   std::vector<ReportLine> lines_;
 };
 
-bool is_of_same_way(const Comparison& a, const Comparison& b) {
-  return a.task == b.task && a.way.name(a.tp) == b.way.name(b.tp);
+bool has_same_run_config(const Comparison& a, const Comparison& b) {
+  return a.test_case == b.test_case && a.run_config.name(a.tp) == b.run_config.name(b.tp);
 }
 
-/// One way in fp64 and in the run's dtype, layer by layer.
+/// Adds a table of one run configuration in fp64 and in the run's dtype, layer by layer.
 void add_layers(Lines& lines, const Comparison& exact, const Comparison& rounded) {
-  const std::string dtype = doctor::dtype_name(rounded.way.dtype);
-  lines.add(fmt::format("\n{}, {}: the largest difference from TP=1 in fp64, of the largest value",
-                        exact.task, exact.way.name(exact.tp)));
+  const std::string dtype = doctor::dtype_name(rounded.run_config.dtype);
+  lines.add(fmt::format("\n{}, {}: largest difference from TP=1 in fp64, relative to the largest value",
+                        exact.test_case, exact.run_config.name(exact.tp)));
   std::vector<Row> rows{{"where", "fp64 activations", "gradients", dtype + " activations", "of bound",
                          "gradients", "of bound"}};
   std::vector<bool> wrong{false};
-  const std::vector<Worst> in_exact = exact.by_layer(), in_rounded = rounded.by_layer();
+  const std::vector<LargestDeviations> in_exact = exact.by_layer(), in_rounded = rounded.by_layer();
   for (size_t i = 0; i < std::min(in_exact.size(), in_rounded.size()); ++i) {
-    const Worst &e = in_exact[i], &r = in_rounded[i];
+    const LargestDeviations &e = in_exact[i], &r = in_rounded[i];
     wrong.push_back(is_bug(e.activation) || is_bug(e.gradient) || is_bug(r.activation) || is_bug(r.gradient));
-    rows.push_back({e.where + (wrong.back() ? ": beyond" : ""), relative(e.activation), relative(e.gradient),
-                    relative(r.activation), share(r.activation), relative(r.gradient), share(r.gradient)});
+    rows.push_back({e.module + (wrong.back() ? ": BUG" : ""), relative(e.activation), relative(e.gradient),
+                    relative(r.activation), bound_ratio(r.activation), relative(r.gradient),
+                    bound_ratio(r.gradient)});
   }
   lines.add_table(rows, wrong);
 }
 
-/// The largest share of its bound that anything takes.
-const Deviation& nearest(const Comparison& comparison) {
-  return *std::ranges::max_element(comparison.deviations, {}, &Deviation::share);
+/// Returns the deviation with the largest bound ratio.
+const Deviation& largest_deviation(const Comparison& comparison) {
+  return *std::ranges::max_element(comparison.deviations, {}, &Deviation::bound_ratio);
 }
 
 void add_comparisons(Lines& lines, const std::vector<Comparison>& all) {
   for (const Comparison& one : all) {
-    const auto rounded = std::ranges::find_if(
-        all, [&](const Comparison& other) { return !other.way.is_exact() && is_of_same_way(one, other); });
-    if (one.way.is_exact() && rounded != all.end()) add_layers(lines, one, *rounded);
+    const auto rounded = std::ranges::find_if(all, [&](const Comparison& other) {
+      return !other.run_config.is_fp64() && has_same_run_config(one, other);
+    });
+    if (one.run_config.is_fp64() && rounded != all.end()) add_layers(lines, one, *rounded);
   }
   lines.add("");
   for (const Comparison& one : all) {
-    const bool is_alone =
-        std::ranges::count_if(all, [&](const Comparison& other) { return is_of_same_way(one, other); }) == 1;
-    if (!is_alone) continue;
-    const Deviation& worst = nearest(one);
-    lines.add(fmt::format("{}: {:.1e} at most, at {}, {}", one.name(), worst.relative(), worst.label.where,
-                          worst.label.text()),
-              !worst.holds());
+    const bool is_single = std::ranges::count_if(all, [&](const Comparison& other) {
+                             return has_same_run_config(one, other);
+                           }) == 1;
+    if (!is_single) continue;
+    const Deviation& worst = largest_deviation(one);
+    lines.add(fmt::format("{}: largest relative difference {:.1e}, at {}, {}", one.name(), worst.relative(),
+                          worst.label.module, worst.label.text()),
+              !worst.is_within_bound());
   }
 }
 
-/// Those of one name that hold share a line.
-void add_audits(Lines& lines, const std::vector<Audit>& audits) {
+/// Checks of one name that pass share a line.
+void add_checks(Lines& lines, const std::vector<Check>& checks) {
   std::vector<Row> rows;
   std::vector<bool> wrong;
-  for (const Audit& audit : audits) {
-    const auto is_alike = [&](const Audit& other) { return other.holds && other.name == audit.name; };
-    const auto first = std::ranges::find_if(audits, is_alike);
-    if (audit.holds && &audit != &*first) continue;
-    const auto alike = audit.holds ? std::ranges::count_if(audits, is_alike) : 1;
-    const std::string more = alike > 1 ? fmt::format(" (and {} more)", alike - 1) : "";
-    rows.push_back({audit.holds ? "holds" : "WRONG", audit.title() + more, audit.detail});
-    wrong.push_back(!audit.holds);
+  for (const Check& check : checks) {
+    const auto is_similar = [&](const Check& other) { return other.passed && other.name == check.name; };
+    const auto first = std::ranges::find_if(checks, is_similar);
+    if (check.passed && &check != &*first) continue;
+    const auto similar = check.passed ? std::ranges::count_if(checks, is_similar) : 1;
+    const std::string more = similar > 1 ? fmt::format(" (and {} more)", similar - 1) : "";
+    rows.push_back({check.passed ? "ok" : "FAILED", check.title() + more, check.detail});
+    wrong.push_back(!check.passed);
   }
   lines.add("");
   lines.add_table(rows, wrong);
 }
 
-/// Rank 0's of the training step in the run's dtype, and every line that is wrong.
+/// Adds rank 0's traffic in the training step in the run's dtype, and every mismatch.
 void add_traffic(Lines& lines, const std::vector<Traffic>& all) {
-  lines.add("\nsent by a rank of a training step");
-  std::vector<Row> rows{
-      {"way", "dtype", "rank", "phase", "collective", "calls", "by formula", "bytes", "by formula"}};
+  lines.add("\ncommunication of a training step");
+  std::vector<Row> rows{{"configuration", "dtype", "rank", "phase", "collective", "calls", "by formula",
+                         "bytes", "by formula"}};
   std::vector<bool> wrong{false};
   for (const Traffic& line : all) {
-    const bool is_shown = line.rank == 0 && line.task == "training" && !line.way.is_exact();
-    if (line.holds() && !is_shown) continue;
-    rows.push_back({line.way.name(line.tp), doctor::dtype_name(line.way.dtype), std::to_string(line.rank),
-                    line.phase, line.collective, std::to_string(line.counted.calls),
-                    std::to_string(line.expected.calls), std::to_string(line.counted.bytes),
-                    std::to_string(line.expected.bytes)});
-    wrong.push_back(!line.holds());
+    const bool is_shown = line.rank == 0 && line.test_case == "training" && !line.run_config.is_fp64();
+    if (line.matches() && !is_shown) continue;
+    rows.push_back({line.run_config.name(line.tp), doctor::dtype_name(line.run_config.dtype),
+                    std::to_string(line.rank), line.phase, line.collective,
+                    std::to_string(line.counted.calls), std::to_string(line.expected.calls),
+                    std::to_string(line.counted.bytes), std::to_string(line.expected.bytes)});
+    wrong.push_back(!line.matches());
   }
   lines.add_table(rows, wrong);
-  const auto right = std::ranges::count_if(all, &Traffic::holds);
-  lines.add(
-      fmt::format("{} of {} figures of all ranks and ways are those of the formulas", right, all.size()),
-      right != std::ssize(all));
+  const auto matching = std::ranges::count_if(all, &Traffic::matches);
+  lines.add(fmt::format("{} of {} counters match the formulas", matching, all.size()),
+            matching != std::ssize(all));
 }
 
 // ---- JSON
 
 Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);  // JSON has no other
+  return std::isfinite(value) ? Json(value) : Json(nullptr);  // JSON has no NaN or Inf
 }
 
 Json to_json(const Deviation* worst) {
   if (!worst) return nullptr;
   return {{"tensor", worst->label.text()},
           {"difference", number(worst->difference)},
-          {"largest", number(worst->scale)},
+          {"reference_max", number(worst->scale)},
           {"bound", number(worst->bound)},
-          {"holds", worst->holds()}};
+          {"within_bound", worst->is_within_bound()}};
 }
 
 Json to_json(const Comparison& comparison) {
-  Json json{{"task", comparison.task},
-            {"way", comparison.way.name(comparison.tp)},
-            {"dtype", doctor::dtype_name(comparison.way.dtype)},
+  Json json{{"test_case", comparison.test_case},
+            {"run_config", comparison.run_config.name(comparison.tp)},
+            {"dtype", doctor::dtype_name(comparison.run_config.dtype)},
             {"grad_norm", number(comparison.norm)},
-            {"holds", comparison.first_bug() == nullptr},
+            {"passed", comparison.first_bug() == nullptr},
             {"layers", Json::array()}};
-  for (const Worst& worst : comparison.by_layer())
-    json["layers"].push_back({{"where", worst.where},
+  for (const LargestDeviations& worst : comparison.by_layer())
+    json["layers"].push_back({{"module", worst.module},
                               {"activations", to_json(worst.activation)},
                               {"gradients", to_json(worst.gradient)}});
   return json;
 }
 
 Json to_json(const Traffic& line) {
-  return {{"task", line.task},
-          {"way", line.way.name(line.tp)},
-          {"dtype", doctor::dtype_name(line.way.dtype)},
+  return {{"test_case", line.test_case},
+          {"run_config", line.run_config.name(line.tp)},
+          {"dtype", doctor::dtype_name(line.run_config.dtype)},
           {"rank", line.rank},
           {"phase", line.phase},
           {"collective", line.collective},
@@ -181,35 +183,32 @@ Json to_json(const Traffic& line) {
 
 }  // namespace
 
-std::vector<ReportLine> to_lines(const Examined& examined) {
-  const doctor::Report& report = examined.report;
+std::vector<ReportLine> to_lines(const DoctorReport& doctor_report) {
+  const doctor::Report& report = doctor_report.report;
   Lines lines;
-  lines.add(fmt::format("doctor: {} in {} on {} ranks, 2 sequences of {} tokens", examined.model,
-                        examined.dtype, examined.tp, examined.seq_len));
+  lines.add(fmt::format("doctor: {} in {} on {} ranks, 2 sequences of {} tokens", doctor_report.model,
+                        doctor_report.dtype, doctor_report.tp, doctor_report.seq_len));
   add_comparisons(lines, report.comparisons);
-  add_audits(lines, report.audits);
+  add_checks(lines, report.checks);
   add_traffic(lines, report.traffic);
-  const auto finding = report.finding();
+  const auto bug = report.bug_summary();
   lines.add("");
-  lines.add(
-      finding.value_or(fmt::format("rounding: TP={0} and TP={0}+SP compute what TP=1 does", examined.tp)),
-      finding.has_value());
+  lines.add(bug.value_or(
+                fmt::format("rounding: TP={0} and TP={0}+SP match TP=1 within rounding", doctor_report.tp)),
+            bug.has_value());
   return lines.take();
 }
 
-std::string to_json(const Examined& examined) {
-  const doctor::Report& report = examined.report;
-  const auto finding = report.finding();
-  Json json{{"model", examined.model},
-            {"tp", examined.tp},
-            {"dtype", examined.dtype},
-            {"seq_len", examined.seq_len},
-            {"verdict", finding ? "bug" : "rounding"},
-            {"bug", finding ? Json(*finding) : Json(nullptr)}};
+std::string to_json(const DoctorReport& doctor_report) {
+  const doctor::Report& report = doctor_report.report;
+  const auto bug = report.bug_summary();
+  Json json{{"model", doctor_report.model},        {"tp", doctor_report.tp},
+            {"dtype", doctor_report.dtype},        {"seq_len", doctor_report.seq_len},
+            {"verdict", bug ? "bug" : "rounding"}, {"bug", bug ? Json(*bug) : Json(nullptr)}};
   for (const Comparison& comparison : report.comparisons) json["comparisons"].push_back(to_json(comparison));
-  for (const Audit& audit : report.audits)
-    json["audits"].push_back(
-        {{"name", audit.name}, {"of", audit.of}, {"holds", audit.holds}, {"detail", audit.detail}});
+  for (const Check& check : report.checks)
+    json["checks"].push_back(
+        {{"name", check.name}, {"scope", check.scope}, {"passed", check.passed}, {"detail", check.detail}});
   for (const Traffic& line : report.traffic) json["traffic"].push_back(to_json(line));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,4 +1,4 @@
-// An examination as it is told: lines for people, or one JSON document.
+// The doctor's report as human-readable lines or as one JSON document.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace shardwise::cli {
 
-/// What was examined, and what came out.
-struct Examined {
+/// The model that the doctor ran, and the report.
+struct DoctorReport {
   std::string model;
   int64_t tp;
   std::string dtype;
@@ -19,15 +19,16 @@ struct Examined {
 
 struct ReportLine {
   std::string text;
-  base::Colour colour = base::Colour::kNone;
+  base::Color color = base::Color::none;
 };
 
-/// Tables layer by layer, what was audited, what was sent, and last the verdict.
-std::vector<ReportLine> to_lines(const Examined& examined);
+/// Returns tables of differences per layer, the checks, the communication, and last the verdict.
+std::vector<ReportLine> to_lines(const DoctorReport& doctor_report);
 
-/// Fields: model, tp, dtype, seq_len, verdict ("rounding" or "bug"), bug (a line, or null), comparisons
-/// (task, way, dtype, and by layer the largest difference of activations and of gradients with its bound),
-/// audits, traffic (by rank, counted and by formula). Ends with a new line.
-std::string to_json(const Examined& examined);
+/// Returns a JSON object and a newline. Fields: model, tp, dtype, seq_len, verdict ("rounding" or "bug"), bug
+/// (a line, or null), comparisons (test_case, run_config, dtype, grad_norm, passed, and layers: module, and
+/// the largest difference of activations and of gradients with its bound), checks (name, scope, passed,
+/// detail), traffic (by rank, counted and by formula).
+std::string to_json(const DoctorReport& doctor_report);
 
 }  // namespace shardwise::cli

@@ -1,17 +1,17 @@
-// `shardwise eval`: how well a model predicts a text.
+// `shardwise eval`: computes a model's perplexity on text.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/commands.h"
-#include "shardwise/cli/live_line.h"
-#include "shardwise/cli/load_figures.h"
-#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/load_json.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/infer/evaluate.h"
-#include "shardwise/infer/ids.h"
+#include "shardwise/infer/token_ids.h"
 #include "shardwise/text/corpus.h"
 
 namespace shardwise::cli {
@@ -30,43 +30,44 @@ struct EvaluateOptions {
 
 void add_flags(Flags& flags, EvaluateOptions& o) {
   add_model_flags(flags, o.model);
-  flags.values("--text PATH", o.text, "files or folders, each file a text");
-  flags.value("--seq-len N", o.seq_len, "tokens from which a token may be predicted [1024, or what fits]");
-  flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens in one forward [4]");
-  flags.value("--seed N", o.seed, "of the weights of --load-format dummy [0]");
-  flags.on_off("--json", o.json, "one JSON object instead of the text for people");
+  flags.values("--text PATH", o.text, "files or directories; each file is one sequence");
+  flags.value("--seq-len N", o.seq_len, "maximum context per predicted token [1024, or what fits]");
+  flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens per forward pass [4]");
+  flags.value("--seed N", o.seed, "seed of the weights of --load-format dummy [0]");
+  flags.on_off("--json", o.json, "print one JSON object instead of text");
 }
 
-/// The ids of each file, those of one token left out: there is nothing to predict in them.
-std::vector<std::vector<int64_t>> read_texts(const std::vector<std::string>& paths,
-                                             const text::Tokenizer& tokenizer) {
+/// Returns the ids of each file. Skips files of fewer than two tokens, which have nothing to predict.
+std::vector<std::vector<int64_t>> read_sequences(const std::vector<std::string>& paths,
+                                                 const text::Tokenizer& tokenizer) {
   const text::Corpus corpus(paths);
-  std::vector<std::vector<int64_t>> texts;
+  std::vector<std::vector<int64_t>> sequences;
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     std::vector<int64_t> ids = tokenizer.encode(corpus.read_file(file));
-    if (ids.size() >= 2) texts.push_back(std::move(ids));
+    if (ids.size() >= 2) sequences.push_back(std::move(ids));
   }
-  TORCH_CHECK_VALUE(!texts.empty(), "eval: --text must hold at least two tokens; got fewer");
-  return texts;
+  TORCH_CHECK_VALUE(!sequences.empty(), "eval: --text must have at least two tokens; got fewer");
+  return sequences;
 }
 
 struct Result {
-  int64_t texts, tokens, predicted;
+  int64_t sequences, tokens, predicted;
   double nll, seconds;
   checkpoint::LoadCost loaded;
 };
 
-/// The mean over all predicted tokens of all texts.
-Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<std::vector<int64_t>>& texts,
-                      const infer::EvaluationWindows& windows, bool shows) {
-  Result result{std::ssize(texts), 0, 0, 0, 0, {}};
-  for (const auto& text : texts) result.tokens += std::ssize(text);
-  const int64_t all = result.tokens - result.texts;
+/// Evaluates all sequences; the NLL is the mean over all predicted tokens.
+Result evaluate_sequences(const model::DecoderWeights& weights,
+                          const std::vector<std::vector<int64_t>>& sequences,
+                          const infer::EvaluationWindows& windows, bool shows) {
+  Result result{std::ssize(sequences), 0, 0, 0, 0, {}};
+  for (const auto& sequence : sequences) result.tokens += std::ssize(sequence);
+  const int64_t all = result.tokens - result.sequences;
   const base::Stopwatch clock;
-  LiveLine line;
+  ProgressLine line;
   double sum = 0;
-  for (const auto& text : texts) {
-    const auto evaluation = infer::evaluate(weights, text, windows, [&](int64_t predicted) {
+  for (const auto& sequence : sequences) {
+    const auto evaluation = infer::evaluate(weights, sequence, windows, [&](int64_t predicted) {
       const int64_t done = result.predicted + predicted;
       if (shows)
         line.show(fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
@@ -79,16 +80,16 @@ Result evaluate_texts(const model::DecoderWeights& weights, const std::vector<st
   return result;
 }
 
-std::string to_json(const Result& r, const EvaluateOptions& o, const NamedModel& model,
+std::string to_json(const Result& r, const EvaluateOptions& o, const ModelSource& model,
                     const infer::EvaluationWindows& windows) {
-  const nlohmann::ordered_json object{{"model", model.folder().string()},
+  const nlohmann::ordered_json object{{"model", model.directory().string()},
                                       {"tp", o.model.tp},
                                       {"dtype", model.dtype_name()},
-                                      {"quantisation", quantisation_json(model)},
+                                      {"quantization", quantization_json(model)},
                                       {"seq_len", windows.length},
-                                      {"texts", r.texts},
+                                      {"sequences", r.sequences},
                                       {"tokens", r.tokens},
-                                      {"predicted", r.predicted},
+                                      {"predicted_tokens", r.predicted},
                                       {"nll", r.nll},
                                       {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
                                       {"seconds", r.seconds},
@@ -109,8 +110,7 @@ infer::EvaluationWindows windows_of(const EvaluateOptions& o, const model::Confi
   const int64_t most = config.max_position_embeddings;
   const int64_t length = o.seq_len.value_or(std::min(kWindow, most));
   TORCH_CHECK_VALUE(length >= 1 && length <= most,
-                    "eval: --seq-len must lie between 1 and max_position_embeddings, ", most, "; got ",
-                    length);
+                    "eval: --seq-len must be from 1 to max_position_embeddings, ", most, "; got ", length);
   TORCH_CHECK_VALUE(o.batch_size >= 1, "eval: --batch-size must be at least 1; got ", o.batch_size);
   return {length, o.batch_size};
 }
@@ -120,25 +120,27 @@ infer::EvaluationWindows windows_of(const EvaluateOptions& o, const model::Confi
 int evaluate_command(const Call& call) {
   EvaluateOptions o;
   RankOptions ranks;
-  Flags flags("eval", "Says how well a model predicts a text: mean negative log-likelihood and perplexity.");
+  Flags flags("eval", "Computes a model's mean negative log-likelihood and perplexity on text.");
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("eval", ranks);
-  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text names at least one file or folder; got none");
-  const NamedModel model("eval", o.model);
+  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text must name at least one file or directory; got none");
+  const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();
-  const auto texts = read_texts(o.text, *tokenizer);
-  for (const auto& text : texts) infer::check_ids(text, model.config(), "eval: the text's");
-  return run_on_ranks({place_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    model::DecoderWeights weights(model.config(), group, model.dtype());
-    const checkpoint::LoadCost loaded = model.load(weights, o.seed);
-    checkpoint::log_load("eval", model.folder(), loaded, group);
-    Result result = evaluate_texts(weights, texts, windows, group.rank() == 0);
-    result.loaded = loaded;
-    if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));
-  });
+  const auto sequences = read_sequences(o.text, *tokenizer);
+  for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
+  return run_on_ranks({launch_context_for(o.model.tp), o.model.tp, ranks, call.argv},
+                      [&](const comm::Group& group) {
+                        model::DecoderWeights weights(model.config(), group, model.dtype());
+                        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
+                        checkpoint::log_load("eval", model.directory(), loaded, group);
+                        Result result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
+                        result.loaded = loaded;
+                        if (group.rank() == 0)
+                          print(o.json ? to_json(result, o, model, windows) : to_text(result));
+                      });
 }
 
 }  // namespace shardwise::cli

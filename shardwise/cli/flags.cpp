@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-/// "--tp,--tp-size N": the flag's names, and what its value is called.
+/// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
 struct Names {
   std::string names, value;
   explicit Names(const std::string& text)
@@ -28,10 +28,10 @@ struct Names {
   std::string first() const { return names.substr(0, names.find(',')); }
 };
 
-/// What a value of the file would be on the command line.
+/// Converts a value of the JSON file to its command-line text.
 std::string text_of(const std::string& key, const json& value, const std::string& path) {
   TORCH_CHECK_VALUE(value.is_string() || value.is_number() || value.is_boolean(), path, ": ", key,
-                    " must be a number, a text, true or false; got ", base::shown(value));
+                    " must be a number, string, true or false; got ", base::shown(value));
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -42,14 +42,14 @@ json parse_object(const std::string& path) {
   return object;
 }
 
-/// The flag that a key stands for, without its dashes.
+/// Returns the name of the key's flag, without dashes.
 std::string name_of_key(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
   return key;
 }
 
 void add_results(CLI::Option& option, const std::string& key, const json& value, const std::string& path) {
-  if (option.get_expected_max() == 0) {  // on or off; the key may be the negative name
+  if (option.get_expected_max() == 0) {  // a switch; the key may be its negative name
     TORCH_CHECK_VALUE(value.is_boolean(), path, ": ", key, " must be true or false; got ",
                       base::shown(value));
     option.add_result(option.get_flag_value(name_of_key(key), value.dump()));
@@ -60,7 +60,7 @@ void add_results(CLI::Option& option, const std::string& key, const json& value,
   }
 }
 
-/// CLI11 marks a flag's negative name with its value.
+/// Removes every `mark` from `text`: CLI11 appends "{false}" to a switch's negative name.
 std::string without(std::string text, const std::string& mark) {
   for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
   return text;
@@ -70,9 +70,9 @@ std::string without(std::string text, const std::string& mark) {
 
 Flags::Flags(const std::string& command, const std::string& description)
     : command_(command), app_(std::make_unique<CLI::App>(description, "shardwise " + command)) {
-  app_->allow_extras();  // reported in our words
+  app_->allow_extras();  // check_extras reports them
   app_->get_formatter()->column_width(34);
-  app_->footer("SHARDWISE_THREADS sets a rank's threads; otherwise the usable cores are shared evenly.");
+  app_->footer("SHARDWISE_THREADS sets the threads per rank [usable cores / ranks of this node].");
 }
 
 Flags::~Flags() = default;
@@ -108,7 +108,8 @@ void Flags::on_off(const std::string& names, bool& target, const std::string& he
 }
 
 bool Flags::parse(const std::vector<std::string>& arguments) {
-  app_->add_option("--config", file_, "JSON file with these names as keys (- or _); flags override it")
+  app_->add_option("--config", file_,
+                   "JSON file with these flags as keys (- or _); the command line overrides it")
       ->type_name("FILE");
   try {
     parse_command_line(arguments);
@@ -125,17 +126,17 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
 
 void Flags::parse_command_line(const std::vector<std::string>& arguments) {
   app_->parse(
-      std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last to first
+      std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 expects them last to first
   check_extras();
   if (!file_.empty()) read_file(file_);
 }
 
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
-    const char* mistake = extra.starts_with("-") ? "unknown flag "
-                          : has_arguments_       ? "takes no further argument; got "
-                                                 : "takes no argument outside its flags; got ";
-    TORCH_CHECK_VALUE(false, command_, ": ", mistake, extra, "; see shardwise ", command_, " --help");
+    const char* error = extra.starts_with("-") ? "unknown flag "
+                        : has_arguments_       ? "accepts no further argument; got "
+                                               : "accepts no positional argument; got ";
+    TORCH_CHECK_VALUE(false, command_, ": ", error, extra, "; see shardwise ", command_, " --help");
   }
 }
 
@@ -143,7 +144,7 @@ CLI::Option* Flags::option_of_key(const std::string& key, const std::string& pat
   for (CLI::Option* option : options_) {
     if (option->check_lname(name_of_key(key))) return option;
   }
-  TORCH_CHECK_VALUE(false, path, ": every key is a flag of shardwise ", command_, "; got ", key);
+  TORCH_CHECK_VALUE(false, path, ": every key must be a flag of shardwise ", command_, "; got ", key);
 }
 
 bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*>& on_command_line) const {
@@ -160,8 +161,8 @@ bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*
 void Flags::throw_repeated(const std::string& otherwise) const {
   for (const CLI::Option* option : options_) {
     if (option->get_expected_max() > 1 || option->count() < 2) continue;
-    TORCH_CHECK_VALUE(false, command_, ": ", option->get_name(), " stands once; got ", option->results()[0],
-                      " and ", option->results()[1]);
+    TORCH_CHECK_VALUE(false, command_, ": ", option->get_name(), " must be given once; got ",
+                      option->results()[0], " and ", option->results()[1]);
   }
   TORCH_CHECK_VALUE(false, command_, ": ", otherwise);
 }
@@ -174,7 +175,7 @@ void Flags::read_file(const std::string& path) {
   const json object = parse_object(path);
   for (const auto& [key, value] : object.items()) {
     CLI::Option* option = option_of_key(key, path);
-    TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag stands once in a file; got ", key,
+    TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag must be given once in a file; got ", key,
                       " again");
     if (!is_overridden(*option, on_command_line)) add_results(*option, key, value, path);
   }

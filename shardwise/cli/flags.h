@@ -1,9 +1,8 @@
-// The flags of one command: declared once with the variable they fill, read from the command line and from a
-// JSON file.
+// The flags of one command: each is declared once with the variable it fills, and read from the command line
+// and from a JSON file.
 //
-// A thin layer over CLI11, which only this room's flags.cpp sees: it adds the file, one wording for every
-// mistake, and numbers that are read whole or not at all. Ranges and conflicts are judged by whoever uses the
-// values.
+// A thin layer over CLI11, which only flags.cpp includes. It adds the JSON file, uniform usage errors, and
+// strict parsing of numbers. The code that uses the values checks their ranges and conflicts.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,7 +19,7 @@ class Option;
 
 namespace shardwise::cli {
 
-/// `text` as a value; errors: c10::ValueError naming flag, rule and text.
+/// Parses all of `text` into `value`. Errors: c10::ValueError naming the flag, the rule and the text.
 void read_value(const std::string& flag, const std::string& text, int64_t& value);
 void read_value(const std::string& flag, const std::string& text, uint64_t& value);
 void read_value(const std::string& flag, const std::string& text, double& value);
@@ -30,37 +29,41 @@ void read_value(const std::string& flag, const std::string& text, std::optional<
   read_value(flag, text, value.emplace());
 }
 
+/// Checks a flag that has a fixed set of values. Errors: c10::ValueError unless `value` is one of `choices`.
+void check_choice(const std::string& command, const std::string& flag, const std::string& value,
+                  const std::vector<std::string>& choices);
+
 class Flags {
  public:
   Flags(const std::string& command, const std::string& description);
   ~Flags();
 
-  /// What stands without a flag, in the order of these calls: "DIR". Not in the file of --config.
+  /// Adds a positional argument such as "DIR"; the order is that of these calls. The --config file has none.
   void argument(const std::string& name, std::optional<std::string>& target, const std::string& help);
 
-  /// Flags that follow stand under this title in the help.
+  /// Lists the flags added from now on under this title in the help.
   void group(const std::string& title) { group_ = title; }
 
-  /// `names` as "--tp,--tp-size N", N standing for the value in the help; errors name the first. The
-  /// variable keeps its value when the flag is not given.
+  /// Adds a flag with a value. `names` is such as "--tp,--tp-size N", where N is the placeholder in the help;
+  /// errors use the first name. The variable keeps its value if the flag is not given.
   template <class T>
   void value(const std::string& names, T& target, const std::string& help) {
     add_value(names, help, [&target](const std::string& flag, const std::string& text) {
       read_value(flag, text, target);
     });
   }
-  /// One or more values: "--text PATH".
+  /// Adds a flag with one or more values: "--text PATH".
   void values(const std::string& names, std::vector<std::string>& target, const std::string& help);
-  /// On when given; "--x,!--no-x" is off by its second name.
+  /// Adds a switch: the flag sets it; with "--x,!--no-x" the second name clears it.
   void on_off(const std::string& names, bool& target, const std::string& help);
 
-  /// Flags that exclude each other, without dashes: one on the command line overrides the others in the file
-  /// too.
+  /// Declares mutually exclusive flags, without dashes: one on the command line also overrides the others in
+  /// the file.
   void alternatives(std::set<std::string> names) { alternatives_.push_back(std::move(names)); }
 
-  /// Reads the command's arguments, then the file that --config names for what they leave out.
-  /// Returns false when the help was asked for: it is printed and nothing else should happen.
-  /// Errors: c10::ValueError for an unknown flag or key, a missing value, one that is given twice or is none.
+  /// Reads the command's arguments, then the --config file for flags that they do not set. Returns false if
+  /// it has printed the help; the caller then returns. Errors: c10::ValueError for an unknown flag or key,
+  /// and for a missing, repeated or invalid value.
   bool parse(const std::vector<std::string>& arguments);
 
  private:

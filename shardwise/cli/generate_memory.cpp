@@ -10,8 +10,8 @@
 namespace shardwise::cli {
 namespace {
 
-/// The sum of the `count` largest.
-int64_t largest(std::vector<int64_t> values, int64_t count) {
+/// Returns the sum of the `count` largest values.
+int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   std::ranges::sort(values, std::greater());
   return std::accumulate(values.begin(), values.begin() + std::min(count, std::ssize(values)), int64_t{0});
 }
@@ -27,11 +27,11 @@ plan::Generation largest_batch(const model::Config& config, const std::vector<in
     caches.push_back(infer::cache_capacity(request));
   }
   plan::Generation batch{config, tp, element_bytes};
-  batch.texts = std::clamp<int64_t>(std::ssize(prompts), 1, batching.texts);
-  const int64_t waiting = largest(prompts, batching.texts);
-  batch.rows = std::max(batch.texts, std::min(waiting, batching.rows));
-  batch.cached_tokens = largest(caches, batching.texts);
-  batch.longest_cache = largest(caches, 1);
+  batch.sequences = std::clamp<int64_t>(std::ssize(prompts), 1, batching.sequences);
+  const int64_t waiting = sum_of_largest(prompts, batching.sequences);
+  batch.rows = std::max(batch.sequences, std::min(waiting, batching.rows));
+  batch.cached_tokens = sum_of_largest(caches, batching.sequences);
+  batch.longest_cache = sum_of_largest(caches, 1);
   return batch;
 }
 

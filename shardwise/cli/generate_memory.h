@@ -1,4 +1,4 @@
-// Where the memory of `shardwise generate` goes, measured and by formula.
+// The memory of `shardwise generate`, measured and planned.
 #pragma once
 #include <vector>
 
@@ -9,11 +9,12 @@
 
 namespace shardwise::cli {
 
-/// The largest batch that can come of `requests`: every text as long as it may become.
+/// Returns the largest batch that `requests` can produce, with every sequence at its maximum length.
 plan::Generation largest_batch(const model::Config& config, const std::vector<infer::Request>& requests,
                                const infer::Batching& batching, int tp, int64_t element_bytes);
 
-/// Collective: of each rank, the most ordinary memory that tensors have held since it began, in bytes.
+/// Returns each rank's peak of tensor memory outside the symmetric heap since its start, in bytes.
+/// Collective.
 std::vector<int64_t> peaks_of_ranks(const comm::Group& group);
 
 }  // namespace shardwise::cli

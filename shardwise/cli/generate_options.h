@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/cli/loaded_model.h"
+#include "shardwise/cli/model_source.h"
 
 namespace shardwise::cli {
 
@@ -15,7 +15,7 @@ struct GenerateOptions {
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
   bool chat = false;
 
-  // What is not given comes from generation_config.json.
+  // Defaults come from generation_config.json.
   std::optional<int64_t> max_new_tokens, top_k;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::vector<std::string> stop;
@@ -28,7 +28,7 @@ struct GenerateOptions {
 };
 
 void add_flags(Flags& flags, GenerateOptions& options);
-/// Errors: c10::ValueError for what the flags alone show to be wrong.
+/// Checks what does not depend on the model. Errors: c10::ValueError.
 void check(const GenerateOptions& options);
 
 }  // namespace shardwise::cli

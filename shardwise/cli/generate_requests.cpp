@@ -13,24 +13,24 @@ namespace {
 
 using text::OrderedJson;
 
-constexpr int64_t kNewTokens = 100;  // unless the model's makers or the caller say otherwise
+constexpr int64_t kNewTokens = 100;  // default without --max-new-tokens and generation_config.json
 
 class PromptReader {
  public:
-  PromptReader(const NamedModel& model, const text::Tokenizer* tokenizer)
+  PromptReader(const ModelSource& model, const text::Tokenizer* tokenizer)
       : model_(model), tokenizer_(tokenizer) {}
 
-  Prompt of_text(const std::string& text) const { return {encoded(text, text::Specials::kWith), text}; }
+  Prompt of_text(const std::string& text) const { return {encoded(text, text::SpecialTokens::with), text}; }
 
   Prompt of_chat(const OrderedJson& messages) const {
-    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_folder());
+    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_directory());
     // The template writes the special tokens itself.
-    return {encoded(chat_template_->render(messages), text::Specials::kWithout)};
+    return {encoded(chat_template_->render(messages), text::SpecialTokens::without)};
   }
 
   static Prompt of_ids(const std::string& list) {
     Prompt prompt;
-    std::istringstream in(list + ",");  // what follows the last comma is an id too
+    std::istringstream in(list + ",");  // the id after the last comma counts too
     for (std::string id; std::getline(in, id, ',');)
       read_value("generate: --prompt-ids", id, prompt.ids.emplace_back());
     return prompt;
@@ -48,18 +48,17 @@ class PromptReader {
   }
 
  private:
-  /// Whatever else a line asked for would be passed over.
+  /// Rejects unknown fields, which would be ignored.
   static void check_keys(const nlohmann::json& object, const std::string& where) {
     int prompts = 0;
     for (const auto& [key, value] : object.items()) {
       const bool is_prompt = key == "prompt" || key == "prompt_ids" || key == "messages";
-      TORCH_CHECK_VALUE(
-          is_prompt || key == "max_new_tokens", where,
-          ": must have prompt, prompt_ids or messages, and max_new_tokens, and no other fields; got ",
-          base::shown(key));
+      TORCH_CHECK_VALUE(is_prompt || key == "max_new_tokens", where,
+                        ": must have no fields but prompt, prompt_ids, messages and max_new_tokens; got ",
+                        base::shown(key));
       prompts += is_prompt;
     }
-    TORCH_CHECK_VALUE(prompts == 1, where, ": must have one of prompt, prompt_ids and messages; got ",
+    TORCH_CHECK_VALUE(prompts == 1, where, ": must have exactly one of prompt, prompt_ids and messages; got ",
                       prompts);
   }
 
@@ -70,17 +69,17 @@ class PromptReader {
       return prompt;
     }
     const nlohmann::json& text = object["prompt"];
-    TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a text; got ", base::shown(text));
+    TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a string; got ", base::shown(text));
     return of_text(text.get<std::string>());
   }
 
-  std::vector<int64_t> encoded(const std::string& text, text::Specials specials) const {
+  std::vector<int64_t> encoded(const std::string& text, text::SpecialTokens specials) const {
     std::vector<int64_t> ids;
     tokenizer_->encode(text, specials, ids);
     return ids;
   }
 
-  const NamedModel& model_;
+  const ModelSource& model_;
   const text::Tokenizer* tokenizer_;
   mutable std::optional<text::ChatTemplate> chat_template_;  // loaded by the first chat
 };
@@ -93,7 +92,7 @@ std::vector<Prompt> read_batch(const std::string& path, const PromptReader& read
     const std::string where = path + ": line " + std::to_string(++number);
     if (line.find_first_not_of(" \t\r") != std::string::npos) prompts.push_back(reader.of_line(line, where));
   }
-  TORCH_CHECK_VALUE(!prompts.empty(), path, ": must hold a line with a prompt; got none");
+  TORCH_CHECK_VALUE(!prompts.empty(), path, ": must have a line with a prompt; got none");
   return prompts;
 }
 
@@ -111,7 +110,7 @@ infer::Sampling sampling_of(const GenerateOptions& o, infer::Sampling sampling) 
   return sampling;
 }
 
-/// Who names no number gets no more than fit.
+/// Returns the request's limit; a default limit is lowered to what fits the model's context.
 int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infer::GenerationConfig& defaults,
                       const model::Config& config) {
   if (prompt.max_new_tokens) return *prompt.max_new_tokens;
@@ -122,7 +121,7 @@ int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infe
 
 }  // namespace
 
-std::vector<Prompt> read_prompts(const GenerateOptions& o, const NamedModel& model,
+std::vector<Prompt> read_prompts(const GenerateOptions& o, const ModelSource& model,
                                  const text::Tokenizer* tokenizer) {
   const PromptReader reader(model, tokenizer);
   if (o.prompt_ids) return {PromptReader::of_ids(*o.prompt_ids)};

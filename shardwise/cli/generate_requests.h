@@ -1,4 +1,4 @@
-// From what the flags of `shardwise generate` say to what the ranks compute.
+// Conversion of the flags of `shardwise generate` to generation requests.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace shardwise::cli {
 
-/// What is to be continued, `num_return` times.
+/// A prompt, from which `num_return` sequences are generated.
 struct Prompt {
   std::vector<int64_t> ids;
-  std::optional<std::string> text = {};  // where it was given as one
+  std::optional<std::string> text = {};  // if the prompt was given as text
   std::optional<int64_t> max_new_tokens = {};
-  std::string where = "generate";  // what errors begin with
+  std::string where = "generate";  // start of error messages
 };
 
-/// Prompts in the order in which they are given, as ids. `tokenizer` may be null where none is needed.
-/// Errors: c10::ValueError naming flag or line.
-std::vector<Prompt> read_prompts(const GenerateOptions& options, const NamedModel& model,
+/// Returns the prompts as ids, in the given order. `tokenizer` may be null if no text needs one.
+/// Errors: c10::ValueError naming the flag or line.
+std::vector<Prompt> read_prompts(const GenerateOptions& options, const ModelSource& model,
                                  const text::Tokenizer* tokenizer);
 
-/// `num_return` requests a prompt, one behind the other, checked. Errors: c10::ValueError.
+/// Returns `num_return` checked requests per prompt, adjacent to each other. Errors: c10::ValueError.
 std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& options,
                                           const infer::GenerationConfig& defaults,
                                           const model::Config& config);

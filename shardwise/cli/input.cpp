@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::streamsize kBlockBytes = 1 << 16;
 
-/// Joined to stdio, the stream takes an error for the end.
+/// Returns std::cin, detached from stdio: synchronized with it, the stream reports a read error as the end.
 std::istream& input() {
   std::ios::sync_with_stdio(false);
   return std::cin;

@@ -1,13 +1,14 @@
-// Standard input, of which a failure to read is no end.
+// Checked standard input: a read error is reported, not treated as the end of the input.
 #pragma once
 #include <optional>
 #include <string>
 
 namespace shardwise::cli {
 
-/// The next line without its end; none once all are read. Errors: c10::Error when reading fails.
+/// Returns the next line without its newline, or nullopt at the end of the input. Errors: c10::Error if
+/// reading fails.
 std::optional<std::string> read_line();
-/// All that is left. Errors: as read_line.
+/// Returns the rest of the input. Errors: as read_line.
 std::string read_input();
 
 }  // namespace shardwise::cli

@@ -1,4 +1,4 @@
-// `shardwise inspect`: what a folder's weights are, and what each of N ranks holds of them.
+// `shardwise inspect`: lists a checkpoint's tensors and their shards on N ranks.
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -21,22 +21,22 @@ using checkpoint::Inspection;
 using Shape = std::vector<int64_t>;
 
 struct InspectOptions {
-  std::optional<std::string> folder;
+  std::optional<std::string> directory;
   int64_t tp = 1;
   bool json = false;
 };
 
 void add_flags(Flags& flags, InspectOptions& o) {
-  flags.argument("DIR", o.folder, "folder of a checkpoint: DIR, DIR/step-N, or Hugging Face's");
-  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for [1]");
-  flags.on_off("--json", o.json, "one JSON object instead of a table");
+  flags.argument("DIR", o.directory, "checkpoint directory: DIR, DIR/step-N, or a Hugging Face directory");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "ranks to shard the weights over [1]");
+  flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
 std::string shape_text(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Equal neighbours once: "[6, 12] x2, [5, 12]".
+/// Joins the texts and collapses equal neighbors: "[6, 12] x2, [5, 12]".
 std::string listed(const std::vector<std::string>& texts) {
   std::string line;
   for (size_t i = 0, next = 0; i < texts.size(); i = next) {
@@ -57,16 +57,16 @@ Row row_of(const InspectedTensor& tensor) {
 }
 
 std::string to_text(const Inspection& found) {
-  std::vector<Row> rows{{"tensor", "dtype", "shape", "cut"}};
+  std::vector<Row> rows{{"tensor", "dtype", "shape", "sharding"}};
   if (found.rank_bytes.size() > 1) rows[0].push_back(fmt::format("on {} ranks", found.rank_bytes.size()));
   for (const InspectedTensor& tensor : found.tensors) rows.push_back(row_of(tensor));
   std::string text = table(rows) + fmt::format("{}: {} parameters, {}", found.config.model_type,
                                                found.parameters, in_megabytes(found.bytes));
-  if (found.config.quantisation) text += "; " + found.config.quantisation->text();
+  if (found.config.quantization) text += "; " + found.config.quantization->text();
   if (found.rank_bytes.size() < 2) return text + "\n";
-  std::vector<std::string> shares;
-  for (const int64_t bytes : found.rank_bytes) shares.push_back(in_megabytes(bytes));
-  return text + fmt::format("; by rank {}\n", listed(shares));
+  std::vector<std::string> sizes;
+  for (const int64_t bytes : found.rank_bytes) sizes.push_back(in_megabytes(bytes));
+  return text + fmt::format("; per rank {}\n", listed(sizes));
 }
 
 nlohmann::ordered_json to_json(const InspectedTensor& tensor) {
@@ -78,9 +78,9 @@ nlohmann::ordered_json to_json(const InspectedTensor& tensor) {
 }
 
 std::string to_json(const Inspection& found) {
-  const auto& quantisation = found.config.quantisation;
+  const auto& quantization = found.config.quantization;
   nlohmann::ordered_json json{{"model_type", found.config.model_type},
-                              {"quantisation", quantisation ? nlohmann::ordered_json(quantisation->text())
+                              {"quantization", quantization ? nlohmann::ordered_json(quantization->text())
                                                             : nlohmann::ordered_json()},
                               {"tp", found.rank_bytes.size()},
                               {"parameters", found.parameters},
@@ -93,20 +93,21 @@ std::string to_json(const Inspection& found) {
 }
 
 void check_values(const InspectOptions& o) {
-  TORCH_CHECK_VALUE(o.folder, "inspect: DIR names the folder of a checkpoint; got none");
+  TORCH_CHECK_VALUE(o.directory, "inspect: DIR must name a checkpoint directory; got none");
 }
 
 }  // namespace
 
 int inspect_command(const Call& call) {
   InspectOptions options;
-  Flags flags("inspect", "Lists a checkpoint's tensors and how ranks cut them; reads headers only.");
+  Flags flags("inspect",
+              "Lists a checkpoint's tensors and their shard on each rank; reads file headers only.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
-  const auto folder = checkpoint::resolve(*options.folder);
-  model::check_ranks("inspect", model::load_config(folder), options.tp);
-  const Inspection found = checkpoint::inspect(folder, static_cast<int>(options.tp));
+  const auto directory = checkpoint::resolve(*options.directory);
+  model::check_ranks("inspect", model::load_config(directory), options.tp);
+  const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
   print(options.json ? to_json(found) : to_text(found));
   return 0;
 }

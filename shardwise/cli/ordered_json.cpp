@@ -10,14 +10,14 @@ using text::OrderedJson;
 
 namespace {
 
-/// Finds a number that is read as a float only because it has more than 64 bits.
-class WholeNumbers : public nlohmann::json_sax<OrderedJson> {
+/// Finds integers that would be read as floats because they have more than 64 bits.
+class IntegerCheck : public nlohmann::json_sax<OrderedJson> {
  public:
-  explicit WholeNumbers(std::string where) : where_(std::move(where)) {}
+  explicit IntegerCheck(std::string where) : where_(std::move(where)) {}
 
   bool number_float(double, const std::string& text) override {
-    const bool is_whole = text.find_first_of(".eE") == std::string::npos;
-    TORCH_CHECK_VALUE(!is_whole, where_, ": whole numbers must have at most 64 bits; got ", text);
+    const bool is_integer = text.find_first_of(".eE") == std::string::npos;
+    TORCH_CHECK_VALUE(!is_integer, where_, ": integers must have at most 64 bits; got ", text);
     return true;
   }
   bool null() override { return true; }
@@ -40,9 +40,9 @@ class WholeNumbers : public nlohmann::json_sax<OrderedJson> {
 }  // namespace
 
 OrderedJson parse_ordered(const std::string& text, const std::string& where) {
-  base::parse_json(text, where);  // for its errors
-  WholeNumbers numbers(where);
-  OrderedJson::sax_parse(text, &numbers);
+  base::parse_json(text, where);  // throws if the text is not JSON
+  IntegerCheck check(where);
+  OrderedJson::sax_parse(text, &check);
   return OrderedJson::parse(text);
 }
 

@@ -1,4 +1,4 @@
-// JSON as templates must see it.
+// JSON with the order of keys kept, as chat templates need it.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace shardwise::cli {
 
-/// The value with its objects in the order that they are written in. Errors: c10::ValueError beginning with
-/// `where`, also for whole numbers of more than 64 bits, which would become fractions.
+/// Parses JSON and keeps the order of the keys. Errors: c10::ValueError beginning with `where` for invalid
+/// JSON and for integers of more than 64 bits, which would become floats.
 text::OrderedJson parse_ordered(const std::string& text, const std::string& where);
 
 }  // namespace shardwise::cli

@@ -1,15 +1,16 @@
-// Standard output, whose loss is a failure: what it was to take may be all that a command is run for.
+// Checked stdout: a failed write is an error, because the output may be the command's only result.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardwise::cli {
 
-/// Prints at once. Errors: those of check_output.
+/// Prints `text` and flushes. Errors: as check_output.
 void print(const std::string& text);
-/// For --json. What is no UTF-8, as where a text ends within a character, is replaced.
+/// Returns `value` as one line of JSON. Replaces invalid UTF-8, as where generated text ends within a
+/// character.
 std::string json_line(const nlohmann::ordered_json& value);
-/// Errors: c10::Error when standard output has not taken all that was printed so far.
+/// Flushes stdout. Errors: c10::Error if any write to it has failed.
 void check_output();
 
 }  // namespace shardwise::cli

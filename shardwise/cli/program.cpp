@@ -1,5 +1,4 @@
-// Picks the command, and turns errors into one line and an exit code: 2 for the caller's mistakes, 1 for
-// failures.
+// Runs the command and converts errors to one line and an exit code: 2 for usage errors, 1 for failures.
 #include <c10/util/Exception.h>
 #include <torch/version.h>
 
@@ -24,26 +23,24 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", train_command, "train a decoder-only Transformer on text"},
-    {"generate", generate_command, "continue a prompt from a checkpoint"},
-    {"eval", evaluate_command, "say how well a model predicts a text"},
-    {"doctor", doctor_command, "say where a sharded model parts from the unsharded one, if anywhere"},
-    {"tokenize", tokenize_command, "turn text into token ids, and back"},
-    {"chat-template", chat_template_command, "print messages as the text that a model is given"},
-    {"inspect", inspect_command, "list a checkpoint's tensors and what each rank holds of them"},
-    {"shard", shard_command, "write a model's weights as one file a rank"},
-    {"merge", merge_command, "write sharded weights as whole ones again"},
-    {"quantize", quantize_command, "write a model with weights of 8 or 4 bits"},
-    {"bench", bench_command, "say how fast parts of the library are on this machine"},
+    {"generate", generate_command, "generate text from prompts"},
+    {"eval", evaluate_command, "compute a model's perplexity on text"},
+    {"doctor", doctor_command, "compare a sharded model with the unsharded one, layer by layer"},
+    {"tokenize", tokenize_command, "convert text to token ids and back"},
+    {"chat-template", chat_template_command, "render chat messages with a model's chat template"},
+    {"inspect", inspect_command, "list a checkpoint's tensors and their shard on each rank"},
+    {"shard", shard_command, "write a model's weights as one file per rank"},
+    {"merge", merge_command, "merge sharded weights into one file"},
+    {"quantize", quantize_command, "write a model with int8 or int4 weights"},
+    {"bench", bench_command, "time parts of the library on this machine"},
 };
 
 void print_help() {
-  std::puts(
-      "Splits one Transformer over several ranks (tensor and sequence parallelism), to train it and to run "
-      "it.\n");
+  std::puts("Trains and runs Transformers with tensor parallelism (TP) and sequence parallelism (SP).\n");
   std::puts("Usage: shardwise COMMAND [FLAGS]\n");
   for (const Command& command : kCommands) std::printf("  %-15s%s\n", command.name, command.help);
-  std::puts("\n  --help      this text; shardwise COMMAND --help for the flags of a command");
-  std::puts("  --version   version of this program and of its PyTorch");
+  std::puts("\n  --help      print this help; shardwise COMMAND --help lists the flags of a command");
+  std::puts("  --version   print the versions of this program and of PyTorch");
 }
 
 int run(const Call& call) {
@@ -53,18 +50,18 @@ int run(const Call& call) {
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(call);
   }
-  TORCH_CHECK_VALUE(false, "the first argument is a command; got ", name.empty() ? "none" : name,
+  TORCH_CHECK_VALUE(false, "the first argument must be a command; got ", name.empty() ? "none" : name,
                     "; see shardwise --help");
 }
 
 int fail(const std::exception& error, int exit_code) {
-  tell(error);
+  print_error(error);
   return exit_code;
 }
 
 }  // namespace
 
-void tell(const std::exception& error) {
+void print_error(const std::exception& error) {
   std::fprintf(stderr, "shardwise: %s\n", base::one_line(error).c_str());
 }
 
@@ -73,12 +70,12 @@ int run_program(const std::vector<std::string>& argv) {
   if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
   try {
     const int exit_code = run(call);
-    if (exit_code == 0 || exit_code == comm::kFindingExitCode) check_output();
+    if (exit_code == 0 || exit_code == comm::kCheckFailedExitCode) check_output();
     return exit_code;
   } catch (const EndedBySignal& error) {
     return fail(error, 128 + error.signal());
   } catch (const c10::ValueError& error) {
-    return fail(error, comm::kMistakeExitCode);
+    return fail(error, comm::kUsageErrorExitCode);
   } catch (const std::exception& error) {
     return fail(error, 1);
   }

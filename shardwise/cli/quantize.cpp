@@ -1,21 +1,21 @@
-// `shardwise quantize`: a model's linear weights in 8 or 4 bits, in a folder of their own.
+// `shardwise quantize`: writes a model with int8 or int4 linear weights to a new directory.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/checkpoint/checkpoint.h"
-#include "shardwise/checkpoint/quantise.h"
+#include "shardwise/checkpoint/quantize.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
-#include "shardwise/cli/quantisation_flags.h"
-#include "shardwise/cli/written_bytes.h"
+#include "shardwise/cli/quantization_flags.h"
+#include "shardwise/cli/write_progress.h"
 
 namespace shardwise::cli {
 namespace {
 
-using checkpoint::Written;
+using checkpoint::WriteSummary;
 
 constexpr int64_t kInt4Group = 128;
 
@@ -27,34 +27,35 @@ struct QuantizeOptions {
 };
 
 void add_flags(Flags& flags, QuantizeOptions& o) {
-  flags.argument("IN", o.in, "folder of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
-  flags.argument("OUT", o.out, "folder to write, which must not exist yet");
-  flags.value("--bits N", o.bits, "of a weight: 8 or 4 [4]");
+  flags.argument("IN", o.in,
+                 "model directory: Hugging Face, DIR/step-N, DIR, or the output of shardwise shard");
+  flags.argument("OUT", o.out, "directory to write; it must not exist");
+  flags.value("--bits N", o.bits, "bits per weight: 8 or 4 [4]");
   flags.value("--group-size N", o.group_size,
-              "input features that share a scale: 32, 64 or 128 [128; with --bits 8 a whole row]");
-  flags.on_off("--head", o.head, "quantise lm_head too");
-  flags.on_off("--embeddings", o.embeddings,
-               "quantise the table of embeddings too, which other programs do not read");
-  flags.on_off("--json", o.json, "one JSON summary on standard output at the end");
+              "input features per scale: 32, 64 or 128 [128; with --bits 8 a scale per row]");
+  flags.on_off("--head", o.head, "quantize lm_head too");
+  flags.on_off("--embeddings", o.embeddings, "quantize the embedding too; other programs cannot read it");
+  flags.on_off("--json", o.json, "print a JSON summary");
 }
 
-model::Quantisation checked(const QuantizeOptions& o) {
-  TORCH_CHECK_VALUE(o.in && o.out, "quantize: IN and OUT name the folders to read and to write; got ",
+model::Quantization checked(const QuantizeOptions& o) {
+  TORCH_CHECK_VALUE(o.in && o.out,
+                    "quantize: IN and OUT must name the directories to read and to write; got ",
                     o.in ? "one" : "none");
-  model::Quantisation how = quantisation_of("quantize", o.bits, o.group_size);
-  how.files = model::Quantisation::Files::gptq;
-  how.head = o.head;
+  model::Quantization how = quantization_of("quantize", o.bits, o.group_size);
+  how.file_format = model::Quantization::FileFormat::gptq;
+  how.lm_head = o.head;
   how.embeddings = o.embeddings;
   return how;
 }
 
-std::string to_text(const QuantizeOptions& o, const model::Quantisation& how, const Written& written,
+std::string to_text(const QuantizeOptions& o, const model::Quantization& how, const WriteSummary& written,
                     double seconds) {
   return fmt::format("{}, {} tensors, {:.2f} MB: {} ({:.1f} s)\n", how.text(), written.tensors,
                      static_cast<double>(written.bytes) / 1e6, *o.out, seconds);
 }
 
-std::string to_json(const QuantizeOptions& o, const model::Quantisation& how, const Written& written,
+std::string to_json(const QuantizeOptions& o, const model::Quantization& how, const WriteSummary& written,
                     double seconds) {
   const nlohmann::ordered_json json{{"out", *o.out},
                                     {"bits", how.bits},
@@ -67,7 +68,7 @@ std::string to_json(const QuantizeOptions& o, const model::Quantisation& how, co
 
 }  // namespace
 
-model::Quantisation quantisation_of(const std::string& command, int64_t bits,
+model::Quantization quantization_of(const std::string& command, int64_t bits,
                                     const std::optional<int64_t>& group_size) {
   TORCH_CHECK_VALUE(bits == 8 || bits == 4, command, ": --bits must be 8 or 4; got ", bits);
   const int64_t size = group_size.value_or(bits == 4 ? kInt4Group : 0);
@@ -78,14 +79,14 @@ model::Quantisation quantisation_of(const std::string& command, int64_t bits,
 
 int quantize_command(const Call& call) {
   QuantizeOptions options;
-  Flags flags("quantize", "Writes a model with its linear weights in 8 or 4 bits, in GPTQ's layout.");
+  Flags flags("quantize", "Writes a model with int8 or int4 linear weights in the GPTQ format.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
-  const model::Quantisation how = checked(options);
+  const model::Quantization how = checked(options);
   const base::Stopwatch clock;
-  WrittenBytes written_bytes("quantize");
-  const Written written =
-      checkpoint::quantise(checkpoint::resolve(*options.in), *options.out, how, written_bytes.on_progress());
+  WriteProgress write_progress("quantize");
+  const WriteSummary written =
+      checkpoint::quantize(checkpoint::resolve(*options.in), *options.out, how, write_progress.on_progress());
   print(options.json ? to_json(options, how, written, clock.seconds())
                      : to_text(options, how, written, clock.seconds()));
   return 0;

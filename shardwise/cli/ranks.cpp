@@ -16,19 +16,19 @@
 namespace shardwise::cli {
 namespace {
 
-constexpr double kLongestTimeout = 1e6;  // seconds, eleven days: beyond, milliseconds leave an int
+constexpr double kMaxTimeout = 1e6;  // seconds, eleven days: more milliseconds overflow an int
 
-/// Before anything is computed: threads and their cores are fixed from then on.
+/// Creates the group and fixes the number of threads and their cores. Called before any computation.
 comm::Group join(const RankJob& job) {
-  end_cleanly_on_signals(job.place.by == comm::Place::By::self);
+  end_cleanly_on_signals(job.context.launcher == comm::LaunchContext::Launcher::self);
   base::keep_freed_memory();
-  comm::Group group = comm::connect_all(job.place, timeout_of(job.options));
-  at::set_num_threads(comm::take_core_share(group));
+  comm::Group group = comm::init_process_group(job.context, timeout_of(job.options));
+  at::set_num_threads(comm::bind_to_core_share(group));
   base::install_memory_counter();
   return group;
 }
 
-/// What fails at run time names a rank; most errors say themselves whose they are.
+/// Rethrows `error`, prefixed with the rank if it is a run-time failure whose message names no rank.
 [[noreturn]] void throw_naming_rank(const std::exception& error, int rank) {
   const std::string text = base::one_line(error);
   const bool is_runtime_failure = dynamic_cast<const c10::ValueError*>(&error) == nullptr;
@@ -36,12 +36,13 @@ comm::Group join(const RankJob& job) {
   TORCH_CHECK(false, "rank ", rank, ": ", text);
 }
 
-/// The first rank's to tell, while all are there: a starter ends the others once one has ended.
-void tell_agreed(const base::AgreedError& error, const comm::Group& group) {
-  if (group.rank() == 0) tell(error);
+/// Prints the error on rank 0 while all ranks wait: a launcher ends the other ranks as soon as one has
+/// exited.
+void print_collective_error(const base::CollectiveError& error, const comm::Group& group) {
+  if (group.rank() == 0) print_error(error);
   try {
     group.barrier();
-    // NOLINTNEXTLINE(bugprone-empty-catch): a peer was killed, and all have what they are to say.
+    // NOLINTNEXTLINE(bugprone-empty-catch): a peer was killed; nothing is left to report.
   } catch (const std::exception&) {
   }
 }
@@ -53,41 +54,41 @@ std::chrono::milliseconds timeout_of(const RankOptions& options) {
 }
 
 void add_timeout_flag(Flags& flags, RankOptions& options) {
-  flags.value(
-      "--timeout SECONDS", options.timeout_s,
-      fmt::format("longest wait for another rank, which then counts as lost [{}]", options.timeout_s));
+  flags.value("--timeout SECONDS", options.timeout_s,
+              fmt::format("longest wait for another rank; after it the rank is considered lost [{}]",
+                          options.timeout_s));
 }
 
 void validate(const std::string& command, const RankOptions& options) {
-  TORCH_CHECK_VALUE(options.timeout_s >= 1e-3 && options.timeout_s <= kLongestTimeout, command,
+  TORCH_CHECK_VALUE(options.timeout_s >= 1e-3 && options.timeout_s <= kMaxTimeout, command,
                     ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s);
 }
 
-comm::Place place_for(int64_t tp) {
-  const comm::Place place = comm::place_from_environment();
-  if (place.by != comm::Place::By::self) comm::check_world_size(place, tp);
-  comm::check_hosts(place, tp);
+comm::LaunchContext launch_context_for(int64_t tp) {
+  const comm::LaunchContext context = comm::launch_context_from_env();
+  if (context.launcher != comm::LaunchContext::Launcher::self) comm::check_world_size(context, tp);
+  comm::check_nodes(context, tp);
   comm::check_thread_variables();
-  return place;
+  return context;
 }
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
-  if (job.place.by == comm::Place::By::self && job.tp > 1) {
-    check_signals();  // those that were remembered: from here on the launcher looks after them
+  if (job.context.launcher == comm::LaunchContext::Launcher::self && job.tp > 1) {
+    check_signals();  // signals recorded so far; from here on the launcher handles signals
     return comm::launch(static_cast<int>(job.tp), job.argv);
   }
   const comm::Group group = join(job);
   try {
     body(group);
-  } catch (const base::AgreedError& error) {
-    tell_agreed(error, group);
-    comm::finish();
-    return comm::kMistakeExitCode;
-  } catch (const std::exception& error) {  // what else the caller can get wrong was refused before
+  } catch (const base::CollectiveError& error) {
+    print_collective_error(error, group);
+    comm::shutdown();
+    return comm::kUsageErrorExitCode;
+  } catch (const std::exception& error) {  // usage errors were reported before
     group.abort(base::one_line(error));
-    throw_naming_rank(error, job.place.rank);
+    throw_naming_rank(error, job.context.rank);
   }
-  comm::finish();
+  comm::shutdown();
   return 0;
 }
 

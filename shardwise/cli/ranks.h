@@ -1,5 +1,5 @@
-// How a command that needs ranks gets them: its own process, ranks that it starts, or those that torchrun,
-// mpirun or srun has started.
+// Gives a command its ranks: its own process, ranks that it starts, or ranks that torchrun, mpirun or srun
+// started.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace shardwise::cli {
 
-/// What a command is told about its ranks beside their number.
+/// The options of a command about its ranks, apart from their number.
 struct RankOptions {
   // Of every wait for another rank.
   double timeout_s = std::chrono::duration<double>(comm::kTimeout).count();
@@ -23,26 +23,27 @@ struct RankOptions {
 
 std::chrono::milliseconds timeout_of(const RankOptions& options);
 
-/// --timeout.
+/// Adds the flag --timeout.
 void add_timeout_flag(Flags& flags, RankOptions& options);
-/// Errors: c10::ValueError naming `command`, the flag and the rule.
+/// Checks the value of --timeout. Errors: c10::ValueError naming `command`, the flag and the rule.
 void validate(const std::string& command, const RankOptions& options);
 
-/// Where this process stands; errors: c10::ValueError when somebody else has started another number of ranks
-/// than `tp`, or they are on several hosts that nothing joins.
-comm::Place place_for(int64_t tp);
+/// Returns this process's rank and node in its job.
+/// Errors: c10::ValueError if another launcher started a number of ranks other than `tp`, or if the ranks are
+/// on several nodes and cannot be connected.
+comm::LaunchContext launch_context_for(int64_t tp);
 
-/// A job of `tp` ranks of which this process is one, or which it is to start by running `argv` again.
+/// A job of `tp` ranks. This process is one of them, or starts them by running `argv` again.
 struct RankJob {
-  comm::Place place;
+  comm::LaunchContext context;
   int64_t tp;
   RankOptions options;
   std::vector<std::string> argv;
 };
 
-/// Runs `body(group)` on every rank of the job and returns the job's exit code. A process that was started by
-/// hand becomes the launcher when tp is above 1. A base::AgreedError of `body` is told here, by the first
-/// rank, and is exit code 2. Errors: the others of `body`, after telling the other ranks.
+/// Runs `body(group)` on every rank of the job and returns the job's exit code. A process started by hand
+/// becomes the launcher if tp is above 1. If `body` throws a base::CollectiveError, rank 0 prints it and the
+/// exit code is 2. Errors: the other errors of `body`, after aborting the group.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
 
 }  // namespace shardwise::cli

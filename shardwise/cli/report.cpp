@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/cli/load_figures.h"
+#include "shardwise/cli/load_json.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
@@ -20,28 +20,29 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
   const train::Options& o = job.options();
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
-          .stream = o.sequence_parallel ? plan::Stream::tp_sp : plan::Stream::tp,
+          .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
-          .gathered = shares_memory ? plan::Gathered::in_place : plan::Gathered::again,
+          .save_for_backward =
+              shares_memory ? plan::SaveForBackward::shard_in_place : plan::SaveForBackward::shard,
           .recompute = train::recompute_of(o.recompute),
-          .in_halves = o.domino,
-          .smooths_labels = o.label_smoothing > 0,
+          .split_batch = o.split_batch,
+          .has_label_smoothing = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
           .frozen = job.frozen().parameters,
-          .factor_bytes = kernels::has_bf16_products() ? 2 : 4};
+          .wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4};
 }
 
-/// Bytes that a rank sends in one optimizer step.
+/// Returns the bytes that a rank sends in one optimizer step.
 int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank) {
   const auto passes = plan::micro_batch_communication(workload, rank).both();
   return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
 }
 
-/// Columns of the table; `table_row` fills them.
+/// Column heads of the table; `table_row` fills the columns.
 constexpr const char* kTableHead =
-    "\nrank  peak memory   by formula  sent per step   by formula  copied per step  communicating";
+    "\nrank  peak memory      planned  sent per step      planned  copied per step  communication";
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
@@ -81,7 +82,7 @@ TrainReport make_report(const train::Job& job, Summary summary, bool shares_memo
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
-    if (shares_memory && !workload.in_halves) expected.peak = plan::training_peak(workload, rank);
+    if (shares_memory && !workload.split_batch) expected.peak = plan::training_peak(workload, rank);
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;

@@ -1,4 +1,4 @@
-// What a training run has come to, beside what the formulas of plan/ say it should cost.
+// The report of a training run: measured memory and communication next to those planned by plan/.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace shardwise::cli {
 
-/// One rank's last step: measured, and by formula.
+/// One rank's last step: measured, and planned.
 struct RankReport {
   struct Expected {
     int64_t comm_bytes;
-    std::optional<plan::Peak> peak;  // not of batches in halves, which plan/ does not follow
+    std::optional<plan::Peak> peak;  // none for split batches, which plan/ does not model
   };
   train::Usage measured;
   Expected expected;
@@ -24,14 +24,15 @@ struct TrainReport {
   std::vector<RankReport> ranks;
 };
 
-/// One line: model, text, ranks and steps.
+/// Returns one line with model, text, ranks and steps.
 std::string describe(const train::Job& job);
 
-/// `shares_memory`: the ranks do, or there is one; memory has a formula there alone.
+/// Makes the report. Memory is planned only with `shares_memory`: the ranks share memory, or there is one
+/// rank.
 TrainReport make_report(const train::Job& job, train::Summary summary, bool shares_memory);
-/// Lines for people: how it went, and a table over the ranks.
+/// Returns the human-readable summary and a table over the ranks.
 std::string to_text(const TrainReport& report);
-/// One line of JSON.
+/// Returns one line of JSON.
 std::string to_json(const TrainReport& report);
 
 }  // namespace shardwise::cli

@@ -33,36 +33,36 @@ Json step_json(const train::StepRecord& record) {
   return step;
 }
 
-Json measured_json(const train::Holdings& held) {
+Json measured_json(const train::MemoryBreakdown& held) {
   return {{"weights", held.weights},
           {"main gradients", held.main_gradients},
           {"optimizer", held.optimizer},
-          {"activations", held.peak_own - held.weights - held.main_gradients - held.optimizer},
-          {"shared memory", held.peak_shared}};
+          {"activations", held.peak_private - held.weights - held.main_gradients - held.optimizer},
+          {"shared memory", held.peak_symmetric_heap}};
 }
 
-Json formula_json(const plan::Peak& peak) {
+Json planned_json(const plan::Peak& peak) {
   Json classes{{"weights", 0}, {"main gradients", 0}, {"optimizer", 0}};
-  for (const plan::Entry& entry : peak.states) {
-    const std::string name = classes.contains(entry.name) ? entry.name : "optimizer";
-    classes[name] = classes[name].get<int64_t>() + entry.bytes;
+  for (const plan::Allocation& state : peak.states) {
+    const std::string name = classes.contains(state.name) ? state.name : "optimizer";
+    classes[name] = classes[name].get<int64_t>() + state.bytes;
   }
-  classes["activations"] = total(peak.own.entries, plan::Pool::own);
-  classes["shared memory"] = peak.shared_bytes();
+  classes["activations"] = total(peak.private_memory.allocations, plan::Pool::private_memory);
+  classes["shared memory"] = peak.symmetric_heap_bytes();
   return classes;
 }
 
-Json rank_json(const train::Holdings& held, const RankReport& of_rank) {
+Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {
   Json json{{"comm_bytes", of_rank.measured.comm_bytes},
             {"copied_bytes", of_rank.measured.copied_bytes},
             {"memory", measured_json(held)},
             {"expected_comm_bytes", of_rank.expected.comm_bytes}};
-  if (of_rank.expected.peak) json["expected_memory"] = formula_json(*of_rank.expected.peak);
+  if (of_rank.expected.peak) json["expected_memory"] = planned_json(*of_rank.expected.peak);
   return json;
 }
 
-Json parameter_json(const train::Slices& parameter) {
-  return {{"name", parameter.name}, {"shape", parameter.shape}, {"slices", parameter.by_rank}};
+Json parameter_json(const train::ShardShapes& parameter) {
+  return {{"name", parameter.name}, {"shape", parameter.shape}, {"rank_shapes", parameter.by_rank}};
 }
 
 }  // namespace
@@ -71,11 +71,11 @@ std::string figures_json(const train::Job& job, const std::vector<train::StepRec
                          const TrainReport& report) {
   Json json{{"run", run_json(job)}};
   for (const train::StepRecord& record : steps) json["steps"].push_back(step_json(record));
-  const train::Inventory& inventory = report.summary.inventory;
+  const train::ShardReport& inventory = report.summary.shard_report;
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     json["ranks"].push_back(rank_json(inventory.ranks[rank], report.ranks[rank]));
   }
-  for (const train::Slices& parameter : inventory.parameters) {
+  for (const train::ShardShapes& parameter : inventory.parameters) {
     json["parameters"].push_back(parameter_json(parameter));
   }
   return json.dump();

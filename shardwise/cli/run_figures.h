@@ -1,4 +1,4 @@
-// All figures of a training run as one JSON document: what tools/report draws its page from.
+// All measurements of a training run as one JSON document, the input of tools/report.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace shardwise::cli {
 
-/// Fields: run (description, tp, sequence_parallel, sizes), steps (loss, val_loss, times by rank), ranks
-/// (bytes sent and memory by class, measured and by formula), parameters (shape, and that of each rank's
-/// slice).
+/// Returns a JSON object with the fields run (description, tp, sequence_parallel, sizes), steps (loss,
+/// val_loss, times by rank), ranks (bytes sent and memory by class, measured and planned), and parameters
+/// (full shape, and each rank's shard shape).
 std::string figures_json(const train::Job& job, const std::vector<train::StepRecord>& steps,
                          const TrainReport& report);
 

@@ -1,5 +1,5 @@
-// `shardwise shard` and `shardwise merge`: weights cut for a tp size, or whole again, in a folder of their
-// own.
+// `shardwise shard` and `shardwise merge`: write weights sharded for a tp size, or merged, to a new
+// directory.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -11,13 +11,13 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/cli/written_bytes.h"
+#include "shardwise/cli/write_progress.h"
 #include "shardwise/model/layout.h"
 
 namespace shardwise::cli {
 namespace {
 
-using checkpoint::Written;
+using checkpoint::WriteSummary;
 
 struct ShardOptions {
   std::string command;
@@ -27,34 +27,36 @@ struct ShardOptions {
 };
 
 void add_flags(Flags& flags, ShardOptions& o) {
-  flags.argument("IN", o.in, "folder of a model: Hugging Face's, DIR/step-N, DIR, or one that shard wrote");
-  flags.argument("OUT", o.out, "folder to write, which must not exist yet");
+  flags.argument("IN", o.in,
+                 "model directory: Hugging Face, DIR/step-N, DIR, or the output of shardwise shard");
+  flags.argument("OUT", o.out, "directory to write; it must not exist");
   if (o.command == "shard") {
-    flags.value("--tp,--to,--tensor-parallel-size,--tp-size N", o.tp, "ranks that the weights are cut for");
+    flags.value("--tp,--to,--tensor-parallel-size,--tp-size N", o.tp, "ranks to shard the weights over");
   }
-  flags.on_off("--json", o.json, "one JSON summary on standard output at the end");
+  flags.on_off("--json", o.json, "print a JSON summary");
 }
 
 void check_values(const ShardOptions& o) {
-  TORCH_CHECK_VALUE(o.in && o.out, o.command, ": IN and OUT name the folders to read and to write; got ",
+  TORCH_CHECK_VALUE(o.in && o.out, o.command,
+                    ": IN and OUT must name the directories to read and to write; got ",
                     o.in ? "one" : "none");
-  TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp says for how many ranks; got none");
+  TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp must be given; got none");
 }
 
-Written write(const ShardOptions& o) {
+WriteSummary write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
   if (o.tp) model::check_ranks(o.command, model::load_config(in), *o.tp);
-  WrittenBytes written(o.command);
+  WriteProgress written(o.command);
   if (!o.tp) return checkpoint::merge(in, *o.out, written.on_progress());
   return checkpoint::shard(in, *o.out, static_cast<int>(*o.tp), written.on_progress());
 }
 
-std::string to_text(const ShardOptions& o, const Written& written, double seconds) {
+std::string to_text(const ShardOptions& o, const WriteSummary& written, double seconds) {
   return fmt::format("{} tensors, {:.2f} MB in {} files: {} ({:.1f} s)\n", written.tensors,
                      static_cast<double>(written.bytes) / 1e6, written.files.size(), *o.out, seconds);
 }
 
-std::string to_json(const ShardOptions& o, const Written& written, double seconds) {
+std::string to_json(const ShardOptions& o, const WriteSummary& written, double seconds) {
   nlohmann::ordered_json json{{"out", *o.out}};
   if (o.tp) json["tp"] = *o.tp;
   json.update({{"files", written.files},
@@ -70,7 +72,7 @@ int run(ShardOptions options, const std::string& description, const Call& call) 
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
   const base::Stopwatch clock;
-  const Written written = write(options);
+  const WriteSummary written = write(options);
   print(options.json ? to_json(options, written, clock.seconds())
                      : to_text(options, written, clock.seconds()));
   return 0;
@@ -80,13 +82,13 @@ int run(ShardOptions options, const std::string& description, const Call& call) 
 
 int shard_command(const Call& call) {
   return run({.command = "shard"},
-             "Writes a model's weights as one file a rank; runs at that --tp read them without slicing.",
+             "Writes a model's weights as one file per rank, which runs at that --tp read without slicing.",
              call);
 }
 
 int merge_command(const Call& call) {
   return run({.command = "merge"},
-             "Writes a model's weights, whatever they are cut for, as one whole model.safetensors.", call);
+             "Merges a model's weights, sharded for any tp size, into one model.safetensors.", call);
 }
 
 }  // namespace shardwise::cli

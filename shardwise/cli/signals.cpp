@@ -10,23 +10,23 @@
 namespace shardwise::cli {
 namespace {
 
-volatile sig_atomic_t says_why = 0;
+volatile sig_atomic_t prints_signal = 0;
 volatile sig_atomic_t is_on_terminal = 0;
 std::atomic<const char*> unfinished = nullptr;  // the file to remove
 static_assert(std::atomic<const char*>::is_always_lock_free);
 volatile sig_atomic_t remembered = 0;
 
-void say(std::string_view text) {
-  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody left to tell
+void write_stderr(std::string_view text) {
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // standard error is closed
 }
 
-/// Only async-signal-safe calls: the signal may have come in the middle of anything.
+/// Makes async-signal-safe calls only, because the signal may interrupt any code.
 void end(int signal) {
   if (const char* path = unfinished.load()) ::unlink(path);
-  if (is_on_terminal) say("\n");  // below the live line
-  if (says_why) {
-    say(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt)\n"
-                         : "shardwise: ended by signal 15 (Terminated)\n");
+  if (is_on_terminal) write_stderr("\n");  // below the progress line
+  if (prints_signal) {
+    write_stderr(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt)\n"
+                                  : "shardwise: ended by signal 15 (Terminated)\n");
   }
   _exit(128 + signal);
 }
@@ -38,7 +38,7 @@ void remember(int signal) {
 
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action {};
-  if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;  // nohup's wish
+  if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;  // as nohup sets it
   action = {};
   action.sa_handler = handler;
   sigaction(signal, &action, nullptr);
@@ -46,15 +46,15 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-void end_cleanly_on_signals(bool says_so) {
-  says_why = says_so;
+void end_cleanly_on_signals(bool prints_reason) {
+  prints_signal = prints_reason;
   is_on_terminal = ::isatty(STDERR_FILENO) == 1;
   handle(SIGINT, end);
   handle(SIGTERM, end);
 }
 
 void remember_signals() {
-  says_why = 1;
+  prints_signal = 1;
   is_on_terminal = ::isatty(STDERR_FILENO) == 1;
   handle(SIGINT, remember);
   handle(SIGTERM, remember);

@@ -1,17 +1,18 @@
-// Ctrl-C and SIGTERM in a process that computes: it ends at once, and what it has saved stands.
+// SIGINT and SIGTERM in a process that computes: it exits at once, and saved files stay valid.
 //
-// A launcher looks after its own signals (comm/launch.h).
+// A launcher handles signals itself (comm/launch.h).
 #pragma once
 #include <exception>
 #include <string>
 
 namespace shardwise::cli {
 
-/// From now on SIGINT and SIGTERM end this process with 128 plus the signal's number, the terminal's line
-/// finished first. With `says_so` a line tells why; a rank leaves that to its launcher.
-void end_cleanly_on_signals(bool says_so);
+/// Makes SIGINT and SIGTERM end this process with exit code 128 plus the signal's number, after a newline on
+/// a terminal. With `prints_reason` it also prints the signal; a rank leaves that to its launcher.
+void end_cleanly_on_signals(bool prints_reason);
 
-/// While it lives, such a signal removes the file `path` too, which need not be there. One at a time.
+/// Makes SIGINT and SIGTERM also remove the file `path`, if it exists, during this object's lifetime. At most
+/// one such object exists at a time.
 class RemovedOnSignal {
  public:
   explicit RemovedOnSignal(std::string path);
@@ -23,10 +24,10 @@ class RemovedOnSignal {
   std::string path_;
 };
 
-/// From now on SIGINT and SIGTERM are remembered until check_signals, for work that has to tidy up first; the
-/// second one ends the process.
+/// Defers SIGINT and SIGTERM to check_signals, for work that must clean up first; a second signal ends the
+/// process at once.
 void remember_signals();
-/// Errors: EndedBySignal once one has come.
+/// Throws EndedBySignal if a deferred signal has arrived.
 void check_signals();
 
 class EndedBySignal : public std::exception {

@@ -1,4 +1,4 @@
-// Rows of text as columns.
+// Formatting of rows as aligned columns.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@ namespace shardwise::cli {
 
 using Row = std::vector<std::string>;
 
-/// Columns two spaces apart, each as wide as its widest text; a line for each row.
+/// Returns one line per row, with columns two spaces apart and as wide as their widest cell.
 std::string table(const std::vector<Row>& rows);
 
 }  // namespace shardwise::cli

@@ -1,4 +1,4 @@
-// `shardwise tokenize`: text files to a file of token ids, or lines to ids and back.
+// `shardwise tokenize`: converts text files to a file of token ids, or lines to ids and back.
 #include "shardwise/cli/tokenize.h"
 
 #include <c10/util/Exception.h>
@@ -10,32 +10,35 @@
 namespace shardwise::cli {
 namespace {
 
-/// The flags of which one says what to do; --text and --out do too.
+/// The flags that select a mode; --text and --out select the mode for files.
 struct ModeFlags {
   bool lines = false, json_lines = false, decode = false;
 };
 
 void add_flags(Flags& flags, TokenizeOptions& o, ModeFlags& modes) {
-  flags.value("--tokenizer NAME", o.tokenizer, "bytes, a tokenizer.json or .model, or a folder with one");
-  flags.on_off("--special-tokens,!--no-special-tokens", o.special_tokens,
-               "those that the tokenizer puts around a text; --decode shows special tokens, but never "
-               "SentencePiece's control symbols [on]");
+  flags.value("--tokenizer NAME", o.tokenizer,
+              "bytes, a tokenizer.json or .model file, or a directory with one");
+  flags.on_off(
+      "--special-tokens,!--no-special-tokens", o.special_tokens,
+      "add the tokenizer's special tokens around a text; with --decode, print special tokens other than "
+      "SentencePiece control symbols [on]");
   flags.group("Files");
-  flags.values("--text PATH...", o.text, "files and folders, each file a text of less than 1 GiB");
-  flags.value("--out FILE", o.out, "where the ids go (layout: shardwise/text/token_file.h)");
-  flags.value("--end-token TOKEN", o.end_token, "put after every text, such as <|endoftext|>");
-  flags.on_off("--json", o.json, "a summary as one JSON object");
-  flags.group("Lines, from standard input to standard output");
-  flags.on_off("--lines", modes.lines, "a line of text to a JSON array of ids");
-  flags.on_off("--json-lines", modes.json_lines, "a JSON string to a JSON array of ids");
-  flags.on_off("--decode", modes.decode, "a JSON array of ids to a JSON string, which --json-lines takes");
+  flags.values("--text PATH...", o.text, "files and directories; each file is one text of less than 1 GiB");
+  flags.value("--out FILE", o.out, "file to write the ids to (format: shardwise/text/token_file.h)");
+  flags.value("--end-token TOKEN", o.end_token, "token to append to every text, such as <|endoftext|>");
+  flags.on_off("--json", o.json, "print the summary as one JSON object");
+  flags.group("Lines (from standard input to standard output)");
+  flags.on_off("--lines", modes.lines, "convert each line of text to a JSON array of ids");
+  flags.on_off("--json-lines", modes.json_lines, "convert each JSON string to a JSON array of ids");
+  flags.on_off("--decode", modes.decode,
+               "convert each JSON array of ids to a JSON string, the input of --json-lines");
 }
 
 TokenizeMode mode_of(const TokenizeOptions& o, const ModeFlags& modes) {
   const int given = modes.lines + modes.json_lines + modes.decode + (o.out || !o.text.empty());
   TORCH_CHECK_VALUE(given == 1,
-                    "tokenize: one of --lines, --json-lines, --decode, or --text with --out says what to do; "
-                    "got ",
+                    "tokenize: exactly one of --lines, --json-lines, --decode, or --text with --out must be "
+                    "given; got ",
                     given);
   if (modes.lines) return TokenizeMode::kLines;
   if (modes.json_lines) return TokenizeMode::kJsonLines;
@@ -44,12 +47,12 @@ TokenizeMode mode_of(const TokenizeOptions& o, const ModeFlags& modes) {
 
 void check_values(const TokenizeOptions& o) {
   if (o.mode != TokenizeMode::kFiles) {
-    TORCH_CHECK_VALUE(!o.json && !o.end_token, "tokenize: --json and --end-token go with --out; got ",
+    TORCH_CHECK_VALUE(!o.json && !o.end_token, "tokenize: --json and --end-token need --out; got ",
                       o.json ? "--json" : "--end-token", " without");
     return;
   }
-  TORCH_CHECK_VALUE(!o.text.empty(), "tokenize: --text names at least one file or folder; got none");
-  TORCH_CHECK_VALUE(o.out, "tokenize: --out names the file for the ids; got none");
+  TORCH_CHECK_VALUE(!o.text.empty(), "tokenize: --text must name at least one file or directory; got none");
+  TORCH_CHECK_VALUE(o.out, "tokenize: --out must name a file for the ids; got none");
 }
 
 }  // namespace
@@ -57,13 +60,14 @@ void check_values(const TokenizeOptions& o) {
 int tokenize_command(const Call& call) {
   TokenizeOptions options;
   ModeFlags modes;
-  Flags flags("tokenize", "Text to token ids and back.");
+  Flags flags("tokenize", "Converts text to token ids and back.");
   add_flags(flags, options, modes);
   if (!flags.parse(call.arguments)) return 0;
-  TORCH_CHECK_VALUE(options.tokenizer, "tokenize: --tokenizer names bytes, a file or a folder; got none");
+  TORCH_CHECK_VALUE(options.tokenizer,
+                    "tokenize: --tokenizer must be bytes, a file or a directory; got none");
   options.mode = mode_of(options, modes);
   check_values(options);
-  end_cleanly_on_signals(/*says_so=*/true);
+  end_cleanly_on_signals(/*prints_reason=*/true);
   const auto tokenizer = text::load_tokenizer(*options.tokenizer);
   const bool is_files = options.mode == TokenizeMode::kFiles;
   (is_files ? tokenize_files : tokenize_lines)(*tokenizer, options);

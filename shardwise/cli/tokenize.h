@@ -1,4 +1,4 @@
-// What `shardwise tokenize` was asked for, and its two ways of working.
+// The options of `shardwise tokenize`, and its two modes: lines and files.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shardwise::cli {
 
-/// A line each of standard input, or files.
+/// kLines, kJsonLines and kDecode convert lines of standard input; kFiles converts files.
 enum class TokenizeMode { kLines, kJsonLines, kDecode, kFiles };
 
 struct TokenizeOptions {
@@ -17,15 +17,16 @@ struct TokenizeOptions {
   std::vector<std::string> text;
   bool special_tokens = true, json = false;
 
-  text::Specials specials() const {
-    return special_tokens ? text::Specials::kWith : text::Specials::kWithout;
+  text::SpecialTokens specials() const {
+    return special_tokens ? text::SpecialTokens::with : text::SpecialTokens::without;
   }
 };
 
-/// Standard input to standard output. Errors: c10::ValueError beginning with the line's number.
+/// Converts standard input to standard output, line by line. Errors: c10::ValueError beginning with the line
+/// number.
 void tokenize_lines(const text::Tokenizer& tokenizer, const TokenizeOptions& options);
-/// `text` to `out`, and a summary to standard output. Errors: c10::ValueError, before anything is written,
-/// for files that cannot be read or written, or are too long.
+/// Writes the ids of the files of `text` to `out`, and a summary to standard output. Errors: c10::ValueError,
+/// before anything is written, for files that cannot be read or written or are too long.
 void tokenize_files(const text::Tokenizer& tokenizer, const TokenizeOptions& options);
 
 }  // namespace shardwise::cli

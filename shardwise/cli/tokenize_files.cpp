@@ -7,8 +7,8 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
-#include "shardwise/cli/live_line.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/cli/tokenize.h"
 #include "shardwise/text/corpus.h"
@@ -17,7 +17,7 @@
 namespace shardwise::cli {
 namespace {
 
-/// Of a file that is named before it is encoded: some tenths of a second's work.
+/// Size from which a file is shown before it is encoded: some tenths of a second of work.
 constexpr int64_t kLargeBytes = 1'000'000;
 
 struct Summary {
@@ -32,8 +32,8 @@ std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOp
   return id;
 }
 
-/// A file is encoded whole, which takes seconds where it is large: says which one beforehand.
-void announce(const text::Corpus& corpus, int64_t file, int64_t done, LiveLine& line) {
+/// Shows a large file on the progress line before it is encoded as a whole, which takes seconds.
+void announce(const text::Corpus& corpus, int64_t file, int64_t done, ProgressLine& line) {
   const int64_t bytes = corpus.file_size(file);
   if (bytes < kLargeBytes) return;
   line.show_bytes_at_once(
@@ -46,7 +46,7 @@ Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpu
   const auto end = end_id(tokenizer, o);
   const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
   text::TokenFileWriter writer(*o.out, tokenizer.vocab_size());
-  LiveLine line;
+  ProgressLine line;
   std::vector<int64_t> ids;
   for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {
     announce(corpus, file, done, line);
@@ -61,7 +61,7 @@ Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpu
   return {corpus.file_count(), corpus.size(), writer.count(), writer.bytes_per_id(), clock.seconds()};
 }
 
-/// Text and tokenizer.
+/// Returns the paths of text and tokenizer, none of which --out may be.
 std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus& corpus) {
   std::vector<std::string> inputs = corpus.paths(), more = text::tokenizer_paths(*o.tokenizer);
   inputs.insert(inputs.end(), o.text.begin(), o.text.end());
@@ -71,20 +71,20 @@ std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus&
 
 void check_out(const TokenizeOptions& o, const text::Corpus& corpus) {
   const std::string& out = *o.out;
-  const auto folder = std::filesystem::path(out).parent_path().string();
-  TORCH_CHECK_VALUE(!base::is_folder(out), "tokenize: --out must name a file; got the folder ", out);
+  const auto directory = std::filesystem::path(out).parent_path().string();
+  TORCH_CHECK_VALUE(!base::is_directory(out), "tokenize: --out must name a file; got the directory ", out);
   base::check_new_or_regular_file("tokenize: --out", out);
-  TORCH_CHECK_VALUE(folder.empty() || base::is_folder(folder), "tokenize: --out must lie in a folder; got ",
-                    out);
-  base::check_no_input("tokenize: --out", out, inputs_of(o, corpus));
+  TORCH_CHECK_VALUE(directory.empty() || base::is_directory(directory),
+                    "tokenize: --out must be in an existing directory; got ", out);
+  base::check_not_an_input("tokenize: --out", out, inputs_of(o, corpus));
 }
 
-/// A file is a text, and is encoded whole.
+/// Checks the size of every file, because a file is encoded as a whole.
 void check_lengths(const text::Corpus& corpus) {
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
-    TORCH_CHECK_VALUE(corpus.file_size(file) <= text::Tokenizer::kMostTextBytes, "tokenize: --text ",
-                      corpus.file_path(file), ": a file must be at most ", text::Tokenizer::kMostTextBytes,
-                      " bytes; got ", corpus.file_size(file), "; cut it");
+    TORCH_CHECK_VALUE(corpus.file_size(file) <= text::Tokenizer::kMaxTextBytes, "tokenize: --text ",
+                      corpus.file_path(file), ": a file must be at most ", text::Tokenizer::kMaxTextBytes,
+                      " bytes; got ", corpus.file_size(file), "; split it");
   }
 }
 

@@ -24,7 +24,7 @@ std::string shown_ids(const std::vector<int64_t>& ids) {
 
 std::string string_of(const std::string& line) {
   const json value = base::parse_json(line, "tokenize");
-  TORCH_CHECK_VALUE(value.is_string(), "tokenize: --json-lines takes JSON strings; got ", base::shown(value));
+  TORCH_CHECK_VALUE(value.is_string(), "tokenize: --json-lines needs JSON strings; got ", base::shown(value));
   return value.get<std::string>();
 }
 
@@ -37,12 +37,11 @@ bool is_id(const json& value) {
 std::vector<int64_t> ids_of(const std::string& line) {
   const json value = base::parse_json(line, "tokenize");
   TORCH_CHECK_VALUE(value.is_array() && std::all_of(value.begin(), value.end(), is_id),
-                    "tokenize: --decode takes JSON arrays of whole numbers below 2^63; got ",
-                    base::shown(value));
+                    "tokenize: --decode needs JSON arrays of integers below 2^63; got ", base::shown(value));
   return value.get<std::vector<int64_t>>();
 }
 
-std::string answer(const text::Tokenizer& tokenizer, const std::string& line, const TokenizeOptions& o) {
+std::string convert(const text::Tokenizer& tokenizer, const std::string& line, const TokenizeOptions& o) {
   if (o.mode == TokenizeMode::kDecode) {
     return json(text::replace_invalid(tokenizer.decode(ids_of(line), o.specials()))).dump();
   }
@@ -58,7 +57,7 @@ void tokenize_lines(const text::Tokenizer& tokenizer, const TokenizeOptions& opt
   while (const auto line = read_line()) {
     ++number;
     try {
-      print(answer(tokenizer, *line, options) + "\n");
+      print(convert(tokenizer, *line, options) + "\n");
     } catch (const c10::ValueError& error) {
       TORCH_CHECK_VALUE(false, "line ", number, ": ", error.what_without_backtrace());
     }

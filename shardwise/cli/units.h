@@ -1,4 +1,4 @@
-// Figures as commands report them.
+// Conversion of measured values to the units that commands print.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Texts as values: the whole text or an error.
+// Parsing of flag values: all of the text must match.
 #include <c10/util/Exception.h>
 
 #include <charconv>
@@ -9,9 +9,9 @@
 namespace shardwise::cli {
 namespace {
 
-/// std::from_chars over all of `text`.
+/// Calls std::from_chars; returns whether it parsed all of `text`.
 template <class T>
-bool read_whole(const std::string& text, T& value) {
+bool parse_all(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && stopped == end;
@@ -20,22 +20,31 @@ bool read_whole(const std::string& text, T& value) {
 }  // namespace
 
 void read_value(const std::string& flag, const std::string& text, int64_t& value) {
-  TORCH_CHECK_VALUE(read_whole(text, value), flag, " takes a whole number of 64 bits; got '", text, "'");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer of 64 bits; got '", text, "'");
 }
 
 void read_value(const std::string& flag, const std::string& text, uint64_t& value) {
-  TORCH_CHECK_VALUE(read_whole(text, value), flag, " takes a whole number from 0 to 2^64 - 1; got '", text,
-                    "'");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer from 0 to 2^64 - 1; got '", text, "'");
 }
 
 void read_value(const std::string& flag, const std::string& text, double& value) {
-  TORCH_CHECK_VALUE(read_whole(text, value) && std::isfinite(value), flag, " takes a finite number; got '",
+  TORCH_CHECK_VALUE(parse_all(text, value) && std::isfinite(value), flag, " must be a finite number; got '",
                     text, "'");
 }
 
 void read_value(const std::string& flag, const std::string& text, std::string& value) {
-  TORCH_CHECK_VALUE(!text.empty(), flag, " takes a text that is not empty; got ''");
+  TORCH_CHECK_VALUE(!text.empty(), flag, " must not be empty; got ''");
   value = text;
+}
+
+void check_choice(const std::string& command, const std::string& flag, const std::string& value,
+                  const std::vector<std::string>& choices) {
+  std::string known;
+  for (const std::string& choice : choices) {
+    if (choice == value) return;
+    known.append(known.empty() ? "" : ", ").append(choice);
+  }
+  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value);
 }
 
 }  // namespace shardwise::cli

@@ -22,14 +22,14 @@ using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destro
 
 Topology load_topology() {
   hwloc_topology_t topology = nullptr;
-  TORCH_CHECK(hwloc_topology_init(&topology) == 0, "affinity: hwloc does not start");
+  TORCH_CHECK(hwloc_topology_init(&topology) == 0, "affinity: hwloc cannot be initialized");
   Topology result(topology, &hwloc_topology_destroy);
-  TORCH_CHECK(hwloc_topology_load(topology) == 0, "affinity: hwloc does not read this machine");
+  TORCH_CHECK(hwloc_topology_load(topology) == 0, "affinity: hwloc cannot read the topology of this machine");
   return result;
 }
 
-// The cores that this process may run on, neighbours next to each other, each with its allowed hardware
-// threads.
+// The cores that this process may run on, in hwloc's order (neighbors are adjacent), each with its allowed
+// hardware threads.
 class Cores {
  public:
   Cores() : topology_(load_topology()) {
@@ -73,8 +73,8 @@ class Cores {
   std::vector<Bitmap> cores_;
 };
 
-int ranks_with(const std::vector<Allowance>& allowances, const cpu_set_t& processors) {
-  return static_cast<int>(std::count_if(allowances.begin(), allowances.end(), [&](const Allowance& other) {
+int ranks_with(const std::vector<AvailableCpus>& available, const cpu_set_t& processors) {
+  return static_cast<int>(std::count_if(available.begin(), available.end(), [&](const AvailableCpus& other) {
     return CPU_EQUAL(&other.processors, &processors);
   }));
 }
@@ -84,7 +84,7 @@ int threads_from_environment(int fallback) {
   return count_from_environment("OMP_NUM_THREADS", 1, fallback);
 }
 
-// Read once: after binding, the process would see its own share only.
+// Read once: after binding, the process would see only its share.
 const Cores& cores() {
   static const Cores all;
   return all;
@@ -92,20 +92,20 @@ const Cores& cores() {
 
 }  // namespace
 
-const Allowance& own_allowance() {
-  static const Allowance own{cores().processors(), std::max(1, cores().count()),
-                             static_cast<int>(std::ceil(std::min(cpu_quota(), 1e6)))};
-  return own;
+const AvailableCpus& available_cpus() {
+  static const AvailableCpus cpus{cores().processors(), std::max(1, cores().count()),
+                                  static_cast<int>(std::ceil(std::min(cpu_quota(), 1e6)))};
+  return cpus;
 }
 
-CoreShare share_out(const std::vector<Allowance>& allowances, int rank) {
-  const int ranks = static_cast<int>(allowances.size());
+CoreShare share_out(const std::vector<AvailableCpus>& available, int rank) {
+  const int ranks = static_cast<int>(available.size());
   CoreShare share{0, 0, INT_MAX};
   for (int peer = 0; peer < ranks; ++peer) {
-    const int sharers = std::max(1, ranks_with(allowances, allowances[peer].processors));  // itself at least
-    share.threads =
-        std::min({share.threads, allowances[peer].cores / sharers, allowances[peer].quota / ranks});
-    if (!CPU_EQUAL(&allowances[peer].processors, &allowances[rank].processors)) continue;
+    const int sharers =
+        std::max(1, ranks_with(available, available[peer].processors));  // at least the rank itself
+    share.threads = std::min({share.threads, available[peer].cores / sharers, available[peer].quota / ranks});
+    if (!CPU_EQUAL(&available[peer].processors, &available[rank].processors)) continue;
     share.index += peer < rank;
     share.count += 1;
   }
@@ -114,7 +114,7 @@ CoreShare share_out(const std::vector<Allowance>& allowances, int rank) {
 }
 
 void bind_to(const CoreShare& share) {
-  if (share.count == 1 || share.count > std::min(own_allowance().cores, own_allowance().quota)) return;
+  if (share.count == 1 || share.count > std::min(available_cpus().cores, available_cpus().quota)) return;
   cores().bind(base::Split::even("cores", cores().count(), share.count).range(share.index));
 }
 

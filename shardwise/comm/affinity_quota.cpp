@@ -9,28 +9,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kNone = 1e6;
+constexpr double kUnlimited = 1e6;
 
-// cpu.max holds "quota period" in microseconds, or "max period".
-double version_2(const fs::path& folder) {
-  std::ifstream file(folder / "cpu.max");
+// cpu.max contains "quota period" in microseconds, or "max period".
+double version_2(const fs::path& directory) {
+  std::ifstream file(directory / "cpu.max");
   double quota, period;
-  return file >> quota >> period ? quota / period : kNone;
+  return file >> quota >> period ? quota / period : kUnlimited;
 }
 
-// -1 stands for no quota.
-double version_1(const fs::path& folder) {
-  std::ifstream quota_file(folder / "cpu.cfs_quota_us"), period_file(folder / "cpu.cfs_period_us");
+// A quota of -1 means unlimited.
+double version_1(const fs::path& directory) {
+  std::ifstream quota_file(directory / "cpu.cfs_quota_us"), period_file(directory / "cpu.cfs_period_us");
   double quota, period;
-  return quota_file >> quota && period_file >> period && quota > 0 ? quota / period : kNone;
+  return quota_file >> quota && period_file >> period && quota > 0 ? quota / period : kUnlimited;
 }
 
-// The least over `group` and all above it; groups that are not there limit nothing.
+// Returns the smallest quota of `group` and its ancestors; a group that does not exist has no limit.
 double least_upwards(const fs::path& root, const std::string& group, double (*quota_of)(const fs::path&)) {
   double least = quota_of(root);
-  fs::path folder = root;
+  fs::path directory = root;
   for (const fs::path& part : fs::path(group).relative_path())
-    least = std::min(least, quota_of(folder /= part));
+    least = std::min(least, quota_of(directory /= part));
   return least;
 }
 
@@ -42,7 +42,7 @@ bool lists_cpu(const std::string& controllers) {
 
 double cpu_quota(const std::string& cgroups, const std::string& root) {
   std::ifstream lines(cgroups);
-  double least = kNone;
+  double least = kUnlimited;
   for (std::string line; std::getline(lines, line);) {  // "0::/group" or "4:cpu,cpuacct:/group"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;

@@ -18,65 +18,65 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
-using Tensors = Backend::Tensors;
+using Tensors = C10dBackend::Tensors;
 
-/// A collective's own timeout in place of the group's, if it has one, for as long as this lives.
+/// Replaces the group's timeout by that of a collective's options, if it has one, in this scope.
 class CallTimeout {
  public:
-  CallTimeout(Forms& forms, std::chrono::milliseconds timeout)
-      : forms_(timeout.count() > 0 ? &forms : nullptr) {
-    if (forms_ != nullptr) forms_->limit_collectives(timeout);
+  CallTimeout(CollectiveBackend& backend, std::chrono::milliseconds timeout)
+      : backend_(timeout.count() > 0 ? &backend : nullptr) {
+    if (backend_ != nullptr) backend_->limit_collectives(timeout);
   }
   ~CallTimeout() {
-    if (forms_ != nullptr) forms_->limit_collectives(std::chrono::milliseconds(0));
+    if (backend_ != nullptr) backend_->limit_collectives(std::chrono::milliseconds(0));
   }
   CallTimeout(const CallTimeout&) = delete;
   CallTimeout& operator=(const CallTimeout&) = delete;
 
  private:
-  Forms* forms_;
+  CollectiveBackend* backend_;
 };
 
 void check_dense(const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
-                    ": takes dense tensors on the CPU; got a ", x.layout(), " one on ", x.device());
+                    ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device());
 }
 
 at::Tensor& single(Tensors& tensors, const char* name) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": takes one tensor; got ", tensors.size());
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size());
   check_dense(tensors[0], name);
   return tensors[0];
 }
 
-void check_pieces(const Tensors& pieces, const at::Tensor& model, int size, const char* name) {
+void check_pieces(const Tensors& pieces, const at::Tensor& reference, int size, const char* name) {
   const auto fits = [&](const at::Tensor& piece) {
-    return piece.is_cpu() && piece.scalar_type() == model.scalar_type();
+    return piece.is_cpu() && piece.scalar_type() == reference.scalar_type();
   };
   TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
-                    ": takes one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
+                    ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
                     " ranks");
 }
 
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
   TORCH_CHECK_VALUE(large.is_cpu() && small.is_cpu() && large.scalar_type() == small.scalar_type() &&
                         large.numel() == small.numel() * size,
-                    name, ": one side must hold one piece per rank; got ", large.numel(), " and ",
+                    name, ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
                     small.numel(), " elements for ", size, " ranks");
 }
 
-void check_base(const at::Tensor& whole, const at::Tensor& shard, int size, const char* name) {
-  check_ratio(whole, shard, size, name);
-  TORCH_CHECK_VALUE(whole.is_contiguous(), name, ": output must be contiguous");
+void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const char* name) {
+  check_ratio(full, shard, size, name);
+  TORCH_CHECK_VALUE(full.is_contiguous(), name, ": output must be contiguous; got strides ", full.strides());
 }
 
 void check_gathered(const Tensors& pieces, const at::Tensor& input, int rank, int size, const char* name) {
   check_pieces(pieces, input, size, name);
   TORCH_CHECK_VALUE(pieces[size_t(rank)].numel() == input.numel(), name,
-                    ": input and own output differ; got ", input.numel(), " and ",
+                    ": input and this rank's output must have the same size; got ", input.numel(), " and ",
                     pieces[size_t(rank)].numel(), " elements");
 }
 
-/// Lists by rank of `count` tensors each, as lists by tensor.
+/// Converts lists by rank, of `count` tensors each, to lists by tensor.
 std::vector<Tensors> transposed(const std::vector<Tensors>& lists, size_t count, const char* name) {
   std::vector<Tensors> result(count);
   for (const Tensors& list : lists) {
@@ -94,12 +94,13 @@ Tensors joined(const std::vector<Tensors>& lists) {
 }
 
 void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name, ": as many outputs as inputs; got ",
-                    outputs.size(), " and ", inputs.size());
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name,
+                    ": the number of outputs must be that of inputs; got ", outputs.size(), " and ",
+                    inputs.size());
 }
 
 void check_lists(size_t lists, bool is_root, const char* rule) {
-  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root, none elsewhere; got ", lists);
+  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root and none elsewhere; got ", lists);
 }
 
 void check_rank(int64_t peer, int size, const char* name) {
@@ -109,113 +110,114 @@ void check_rank(int64_t peer, int size, const char* name) {
 template <class Options>
 void check_root(const Options& options, int size, const char* name) {
   check_rank(options.rootRank, size, name);
-  TORCH_CHECK_VALUE(options.rootTensor == 0, name, ": the root tensor must be the only one, 0; got ",
+  TORCH_CHECK_VALUE(options.rootTensor == 0, name, ": the root tensor must be 0, the only one; got ",
                     options.rootTensor);
 }
 
-/// How many rows of `x` are each rank's: as `splits` say, even when they say nothing.
+/// Returns the number of rows of `x` per rank: `splits`, or even parts if it is empty.
 std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size) {
   const int64_t rows = x.dim() == 0 ? -1 : x.size(0);
-  const bool deals_all = splits.empty()
-                             ? rows >= 0 && rows % size == 0
-                             : int(splits.size()) == size && *std::ranges::min_element(splits) >= 0 &&
-                                   std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows;
-  TORCH_CHECK_VALUE(deals_all, "alltoall_base: splits must deal dim 0 to ", size, " ranks; got ",
+  const bool covers_all = splits.empty()
+                              ? rows >= 0 && rows % size == 0
+                              : int(splits.size()) == size && *std::ranges::min_element(splits) >= 0 &&
+                                    std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows;
+  TORCH_CHECK_VALUE(covers_all, "alltoall_base: splits must divide dim 0 among ", size, " ranks; got ",
                     at::IntArrayRef(splits), " for ", x.sizes());
   return splits.empty() ? std::vector<int64_t>(size_t(size), rows / size) : splits;
 }
 
 }  // namespace
 
-Reduce Backend::reduction(const ReduceOp& op, const char* call) const {
+Reduce C10dBackend::reduction(const ReduceOp& op, const char* call) const {
   return from_c10d(op, getBackendName(), call);
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
-  auto options = c10::make_intrusive<Options>(getBackendName(), forms_->timeout());
+c10::intrusive_ptr<c10d::Backend::Options> C10dBackend::getBackendOptions() {
+  auto options = c10::make_intrusive<Options>(getBackendName(), backend_->timeout());
   options->group_name = getGroupUid();
   return options;
 }
 
-void Backend::setTimeout(std::chrono::milliseconds timeout) {
+void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK_VALUE(timeout.count() > 0, "set_timeout: a timeout must be above 0 ms; got ", timeout.count());
-  forms_->set_timeout(timeout);
+  backend_->set_timeout(timeout);
 }
 
-void Backend::startCoalescing() {
-  coalesced_.emplace();  // in place of a block that an error has left: torch does not end it then
+void C10dBackend::startCoalescing() {
+  coalesced_.emplace();  // replaces a block that an error left open: torch does not end it then
 }
 
-Backend::WorkPtr Backend::endCoalescing() {
-  TORCH_CHECK_VALUE(coalesced_, "end_coalescing: a block must have been started");
+C10dBackend::WorkPtr C10dBackend::endCoalescing() {
+  TORCH_CHECK_VALUE(coalesced_, "end_coalescing: start_coalescing must come first; got no open block");
   auto work = c10::make_intrusive<CoalescedWork>(rank_, std::move(*coalesced_));
   coalesced_.reset();
   return work;
 }
 
-Backend::WorkPtr Backend::handed_out(WorkPtr work) {
+C10dBackend::WorkPtr C10dBackend::recorded(WorkPtr work) {
   if (coalesced_) coalesced_->push_back(work);
   return work;
 }
 
 template <class CallOptions, class Call>
-Backend::WorkPtr Backend::run(OpType op, const CallOptions& options, Tensors results, const Call& call) {
+C10dBackend::WorkPtr C10dBackend::run(OpType op, const CallOptions& options, Tensors results,
+                                      const Call& call) {
   const c10::NoGradGuard no_grad;
-  const CallTimeout limit(*forms_, options.timeout);
+  const CallTimeout limit(*backend_, options.timeout);
   try {
     call();
   } catch (const base::CommError&) {
     if (!options.asyncOp) throw;
-    return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
+    return recorded(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
   }
-  return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::move(results)));
+  return recorded(c10::make_intrusive<DoneWork>(rank_, op, std::move(results)));
 }
 
 template <class Call>
-Backend::WorkPtr Backend::run_message(OpType op, const Call& call) {
+C10dBackend::WorkPtr C10dBackend::run_message(OpType op, const Call& call) {
   try {
-    return handed_out(call());
+    return recorded(call());
   } catch (const base::CommError&) {
-    return handed_out(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
+    return recorded(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
   }
 }
 
 template <class Check>
-void Backend::check_or_abort(const Check& check) const {
+void C10dBackend::check_or_abort(const Check& check) const {
   try {
     check();
   } catch (const c10::ValueError& error) {
-    forms_->abort(base::one_line(error));
+    backend_->abort(base::one_line(error));
     throw;
   }
 }
 
-Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+C10dBackend::WorkPtr C10dBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& x = single(tensors, "broadcast");
   check_root(options, size_, "broadcast");
-  return run(OpType::BROADCAST, options, tensors, [&] { forms_->broadcast_(x, int(options.rootRank)); });
+  return run(OpType::BROADCAST, options, tensors, [&] { backend_->broadcast_(x, int(options.rootRank)); });
 }
 
-Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+C10dBackend::WorkPtr C10dBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::Tensor& x = single(tensors, "allreduce");
   const Reduce reduce = reduction(options.reduceOp, "allreduce");
-  return run(OpType::ALLREDUCE, options, tensors, [&] { forms_->all_reduce_(x, reduce); });
+  return run(OpType::ALLREDUCE, options, tensors, [&] { backend_->all_reduce_(x, reduce); });
 }
 
-Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
-                                              const c10d::AllreduceCoalescedOptions& options) {
+C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
+                                                      const c10d::AllreduceCoalescedOptions& options) {
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
     for (at::Tensor& tensor : tensors) {
-      forms_->all_reduce_(tensor, reduce);
+      backend_->all_reduce_(tensor, reduce);
       if (base::mutated(base::Mutation::coalesce_first_only)) break;
     }
   });
 }
 
-// As a scattered sum of which the root's piece is all.
-Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+// Runs a reduce_scatter whose pieces are empty except the root's.
+C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   at::Tensor& x = single(tensors, "reduce");
   check_root(options, size_, "reduce");
   const Reduce reduce = reduction(options.reduceOp, "reduce");
@@ -223,45 +225,45 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   Tensors pieces(size_t(size_), nothing);
   pieces[size_t(options.rootRank)] = x;
   at::Tensor& out = options.rootRank == rank_ ? x : nothing;
-  return run(OpType::REDUCE, options, tensors, [&] { forms_->reduce_scatter(out, pieces, reduce); });
+  return run(OpType::REDUCE, options, tensors, [&] { backend_->reduce_scatter(out, pieces, reduce); });
 }
 
-Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                    const c10d::AllgatherOptions& options) {
+C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions& options) {
   const at::Tensor& input = single(inputs, "allgather");
-  TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: takes one list of outputs; got ", outputs.size());
+  TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: accepts one list of outputs; got ", outputs.size());
   check_gathered(outputs[0], input, rank_, size_, "allgather");
-  return run(OpType::ALLGATHER, options, outputs[0], [&] { forms_->all_gather(outputs[0], input); });
+  return run(OpType::ALLGATHER, options, outputs[0], [&] { backend_->all_gather(outputs[0], input); });
 }
 
-Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& options) {
+C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& options) {
   std::vector<Tensors> by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
   }
   return run(OpType::ALLGATHER_COALESCED, options, joined(outputs), [&] {
-    for (size_t i = 0; i < inputs.size(); ++i) forms_->all_gather(by_input[i], inputs[i]);
+    for (size_t i = 0; i < inputs.size(); ++i) backend_->all_gather(by_input[i], inputs[i]);
   });
 }
 
-void Backend::gather_base(at::Tensor& output, const at::Tensor& input) {
+void C10dBackend::gather_base(at::Tensor& output, const at::Tensor& input) {
   const at::Tensor flat = output.view({-1});
   Tensors pieces;
   for (int peer = 0; peer < size_; ++peer) {
     pieces.push_back(flat.narrow(0, peer * input.numel(), input.numel()).view(input.sizes()));
   }
-  forms_->all_gather(pieces, input);
+  backend_->all_gather(pieces, input);
 }
 
-Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                          const c10d::AllgatherOptions& options) {
+C10dBackend::WorkPtr C10dBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::AllgatherOptions& options) {
   check_base(output, input, size_, "allgather_into_tensor");
   return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { gather_base(output, input); });
 }
 
-Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                          const c10d::AllgatherOptions& options) {
+C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::AllgatherOptions& options) {
   check_pairs(outputs, inputs, "allgather_into_tensor_coalesced");
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_base(outputs[i], inputs[i], size_, "allgather_into_tensor_coalesced");
@@ -271,109 +273,112 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
   });
 }
 
-Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                                         const c10d::ReduceScatterOptions& options) {
+C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
   at::Tensor& output = single(outputs, "reduce_scatter");
-  TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: takes one list of inputs; got ", inputs.size());
+  TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size());
   check_pieces(inputs[0], output, size_, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].numel() == output.numel(),
-                    "reduce_scatter: output and own input differ; got ", output.numel(), " and ",
-                    inputs[0][size_t(rank_)].numel(), " elements");
+                    "reduce_scatter: output and this rank's input must have the same size; got ",
+                    output.numel(), " and ", inputs[0][size_t(rank_)].numel(), " elements");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
   return run(OpType::REDUCE_SCATTER, options, outputs,
-             [&] { forms_->reduce_scatter(output, inputs[0], reduce); });
+             [&] { backend_->reduce_scatter(output, inputs[0], reduce); });
 }
 
-Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                               const c10d::ReduceScatterOptions& options) {
+C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& options) {
   check_ratio(input, output, size_, "reduce_scatter_tensor");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
   return run(OpType::_REDUCE_SCATTER_BASE, options, {output},
-             [&] { forms_->reduce_scatter_even(output, input, reduce); });
+             [&] { backend_->reduce_scatter_even(output, input, reduce); });
 }
 
-Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                          const c10d::ReduceScatterOptions& options) {
+C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::ReduceScatterOptions& options) {
   check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced");
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_ratio(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
   }
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor_coalesced");
   return run(OpType::COALESCED, options, outputs, [&] {
-    for (size_t i = 0; i < outputs.size(); ++i) forms_->reduce_scatter_even(outputs[i], inputs[i], reduce);
+    for (size_t i = 0; i < outputs.size(); ++i) backend_->reduce_scatter_even(outputs[i], inputs[i], reduce);
   });
 }
 
-Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                                  const c10d::ScatterOptions& options) {
+C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                          const c10d::ScatterOptions& options) {
   at::Tensor& output = single(outputs, "scatter");
   check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: takes one list of inputs"); });
+  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: accepts one list of inputs"); });
   if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
   return run(OpType::SCATTER, options, outputs,
-             [&] { forms_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
+             [&] { backend_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
 }
 
-Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                 const c10d::GatherOptions& options) {
+C10dBackend::WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                         const c10d::GatherOptions& options) {
   const at::Tensor& input = single(inputs, "gather");
   check_rank(options.rootRank, size_, "gather");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: takes one list of outputs"); });
+  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: accepts one list of outputs"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
   if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
-  return run(OpType::GATHER, options, pieces, [&] { forms_->gather(pieces, input, int(options.rootRank)); });
+  return run(OpType::GATHER, options, pieces,
+             [&] { backend_->gather(pieces, input, int(options.rootRank)); });
 }
 
-Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                        std::vector<int64_t>& output_splits,
-                                        std::vector<int64_t>& input_splits,
-                                        const c10d::AllToAllOptions& options) {
+C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<int64_t>& output_splits,
+                                                std::vector<int64_t>& input_splits,
+                                                const c10d::AllToAllOptions& options) {
   std::vector<int64_t> output_rows, input_rows;
   check_or_abort([&] {
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.is_cpu() && input.is_cpu(),
-                      "alltoall_base: takes two CPU tensors of one dtype; got ", output.scalar_type(),
+                      "alltoall_base: accepts two CPU tensors of one dtype; got ", output.scalar_type(),
                       " and ", input.scalar_type());
     output_rows = rows_of(output, output_splits, size_);
     input_rows = rows_of(input, input_splits, size_);
   });
   return run(OpType::ALLTOALL_BASE, options, {output}, [&] {
-    // Peers read the input where it lies, while this rank writes its output.
-    const bool is_apart = at::get_overlap_status(output, input) == at::MemOverlapStatus::No;
-    forms_->all_to_all_rows(output, output_rows, is_apart ? input : input.clone(), input_rows);
+    // Peers read the input in place while this rank writes its output.
+    const bool is_disjoint = at::get_overlap_status(output, input) == at::MemOverlapStatus::No;
+    backend_->all_to_all_rows(output, output_rows, is_disjoint ? input : input.clone(), input_rows);
   });
 }
 
-Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                           const c10d::AllToAllOptions& options) {
   check_or_abort([&] {
-    TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: takes one input per rank; got ", inputs.size());
+    TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: accepts one input per rank; got ",
+                      inputs.size());
     check_pieces(inputs, inputs[0], size_, "alltoall");
     check_pieces(outputs, inputs[0], size_, "alltoall");
   });
-  return run(OpType::ALLTOALL, options, outputs, [&] { forms_->all_to_all(outputs, inputs); });
+  return run(OpType::ALLTOALL, options, outputs, [&] { backend_->all_to_all(outputs, inputs); });
 }
 
-Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
+C10dBackend::WorkPtr C10dBackend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, size_, "send");
   const at::Tensor& x = single(tensors, "send");
-  return run_message(OpType::SEND, [&] { return forms_->send(x, to, tag); });
+  return run_message(OpType::SEND, [&] { return backend_->send(x, to, tag); });
 }
 
-Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
+C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
   check_rank(from, size_, "recv");
   const at::Tensor& x = single(tensors, "recv");
-  return run_message(OpType::RECV, [&] { return forms_->receive(x, from, tag); });
+  return run_message(OpType::RECV, [&] { return backend_->receive(x, from, tag); });
 }
 
-Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+C10dBackend::WorkPtr C10dBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& x = single(tensors, "recvAnysource");
-  return run_message(OpType::RECVANYSOURCE, [&] { return forms_->receive(x, kAnySource, tag); });
+  return run_message(OpType::RECVANYSOURCE, [&] { return backend_->receive(x, kAnySource, tag); });
 }
 
-Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  return run(OpType::BARRIER, options, {}, [&] { forms_->barrier(); });
+C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
+  return run(OpType::BARRIER, options, {}, [&] { backend_->barrier(); });
 }
 
 }  // namespace shardwise::comm

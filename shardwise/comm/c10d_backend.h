@@ -1,37 +1,40 @@
-// A set of collectives (c10d_forms.h) behind c10d's interface, so that torch programs can use it too.
+// A c10d::Backend over a CollectiveBackend, so that torch programs can use it too.
 //
-// Synchronous but for receives: every call returns when its work is over. A receive is posted, and done when
-// it is waited for. What is not overridden here throws c10d's error, which names backend and operation.
+// Calls are synchronous, except receives: a call returns when its operation has completed. A receive is
+// posted by the call and completed by its Work's wait. Operations that are not overridden here throw c10d's
+// error, which names the backend and the operation.
 #pragma once
 #include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 
 namespace shardwise::comm {
 
-/// CPU tensors of any strides. Reductions: all but PREMUL_SUM. List forms, scatter, gather and all-to-all
-/// take pieces of any sizes, those that a sender and its receiver agree about. A call's own timeout, where it
-/// has one, is that of its waits. Errors: c10::ValueError for arguments, thrown by the call; base::CommError
-/// for peers, different sizes among them, thrown by the call where its options say that it is not
-/// asynchronous, else by its Work. What one rank alone can see wrong (lists and splits of scatter, gather and
-/// all-to-all) is a ValueError there and breaks the group, as the others wait for it already.
-class Backend : public c10d::Backend {
+/// A c10d::Backend for CPU tensors of any strides.
+///
+/// It supports all reductions except PREMUL_SUM. List variants, scatter, gather and all-to-all accept pieces
+/// of any size on which sender and receiver agree. A timeout in a call's options replaces the group's.
+/// Errors: c10::ValueError for arguments, thrown by the call; base::CommError for failed peers and for sizes
+/// that differ, thrown by the call if its options have asyncOp false, else by its Work. Arguments that only
+/// one rank can find invalid (lists and splits of scatter, gather and all-to-all) throw a ValueError there
+/// and abort the group, because the other ranks already wait for that rank.
+class C10dBackend : public c10d::Backend {
  public:
-  using Tensors = Forms::Tensors;
-  using WorkPtr = Forms::WorkPtr;
+  using Tensors = CollectiveBackend::Tensors;
+  using WorkPtr = CollectiveBackend::WorkPtr;
 
-  explicit Backend(std::shared_ptr<Forms> forms)
-      : c10d::Backend(forms->rank(), forms->size()), forms_(std::move(forms)) {}
+  explicit C10dBackend(std::shared_ptr<CollectiveBackend> backend)
+      : c10d::Backend(backend->rank(), backend->size()), backend_(std::move(backend)) {}
 
-  const std::string getBackendName() const override { return forms_->backend_name(); }
-  /// The caller's own: name and timeout.
+  const std::string getBackendName() const override { return backend_->backend_name(); }
+  /// Returns options with the backend's name and timeout, which belong to the caller.
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  /// Of the waits of later calls. From the thread of the collectives.
+  /// Sets the timeout of later calls. Call it from the thread that calls collectives.
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  /// Calls in between run as they come; the Work at the end stands for all of them.
+  /// Calls in a coalesced block run immediately; endCoalescing returns one Work for all of them.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -39,11 +42,11 @@ class Backend : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  /// The result is the root's; the other ranks' tensors stay as they are.
+  /// Writes the result at the root; the other ranks' tensors are unchanged.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override;
-  /// outputs[r][i] is rank r's inputs[i].
+  /// Writes rank r's inputs[i] into outputs[r][i].
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -62,39 +65,39 @@ class Backend : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  /// Done when the call returns, which is before the receiver has come.
+  /// Completes when the call returns, possibly before the receiver posts its receive.
   WorkPtr send(Tensors& tensors, int to, int tag) override;
-  /// Receives of one source and tag get its messages in the order in which they were posted.
+  /// Receives with the same source and tag match its messages in the order in which they were posted.
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  /// Whether nothing goes on by itself between a call's return and its handle's wait, but for receives.
-  virtual bool works_in_calls() const { return true; }
+  /// Returns true if calls are synchronous: no progress is made after a call returns (receives excepted).
+  virtual bool is_synchronous() const { return true; }
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
-  uint64_t getSequenceNumberForGroup() override { return forms_->sequence(); }
+  uint64_t getSequenceNumberForGroup() override { return backend_->sequence(); }
   void abort() override { abort("c10d abort"); }
-  /// The same, telling the peers why; c10d's own has no words.
-  void abort(const std::string& reason) { forms_->abort(reason); }
-  void shutdown() override { forms_->leave(); }
+  /// Aborts the group with a reason, which the peers' errors quote.
+  void abort(const std::string& reason) { backend_->abort(reason); }
+  void shutdown() override { backend_->leave(); }
 
  private:
   Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
   void gather_base(at::Tensor& output, const at::Tensor& input);
-  /// Keeps it for endCoalescing where that will come.
-  WorkPtr handed_out(WorkPtr work);
-  /// The Work of `call`, which throws what the options do not want in the Work.
+  /// Returns `work`, and adds it to the coalesced block if one is open.
+  WorkPtr recorded(WorkPtr work);
+  /// Runs `call` and returns its Work. A CommError is thrown, or held by the Work if the options are async.
   template <class CallOptions, class Call>
   WorkPtr run(c10d::OpType op, const CallOptions& options, Tensors results, const Call& call);
-  /// The Work that `call` gives, or one that has failed.
+  /// Returns the Work of `call`, or a failed one if `call` throws a CommError.
   template <class Call>
   WorkPtr run_message(c10d::OpType op, const Call& call);
 
-  /// For what the others cannot see.
+  /// Runs a check that can fail on this rank alone; aborts the group if it does.
   template <class Check>
   void check_or_abort(const Check& check) const;
 
-  std::shared_ptr<Forms> forms_;
+  std::shared_ptr<CollectiveBackend> backend_;
   std::optional<std::vector<WorkPtr>> coalesced_;  // between startCoalescing and endCoalescing
 };
 

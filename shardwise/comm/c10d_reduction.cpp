@@ -23,7 +23,7 @@ constexpr Pair kPairs[] = {{Reduce::sum, ReduceOp::SUM},         {Reduce::averag
 Reduce from_c10d(const ReduceOp& op, const std::string& backend, const char* call) {
   const Pair* const found = std::ranges::find(kPairs, op.op_, &Pair::theirs);
   TORCH_CHECK_VALUE(found != std::end(kPairs), call, ": backend ", backend,
-                    " reduces by SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ",
+                    " supports SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ",
                     op.op_ == ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : "UNUSED");
   return found->ours;
 }

@@ -13,7 +13,7 @@ int64_t check_dim(const char* op, const at::Tensor& x, int64_t dim) {
 
 void check_split(const char* op, const base::Split& split, int size) {
   TORCH_CHECK_VALUE(split.ranks() == size && split.is_partition(), op, ": split ", split.name(),
-                    " must deal each index once to ", size, " ranks; got one for ", split.ranks());
+                    " must assign each index to one of ", size, " ranks; got a split over ", split.ranks());
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ int64_t check_shard(const char* op, const at::Tensor& shard, const base::Split& 
   return dim;
 }
 
-int64_t check_whole(const char* op, const at::Tensor& x, const base::Split& split, int64_t dim, int size) {
+int64_t check_full(const char* op, const at::Tensor& x, const base::Split& split, int64_t dim, int size) {
   check_split(op, split, size);
   dim = check_dim(op, x, dim);
   TORCH_CHECK_VALUE(x.size(dim) == split.size(), op, ": dim ", dim, " must be the size of split ",
@@ -45,21 +45,22 @@ int64_t check_whole(const char* op, const at::Tensor& x, const base::Split& spli
   return dim;
 }
 
-void check_alike(const char* op, const at::Tensor& out, const at::Tensor& x) {
+void check_output(const char* op, const at::Tensor& out, const at::Tensor& x) {
   TORCH_CHECK_VALUE(out.scalar_type() == x.scalar_type() && out.sizes().slice(1) == x.sizes().slice(1), op,
-                    ": the output must be like the input but for dim 0; got ", out.sizes(), " ",
-                    out.scalar_type(), " for ", x.sizes(), " ", x.scalar_type());
+                    ": output and input must have the same dtype and the same sizes except dim 0; got ",
+                    out.sizes(), " ", out.scalar_type(), " for ", x.sizes(), " ", x.scalar_type());
 }
 
-void check_begun(const char* op, const at::Tensor& x, at::Device device, const Symmetric* symmetric) {
-  const bool is_in_reach = x.device().type() == device.type() && (!symmetric || symmetric->contains(x));
-  TORCH_CHECK_VALUE(is_in_reach && x.is_contiguous(), op,
-                    ": the input must be contiguous and come from Group::empty; got ", x.sizes(), " of ",
+void check_async_input(const char* op, const at::Tensor& x, at::Device device,
+                       const SymmetricHeap* symmetric) {
+  const bool is_reachable = x.device().type() == device.type() && (!symmetric || symmetric->contains(x));
+  TORCH_CHECK_VALUE(is_reachable && x.is_contiguous(), op,
+                    ": the input must be contiguous and allocated by Group::empty; got ", x.sizes(), " of ",
                     x.toString());
 }
 
-void check_divides(const char* op, const at::Tensor& x, int size) {
-  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(0) % size == 0, op, ": dim 0 must divide by the ", size,
+void check_divisible(const char* op, const at::Tensor& x, int size) {
+  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(0) % size == 0, op, ": dim 0 must be a multiple of the ", size,
                     " ranks; got ", x.sizes());
 }
 

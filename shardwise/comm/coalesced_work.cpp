@@ -9,7 +9,7 @@ namespace shardwise::comm {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// All are looked at: a receive makes progress when it is.
+// Polls all works: a receive makes progress only when it is polled.
 bool CoalescedWork::isCompleted() {
   bool all = true;
   for (const auto& work : works_) all &= work->isCompleted();

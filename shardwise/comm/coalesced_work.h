@@ -1,10 +1,10 @@
-// The c10d handle of the calls between startCoalescing and endCoalescing.
+// The c10d::Work of the calls between startCoalescing and endCoalescing.
 #pragma once
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace shardwise::comm {
 
-/// Over when all of them are; what fails first is its error.
+/// A Work that completes when all of `works` have; its error is the first one of theirs.
 class CoalescedWork final : public c10d::Work {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
@@ -14,12 +14,12 @@ class CoalescedWork final : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  /// `timeout` is that of all together.
+  /// Waits for all works; `timeout` limits the total.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
-  /// The results of all, in the order of the calls.
+  /// Returns the results of all works, in the order of the calls.
   std::vector<at::Tensor> result() override;
-  /// Errors: c10::ValueError while a receive is not done.
+  /// Returns a completed future. Errors: c10::ValueError if a receive has not completed.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

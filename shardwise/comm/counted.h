@@ -1,4 +1,4 @@
-// Guards that count what goes on while they live. For group*.cpp only.
+// Scope guards that count calls, bytes and time. For group*.cpp only.
 #pragma once
 #include <c10/core/GradMode.h>
 
@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "shardwise/comm/counters.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm {
 
-/// Counts the time in which it lives, and how much of it was spent waiting.
+/// Counts the time of its scope, and the part of it that the rank waited for peers.
 class Timed {
  public:
-  Timed(Counters& counters, const Symmetric* shared)
-      : counters_(counters), shared_(shared), waited_before_(waited()), start_(Clock::now()) {}
+  Timed(Counters& counters, const SymmetricHeap* heap)
+      : counters_(counters), heap_(heap), waited_before_(waited()), start_(Clock::now()) {}
   ~Timed() {
     counters_.busy_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
     counters_.waiting_ns += waited() - waited_before_;
@@ -24,19 +24,19 @@ class Timed {
 
  private:
   using Clock = std::chrono::steady_clock;
-  int64_t waited() const { return shared_ ? shared_->waited_ns() : 0; }
+  int64_t waited() const { return heap_ ? heap_->waited_ns() : 0; }
 
   Counters& counters_;
-  const Symmetric* shared_;
+  const SymmetricHeap* heap_;
   int64_t waited_before_;
   Clock::time_point start_;
 };
 
-/// Counts one call and its time, and keeps autograd out of it.
+/// Counts one call, its bytes and its time, and disables autograd in its scope.
 class Counted {
  public:
-  Counted(Counters& counters, const Symmetric* shared, Op op, int64_t bytes)
-      : counters_(counters), shared_(shared), op_(op), copied_before_(copied()), timed_(counters, shared) {
+  Counted(Counters& counters, const SymmetricHeap* heap, Op op, int64_t bytes)
+      : counters_(counters), heap_(heap), op_(op), copied_before_(copied()), timed_(counters, heap) {
     counters_[op].calls += 1;
     counters_[op].bytes += bytes;
   }
@@ -45,31 +45,31 @@ class Counted {
   Counted& operator=(const Counted&) = delete;
 
  private:
-  int64_t copied() const { return shared_ ? shared_->copied_bytes() : 0; }
+  int64_t copied() const { return heap_ ? heap_->copied_bytes() : 0; }
 
   Counters& counters_;
-  const Symmetric* shared_;
+  const SymmetricHeap* heap_;
   Op op_;
   int64_t copied_before_;
   Timed timed_;
   c10::NoGradGuard no_grad_;
 };
 
-/// Counts the time in which a reader waits for its peers.
-class CountedExposure final : public Exposed {
+/// PeerShards that count the time of `get`, which waits for peers.
+class CountedPeerShards final : public PeerShards {
  public:
-  CountedExposure(std::shared_ptr<Exposed> exposed, std::shared_ptr<Counters> counters,
-                  std::shared_ptr<Symmetric> shared)
-      : exposed_(std::move(exposed)), counters_(std::move(counters)), shared_(std::move(shared)) {}
-  at::Tensor read(int rank) override {
-    const Timed timed(*counters_, shared_.get());
-    return exposed_->read(rank);
+  CountedPeerShards(std::shared_ptr<PeerShards> shards, std::shared_ptr<Counters> counters,
+                    std::shared_ptr<SymmetricHeap> heap)
+      : shards_(std::move(shards)), counters_(std::move(counters)), heap_(std::move(heap)) {}
+  at::Tensor get(int rank) override {
+    const Timed timed(*counters_, heap_.get());
+    return shards_->get(rank);
   }
 
  private:
-  std::shared_ptr<Exposed> exposed_;
+  std::shared_ptr<PeerShards> shards_;
   std::shared_ptr<Counters> counters_;
-  std::shared_ptr<Symmetric> shared_;
+  std::shared_ptr<SymmetricHeap> heap_;
 };
 
 }  // namespace shardwise::comm

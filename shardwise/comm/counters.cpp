@@ -5,7 +5,7 @@ namespace shardwise::comm {
 std::string_view name(Op op) {
   static constexpr std::array<std::string_view, kCountedOps + 3> names = {
       "broadcast",  "all_gather", "all_reduce", "reduce_scatter", "scatter",          "gather",
-      "all_to_all", "barrier",    "send",       "expose",         "all_reduce_terms", "reduce_scatter_terms"};
+      "all_to_all", "barrier",    "send",       "share_shard",    "fused_all_reduce", "fused_reduce_scatter"};
   return names[static_cast<int>(op)];
 }
 

@@ -1,4 +1,4 @@
-// The collectives of a group, and what they have cost this rank so far: calls, bytes, time.
+// Counters of a group's collectives on this rank: calls, bytes and time.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,30 +15,34 @@ enum class Op : uint8_t {
   gather,
   all_to_all,
   barrier,
-  send,  // and the receive of the message, which sends nothing
-  // These have the counter of the collective that they stand for.
-  expose,               // all_gather
-  all_reduce_terms,     // all_reduce
-  reduce_scatter_terms  // reduce_scatter
+  send,  // and recv, which adds 0 bytes
+  // These share the counter of the collective that they replace.
+  share_shard,          // all_gather
+  fused_all_reduce,     // all_reduce
+  fused_reduce_scatter  // reduce_scatter
 };
 inline constexpr int kCountedOps = 9;
 std::string_view name(Op op);
 
-/// `bytes` are those a rank sends in the collective whatever the algorithm (docs/algorithms.md).
-/// `copied_bytes` are those that this rank really copied between tensors and shared memory: inputs staged,
-/// outputs gathered from peers (the own shard's part included), sums written into peers' buffers. Not
-/// counted: reading in place, and a reduction's result in the rank's own memory. Zero where the group's ranks
-/// share no memory. In shared memory, with n bytes in the message and `own` of them this rank's, that is
-///   all_reduce      n, and what all_reduce_ copies in place
-///   all_reduce_     n in one shot (comm/shm/one_shot.h); else own·(t−1). Foreign: of up to 4 ranks n on
-///                   all if x is on any (shm/chunks.cpp), of more own·(t−1) + 2n
-///   begin_all_reduce_  own·(t−1)
-///   reduce_scatter  0, or n when x is foreign
-///   all_gather      n, and own more when the shard is foreign
-///   expose          0, or own when the shard is foreign
-///   …_terms         0, or n when x is foreign
-///   broadcast       n; at the root 0, or n when x is foreign
-///   send            n, at the sender and at the receiver
+/// The calls and bytes of one collective.
+///
+/// `bytes` is what this rank sends in the collective, independent of the algorithm (docs/algorithms.md).
+/// `copied_bytes` is what this rank actually copied between tensors and the symmetric heap: staged inputs,
+/// outputs gathered from peers (this rank's part included), and sums written into peers' buffers. Reads in
+/// place and reduction results in this rank's memory are not counted. It is 0 without a symmetric heap. With
+/// one, for a tensor of n bytes of which this rank's slice has m, and "unregistered" for a tensor outside the
+/// heap, it is:
+///   all_reduce         n, plus the row below
+///   all_reduce_        one-shot (comm/shm/one_shot.h): n; else m·(t−1). With up to 4 ranks, n if x is
+///                      unregistered on any rank (shm/chunked_all_reduce.cpp); with more,
+///                      m·(t−1) + 2n if x is unregistered on this rank
+///   all_reduce_async_  m·(t−1)
+///   reduce_scatter     0; n if x is unregistered
+///   all_gather         n; n + m if the shard is unregistered
+///   share_shard        0; m if the shard is unregistered
+///   fused_…            0; n if x is unregistered
+///   broadcast          n; at the root 0, or n if x is unregistered
+///   send               n, at the sender and at the receiver
 struct OpCount {
   int64_t calls = 0;
   int64_t bytes = 0;
@@ -48,18 +52,18 @@ struct OpCount {
 
 struct Counters {
   std::array<OpCount, kCountedOps> ops{};
-  int64_t busy_ns = 0;     // inside collectives, waiting and a reader of terms included
-  int64_t waiting_ns = 0;  // of that, for a peer to come or to finish; 0 where the group shares no memory
+  int64_t busy_ns = 0;     // in collectives, including waits and the kernels of fused ones
+  int64_t waiting_ns = 0;  // the part of busy_ns spent waiting for peers; 0 without a symmetric heap
 
-  const OpCount& operator[](Op op) const { return ops[place(op)]; }
-  OpCount& operator[](Op op) { return ops[place(op)]; }
+  const OpCount& operator[](Op op) const { return ops[index(op)]; }
+  OpCount& operator[](Op op) { return ops[index(op)]; }
   OpCount total() const;
 
  private:
-  static size_t place(Op op) {
-    if (op == Op::all_reduce_terms) return size_t(Op::all_reduce);
-    if (op == Op::reduce_scatter_terms) return size_t(Op::reduce_scatter);
-    return size_t(op == Op::expose ? Op::all_gather : op);
+  static size_t index(Op op) {
+    if (op == Op::fused_all_reduce) return size_t(Op::all_reduce);
+    if (op == Op::fused_reduce_scatter) return size_t(Op::reduce_scatter);
+    return size_t(op == Op::share_shard ? Op::all_gather : op);
   }
 };
 Counters operator-(const Counters& after, const Counters& before);

@@ -1,4 +1,4 @@
-// What the ranks of a group must agree about in one collective, and how an error tells it.
+// The arguments of a collective that must be equal on all ranks, and their text in error messages.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,16 +10,16 @@
 
 namespace shardwise::comm {
 
-/// One rank's side of one collective. All but the last two must be equal on all ranks.
+/// One rank's arguments of one collective. All but the last two must be equal on all ranks.
 struct Descriptor {
   Op op = Op::barrier;
   int8_t dtype = 0;
   Reduce reduce = Reduce::sum;
   int32_t root_or_dim = 0;
-  int64_t numel = 0;        // of the whole message; 0 where no rank knows it alone
-  uint64_t split = 0;       // hash of how the message is cut
-  uint64_t offset = 0;      // of this rank's input, where peers read it in shared memory
-  bool is_foreign = false;  // it lies elsewhere, and is not there yet
+  int64_t numel = 0;             // of the full message; 0 if no single rank knows it
+  uint64_t split = 0;            // hash of the message's split
+  uint64_t offset = 0;           // of this rank's input in the symmetric heap, where peers read it
+  bool is_unregistered = false;  // the input is outside the symmetric heap and not staged yet
 
   bool matches(const Descriptor& other) const {
     return op == other.op && dtype == other.dtype && reduce == other.reduce &&
@@ -27,16 +27,16 @@ struct Descriptor {
   }
 };
 
-/// Of all that a collective on `x` agrees about but the cut.
+/// Returns the descriptor of a collective on `x`, without its split.
 Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0);
-/// The same of pieces, one a rank, that all ranks know the sizes of.
+/// Returns the descriptor of a collective on one piece per rank, whose sizes all ranks know.
 Descriptor descriptor_of(Op op, const at::Tensor& x, const std::vector<at::Tensor>& pieces,
                          int64_t root_or_dim = 0);
 
-/// "all_reduce sum float32 [1024]", "broadcast int64 [3] root 0", "all_gather float32 [12] split 3f09…";
-/// without a size where ranks know their own pieces alone, "scatter float32 root 1".
+/// Returns "all_reduce sum float32 [1024]", "broadcast int64 [3] root 0", "all_gather float32 [12] split
+/// 3f09…", or, if each rank knows the size of its pieces only, "scatter float32 root 1".
 std::string describe(const Descriptor& descriptor);
-/// "float32 [1024]".
+/// Returns text like "float32 [1024]".
 std::string describe(int8_t dtype, int64_t numel);
 
 }  // namespace shardwise::comm

@@ -5,11 +5,11 @@
 
 namespace shardwise::comm {
 
-void sum_on_device(at::Tensor& out, const std::vector<at::Tensor>& terms) {
+void sum_on_device(at::Tensor& out, const std::vector<at::Tensor>& partials) {
   const c10::NoGradGuard no_grad;
   at::Tensor total =
-      terms.front().to(at::toOpMathType(out.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
-  for (size_t rank = 1; rank < terms.size(); ++rank) total.add_(terms[rank]);
+      partials.front().to(at::toOpMathType(out.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
+  for (size_t rank = 1; rank < partials.size(); ++rank) total.add_(partials[rank]);
   out.copy_(total);
 }
 

@@ -1,4 +1,4 @@
-// The sum of several ranks' terms on a device that has no kernel of ours.
+// The sum of several ranks' partial results on a device for which this library has no kernel.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,8 +6,9 @@
 
 namespace shardwise::comm {
 
-/// out = the sum of `terms`, each shaped as `out`, in their order: bf16 and fp16 in fp32, rounded once. By
-/// ATen's operations, so wherever the tensors lie; on the CPU the bits of shm::reduce_kernel.
-void sum_on_device(at::Tensor& out, const std::vector<at::Tensor>& terms);
+/// Writes the sum of `partials`, in their order, into `out`; all have its shape. bf16 and fp16 are summed in
+/// fp32 and rounded once. Runs on any
+/// device, by ATen; on the CPU it gives the bits of shm::reduce_kernel.
+void sum_on_device(at::Tensor& out, const std::vector<at::Tensor>& partials);
 
 }  // namespace shardwise::comm

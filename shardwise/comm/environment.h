@@ -1,7 +1,7 @@
-// Where this process stands in its job, as told by whoever started it through environment variables.
+// This process's rank and node in its job, read from the environment variables that the launcher sets.
 //
-// Reads and checks only: starting ranks is launch.h, joining them is join.h. The ranks of a host meet at a
-// name that all of them, and no other job, find in their environment (docs/adr/0009).
+// Reads and checks only: launch.h starts ranks, join.h connects them. The ranks of a node rendezvous under a
+// name that every rank of the job, and no other job, derives from its environment (docs/adr/0009).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace shardwise::comm {
 
-/// This process's rank, and the name at which the ranks of the job meet.
-struct Place {
-  enum class By {
-    self,      // started by hand: a job of one, or the process that is to launch the ranks
+/// This process's rank, and the name under which the ranks of the job rendezvous.
+struct LaunchContext {
+  enum class Launcher {
+    self,      // started by hand: a job of one rank, or the process that will launch the ranks
     launcher,  // launch() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE and SHARDWISE_JOB
     torchrun,  // its agent set RANK, WORLD_SIZE and the others
     mpirun,    // Open MPI's or Hydra's (MPICH, Intel MPI)
@@ -20,32 +20,33 @@ struct Place {
   };
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;  // among the ranks of this host
+  int local_rank = 0;  // among the ranks of this node
   int local_size = 1;
-  int host = 0;   // of `hosts`: ranks fill them in order, as evenly as possible
-  int hosts = 1;  // above 1 where SHARDWISE_HOSTS makes one machine play several
-  /// Over several real hosts. No environment tells which ranks share one (mpirun fills hosts or deals to them
-  /// in turn, as its user likes): they find out when they meet.
-  bool is_spread = false;
+  int node = 0;   // index of this rank's node: ranks fill the nodes in order, as evenly as possible
+  int nodes = 1;  // above 1 only if SHARDWISE_NODES makes one machine act as several nodes
+  /// The job runs on several real nodes. No environment variable says which ranks share a node (mpirun fills
+  /// the nodes or assigns ranks round-robin, as its user asks): ranks exchange this at the rendezvous.
+  bool is_multi_node = false;
   std::string job;
-  By by = By::self;
+  Launcher launcher = Launcher::self;
 
-  /// Whether some of these ranks of the job (ascending) may be on different hosts.
-  bool may_cross_hosts(const std::vector<int>& ranks) const;
-  /// The host that a rank of the job is on, unless the job is spread.
-  int host_of(int rank_in_job) const;
+  /// Returns whether `ranks` (of the job, ascending) may be on different nodes.
+  bool may_span_nodes(const std::vector<int>& ranks) const;
+  /// Returns the node of a rank of the job. Not for jobs on several real nodes.
+  int node_of(int rank_in_job) const;
 };
 
-/// Our launcher's variables where set, else torchrun's, mpirun's or srun's, else a job of one.
-/// Errors: c10::ValueError when one is missing, no number or contradicts another, or the ranks span several
-/// real hosts and were not started by Open MPI's mpirun.
-Place place_from_environment();
+/// Reads the variables of our launcher if they are set, else those of torchrun, mpirun or srun; else returns
+/// a job of one rank. Errors: c10::ValueError if a variable is missing, not a number or contradicts another,
+/// or if the ranks span several real nodes and were not started by Open MPI's mpirun.
+LaunchContext launch_context_from_env();
 
-/// Errors: c10::ValueError unless `place` has as many ranks as the degrees of parallelism multiply to.
-void check_world_size(const Place& place, int64_t product_of_degrees);
+/// Checks that the job has as many ranks as the product of the degrees of parallelism.
+/// Errors: c10::ValueError if it has not.
+void check_world_size(const LaunchContext& context, int64_t product_of_degrees);
 
-/// The value of a variable that counts something; `fallback` where it is not set.
-/// Errors: c10::ValueError when it is no whole number or below `least`.
+/// Returns the value of an environment variable that holds a count, or `fallback` if it is not set.
+/// Errors: c10::ValueError if the value is not an integer or is below `least`.
 int count_from_environment(const char* variable, int least, int fallback);
 
 }  // namespace shardwise::comm

@@ -7,20 +7,20 @@
 
 namespace shardwise::comm {
 
-void detail::gather_bytes(const void* own, size_t bytes, void* all, const Group& group) {
+void detail::gather_bytes(const void* local, size_t bytes, void* all, const Group& group) {
   at::Tensor row = at::empty({1, int64_t(bytes)}, at::kByte);
-  std::memcpy(row.mutable_data_ptr(), own, bytes);
+  std::memcpy(row.mutable_data_ptr(), local, bytes);
   const auto split = base::Split::even("ranks", group.size(), group.size());
   const at::Tensor rows = group.all_gather(row.to(group.device()), split).cpu();
   std::memcpy(all, rows.const_data_ptr(), rows.nbytes());
 }
 
-std::string first_text(const std::string& own, const Group& group) {
-  if (group.size() == 1) return own;
-  const std::vector<int64_t> lengths = gather_values(std::ssize(own), group);
+std::string first_text(const std::string& local, const Group& group) {
+  if (group.size() == 1) return local;
+  const std::vector<int64_t> lengths = gather_values(std::ssize(local), group);
   const int64_t longest = *std::ranges::max_element(lengths);
   if (longest == 0) return {};
-  std::vector<char> padded(own.begin(), own.end());
+  std::vector<char> padded(local.begin(), local.end());
   padded.resize(longest);
   const std::vector<char> all = gather_values(padded, group);
   const auto rank =

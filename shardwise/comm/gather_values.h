@@ -1,4 +1,4 @@
-// Small values of every rank, such as a struct of figures, on all of them.
+// An all_gather of small values, such as a struct of statistics.
 #pragma once
 #include <string>
 #include <type_traits>
@@ -9,29 +9,29 @@
 namespace shardwise::comm {
 
 namespace detail {
-/// Into `all`, of `bytes` · ranks.
-void gather_bytes(const void* own, size_t bytes, void* all, const Group& group);
+/// Gathers `bytes` bytes of every rank into `all`.
+void gather_bytes(const void* local, size_t bytes, void* all, const Group& group);
 }  // namespace detail
 
-/// Collective: `own` of every rank, as long on each, by rank one behind the other. Cost: one all_gather of
-/// its bytes. Errors: the group's.
+/// Returns the concatenation of every rank's `local`, by rank; its length is equal on all ranks. Collective.
+/// Cost: one all_gather of its bytes. Errors: the group's.
 template <typename T>
-std::vector<T> gather_values(const std::vector<T>& own, const Group& group) {
+std::vector<T> gather_values(const std::vector<T>& local, const Group& group) {
   static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(own.size() * static_cast<size_t>(group.size()));
-  detail::gather_bytes(own.data(), own.size() * sizeof(T), all.data(), group);
+  std::vector<T> all(local.size() * static_cast<size_t>(group.size()));
+  detail::gather_bytes(local.data(), local.size() * sizeof(T), all.data(), group);
   return all;
 }
 
-/// The same of one value.
+/// Returns every rank's `local`, by rank. Collective.
 template <typename T>
-std::vector<T> gather_values(const T& own, const Group& group) {
-  return gather_values(std::vector<T>{own}, group);
+std::vector<T> gather_values(const T& local, const Group& group) {
+  return gather_values(std::vector<T>{local}, group);
 }
 
-/// Collective: of all ranks' texts, which may differ in length, that of the lowest rank whose is not empty;
-/// empty: all are. Cost: one all_gather of 8 bytes, and of the longest text if there is one; nothing in a
-/// group of one. Errors: the group's.
-std::string first_text(const std::string& own, const Group& group);
+/// Returns the text of the lowest rank whose text is not empty, or an empty string if all are empty.
+/// Collective. Cost: one all_gather of 8 bytes, and one of the longest text unless all are empty; nothing in
+/// a group of one. Errors: the group's.
+std::string first_text(const std::string& local, const Group& group);
 
 }  // namespace shardwise::comm

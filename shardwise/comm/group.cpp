@@ -1,4 +1,4 @@
-// A group as a value, and what only shared memory can do. Its collectives are in group_collectives.cpp.
+// Group's construction, symmetric heap and abort. Its collectives are in group_collectives.cpp.
 #include "shardwise/comm/group.h"
 
 #include <ATen/ops/empty.h>
@@ -6,16 +6,17 @@
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
+#include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 
 namespace shardwise::comm {
 namespace {
 
-/// The only shard of an exposure in a group of one.
-class OwnShard final : public Exposed {
+/// The PeerShards of a group of one.
+class SingleShard final : public PeerShards {
  public:
-  explicit OwnShard(at::Tensor shard) : shard_(std::move(shard)) {}
-  at::Tensor read(int) override { return shard_; }
+  explicit SingleShard(at::Tensor shard) : shard_(std::move(shard)) {}
+  at::Tensor get(int) override { return shard_; }
 
  private:
   at::Tensor shard_;
@@ -25,10 +26,10 @@ class OwnShard final : public Exposed {
 
 Group::Group() : state_(std::make_shared<State>()) {}
 
-Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Symmetric> symmetric)
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<SymmetricHeap> symmetric)
     : state_(std::make_shared<State>()) {
-  state_->use_shared = symmetric != nullptr;
-  state_->shared = std::move(symmetric);
+  state_->use_heap = symmetric != nullptr;
+  state_->heap = std::move(symmetric);
   state_->backend = std::move(backend);
 }
 
@@ -42,9 +43,9 @@ int Group::size() const {
   return state_->backend ? state_->backend->getSize() : 1;
 }
 
-Group Group::without_symmetric() const {
+Group Group::without_symmetric_heap() const {
   auto state = std::make_shared<State>(*state_);
-  state->use_shared = false;
+  state->use_heap = false;
   return Group(std::move(state));
 }
 
@@ -54,12 +55,12 @@ Group Group::with_new_counters() const {
   return Group(std::move(state));
 }
 
-bool Group::has_symmetric() const {
-  return state_->use_shared;
+bool Group::has_symmetric_heap() const {
+  return state_->use_heap;
 }
 
-Symmetric* Group::symmetric() const {
-  return state_->symmetric();
+SymmetricHeap* Group::symmetric_heap() const {
+  return state_->symmetric_heap();
 }
 
 const Counters& Group::counters() const {
@@ -72,16 +73,21 @@ at::Device Group::device() const {
   return bound.value_or(at::kCPU);
 }
 
+bool Group::is_synchronous() const {
+  return size() == 1 || comm::is_synchronous(*state_->backend);
+}
+
 at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
-  if (Symmetric* symmetric = state_->symmetric()) return symmetric->empty(sizes, dtype);
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->empty(sizes, dtype);
   return at::empty(sizes, at::TensorOptions().dtype(dtype).device(device()));
 }
 
-std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Split& split) const {
-  check_shard("expose", shard, split, /*dim=*/0, rank(), size());
-  if (size() == 1) return std::make_shared<OwnShard>(shard);
-  Symmetric* symmetric = state_->symmetric();
-  TORCH_CHECK_VALUE(symmetric != nullptr, "expose: needs a group with shared memory; gather instead");
+std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const base::Split& split) const {
+  check_shard("share_shard", shard, split, /*dim=*/0, rank(), size());
+  if (size() == 1) return std::make_shared<SingleShard>(shard);
+  SymmetricHeap* symmetric = state_->symmetric_heap();
+  TORCH_CHECK_VALUE(symmetric != nullptr,
+                    "share_shard: needs a group with a symmetric heap; call all_gather instead");
   const Counted counted(*state_->counters, symmetric, Op::all_gather, int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor readable = shard;
   if (!shard.is_contiguous() || !symmetric->contains(shard)) {
@@ -89,11 +95,11 @@ std::shared_ptr<Exposed> Group::expose(const at::Tensor& shard, const base::Spli
     readable.copy_(shard);
     (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
   }
-  return std::make_shared<CountedExposure>(symmetric->expose(readable, split, /*purpose=*/0),
-                                           state_->counters, state_->shared);
+  return std::make_shared<CountedPeerShards>(symmetric->share_shard(readable, split, /*tag=*/0),
+                                             state_->counters, state_->heap);
 }
 
-void Group::count_reading(const at::Tensor& shard) const {
+void Group::record_peer_read(const at::Tensor& shard) const {
   if (size() == 1) return;
   OpCount& count = (*state_->counters)[Op::all_gather];
   count.calls += 1;
@@ -101,7 +107,7 @@ void Group::count_reading(const at::Tensor& shard) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (auto* const ours = dynamic_cast<Backend*>(state_->backend.get())) {
+  if (auto* const ours = dynamic_cast<C10dBackend*>(state_->backend.get())) {
     ours->abort(reason);
   } else if (state_->backend) {
     state_->backend->abort();

@@ -1,8 +1,9 @@
-// A group of ranks and its collectives, on plain tensors, without autograd (parallel/ adds that).
+// A group of ranks and its collectives on plain tensors, without autograd (parallel/ adds that).
 //
-// A Group is a small value over a c10d::Backend; copies share it. It is passed, never found: there is no
-// default group. A group of one returns at once from everything, with the input itself where it can, and
-// counts nothing. All ranks call the same collectives in the same order, from one thread at a time.
+// A Group is a small value that refers to a c10d::Backend; copies share the backend. Groups are passed as
+// arguments: there is no default group. With one rank, every collective returns at once, returns its input
+// where possible, and counts nothing. All ranks call the same collectives in the same order, from one thread
+// at a time.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -11,7 +12,7 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/counters.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace c10d {
 class Backend;
@@ -19,110 +20,125 @@ class Backend;
 
 namespace shardwise::comm {
 
-class ArrivingRows;
-class BegunSum;
-class RowSum;
+class ChunkedAllGather;
+class Work;
+class ChunkedReduceScatter;
 
 class Group {
  public:
-  /// A group of one.
+  /// Constructs a group of one rank.
   Group();
-  /// Ranks joined by `backend`; `symmetric` is its shared memory, or null.
-  explicit Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Symmetric> symmetric = nullptr);
+  /// Constructs a group of the ranks of `backend`; `symmetric` is its symmetric heap, or null.
+  explicit Group(c10::intrusive_ptr<c10d::Backend> backend,
+                 std::shared_ptr<SymmetricHeap> symmetric = nullptr);
 
   int rank() const;
   int size() const;
 
-  /// The same group without shared memory: every crossing takes the path that other backends take.
-  Group without_symmetric() const;
-  bool has_symmetric() const;
-  /// The same group, counting from zero on counters of its own.
+  /// Returns this group without the symmetric heap: its collectives use the backend's c10d calls only.
+  Group without_symmetric_heap() const;
+  bool has_symmetric_heap() const;
+  /// Returns this group with new counters, which start at zero.
   Group with_new_counters() const;
 
-  /// Where the tensors of all calls lie. On a GPU a call returns once it is queued on the current stream,
-  /// barrier excepted, and sums are the backend's own (comm/nccl/nccl.h).
+  /// Returns the device of the tensors in all calls. On a GPU, calls other than barrier return once they are
+  /// queued on the current CUDA stream, and the backend chooses the order of sums (comm/nccl/nccl.h).
   at::Device device() const;
-  /// Uninitialised, on `device`; readable by peers where the group has shared memory, ordinary otherwise.
+  /// True if a collective makes progress only inside a call or a wait, as in shared memory and over MPI:
+  /// computing in between hides none of its time. Backends of c10d that are not ours progress asynchronously.
+  bool is_synchronous() const;
+  /// Returns an uninitialized tensor on `device()`, in the symmetric heap if the group has one.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
-  /// Overwrites `x` on every rank with `root`'s. Cost: numel·(t−1) elements at the root.
+  /// Copies `root`'s `x` into `x` on every rank. Cost: the root sends numel·(t−1) elements.
   void broadcast_(at::Tensor& x, int root) const;
 
-  /// Concatenation of the ranks' shards along `dim`; shard sizes are `split`'s ranges.
-  /// Cost: own·(t−1) elements.
+  /// Returns the concatenation of the ranks' shards along `dim`; `split` gives the shard sizes.
+  /// Cost: shard·(t−1) elements.
   at::Tensor all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim = 0) const;
 
-  /// Sum, or another reduction, over the ranks, in rank order, bf16 and fp16 accumulated in fp32; the same
-  /// bits on every rank. Cost: own·(t−1) + (total − own) elements, own being the even slice of the flat
-  /// message. The result came from `empty`; those of the other collectives are ordinary memory.
-  /// Errors: c10::ValueError for a dtype that the reduction does not take.
+  /// Returns the sum (or another reduction) of `x` over the ranks, accumulated in rank order, in fp32 for
+  /// bf16 and fp16. All ranks get the same bits. The result is allocated by `empty`; results of the other
+  /// collectives are in ordinary memory.
+  /// Cost: slice·(t−1) + (numel − slice) elements; slice = this rank's even part of the flat tensor.
+  /// Errors: c10::ValueError if the reduction does not support the dtype.
   at::Tensor all_reduce(const at::Tensor& x, Reduce reduce = Reduce::sum) const;
-  /// In place, and without staging when `x` is contiguous and came from `empty`. Small ones go with the
-  /// announcement instead (comm/shm/one_shot.h: one synchronisation, one copy).
+  /// Reduces `x` in place, without staging if `x` is contiguous and allocated by `empty`. Small tensors use
+  /// one-shot (comm/shm/one_shot.h): one synchronization, one copy. Bits, cost and errors: see all_reduce.
   void all_reduce_(at::Tensor& x, Reduce reduce = Reduce::sum) const;
 
-  /// This rank's range along `dim` of the sum over the ranks. Cost: total − own elements.
-  /// Without staging when `x` is contiguous, came from `empty`, and dim is 0.
+  /// Sums `x` over the ranks and returns this rank's range along `dim`. Cost: numel − result elements.
+  /// Nothing is staged if `x` is contiguous, allocated by `empty`, and dim is 0.
   at::Tensor reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim = 0) const;
-  /// The same, written into `out` [split.range(rank), ...]. Peers may still read an unstaged `x` after the
-  /// return: it may be dropped, but not written to before a later collective other than `expose` is over.
-  /// (All others return when nobody reads their input any more.)
+  /// Sums `x` over the ranks and writes this rank's rows into `out` [split.range(rank), ...]. Peers may still
+  /// read an unstaged `x` after the call returns: it may be freed, but not overwritten, until a later
+  /// collective other than `share_shard` has completed. (All other collectives return when no peer reads
+  /// their input any more.)
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
 
-  /// all_gather along dim 0 whose rows can be used as they arrive. For groups without shared memory; with it,
-  /// `expose` needs no copy.
-  std::shared_ptr<ArrivingRows> begin_all_gather(const at::Tensor& shard, const base::Split& split) const;
-  /// reduce_scatter_out whose input is handed over as it is made. `x` is contiguous, from `empty`; it may be
-  /// dropped after the RowSum's end, but not written to before a later collective is over. Two ranks or more.
-  std::unique_ptr<RowSum> begin_reduce_scatter(const at::Tensor& x, const base::Split& split) const;
-  /// all_reduce_ of a sum in two parts, the second of which ends it. `x` is contiguous, from `empty`, and
-  /// nobody's else in between. Bits and cost: all_reduce_'s; in shared memory never in one shot.
-  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x) const;
-  /// In place of an all_reduce whose sum is an intermediate value of `read`: it is called once, with every
-  /// rank's `x` where it lies. One synchronisation; nothing is copied unless `x` is strided or did not come
-  /// from `empty`. Peers may still read `x` after the return, as of reduce_scatter_out. Cost: all_reduce's.
-  /// Errors: c10::ValueError without shared memory (a group of one has its own term).
-  void all_reduce_terms(const at::Tensor& x, TermReader read) const;
-  /// The same in place of a reduce_scatter along dim 0: `read` sums this rank's rows of the terms. Cost: its.
-  void reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const;
+  /// Starts an all_gather along dim 0 whose chunks can be used as they arrive. For groups without a symmetric
+  /// heap; with one, `share_shard` avoids the copy.
+  std::shared_ptr<ChunkedAllGather> all_gather_chunked(const at::Tensor& shard,
+                                                       const base::Split& split) const;
+  /// Starts a pipelined reduce_scatter along dim 0: the caller reports each rank's rows of `x` by
+  /// `chunk_ready(i)` as they become available. `x` must be contiguous and allocated by `empty`. After
+  /// `wait` it may be freed, but not overwritten until a later collective has completed. Needs two ranks or
+  /// more.
+  std::unique_ptr<ChunkedReduceScatter> reduce_scatter_chunked(const at::Tensor& x,
+                                                               const base::Split& split) const;
+  /// Starts an asynchronous all_reduce_ (sum); `Work::wait()` completes it in place. `x` must be contiguous,
+  /// allocated by `empty`, and unused until then. Bits and cost: those of all_reduce_; with a symmetric heap
+  /// it never uses one-shot.
+  std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x) const;
+  /// Fused all_reduce: calls `kernel` once with pointers to every rank's `x`, so that the sum need not be
+  /// materialized. One synchronization; nothing is copied if `x` is contiguous and allocated by `empty`.
+  /// Peers may still read `x` after the call returns, as in reduce_scatter_out. Cost: that of all_reduce.
+  /// Errors: c10::ValueError without a symmetric heap, except in a group of one.
+  void fused_all_reduce(const at::Tensor& x, PeerBufferKernel kernel) const;
+  /// Fused reduce_scatter along dim 0: calls `kernel` once with pointers to every rank's `x`, of which it
+  /// sums this rank's rows. Cost: that of reduce_scatter. Otherwise like fused_all_reduce.
+  void fused_reduce_scatter(const at::Tensor& x, const base::Split& split, PeerBufferKernel kernel) const;
 
-  /// `root` holds [t·n, ...] and rank r gets rows [r·n, (r+1)·n): `x` is read at the root only, but gives
-  /// every rank shape and dtype of the whole. Cost: total − own at the root.
+  /// Sends rows [r·n, (r+1)·n) of the root's `x` [t·n, ...] to rank r and returns them. Other ranks pass an
+  /// `x` of the same shape and dtype, which is not read. Cost: the root sends numel − shard elements.
   at::Tensor scatter(const at::Tensor& x, int root) const;
-  /// [t·n, ...] at the root, undefined elsewhere. Cost: own at the others.
+  /// Returns the ranks' shards [n, ...] as [t·n, ...] at the root and an undefined tensor elsewhere.
+  /// Cost: the other ranks send shard elements each.
   at::Tensor gather(const at::Tensor& shard, int root) const;
-  /// Row block j of rank i becomes row block i of rank j; dim 0 divides by t. Cost: total − own.
+  /// Returns a tensor whose row block i is row block `rank` of rank i's `x`; t divides dim 0.
+  /// Cost: numel − block elements.
   at::Tensor all_to_all(const at::Tensor& x) const;
   void barrier() const;
 
-  /// Hands `x` to rank `to`; returns when `x` may be written to again, which may be before `to` receives it.
-  /// Messages of one sender and tag arrive in order. Cost: payload.
+  /// Sends `x` to rank `to`; returns when `x` may be overwritten, possibly before `to` receives it. Messages
+  /// with the same sender and tag arrive in order. Cost: numel elements.
   void send(const at::Tensor& x, int to, int tag = 0) const;
-  /// Overwrites `x` with the next message that rank `from` sends with `tag`; shapes must have as many
-  /// elements.
+  /// Receives the next message from rank `from` with `tag` into `x`; the shape may differ, the number of
+  /// elements may not.
   void recv_(at::Tensor& x, int from, int tag = 0) const;
 
-  /// Makes `shard` readable by the peers where it lies; a collective that stands for an all_gather and copies
-  /// nothing (a shard outside the shared memory is copied into it once). Needs has_symmetric().
-  /// Every later reading of all peers' shards is counted by `count_reading`. The shard must not be written to
-  /// as long as it is exposed, nor before a later collective is over.
-  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split) const;
+  /// Lets peers read `shard` in place: a collective that replaces an all_gather and copies nothing (a shard
+  /// outside the symmetric heap is copied into it once). Needs has_symmetric_heap(). Call `record_peer_read`
+  /// for each further read of all peers' shards. The shard must not be overwritten while the result lives,
+  /// nor until a later collective has completed.
+  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split) const;
   /// Counts one all_gather of `shard` whose bytes were read in place.
-  void count_reading(const at::Tensor& shard) const;
+  void record_peer_read(const at::Tensor& shard) const;
 
-  /// Poisons the group: every peer's current or next wait fails naming `reason`.
+  /// Aborts the group: every peer's current or next wait throws an error with `reason`.
   void abort(const std::string& reason) const;
 
   const Counters& counters() const;
-  /// The shared memory's own figures; null without.
-  Symmetric* symmetric() const;
+  /// Returns the symmetric heap with its statistics, or null if there is none.
+  SymmetricHeap* symmetric_heap() const;
 
  private:
   struct State;
   explicit Group(std::shared_ptr<State> state);
-  void scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                   InputThen then) const;
-  void read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const;
+  void reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                           InputReuse reuse) const;
+  void run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* split,
+                           PeerBufferKernel kernel) const;
   std::shared_ptr<State> state_;
 };
 

@@ -24,14 +24,14 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
   return at::empty(sizes, x.options());
 }
 
-bool works_in_calls(c10d::Backend& backend) {
-  const auto* const ours = dynamic_cast<Backend*>(&backend);
-  return ours != nullptr && ours->works_in_calls();
+bool is_synchronous(c10d::Backend& backend) {
+  const auto* const ours = dynamic_cast<C10dBackend*>(&backend);
+  return ours != nullptr && ours->is_synchronous();
 }
 
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
-  const int64_t own = x.numel() / size + (rank < x.numel() % size);
-  return (own * (size - 1) + x.numel() - own) * x.element_size();
+  const int64_t slice = x.numel() / size + (rank < x.numel() % size);
+  return (slice * (size - 1) + x.numel() - slice) * x.element_size();
 }
 
 int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
@@ -39,25 +39,25 @@ int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int 
   return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
 }
 
-void gather_by_calls(c10d::Backend& backend, at::Tensor& whole, const at::Tensor& shard,
+void c10d_all_gather(c10d::Backend& backend, at::Tensor& full, const at::Tensor& shard,
                      const base::Split& split, int64_t dim) {
   std::vector<at::Tensor> inputs = {shard.contiguous()};
   if (dim == 0 && split.is_uniform()) {
-    backend._allgather_base(whole, inputs[0])->wait();
+    backend._allgather_base(full, inputs[0])->wait();
     return;
   }
-  // Backends write contiguous pieces only; those of another dim are put in place afterwards.
+  // Backends write contiguous pieces only; pieces along another dim are concatenated afterward.
   std::vector<std::vector<at::Tensor>> pieces(1);
   for (int peer = 0; peer < split.ranks(); ++peer) {
-    pieces[0].push_back(dim == 0 ? whole.narrow(0, split.range(peer).begin, split.range(peer).size())
+    pieces[0].push_back(dim == 0 ? full.narrow(0, split.range(peer).begin, split.range(peer).size())
                                  : empty_with_size(shard, dim, split.range(peer).size()));
   }
   backend.allgather(pieces, inputs)->wait();
-  if (dim != 0) at::cat_out(whole, pieces[0], dim);
+  if (dim != 0) at::cat_out(full, pieces[0], dim);
 }
 
-void scatter_sum_by_calls(c10d::Backend& backend, at::Tensor& out, const at::Tensor& x,
-                          const base::Split& split, int64_t dim) {
+void c10d_reduce_scatter(c10d::Backend& backend, at::Tensor& out, const at::Tensor& x,
+                         const base::Split& split, int64_t dim) {
   std::vector<at::Tensor> outputs = {out.is_contiguous() ? out : at::empty(out.sizes(), out.options())};
   if (dim == 0 && split.is_uniform()) {
     at::Tensor input = x.contiguous();

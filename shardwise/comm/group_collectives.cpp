@@ -1,4 +1,4 @@
-// Group's collectives: arguments checked, calls counted, then the shared memory or c10d's forms.
+// Group's collectives: each checks its arguments, counts the call, and calls the symmetric heap or c10d.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
@@ -27,9 +27,10 @@ int64_t bytes_of(const at::Tensor& x) {
 void Group::broadcast_(at::Tensor& x, int root) const {
   check_root("broadcast", root, size());
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::broadcast,
+  const Counted counted(*state_->counters, state_->heap.get(), Op::broadcast,
                         rank() == root ? bytes_of(x) * (size() - 1) : 0);
-  std::vector<at::Tensor> tensors = {x.is_cpu() ? x : x.contiguous()};  // NCCL takes no strides
+  // NCCL accepts contiguous tensors only.
+  std::vector<at::Tensor> tensors = {x.is_cpu() ? x : x.contiguous()};
   state_->backend->broadcast(tensors, {.rootRank = root})->wait();
   if (!tensors[0].is_same(x)) x.copy_(tensors[0]);
 }
@@ -37,15 +38,15 @@ void Group::broadcast_(at::Tensor& x, int root) const {
 at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim) const {
   dim = check_shard("all_gather", shard, split, dim, rank(), size());
   if (size() == 1) return shard;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_gather,
+  const Counted counted(*state_->counters, state_->heap.get(), Op::all_gather,
                         bytes_of(shard) * (size() - 1));
-  at::Tensor whole = empty_with_size(shard, dim, split.size());
-  if (Symmetric* symmetric = state_->symmetric()) {
-    symmetric->all_gather_out(whole, shard, split, dim);
-    return whole;
+  at::Tensor full = empty_with_size(shard, dim, split.size());
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) {
+    symmetric->all_gather_out(full, shard, split, dim);
+    return full;
   }
-  gather_by_calls(*state_->backend, whole, shard, split, dim);
-  return whole;
+  c10d_all_gather(*state_->backend, full, shard, split, dim);
+  return full;
 }
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
@@ -53,10 +54,10 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   at::Tensor result =
       x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
   {
-    const Timed timed(*state_->counters, state_->shared.get());
+    const Timed timed(*state_->counters, state_->heap.get());
     const c10::NoGradGuard no_grad;
     result.copy_(x);
-    if (state_->symmetric()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
+    if (state_->symmetric_heap()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
   }
   all_reduce_(result, reduce);
   return result;
@@ -64,9 +65,9 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
 
 void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_reduce,
+  const Counted counted(*state_->counters, state_->heap.get(), Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  if (Symmetric* symmetric = state_->symmetric()) return symmetric->all_reduce_(x, reduce);
+  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->all_reduce_(x, reduce);
   std::vector<at::Tensor> tensors = {x.contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(reduce);
@@ -75,63 +76,66 @@ void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
 }
 
 at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
-  dim = check_whole("reduce_scatter", x, split, dim, size());
+  dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
   at::Tensor out = empty_with_size(x, dim, split.range(rank()).size());
-  scatter_sum(out, x, split, dim, InputThen::may_be_written);
+  reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
   return out;
 }
 
 void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const {
-  check_whole("reduce_scatter", x, split, /*dim=*/0, size());
+  check_full("reduce_scatter", x, split, /*dim=*/0, size());
   check_shard("reduce_scatter", out, split, /*dim=*/0, rank(), size());
-  check_alike("reduce_scatter", out, x);
+  check_output("reduce_scatter", out, x);
   if (size() == 1) {
     out.copy_(x);
   } else {
-    scatter_sum(out, x, split, /*dim=*/0, InputThen::is_only_dropped);
+    reduce_scatter_into(out, x, split, /*dim=*/0, InputReuse::free_only);
   }
 }
 
-void Group::scatter_sum(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                        InputThen then) const {
-  const Counted counted(*state_->counters, state_->shared.get(), Op::reduce_scatter,
+void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                                InputReuse reuse) const {
+  const Counted counted(*state_->counters, state_->heap.get(), Op::reduce_scatter,
                         bytes_of(x) - bytes_of(out));
-  if (Symmetric* symmetric = state_->symmetric())
-    return symmetric->reduce_scatter_out(out, x, split, dim, then);
-  scatter_sum_by_calls(*state_->backend, out, x, split, dim);
+  if (SymmetricHeap* symmetric = state_->symmetric_heap())
+    return symmetric->reduce_scatter_out(out, x, split, dim, reuse);
+  c10d_reduce_scatter(*state_->backend, out, x, split, dim);
 }
 
-void Group::all_reduce_terms(const at::Tensor& x, TermReader read) const {
-  read_terms(Op::all_reduce_terms, x, nullptr, read);
+void Group::fused_all_reduce(const at::Tensor& x, PeerBufferKernel kernel) const {
+  run_on_peer_buffers(Op::fused_all_reduce, x, nullptr, kernel);
 }
 
-void Group::reduce_scatter_terms(const at::Tensor& x, const base::Split& split, TermReader read) const {
-  check_whole("reduce_scatter_terms", x, split, /*dim=*/0, size());
-  read_terms(Op::reduce_scatter_terms, x, &split, read);
+void Group::fused_reduce_scatter(const at::Tensor& x, const base::Split& split,
+                                 PeerBufferKernel kernel) const {
+  check_full("fused_reduce_scatter", x, split, /*dim=*/0, size());
+  run_on_peer_buffers(Op::fused_reduce_scatter, x, &split, kernel);
 }
 
-void Group::read_terms(Op op, const at::Tensor& x, const base::Split* split, TermReader read) const {
+void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* split,
+                                PeerBufferKernel kernel) const {
   if (size() == 1) {
     TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString());
-    const at::Tensor term = x.contiguous();
-    const void* const only = term.const_data_ptr();
-    return read({&only, 1});
+    const at::Tensor partial = x.contiguous();
+    const void* const only = partial.const_data_ptr();
+    return kernel({&only, 1});
   }
-  Symmetric* symmetric = state_->symmetric();
-  TORCH_CHECK_VALUE(symmetric != nullptr, name(op), ": needs a group with shared memory; sum instead");
+  SymmetricHeap* symmetric = state_->symmetric_heap();
+  TORCH_CHECK_VALUE(symmetric != nullptr, name(op),
+                    ": needs a group with a symmetric heap; call the unfused collective instead");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
   const Counted counted(*state_->counters, symmetric, op, sent);
-  symmetric->read_terms(x, split, read);
+  symmetric->run_on_peer_buffers(x, split, kernel);
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {
   check_root("scatter", root, size());
-  check_divides("scatter", x, size());
+  check_divisible("scatter", x, size());
   if (size() == 1) return x;
-  const int64_t own = bytes_of(x) / size();
-  const Counted counted(*state_->counters, state_->shared.get(), Op::scatter,
-                        rank() == root ? bytes_of(x) - own : 0);
+  const int64_t shard = bytes_of(x) / size();
+  const Counted counted(*state_->counters, state_->heap.get(), Op::scatter,
+                        rank() == root ? bytes_of(x) - shard : 0);
   std::vector<at::Tensor> outputs = {empty_with_size(x, 0, x.size(0) / size())};
   std::vector<std::vector<at::Tensor>> inputs;
   if (rank() == root) inputs.push_back(even_pieces(x.contiguous(), size()));
@@ -143,23 +147,23 @@ at::Tensor Group::gather(const at::Tensor& shard, int root) const {
   check_root("gather", root, size());
   TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar");
   if (size() == 1) return shard;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::gather,
+  const Counted counted(*state_->counters, state_->heap.get(), Op::gather,
                         rank() == root ? 0 : bytes_of(shard));
   std::vector<at::Tensor> inputs = {shard.contiguous()};
   std::vector<std::vector<at::Tensor>> outputs;
-  at::Tensor whole;
+  at::Tensor full;
   if (rank() == root) {
-    whole = empty_with_size(shard, 0, shard.size(0) * size());
-    outputs.push_back(even_pieces(whole, size()));
+    full = empty_with_size(shard, 0, shard.size(0) * size());
+    outputs.push_back(even_pieces(full, size()));
   }
   state_->backend->gather(outputs, inputs, {.rootRank = root})->wait();
-  return whole;
+  return full;
 }
 
 at::Tensor Group::all_to_all(const at::Tensor& x) const {
-  check_divides("all_to_all", x, size());
+  check_divisible("all_to_all", x, size());
   if (size() == 1) return x;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::all_to_all,
+  const Counted counted(*state_->counters, state_->heap.get(), Op::all_to_all,
                         bytes_of(x) - bytes_of(x) / size());
   at::Tensor input = x.contiguous(), output = at::empty(x.sizes(), x.options());
   std::vector<int64_t> even;
@@ -169,7 +173,7 @@ at::Tensor Group::all_to_all(const at::Tensor& x) const {
 
 void Group::barrier() const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->shared.get(), Op::barrier, 0);
+  const Counted counted(*state_->counters, state_->heap.get(), Op::barrier, 0);
   state_->backend->barrier()->wait();
 }
 

@@ -10,85 +10,85 @@
 
 #include "shardwise/comm/affinity.h"
 #include "shardwise/comm/gather_values.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/mpi/mpi.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm {
 namespace {
 
-void check_mpi(const Place& place, const std::string& name, size_t ranks) {
-  TORCH_CHECK_VALUE(place.by == Place::By::mpirun,
-                    "launch: ranks of several hosts are started by Open MPI's mpirun; got ", ranks,
-                    " ranks of group ", name, " on ", place.hosts,
-                    " hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n ",
-                    std::max(size_t(place.world_size), ranks));
+void check_mpi(const LaunchContext& context, const std::string& name, size_t ranks) {
+  TORCH_CHECK_VALUE(context.launcher == LaunchContext::Launcher::mpirun,
+                    "launch: multi-node groups need ranks started by Open MPI's mpirun; got ", ranks,
+                    " ranks of group ", name, " on ", context.nodes,
+                    " nodes (SHARDWISE_NODES); unset it, or run mpirun with -n ",
+                    std::max(size_t(context.world_size), ranks));
   TORCH_CHECK_VALUE(mpi::is_built_in(),
-                    "launch: ranks of several hosts are joined by Open MPI, which this build lacks; got ",
+                    "launch: multi-node groups need Open MPI; this build was configured without it; got ",
                     ranks, " ranks of group ", name, "; install libopenmpi-dev and build again");
 }
 
-// Hosts that are played by one machine differ by their number, real ones by themselves.
-uint64_t host_of_this_rank(const Place& place) {
-  return own_host() ^ (uint64_t(place.host) << 48);
+// Simulated nodes share one node_id, so their index is mixed in.
+uint64_t node_of_this_rank(const LaunchContext& context) {
+  return node_id() ^ (uint64_t(context.node) << 48);
 }
 
-Group connect_across(const Place& place, const std::string& name, const std::vector<int>& ranks,
-                     std::chrono::milliseconds timeout) {
-  check_mpi(place, name, ranks.size());
-  mpi::Options options(place.job, name, ranks, place.rank, place.world_size);
-  options.host = host_of_this_rank(place);
+Group connect_across_nodes(const LaunchContext& context, const std::string& name,
+                           const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+  check_mpi(context, name, ranks.size());
+  mpi::Options options(context.job, name, ranks, context.rank, context.world_size);
+  options.node = node_of_this_rank(context);
   options.timeout = timeout;
   return mpi::connect(options);
 }
 
-/// Plain bytes.
-struct Member {
+/// What each rank sends to the others. Trivially copyable.
+struct RankCpus {
   uint64_t machine;
-  Allowance allowance;
+  AvailableCpus available;
 };
 
 }  // namespace
 
-Group connect(const Place& place, const std::string& name, const std::vector<int>& ranks,
-              std::chrono::milliseconds timeout) {
-  const auto own = std::find(ranks.begin(), ranks.end(), place.rank);
-  TORCH_INTERNAL_ASSERT(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
+Group connect_group(const LaunchContext& context, const std::string& name, const std::vector<int>& ranks,
+                    std::chrono::milliseconds timeout) {
+  const auto found = std::find(ranks.begin(), ranks.end(), context.rank);
+  TORCH_INTERNAL_ASSERT(found != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
   if (ranks.size() == 1) return Group();
-  if (place.may_cross_hosts(ranks)) return connect_across(place, name, ranks, timeout);
-  shm::Options options(fmt::format("{}/{}/{}", place.job, name, ranks.front()), int(own - ranks.begin()),
+  if (context.may_span_nodes(ranks)) return connect_across_nodes(context, name, ranks, timeout);
+  shm::Options options(fmt::format("{}/{}/{}", context.job, name, ranks.front()), int(found - ranks.begin()),
                        int(ranks.size()));
   options.timeout = timeout;
   return shm::connect(options);
 }
 
-Group connect_all(const Place& place, std::chrono::milliseconds timeout) {
-  std::vector<int> ranks(size_t(place.world_size));
+Group init_process_group(const LaunchContext& context, std::chrono::milliseconds timeout) {
+  std::vector<int> ranks(size_t(context.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return connect(place, "world", ranks, timeout);
+  return connect_group(context, "world", ranks, timeout);
 }
 
-void check_hosts(const Place& place, int64_t ranks) {
-  if (ranks > 1 && (place.hosts > 1 || place.is_spread)) check_mpi(place, "world", size_t(ranks));
+void check_nodes(const LaunchContext& context, int64_t ranks) {
+  if (ranks > 1 && (context.nodes > 1 || context.is_multi_node)) check_mpi(context, "world", size_t(ranks));
 }
 
-void finish() {
-  mpi::finish();
+void shutdown() {
+  mpi::shutdown();
 }
 
-int take_core_share(const Group& group) {
-  const std::vector<Member> members = gather_values(Member{own_machine(), own_allowance()}, group);
-  std::map<uint64_t, std::vector<Allowance>> machines;
-  int own = 0;  // among the ranks of this machine
+int bind_to_core_share(const Group& group) {
+  const std::vector<RankCpus> ranks = gather_values(RankCpus{machine_id(), available_cpus()}, group);
+  std::map<uint64_t, std::vector<AvailableCpus>> machines;
+  int index = 0;  // of this rank, among the ranks of its machine
   for (int rank = 0; rank < group.size(); ++rank) {
-    std::vector<Allowance>& machine = machines[members[size_t(rank)].machine];
-    if (rank == group.rank()) own = static_cast<int>(machine.size());
-    machine.push_back(members[size_t(rank)].allowance);
+    std::vector<AvailableCpus>& machine = machines[ranks[size_t(rank)].machine];
+    if (rank == group.rank()) index = static_cast<int>(machine.size());
+    machine.push_back(ranks[size_t(rank)].available);
   }
   int threads = INT_MAX;
-  for (const auto& [machine, allowances] : machines)
-    threads = std::min(threads, share_out(allowances, /*rank=*/0).threads);
-  bind_to(share_out(machines[members[size_t(group.rank())].machine], own));
+  for (const auto& [machine, available] : machines)
+    threads = std::min(threads, share_out(available, /*rank=*/0).threads);
+  bind_to(share_out(machines[ranks[size_t(group.rank())].machine], index));
   return threads;
 }
 

@@ -1,4 +1,4 @@
-// How a started process becomes a rank: it meets the others and takes its share of the cores.
+// Makes a started process a rank: creates its process groups and binds it to its share of the cores.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,30 +9,30 @@
 
 namespace shardwise::comm {
 
-/// Collective over `ranks` (of the job, ascending, this one among them): their group, which `name` tells from
-/// the job's others. What Mesh makes its axes' groups of. One rank: a group of one, at once. Ranks of one
-/// host share memory; those of several, pretended ones too, are joined by MPI (docs/adr/0017), whose start at
-/// the first such call is collective over the job. Errors: c10::ValueError when they are on several hosts and
-/// cannot be joined: see check_hosts. base::CommError when one does not come in time.
-Group connect(const Place& place, const std::string& name, const std::vector<int>& ranks,
-              std::chrono::milliseconds timeout = kTimeout);
+/// Creates the group of `ranks` (ranks of the job, ascending, this one among them). Collective over `ranks`;
+/// one rank gets a group of one at once. `name` distinguishes the group from the job's other groups. Mesh
+/// makes the groups of its axes with this function. Ranks of one node share memory; ranks of several nodes,
+/// also simulated ones, communicate over MPI (docs/adr/0017), which the first such call starts: that call is
+/// collective over the job. Errors: c10::ValueError if the ranks are on several nodes and cannot be connected
+/// (see check_nodes); base::CommError if a rank does not join within the timeout.
+Group connect_group(const LaunchContext& context, const std::string& name, const std::vector<int>& ranks,
+                    std::chrono::milliseconds timeout = kTimeout);
 
-/// The group of all ranks of the job. Errors: those of connect.
-Group connect_all(const Place& place, std::chrono::milliseconds timeout = kTimeout);
+/// Creates the group of all ranks of the job. Errors: those of connect_group.
+Group init_process_group(const LaunchContext& context, std::chrono::milliseconds timeout = kTimeout);
 
-/// What connect_all would refuse, before any rank starts: `ranks` of them, as `place` is told.
-/// Errors: c10::ValueError when `place` is of several hosts, and mpirun has not started the ranks or MPI is
-/// not built in.
-void check_hosts(const Place& place, int64_t ranks);
+/// Checks, before any rank starts, that init_process_group can connect `ranks` ranks.
+/// Errors: c10::ValueError if `context` has several nodes and the ranks were not started by mpirun, or this
+/// build has no MPI.
+void check_nodes(const LaunchContext& context, int64_t ranks);
 
-/// Collective over the job where MPI joins it, nothing elsewhere: ends this rank's part in good order, before
-/// a process that leaves without returning from main (mpi/mpi.h). No group of several hosts works afterwards.
-void finish();
+/// Shuts MPI down cleanly if the job uses it (collective over the job), otherwise does nothing. For a process
+/// that exits without returning from main (mpi/mpi.h). Groups that span nodes cannot be used afterward.
+void shutdown();
 
-/// Collective, before the process computes anything: binds it to its share of the cores of its machine
-/// (affinity.h), with those of the group's ranks that run there, and returns the number of threads to compute
-/// with, the same on all machines.
-/// Errors: those of share_out and bind_to.
-int take_core_share(const Group& group);
+/// Binds this process to its share of the cores of its machine (affinity.h), which it divides with the other
+/// ranks of the group there, and returns the number of threads to compute with, the same on all machines.
+/// Collective; call it before any computation. Errors: those of share_out and bind_to.
+int bind_to_core_share(const Group& group);
 
 }  // namespace shardwise::comm

@@ -1,6 +1,6 @@
-// One loop waits for three things: a signal to this process, a rank's end, a line of a rank. The end of a job
-// is a ladder of signals, each with a deadline; who starts down it (a failed rank, Ctrl-C) decides on which
-// step.
+// One loop waits for signals to this process, exits of ranks and lines of ranks. To end the job it sends
+// signals of increasing severity, each with a deadline; the cause (a failed rank, Ctrl-C) determines the
+// first one.
 #include "shardwise/comm/launch.h"
 
 #include <c10/util/Exception.h>
@@ -24,17 +24,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// Survivors of a failure: to notice it, and to name what they waited in.
+// For the ranks that survive a failure, to detect it and to report what they waited for.
 constexpr auto kTimeToReport = 1000ms;
-// After Ctrl-C or SIGTERM: to write a last line or close a file.
+// After Ctrl-C or SIGTERM, to write a last line or close a file.
 constexpr auto kTimeToInterrupt = 1000ms;
 constexpr auto kTimeToTerminate = 300ms;  // between SIGTERM and SIGKILL
 
-// Two jobs of one user must never meet, not even after process ids have wrapped around.
+// Two jobs of one user must never use the same name, not even after process ids have wrapped around.
 std::string new_job_name() {
   uint64_t random = 0;
   TORCH_CHECK(getrandom(&random, sizeof random, 0) == sizeof random,
-              "launch: no random number from the system");
+              "launch: getrandom must return a random number for the job's name");
   return fmt::format("launch/{}/{:016x}", getpid(), random);
 }
 
@@ -46,7 +46,7 @@ struct Rank {
   int number;
   pid_t pid;
   RankLines lines;
-  std::optional<int> status = std::nullopt;  // waitpid's, once it has ended
+  std::optional<int> status = std::nullopt;  // waitpid's, once the rank has exited
 };
 
 class Launcher {
@@ -62,18 +62,18 @@ class Launcher {
   void reap();
   void on_interrupt(const signalfd_siginfo& signal);
   void on_failure(const Rank& rank);
-  void go_down_the_ladder();
+  void escalate();
   void send(int signal);
-  void say_why_it_ended() const;
+  void print_cause() const;
   bool is_over() const;
   int64_t count_of(int code) const;
   int exit_code() const;
 
   LaunchSignals signals_;
   std::vector<Rank> ranks_;
-  std::optional<size_t> failed_;  // the first rank that did
-  int interrupted_by_ = 0;        // the signal that ended this job from outside
-  int next_signal_ = 0;           // what the ranks get at the deadline; 0: the job is not ending
+  std::optional<size_t> failed_;  // the first rank that failed
+  int interrupted_by_ = 0;        // the signal to this process that ended the job
+  int next_signal_ = 0;           // sent to the ranks at the deadline; 0: the job is not ending
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
@@ -95,23 +95,23 @@ void Launcher::start(int ranks, const std::vector<std::string>& argv) {
 int Launcher::wait_for_all() {
   while (!is_over()) {
     wait();
-    for (Rank& rank : ranks_) rank.lines.pass_on();
+    for (Rank& rank : ranks_) rank.lines.forward();
     read_signals();
     reap();
-    if (Clock::now() >= deadline_) go_down_the_ladder();
+    if (Clock::now() >= deadline_) escalate();
   }
-  say_why_it_ended();
+  print_cause();
   return exit_code();
 }
 
-void Launcher::say_why_it_ended() const {
+void Launcher::print_cause() const {
   if (interrupted_by_) {
     print_line(
         fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
-  } else if (failed_ && count_of(kMistakeExitCode) < std::ssize(ranks_)) {
+  } else if (failed_ && count_of(kUsageErrorExitCode) < std::ssize(ranks_)) {
     const Rank& rank = ranks_[*failed_];
     print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
-                           how_it_ended(*rank.status)));
+                           describe_exit(*rank.status)));
   }
 }
 
@@ -138,23 +138,23 @@ void Launcher::reap() {
     int status;
     if (rank.status || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
     rank.status = status;
-    rank.lines.finish();
-    if (status != 0 && !has_code(status, kFindingExitCode)) failed.push_back(&rank);
+    rank.lines.forward_rest();
+    if (status != 0 && !has_code(status, kCheckFailedExitCode)) failed.push_back(&rank);
   }
   if (failed_ || failed.empty()) return;
-  // On a busy machine a survivor's error is found together with its cause: a rank that was killed comes
-  // first.
+  // On a busy machine a survivor's error may be reaped together with its cause: prefer a rank that was
+  // killed.
   const auto killed =
       std::find_if(failed.begin(), failed.end(), [](const Rank* r) { return WIFSIGNALED(*r->status); });
   on_failure(killed == failed.end() ? *failed.front() : **killed);
 }
 
 void Launcher::on_interrupt(const signalfd_siginfo& signal) {
-  if (next_signal_) {  // asked twice, or while a failed job ends: no more patience
+  if (next_signal_) {  // a second signal, or one while a failed job ends: kill at once
     deadline_ = Clock::now();
     next_signal_ = SIGKILL;
   } else {
-    // The terminal's Ctrl-C has reached the ranks already, which share this process's group; kill(1) has not.
+    // Ctrl-C in a terminal has already reached the ranks, which are in this process's group; kill(1) has not.
     if (signal.ssi_code != SI_KERNEL) send(signal.ssi_signo);
     deadline_ = Clock::now() + kTimeToInterrupt;
     next_signal_ = SIGKILL;
@@ -165,13 +165,13 @@ void Launcher::on_interrupt(const signalfd_siginfo& signal) {
 void Launcher::on_failure(const Rank& rank) {
   failed_ = rank.number;
   for (Rank& other : ranks_) other.lines.allow_one_more();
-  send(SIGCONT);  // a stopped rank finds out and ends as the others do
+  send(SIGCONT);  // a stopped rank then detects the failure and exits as the others do
   if (next_signal_) return;
   deadline_ = Clock::now() + kTimeToReport;
   next_signal_ = SIGTERM;
 }
 
-void Launcher::go_down_the_ladder() {
+void Launcher::escalate() {
   send(next_signal_);
   const bool is_last = next_signal_ == SIGKILL;
   deadline_ = is_last ? Clock::time_point::max() : Clock::now() + kTimeToTerminate;
@@ -188,21 +188,21 @@ bool Launcher::is_over() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.status.has_value(); });
 }
 
-/// The ranks that have ended with it.
+/// Returns the number of ranks that exited with `code`.
 int64_t Launcher::count_of(int code) const {
   return std::ranges::count_if(ranks_, [=](const Rank& r) { return has_code(*r.status, code); });
 }
 
 int Launcher::exit_code() const {
   if (interrupted_by_) return 128 + interrupted_by_;
-  if (!failed_) return count_of(kFindingExitCode) > 0 ? kFindingExitCode : 0;
-  return count_of(kMistakeExitCode) > 0 ? kMistakeExitCode : 1;
+  if (!failed_) return count_of(kCheckFailedExitCode) > 0 ? kCheckFailedExitCode : 0;
+  return count_of(kUsageErrorExitCode) > 0 ? kUsageErrorExitCode : 1;
 }
 
 }  // namespace
 
 int launch(int ranks, const std::vector<std::string>& argv) {
-  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job has at least one rank; got ", ranks);
+  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job must have at least one rank; got ", ranks);
   Launcher launcher;
   launcher.start(ranks, argv);
   return launcher.wait_for_all();

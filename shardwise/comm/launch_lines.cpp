@@ -14,7 +14,7 @@ void print_line(const std::string& text) {
   console.line(console.is_terminal() ? "\r\x1b[2K" + text : text);
 }
 
-void RankLines::pass_on() {
+void RankLines::forward() {
   char chunk[4096];
   while (source_) {
     const ssize_t n = read(source_.get(), chunk, sizeof chunk);
@@ -30,8 +30,8 @@ void RankLines::pass_on() {
   pending_.erase(0, begin);
 }
 
-void RankLines::finish() {
-  pass_on();
+void RankLines::forward_rest() {
+  forward();
   if (!pending_.empty()) print(pending_);
   pending_.clear();
   source_ = base::Fd();

@@ -1,4 +1,4 @@
-// What a rank writes to standard error, passed on line by line with the rank's name before it.
+// Forwards the standard error of a rank line by line, prefixed with the rank.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,21 +7,23 @@
 
 namespace shardwise::comm {
 
-/// Writes one line to standard error, over the live line that rank 0 may have left on the terminal.
+/// Writes one line to standard error and overwrites the progress line that rank 0 may have left on the
+/// terminal.
 void print_line(const std::string& text);
 
+/// Reads the standard error of one rank and prints its lines.
 class RankLines {
  public:
-  /// `source` is non-blocking; none (rank 0, which writes by itself) has no lines.
+  /// `source` is non-blocking; it is empty for rank 0, which writes to standard error itself.
   RankLines(int rank, base::Fd source) : rank_(rank), source_(std::move(source)) {}
 
-  /// For poll; -1 when there is nothing more to come.
+  /// Returns the descriptor for poll; -1 after the end of the stream.
   int descriptor() const { return source_.get(); }
-  /// Passes on all whole lines written so far.
-  void pass_on();
-  /// The same, and a last line without its end. Nothing is passed on afterwards.
-  void finish();
-  /// From now on passes on one line and drops the rest: after a failure every survivor has the same to say.
+  /// Prints all complete lines written so far.
+  void forward();
+  /// Prints the remaining lines, also an incomplete last one, and closes the stream.
+  void forward_rest();
+  /// Prints at most one more line and drops the rest: after a failure all surviving ranks report the same.
   void allow_one_more() { lines_left_ = 1; }
 
  private:
@@ -29,8 +31,8 @@ class RankLines {
 
   int rank_;
   base::Fd source_;
-  std::string pending_;  // a line whose end has not come yet
-  int lines_left_ = -1;  // -1: any number
+  std::string pending_;  // a line without its end
+  int lines_left_ = -1;  // -1: unlimited
 };
 
 }  // namespace shardwise::comm

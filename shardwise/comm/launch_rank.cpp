@@ -12,7 +12,7 @@
 namespace shardwise::comm {
 namespace {
 
-std::vector<std::string> environment_of(const Job& job, int rank) {
+std::vector<std::string> rank_environment(const Job& job, int rank) {
   std::vector<std::string> environment;
   for (char** variable = environ; *variable; ++variable) environment.emplace_back(*variable);
   std::erase_if(environment, [](const std::string& v) {
@@ -32,19 +32,18 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// Runs in the child, where only async-signal-safe calls are allowed: another thread may have held the heap's
-// lock.
-[[noreturn]] void become_rank(const Job& job, pid_t launcher, int standard_error, char* const* argv,
-                              char* const* environment) {
+// Runs in the child, where only async-signal-safe calls are allowed: another thread may hold malloc's lock.
+[[noreturn]] void exec_rank(const Job& job, pid_t launcher, int standard_error, char* const* argv,
+                            char* const* environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // it died before prctl could tie this process to it
+  if (getppid() != launcher) _exit(1);  // the launcher exited before prctl took effect
   sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
   if (standard_error >= 0) {
-    const int nothing = open("/dev/null", O_RDWR);
-    dup2(nothing, STDIN_FILENO);
-    dup2(nothing, STDOUT_FILENO);
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
     dup2(standard_error, STDERR_FILENO);
-    close(nothing);
+    close(null);
   }
   execve("/proc/self/exe", argv, environment);
   _exit(127);
@@ -56,23 +55,24 @@ RankProcess start_rank(const Job& job, int rank) {
   base::Fd read_end, write_end;
   if (rank > 0) {
     int ends[2];
-    TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, "; ", std::strerror(errno));
+    TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: cannot create a pipe for rank ", rank, "; ",
+                std::strerror(errno));
     read_end = base::Fd(ends[0]);
     write_end = base::Fd(ends[1]);
-    fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the reading end only: the rank's own writes may wait
+    fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the read end only: the rank's writes may block
   }
-  const auto environment = environment_of(job, rank);
+  const auto environment = rank_environment(job, rank);
   const auto argv_pointers = pointers(job.argv), environment_pointers = pointers(environment);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    become_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
+    exec_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
   }
-  TORCH_CHECK(pid > 0, "launch: no process for rank ", rank, "; ", std::strerror(errno));
+  TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno));
   return {rank, pid, std::move(read_end)};
 }
 
-std::string how_it_ended(int status) {
+std::string describe_exit(int status) {
   if (WIFSIGNALED(status)) {
     return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   }

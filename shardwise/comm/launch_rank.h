@@ -1,4 +1,4 @@
-// One rank as a process: how launch() starts it and how it ended.
+// One rank as a process: how launch() starts it, and how it exited.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
@@ -10,25 +10,25 @@
 
 namespace shardwise::comm {
 
-/// What all ranks of a job have in common.
+/// The settings that all ranks of a job share.
 struct Job {
   std::vector<std::string> argv;
   std::string name;
   int ranks;
-  sigset_t signal_mask;  // of the ranks: the launcher blocks signals for itself
+  sigset_t signal_mask;  // of the ranks; the launcher itself blocks signals
 };
 
 struct RankProcess {
   int rank;
   pid_t pid;
-  base::Fd standard_error;  // non-blocking; none for rank 0, which has the launcher's own
+  base::Fd standard_error;  // non-blocking; empty for rank 0, which writes to the launcher's standard error
 };
 
-/// Executes this program again as `rank`, tied to the life of the calling thread.
-/// Errors: c10::Error when the system refuses.
+/// Runs this program again as `rank`. The process is killed when the calling thread ends.
+/// Errors: c10::Error if the system cannot create a pipe or a process.
 RankProcess start_rank(const Job& job, int rank);
 
-/// "was killed by signal 9 (Killed)", "exited with code 3"; from waitpid's status.
-std::string how_it_ended(int status);
+/// Describes waitpid's status: "was killed by signal 9 (Killed)", "exited with code 3".
+std::string describe_exit(int status);
 
 }  // namespace shardwise::comm

@@ -14,16 +14,16 @@ bool is_ignored(int signal) {
 }  // namespace
 
 LaunchSignals::LaunchSignals() {
-  // Whoever ignores SIGCHLD (it is inherited through exec) is never told of a child's end.
+  // A process that ignores SIGCHLD (inherited through exec) gets no signal when a child exits.
   signal(SIGCHLD, SIG_DFL);
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, SIGCHLD);
-  for (int request : {SIGINT, SIGTERM, SIGHUP}) {
-    if (!is_ignored(request)) sigaddset(&mask, request);
+  for (int termination : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(termination)) sigaddset(&mask, termination);
   }
   fd_ = base::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-  TORCH_CHECK(fd_, "launch: the system gives no descriptor for signals");
+  TORCH_CHECK(fd_, "launch: cannot create a descriptor for signals");
   pthread_sigmask(SIG_BLOCK, &mask, &mask_before_);
 }
 

@@ -1,4 +1,4 @@
-// Signals to the launcher as something that its loop can wait for beside other descriptors.
+// Signals to the launcher as a file descriptor that its loop can poll.
 #pragma once
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -9,8 +9,9 @@
 
 namespace shardwise::comm {
 
-/// While it lives, SIGCHLD and the requests to end (SIGINT, SIGTERM, SIGHUP) are read here instead of
-/// delivered. A request that this process was started to ignore (nohup) stays ignored.
+/// Receives SIGCHLD and the termination signals (SIGINT, SIGTERM, SIGHUP) through a descriptor instead of
+/// handlers while the object lives. A termination signal that this process was started to ignore (nohup)
+/// stays ignored.
 class LaunchSignals {
  public:
   LaunchSignals();
@@ -18,9 +19,9 @@ class LaunchSignals {
   LaunchSignals(const LaunchSignals&) = delete;
 
   int descriptor() const { return fd_.get(); }
-  /// The mask before: what started processes get back.
+  /// Returns the previous signal mask, which started processes get back.
   const sigset_t& mask_before() const { return mask_before_; }
-  /// The next signal that has come, or nothing.
+  /// Returns the next pending signal, or nullopt.
   std::optional<signalfd_siginfo> next();
 
  private:

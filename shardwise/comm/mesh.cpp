@@ -12,7 +12,8 @@ Mesh::Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect)
   for (size_t i = 0; i < axes_.size(); ++i) {
     TORCH_CHECK_VALUE(axes_[i].size >= 1, "mesh: axis ", axes_[i].name, " must be at least 1; got ",
                       axes_[i].size);
-    TORCH_CHECK_VALUE(axis_index(axes_[i].name) == int(i), "mesh: axis ", axes_[i].name, " is named twice");
+    TORCH_CHECK_VALUE(axis_index(axes_[i].name) == int(i), "mesh: axis ", axes_[i].name,
+                      " must be named once; got it twice");
     product *= axes_[i].size;
   }
   TORCH_CHECK_VALUE(product == world_size, "mesh: the axes' sizes must multiply to the world size; got ",

@@ -1,4 +1,4 @@
-// Named axes over the ranks of a job: which ranks form the tp group, the dp group, and so on.
+// A device mesh: named axes over the ranks of a job, which define the tp groups, the dp groups, and so on.
 #pragma once
 #include <functional>
 #include <map>
@@ -9,32 +9,32 @@
 
 namespace shardwise::comm {
 
-/// Ranks are numbered with the last axis fastest, so {"dp", "tp"} keeps tp groups contiguous: 16 ranks with
-/// tp=4 are 0–3, 4–7, 8–11, 12–15.
+/// A mesh of ranks, numbered in row-major order: the last axis is contiguous. With {"dp", "tp"} the tp groups
+/// of 16 ranks with tp=4 are 0–3, 4–7, 8–11, 12–15.
 class Mesh {
  public:
   struct Axis {
     std::string name;
     int size;
   };
-  /// Makes the group of the given ranks (ascending, this rank among them); called once per axis, when first
-  /// needed.
+  /// Connects the group of the given ranks (ascending, including this rank); the mesh calls it once per axis,
+  /// on first use.
   using Connect = std::function<Group(const std::string& axis, const std::vector<int>& ranks)>;
 
-  /// Errors: c10::ValueError when an axis is below 1, named twice, or the sizes' product is not `world_size`.
+  /// Errors: c10::ValueError if an axis is below 1 or named twice, or the sizes' product is not `world_size`.
   Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect);
 
   int size(const std::string& axis) const;
-  /// This rank's place along the axis.
+  /// Returns this rank's index along the axis.
   int coordinate(const std::string& axis) const;
-  /// The ranks that share all of this rank's other coordinates, ascending.
+  /// Returns the ranks whose other coordinates equal this rank's, ascending.
   std::vector<int> ranks(const std::string& axis) const;
-  /// Collective over those ranks on first use; cached.
+  /// Returns the group of `ranks(axis)`. Collective over them on first use; cached afterward.
   Group group(const std::string& axis);
 
  private:
   int axis_index(const std::string& axis) const;
-  int stride(const std::string& axis) const;  // between neighbours along the axis
+  int stride(const std::string& axis) const;  // in ranks, between neighbors along the axis
   std::vector<Axis> axes_;
   int rank_;
   Connect connect_;

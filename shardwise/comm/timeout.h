@@ -1,4 +1,4 @@
-// How long a rank waits for another, unless told otherwise.
+// The default time that a rank waits for another.
 #pragma once
 #include <chrono>
 

@@ -15,16 +15,16 @@ using checkpoint::ParameterState;
 
 namespace {
 
-/// Of the weight and of the learning rate, which no element moves by much more than: as many as the fused
-/// kernel makes one behind the other, with room.
+/// Roundings to fp32 that the bound allows, relative to the weight plus the learning rate, which limits the
+/// update of an element: more than the fused kernel makes in sequence.
 constexpr double kRoundings = 16;
 
-/// What the optimizer works on, in fp64: a copy.
+/// Returns an fp64 copy of the master weight, or of the weight if there is no master.
 Tensor weight_of(const ParameterState& state) {
   return (state.master.defined() ? state.master : state.parameter->value.detach()).to(at::kDouble);
 }
 
-bool is_rounded_master(const ParameterState& state) {
+bool is_master_rounded(const ParameterState& state) {
   const Tensor value = state.parameter->value.detach();
   return !state.master.defined() || value.equal(state.master.to(value.scalar_type()));
 }
@@ -35,42 +35,43 @@ AdamWFormula::AdamWFormula(const train::Trainer& trainer, const train::Options& 
     : trainer_(trainer), options_(options) {
   for (const ParameterState& state : trainer.optimizer().state()) {
     const Tensor weight = weight_of(state);
-    followed_.push_back({weight, at::zeros_like(weight), at::zeros_like(weight)});
+    states_.push_back({weight, at::zeros_like(weight), at::zeros_like(weight)});
   }
 }
 
-std::string AdamWFormula::wrong_after_step() {
+std::string AdamWFormula::error_after_step() {
   ++step_;
-  std::string wrong;
-  const auto& states = trainer_.optimizer().state();
-  for (size_t i = 0; i < states.size(); ++i) {
-    const std::string of_this = wrong_weight(states[i], followed_[i]);
-    if (wrong.empty()) wrong = of_this;
+  std::string first_error;
+  const auto& optimizer_states = trainer_.optimizer().state();
+  for (size_t i = 0; i < optimizer_states.size(); ++i) {
+    const std::string error = weight_error(optimizer_states[i], states_[i]);
+    if (first_error.empty()) first_error = error;
   }
-  return wrong;
+  return first_error;
 }
 
-std::string AdamWFormula::wrong_weight(const ParameterState& state, Followed& followed) const {
-  const std::string& name = state.parameter->name;
-  const Tensor before = followed.weight, formula = expected(*state.parameter, followed);
+std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, State& state) const {
+  const std::string& name = optimizer_state.parameter->name;
+  const Tensor before = state.weight, formula = expected(*optimizer_state.parameter, state);
   const Tensor bound = (before.abs() + learning_rate()) * (kRoundings * unit_roundoff(at::kFloat));
-  followed.weight = weight_of(state);
-  const Tensor off = (followed.weight - formula).abs();
-  if (!off.le(bound).all().item<bool>())
-    return fmt::format("{} is off AdamW's formula by {:.2e} after step {}; the bound is at most {:.2e}", name,
-                       off.max().item<double>(), step_, bound.max().item<double>());
-  if (!is_rounded_master(state))
-    return fmt::format("{} is not its fp32 master, rounded, after step {}", name, step_);
+  state.weight = weight_of(optimizer_state);
+  const Tensor difference = (state.weight - formula).abs();
+  if (!difference.le(bound).all().item<bool>())
+    return fmt::format("{} differs from AdamW's formula by {:.2e} after step {}; the bound is at most {:.2e}",
+                       name, difference.max().item<double>(), step_, bound.max().item<double>());
+  if (!is_master_rounded(optimizer_state))
+    return fmt::format("{} is not its rounded fp32 master after step {}", name, step_);
   return {};
 }
 
-/// The moments go on; the weight is that of the trainer, so that one step's rounding is judged at a time.
-Tensor AdamWFormula::expected(const parallel::Parameter& parameter, Followed& followed) const {
-  const auto& [weight, mean, square] = followed;
+/// Updates the moments and returns the expected weight. It starts from the trainer's weight, so that each
+/// step's rounding is checked by itself.
+Tensor AdamWFormula::expected(const parallel::Parameter& parameter, State& state) const {
+  const auto& [weight, mean, square] = state;
   const double beta1 = options_.beta1, beta2 = options_.beta2, rate = learning_rate();
   const Tensor gradient = parameter.main_grad.to(at::kDouble);
-  followed.mean = mean * beta1 + gradient * (1 - beta1);
-  followed.square = square * beta2 + gradient.square() * (1 - beta2);
+  state.mean = mean * beta1 + gradient * (1 - beta1);
+  state.square = square * beta2 + gradient.square() * (1 - beta2);
   const auto steps = static_cast<double>(step_);
   const Tensor unbiased_mean = mean / (1 - std::pow(beta1, steps)),
                unbiased_square = square / (1 - std::pow(beta2, steps));

@@ -1,4 +1,4 @@
-// AdamW as published, in fp64, beside what the trainer's optimizer makes of this rank's slices.
+// AdamW as published, in fp64, compared with the trainer's optimizer on this rank's shards.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,27 +9,27 @@ namespace shardwise::doctor {
 
 class AdamWFormula {
  public:
-  /// Of a run that has done no step yet and is warming up. Both outlive this.
+  /// `trainer` has done no step and is in warmup. Both arguments must outlive this object.
   AdamWFormula(const train::Trainer& trainer, const train::Options& options);
 
-  /// After the next step: what is wrong with a weight of this rank; empty: nothing. Each must be what the
-  /// formula makes of its value before and of the main gradients as the trainer left them, clipped; a bf16
-  /// weight the rounded fp32 master. The bound is that of a dozen roundings to fp32.
+  /// Call after each step. Returns what is wrong with a weight of this rank, or an empty string. Each weight
+  /// must match the formula, applied to its previous value and to the trainer's clipped main gradients; a
+  /// bf16 weight must be its rounded fp32 master. The bound allows 16 roundings to fp32.
   /// Source: Loshchilov & Hutter 2019 (decoupled weight decay), algorithm 2.
-  std::string wrong_after_step();
+  std::string error_after_step();
 
  private:
-  /// fp64.
-  struct Followed {
+  /// A weight and its moments in fp64.
+  struct State {
     at::Tensor weight, mean, square;
   };
-  std::string wrong_weight(const checkpoint::ParameterState& state, Followed& followed) const;
-  at::Tensor expected(const parallel::Parameter& parameter, Followed& followed) const;
+  std::string weight_error(const checkpoint::ParameterState& optimizer_state, State& state) const;
+  at::Tensor expected(const parallel::Parameter& parameter, State& state) const;
   double learning_rate() const;
 
   const train::Trainer& trainer_;
   const train::Options& options_;
-  std::vector<Followed> followed_;  // as the optimizer's states
+  std::vector<State> states_;  // in the order of the optimizer's states
   int64_t step_ = 0;
 };
 

@@ -10,7 +10,7 @@ namespace shardwise::doctor {
 
 namespace {
 
-/// NaN when any is, which max() alone passes on.
+/// Returns the largest absolute value; NaN if `x` has NaN or Inf.
 double largest(const at::Tensor& x) {
   if (x.numel() == 0) return 0;
   const double value = x.abs().max().item<double>();
@@ -25,17 +25,17 @@ double unit_roundoff(at::ScalarType dtype) {
 
 Difference difference(const at::Tensor& a, const at::Tensor& b) {
   TORCH_INTERNAL_ASSERT(a.sizes() == b.sizes(), "shapes differ: ", a.sizes(), " and ", b.sizes());
-  const at::Tensor truth = b.to(at::kDouble);
-  return {largest(a.to(at::kDouble) - truth), largest(truth)};
+  const at::Tensor reference = b.to(at::kDouble);
+  return {largest(a.to(at::kDouble) - reference), largest(reference)};
 }
 
-double exact_bound(double scale) {
-  return kExactly * scale;
+double fp64_bound(double scale) {
+  return kFp64Tolerance * scale;
 }
 
 double rounding_bound(double rounding, double scale, at::ScalarType dtype) {
   const double bound = kTail * std::max(rounding, unit_roundoff(dtype) * scale);
-  return scale > 0 ? std::min(bound, kMostShare * scale) : bound;
+  return scale > 0 ? std::min(bound, kMaxRelativeBound * scale) : bound;
 }
 
 }  // namespace shardwise::doctor

@@ -1,41 +1,41 @@
-// How far a result may be from the truth before it is a bug: docs/adr/0015-doctor.md says why.
+// Error bounds: a result farther from the reference than its bound is a bug. docs/adr/0015-doctor.md has the
+// reasons.
 //
-// The truth is the unsharded model in fp64. A pass in fp64 must be as near to it as fp64's own rounding
-// allows, which no fault of a crossing ever is; a pass in the run's dtype as near as a few times what the
-// unsharded model in that dtype is off.
+// The reference is the unsharded model in fp64. A run in fp64 may differ from it by fp64 rounding, which is
+// far below the effect of any communication bug. A run in another dtype may differ by a few times the
+// rounding of the unsharded model in that dtype.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::doctor {
 
-/// Half the distance from 1 to the next number of the dtype: 2^−53, 2^−24, 2^−8.
+/// Returns half the distance from 1 to the next number of the dtype: 2^−53, 2^−24, 2^−8.
 double unit_roundoff(at::ScalarType dtype);
 
-/// Of a result in fp64, relative to its largest value. docs/numerics.md: sharding moved none by more than
-/// 5·10⁻¹⁴.
-inline constexpr double kExactly = 1e-10;
+/// Bound of a result in fp64, relative to its largest value. In docs/numerics.md sharding changed no result
+/// by more than 5·10⁻¹⁴.
+inline constexpr double kFp64Tolerance = 1e-10;
 
-/// How many times what rounding does to the unsharded model it may do to the sharded one (docs/numerics.md
-/// §4).
+/// Allowed ratio of the sharded model's rounding to the unsharded model's (docs/numerics.md §4).
 inline constexpr double kTail = 8;
 
-/// Of the truth's largest value: the most that is ever called rounding.
-inline constexpr double kMostShare = 0.5;
+/// Upper limit of a bound, relative to the reference's largest value.
+inline constexpr double kMaxRelativeBound = 0.5;
 
 struct Difference {
-  double largest = 0;  // max |a − b|; not a number when one of the two holds one that is not finite
+  double largest = 0;  // max |a − b|; NaN if a or b has NaN or Inf
   double scale = 0;    // max |b|
 };
-/// `b` is the truth; both of one shape.
+/// Returns the difference of `a` from the reference `b` of the same shape.
 Difference difference(const at::Tensor& a, const at::Tensor& b);
 
-/// The bound of a result in fp64 whose truth is at most `scale`.
-double exact_bound(double scale);
+/// Returns the bound of a result in fp64 whose reference is at most `scale`.
+double fp64_bound(double scale);
 
-/// The bound of one in `dtype`: `rounding` is how far the unsharded model in `dtype` is off. Where that is
-/// less than storing the largest value in `dtype` can change it, by accident or because little is computed,
-/// it is this. Never more than kMostShare of `scale`: a pass whose rounding hides a tensor of zeros is not
-/// judged right.
+/// Returns the bound of a result in `dtype`. `rounding` is the difference of the unsharded model in `dtype`;
+/// the bound is proportional to it, or to the rounding of the largest value in `dtype` if that is larger
+/// (`rounding` may be small by accident or because little is computed). It never exceeds kMaxRelativeBound of
+/// `scale`, so a tensor of zeros always fails.
 double rounding_bound(double rounding, double scale, at::ScalarType dtype);
 
 }  // namespace shardwise::doctor

@@ -26,9 +26,9 @@ using model::Config;
 
 namespace {
 
-/// A micro-batch, laid out as transformers does: [b, s] all.
+/// A micro-batch in the layout of transformers: all [b, s].
 struct Batch {
-  Tensor ids, positions, is_token;  // positions are counted from a sequence's first token
+  Tensor ids, positions, is_token;  // positions start at a sequence's first token
 };
 
 Batch batch_of(const Tensor& ids, const std::vector<base::Range>& valid) {
@@ -43,41 +43,41 @@ Batch batch_of(const Tensor& ids, const std::vector<base::Range>& valid) {
   return {ids.t(), positions, positions.ge(0).logical_and(positions.lt(ends))};
 }
 
-/// What an attention knows of where its rows are.
-struct Places {
-  Tensor is_seen;  // [b, 1, 1, queries, keys]
-  Tensor angles;   // [b, 1, s, r/2], r being the elements of a head that are turned; undefined: none
+/// Attention mask and rotary angles.
+struct Positions {
+  Tensor mask;    // [b, 1, 1, queries, keys]; true: attends
+  Tensor angles;  // [b, 1, s, r/2], where r elements of a head are rotated; undefined if none are
 };
 
-/// What came before and itself, as far as the window reaches; nothing of or by padding.
-Tensor seen(const Batch& batch, std::optional<int64_t> window) {
+/// Returns the causal mask within the window; padding attends to nothing and is not attended to.
+Tensor attention_mask(const Batch& batch, std::optional<int64_t> window) {
   const Tensor key = at::arange(batch.ids.size(1), at::kLong), query = key.unsqueeze(1);
-  Tensor is_seen = key.le(query);
-  if (window) is_seen = is_seen.logical_and((query - key).lt(*window));
-  const Tensor of_tokens = batch.is_token.unsqueeze(2).logical_and(batch.is_token.unsqueeze(1));
-  return is_seen.logical_and(of_tokens).unsqueeze(1).unsqueeze(1);
+  Tensor mask = key.le(query);
+  if (window) mask = mask.logical_and((query - key).lt(*window));
+  const Tensor are_tokens = batch.is_token.unsqueeze(2).logical_and(batch.is_token.unsqueeze(1));
+  return mask.logical_and(are_tokens).unsqueeze(1).unsqueeze(1);
 }
 
-/// Radians per position, [r/2]. Llama 3's scaling leaves short waves as they are, slows long ones down by its
-/// factor, and goes over from one to the other linearly in how often a wave fits into the old context.
-Tensor frequencies(const Config& config) {
-  const auto turned = static_cast<int64_t>(config.head_dim * config.partial_rotary_factor);
-  const Tensor exponents = at::arange(0, turned, 2, at::kDouble) / static_cast<double>(turned);
+/// Returns radians per position, [r/2]. Llama 3's scaling keeps high frequencies, divides low ones by its
+/// factor, and interpolates linearly in the number of periods in the original context.
+Tensor rotary_frequencies(const Config& config) {
+  const auto rotary_dim = static_cast<int64_t>(config.head_dim * config.partial_rotary_factor);
+  const Tensor exponents = at::arange(0, rotary_dim, 2, at::kDouble) / static_cast<double>(rotary_dim);
   Tensor plain = at::pow(config.rope_theta, -exponents);
   if (!config.rope_scaling) return plain;
   const auto& [factor, low, high, context] = *config.rope_scaling;
-  const Tensor fits = plain * (static_cast<double>(context) / (2 * std::numbers::pi));
-  const Tensor kept = ((fits - low) / (high - low)).clamp(0, 1);
-  return plain * (kept + (1 - kept) / factor);
+  const Tensor periods = plain * (static_cast<double>(context) / (2 * std::numbers::pi));
+  const Tensor unscaled = ((periods - low) / (high - low)).clamp(0, 1);
+  return plain * (unscaled + (1 - unscaled) / factor);
 }
 
 Tensor angles(const Batch& batch, const Config& config) {
   if (config.positions != model::Positions::rotary) return {};
-  return (batch.positions.unsqueeze(-1) * frequencies(config)).unsqueeze(1);
+  return (batch.positions.unsqueeze(-1) * rotary_frequencies(config)).unsqueeze(1);
 }
 
-/// `x` [b, n, s, d]. Element i and element i + r/2 of a head are a point that is turned about the origin.
-Tensor turned(const Tensor& x, const Tensor& angles) {
+/// Rotates `x` [b, n, s, d]: elements i and i + r/2 of a head are the coordinates of a point.
+Tensor rotated(const Tensor& x, const Tensor& angles) {
   const int64_t half = angles.size(-1), rest = x.size(-1) - 2 * half;
   const Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
   const Tensor cos = angles.cos(), sin = angles.sin();
@@ -89,34 +89,36 @@ Tensor linear(const Tensor& x, const Affine& w) {
   return w.bias.defined() ? y + w.bias : y;
 }
 
-/// LayerNorm where there is a bias, RMSNorm otherwise.
+/// Applies LayerNorm if there is a bias, RMSNorm otherwise.
 Tensor norm(const Tensor& x, const Affine& w, double eps) {
   if (w.bias.defined()) return at::layer_norm(x, {x.size(-1)}, w.weight, w.bias, eps);
   return x / (x.square().mean(-1, /*keepdim=*/true) + eps).sqrt() * w.weight;
 }
 
-/// softmax(q·kᵀ/√d)·v over what is seen; zero where nothing is.
-Tensor mixed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& is_seen) {
+/// Returns softmax(q·kᵀ/√d)·v with `mask`; zero if a query attends to nothing.
+Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
   const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(q.size(-1)));
-  const Tensor is_hidden = is_seen.logical_not();
-  const double never = -std::numeric_limits<double>::infinity();
-  return at::matmul(at::softmax(scores.masked_fill(is_hidden, never), -1).masked_fill(is_hidden, 0), v);
+  const Tensor is_hidden = mask.logical_not();
+  const double minus_infinity = -std::numeric_limits<double>::infinity();
+  return at::matmul(at::softmax(scores.masked_fill(is_hidden, minus_infinity), -1).masked_fill(is_hidden, 0),
+                    v);
 }
 
-/// `x` [b, s, h]. The query heads of one KV head lie side by side.
-Tensor attention(const Tensor& x, const FormulaLayer& w, const Places& places, const Config& config) {
+/// Computes attention of `x` [b, s, h]. Query heads that share a KV head are adjacent.
+Tensor attention(const Tensor& x, const FormulaLayer& w, const Positions& positions, const Config& config) {
   const int64_t b = x.size(0), s = x.size(1), k = config.num_key_value_heads, d = config.head_dim;
   const int64_t shared = config.num_attention_heads / k;
   const auto heads = [&](const Affine& projection) { return linear(x, projection).reshape({b, s, -1, d}); };
-  const auto placed = [&](const Affine& projection, const Affine& head_norm) {
+  const auto positioned = [&](const Affine& projection, const Affine& head_norm) {
     Tensor head = heads(projection);
     if (head_norm.weight.defined()) head = norm(head, head_norm, config.norm_eps);
     head = head.transpose(1, 2);
-    return places.angles.defined() ? turned(head, places.angles) : head;
+    return positions.angles.defined() ? rotated(head, positions.angles) : head;
   };
-  const Tensor queries = placed(w.q, w.q_norm).reshape({b, k, shared, s, d});
-  const Tensor keys = placed(w.k, w.k_norm).unsqueeze(2), values = heads(w.v).transpose(1, 2).unsqueeze(2);
-  const Tensor rows = mixed(queries, keys, values, places.is_seen).permute({0, 3, 1, 2, 4});
+  const Tensor queries = positioned(w.q, w.q_norm).reshape({b, k, shared, s, d});
+  const Tensor keys = positioned(w.k, w.k_norm).unsqueeze(2),
+               values = heads(w.v).transpose(1, 2).unsqueeze(2);
+  const Tensor rows = masked_attention(queries, keys, values, positions.mask).permute({0, 3, 1, 2, 4});
   return linear(rows.reshape({b, s, k * shared * d}), w.o);
 }
 
@@ -126,29 +128,31 @@ Tensor mlp(const Tensor& x, const FormulaLayer& w, model::Activation activation)
   return linear(at::gelu(up, activation == model::Activation::gelu_tanh ? "tanh" : "none"), w.down);
 }
 
-Tensor embedded(const Batch& batch, const FormulaEnds& ends) {
-  Tensor x = at::embedding(ends.embedding, batch.ids);
-  if (!ends.positions.defined()) return x;
-  return x + at::embedding(ends.positions, batch.positions.clamp_min(0));
+Tensor embedded(const Batch& batch, const FormulaOuterWeights& outer) {
+  Tensor x = at::embedding(outer.embedding, batch.ids);
+  if (!outer.positions.defined()) return x;
+  return x + at::embedding(outer.positions, batch.positions.clamp_min(0));
 }
 
 }  // namespace
 
-Tensor formula_logits(const std::filesystem::path& folder, const Config& config, const Tensor& ids,
+Tensor formula_logits(const std::filesystem::path& directory, const Config& config, const Tensor& ids,
                       const std::vector<base::Range>& valid) {
   const at::NoGradGuard no_grad;
-  const StandardWeights weights(folder, config);
-  const FormulaEnds ends = weights.ends();
+  const StandardWeights weights(directory, config);
+  const FormulaOuterWeights outer = weights.outer_weights();
   const Batch batch = batch_of(ids, valid);
-  Tensor x = embedded(batch, ends);
+  Tensor x = embedded(batch, outer);
   for (int64_t number = 0; number < config.num_hidden_layers; ++number) {
     const FormulaLayer w = weights.layer(number);
-    const bool slides = config.slides.empty() || config.slides.at(static_cast<size_t>(number));
-    const Places places{seen(batch, slides ? config.sliding_window : std::nullopt), angles(batch, config)};
-    x = x + attention(norm(x, w.attention_norm, config.norm_eps), w, places, config);
+    const bool slides =
+        config.sliding_layers.empty() || config.sliding_layers.at(static_cast<size_t>(number));
+    const Positions positions{attention_mask(batch, slides ? config.sliding_window : std::nullopt),
+                              angles(batch, config)};
+    x = x + attention(norm(x, w.attention_norm, config.norm_eps), w, positions, config);
     x = x + mlp(norm(x, w.mlp_norm, config.norm_eps), w, config.activation);
   }
-  return linear(norm(x, ends.norm, config.norm_eps), ends.head).transpose(0, 1).contiguous();
+  return linear(norm(x, outer.norm, config.norm_eps), outer.head).transpose(0, 1).contiguous();
 }
 
 }  // namespace shardwise::doctor

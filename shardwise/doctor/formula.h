@@ -1,6 +1,6 @@
-// The logits of a stored model by another implementation: a decoder from its files and the published formulas
-// alone, in plain tensor operators. What the layers, their kernels and the loader make of the same files is
-// held against it; it shares no arithmetic and no table of names with them, and is as slow as that is.
+// A second implementation of the logits of a stored model: a decoder written from the published formulas with
+// ATen operators. It checks the layers, their kernels and the loader. It shares no arithmetic and no table of
+// names with them, and it is slow.
 //
 // Sources: Touvron et al. 2023 (Llama), Zhang & Sennrich 2019 (RMSNorm), Su et al. 2021 (rotary positions),
 // Ainslie et al. 2023 (grouped queries), Jiang et al. 2023 (sliding window), Shazeer 2020 (SwiGLU), Radford
@@ -17,14 +17,15 @@
 
 namespace shardwise::doctor {
 
-/// The logits, in fp64, of the checkpoint in `folder`, from its tensors' standard names. `valid`: the
-/// positions of each sequence that hold tokens; empty: all. Padding attends to nothing, and has a learned
-/// position of its own: 0 before the first token, after the last it counts on.
+/// Returns the logits, in fp64, of the checkpoint in `directory`, whose tensors have their standard names.
+/// `valid`: the range of each sequence that has tokens; empty: all. Padding attends to nothing; its learned
+/// position is 0 before the first token and continues to count after the last.
 /// Shapes: ids [s, b] int64 → [s, b, v].
-/// Cost: all on this rank; of memory the ends' weights and one layer's in fp64, and every score of a layer.
-/// Errors: io::SafetensorsFolder's; TORCH_INTERNAL_ASSERT for quantised weights, or a family without
-/// formulas.
-at::Tensor formula_logits(const std::filesystem::path& folder, const model::Config& config,
+/// Cost: no communication. Memory: weights of embedding, final norm, head and one layer in fp64, and all
+/// attention scores of a layer.
+/// Errors: those of io::SafetensorsDirectory; TORCH_INTERNAL_ASSERT for quantized weights or an unsupported
+/// family.
+at::Tensor formula_logits(const std::filesystem::path& directory, const model::Config& config,
                           const at::Tensor& ids, const std::vector<base::Range>& valid);
 
 }  // namespace shardwise::doctor

@@ -12,7 +12,7 @@ using at::Tensor;
 
 namespace {
 
-/// Of a fused projection: the outputs [begin, begin + size).
+/// Returns the outputs [begin, begin + size) of a fused projection.
 Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
   const Tensor bias = fused.bias.defined() ? fused.bias.narrow(0, begin, size) : Tensor();
   return {fused.weight.narrow(0, begin, size), bias};
@@ -20,27 +20,27 @@ Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
 
 }  // namespace
 
-StandardWeights::StandardWeights(const std::filesystem::path& folder, const model::Config& config)
-    : files_(folder.string()), config_(config) {
-  TORCH_INTERNAL_ASSERT(!config.quantisation, "the formulas are of dense weights");
+StandardWeights::StandardWeights(const std::filesystem::path& directory, const model::Config& config)
+    : files_(directory.string()), config_(config) {
+  TORCH_INTERNAL_ASSERT(!config.quantization, "the formulas need dense weights");
 }
 
 Tensor StandardWeights::tensor(const std::string& name) const {
   const auto [file, info] = files_.find(name);
   const Tensor stored = at::empty(info->shape, checkpoint::tensor_dtype(info->dtype));
-  file->read_whole(*info, stored.mutable_data_ptr());
+  file->read_tensor(*info, stored.mutable_data_ptr());
   return stored.to(at::kDouble);
 }
 
-Tensor StandardWeights::tensor_if_there(const std::string& name) const {
+Tensor StandardWeights::tensor_if_stored(const std::string& name) const {
   return has(name) ? tensor(name) : Tensor();
 }
 
 Affine StandardWeights::affine(const std::string& module) const {
-  return {tensor(module + ".weight"), tensor_if_there(module + ".bias")};
+  return {tensor(module + ".weight"), tensor_if_stored(module + ".bias")};
 }
 
-/// GPT-2's linear layer, whose weight lies [in, out].
+/// Reads GPT-2's linear layer, whose weight is stored as [in, out].
 Affine StandardWeights::conv1d(const std::string& module) const {
   const Affine stored = affine(module);
   return {stored.weight.t(), stored.bias};
@@ -52,8 +52,8 @@ FormulaLayer StandardWeights::llama_layer(const std::string& layer) const {
           .q = affine(attention + "q_proj"),
           .k = affine(attention + "k_proj"),
           .v = affine(attention + "v_proj"),
-          .q_norm = {tensor_if_there(attention + "q_norm.weight"), {}},
-          .k_norm = {tensor_if_there(attention + "k_norm.weight"), {}},
+          .q_norm = {tensor_if_stored(attention + "q_norm.weight"), {}},
+          .k_norm = {tensor_if_stored(attention + "k_norm.weight"), {}},
           .o = affine(attention + "o_proj"),
           .mlp_norm = affine(layer + "post_attention_layernorm"),
           .gate = affine(mlp + "gate_proj"),
@@ -61,7 +61,7 @@ FormulaLayer StandardWeights::llama_layer(const std::string& layer) const {
           .down = affine(mlp + "down_proj")};
 }
 
-/// Rows q|k|v and gate|up.
+/// Phi-3 fuses the rows of q|k|v and of gate|up.
 FormulaLayer StandardWeights::phi3_layer(const std::string& layer) const {
   const int64_t queries = config_.num_attention_heads * config_.head_dim,
                 keys = config_.num_key_value_heads * config_.head_dim, ffn = config_.intermediate_size;
@@ -79,7 +79,7 @@ FormulaLayer StandardWeights::phi3_layer(const std::string& layer) const {
           .down = affine(layer + "mlp.down_proj")};
 }
 
-/// Outputs q|k|v, of the same size each.
+/// GPT-2 fuses the outputs of q|k|v, of equal size.
 FormulaLayer StandardWeights::gpt2_layer(const std::string& layer) const {
   const Affine qkv = conv1d(layer + "attn.c_attn");
   const int64_t hidden = qkv.weight.size(0) / 3;
@@ -100,17 +100,18 @@ std::string StandardWeights::gpt2_prefix() const {
   return has("transformer.wte.weight") ? "transformer." : "";
 }
 
-FormulaEnds StandardWeights::gpt2_ends() const {
+FormulaOuterWeights StandardWeights::gpt2_outer_weights() const {
   const std::string prefix = gpt2_prefix();
   return {tensor(prefix + "wte.weight"), tensor(prefix + "wpe.weight"), affine(prefix + "ln_f"), {}};
 }
 
-FormulaEnds StandardWeights::ends() const {
-  FormulaEnds ends = config_.model_type == "gpt2"
-                         ? gpt2_ends()
-                         : FormulaEnds{tensor("model.embed_tokens.weight"), {}, affine("model.norm"), {}};
-  ends.head = config_.tie_word_embeddings ? Affine{ends.embedding, {}} : affine("lm_head");
-  return ends;
+FormulaOuterWeights StandardWeights::outer_weights() const {
+  FormulaOuterWeights outer =
+      config_.model_type == "gpt2"
+          ? gpt2_outer_weights()
+          : FormulaOuterWeights{tensor("model.embed_tokens.weight"), {}, affine("model.norm"), {}};
+  outer.head = config_.tie_word_embeddings ? Affine{outer.embedding, {}} : affine("lm_head");
+  return outer;
 }
 
 FormulaLayer StandardWeights::layer(int64_t number) const {
@@ -118,7 +119,7 @@ FormulaLayer StandardWeights::layer(int64_t number) const {
   const std::string &family = config_.model_type, llama = "model.layers." + std::to_string(number) + ".";
   if (family == "gpt2") return gpt2_layer(gpt2_prefix() + "h." + std::to_string(number) + ".");
   if (family == "phi3") return phi3_layer(llama);
-  TORCH_INTERNAL_ASSERT(like_llama.contains(family), "no formulas are written for ", family);
+  TORCH_INTERNAL_ASSERT(like_llama.contains(family), "no formulas for ", family);
   return llama_layer(llama);
 }
 

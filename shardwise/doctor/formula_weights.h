@@ -1,8 +1,8 @@
-// The tensors of a checkpoint by what the formulas call them, read from the names that transformers' modules
-// give them: another table than model/family*'s, so that a wrong line in either shows.
+// The tensors of a checkpoint as named in the formulas, read by the names of transformers' modules. This
+// table is independent of model/family*, so that a wrong line in either is found.
 //
-// Names, orders of fused rows and Conv1D's transposition: transformers, modeling_llama.py (and mistral,
-// qwen2, qwen3), modeling_phi3.py, modeling_gpt2.py, pytorch_utils.py.
+// Sources of names, order of fused rows and Conv1D's transposition: transformers, modeling_llama.py (and
+// mistral, qwen2, qwen3), modeling_phi3.py, modeling_gpt2.py, pytorch_utils.py.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,47 +14,47 @@
 
 namespace shardwise::doctor {
 
-/// Of a linear layer, [out, in] and [out], or of a norm, [h] both. What the files do not have is undefined.
+/// Weight and bias of a linear layer, [out, in] and [out], or of a norm, both [h]. Undefined if not stored.
 struct Affine {
   at::Tensor weight, bias;
 };
 
-/// One layer. Undefined: q_norm and k_norm of heads that are not normed, the gate of an MLP without one.
+/// One layer. q_norm, k_norm and gate are undefined if the architecture has none.
 struct FormulaLayer {
   Affine attention_norm, q, k, v, q_norm, k_norm, o;
   Affine mlp_norm, gate, up, down;
 };
 
-/// What comes before and behind the layers. The head of a tied model is its embedding.
-struct FormulaEnds {
-  at::Tensor embedding, positions;  // [v, h], and [positions, h] where they are learned
+/// Embeddings, final norm and head. A tied head is the embedding.
+struct FormulaOuterWeights {
+  at::Tensor embedding, positions;  // [v, h], and [positions, h] if learned
   Affine norm, head;
 };
 
-/// A folder of dense weights, each widened to fp64 when asked for.
+/// A directory of dense weights; each tensor is converted to fp64 when read.
 class StandardWeights {
  public:
-  /// Errors: those of io::SafetensorsFolder.
-  StandardWeights(const std::filesystem::path& folder, const model::Config& config);
+  /// Errors: those of io::SafetensorsDirectory.
+  StandardWeights(const std::filesystem::path& directory, const model::Config& config);
 
-  FormulaEnds ends() const;
+  FormulaOuterWeights outer_weights() const;
   FormulaLayer layer(int64_t number) const;
 
  private:
   FormulaLayer llama_layer(const std::string& layer) const;
   FormulaLayer phi3_layer(const std::string& layer) const;
   FormulaLayer gpt2_layer(const std::string& layer) const;
-  FormulaEnds gpt2_ends() const;
+  FormulaOuterWeights gpt2_outer_weights() const;
 
   bool has(const std::string& name) const { return files_.contains(name); }
   at::Tensor tensor(const std::string& name) const;
-  at::Tensor tensor_if_there(const std::string& name) const;
+  at::Tensor tensor_if_stored(const std::string& name) const;
   Affine affine(const std::string& module) const;
   Affine conv1d(const std::string& module) const;
-  /// "transformer.", which files of the model without its head leave out.
+  /// "transformer.", or an empty string for files of the model without a head.
   std::string gpt2_prefix() const;
 
-  io::SafetensorsFolder files_;
+  io::SafetensorsDirectory files_;
   const model::Config& config_;
 };
 

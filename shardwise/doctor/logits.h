@@ -1,4 +1,4 @@
-// Whether the model computes what its family's published formulas do.
+// Checks that the model's logits match the published formulas of its family.
 #pragma once
 #include <filesystem>
 
@@ -6,9 +6,9 @@
 
 namespace shardwise::doctor {
 
-/// The logits of the checkpoint in `folder` at TP=1 in fp64, read and computed as for generation, are those
-/// of formula_logits, which has the tensors by their standard names: of sequences without padding, and padded
-/// on either side. On one rank alone. Errors: those of checkpoint::load_weights and formula_logits.
-Audit audit_logits(const std::filesystem::path& folder);
+/// Checks the logits of the checkpoint in `directory` at TP=1 in fp64, loaded and computed as for generation,
+/// against formula_logits: of sequences without padding, and padded on either side. Not collective. Errors:
+/// those of checkpoint::load_weights and formula_logits.
+Check check_logits(const std::filesystem::path& directory);
 
 }  // namespace shardwise::doctor

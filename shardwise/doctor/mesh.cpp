@@ -11,8 +11,8 @@ namespace shardwise::doctor {
 
 namespace {
 
-/// An axis of a mesh, and whose group it should be.
-struct Question {
+/// An axis of a mesh and the expected ranks of its group.
+struct AxisCase {
   std::vector<comm::Mesh::Axis> axes;
   std::string axis;
   std::vector<int> ranks;
@@ -22,46 +22,46 @@ struct Question {
   }
 };
 
-/// In both orders: where an axis stands must not matter.
-std::vector<Question> questions(const comm::Group& group) {
+/// Returns both orders of the axes.
+std::vector<AxisCase> axis_cases(const comm::Group& group) {
   const comm::Mesh::Axis dp{"dp", 1}, tp{"tp", group.size()};
   std::vector<int> all(static_cast<size_t>(group.size()));
   std::iota(all.begin(), all.end(), 0);
-  const std::vector<int> alone = {group.rank()};
-  return {{{dp, tp}, "tp", all}, {{dp, tp}, "dp", alone}, {{tp, dp}, "tp", all}, {{tp, dp}, "dp", alone}};
+  const std::vector<int> self = {group.rank()};
+  return {{{dp, tp}, "tp", all}, {{dp, tp}, "dp", self}, {{tp, dp}, "tp", all}, {{tp, dp}, "dp", self}};
 }
 
-/// The ranks that are asked for, and this rank's place in the group made of them.
-bool holds(const Question& question, const comm::Group& group) {
-  std::vector<int> asked;
+/// Checks the ranks of the axis and this rank's coordinate.
+bool passes(const AxisCase& axis_case, const comm::Group& group) {
+  std::vector<int> connected;
   const auto connect = [&](const std::string&, const std::vector<int>& ranks) {
-    asked = ranks;
+    connected = ranks;
     return ranks.size() == 1 ? comm::Group() : group;
   };
-  comm::Mesh mesh(question.axes, group.rank(), group.size(), connect);
-  const comm::Group made = mesh.group(question.axis);
-  return asked == question.ranks && mesh.size(question.axis) == made.size() &&
-         mesh.coordinate(question.axis) == made.rank();
+  comm::Mesh mesh(axis_case.axes, group.rank(), group.size(), connect);
+  const comm::Group made = mesh.group(axis_case.axis);
+  return connected == axis_case.ranks && mesh.size(axis_case.axis) == made.size() &&
+         mesh.coordinate(axis_case.axis) == made.rank();
 }
 
-/// −1: none.
-int first_wrong(const std::vector<Question>& questions, const comm::Group& group) {
-  for (size_t i = 0; i < questions.size(); ++i)
-    if (!holds(questions[i], group)) return static_cast<int>(i);
+/// Returns the index of the first case that fails, or −1.
+int first_error(const std::vector<AxisCase>& cases, const comm::Group& group) {
+  for (size_t i = 0; i < cases.size(); ++i)
+    if (!passes(cases[i], group)) return static_cast<int>(i);
   return -1;
 }
 
 }  // namespace
 
-Audit audit_mesh(const comm::Group& group) {
-  const std::vector<Question> asked = questions(group);
-  const auto wrong = comm::gather_values(first_wrong(asked, group), group);
-  for (size_t rank = 0; rank < wrong.size(); ++rank) {
-    if (wrong[rank] < 0) continue;
-    const std::string name = asked[static_cast<size_t>(wrong[rank])].name();
+Check check_mesh(const comm::Group& group) {
+  const std::vector<AxisCase> cases = axis_cases(group);
+  const auto errors = comm::gather_values(first_error(cases, group), group);
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (errors[rank] < 0) continue;
+    const std::string name = cases[static_cast<size_t>(errors[rank])].name();
     return {"mesh", "", false, fmt::format("the group of {} is wrong on rank {}", name, rank)};
   }
-  return {"mesh", "", true, "tp is all ranks, dp each alone, in either order"};
+  return {"mesh", "", true, "tp has all ranks and dp one, in either order"};
 }
 
 }  // namespace shardwise::doctor

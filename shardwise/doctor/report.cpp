@@ -12,24 +12,24 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// What everything after it is computed from.
-bool is_of_model(const Audit& audit) {
-  return audit.name == "parameters" || audit.name == "weights";
+/// True for checks of the model itself, on which all results depend.
+bool is_about_model(const Check& check) {
+  return check.name == "parameters" || check.name == "weights";
 }
 
 std::string line_of(const Comparison& comparison, const Deviation& bug) {
   if (!std::isfinite(bug.difference))
-    return fmt::format("bug at {}, {}: holds what is not finite{} ({})", bug.label.where, bug.label.text(),
-                       std::isfinite(bug.scale) ? "" : ", at TP=1 too", comparison.name());
-  return fmt::format("bug at {}, {}: off by {:.2e} where it is at most {:.2e}; the bound is {:.2e} ({})",
-                     bug.label.where, bug.label.text(), bug.difference, bug.scale, bug.bound,
-                     comparison.name());
+    return fmt::format("bug at {}, {}: NaN or Inf{} ({})", bug.label.module, bug.label.text(),
+                       std::isfinite(bug.scale) ? "" : ", also at TP=1", comparison.name());
+  return fmt::format(
+      "bug at {}, {}: differs from TP=1 by {:.2e}, the bound is {:.2e}, the largest value is {:.2e} ({})",
+      bug.label.module, bug.label.text(), bug.difference, bug.bound, bug.scale, comparison.name());
 }
 
 }  // namespace
 
-double Deviation::share() const {
-  if (!holds() && !(bound > 0 && difference > 0)) return kInfinity;
+double Deviation::bound_ratio() const {
+  if (!is_within_bound() && !(bound > 0 && difference > 0)) return kInfinity;
   return difference > 0 ? difference / bound : 0;
 }
 
@@ -39,41 +39,43 @@ double Deviation::relative() const {
 
 const Deviation* Comparison::first_bug() const {
   for (const Deviation& deviation : deviations)
-    if (!deviation.holds()) return &deviation;
+    if (!deviation.is_within_bound()) return &deviation;
   return nullptr;
 }
 
-std::vector<Worst> Comparison::by_layer() const {
-  std::vector<Worst> layers;
+std::vector<LargestDeviations> Comparison::by_layer() const {
+  std::vector<LargestDeviations> layers;
   for (const Deviation& deviation : deviations) {
-    auto layer = std::ranges::find(layers, deviation.label.where, &Worst::where);
-    if (layer == layers.end()) layer = layers.insert(layer, {deviation.label.where});
+    auto layer = std::ranges::find(layers, deviation.label.module, &LargestDeviations::module);
+    if (layer == layers.end()) layer = layers.insert(layer, {deviation.label.module});
     const Deviation*& worst = deviation.label.is_gradient ? layer->gradient : layer->activation;
-    if (!worst || deviation.share() > worst->share()) worst = &deviation;
+    if (!worst || deviation.bound_ratio() > worst->bound_ratio()) worst = &deviation;
   }
   return layers;
 }
 
 std::string Comparison::name() const {
-  return fmt::format("{}, {}, {}", task, way.name(tp), dtype_name(way.dtype));
+  return fmt::format("{}, {}, {}", test_case, run_config.name(tp), dtype_name(run_config.dtype));
 }
 
-std::optional<std::string> Report::finding() const {
-  for (const Audit& audit : audits)
-    if (!audit.holds && is_of_model(audit)) return "bug in the " + audit.title() + ": " + audit.detail;
-  for (const bool is_exact : {true, false}) {
+std::optional<std::string> Report::bug_summary() const {
+  for (const Check& check : checks)
+    if (!check.passed && is_about_model(check)) return "bug in the " + check.title() + ": " + check.detail;
+  for (const bool is_fp64 : {true, false}) {
     for (const Comparison& comparison : comparisons) {
-      const Deviation* bug = comparison.way.is_exact() == is_exact ? comparison.first_bug() : nullptr;
+      const Deviation* bug = comparison.run_config.is_fp64() == is_fp64 ? comparison.first_bug() : nullptr;
       if (bug) return line_of(comparison, *bug);
     }
   }
-  for (const Audit& audit : audits)
-    if (!audit.holds) return "bug in the " + audit.title() + ": " + audit.detail;
+  for (const Check& check : checks)
+    if (!check.passed) return "bug in the " + check.title() + ": " + check.detail;
   for (const Traffic& line : traffic) {
-    if (line.holds()) continue;
-    return fmt::format("bug in what rank {} sends ({}, {}, {}): {} {} of {} bytes, by formula {} of {}",
-                       line.rank, line.task, line.way.name(line.tp), line.phase, line.counted.calls,
-                       line.collective, line.counted.bytes, line.expected.calls, line.expected.bytes);
+    if (line.matches()) continue;
+    return fmt::format(
+        "bug in the communication of rank {} ({}, {}, {}): {} calls of {} with {} bytes; by formula {} with "
+        "{}",
+        line.rank, line.test_case, line.run_config.name(line.tp), line.phase, line.counted.calls,
+        line.collective, line.counted.bytes, line.expected.calls, line.expected.bytes);
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// What an examination has found. Complete on rank 0; whether all holds is the same on every rank.
+// The doctor's report. It is complete on rank 0; `passed` is equal on every rank.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,74 +8,74 @@
 
 namespace shardwise::doctor {
 
-/// How far one result of a sharded pass is from the truth, and may be.
+/// The difference of one result of a sharded run from the reference, and its bound.
 struct Deviation {
   Label label;
-  double difference = 0;  // the largest, absolute; not a number where a result is none
-  double scale = 0;       // the truth's largest value
-  double rounding = 0;    // how far the unsharded model in that dtype is off; 0 for fp64
+  double difference = 0;  // largest absolute difference; NaN if a result has NaN or Inf
+  double scale = 0;       // largest absolute value of the reference
+  double rounding = 0;    // difference of the unsharded model in that dtype; 0 for fp64
   double bound = 0;
 
-  bool holds() const { return difference <= bound; }  // false for no number
-  /// Of the bound; infinite where there is no number.
-  double share() const;
-  /// Of the truth's largest value.
+  bool is_within_bound() const { return difference <= bound; }  // false for NaN
+  /// Returns difference / bound; Inf for NaN.
+  double bound_ratio() const;
+  /// Returns difference / scale.
   double relative() const;
 };
 
-/// Of a stage, what comes nearest to its bound or is farthest beyond; null where the stage has none.
-struct Worst {
-  std::string where;
+/// A module's deviations with the largest bound ratio; null if it has none.
+struct LargestDeviations {
+  std::string module;
   const Deviation* activation = nullptr;
   const Deviation* gradient = nullptr;
 };
 
-/// A sharded pass beside the unsharded one.
+/// A sharded run compared with the unsharded one.
 struct Comparison {
-  std::string task;
-  Way way;
+  std::string test_case;
+  RunConfig run_config;
   int tp = 1;
-  std::vector<Deviation> deviations;  // in the order in which an error would spread
+  std::vector<Deviation> deviations;  // in the order in which an error propagates
   double norm = 0;                    // of the gradient
 
-  /// The first result that is off by more than rounding allows; null: none.
+  /// Returns the first result whose difference exceeds its bound, or null.
   const Deviation* first_bug() const;
-  /// In the forward's order.
-  std::vector<Worst> by_layer() const;
+  /// Returns each module's largest deviations in forward order.
+  std::vector<LargestDeviations> by_layer() const;
   /// "training, TP=2+SP, bf16".
   std::string name() const;
 };
 
-/// Something that holds or does not, beside the distances.
-struct Audit {
+/// A check that passes or fails, other than a comparison of results.
+struct Check {
   std::string name;
-  std::string of;  // the task, or the pass, that it is of; empty: all
-  bool holds = true;
-  std::string detail;  // what was looked at, or what is wrong
+  std::string scope;  // the test case or run that is checked; empty: all
+  bool passed = true;
+  std::string detail;  // what was checked, or what is wrong
 
   /// "norm, plain, TP=2, fp64".
-  std::string title() const { return of.empty() ? name : name + ", " + of; }
+  std::string title() const { return scope.empty() ? name : name + ", " + scope; }
 };
 
 /// One rank's calls and bytes in one kind of collective, counted and by formula.
 struct Traffic {
-  std::string task;
-  Way way;
+  std::string test_case;
+  RunConfig run_config;
   int tp, rank;
   std::string phase, collective;  // forward, backward or optimizer; all_reduce, ...
   plan::Traffic counted, expected;
-  bool holds() const { return counted == expected; }
+  bool matches() const { return counted == expected; }
 };
 
 struct Report {
   std::vector<Comparison> comparisons;
-  std::vector<Audit> audits;
+  std::vector<Check> checks;
   std::vector<Traffic> traffic;
-  bool holds = true;  // all of it
+  bool passed = true;  // comparisons, checks and traffic
 
-  /// What is wrong first, in a line: other weights, then a result in fp64, one in the run's dtype, an audit,
-  /// the traffic. None: nothing is.
-  std::optional<std::string> finding() const;
+  /// Returns one line about the most likely cause: wrong weights, then a result in fp64, a result in the
+  /// run's dtype, another check, traffic. Returns nullopt if all passed.
+  std::optional<std::string> bug_summary() const;
 };
 
 }  // namespace shardwise::doctor

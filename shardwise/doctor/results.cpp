@@ -14,8 +14,8 @@ using nn::Stage;
 
 namespace {
 
-/// Of one message, so that no more than this of a whole tensor lies in shared memory.
-constexpr int64_t kMessage = int64_t{1} << 22;  // elements
+/// Elements of one all_reduce, which limits the use of the symmetric heap.
+constexpr int64_t kMaxMessage = int64_t{1} << 22;
 
 std::string layer_name(int64_t layer) {
   return "layer " + std::to_string(layer);
@@ -43,92 +43,94 @@ int count_differing(bool differs, const comm::Group& group) {
   return count;
 }
 
-/// The stream under TP is the same everywhere: rank 0's, and how many ranks have another.
-Whole invariant(const Tensor& local, const comm::Group& group) {
+/// Returns rank 0's copy of a replicated activation, and the number of ranks whose copies differ.
+FullTensor invariant(const Tensor& local, const comm::Group& group) {
   Tensor first = local.clone();
   group.broadcast_(first, /*root=*/0);
   return {first, count_differing(!first.equal(local), group)};
 }
 
-class Walk {
+class ResultWalker {
  public:
-  Walk(const DecoderWeights& weights, const Pass& pass, const Way& way, const Visit& visit)
-      : weights_(weights), pass_(pass), way_(way), visit_(visit), group_(weights.group()) {}
+  ResultWalker(const DecoderWeights& weights, const Trace& trace, const RunConfig& run_config,
+               const Visit& visit)
+      : weights_(weights), trace_(trace), run_config_(run_config), visit_(visit), group_(weights.group()) {}
 
   void run() const {
-    for (const Activation& activation : pass_.activations) show(activation, /*is_gradient=*/false);
-    visit_({{"loss", "value"}, at::scalar_tensor(pass_.loss, at::kDouble), loss_differs()});
-    for (auto one = pass_.activations.rbegin(); one != pass_.activations.rend(); ++one) show_backward(*one);
+    for (const Activation& activation : trace_.activations) show(activation, /*is_gradient=*/false);
+    visit_({{"loss", "value"}, at::scalar_tensor(trace_.loss, at::kDouble), count_differing_losses()});
+    for (auto one = trace_.activations.rbegin(); one != trace_.activations.rend(); ++one) show_backward(*one);
   }
 
  private:
-  int loss_differs() const {
+  int count_differing_losses() const {
     int differing = 0;
-    for (const double loss : comm::gather_values(pass_.loss, group_)) differing += loss != pass_.loss;
+    for (const double loss : comm::gather_values(trace_.loss, group_)) differing += loss != trace_.loss;
     return differing;
   }
 
-  /// The activation's gradient, then its parameters': a block's behind that of its output.
+  /// Visits the activation's gradient, then those of its parameters. A block's parameters follow its output.
   void show_backward(const Activation& activation) const {
     show(activation, /*is_gradient=*/true);
     if (activation.stage.kind == Stage::attention) return;
-    const std::string where = label_of(activation.stage, false).where;
-    const nn::Roles& roles = weights_.roles();
-    for (auto role = roles.rbegin(); role != roles.rend(); ++role) {
-      const parallel::Parameter& parameter = *role->parameter;
+    const std::string module = label_of(activation.stage, false).module;
+    const nn::UsedParameters& used_parameters = weights_.used_parameters();
+    for (auto used = used_parameters.rbegin(); used != used_parameters.rend(); ++used) {
+      const parallel::Parameter& parameter = *used->parameter;
       Label label = doctor::label_of(parameter.name);
-      if (label.where != where) continue;
+      if (label.module != module) continue;
       label.is_gradient = true;
-      const auto [whole, differing] = whole_of(parameter, parameter.main_grad, group_);
-      visit_({label, whole, differing});
+      const auto [full, differing] = full_tensor(parameter, parameter.main_grad, group_);
+      visit_({label, full, differing});
     }
   }
 
   void show(const Activation& activation, bool is_gradient) const {
     const Tensor& local = is_gradient ? activation.gradient : activation.value;
-    TORCH_INTERNAL_ASSERT(local.defined(), label_of(activation.stage, is_gradient).text(), " was not seen");
-    const auto [whole, differing] = whole_activation(local, activation.stage);
-    visit_({label_of(activation.stage, is_gradient), whole, differing});
+    TORCH_INTERNAL_ASSERT(local.defined(), label_of(activation.stage, is_gradient).text(),
+                          " was not recorded");
+    const auto [full, differing] = full_activation(local, activation.stage);
+    visit_({label_of(activation.stage, is_gradient), full, differing});
   }
 
-  Whole whole_activation(const Tensor& local, const Stage& stage) const {
+  FullTensor full_activation(const Tensor& local, const Stage& stage) const {
     if (group_.size() == 1) return {local};
     if (stage.kind == Stage::logits) return {group_.all_gather(local, weights_.layout().vocab, nn::kFeature)};
-    if (way_.stream == plan::Stream::tp) return invariant(local, group_);
-    const int64_t own = local.size(nn::kSequence);
+    if (run_config_.parallelism == plan::Parallelism::tp) return invariant(local, group_);
+    const int64_t local_length = local.size(nn::kSequence);
     int64_t length = 0;
-    for (const int64_t size : comm::gather_values(own, group_)) length += size;
+    for (const int64_t size : comm::gather_values(local_length, group_)) length += size;
     return {group_.all_gather(local, base::Split::even("sequence", length, group_.size()), nn::kSequence)};
   }
 
   const DecoderWeights& weights_;
-  const Pass& pass_;
-  const Way& way_;
+  const Trace& trace_;
+  const RunConfig& run_config_;
   const Visit& visit_;
   comm::Group group_;
 };
 
-/// Sums in place, a message at a time.
-void all_reduce_parts_(const Tensor& whole, const comm::Group& group) {
-  if (whole.numel() == 0) return;
-  for (Tensor part : whole.view(-1).split(kMessage)) group.all_reduce_(part);
+/// Sums in place, in chunks of kMaxMessage.
+void all_reduce_in_chunks_(const Tensor& full, const comm::Group& group) {
+  if (full.numel() == 0) return;
+  for (Tensor part : full.view(-1).split(kMaxMessage)) group.all_reduce_(part);
 }
 
-/// The whole with this rank's part of it, zero elsewhere: over the ranks each element once.
-Tensor owned_part(const parallel::Parameter& parameter, const Tensor& local, int rank) {
+/// Returns a full tensor with the elements that this rank owns, zero elsewhere: each element has one owner.
+Tensor owned_elements(const parallel::Parameter& parameter, const Tensor& local, int rank) {
   const ShardRule& rule = parameter.rule;
-  Tensor whole = at::zeros(parameter.global_shape, local.options().requires_grad(false));
-  if (rule.is_replicated()) return rank == 0 ? whole.copy_(local) : whole;
+  Tensor full = at::zeros(parameter.global_shape, local.options().requires_grad(false));
+  if (rule.is_replicated()) return rank == 0 ? full.copy_(local) : full;
   for (const auto& [global_begin, local_begin, size] : rule.owned_pieces(rank))
-    whole.narrow(rule.dim, global_begin, size).copy_(local.narrow(rule.dim, local_begin, size));
-  return whole;
+    full.narrow(rule.dim, global_begin, size).copy_(local.narrow(rule.dim, local_begin, size));
+  return full;
 }
 
-bool holds_part_of(const Tensor& whole, const parallel::Parameter& parameter, const Tensor& local, int rank) {
+bool matches_shard(const Tensor& full, const parallel::Parameter& parameter, const Tensor& local, int rank) {
   const ShardRule& rule = parameter.rule;
-  if (rule.is_replicated()) return local.equal(whole);
+  if (rule.is_replicated()) return local.equal(full);
   for (const auto& [global_begin, local_begin, size] : rule.pieces(rank)) {
-    if (!local.narrow(rule.dim, local_begin, size).equal(whole.narrow(rule.dim, global_begin, size)))
+    if (!local.narrow(rule.dim, local_begin, size).equal(full.narrow(rule.dim, global_begin, size)))
       return false;
   }
   return true;
@@ -148,16 +150,17 @@ Label label_of(const std::string& parameter) {
   return {"embedding", parameter.substr(sizeof "model." - 1)};
 }
 
-Whole whole_of(const parallel::Parameter& parameter, const Tensor& tensor, const comm::Group& group) {
+FullTensor full_tensor(const parallel::Parameter& parameter, const Tensor& tensor, const comm::Group& group) {
   const Tensor local = tensor.detach();
   if (group.size() == 1) return {local};
-  const Tensor whole = owned_part(parameter, local, group.rank());
-  all_reduce_parts_(whole, group);
-  return {whole, count_differing(!holds_part_of(whole, parameter, local, group.rank()), group)};
+  const Tensor full = owned_elements(parameter, local, group.rank());
+  all_reduce_in_chunks_(full, group);
+  return {full, count_differing(!matches_shard(full, parameter, local, group.rank()), group)};
 }
 
-void for_each_result(const DecoderWeights& weights, const Pass& pass, const Way& way, const Visit& visit) {
-  Walk(weights, pass, way, visit).run();
+void for_each_result(const DecoderWeights& weights, const Trace& trace, const RunConfig& run_config,
+                     const Visit& visit) {
+  ResultWalker(weights, trace, run_config, visit).run();
 }
 
 }  // namespace shardwise::doctor

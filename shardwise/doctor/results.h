@@ -1,15 +1,15 @@
-// The results of a pass one after another, each put together from what the ranks hold.
+// Iterates over the results of a trace, each gathered from the ranks to its full tensor.
 #pragma once
 #include <functional>
 #include <string>
 
-#include "shardwise/doctor/pass.h"
+#include "shardwise/doctor/trace.h"
 
 namespace shardwise::doctor {
 
-/// What a result is: "layer 3", "self_attn.qkv_proj.weight", gradient.
+/// The name of a result: "layer 3", "self_attn.qkv_proj.weight", gradient.
 struct Label {
-  std::string where;   // embedding, layer N, final norm, head, loss
+  std::string module;  // embedding, layer N, final norm, head, loss
   std::string tensor;  // a parameter's name within it, or "output", "attention output"
   bool is_gradient = false;
 
@@ -21,26 +21,27 @@ struct Label {
 
 struct Result {
   Label label;
-  at::Tensor whole;   // of the unsharded model's shape, in the dtype that it is kept in
-  int differing = 0;  // ranks that hold other bits than the first holder of an element
+  at::Tensor full;    // shaped as in the unsharded model, in the dtype of the shards
+  int differing = 0;  // ranks whose bits differ from those of the first holder of an element
 };
 using Visit = std::function<void(const Result&)>;
 
-/// Collective: calls `visit` on every rank for each result: activations and the loss in the forward's order,
-/// then gradients in the backward's, of each stage's output before those of its parameters. A whole tensor is
-/// dropped after its visit. Cost: one all_gather or all_reduce each.
-void for_each_result(const model::DecoderWeights& weights, const Pass& pass, const Way& way,
+/// Calls `visit` on every rank for each result: activations and the loss in forward order, then gradients in
+/// backward order, each stage's output before its parameters. Collective. Frees each full tensor after its
+/// visit. Cost: one all_gather or all_reduce per result.
+void for_each_result(const model::DecoderWeights& weights, const Trace& trace, const RunConfig& run_config,
                      const Visit& visit);
 
-/// Collective: `tensor` of `parameter`, its value or main gradient, whole and as it is; `differing` ranks
-/// hold other bits.
-struct Whole {
+/// An unsharded tensor, and the number of ranks whose shards have other bits.
+struct FullTensor {
   at::Tensor tensor;
   int differing = 0;
 };
-Whole whole_of(const parallel::Parameter& parameter, const at::Tensor& tensor, const comm::Group& group);
+/// Gathers `tensor`, the value or main gradient of `parameter`, without changing its bits. Collective.
+FullTensor full_tensor(const parallel::Parameter& parameter, const at::Tensor& tensor,
+                       const comm::Group& group);
 
-/// Where a parameter belongs, and what it is called there.
+/// Returns a parameter's module and its name within that module.
 Label label_of(const std::string& parameter);
 
 }  // namespace shardwise::doctor

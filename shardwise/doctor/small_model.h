@@ -1,16 +1,15 @@
-// A model of the same kind that trains in milliseconds: what the rehearsal is of.
+// A small model of the same architecture that trains in milliseconds, for the training smoke test.
 #pragma once
 #include "shardwise/model/config.h"
 
 namespace shardwise::doctor {
 
-/// Tokens of a sequence of such a model: more than its window has, and no multiple of a usual number of
-/// ranks.
-inline constexpr int64_t kSmallLength = 19;
+/// Sequence length of the small model: longer than its window, and not a multiple of a usual number of ranks.
+inline constexpr int64_t kSmallSeqLen = 19;
 
-/// `config` with two layers, few and odd sizes and the vocabulary of bytes. What sets the family apart stays:
-/// heads, biases, norms, activation, positions, a tied head, and windows, which a few tokens fill. Its
-/// weights are drawn widely, so that other tokens give clearly other losses.
-model::Config in_small(const model::Config& config);
+/// Returns `config` with two layers, small odd sizes and the vocabulary of bytes. What defines the
+/// architecture stays: heads, biases, norms, activation, positions, a tied head, and sliding windows, which
+/// are shortened. A large standard deviation of the weights makes losses depend clearly on the tokens.
+model::Config shrink(const model::Config& config);
 
 }  // namespace shardwise::doctor

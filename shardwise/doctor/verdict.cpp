@@ -6,10 +6,10 @@
 
 namespace shardwise::doctor {
 
-Audit of_all_ranks(const Audit& right, const std::string& wrong, const comm::Group& group) {
-  const std::string own = wrong.empty() ? "" : fmt::format("on rank {} {}", group.rank(), wrong);
-  const std::string first = comm::first_text(own, group);
-  return first.empty() ? right : Audit{right.name, right.of, false, first};
+Check verdict_of_all_ranks(const Check& passed, const std::string& error, const comm::Group& group) {
+  const std::string local = error.empty() ? "" : fmt::format("on rank {} {}", group.rank(), error);
+  const std::string first = comm::first_text(local, group);
+  return first.empty() ? passed : Check{passed.name, passed.scope, false, first};
 }
 
 }  // namespace shardwise::doctor

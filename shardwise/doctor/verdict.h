@@ -1,4 +1,4 @@
-// What every rank has found about its own part, as one audit.
+// Combines the ranks' results of a check.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace shardwise::doctor {
 
-/// Collective: an audit whose detail is `right`, or what is wrong on the first rank where `wrong` is not
-/// empty. Cost: comm::first_text's.
-Audit of_all_ranks(const Audit& right, const std::string& wrong, const comm::Group& group);
+/// Returns `passed` if `error` is empty on every rank, or else the failed check with the first rank's error.
+/// Collective. Cost: that of comm::first_text.
+Check verdict_of_all_ranks(const Check& passed, const std::string& error, const comm::Group& group);
 
 }  // namespace shardwise::doctor

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shardwise/infer/ids.h"
+#include "shardwise/infer/token_ids.h"
 
 namespace shardwise::infer {
 namespace {
@@ -14,17 +14,15 @@ namespace {
 using Stream = nn::Sharded<nn::kSequence>;
 
 void check(const model::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
-  TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must hold at least two tokens; got ", text.size());
-  check_ids(text, config, "eval: the text's");
+  TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size());
+  check_token_ids(text, config, "eval: the text's");
   TORCH_CHECK_VALUE(windows.length >= 1 && windows.length <= config.max_position_embeddings,
-                    "eval: a window must hold from 1 to max_position_embeddings, ",
-                    config.max_position_embeddings, ", tokens; got ", windows.length);
-  TORCH_CHECK_VALUE(windows.batch_size >= 1, "eval: a batch must hold at least one window; got ",
-                    windows.batch_size);
+                    "eval: the window length must be from 1 to max_position_embeddings, ",
+                    config.max_position_embeddings, "; got ", windows.length);
+  TORCH_CHECK_VALUE(windows.batch_size >= 1, "eval: batch_size must be at least 1; got ", windows.batch_size);
 }
 
-/// `count` windows of `length` tokens that begin at `begin` and follow each other, by columns: [length,
-/// count].
+/// Returns `count` consecutive windows of `length` tokens from `begin` on, as columns: [length, count].
 at::Tensor columns(const std::vector<int64_t>& text, int64_t begin, int64_t length, int64_t count) {
   const at::Tensor rows = at::empty({count, length}, at::kLong);
   std::copy_n(text.begin() + begin, count * length, rows.mutable_data_ptr<int64_t>());
@@ -52,7 +50,7 @@ Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int6
     const at::Tensor inputs = columns(text, result.predicted, length, count),
                      targets = columns(text, result.predicted + 1, length, count);
     const nn::Step step(weights.group(), length);
-    // Divided by one: the sum over the tokens.
+    // A divisor of 1 gives the sum over the tokens.
     sum += decoder.loss(inputs, targets, /*options=*/1.0, step).local().item<double>();
     result.predicted += length * count;
     if (on_window) on_window(result.predicted);

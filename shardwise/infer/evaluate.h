@@ -1,4 +1,4 @@
-// How well a model predicts a text it is given.
+// Evaluates a model's perplexity on a text.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,24 +8,25 @@
 
 namespace shardwise::infer {
 
-/// How a text is cut. A window's tokens are predicted from those before them in the window; the first token
-/// of each but the first window is seen twice, as the last of the one before, so that every token but the
-/// text's first is predicted once.
+/// The split of a text into windows. A token is predicted from the tokens before it in its window. Each
+/// window starts with the last token of the window before, so every token except the text's first is
+/// predicted once.
 struct EvaluationWindows {
-  int64_t length;          // tokens that one forward sees of a text
-  int64_t batch_size = 4;  // windows of a forward
+  int64_t length;          // input tokens per window
+  int64_t batch_size = 4;  // windows per forward
 };
 
+/// The result of an evaluation.
 struct Evaluation {
-  int64_t predicted = 0;  // tokens
-  double nll = 0;         // their mean −log p, natural logarithm
+  int64_t predicted = 0;  // predicted tokens
+  double nll = 0;         // mean negative log-likelihood per token, natural logarithm
 
   double perplexity() const;
 };
 
-/// Collective: of `text`, at least two tokens; `on_window` is told how many tokens have been predicted. Cost:
-/// a forward of the text, under TP+SP. Errors: c10::ValueError for a text that is shorter, holds an id
-/// outside the vocabulary, or for windows that do not fit max_position_embeddings.
+/// Evaluates `text` (collective). `on_window` receives the number of tokens predicted so far after each
+/// batch. Cost: one forward over the text under TP+SP. Throws c10::ValueError if the text has fewer than two
+/// tokens or an id outside the vocabulary, or if a window exceeds max_position_embeddings.
 Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int64_t>& text,
                     const EvaluationWindows& windows,
                     const std::function<void(int64_t predicted)>& on_window = {});

@@ -7,8 +7,8 @@
 #include <list>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/infer/candidates.h"
-#include "shardwise/infer/ids.h"
+#include "shardwise/infer/sharded_sampler.h"
+#include "shardwise/infer/token_ids.h"
 
 namespace shardwise::infer {
 
@@ -16,40 +16,45 @@ using model::DecoderWeights;
 
 namespace {
 
-/// A text in the batch.
-struct Text {
+/// A sequence in the batch.
+struct Sequence {
   size_t request;
-  std::vector<int64_t> tokens;  // the prompt and what has been chosen
-  nn::Cache cache;              // of the tokens that a forward has seen
-  int64_t due_rows = 0;         // of the next forward
+  std::vector<int64_t> tokens;  // prompt and generated tokens
+  nn::Cache cache;              // keys and values of the processed tokens
+  int64_t scheduled_rows = 0;   // tokens in the next forward
 
-  int64_t unseen() const { return static_cast<int64_t>(tokens.size()) - cache.length; }
-  bool is_read() const { return unseen() == due_rows; }
+  int64_t unprocessed() const { return static_cast<int64_t>(tokens.size()) - cache.length; }
+  /// Whether the next forward gives the logits of the next token.
+  bool finishes_input() const { return unprocessed() == scheduled_rows; }
 };
 
-class Run {
+class Generation {
  public:
-  Run(const DecoderWeights& weights, const std::vector<Request>& requests,
-      const std::vector<int64_t>& end_ids, const Batching& batching, const OnToken& on_token)
-      : weights_(weights), requests_(requests), end_ids_(end_ids), batching_(batching), on_token_(on_token) {
-    result_.texts.resize(requests.size());
+  Generation(const DecoderWeights& weights, const std::vector<Request>& requests,
+             const std::vector<int64_t>& eos_token_ids, const Batching& batching, const OnToken& on_token)
+      : weights_(weights),
+        requests_(requests),
+        eos_token_ids_(eos_token_ids),
+        batching_(batching),
+        on_token_(on_token) {
+    result_.completions.resize(requests.size());
   }
 
-  Generated whole() {
+  Generated run() {
     for (admit(); !batch_.empty(); admit()) {
       const base::Stopwatch clock;
-      share_out_rows();
-      const int64_t read = prompt_rows();
+      schedule_rows();
+      const int64_t prompt_tokens = prompt_rows();
       const Outcome outcome = forward();
-      append_chosen(outcome);
-      note(read, std::ssize(outcome.texts), clock.seconds());
+      append_sampled(outcome);
+      record(prompt_tokens, std::ssize(outcome.sequences), clock.seconds());
     }
     return std::move(result_);
   }
 
  private:
   void admit() {
-    for (; next_ < requests_.size() && std::ssize(batch_) < batching_.texts; ++next_) {
+    for (; next_ < requests_.size() && std::ssize(batch_) < batching_.sequences; ++next_) {
       const Request& request = requests_[next_];
       if (request.max_new_tokens == 0) continue;
       const auto& kv_heads = weights_.layout().kv_heads;
@@ -61,48 +66,49 @@ class Run {
     }
   }
 
-  /// Texts that are being continued go first: nobody waits for another's prompt.
-  void share_out_rows() {
-    int64_t left = batching_.rows;
-    for (Text& text : batch_) {
-      text.due_rows = text.unseen() == 1 ? 1 : 0;
-      left -= text.due_rows;
+  /// Assigns rows to sequences in decode first, so that they never wait for another sequence's prefill.
+  void schedule_rows() {
+    int64_t available = batching_.rows;
+    for (Sequence& sequence : batch_) {
+      sequence.scheduled_rows = sequence.unprocessed() == 1 ? 1 : 0;
+      available -= sequence.scheduled_rows;
     }
-    for (Text& text : batch_) {
-      if (text.unseen() == 1) continue;
-      text.due_rows = std::min(text.unseen(), std::max<int64_t>(left, 0));
-      left -= text.due_rows;
+    for (Sequence& sequence : batch_) {
+      if (sequence.unprocessed() == 1) continue;
+      sequence.scheduled_rows = std::min(sequence.unprocessed(), std::max<int64_t>(available, 0));
+      available -= sequence.scheduled_rows;
     }
   }
 
   int64_t prompt_rows() const {
     int64_t rows = 0;
-    for (const Text& text : batch_) {
-      const bool is_read = text.cache.length >= std::ssize(requests_[text.request].prompt);
-      rows += is_read ? 0 : text.due_rows;
+    for (const Sequence& sequence : batch_) {
+      const bool is_decoding = sequence.cache.length >= std::ssize(requests_[sequence.request].prompt);
+      rows += is_decoding ? 0 : sequence.scheduled_rows;
     }
     return rows;
   }
 
-  /// Runs the due rows and returns the texts whose next token is due, with the logits [their number, v/t].
+  /// The sequences whose next token is sampled, and its logits.
   struct Outcome {
-    std::vector<std::list<Text>::iterator> texts;
-    at::Tensor logits;
+    std::vector<std::list<Sequence>::iterator> sequences;
+    at::Tensor logits;  // [sequences, v/t]
   };
 
+  /// Runs one forward over the scheduled rows.
   Outcome forward() {
     std::vector<nn::CachedRows> rows;
     std::vector<int64_t> ids, last_rows;
     Outcome outcome;
-    for (auto text = batch_.begin(); text != batch_.end(); ++text) {
-      if (text->due_rows == 0) continue;
-      const auto first = text->tokens.begin() + text->cache.length;
-      ids.insert(ids.end(), first, first + text->due_rows);
-      if (text->is_read()) {
+    for (auto sequence = batch_.begin(); sequence != batch_.end(); ++sequence) {
+      if (sequence->scheduled_rows == 0) continue;
+      const auto first = sequence->tokens.begin() + sequence->cache.length;
+      ids.insert(ids.end(), first, first + sequence->scheduled_rows);
+      if (sequence->finishes_input()) {
         last_rows.push_back(std::ssize(ids) - 1);
-        outcome.texts.push_back(text);
+        outcome.sequences.push_back(sequence);
       }
-      rows.push_back({&text->cache, text->due_rows});
+      rows.push_back({&sequence->cache, sequence->scheduled_rows});
     }
     nn::Step step(weights_.group(), std::ssize(ids));
     step.cached = std::move(rows);
@@ -113,11 +119,11 @@ class Run {
     return outcome;
   }
 
-  void note(int64_t read, int64_t written, double seconds) {
+  void record(int64_t prompt_tokens, int64_t sampled_tokens, double seconds) {
     Timings& timings = result_.timings;
-    timings.read_tokens += read;
-    timings.written_tokens += read > 0 ? 0 : written;
-    (read > 0 ? timings.read_seconds : timings.written_seconds) += seconds;
+    timings.prompt_tokens += prompt_tokens;
+    timings.generated_tokens += prompt_tokens > 0 ? 0 : sampled_tokens;
+    (prompt_tokens > 0 ? timings.prefill_seconds : timings.decode_seconds) += seconds;
   }
 
   static at::Tensor as_column(const std::vector<int64_t>& ids) {
@@ -126,38 +132,38 @@ class Run {
     return column;
   }
 
-  void append_chosen(const Outcome& outcome) {
-    if (outcome.texts.empty()) return;  // only parts of prompts
-    std::vector<Due> due;
-    for (const auto& text : outcome.texts) {
-      const Request& request = requests_[text->request];
-      due.push_back({&text->tokens, request.sampling, request.wants_logprobs});
+  void append_sampled(const Outcome& outcome) {
+    if (outcome.sequences.empty()) return;  // only unfinished prefills
+    std::vector<SamplingInput> inputs;
+    for (const auto& sequence : outcome.sequences) {
+      const Request& request = requests_[sequence->request];
+      inputs.push_back({&sequence->tokens, request.sampling, request.wants_logprobs});
     }
-    const std::vector<Choice> choices =
-        choose_tokens(outcome.logits, weights_.layout().vocab, due, weights_.group());
-    for (size_t i = 0; i < choices.size(); ++i) append(outcome.texts[i], choices[i]);
+    const std::vector<SampledToken> sampled =
+        sample_tokens(outcome.logits, weights_.layout().vocab, inputs, weights_.group());
+    for (size_t i = 0; i < sampled.size(); ++i) append(outcome.sequences[i], sampled[i]);
   }
 
-  void append(std::list<Text>::iterator text, const Choice& choice) {
-    Continuation& result = result_.texts[text->request];
-    text->tokens.push_back(choice.id);
-    result.ids.push_back(choice.id);
-    if (requests_[text->request].wants_logprobs) result.logprobs.push_back(choice.logprob);
-    const bool goes_on = !on_token_ || on_token_(text->request, choice.id);
-    const bool is_end = std::ranges::count(end_ids_, choice.id) > 0;
-    const bool is_full = std::ssize(result.ids) == requests_[text->request].max_new_tokens;
-    if (goes_on && !is_end && !is_full) return;
-    result.finish = is_end ? Finish::end : goes_on ? Finish::length : Finish::stop;
-    batch_.erase(text);
+  void append(std::list<Sequence>::iterator sequence, const SampledToken& sampled) {
+    Completion& result = result_.completions[sequence->request];
+    sequence->tokens.push_back(sampled.id);
+    result.token_ids.push_back(sampled.id);
+    if (requests_[sequence->request].wants_logprobs) result.logprobs.push_back(sampled.logprob);
+    const bool continues = !on_token_ || on_token_(sequence->request, sampled.id);
+    const bool is_eos = std::ranges::count(eos_token_ids_, sampled.id) > 0;
+    const bool is_full = std::ssize(result.token_ids) == requests_[sequence->request].max_new_tokens;
+    if (continues && !is_eos && !is_full) return;
+    result.finish_reason = is_eos ? FinishReason::eos : continues ? FinishReason::length : FinishReason::stop;
+    batch_.erase(sequence);
   }
 
   const DecoderWeights& weights_;
   const std::vector<Request>& requests_;
-  const std::vector<int64_t>& end_ids_;
+  const std::vector<int64_t>& eos_token_ids_;
   const Batching& batching_;
   const OnToken& on_token_;
-  size_t next_ = 0;  // of the requests that wait
-  std::list<Text> batch_;
+  size_t next_ = 0;  // the first waiting request
+  std::list<Sequence> batch_;
   Generated result_;
 };
 
@@ -165,8 +171,8 @@ class Run {
 
 void check_request(const Request& request, const model::Config& config, const std::string& where) {
   const auto& [prompt, max_new_tokens, sampling, wants_logprobs] = request;
-  TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must hold a token; got none");
-  check_ids(prompt, config, where + ": the prompt's");
+  TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must have at least one token; got none");
+  check_token_ids(prompt, config, where + ": the prompt's");
   TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ",
                     max_new_tokens);
   TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - std::ssize(prompt), where,
@@ -180,13 +186,14 @@ int64_t cache_capacity(const Request& request) {
 }
 
 Generated generate(const DecoderWeights& weights, const std::vector<Request>& requests,
-                   const std::vector<int64_t>& end_ids, const Batching& batching, const OnToken& on_token) {
+                   const std::vector<int64_t>& eos_token_ids, const Batching& batching,
+                   const OnToken& on_token) {
   const at::NoGradGuard no_grad;
   for (const Request& request : requests) check_request(request, weights.config(), "generate");
-  TORCH_CHECK_VALUE(batching.texts >= 1 && batching.rows >= 1,
-                    "generate: a batch must hold a text and a token; got ", batching.texts, " and ",
-                    batching.rows);
-  return Run(weights, requests, end_ids, batching, on_token).whole();
+  TORCH_CHECK_VALUE(batching.sequences >= 1 && batching.rows >= 1,
+                    "generate: batching.sequences and batching.rows must be at least 1; got ",
+                    batching.sequences, " and ", batching.rows);
+  return Generation(weights, requests, eos_token_ids, batching, on_token).run();
 }
 
 }  // namespace shardwise::infer

@@ -1,8 +1,8 @@
-// Continuing texts: a batch of them, each with its keys and values cached.
+// Generation with a KV cache per sequence and continuous batching.
 //
-// A forward takes rows of several texts, packed one behind the other: one row of each text that is being
-// continued, and of those whose prompts are still read as many as fit. A text that is finished leaves the
-// batch and frees its cache; the next one waiting takes its place.
+// A forward processes the tokens of several sequences as one packed sequence: one token of each sequence in
+// decode, and as many prompt tokens of the sequences in prefill as fit. A finished sequence leaves the batch
+// and frees its cache; the next waiting request takes its slot.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,6 +13,7 @@
 
 namespace shardwise::infer {
 
+/// A prompt and how to continue it.
 struct Request {
   std::vector<int64_t> prompt;
   int64_t max_new_tokens = 0;
@@ -20,54 +21,58 @@ struct Request {
   bool wants_logprobs = false;
 };
 
-/// Tokens that its cache has room for: the last one chosen is never an input.
+/// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.
 int64_t cache_capacity(const Request& request);
 
-/// Bounds of a forward. They change no token but by rounding.
+/// Limits of one forward. They affect the generated tokens only through rounding.
 struct Batching {
-  int64_t texts = 16;  // continued at once
-  int64_t rows = 512;  // tokens in one forward, unless more texts are being continued
+  int64_t sequences = 16;  // maximum number of sequences in the batch
+  int64_t rows = 512;      // maximum number of tokens in one forward, unless more sequences are in decode
 };
 
-enum class Finish {
-  length,  // max_new_tokens
-  end,     // a token that ends texts; it is the last
-  stop,    // by the caller's wish
+/// Why a sequence ended.
+enum class FinishReason {
+  length,  // max_new_tokens were generated
+  eos,     // the last token is an EOS token
+  stop,    // OnToken returned false
 };
 
-struct Continuation {
-  std::vector<int64_t> ids;
-  std::vector<double> logprobs;  // of each, under the model's own distribution; none unless wanted
-  Finish finish = Finish::length;
+/// The generated tokens of one request.
+struct Completion {
+  std::vector<int64_t> token_ids;
+  std::vector<double> logprobs;  // of the model's unmodified distribution; empty unless requested
+  FinishReason finish_reason = FinishReason::length;
 };
 
-/// What the forwards took. Reading: at least one text's prompt was in the batch.
+/// Tokens and seconds of the forwards. Prefill: forwards with prompt tokens of at least one sequence. Decode:
+/// the others.
 struct Timings {
-  int64_t read_tokens = 0, written_tokens = 0;  // written: by forwards that read nothing
-  double read_seconds = 0, written_seconds = 0;
+  int64_t prompt_tokens = 0, generated_tokens = 0;  // generated_tokens: by decode forwards only
+  double prefill_seconds = 0, decode_seconds = 0;
 };
 
-/// Sees every new token as soon as it is chosen, on every rank in the same order; returns whether the text
-/// goes on, the same on every rank. What it throws leaves `generate` on this rank alone: the caller then
-/// tells the others (Group::abort).
+/// Called for every new token, on every rank in the same order. Returns whether to continue the sequence,
+/// equal on every rank. An exception from it leaves `generate` on this rank only: the caller must then abort
+/// the group (Group::abort).
 using OnToken = std::function<bool(size_t request, int64_t id)>;
 
+/// The results of generate().
 struct Generated {
-  std::vector<Continuation> texts;  // by request
+  std::vector<Completion> completions;  // by request
   Timings timings;
 };
 
-/// Collective. The tokens that follow each prompt: max_new_tokens of them, or fewer where one ends the text
-/// (`end_ids`). Every rank chooses from the same numbers, so all return the same ids. Cost: per forward two
-/// all_reduces a layer, the embedding's, and what choose_tokens gathers; a cache of
-/// 2·layers·k·(prompt + max_new_tokens)·d elements for each text in the batch. Errors: c10::ValueError when a
-/// prompt is empty or holds an id that is none, a text would outgrow max_position_embeddings, or a number is
-/// out of its range; the same on every rank, before any collective.
+/// Generates max_new_tokens tokens for each prompt, or fewer if a token of `eos_token_ids` is generated
+/// (collective). Every rank samples from the same values, so all ranks return the same token ids.
+/// Cost: per forward two all_reduces per layer, the embedding's all_reduce and sample_tokens' all_gather; a
+/// KV cache of 2·L·k·(prompt + max_new_tokens)·d elements for each sequence in the batch. Throws
+/// c10::ValueError if a prompt is empty or contains an id outside the vocabulary, if a sequence exceeds
+/// max_position_embeddings, or if an option is out of range; on every rank, before any collective.
 Generated generate(const model::DecoderWeights& weights, const std::vector<Request>& requests,
-                   const std::vector<int64_t>& end_ids, const Batching& batching = {},
+                   const std::vector<int64_t>& eos_token_ids, const Batching& batching = {},
                    const OnToken& on_token = {});
 
-/// Errors: c10::ValueError, as generate's, beginning with `where`.
+/// Checks one request. Throws c10::ValueError as generate() does, with a message that starts with `where`.
 void check_request(const Request& request, const model::Config& config, const std::string& where);
 
 }  // namespace shardwise::infer

@@ -8,13 +8,13 @@
 namespace shardwise::infer {
 namespace {
 
-constexpr int64_t kUnsaidTopK = 50;  // what transformers 5 takes where do_sample comes without top_k
+constexpr int64_t kDefaultTopK = 50;  // transformers 5's default with do_sample
 
 }  // namespace
 
-GenerationConfig read_generation_config(const std::string& folder) {
+GenerationConfig read_generation_config(const std::string& directory) {
   GenerationConfig config;
-  const std::string path = folder + "/generation_config.json";
+  const std::string path = directory + "/generation_config.json";
   if (!base::exists(path)) return config;
   const nlohmann::json object = base::parse_json(base::read_text(path), path);
   const base::Fields fields(object, path + ": ");
@@ -22,7 +22,7 @@ GenerationConfig read_generation_config(const std::string& folder) {
   bool is_sampled = false;
   sampling.temperature = 1;
   fields.or_flag("do_sample", is_sampled);
-  if (is_sampled) sampling.top_k = kUnsaidTopK;
+  if (is_sampled) sampling.top_k = kDefaultTopK;
   fields.or_number("temperature", sampling.temperature);
   fields.or_integer("top_k", sampling.top_k);
   fields.or_number("top_p", sampling.top_p);
@@ -34,7 +34,7 @@ GenerationConfig read_generation_config(const std::string& folder) {
     TORCH_CHECK_VALUE(count >= 1, path, ": max_new_tokens must be at least 1; got ", count);
     config.max_new_tokens = count;
   }
-  fields.or_integers("eos_token_id", config.end_ids);
+  fields.or_integers("eos_token_id", config.eos_token_ids);
   check_sampling(sampling, path);
   return config;
 }

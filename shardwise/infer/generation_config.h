@@ -1,4 +1,4 @@
-// generation_config.json: what a model's makers would have its texts chosen by.
+// generation_config.json: a model's default sampling parameters.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,14 +8,16 @@
 
 namespace shardwise::infer {
 
+/// The default generation parameters of a model.
 struct GenerationConfig {
-  Sampling sampling;  // temperature 0 unless do_sample; with it top_k 50 unless said, as in transformers
+  /// temperature is 0 without do_sample; top_k defaults to 50 with do_sample, as in transformers.
+  Sampling sampling;
   std::optional<int64_t> max_new_tokens;
-  std::vector<int64_t> end_ids;  // empty: those of config.json
+  std::vector<int64_t> eos_token_ids;  // empty: config.json's
 };
 
-/// Of the file in `folder`; without one the defaults. Fields that say nothing about how a token is chosen
-/// here are not read. Errors: c10::ValueError naming file, field and value.
-GenerationConfig read_generation_config(const std::string& folder);
+/// Reads the file in `directory`; returns the defaults if there is none. Ignores fields that do not affect
+/// sampling here. Throws c10::ValueError naming the file, field and value.
+GenerationConfig read_generation_config(const std::string& directory);
 
 }  // namespace shardwise::infer

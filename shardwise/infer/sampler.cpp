@@ -13,7 +13,7 @@
 namespace shardwise::infer {
 namespace {
 
-/// Uniform in [0, 1), of 53 random bits.
+/// Returns a uniform number in [0, 1) from 53 random bits.
 double uniform(uint64_t seed, int64_t position) {
   const auto at = base::philox_key(static_cast<uint64_t>(position));
   const auto words = base::philox4x32({at[0], at[1], 0, 0}, base::philox_key(seed));
@@ -21,35 +21,35 @@ double uniform(uint64_t seed, int64_t position) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-/// Places of candidates, the likelier first, of equals the lower id.
+/// Indices of candidates in descending order of logits, ties in ascending order of ids. Sorts lazily.
 class Ranking {
  public:
-  explicit Ranking(const std::vector<double>& logits) : logits_(logits), places_(logits.size()) {
-    std::iota(places_.begin(), places_.end(), size_t{0});
+  explicit Ranking(const std::vector<double>& logits) : logits_(logits), indices_(logits.size()) {
+    std::iota(indices_.begin(), indices_.end(), size_t{0});
   }
-  /// The first `count` places, in order.
+  /// Returns the indices with the first `count` in order.
   const std::vector<size_t>& sorted(size_t count) {
-    const auto end = places_.begin() + static_cast<int64_t>(std::min(count, places_.size()));
-    const auto begin = places_.begin() + static_cast<int64_t>(sorted_);
-    if (begin >= end) return places_;
-    sorted_ = end - places_.begin();
-    std::partial_sort(begin, end, places_.end(), [this](size_t a, size_t b) {
+    const auto end = indices_.begin() + static_cast<int64_t>(std::min(count, indices_.size()));
+    const auto begin = indices_.begin() + static_cast<int64_t>(sorted_);
+    if (begin >= end) return indices_;
+    sorted_ = end - indices_.begin();
+    std::partial_sort(begin, end, indices_.end(), [this](size_t a, size_t b) {
       return logits_[a] > logits_[b] || (logits_[a] == logits_[b] && a < b);
     });
-    return places_;
+    return indices_;
   }
 
  private:
   const std::vector<double>& logits_;
-  std::vector<size_t> places_;
-  size_t sorted_ = 0;  // so many are in their places
+  std::vector<size_t> indices_;
+  size_t sorted_ = 0;  // number of indices already in order
 };
 
-/// What is left of the weights: the others are zero.
+/// Unnormalized probabilities; removed candidates have zero.
 using Weights = std::vector<double>;
 
-void keep_first(Weights& weights, const std::vector<size_t>& places, size_t count) {
-  for (size_t i = count; i < places.size(); ++i) weights[places[i]] = 0;
+void keep_first(Weights& weights, const std::vector<size_t>& indices, size_t count) {
+  for (size_t i = count; i < indices.size(); ++i) weights[indices[i]] = 0;
 }
 
 void keep_top_k(Weights& weights, const std::vector<double>& logits, int64_t top_k) {
@@ -58,31 +58,33 @@ void keep_top_k(Weights& weights, const std::vector<double>& logits, int64_t top
   keep_first(weights, Ranking(logits).sorted(count), count);
 }
 
-/// Sorted a few at a time: mostly a few reach the sum.
+/// Sorts a few candidates at a time, since usually a few reach top_p.
 void keep_top_p(Weights& weights, double top_p) {
   if (top_p >= 1) return;
-  const double enough = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double target = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
   Ranking ranking(weights);
-  size_t kept = 0;
+  size_t num_kept = 0;
   double sum = 0;
-  for (size_t count = 64; kept < weights.size() && (kept == 0 || sum < enough); count *= 4) {
-    const std::vector<size_t>& places = ranking.sorted(count);
-    const size_t end = std::min(count, places.size());
-    for (kept = 0, sum = 0; kept < end && (kept == 0 || sum < enough); ++kept) sum += weights[places[kept]];
+  for (size_t count = 64; num_kept < weights.size() && (num_kept == 0 || sum < target); count *= 4) {
+    const std::vector<size_t>& indices = ranking.sorted(count);
+    const size_t end = std::min(count, indices.size());
+    for (num_kept = 0, sum = 0; num_kept < end && (num_kept == 0 || sum < target); ++num_kept)
+      sum += weights[indices[num_kept]];
   }
-  keep_first(weights, ranking.sorted(kept), kept);
+  keep_first(weights, ranking.sorted(num_kept), num_kept);
 }
 
 void keep_min_p(Weights& weights, double min_p) {
-  for (double& weight : weights) weight = weight < min_p ? 0 : weight;  // the likeliest has weight 1
+  for (double& weight : weights)
+    weight = weight < min_p ? 0 : weight;  // the most likely candidate has weight 1
 }
 
-/// The candidate whose share holds the drawn number. Summed in order, so that equal logits choose equally on
-/// every rank.
+/// Returns the candidate whose interval of the cumulative sum contains `random`. Sums in order, so that equal
+/// logits give the same candidate on every rank.
 size_t draw(const Weights& weights, double random) {
   std::vector<double> sums(weights.size());
   std::inclusive_scan(weights.begin(), weights.end(), sums.begin());
-  // The first sum above it: a token without a share is never drawn.
+  // upper_bound: a candidate with zero weight is never drawn.
   return std::upper_bound(sums.begin(), sums.end(), random * sums.back()) - sums.begin();
 }
 
@@ -92,8 +94,8 @@ void check_sampling(const Sampling& s, const std::string& where) {
   TORCH_CHECK_VALUE(s.temperature >= 0 && std::isfinite(s.temperature), where,
                     ": temperature must be 0 or more; got ", s.temperature);
   TORCH_CHECK_VALUE(s.top_k >= 0, where, ": top_k must be 0 (all) or more; got ", s.top_k);
-  TORCH_CHECK_VALUE(s.top_p > 0 && s.top_p <= 1, where, ": top_p must lie in (0, 1]; got ", s.top_p);
-  TORCH_CHECK_VALUE(s.min_p >= 0 && s.min_p <= 1, where, ": min_p must lie in [0, 1]; got ", s.min_p);
+  TORCH_CHECK_VALUE(s.top_p > 0 && s.top_p <= 1, where, ": top_p must be in (0, 1]; got ", s.top_p);
+  TORCH_CHECK_VALUE(s.min_p >= 0 && s.min_p <= 1, where, ": min_p must be in [0, 1]; got ", s.min_p);
   TORCH_CHECK_VALUE(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty), where,
                     ": repetition_penalty must be above 0; got ", s.repetition_penalty);
 }
@@ -103,14 +105,14 @@ int64_t candidates_needed(const Sampling& sampling, int64_t vocab) {
   return sampling.top_k == 0 ? vocab : std::min(sampling.top_k, vocab);
 }
 
-int64_t choose_token(const Candidates& candidates, const Sampling& sampling, int64_t position) {
+int64_t sample_token(const TokenLogits& candidates, const Sampling& sampling, int64_t position) {
   const auto& [ids, logits] = candidates;
   const bool has_nan = std::any_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); });
-  const auto likeliest = std::max_element(logits.begin(), logits.end());  // the first of them
-  const double highest = logits.empty() ? -std::numeric_limits<double>::infinity() : *likeliest;
-  TORCH_CHECK(!has_nan && std::isfinite(highest), "generate: logits must be numbers; got ",
+  const auto best = std::max_element(logits.begin(), logits.end());  // the first of equal logits
+  const double highest = logits.empty() ? -std::numeric_limits<double>::infinity() : *best;
+  TORCH_CHECK(!has_nan && std::isfinite(highest), "generate: logits must be finite; got ",
               has_nan ? "NaN" : std::to_string(highest), " at position ", position);
-  if (sampling.temperature == 0) return ids[likeliest - logits.begin()];
+  if (sampling.temperature == 0) return ids[best - logits.begin()];
   Weights weights;
   for (const double logit : logits) weights.push_back(std::exp((logit - highest) / sampling.temperature));
   keep_top_k(weights, logits, sampling.top_k);

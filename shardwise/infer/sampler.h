@@ -1,4 +1,4 @@
-// Choosing one token from its logits.
+// Samples one token from logits.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,33 +6,34 @@
 
 namespace shardwise::infer {
 
-/// How the next token is chosen. In this order: the penalty, the temperature, then each restriction of what
-/// the ones before it left, as transformers applies them.
+/// Sampling parameters, applied in transformers' order: repetition penalty, temperature, then top_k, top_p
+/// and min_p, each on the tokens that remain.
 struct Sampling {
-  double temperature = 0;         // 0: the likeliest token; 1: as the model says; above: flatter
-  int64_t top_k = 0;              // only so many of the likeliest; 0: all
-  double top_p = 1;               // the fewest likeliest whose probabilities reach this sum
-  double min_p = 0;               // none below this share of the likeliest's probability
-  double repetition_penalty = 1;  // a token of the text before: a positive logit is divided by it, others are
-                                  // multiplied (Keskar et al. 2019, §4.1)
+  double temperature = 0;         // 0: greedy; 1: the model's distribution; above 1: flatter
+  int64_t top_k = 0;              // keep the top_k most likely tokens; 0: all
+  double top_p = 1;               // keep the fewest most likely tokens whose probabilities sum to top_p
+  double min_p = 0;               // drop tokens below min_p times the largest probability
+  double repetition_penalty = 1;  // for tokens already in the sequence: divides positive logits and
+                                  // multiplies others (Keskar et al. 2019, §4.1)
   uint64_t seed = 0;
 };
 
-/// Errors: c10::ValueError beginning with `where` that names the value and the rule.
+/// Checks the ranges of the parameters. Throws c10::ValueError with a message that starts with `where`.
 void check_sampling(const Sampling& sampling, const std::string& where);
 
-/// Tokens that may be chosen, ids ascending.
-struct Candidates {
+/// Candidate tokens with their logits, in ascending order of ids.
+struct TokenLogits {
   std::vector<int64_t> ids;
   std::vector<double> logits;
 };
 
-/// How many of the highest logits can decide the choice; `vocab` where all do.
+/// Returns how many of the highest logits the sampling needs; `vocab` if it needs all.
 int64_t candidates_needed(const Sampling& sampling, int64_t vocab);
 
-/// The token at `position` of the text, from at least as many candidates as needed, already penalised. Random
-/// numbers are a function of seed and position alone. Temperature 0 takes the lowest id among the highest
-/// logits. Errors: c10::Error when a logit is NaN or all are −inf.
-int64_t choose_token(const Candidates& candidates, const Sampling& sampling, int64_t position);
+/// Samples the token at `position` of the sequence from at least candidates_needed() candidates, whose logits
+/// already include the repetition penalty. The random number depends on seed and position alone. Temperature
+/// 0 selects the highest logit, ties by the lowest id. Throws c10::Error if a logit is NaN or +inf, or all
+/// are −inf.
+int64_t sample_token(const TokenLogits& candidates, const Sampling& sampling, int64_t position);
 
 }  // namespace shardwise::infer

@@ -14,7 +14,7 @@ struct Entry {
   int64_t itemsize;
 };
 
-// In the order of the enumerators.
+// In the order of the enumerators of Dtype.
 constexpr std::array<Entry, 15> kEntries{{{"F64", 8},
                                           {"F32", 4},
                                           {"F16", 2},

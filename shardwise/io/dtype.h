@@ -1,11 +1,11 @@
-// The element types of safetensors files. Which tensor library's type each one is, the callers know.
+// The element types of safetensors files. Callers map them to the tensor library's types.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace shardwise::io {
 
-/// Spelled as in the files.
+/// An element type, spelled as in the files.
 enum class Dtype : uint8_t {
   F64,
   F32,
@@ -24,11 +24,11 @@ enum class Dtype : uint8_t {
   F8_E5M2
 };
 
-/// Bytes per element.
+/// Returns the bytes per element.
 int64_t itemsize(Dtype dtype);
 const char* dtype_name(Dtype dtype);
 
-/// Errors: c10::ValueError for a name that is none of the above; `where` begins the message.
+/// Parses a dtype name. Errors: c10::ValueError beginning with `where` if the name is unknown.
 Dtype dtype_from_name(const std::string& name, const std::string& where);
 
 }  // namespace shardwise::io

@@ -17,11 +17,11 @@ using base::shown;
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMostJsonBytes = 100'000'000;  // the reference implementation's limit
+constexpr int64_t kMaxJsonBytes = 100'000'000;  // the reference implementation's limit
 constexpr const char* kMetadataKey = "__metadata__";
 
-/// Bytes of a tensor. Errors: c10::ValueError for a negative dim, or sizes whose product is beyond 63 bits
-/// without those that are zero: parts of it are multiplied elsewhere.
+/// Returns the bytes of a tensor. Errors: c10::ValueError for a negative dim, or if the product of the
+/// nonzero dims exceeds 63 bits (other code multiplies subsets of the dims).
 int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::string& where) {
   int64_t bytes = itemsize(dtype);
   bool is_empty = false;
@@ -37,7 +37,7 @@ int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::
 int64_t parse_size(const json& value, const std::string& where) {
   const bool is_size =
       value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
-  TORCH_CHECK_VALUE(is_size, where, " must be whole numbers from 0 to 2^63 - 1; got ", shown(value));
+  TORCH_CHECK_VALUE(is_size, where, " must be integers from 0 to 2^63 - 1; got ", shown(value));
   return value.get<int64_t>();
 }
 
@@ -45,11 +45,11 @@ const json& field(const json& entry, const char* name, bool (json::*is_type)() c
                   const std::string& where) {
   const auto found = entry.find(name);
   TORCH_CHECK_VALUE(found != entry.end() && ((*found).*is_type)(), where, ": must have a ", name,
-                    " of the format's type; got ", shown(entry));
+                    " of the type that the format requires; got ", shown(entry));
   return *found;
 }
 
-/// One tensor's entry; begin and end still count from the end of the header.
+/// Parses one tensor's entry. Its begin and end are relative to the end of the header.
 TensorInfo parse_tensor(const std::string& name, const json& entry, const std::string& path) {
   const std::string where = path + ": tensor " + shown(name);
   TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", shown(entry));
@@ -58,7 +58,7 @@ TensorInfo parse_tensor(const std::string& name, const json& entry, const std::s
     tensor.shape.push_back(parse_size(size, where + ": shape"));
   }
   const json& offsets = field(entry, "data_offsets", &json::is_array, where);
-  TORCH_CHECK_VALUE(offsets.size() == 2, where, ": data_offsets must be two; got ", shown(offsets));
+  TORCH_CHECK_VALUE(offsets.size() == 2, where, ": data_offsets must have two values; got ", shown(offsets));
   tensor.begin = parse_size(offsets[0], where + ": data_offsets");
   tensor.end = parse_size(offsets[1], where + ": data_offsets");
   const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype, where);
@@ -71,16 +71,16 @@ Metadata parse_metadata(const json& entry, const std::string& path) {
   TORCH_CHECK_VALUE(entry.is_object(), path, ": ", kMetadataKey, " must be an object; got ", shown(entry));
   Metadata metadata;
   for (const auto& [key, value] : entry.items()) {
-    TORCH_CHECK_VALUE(value.is_string(), path, ": ", kMetadataKey, " must hold strings; got ", shown(value),
+    TORCH_CHECK_VALUE(value.is_string(), path, ": ", kMetadataKey, " must map to strings; got ", shown(value),
                       " for ", shown(key));
     metadata[key] = value.get<std::string>();
   }
   return metadata;
 }
 
-/// Puts the tensors in file order and makes their offsets absolute.
-/// Errors: c10::ValueError unless each begins where the one before ends and the last ends with the file.
-void place_in_file(Layout& layout, const std::string& path) {
+/// Sorts the tensors by file offset and makes the offsets absolute.
+/// Errors: c10::ValueError unless the tensors are contiguous and the last one ends at the end of the file.
+void sort_and_check_offsets(Layout& layout, const std::string& path) {
   std::stable_sort(layout.tensors.begin(), layout.tensors.end(),
                    [](const TensorInfo& a, const TensorInfo& b) {
                      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -89,9 +89,7 @@ void place_in_file(Layout& layout, const std::string& path) {
   int64_t next = 0;
   for (TensorInfo& tensor : layout.tensors) {
     TORCH_CHECK_VALUE(tensor.begin == next, path, ": tensor ", shown(tensor.name),
-                      ": must begin where the one "
-                      "before it ends, at ",
-                      next, "; got ", tensor.begin);
+                      ": must begin at the end of the previous tensor, ", next, "; got ", tensor.begin);
     TORCH_CHECK_VALUE(tensor.end <= data_bytes, path, ": tensor ", shown(tensor.name),
                       ": must end within the file's ", data_bytes, " bytes of data; got ", tensor.end,
                       "; the file is truncated");
@@ -116,7 +114,7 @@ std::string json_text(const Layout& layout) {
   try {
     text = out.dump();
   } catch (const json::exception&) {
-    C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got something else");
+    C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got other bytes");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
@@ -128,7 +126,8 @@ const TensorInfo& Layout::find(const std::string& name) const {
   for (const TensorInfo& tensor : tensors) {
     if (tensor.name == name) return tensor;
   }
-  C10_THROW_ERROR(ValueError, "layout: must hold the tensor asked for; got none named " + shown(name));
+  C10_THROW_ERROR(ValueError,
+                  "layout: must contain the requested tensor; got no tensor named " + shown(name));
 }
 
 Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
@@ -142,7 +141,7 @@ Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadat
   int64_t next = 0;
   for (const TensorSpec& spec : ordered) {
     const std::string where = "plan file: tensor " + shown(spec.name);
-    TORCH_CHECK_VALUE(names.insert(spec.name).second, where, ": must have a name of its own; got it twice");
+    TORCH_CHECK_VALUE(names.insert(spec.name).second, where, ": must have a unique name; got it twice");
     TensorInfo tensor{spec.name, spec.dtype, spec.shape, next, next};
     const bool fits = !__builtin_add_overflow(next, tensor_bytes(spec.shape, spec.dtype, where), &tensor.end);
     TORCH_CHECK_VALUE(fits, where, ": the file must fit 63 bits of bytes; got more");
@@ -150,7 +149,7 @@ Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadat
     layout.tensors.push_back(std::move(tensor));
   }
   const auto json_bytes = static_cast<int64_t>(json_text(layout).size());
-  TORCH_CHECK_VALUE(json_bytes <= kMostJsonBytes, "plan file: the header must be at most ", kMostJsonBytes,
+  TORCH_CHECK_VALUE(json_bytes <= kMaxJsonBytes, "plan file: the header must be at most ", kMaxJsonBytes,
                     " bytes; got ", json_bytes);
   layout.header_bytes = kLengthBytes + json_bytes;
   for (TensorInfo& tensor : layout.tensors) {
@@ -169,12 +168,12 @@ std::string header_text(const Layout& layout) {
 }
 
 int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, const std::string& path) {
-  uint64_t length = 0;  // little-endian in the file, whatever we are
+  uint64_t length = 0;  // the file is little-endian, independent of the host
   for (int byte = 7; byte >= 0; --byte) length = length << 8 | first8[byte];
-  TORCH_CHECK_VALUE(length <= uint64_t{kMostJsonBytes}, path, ": the header must be at most ", kMostJsonBytes,
+  TORCH_CHECK_VALUE(length <= uint64_t{kMaxJsonBytes}, path, ": the header must be at most ", kMaxJsonBytes,
                     " bytes; got ", length);
   const auto json_bytes = static_cast<int64_t>(length);
-  TORCH_CHECK_VALUE(json_bytes <= file_bytes - kLengthBytes, path, ": the header must fit the file's ",
+  TORCH_CHECK_VALUE(json_bytes <= file_bytes - kLengthBytes, path, ": the header must fit into the file's ",
                     file_bytes, " bytes; got ", length, "; the file is truncated");
   return json_bytes;
 }
@@ -192,7 +191,7 @@ Layout parse_header(const std::string& json_text, int64_t file_bytes, const std:
       layout.tensors.push_back(parse_tensor(name, entry, path));
     }
   }
-  place_in_file(layout, path);
+  sort_and_check_offsets(layout, path);
   return layout;
 }
 

@@ -1,6 +1,6 @@
-// The header of a safetensors file: 8 bytes of length, then JSON, which names every tensor and its place.
+// The header of a safetensors file: 8 bytes of length, then JSON with every tensor's byte range.
 //
-// Arithmetic and parsing only; opening, reading and writing files is safetensors.h's and writer.h's.
+// Arithmetic and parsing only; safetensors.h and writer.h open, read and write files.
 // Format: https://huggingface.co/docs/safetensors
 #pragma once
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace shardwise::io {
 
-/// The file's free-text part ("__metadata__").
+/// The file's "__metadata__": a map from string to string.
 using Metadata = std::map<std::string, std::string>;
 
 /// A tensor to be written.
@@ -33,30 +33,30 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-/// A whole file's plan: what parse_header found, or what plan_file decided.
+/// The layout of a file, from parse_header or plan_file.
 struct Layout {
-  std::vector<TensorInfo> tensors;  // in file order: end of one is begin of the next
+  std::vector<TensorInfo> tensors;  // in file order; each one begins where the previous one ends
   Metadata metadata;
-  int64_t header_bytes = 0;  // with the 8 of the length
+  int64_t header_bytes = 0;  // including the 8 bytes of length
   int64_t total_bytes = 0;   // of the file
-  /// Errors: c10::ValueError when there is none of that name.
+  /// Returns the tensor `name`. Errors: c10::ValueError if there is no such tensor.
   const TensorInfo& find(const std::string& name) const;
 };
 
-/// Where each tensor goes: wider elements first, otherwise in the order given, so that each is aligned to its
-/// element and the same specs give the same file everywhere.
-/// Errors: c10::ValueError for a doubled name, a negative dim or a size beyond 63 bits.
+/// Lays out a new file: tensors with wider elements first, otherwise in the given order. So each tensor is
+/// aligned to its element size, and equal specs give the same file on every process.
+/// Errors: c10::ValueError for a duplicate name, a negative dim or a size beyond 63 bits.
 Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {});
 
-/// The bytes a file of this layout begins with; tensors start at a multiple of 8.
+/// Returns the header bytes of a file with this layout, padded so that tensors start at a multiple of 8.
 std::string header_text(const Layout& layout);
 
-/// Bytes of the JSON from the first 8 bytes of a file.
-/// Errors: c10::ValueError unless the file can hold it and it is at most 100 MB.
+/// Returns the length of the JSON from the first 8 bytes of a file.
+/// Errors: c10::ValueError unless the JSON fits into the file and is at most 100 MB.
 int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, const std::string& path);
 
-/// The layout that `json` describes, everything checked: tensors fill the file from the header to its last
-/// byte without gap or overlap, each of shape x dtype bytes, no name twice. Errors: c10::ValueError.
+/// Parses and validates a header: the tensors fill the file from the header to its last byte without gaps or
+/// overlaps, each has shape x dtype bytes, and names are unique. Errors: c10::ValueError.
 Layout parse_header(const std::string& json, int64_t file_bytes, const std::string& path);
 
 }  // namespace shardwise::io

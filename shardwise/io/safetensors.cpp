@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr int64_t kMostIndexBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 Layout read_layout(const base::File& file) {
   const int64_t bytes = file.size();
@@ -27,13 +27,14 @@ Layout read_layout(const base::File& file) {
   return parse_header(json, bytes, file.path());
 }
 
-/// A slash would lead out of the folder; errors show the name as it is.
+/// Rejects slashes, which would lead out of the directory, and control characters, because errors print the
+/// name verbatim.
 bool is_file_name(const std::string& name) {
   const auto is_allowed = [](char c) { return c != '/' && (c < 0 || (c >= ' ' && c <= '~')); };
   return !name.empty() && name.size() <= NAME_MAX && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-/// Tensor name -> file name, from the index's text.
+/// Returns the map from tensor name to file name of an index.
 std::map<std::string, std::string> parse_weight_map(const std::string& text, const std::string& path) {
   const nlohmann::json parsed = base::parse_json(text, path);
   const nlohmann::json* weight_map = base::Fields(parsed, path + ": ").find("weight_map");
@@ -42,29 +43,29 @@ std::map<std::string, std::string> parse_weight_map(const std::string& text, con
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : weight_map->items()) {
     TORCH_CHECK_VALUE(file.is_string() && is_file_name(file.get<std::string>()), path,
-                      ": weight_map must give file names; got ", base::shown(file), " for ",
+                      ": weight_map must map to file names; got ", base::shown(file), " for ",
                       base::shown(tensor));
     files[tensor] = file.get<std::string>();
   }
   return files;
 }
 
-bool is_indexed(const std::string& folder) {
-  const bool has_index = base::exists(folder + "/" + kIndexFile);
-  const bool has_single = base::exists(folder + "/" + kSingleFile);
-  TORCH_CHECK_VALUE(has_single || has_index, folder, ": must hold ", kSingleFile, " or ", kIndexFile,
+bool is_indexed(const std::string& directory) {
+  const bool has_index = base::exists(directory + "/" + kIndexFile);
+  const bool has_single = base::exists(directory + "/" + kSingleFile);
+  TORCH_CHECK_VALUE(has_single || has_index, directory, ": must contain ", kSingleFile, " or ", kIndexFile,
                     "; got neither");
   return !has_single;
 }
 
 }  // namespace
 
-std::vector<std::string> files_of(const std::string& folder) {
-  const std::string inside = folder + "/";
-  if (!is_indexed(folder)) return {inside + kSingleFile};
+std::vector<std::string> files_of(const std::string& directory) {
+  const std::string inside = directory + "/";
+  if (!is_indexed(directory)) return {inside + kSingleFile};
   const std::string index = inside + kIndexFile;
   std::set<std::string> files = {index};
-  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMostIndexBytes), index))
+  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMaxIndexBytes), index))
     files.insert(inside + file);
   return {files.begin(), files.end()};
 }
@@ -76,7 +77,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 
 const TensorInfo& SafetensorsFile::find(const std::string& name) const {
   const auto found = index_.find(name);
-  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must hold the tensor ", base::shown(name),
+  TORCH_CHECK_VALUE(found != index_.end(), path(), ": must contain the tensor ", base::shown(name),
                     "; got none of that name");
   return layout_.tensors[found->second];
 }
@@ -88,49 +89,49 @@ void SafetensorsFile::read(const TensorInfo& tensor, int64_t offset, int64_t len
   bytes_read_ += length;
 }
 
-SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
-  if (is_indexed(folder)) {
-    open_indexed(folder + "/" + kIndexFile);
+SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : directory_(directory) {
+  if (is_indexed(directory)) {
+    open_indexed(directory + "/" + kIndexFile);
     return;
   }
-  const SafetensorsFile& file = files_.emplace(kSingleFile, folder + "/" + kSingleFile).first->second;
+  const SafetensorsFile& file = files_.emplace(kSingleFile, directory + "/" + kSingleFile).first->second;
   for (const TensorInfo& tensor : file.tensors()) places_[tensor.name] = {&file, &tensor};
 }
 
-void SafetensorsFolder::open_indexed(const std::string& index_path) {
-  const std::string index = base::read_text(index_path, kMostIndexBytes);
+void SafetensorsDirectory::open_indexed(const std::string& index_path) {
+  const std::string index = base::read_text(index_path, kMaxIndexBytes);
   index_bytes_ = static_cast<int64_t>(index.size());
   const auto weight_map = parse_weight_map(index, index_path);
   for (const auto& [tensor, file_name] : weight_map) {
     auto file = files_.find(file_name);
-    if (file == files_.end()) file = files_.emplace(file_name, folder_ + "/" + file_name).first;
+    if (file == files_.end()) file = files_.emplace(file_name, directory_ + "/" + file_name).first;
     places_[tensor] = {&file->second, &file->second.find(tensor)};
   }
   for (const auto& [file_name, file] : files_) {
     for (const TensorInfo& tensor : file.tensors()) {
       const auto mapped = weight_map.find(tensor.name);
       TORCH_CHECK_VALUE(mapped != weight_map.end() && mapped->second == file_name, index_path,
-                        ": weight_map must name every tensor of its files; got ", base::shown(tensor.name),
+                        ": weight_map must list every tensor of its files; got ", base::shown(tensor.name),
                         " in ", file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
     }
   }
 }
 
-std::vector<std::string> SafetensorsFolder::names() const {
+std::vector<std::string> SafetensorsDirectory::names() const {
   std::vector<std::string> names;
   names.reserve(places_.size());
   for (const auto& [name, place] : places_) names.push_back(name);
   return names;
 }
 
-SafetensorsFolder::Place SafetensorsFolder::find(const std::string& name) const {
+SafetensorsDirectory::Place SafetensorsDirectory::find(const std::string& name) const {
   const auto found = places_.find(name);
-  TORCH_CHECK_VALUE(found != places_.end(), folder_, ": must hold the tensor ", base::shown(name),
+  TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must contain the tensor ", base::shown(name),
                     "; got none of that name");
   return found->second;
 }
 
-int64_t SafetensorsFolder::bytes_read() const {
+int64_t SafetensorsDirectory::bytes_read() const {
   int64_t bytes = index_bytes_;
   for (const auto& [name, file] : files_) bytes += file.bytes_read();
   return bytes;

@@ -1,7 +1,7 @@
-// Reading safetensors: one file, or a folder of them as Hugging Face lays it out.
+// Reading safetensors: one file, or a model directory in Hugging Face's layout.
 //
-// Everything is validated on opening; after that only the bytes asked for are read (pread, no mapping), so a
-// rank reads its own slice of a large model. Slices along a dim are slices.h's.
+// Opening validates everything. After that only the requested bytes are read (pread, no mmap), so a rank
+// reads only its slice of a large model. slices.h reads slices along a dim.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,25 +15,25 @@
 
 namespace shardwise::io {
 
-/// One open file. Const use is safe from several threads.
+/// One open file. Const methods are thread-safe.
 class SafetensorsFile {
  public:
-  /// Errors: c10::ValueError when it cannot be opened or breaks the format.
+  /// Opens and validates `path`. Errors: c10::ValueError if it cannot be opened or violates the format.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const Metadata& metadata() const { return layout_.metadata; }
   const std::vector<TensorInfo>& tensors() const { return layout_.tensors; }
   bool contains(const std::string& name) const { return index_.count(name) != 0; }
-  /// Errors: c10::ValueError naming file and tensor when there is none.
+  /// Returns the tensor `name`. Errors: c10::ValueError naming file and tensor if it does not exist.
   const TensorInfo& find(const std::string& name) const;
 
-  /// Bytes [offset, offset + length) of `tensor`, counted from its first.
-  /// Errors: c10::ValueError when the file has shrunk or cannot be read.
+  /// Reads the bytes [offset, offset + length) of `tensor`.
+  /// Errors: c10::ValueError if the file was truncated or cannot be read.
   void read(const TensorInfo& tensor, int64_t offset, int64_t length, void* dst) const;
-  void read_whole(const TensorInfo& tensor, void* dst) const { read(tensor, 0, tensor.bytes(), dst); }
+  void read_tensor(const TensorInfo& tensor, void* dst) const { read(tensor, 0, tensor.bytes(), dst); }
 
-  /// Asked of the system so far, the header included.
+  /// Returns the bytes read so far, including the header.
   int64_t bytes_read() const { return bytes_read_; }
 
  private:
@@ -43,36 +43,36 @@ class SafetensorsFile {
   mutable std::atomic<int64_t> bytes_read_;
 };
 
-/// The files that SafetensorsFolder(folder) reads, the index among them, without looking into the tensors'.
-/// Errors: c10::ValueError when neither is there, or the index is damaged.
-std::vector<std::string> files_of(const std::string& folder);
+/// Returns the files that SafetensorsDirectory(directory) reads, including the index, without opening the
+/// tensor files. Errors: c10::ValueError if the directory has neither layout, or the index is damaged.
+std::vector<std::string> files_of(const std::string& directory);
 
-/// A model folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
-class SafetensorsFolder {
+/// A model directory: `model.safetensors`, or the files that `model.safetensors.index.json` lists.
+class SafetensorsDirectory {
  public:
-  /// Where a tensor is.
+  /// A tensor and the file that contains it.
   struct Place {
     const SafetensorsFile* file;
     const TensorInfo* tensor;
   };
 
-  /// Errors: c10::ValueError when neither is there, a file of the index is missing, or index and files
-  /// disagree about a tensor.
-  explicit SafetensorsFolder(const std::string& folder);
+  /// Opens and validates all files. Errors: c10::ValueError if the directory has neither layout, a file of
+  /// the index is missing, or the index and the files disagree about a tensor.
+  explicit SafetensorsDirectory(const std::string& directory);
 
-  /// All names, sorted.
+  /// Returns all tensor names, sorted.
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const { return places_.count(name) != 0; }
-  /// Errors: c10::ValueError naming folder and tensor when there is none.
+  /// Returns the tensor `name` and its file. Errors: c10::ValueError naming directory and missing tensor.
   Place find(const std::string& name) const;
-  /// Of all files so far, headers and index included.
+  /// Returns the bytes read so far from all files, including the headers and the index.
   int64_t bytes_read() const;
 
  private:
   void open_indexed(const std::string& index_path);
 
-  std::string folder_;
-  std::map<std::string, SafetensorsFile> files_;  // by file name; nodes never move
+  std::string directory_;
+  std::map<std::string, SafetensorsFile> files_;  // by file name; Place points into its nodes
   std::map<std::string, Place> places_;
   int64_t index_bytes_ = 0;
 };

@@ -21,8 +21,8 @@ void check_piece(const std::vector<int64_t>& shape, int64_t dim, const Piece& pi
   const auto fits = [&](int64_t begin, int64_t size) { return begin >= 0 && begin <= size - piece.size; };
   TORCH_CHECK_VALUE(
       piece.size >= 0 && fits(piece.global_begin, shape[dim]) && fits(piece.local_begin, local_size),
-      "slice: must lie within tensor and buffer; got ", piece.size, " indices at ", piece.global_begin,
-      " of ", shape[dim], " and at ", piece.local_begin, " of ", local_size);
+      "slice: must be within tensor and buffer; got ", piece.size, " indices at ", piece.global_begin, " of ",
+      shape[dim], " and at ", piece.local_begin, " of ", local_size);
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t d
   int64_t global_size = shape[dim];
   Piece run = piece;
   if (piece.size == global_size &&
-      piece.size == local_size) {  // all of both: contiguous over the outer dims too
+      piece.size == local_size) {  // covers both completely: contiguous over the outer dims too
     run.size = global_size = local_size = outer * piece.size;
     outer = 1;
   }
@@ -70,15 +70,15 @@ Block block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::R
 }
 
 std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base::Range slice,
-                                    int64_t most_bytes) {
+                                    int64_t max_bytes) {
   std::vector<int64_t> shape = tensor.shape;
   shape.at(dim) = slice.size();
   const int64_t row_bytes = product(shape.begin() + 1, shape.end(), itemsize(tensor.dtype));
   std::vector<base::Range> blocks;
   if (row_bytes == 0) return blocks;
-  const int64_t most_rows = std::max<int64_t>(most_bytes / row_bytes, 1);
-  for (int64_t row = 0; row < shape[0]; row += most_rows) {
-    blocks.push_back({row, std::min(row + most_rows, shape[0])});
+  const int64_t max_rows = std::max<int64_t>(max_bytes / row_bytes, 1);
+  for (int64_t row = 0; row < shape[0]; row += max_rows) {
+    blocks.push_back({row, std::min(row + max_rows, shape[0])});
   }
   return blocks;
 }

@@ -1,8 +1,7 @@
 // Writing one safetensors file from several processes.
 //
-// All plan the same layout (header.h: plan_file), one creates the file at its full size, all write their own
-// bytes, each syncs. When who may begin is known (a barrier) is the caller's; so is giving the file its final
-// name.
+// All processes plan the same layout (header.h: plan_file). One creates the file at its full size, then all
+// write their shards and sync. The caller adds the barrier between the two and renames the file.
 #pragma once
 #include <string>
 
@@ -11,25 +10,27 @@
 
 namespace shardwise::io {
 
+/// A safetensors file that is being written.
 class SafetensorsWriter {
  public:
-  /// Creates `path`, which must not exist, takes all its room on the disk and writes the header: for one
-  /// process. Errors: base::FileError (no room, no permission, exists already); nothing is left behind.
+  /// Creates `path`, which must not exist, allocates its disk blocks and writes the header. Only one process
+  /// may call this. Errors: base::FileError (disk full, no permission, already exists); no file is left.
   static SafetensorsWriter create(const std::string& path, Layout layout);
 
   /// Opens a file that another process has created with the same layout.
-  /// Errors: base::FileError when it cannot be opened or has another size.
+  /// Errors: base::FileError if it cannot be opened or its size differs from the layout's.
   static SafetensorsWriter open(const std::string& path, Layout layout);
 
   const Layout& layout() const { return layout_; }
   const std::string& path() const { return file_.path(); }
 
-  /// Puts `length` bytes at byte `offset` of `tensor` (one of layout().tensors).
-  /// Errors: base::FileError when the disk refuses.
+  /// Writes `length` bytes at byte `offset` of `tensor` (one of layout().tensors). Errors: base::FileError.
   void write(const TensorInfo& tensor, int64_t offset, int64_t length, const void* src) const;
-  void write_whole(const TensorInfo& tensor, const void* src) const { write(tensor, 0, tensor.bytes(), src); }
+  void write_tensor(const TensorInfo& tensor, const void* src) const {
+    write(tensor, 0, tensor.bytes(), src);
+  }
 
-  /// Returns once what any process wrote to the file so far is on the disk.
+  /// Flushes to the disk everything that any process has written to the file so far.
   void sync() const { file_.sync(); }
 
  private:

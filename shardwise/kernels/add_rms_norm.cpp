@@ -12,30 +12,31 @@ namespace {
 constexpr const char* kOp = "add_rms_norm";
 
 template <class T>
-c10::SmallVector<const T*, 8> first_rows(const TermRows& terms, int64_t h) {
+c10::SmallVector<const T*, 8> first_rows(const PartialRows& partials, int64_t h) {
   c10::SmallVector<const T*, 8> rows;
-  for (const void* term : terms.data) rows.push_back(static_cast<const T*>(term) + terms.first_row * h);
+  for (const void* partial : partials.data)
+    rows.push_back(static_cast<const T*>(partial) + partials.first_row * h);
   return rows;
 }
 
 }  // namespace
 
-void add_rms_norm_out(at::Tensor& stream, at::Tensor& norm, const at::Tensor& x_any, const TermRows& terms,
-                      const AddRmsNorm& add) {
-  TORCH_CHECK_VALUE(x_any.dim() > 0 && x_any.size(-1) > 0 && !terms.data.empty(), kOp,
-                    ": x must be [..., h] with h > 0, and the sum have a term; got ", x_any.sizes(), " and ",
-                    terms.data.size(), " terms");
+void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& x_any,
+                      const PartialRows& partials, const AddRmsNorm& add) {
+  TORCH_CHECK_VALUE(x_any.dim() > 0 && x_any.size(-1) > 0 && !partials.data.empty(), kOp,
+                    ": x must be [..., h] with h > 0, and there must be a partial sum; got ", x_any.sizes(),
+                    " and ", partials.data.size(), " partial sums");
   const at::Tensor x = x_any.contiguous(), weight = add.weight.contiguous();
   const at::Tensor bias = add.bias.defined() ? add.bias.contiguous() : at::Tensor();
   const int64_t h = x.size(-1);
   check_tensor(kOp, "weight", weight, {h}, x.scalar_type());
   if (bias.defined()) check_tensor(kOp, "bias", bias, {h}, x.scalar_type());
-  check_output(kOp, "stream", stream, x.sizes(), x.scalar_type());
+  check_output(kOp, "residual", residual, x.sizes(), x.scalar_type());
   check_output(kOp, "norm", norm, x.sizes(), x.scalar_type());
   with_element_type(kOp, x.scalar_type(), [&]<class T>(T) {
     const auto loops = add_rms_norm_loops<T>();
-    const c10::SmallVector<const T*, 8> first = first_rows<T>(terms, h);
-    const AddRmsNormRows<T> rows{elements_<T>(stream),
+    const c10::SmallVector<const T*, 8> first = first_rows<T>(partials, h);
+    const AddRmsNormRows<T> rows{elements_<T>(residual),
                                  elements_<T>(norm),
                                  first.data(),
                                  int(first.size()),

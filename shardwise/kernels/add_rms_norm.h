@@ -1,5 +1,5 @@
-// What stands between two layers of a block: the terms of a sum over the ranks, a bias, the residual stream
-// and the norm of all that, in one pass.
+// Fused all_reduce epilogue between two layers of a block: sums the ranks' partial sums, adds the bias and
+// the residual, and applies RMSNorm, in one pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,25 +7,25 @@
 
 namespace shardwise::kernels {
 
-/// The terms of a sum, by rank: tensors of the stream's dtype and width, dense, of which the stream has the
-/// rows from `first_row` on.
-struct TermRows {
+/// The partial sums of all ranks, in rank order: dense tensors with the dtype and width of the residual
+/// stream. The local rows of the residual stream correspond to their rows from `first_row` on.
+struct PartialRows {
   std::span<const void* const> data;
   int64_t first_row = 0;
 };
 
+/// The parameters of the fused bias and norm.
 struct AddRmsNorm {
   at::Tensor bias;  // [h], or undefined
   at::Tensor weight;
   double eps;
 };
 
-/// stream = x + (Σ terms + bias), norm = RMSNorm(stream): the same bits as those of the ops one by one, the
-/// sum of the terms in their order, in fp32 (fp64 for fp64), rounded, then each addition rounded.
-/// Shapes: `stream`, `norm`, `x` [..., h], `weight` [h].
-/// Errors: c10::ValueError when the shapes or dtypes do not fit, an output is not contiguous, or there is no
-/// term.
-void add_rms_norm_out(at::Tensor& stream, at::Tensor& norm, const at::Tensor& x, const TermRows& terms,
-                      const AddRmsNorm& add);
+/// Computes residual = x + (Σ partials + bias) and norm = RMSNorm(residual), bitwise equal to the unfused
+/// ops: the partial sums are added in rank order in fp32 (fp64 for fp64) and rounded, then each addition is
+/// rounded. Shapes: `residual`, `norm`, `x` [..., h], `weight` [h]. Errors: c10::ValueError if shapes or
+/// dtypes do not match, an output is not contiguous, or `partials` is empty.
+void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& x,
+                      const PartialRows& partials, const AddRmsNorm& add);
 
 }  // namespace shardwise::kernels

@@ -1,4 +1,4 @@
-// The inner loop of a sum over the ranks, added to the stream and normed: rows h wide.
+// The inner loop of add_rms_norm, for rows of width h.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
@@ -6,10 +6,10 @@ namespace shardwise::kernels {
 
 template <class T>
 struct AddRmsNormRows {
-  T *stream, *norm;
-  const T* const* terms;  // `count` of them, whose rows lie as those of x
+  T *residual, *norm;
+  const T* const* partials;  // `count` pointers, one per rank; rows have the layout of x
   int count;
-  const T *x, *bias, *weight;  // the bias may be null
+  const T *x, *bias, *weight;  // `bias` may be null
   double eps;
   int64_t h;
 };

@@ -16,7 +16,7 @@
 namespace shardwise::kernels {
 namespace {
 
-// Query heads [begin, end) share a KV head.
+// The query heads [begin, end), which share one KV head.
 struct HeadGroup {
   int64_t begin, end, kv;
 };
@@ -40,19 +40,19 @@ void check_heads(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_
   const int64_t heads = static_cast<int64_t>(kv_of_head.size());
   const bool fits = heads == q.size(1) && std::is_sorted(kv_of_head.begin(), kv_of_head.end()) &&
                     (heads == 0 || (kv_of_head.front() >= 0 && kv_of_head.back() < k.size(1)));
-  TORCH_CHECK_VALUE(fits, op, ": kv_of_head must name one of ", k.size(1), " KV heads for each of ",
+  TORCH_CHECK_VALUE(fits, op, ": kv_of_head must list one of ", k.size(1), " KV heads for each of ",
                     q.size(1), " query heads, ascending; got ", at::IntArrayRef(kv_of_head));
 }
 
 void check_dropout(const char* op, const AttentionDropout& dropout, int64_t heads) {
-  TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must lie in [0, 1); got ", dropout.p);
+  TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must be in [0, 1); got ", dropout.p);
   const bool fits =
       dropout.p == 0 || (dropout.first_head >= 0 && dropout.first_head + heads <= dropout.all_heads);
-  TORCH_CHECK_VALUE(fits, op, ": dropout must name the place of ", heads, " heads among all; got ",
+  TORCH_CHECK_VALUE(fits, op, ": dropout must give the position of ", heads, " heads among the model's; got ",
                     dropout.first_head, " of ", dropout.all_heads);
 }
 
-// Queries may be the last of the positions only where nothing counts positions from the first query.
+// Padding and dropout count positions from the first query, so they do not allow keys before it.
 void check_past(const char* op, const Qkv& qkv, const AttentionOptions& options) {
   const int64_t queries = qkv.q.size(2), keys = qkv.k.size(2);
   const bool may_have_past = options.valid.empty() && options.dropout.p == 0;
@@ -67,17 +67,17 @@ void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
   const auto& window = options.window;
   TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
                     ": a window must be causal and at least 1; got ", *window);
-  check_valid(op, options.valid, qkv.q.size(2), qkv.q.size(0));
+  check_valid_rows(op, options.valid, qkv.q.size(2), qkv.q.size(0));
   check_dropout(op, options.dropout, qkv.q.size(1));
 }
 
-// [s, b, a·d] seen as [b, a, s, d], without a copy.
-at::Tensor by_head(const at::Tensor& stream, int64_t heads, int64_t head_dim) {
-  return stream.view({stream.size(0), stream.size(1), heads, head_dim}).permute({1, 2, 0, 3});
+// Returns [s, b, a·d] as a view [b, a, s, d].
+at::Tensor by_head(const at::Tensor& x, int64_t heads, int64_t head_dim) {
+  return x.view({x.size(0), x.size(1), heads, head_dim}).permute({1, 2, 0, 3});
 }
 
-// Where a group of heads of one sequence begins. Rows that hold no token are left out of what the loops see:
-// to them a padded sequence is a shorter one.
+// The offset of a group of heads of one sequence. The loops do not see padding rows: they treat a padded
+// sequence as a shorter one.
 struct Start {
   int64_t batch, head, row;
 };
@@ -99,7 +99,7 @@ int64_t window_of(const AttentionOptions& options, int64_t keys) {
   return options.window.value_or(keys) + base::mutated(base::Mutation::window_one_wider);
 }
 
-// What the loops are told of each part of a call.
+// Computes the AttentionExtent of each part of a call.
 class Extents {
  public:
   Extents(const Qkv& qkv, const AttentionOptions& options)
@@ -112,12 +112,12 @@ class Extents {
   base::Range valid(int64_t batch) const {
     return options_.valid.empty() ? base::Range{0, s_} : options_.valid[batch];
   }
-  // Multiplications and additions of a head's scores: what a thread is given at least some of.
+  // The multiply-adds of one head's scores, from which for_ranges derives the work per thread.
   int64_t work_per_head() const { return s_ * window_ * d_; }
   AttentionExtent heads(int64_t heads, Start at) const {
     return extent(heads, valid(at.batch).size(), mask(at));
   }
-  // As large as any: its scratch serves all.
+  // Returns an extent whose scratch is large enough for every call.
   AttentionExtent largest() const { return extent(/*heads=*/1, s_, mask({0, 0, 0})); }
 
  private:
@@ -135,12 +135,12 @@ class Extents {
   const AttentionOptions& options_;
 };
 
-// What is written whole, or in part.
-at::Tensor uninitialised_or_zeros(bool is_written_whole, at::IntArrayRef shape, at::TensorOptions options) {
-  return is_written_whole ? at::empty(shape, options) : at::zeros(shape, options);
+// Returns zeros if the loops write only a part of the tensor.
+at::Tensor empty_or_zeros(bool is_fully_written, at::IntArrayRef shape, at::TensorOptions options) {
+  return is_fully_written ? at::empty(shape, options) : at::zeros(shape, options);
 }
 
-// One query after others, which is how a text is continued.
+// Decoding: one query that attends to a KV cache.
 void attend_single(const AttentionResult& result, const Qkv& qkv, const AttentionOptions& options,
                    const Extents& extents) {
   const at::Tensor &q = qkv.q, &k = qkv.k, &v = qkv.v;
@@ -168,8 +168,8 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
   const Extents extents(qkv, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
-  const AttentionResult result = {uninitialised_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
-                                  uninitialised_or_zeros(options.valid.empty(), {b, a, s}, wide)};
+  const AttentionResult result = {empty_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
+                                  empty_or_zeros(options.valid.empty(), {b, a, s}, wide)};
   if (s == 1 && k.size(2) > 1) {
     attend_single(result, {q, k, v}, options, extents);
     return result;
@@ -191,7 +191,7 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   return result;
 }
 
-// Threads share the KV heads: each sums the gradients of its KV heads over their query heads alone.
+// Threads are assigned KV heads, so that one thread sums a KV head's gradient over its query heads.
 Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const AttentionResult& forward,
                        const AttentionOptions& options) {
   check("attention_backward", qkv, options);
@@ -208,10 +208,10 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   const at::Tensor out = by_head(forward.out.contiguous(), a, d), lse = forward.lse.contiguous();
   const std::vector<HeadGroup> groups = groups_of(options.kv_of_head);
   const int64_t count = static_cast<int64_t>(groups.size());
-  const bool is_whole = options.valid.empty(), all_kv = is_whole && count == k.size(1);
-  const Qkv grads = {uninitialised_or_zeros(is_whole, q.sizes(), q.options()),
-                     uninitialised_or_zeros(all_kv, k.sizes(), k.options()),
-                     uninitialised_or_zeros(all_kv, v.sizes(), v.options())};
+  const bool is_unpadded = options.valid.empty(), writes_all_kv = is_unpadded && count == k.size(1);
+  const Qkv grads = {empty_or_zeros(is_unpadded, q.sizes(), q.options()),
+                     empty_or_zeros(writes_all_kv, k.sizes(), k.options()),
+                     empty_or_zeros(writes_all_kv, v.sizes(), v.options())};
   with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_backward_loops<T>();

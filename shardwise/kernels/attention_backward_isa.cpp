@@ -8,10 +8,10 @@ namespace {
 template <class A>
 struct BackwardScratch {
   Scratch<A> scratch;
-  Matrix<A> k, k_transposed, v, dk, dv;                                            // of the KV head
-  Matrix<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // of a query head
-  Matrix<A> p, ds;  // of a block of keys, [keys, queries]
-  Matrix<A> kept;   // of a block of keys: a bit for each, of a query's 64 draws, as two words [2, queries]
+  Matrix<A> k, k_transposed, v, dk, dv;                                            // per KV head
+  Matrix<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // per query head
+  Matrix<A> p, ds;  // per block of keys, [keys, queries]
+  Matrix<A> kept;  // dropout mask of a block of 64 keys: one bit per key, as two words per query [2, queries]
   BackwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k(scratch.matrix(extent.s, extent.d)),
@@ -30,7 +30,7 @@ struct BackwardScratch {
         ds(scratch.matrix(kBlock, extent.s)),
         kept(scratch.matrix(extent.mask.draws.threshold > 0 ? kBlock / kDropoutGroup : 0, extent.s)) {}
 
-  /// Of keys 32·half and on; the words have as much room as the accumulators that they lie in.
+  /// Returns the mask words of the keys from 32·half on, stored in a row of accumulators.
   uint32_t* kept_words(int64_t half) const { return reinterpret_cast<uint32_t*>(kept.row(half)); }
 };
 
@@ -45,7 +45,7 @@ uint32_t packed(const uint32_t* words, uint32_t threshold) {
   return bits;
 }
 
-// The bits of the keys from `key` on, for each of the queries, whose first is row `row` of the mask.
+// Draws the mask bits of the keys from `key` on, for each query; the first query is row `row` of the mask.
 template <class A>
 void draw_kept(const BackwardScratch<A>& use, int64_t key, int64_t keys, int64_t queries, uint64_t row,
                const ProbabilityMask& mask) {
@@ -64,36 +64,36 @@ struct QuerySums {
   const A *lse, *d_sums;
 };
 
-// One key's row: p holds scores and becomes probabilities, ds holds d p and becomes d scores. Queries that do
-// not see the key are computed as well, up to whole vectors, and cleared.
+// Processes one key's row in place: p from scores to probabilities, ds from d p to d scores. Queries that are
+// masked out are computed too, up to a multiple of the vector width, and then cleared.
 template <class A>
-void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span seen, int64_t queries,
+void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span attended, int64_t queries,
                        A scale) {
   const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
-  for (int64_t j = seen.begin / kColumnUnit<A> * kColumnUnit<A>; j < padded<A>(seen.end); ++j) {
+  for (int64_t j = attended.begin / kColumnUnit<A> * kColumnUnit<A>; j < padded<A>(attended.end); ++j) {
     p[j] = exp_of(scale * p[j] - lse[j]);
     ds[j] = scale * p[j] * (ds[j] - d_sums[j]);
   }
-  for (int64_t j = 0; j < seen.begin; ++j) p[j] = ds[j] = 0;
-  for (int64_t j = seen.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
+  for (int64_t j = 0; j < attended.begin; ++j) p[j] = ds[j] = 0;
+  for (int64_t j = attended.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
 }
 
-// The same, of probabilities that are dropped where `kept` lacks the bit, and else scaled.
+// probabilities_row with dropout: zeroes probabilities whose bit in `kept` is clear and scales the others.
 template <class A>
-void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span seen, int64_t queries, A scale,
+void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span attended, int64_t queries, A scale,
                  const uint32_t* __restrict kept, uint32_t bit, A kept_scale) {
   const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
-  for (int64_t j = seen.begin; j < seen.end; ++j) {
+  for (int64_t j = attended.begin; j < attended.end; ++j) {
     const A factor = kept[j] & bit ? kept_scale : 0;
     const A probability = exp_of(scale * p[j] - lse[j]);
     ds[j] = scale * probability * (factor * ds[j] - d_sums[j]);
     p[j] = factor * probability;
   }
-  for (int64_t j = 0; j < seen.begin; ++j) p[j] = ds[j] = 0;
-  for (int64_t j = seen.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
+  for (int64_t j = 0; j < attended.begin; ++j) p[j] = ds[j] = 0;
+  for (int64_t j = attended.end; j < padded<A>(queries); ++j) p[j] = ds[j] = 0;
 }
 
-// The rows of a block of keys; `queries` may see one of them.
+// Processes the rows of a block of keys, for the queries that attend to at least one of them.
 template <class A>
 void probabilities(const BackwardScratch<A>& use, Span keys, Span queries, uint64_t row,
                    const AttentionExtent& extent) {
@@ -102,19 +102,19 @@ void probabilities(const BackwardScratch<A>& use, Span keys, Span queries, uint6
   if (drops) draw_kept(use, keys.begin, keys.size(), queries.size(), row, extent.mask);
   const QuerySums<A> of = {use.lse.data + queries.begin, use.d_sums.data + queries.begin};
   for (int64_t i = 0; i < keys.size(); ++i) {
-    const Span seen =
+    const Span attended =
         extent.causal ? Span{i, smaller(i + extent.window, queries.size())} : Span{0, queries.size()};
     if (drops) {
-      dropped_row(use.p.row(i), use.ds.row(i), of, seen, queries.size(), scale,
+      dropped_row(use.p.row(i), use.ds.row(i), of, attended, queries.size(), scale,
                   use.kept_words(i / kDropoutGroup), 1u << i % kDropoutGroup, kept_scale);
     } else {
-      probabilities_row(use.p.row(i), use.ds.row(i), of, seen, queries.size(), scale);
+      probabilities_row(use.p.row(i), use.ds.row(i), of, attended, queries.size(), scale);
     }
   }
 }
 
-// A block of keys against the queries from the first to the last that sees any of them. `row`: the first
-// query's of this head in the mask.
+// Processes a block of keys with all queries that attend to any of them. `row` is the mask row of the head's
+// first query.
 template <class A>
 void backward_block(const BackwardScratch<A>& use, Span keys, uint64_t row, const AttentionExtent& extent) {
   const int64_t s = extent.s, d = extent.d, d_columns = padded<A>(d);

@@ -1,5 +1,5 @@
-// What attention's two passes are made of: rows of heads as padded matrices in the accumulator's type, a
-// block at a time. For `*_isa.cpp` only, as loops.h.
+// Building blocks of attention's forward and backward: rows of heads as padded matrices in the accumulator's
+// type. Only for `*_isa.cpp`, see loops.h.
 #pragma once
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/small_product.h"
@@ -8,8 +8,8 @@ namespace shardwise::kernels::SHARDWISE_ISA {
 
 constexpr int64_t kBlock = 64;
 
-// Hands out padded matrices from one piece of memory, or only counts when there is none. Strides are an odd
-// number of cache lines, so that the rows of a column do not fall on the same few lines of the cache.
+// Allocates padded matrices from one buffer, or only measures the size if the buffer is null. Strides are an
+// odd number of cache lines, so that the elements of a column do not map to the same few cache sets.
 template <class A>
 class Scratch {
  public:
@@ -32,7 +32,7 @@ Matrix<const A> read(Matrix<A> matrix) {
   return {matrix.data, matrix.stride};
 }
 
-// to [rows, padded(d)], zero beyond d.
+// Widens rows into `to` [rows, padded(d)], zero beyond d.
 template <class T, class A>
 void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -43,7 +43,7 @@ void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, 
   }
 }
 
-// to [d, padded(rows)], zero beyond rows. A cache line of `to` at a time.
+// Transposes rows into `to` [d, padded(rows)], zero beyond rows, one cache line of `to` at a time.
 template <class T, class A>
 void transpose_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   constexpr int64_t unit = kColumnUnit<A>;
@@ -66,7 +66,7 @@ void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) 
   for (int64_t j = 0; j < d; ++j) to[j] = narrow<T>(from[j] * scale);
 }
 
-// Half open.
+// A half-open range.
 struct Span {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
@@ -83,7 +83,7 @@ inline int64_t keys_of(const AttentionExtent& extent) {
   return extent.past + extent.s;
 }
 
-inline Span keys_seen_by(int64_t query, const AttentionExtent& extent) {
+inline Span attended_keys(int64_t query, const AttentionExtent& extent) {
   if (!extent.causal) return {0, keys_of(extent)};
   const int64_t end = extent.past + query + 1;
   return {larger(0, end - extent.window), end};
@@ -94,12 +94,12 @@ struct RowSums {
   A sum, lse;
 };
 
-// Scores to probabilities that still lack the division by their sum; zero for keys that are not seen. Whole
-// vectors throughout: rows end anywhere, and the few elements left over would take longer than all others.
+// Converts scores to unnormalized probabilities, zero for masked keys. Computes full vectors throughout: rows
+// have any length, and a scalar loop over the remainder would take longer than the vectors.
 template <class A>
-inline RowSums<A> exp_row(A* __restrict scores, Span seen, int64_t keys, A scale) {
-  for (int64_t j = 0; j < seen.begin; ++j) scores[j] = -__builtin_inff();
-  for (int64_t j = seen.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
+inline RowSums<A> exp_row(A* __restrict scores, Span attended, int64_t keys, A scale) {
+  for (int64_t j = 0; j < attended.begin; ++j) scores[j] = -__builtin_inff();
+  for (int64_t j = attended.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
   const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
   for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
   const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });

@@ -5,7 +5,7 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-// Drops of a query's probabilities, the first of which is that of `first_key`, what the mask does not keep.
+// Applies the dropout mask to one query's probabilities, which begin at key `first_key`.
 template <class A>
 void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
   alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
@@ -30,22 +30,22 @@ struct ForwardScratch {
         out(scratch.matrix(kBlock, extent.d)) {}
 };
 
-// A block of queries against the keys from the first that any of them sees: from the beginning of a group of
-// draws.
+// Processes a block of queries with all keys that any of them attends to. The first key is rounded down to a
+// group of dropout draws.
 template <class T, class A>
 void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, A* lse, uint64_t row,
                    const AttentionExtent& extent) {
   const int64_t rows = queries.size(), d = extent.d;
-  const int64_t first_key = keys_seen_by(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
-  const int64_t keys = keys_seen_by(queries.end - 1, extent).end - first_key;
+  const int64_t first_key = attended_keys(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
+  const int64_t keys = attended_keys(queries.end - 1, extent).end - first_key;
   const bool drops = extent.mask.draws.threshold > 0;
   multiply</*adds=*/false>(use.scores, read(use.q), read(use.k_transposed.from(0, first_key)), rows,
                            padded<A>(keys), d);
   A inverse[kBlock];
   for (int64_t i = 0; i < rows; ++i) {
-    const Span seen = keys_seen_by(queries.begin + i, extent);
-    const RowSums<A> sums = exp_row(use.scores.row(i), {seen.begin - first_key, seen.end - first_key}, keys,
-                                    static_cast<A>(extent.scale));
+    const Span attended = attended_keys(queries.begin + i, extent);
+    const RowSums<A> sums = exp_row(use.scores.row(i), {attended.begin - first_key, attended.end - first_key},
+                                    keys, static_cast<A>(extent.scale));
     if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
     inverse[i] = (drops ? static_cast<A>(extent.mask.scale) : A{1}) / sums.sum;
     lse[i] = sums.lse;

@@ -1,46 +1,45 @@
-// The inner loops of attention: one KV head and the query heads that share it, all in the accumulator's type.
+// The inner loops of attention: one KV head and its query heads, computed in the accumulator's type.
 //
-// Forward takes 64 queries at a time with all the keys they may see; backward takes 64 keys at a time with
-// all the queries that may see them, transposed, so that no block of probabilities is ever turned around.
-// Keys that lie before the window of all 64 queries, and queries beyond the window of all 64 keys, cost
-// nothing.
+// Forward processes 64 queries at a time with all keys that they attend to. Backward processes 64 keys at a
+// time with all queries that attend to them, with transposed blocks, so that no block of probabilities has to
+// be transposed. Skips keys before the window of all 64 queries and queries beyond that of all 64 keys.
 #pragma once
 #include "shardwise/kernels/dropout_isa.h"
 
 namespace shardwise::kernels {
 
-/// [heads, s, d], the d elements of a row contiguous.
+/// A strided view of [heads, s, d]; the d elements of a row are contiguous.
 template <class T>
 struct HeadRows {
   T* data;
   int64_t head, row;  // strides
 };
 
-/// Which probabilities are kept, drawn for the whole model's [rows, keys], a row for each sequence, head and
-/// query; a row has whole groups of kDropoutGroup draws.
+/// The dropout mask of probabilities, indexed by the unsharded model's [rows, keys] with one row per
+/// sequence, head and query. A row is padded to full groups of kDropoutGroup draws.
 struct ProbabilityMask {
-  DropoutMask draws;   // threshold 0: all are kept
-  double scale;        // of what is kept
-  uint64_t first_row;  // of the first query of the first head
-  uint64_t row_groups;
+  DropoutMask draws;    // threshold 0: no dropout
+  double scale;         // factor of the probabilities that are kept
+  uint64_t first_row;   // row of the first query of the first head
+  uint64_t row_groups;  // groups per row
 };
 
 struct AttentionExtent {
   int64_t heads;      // query heads
-  int64_t s, d;       // queries
-  int64_t past;       // keys before that of the first query; backward knows none
-  int64_t head_rows;  // from one head to the next, of lse and of the mask; at least s
-  double scale;       // of q·k
+  int64_t s, d;       // queries, head_dim
+  int64_t past;       // keys before the first query's position; 0 in backward
+  int64_t head_rows;  // stride between heads in lse and in the mask, in rows; at least s
+  double scale;       // factor of q·k
   bool causal;
-  int64_t window;  // a query sees itself and the keys before it, this many together; s without a window
+  int64_t window;  // number of keys that a query attends to, up to its own position; s without a window
   ProbabilityMask mask;
 };
 
-/// In attention_forward_isa.cpp.
+/// Defined in attention_forward_isa.cpp.
 template <class T>
 struct AttentionForwardLoops {
   using A = Accumulator<T>;
-  /// Elements of scratch that `forward` needs.
+  /// Returns the elements of scratch that `forward` needs.
   int64_t (*scratch)(AttentionExtent extent);
   /// `lse` [heads, s]; k and v have one head.
   void (*forward)(HeadRows<T> out, A* lse, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
@@ -48,23 +47,23 @@ struct AttentionForwardLoops {
 };
 SHARDWISE_PER_ISA(AttentionForwardLoops, attention_forward_loops)
 
-/// In attention_single_isa.cpp: one query, which reads every key and value once as they lie.
+/// Defined in attention_single_isa.cpp: one query, which reads every key and value once, without copying.
 template <class T>
 struct AttentionSingleLoops {
   using A = Accumulator<T>;
-  /// Elements of scratch that `forward` needs.
+  /// Returns the elements of scratch that `forward` needs.
   int64_t (*scratch)(AttentionExtent extent);
-  /// Of one head's query: `out` and `q` [d], `lse` [1].
+  /// Computes one head's query: `out` and `q` [d], `lse` [1].
   void (*forward)(T* out, A* lse, const T* q, HeadRows<const T> k, HeadRows<const T> v, A* scratch,
                   AttentionExtent extent);
 };
 SHARDWISE_PER_ISA(AttentionSingleLoops, attention_single_loops)
 
-/// In attention_backward_isa.cpp.
+/// Defined in attention_backward_isa.cpp.
 template <class T>
 struct AttentionBackwardLoops {
   using A = Accumulator<T>;
-  /// Elements of scratch that `backward` needs.
+  /// Returns the elements of scratch that `backward` needs.
   int64_t (*scratch)(AttentionExtent extent);
   struct Saved {
     HeadRows<const T> q, k, v, out;

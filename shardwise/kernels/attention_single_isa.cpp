@@ -25,18 +25,18 @@ void forward(T* out, Accumulator<T>* lse, const T* query, HeadRows<const T> k, H
   using A = Accumulator<T>;
   const SingleScratch<A> use(memory, extent);
   const int64_t d = extent.d;
-  const Span seen = keys_seen_by(/*query=*/0, extent);
+  const Span attended = attended_keys(/*query=*/0, extent);
   widen_rows(use.q, query, /*from_stride=*/0, /*rows=*/1, d);
   const A* __restrict q = use.q.data;
-  for (int64_t j = 0; j < seen.size(); ++j) {
-    const T* __restrict key = k.data + (seen.begin + j) * k.row;
+  for (int64_t j = 0; j < attended.size(); ++j) {
+    const T* __restrict key = k.data + (attended.begin + j) * k.row;
     use.scores.data[j] = sum_of<A>(d, [=](int64_t i) { return q[i] * widen(key[i]); });
   }
   const RowSums<A> sums =
-      exp_row(use.scores.data, {0, seen.size()}, seen.size(), static_cast<A>(extent.scale));
+      exp_row(use.scores.data, {0, attended.size()}, attended.size(), static_cast<A>(extent.scale));
   for (int64_t i = 0; i < d; ++i) use.out.data[i] = 0;
-  for (int64_t j = 0; j < seen.size(); ++j)
-    add_scaled(use.out.data, v.data + (seen.begin + j) * v.row, use.scores.data[j], d);
+  for (int64_t j = 0; j < attended.size(); ++j)
+    add_scaled(use.out.data, v.data + (attended.begin + j) * v.row, use.scores.data[j], d);
   narrow_row(out, use.out.data, A{1} / sums.sum, d);
   *lse = sums.lse;
 }

@@ -25,7 +25,7 @@ void pairs(uint32_t* to, int64_t to_stride, const Bf16* from, int64_t from_strid
   for (int64_t j = 0; j < columns; ++j) to[rows / 2 * to_stride + j] = last[j].bits;
 }
 
-// Square blocks: their lines stay in the cache while the columns of the one are written as rows of the other.
+// Works in square blocks, whose cache lines stay in the cache while columns are written as rows.
 void transposed_pairs(uint32_t* to, int64_t to_stride, const Bf16* from, int64_t from_stride, int64_t rows,
                       int64_t columns) {
   constexpr int64_t kBlock = 16;

@@ -12,15 +12,15 @@
 namespace shardwise::kernels {
 namespace {
 
-constexpr int64_t kPanel = 64;    // columns of x side by side: what the block product takes
-constexpr int64_t kRows = 128;    // of main_grad per block product
-constexpr int64_t kTerms = 1024;  // a block of dyᵀ and a panel of x of this depth fit the second-level cache
+constexpr int64_t kPanel = 64;    // columns of x per block product
+constexpr int64_t kRows = 128;    // rows of main_grad per block product
+constexpr int64_t kDepth = 1024;  // a block of dyᵀ and a panel of x of this depth fit the second-level cache
 
 int64_t parts(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
-// x in panels of 64 columns, each [pairs of terms, 64]; what is beyond the last column is never read.
+// Packs x into panels of 64 columns, each [n/2 pairs, 64]. Padding columns are uninitialized.
 at::Tensor panels_of(const at::Tensor& x) {
   const int64_t n = x.size(0), columns = x.size(1), pairs = parts(n, 2);
   const at::Tensor panels = at::empty({parts(columns, kPanel), pairs, kPanel}, x.options().dtype(at::kInt));
@@ -34,7 +34,7 @@ at::Tensor panels_of(const at::Tensor& x) {
   return panels;
 }
 
-// dyᵀ [o, pairs of terms].
+// Packs dyᵀ as [o, n/2 pairs].
 at::Tensor transposed(const at::Tensor& dy) {
   const int64_t n = dy.size(0), columns = dy.size(1), pairs = parts(n, 2);
   const at::Tensor result = at::empty({columns, pairs}, dy.options().dtype(at::kInt));
@@ -45,19 +45,19 @@ at::Tensor transposed(const at::Tensor& dy) {
   return result;
 }
 
-// The rows [begin, end) of main_grad.
+// Adds the product to the rows [begin, end) of main_grad.
 void add_rows_(const at::Tensor& main_grad, const at::Tensor& dy_transposed, const at::Tensor& panels,
                int64_t begin, int64_t end) {
-  const int64_t columns = main_grad.size(1), terms = 2 * dy_transposed.size(1);
+  const int64_t columns = main_grad.size(1), depth = 2 * dy_transposed.size(1);
   const auto* a = elements<at::BFloat16>(dy_transposed);
   const auto* b = elements<at::BFloat16>(panels);
-  for (int64_t term = 0; term < terms; term += kTerms) {
+  for (int64_t k = 0; k < depth; k += kDepth) {
     for (int64_t panel = 0; panel < panels.size(0); ++panel) {
       for (int64_t row = begin; row < end; row += kRows) {
         at::native::cpublas::brgemm(std::min(kRows, end - row), std::min(kPanel, columns - panel * kPanel),
-                                    std::min(kTerms, terms - term),
-                                    /*ld_a=*/terms, /*ld_b=*/kPanel, /*ld_c=*/columns, /*add_C=*/true,
-                                    a + row * terms + term, b + (panel * terms + term) * kPanel,
+                                    std::min(kDepth, depth - k),
+                                    /*ld_a=*/depth, /*ld_b=*/kPanel, /*ld_c=*/columns, /*add_C=*/true,
+                                    a + row * depth + k, b + (panel * depth + k) * kPanel,
                                     elements_<float>(main_grad) + row * columns + panel * kPanel,
                                     /*is_vnni=*/true);
       }

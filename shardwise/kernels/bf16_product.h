@@ -1,15 +1,15 @@
-// dyᵀ·x of bf16 matrices with the sum kept in fp32, by the processor's own bf16 products.
+// dyᵀ·x of bf16 matrices accumulated in fp32, with the processor's bf16 dot product instructions.
 //
-// torch's matrix products return bf16 for bf16; the block product that its attention is made of does not.
+// torch's matrix products return bf16 for bf16 inputs. The brgemm kernel of its CPU attention returns fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::kernels {
 
-/// Whether this processor multiplies bf16 (AVX512-BF16); where not, products in fp32 are as fast.
+/// Returns true if this processor has bf16 dot products (AVX512-BF16). Otherwise fp32 is as fast.
 bool has_bf16_products();
 
-/// main_grad += dyᵀ·x. Shapes: `main_grad` [o, i] fp32, `dy` [n, o] and `x` [n, i] bf16, all contiguous.
+/// Computes main_grad += dyᵀ·x. Shapes: `main_grad` [o, i] fp32, `dy` [n, o], `x` [n, i] bf16, contiguous.
 void add_bf16_product_(const at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x);
 
 }  // namespace shardwise::kernels

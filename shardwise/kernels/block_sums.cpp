@@ -11,7 +11,7 @@ BlockSums::BlockSums(at::Tensor sum, int64_t blocks) : sum_(std::move(sum)) {
   if (sum_.defined()) blocks_ = at::zeros({blocks, sum_.size(0)}, sum_.options());
 }
 
-void BlockSums::add_up_() const {
+void BlockSums::accumulate_() const {
   if (!sum_.defined()) return;
   const int64_t count = blocks_.size(0), width = blocks_.size(1);
   with_element_type("block_sums", sum_.scalar_type(), [&]<class A>(A) {

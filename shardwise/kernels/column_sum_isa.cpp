@@ -6,7 +6,7 @@ namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 constexpr int64_t kColumns = 512;  // a block's partial sums stay in the first-level cache
-constexpr int64_t kRows = 64;      // rows summed before they are added on: short sums, small errors
+constexpr int64_t kRows = 64;      // rows per partial sum: short sums have small rounding errors
 
 template <class T>
 void add_row(Accumulator<T>* __restrict sum, const T* __restrict x, int64_t width) {

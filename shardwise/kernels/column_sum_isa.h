@@ -6,7 +6,7 @@ namespace shardwise::kernels {
 
 template <class T>
 struct ColumnSumLoops {
-  /// sum[i] += Σ over `rows` of x[row · stride + i], i < width; in an order that depends on `rows` alone.
+  /// sum[i] += Σ over `rows` of x[row · stride + i], i < width. The order of the sum depends only on `rows`.
   void (*add_rows)(Accumulator<T>* sum, const T* x, int64_t rows, int64_t width, int64_t stride);
 };
 SHARDWISE_PER_ISA(ColumnSumLoops, column_sum_loops)

@@ -1,14 +1,14 @@
-// The inner loops of cross-entropy: rows v wide. `max`, `lse` and sums are in the accumulator's type.
+// The inner loops of cross-entropy, for rows of width v. `max`, `lse` and sums are in the accumulator's type.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
 namespace shardwise::kernels {
 
-/// What a row's gradient is made of; the defaults are those of −log softmax alone.
+/// The factors of a row's gradient; the defaults give the gradient of −log softmax.
 template <class A>
 struct RowGradient {
   A scale;
-  A probability = 1;  // how often the softmax counts
+  A probability = 1;  // factor of the softmax
   A label = 1;
   A each_class = 0;
 };
@@ -21,7 +21,7 @@ struct CrossEntropyLoops {
   void (*sum_shifted)(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows,
                       int64_t v);
   /// d[i] = (exp(logit[i] − lse) · probability − each_class − [i = target] · label) · scale for one row;
-  /// target −1 for none.
+  /// `target` is −1 if the label is not in this shard.
   void (*backward_row)(T* d, const T* logits, Accumulator<T> lse, RowGradient<Accumulator<T>> row,
                        int64_t target, int64_t v);
   Accumulator<T> (*load)(const T* logit);

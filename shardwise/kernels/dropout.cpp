@@ -28,7 +28,7 @@ at::Tensor apply(const at::Tensor& x, double p, RandomKey key, int64_t first_ele
 
 }  // namespace
 
-// A p so near to 1 that its threshold would be 2^32 keeps the one draw that is left.
+// Clamps the threshold to 2^32 − 1 for p near 1.
 DropoutMask mask_of(double p, RandomKey key) {
   const double threshold = std::min(std::round(p * 0x1p32), 0x1p32 - 1);
   return {key.value, static_cast<uint32_t>(threshold)};

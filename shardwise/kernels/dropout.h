@@ -1,5 +1,5 @@
-// Dropout whose mask is that of the whole tensor, sliced; it is drawn again wherever it is needed, never
-// stored.
+// Dropout whose mask on a shard is the slice of the unsharded tensor's mask. Masks are drawn again when
+// needed and never stored.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,9 +7,9 @@
 
 namespace shardwise::kernels {
 
-/// y = x · mask / (1 − p); element i of `x` is element `first_element` + i of the whole tensor. Applied to
-/// the gradient it is the backward. p = 0 returns x itself, p = 1 zeros. Errors: c10::ValueError for p
-/// outside [0, 1].
+/// Returns x · mask / (1 − p), where element i of `x` is element `first_element` + i of the unsharded tensor.
+/// Returns x itself for p = 0 and zeros for p = 1. Backward: the same function applied to the gradient.
+/// Errors: c10::ValueError if p is not in [0, 1].
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element);
 
 }  // namespace shardwise::kernels

@@ -6,7 +6,7 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-// The product is taken either way, so that the mask is a select and not a branch.
+// Multiplies unconditionally, so that the mask compiles to a select and not to a branch.
 template <class T>
 void apply_words(T* __restrict y, const T* __restrict x, const uint32_t* __restrict words, int64_t count,
                  uint32_t threshold, Accumulator<T> scale) {
@@ -21,10 +21,10 @@ void apply(T* y, const T* x, int64_t count, uint64_t first, DropoutMask mask, Ac
   alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
   for (int64_t i = 0; i < count;) {
     const int64_t skipped = static_cast<int64_t>((first + i) % kDropoutGroup);
-    const int64_t wanted = skipped + count - i;
+    const int64_t needed = skipped + count - i;
     const int64_t groups =
-        wanted < kDrawnGroups * kDropoutGroup ? (wanted + kDropoutGroup - 1) / kDropoutGroup : kDrawnGroups;
-    const int64_t size = (groups * kDropoutGroup < wanted ? groups * kDropoutGroup : wanted) - skipped;
+        needed < kDrawnGroups * kDropoutGroup ? (needed + kDropoutGroup - 1) / kDropoutGroup : kDrawnGroups;
+    const int64_t size = (groups * kDropoutGroup < needed ? groups * kDropoutGroup : needed) - skipped;
     draw_words(words, mask.key, (first + i) / kDropoutGroup, groups);
     apply_words(y + i, x + i, words + skipped, size, mask.threshold, scale);
     i += size;

@@ -4,19 +4,19 @@
 
 namespace shardwise::kernels {
 
-/// Which elements are kept: those whose 32-bit draw is not below `threshold`.
+/// A dropout mask: keeps the elements whose 32-bit draw is at least `threshold`.
 struct DropoutMask {
   uint64_t key;
   uint32_t threshold;
 };
 
-/// Elements 32g to 32g + 31 share the Philox blocks 8g to 8g + 7: element 32g + 16h + 2l + w is drawn by word
-/// 2h + w of block 8g + l, an order that vectors of any width reach without shuffling.
+/// Elements 32g to 32g + 31 use the Philox blocks 8g to 8g + 7: element 32g + 16h + 2l + w uses word 2h + w
+/// of block 8g + l. Vectors of any width produce this order without shuffles.
 inline constexpr int64_t kDropoutGroup = 32;
 
 template <class T>
 struct DropoutLoops {
-  /// y[i] = kept ? x[i] · scale : 0, for elements `first` + i of the stream.
+  /// y[i] = kept ? x[i] · scale : 0, where x[i] is element `first` + i of the unsharded tensor.
   void (*apply)(T* y, const T* x, int64_t count, uint64_t first, DropoutMask mask, Accumulator<T> scale);
 };
 SHARDWISE_PER_ISA(DropoutLoops, dropout_loops)

@@ -1,14 +1,14 @@
-// The random words that dropout's masks are made of, many at a time. For `*_isa.cpp` only, as loops.h.
+// Draws the random words of dropout masks. Only for `*_isa.cpp`, see loops.h.
 #pragma once
 #include "shardwise/kernels/dropout_isa.h"
 #include "shardwise/kernels/philox_lanes.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 
-/// Groups drawn at a time: their words stay in the first-level cache.
+/// Number of groups drawn at a time, whose words fit the first-level cache.
 constexpr int64_t kDrawnGroups = 8;
 
-/// The words of `groups` groups in the elements' order.
+/// Draws the words of `groups` groups, in the order of the elements.
 inline void draw_words(uint32_t* words, uint64_t key, uint64_t first_group, int64_t groups) {
   constexpr uint64_t kLower = 0xffffffff;
   constexpr int64_t kBlocks = kDropoutGroup / 4;

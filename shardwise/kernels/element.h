@@ -1,5 +1,4 @@
-// The element types as the inner loops see them: plain structs, because isa files share no code with the
-// library.
+// The element types of the inner loops: plain structs, because isa files share no code with the library.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +11,7 @@ struct Fp16 {
   uint16_t bits;
 };
 
-/// What sums over T are kept in.
+/// The type in which sums of T are accumulated.
 template <class T>
 struct AccumulatorOf {
   using type = float;

@@ -41,7 +41,7 @@ void embedding_out(at::Tensor& y, const at::Tensor& ids_any, const at::Tensor& t
   });
 }
 
-// Threads share the columns, not the rows: each sees all positions, in order.
+// Threads are assigned columns, so that each adds all positions in order.
 void embedding_backward_(at::Tensor& table_grad_, const at::Tensor& dy_any, const at::Tensor& ids_any,
                          int64_t begin_id) {
   const at::Tensor dy = dy_any.contiguous(), ids = ids_any.contiguous();

@@ -5,14 +5,14 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-/// How far before their use weights are asked for. The processor's own guesses end at every page, and leave
-/// memory a sixth of its time idle; nearer or into the first cache is slower.
-constexpr int64_t kAheadBytes = 8192, kLineBytes = 64;
+/// Software prefetch distance. The hardware prefetcher stops at page boundaries, which leaves the memory idle
+/// a sixth of the time. A shorter distance, or prefetching into the first-level cache, is slower.
+constexpr int64_t kPrefetchBytes = 8192, kLineBytes = 64;
 
-/// Asks for one step's weights, into the second cache. Behind the last weight it asks for what is not used.
+/// Prefetches one step's weights into the second-level cache. Near the end it prefetches beyond the weights.
 template <class T>
-void fetch(const T* weights) {
-  const char* first = reinterpret_cast<const char*>(weights) + kAheadBytes;
+void prefetch(const T* weights) {
+  const char* first = reinterpret_cast<const char*>(weights) + kPrefetchBytes;
   constexpr int64_t bytes = kLanes<Accumulator<T>> * sizeof(T);
   for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(first + at, /*rw=*/0, /*locality=*/2);
 }
@@ -24,12 +24,12 @@ void multiply(T* y, int64_t y_stride, const Accumulator<T>* x, const T* w, int64
   for (int64_t output = 0; output < outputs; ++output) {
     const T* __restrict weights = w + output * k;
     const auto product = [=](int64_t row, auto ahead) {
-      const A* __restrict terms = x + row * k;
-      const auto term = [=](int64_t j) { return terms[j] * widen(weights[j]); };
+      const A* __restrict x_row = x + row * k;
+      const auto term = [=](int64_t j) { return x_row[j] * widen(weights[j]); };
       y[row * y_stride + output] = narrow<T>(sum_of<A>(k, term, ahead));
     };
-    if (rows > 0) product(/*row=*/0, [=](int64_t j) { fetch(weights + j); });
-    // The weights are in the nearest cache by now.
+    if (rows > 0) product(/*row=*/0, [=](int64_t j) { prefetch(weights + j); });
+    // The weights are now in the first-level cache.
     for (int64_t row = 1; row < rows; ++row) product(row, [](int64_t) {});
   }
 }

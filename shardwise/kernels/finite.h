@@ -1,4 +1,4 @@
-// Numbers that are none, or infinite.
+// NaN and Inf checks.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,9 +6,9 @@
 
 namespace shardwise::kernels {
 
-/// The first number of `x`, by rows, that is NaN or infinite; integers hold none. `x` has at most two dims,
-/// one of which lies in one piece: where it is the first, columns take the rows' place. Cost: one pass by all
-/// threads; no memory.
-std::optional<double> first_not_finite(const at::Tensor& x);
+/// Returns the first NaN or Inf of `x` in row order (column order if only the first dim is contiguous), or
+/// nullopt. Always nullopt for integers. `x` has at most two dims, of which one is contiguous. Cost: one
+/// multithreaded pass over `x`, no memory.
+std::optional<double> first_nan_or_inf(const at::Tensor& x);
 
 }  // namespace shardwise::kernels

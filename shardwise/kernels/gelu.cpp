@@ -40,7 +40,7 @@ at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) 
   return y;
 }
 
-// Threads share the columns, so that each sums its own over all rows.
+// Threads are assigned columns, so that each sums its columns over all rows.
 at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& bias_any,
                          Gelu form, at::Tensor bias_grad_) {
   const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();

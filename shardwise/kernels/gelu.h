@@ -1,19 +1,19 @@
-// GeLU of a product and the bias that the product left out. Source: Hendrycks & Gimpel 2016.
+// GeLU fused with the bias addition of the preceding product. Source: Hendrycks & Gimpel 2016.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::kernels {
 
-/// x · Φ(x) with the normal distribution's Φ (Hugging Face: gelu), or with Φ taken as
-/// (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2 (gelu_new, gelu_pytorch_tanh).
+/// The form of Φ in x · Φ(x): `erf`, the normal distribution's (Hugging Face: gelu), or `tanh`, the
+/// approximation (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2 (gelu_new, gelu_pytorch_tanh).
 enum class Gelu { erf, tanh };
 
-/// gelu(x + bias), the sum not rounded in between. Shapes: `x` [..., f] → [..., f]; `bias` [f], or undefined
-/// for none. Errors: c10::ValueError when the shapes or dtypes do not fit.
+/// Returns gelu(x + bias), without rounding the sum. Shapes: `x` [..., f] → [..., f]; `bias` [f], or
+/// undefined. Errors: c10::ValueError if shapes or dtypes do not match.
 at::Tensor gelu(const at::Tensor& x, const at::Tensor& bias, Gelu form);
 
-/// dx [..., f]; its sum over rows is added to `bias_grad_` [f] fp32 (fp64 for fp64), or left out when that is
-/// undefined. Rows are added in an order that depends on the shape alone.
+/// Returns dx [..., f] and adds its sum over the rows to `bias_grad_` [f] fp32 (fp64 for fp64), if that is
+/// defined. The order of the sum depends only on the shape.
 at::Tensor gelu_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias, Gelu form,
                          at::Tensor bias_grad_);
 

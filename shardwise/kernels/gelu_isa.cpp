@@ -7,16 +7,15 @@ namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 constexpr int64_t kColumns = 512;  // a block's partial sums stay in the first-level cache
-constexpr int64_t kRows = 64;      // rows summed before they are added on: short sums, small errors
+constexpr int64_t kRows = 64;      // rows per partial sum: short sums have small rounding errors
 
 template <class A>
 struct Phi {
   A value, slope;
 };
 
-/// With `density` = e^(−z²/2), Φ(−|z|) = density · t · p(t), t = 1/(1 + 0.3 |z|/√2); p is fitted to
-/// erfcx(u)/t, 0 <= u <= 9.5, within 2·10⁻⁸ of it (least squares, reweighted towards the smallest largest
-/// error).
+/// Returns Φ(−|z|) = density · t · p(t), where `density` = e^(−z²/2) and t = 1/(1 + 0.3 |z|/√2). The
+/// polynomial p fits erfcx(u)/t for 0 <= u <= 9.5 within 2·10⁻⁸ (least squares, reweighted toward minimax).
 inline float lower_tail(float z, float density) {
   const float t = 1 / (1 + 0.212132034f * __builtin_fabsf(z));
   float p = -0.129434288f;
@@ -43,8 +42,8 @@ struct Erf {
   }
 };
 
-/// (1 + tanh u) / 2 is the logistic function of 2u. Beyond ±24 it is 0 or 1 in every type, its slope 0, and
-/// z³ might overflow.
+/// Computes (1 + tanh u) / 2 as the logistic function of 2u. Beyond ±24 it is 0 or 1 in every type with slope
+/// 0; clamping avoids an overflow of z³.
 struct Tanh {
   template <class A>
   static Phi<A> phi(A z) {

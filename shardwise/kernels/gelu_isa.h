@@ -1,4 +1,4 @@
-// The inner loops of GeLU with its bias: rows of `width` columns, `stride` apart.
+// The inner loops of GeLU with bias, for rows of `width` columns that are `stride` apart.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
@@ -8,7 +8,7 @@ template <class T>
 struct GeluLoops {
   struct Form {
     void (*forward)(T* y, const T* x, const T* bias, int64_t rows, int64_t width, int64_t stride);
-    /// `bias_grad` [width], to which these rows' dx are added, may be null.
+    /// Adds the sum of these rows' dx to `bias_grad` [width], which may be null.
     void (*backward)(T* dx, Accumulator<T>* bias_grad, const T* dy, const T* x, const T* bias, int64_t rows,
                      int64_t width, int64_t stride);
   };

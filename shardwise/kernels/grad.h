@@ -1,15 +1,15 @@
-// Gradients of a linear layer's weight and bias, added straight into fp32 (fp64) main gradients.
+// Gradients of a linear layer's weight and bias, accumulated directly into fp32 (fp64) main gradients.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::kernels {
 
-/// main_grad += dyᵀ·x, summed in fp32 (fp64).
+/// Computes main_grad += dyᵀ·x, accumulated in fp32 (fp64).
 /// Shapes: `main_grad` [o, i] fp32 (fp64 for fp64), `dy` [n, o], `x` [n, i].
 void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x);
 
-/// main_grad += Σ over rows of dy. Shapes: `main_grad` [o] fp32 (fp64), `dy` [n, o].
-/// Rows are added in an order that depends on the shape alone.
+/// Computes main_grad += Σ over rows of dy. The order of the sum depends only on the shape.
+/// Shapes: `main_grad` [o] fp32 (fp64), `dy` [n, o].
 void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy);
 
 }  // namespace shardwise::kernels

@@ -8,8 +8,8 @@ namespace {
 void check_positions(const char* op, const HeadSplit& split, int64_t s, at::ScalarType dtype) {
   const auto& [cos, sin] = split.tables;
   TORCH_CHECK_VALUE(split.head_dim > 0 && cos.dim() == 2 && 2 * cos.size(1) <= split.head_dim, op,
-                    ": tables must be [positions, half], 2·half at most head_dim ", split.head_dim, "; got ",
-                    cos.sizes());
+                    ": tables must be [positions, half] with 2·half at most head_dim ", split.head_dim,
+                    "; got ", cos.sizes());
   check_output(op, "cos", cos, cos.sizes(), accumulator_type(dtype));
   check_output(op, "sin", sin, cos.sizes(), accumulator_type(dtype));
   const int64_t first = split.first_position;
@@ -32,7 +32,7 @@ void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split) {
                     ": qkv must be [s, b, (", split.heads, " + 2·", split.kv_heads, ")·", split.head_dim,
                     "]; got ", qkv.sizes());
   check_positions(op, split, qkv.size(0), qkv.scalar_type());
-  check_valid(op, split.valid, qkv.size(0), qkv.size(1));
+  check_valid_rows(op, split.valid, qkv.size(0), qkv.size(1));
 }
 
 void check_grads(const char* op, const Qkv& grads, const HeadSplit& split) {
@@ -44,7 +44,7 @@ void check_grads(const char* op, const Qkv& grads, const HeadSplit& split) {
   check_tensor(op, "dk", k, {b, split.kv_heads, s, d}, dtype);
   check_tensor(op, "dv", v, {b, split.kv_heads, s, d}, dtype);
   check_positions(op, split, s, dtype);
-  check_valid(op, split.valid, s, b);
+  check_valid_rows(op, split.valid, s, b);
 }
 
 }  // namespace shardwise::kernels

@@ -1,5 +1,5 @@
-// What the ways to split q|k|v features into heads share: where the parts lie, and what fits. For kernels'
-// own sources.
+// Shared by rotary.cpp and qk_norm.cpp: offsets and strides of q, k and v in fused features, and shape
+// checks. Internal to kernels/.
 #pragma once
 #include <vector>
 
@@ -9,9 +9,9 @@
 
 namespace shardwise::kernels {
 
-/// q, k or v: where its heads begin in a token's q|k|v features, and whether they are rotated.
+/// q, k or v, with its offset in a token's fused q|k|v features.
 struct HeadPart {
-  at::Tensor heads;  // [b, heads, s, d], the elements of a head contiguous
+  at::Tensor heads;  // [b, heads, s, d]; the elements of a head are contiguous
   int64_t first_feature;
   bool is_rotated;
 };
@@ -26,12 +26,12 @@ inline HeadStrides strides_of(const at::Tensor& heads) {
   return {heads.stride(2), heads.stride(0), heads.stride(1)};
 }
 
-/// Of `qkv` [s, b, features].
+/// Returns the strides of heads in `qkv` [s, b, features].
 inline HeadStrides token_strides(const at::Tensor& qkv, int64_t head_dim) {
   return {qkv.size(1) * qkv.size(2), qkv.size(2), head_dim};
 }
 
-/// `rows` rows of [b, heads, s, d].
+/// Returns the extent of `rows` rows of `heads` [b, heads, s, d].
 inline HeadExtent extent_of(const at::Tensor& heads, int64_t rows) {
   return {rows, heads.size(0), heads.size(1), heads.size(3)};
 }
@@ -44,15 +44,15 @@ inline Qkv with_contiguous_heads(const Qkv& qkv) {
   return {with_contiguous_heads(qkv.q), with_contiguous_heads(qkv.k), with_contiguous_heads(qkv.v)};
 }
 
-/// [b, heads, s, d] for features `qkv` [s, b, features], uninitialised.
+/// Returns an uninitialized [b, heads, s, d] for the features `qkv` [s, b, features].
 at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim);
 
-/// Elements of one row of q, k and v.
+/// Returns the number of elements in one row of q, k and v.
 inline int64_t work_per_row(const Qkv& qkv) {
   return qkv.q.size(0) * qkv.q.size(3) * (qkv.q.size(1) + 2 * qkv.k.size(1));
 }
 
-/// The angles of rows from `row` on.
+/// The rotary angles of the rows of a HeadSplit.
 class PositionAngles {
  public:
   explicit PositionAngles(const HeadSplit& split);
@@ -67,7 +67,7 @@ class PositionAngles {
   std::vector<int64_t> begins_;
 };
 
-/// Errors: c10::ValueError when features, positions or valid rows do not fit.
+/// Check shapes, positions and valid rows of a forward's and a backward's inputs. Errors: c10::ValueError.
 void check_qkv(const char* op, const at::Tensor& qkv, const HeadSplit& split);
 void check_grads(const char* op, const Qkv& grads, const HeadSplit& split);
 

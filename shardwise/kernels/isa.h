@@ -1,19 +1,20 @@
-// Inner loops are compiled three times (`*_isa.cpp`, see cmake/room.cmake); this picks the build that this
-// processor runs, once.
+// Run-time dispatch by instruction set. Inner loops (`*_isa.cpp`) are compiled once per instruction set, see
+// cmake/room.cmake; this file selects the build for this processor.
 //
-// An op's loops are a table of function pointers per element type, declared in `<op>_isa.h` by
-// SHARDWISE_PER_ISA and defined in `<op>_isa.cpp`, which ends with SHARDWISE_INSTANTIATE.
+// An op's loops are a table of function pointers per element type. `<op>_isa.h` declares it with
+// SHARDWISE_PER_ISA, and `<op>_isa.cpp` defines it and ends with SHARDWISE_INSTANTIATE.
 #pragma once
 #include "shardwise/kernels/element.h"
 
 namespace shardwise::kernels {
 
+/// An instruction set for which the inner loops are compiled.
 enum class Isa { baseline, avx2, avx512 };
 
-/// The widest one that this processor has.
+/// Returns the widest instruction set that this processor supports.
 Isa best_isa();
 
-/// Loops<T> name<T>() in each build, and `name<T>()` for the chosen one.
+/// Declares Loops<T> name<T>() for each instruction set, and a `name<T>(isa)` that selects one of them.
 #define SHARDWISE_PER_ISA(Loops, name)                               \
   namespace baseline {                                               \
   template <class T>                                                 \

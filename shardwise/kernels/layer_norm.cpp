@@ -87,8 +87,8 @@ at::Tensor layer_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any
       }
     });
   });
-  weight_sums.add_up_();
-  bias_sums.add_up_();
+  weight_sums.accumulate_();
+  bias_sums.accumulate_();
   return dx;
 }
 

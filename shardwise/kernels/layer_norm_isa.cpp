@@ -6,7 +6,7 @@ namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 template <class T>
-void normalise_row(T* __restrict y, const T* __restrict x, AffineRow<const T> affine, Accumulator<T> mean,
+void normalize_row(T* __restrict y, const T* __restrict x, AffineRow<const T> affine, Accumulator<T> mean,
                    Accumulator<T> rstd, int64_t h) {
   const T* __restrict weight = affine.weight, * __restrict bias = affine.bias;
   for (int64_t i = 0; i < h; ++i) {
@@ -14,7 +14,7 @@ void normalise_row(T* __restrict y, const T* __restrict x, AffineRow<const T> af
   }
 }
 
-// Two passes over a row that the cache holds: one over x − mean, whose squares do not cancel.
+// Uses two passes over a cached row: squares of x − mean do not cancel.
 template <class T>
 void forward(T* y, MomentsOf<Accumulator<T>> moments, const T* x, AffineRow<const T> affine, double eps,
              int64_t rows, int64_t h) {
@@ -26,7 +26,7 @@ void forward(T* y, MomentsOf<Accumulator<T>> moments, const T* x, AffineRow<cons
     const A rstd = 1 / sqrt_of(squares / static_cast<A>(h) + static_cast<A>(eps));
     moments.mean[row] = mean;
     moments.rstd[row] = rstd;
-    normalise_row(y, x, affine, mean, rstd, h);
+    normalize_row(y, x, affine, mean, rstd, h);
   }
 }
 
@@ -35,21 +35,21 @@ struct Row {
   const T *dy, *x, *weight;
   Accumulator<T> mean, rstd;
 
-  /// (x − mean) · rstd.
-  Accumulator<T> normalised(int64_t i) const { return (widen(x[i]) - mean) * rstd; }
-  /// The gradient of the normalised x.
+  /// Returns (x − mean) · rstd.
+  Accumulator<T> normalized(int64_t i) const { return (widen(x[i]) - mean) * rstd; }
+  /// Returns the gradient with respect to the normalized x.
   Accumulator<T> u(int64_t i) const { return widen(dy[i]) * widen(weight[i]); }
 };
 
-// dx = rstd · (u − mean(u) − normalised · mean(u · normalised)).
+// dx = rstd · (u − mean(u) − normalized · mean(u · normalized)).
 template <class T>
 void dx_row(T* __restrict dx, const Row<T>& row, int64_t h) {
   using A = Accumulator<T>;
   const A mean = sum_of<A>(h, [row](int64_t i) { return row.u(i); }) / static_cast<A>(h);
-  const A along = sum_of<A>(h, [row](int64_t i) { return row.u(i) * row.normalised(i); }) / static_cast<A>(h);
+  const A along = sum_of<A>(h, [row](int64_t i) { return row.u(i) * row.normalized(i); }) / static_cast<A>(h);
   const T* __restrict dy = row.dy, * __restrict x = row.x, * __restrict weight = row.weight;
   const Row<T> r{dy, x, weight, row.mean, row.rstd};
-  for (int64_t i = 0; i < h; ++i) dx[i] = narrow<T>(r.rstd * (r.u(i) - mean - r.normalised(i) * along));
+  for (int64_t i = 0; i < h; ++i) dx[i] = narrow<T>(r.rstd * (r.u(i) - mean - r.normalized(i) * along));
 }
 
 template <class T>

@@ -1,10 +1,10 @@
-// The inner loops of LayerNorm: rows h wide.
+// The inner loops of LayerNorm, for rows of width h.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
 namespace shardwise::kernels {
 
-/// Weight and bias, or the accumulators of their gradients, of which either may be null.
+/// Weight and bias, or the accumulators of their gradients, either of which may be null.
 template <class T>
 struct AffineRow {
   T *weight, *bias;

@@ -1,7 +1,7 @@
-// What the inner loops are made of: conversions, exp, reductions. For `*_isa.cpp` only; everything lives in
-// the namespace of the instruction set it is compiled for.
+// Building blocks of the inner loops: conversions, exp, reductions. Only for `*_isa.cpp`; everything is in
+// the namespace of the instruction set that it is compiled for.
 //
-// Written so that the compiler vectorises it: no branches, no calls, reductions over a fixed number of lanes.
+// Written for auto-vectorization: no branches, no calls, reductions over a fixed number of lanes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ inline float widen(Bf16 x) {
   return __builtin_bit_cast(float, uint32_t{x.bits} << 16);
 }
 
-/// Subnormals are scaled into the normal range by an exact product, so there is no case distinction for them.
+/// Scales subnormals into the normal range by an exact product, which avoids a branch.
 inline float widen(Fp16 x) {
   const uint32_t sign = (uint32_t{x.bits} & 0x8000u) << 16;
   const uint32_t magnitude = (uint32_t{x.bits} & 0x7fffu) << 13;
@@ -39,14 +39,14 @@ template <>
 inline float narrow<float>(float x) {
   return x;
 }
-/// Round to nearest even; NaN stays one.
+/// Rounds to nearest even; preserves NaN.
 template <>
 inline Bf16 narrow<Bf16>(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return Bf16{static_cast<uint16_t>(x != x ? 0x7fc0u : rounded)};
 }
-/// Round to nearest even. Results below 2^-14 are rounded by adding a constant whose last place is 2^-24.
+/// Rounds to nearest even. Rounds results below 2^-14 by adding a constant whose last place is 2^-24.
 template <>
 inline Fp16 narrow<Fp16>(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
@@ -61,11 +61,10 @@ inline Fp16 narrow<Fp16>(float x) {
   return Fp16{static_cast<uint16_t>(half | sign)};
 }
 
-/// e^x = 2^n · e^r, |r| <= ln2/2; the polynomial is Cephes' expf. Within 2 ulp from 2^-126 to 2^127.5; 0
-/// below, infinity above.
+/// Computes e^x = 2^n · e^r, |r| <= ln2/2, with the polynomial of Cephes' expf. Accurate to 2 ulp for results
+/// from 2^-126 to 2^127.5; returns 0 below and infinity above.
 inline float exp_of(float x) {
-  constexpr float kShift =
-      12582912.0f + 127.0f;  // adding 1.5 · 2^23 rounds to an integer, which ends in the low bits
+  constexpr float kShift = 12582912.0f + 127.0f;  // adding 1.5 · 2^23 rounds to an integer in the low bits
   const float shifted = x * 1.44269504088896341f + kShift;
   const float n = shifted - kShift;
   float r = x - n * 0.693359375f;  // ln2 in two parts, the first with trailing zeros
@@ -99,12 +98,12 @@ inline double sqrt_of(double x) {
   return __builtin_sqrt(x);
 }
 
-/// Two cache lines of accumulators: independent chains for the pipeline, and partial sums short enough to be
-/// accurate.
+/// Number of accumulators, two cache lines: independent dependency chains, and partial sums that are short
+/// enough to be accurate.
 template <class A>
 inline constexpr int kLanes = 128 / sizeof(A);
 
-/// sums[0] + ... + sums[2 · width − 1], by halves.
+/// Returns sums[0] + ... + sums[2 · width − 1] by pairwise summation.
 template <int width, class A>
 inline A total(A* sums) {
   for (int lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
@@ -112,7 +111,8 @@ inline A total(A* sums) {
   return sums[0];
 }
 
-/// Σ term(i), i < n, in an order that depends on n alone; `ahead(i)` is called before the lanes from i on.
+/// Returns Σ term(i), i < n, in an order that depends only on n. Calls `ahead(i)`, e.g. to prefetch, before
+/// the lanes from i on.
 template <class A, class Term, class Ahead>
 inline A sum_of(int64_t n, Term term, Ahead ahead) {
   constexpr int lanes = kLanes<A>;
@@ -130,7 +130,7 @@ inline A sum_of(int64_t n, Term term) {
   return sum_of<A>(n, term, [](int64_t) {});
 }
 
-/// The largest term(i), i < n; -infinity for none.
+/// Returns the maximum of term(i), i < n; -infinity if n is 0.
 template <class A, class Term>
 inline A max_of(int64_t n, Term term) {
   constexpr int lanes = kLanes<A>;

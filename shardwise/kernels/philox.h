@@ -1,6 +1,6 @@
 // The Philox4x32-10 block function. Source: Salmon et al. 2011, §4.3.
 //
-// The scalar form, for keys; philox_lanes.h has the same on many counters at once.
+// This is the scalar form, used to derive keys; philox_lanes.h is vectorized over counters.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-/// What a block is drawn for: the counter's upper half, so that uses never share a block.
+/// The purpose of a block, stored in the counter's upper half so that different uses never share a block.
 enum class PhiloxUse : uint32_t { elements = 0, fold = 1 };
 
 constexpr PhiloxBlock philox(uint64_t index, PhiloxUse use, uint64_t key) {

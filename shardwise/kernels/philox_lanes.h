@@ -1,7 +1,7 @@
-// philox.h's block function on many counters at once. For `*_isa.cpp` only, as loops.h.
+// Philox4x32-10 (philox.h) vectorized over counters. Only for `*_isa.cpp`, see loops.h.
 //
-// A lane holds a 32-bit word in 64 bits, because the wide product is what the hardware offers; upper halves
-// are not cleared where the next product ignores them.
+// A lane holds a 32-bit word in 64 bits, because the hardware has a 32×32→64-bit product. Upper halves are
+// not cleared if the next product ignores them.
 #pragma once
 #include <cstdint>
 
@@ -19,7 +19,7 @@ constexpr int kPhiloxLanes = SHARDWISE_LANES;
 typedef uint64_t PhiloxWords __attribute__((vector_size(kPhiloxLanes * 8)));
 #undef SHARDWISE_LANES
 
-/// Products of the lanes' lower halves.
+/// Multiplies the lanes' lower halves.
 inline __attribute__((always_inline)) PhiloxWords product(const PhiloxWords& a, uint64_t b) {
   const PhiloxWords factor = PhiloxWords{} + b;
 #if defined(__AVX512F__)
@@ -35,7 +35,7 @@ inline __attribute__((always_inline)) PhiloxWords product(const PhiloxWords& a, 
 #endif
 }
 
-/// The four words of blocks `index` to `index` + kPhiloxLanes − 1, in the lower halves.
+/// The four words of blocks `index` to `index` + kPhiloxLanes − 1, in the lanes' lower halves.
 struct PhiloxBlocks {
   PhiloxWords word[4];
 };

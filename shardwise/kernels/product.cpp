@@ -19,8 +19,8 @@ using at::Tensor;
 
 namespace {
 
-/// Below this many multiplications, setting oneDNN up costs more than it gains.
-constexpr int64_t kWorthOneDnn = int64_t{1} << 20;
+/// Below this many multiplications, oneDNN's setup costs more than it saves.
+constexpr int64_t kMinOneDnnProducts = int64_t{1} << 20;
 
 void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
   TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && y.is_contiguous() &&
@@ -34,14 +34,14 @@ void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
 
 bool uses_onednn(const Tensor& a, const Tensor& b) {
   return a.scalar_type() == at::kFloat && best_isa() == Isa::avx512 &&
-         a.size(0) * a.size(1) * b.size(1) >= kWorthOneDnn;
+         a.size(0) * a.size(1) * b.size(1) >= kMinOneDnnProducts;
 }
 
-/// Up to so many rows the product is as fast as the weight is read; both of torch's libraries are slower
-/// there, for bf16 by far.
+/// Up to this many rows our loops are limited by reading the weight. Both of torch's libraries are slower,
+/// for bf16 by far.
 constexpr int64_t kFewRows = 4;
 
-/// Few rows times a weight [n, k] seen as [k, n]: how a text is continued.
+/// Returns true for a few rows times a weight [n, k] viewed as [k, n], the product of decoding.
 bool uses_few_rows(const Tensor& a, const Tensor& b) {
   const bool is_narrow = a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16;
   return is_narrow && a.size(0) <= kFewRows && a.is_contiguous() && b.t().is_contiguous();

@@ -28,7 +28,7 @@ at::TensorOptions accumulating(const at::Tensor& qkv) {
   return qkv.options().dtype(accumulator_type(qkv.scalar_type()));
 }
 
-// The values of `qkv` [s, b, features] as [b, k, s, d], in place.
+// Returns the values v in `qkv` [s, b, features] as a view [b, k, s, d].
 at::Tensor values_of(const at::Tensor& qkv, const HeadSplit& split) {
   const int64_t begin = (split.heads + split.kv_heads) * split.head_dim;
   return qkv.narrow(2, begin, split.kv_heads * split.head_dim)
@@ -61,15 +61,15 @@ Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const Q
     const HeadStrides from_strides = token_strides(qkv, d);
     for_ranges(qkv.size(0), work_per_row(result), [&](int64_t begin, int64_t end) {
       const at::Tensor scratch = at::empty({d}, accumulating(qkv));
-      const auto normalise = [&](const HeadPart& part, const at::Tensor& weight) {
+      const auto normalize = [&](const HeadPart& part, const at::Tensor& weight) {
         const HeadStrides to_strides = strides_of(part.heads);
         rotary_loops<T>().norm_rotate(elements_<T>(part.heads) + begin * to_strides.row, to_strides,
                                       elements<T>(qkv) + begin * from_strides.row + part.first_feature,
                                       from_strides, extent_of(part.heads, end - begin), angles.from<A>(begin),
                                       {elements<T>(weight), norm.eps}, elements_<A>(scratch));
       };
-      normalise(parts[0], norm.weights.q);
-      normalise(parts[1], norm.weights.k);
+      normalize(parts[0], norm.weights.q);
+      normalize(parts[1], norm.weights.k);
     });
   });
   return result;
@@ -97,7 +97,7 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
       const at::Tensor scratch = at::empty({d}, accumulating(qkv));
       for (int64_t block = begin; block < end; ++block) {
         const int64_t row = block * block_positions, rows = std::min(block_positions, s - row);
-        const auto normalise_back = [&](const HeadPart& part, const at::Tensor& weight, A* weight_grad) {
+        const auto normalize_back = [&](const HeadPart& part, const at::Tensor& weight, A* weight_grad) {
           const int64_t x = row * x_strides.row + part.first_feature;
           rotary_loops<T>().norm_rotate_backward(elements_<T>(d_qkv) + x, elements<T>(qkv) + x, x_strides,
                                                  elements<T>(part.heads) + row * part.heads.stride(2),
@@ -105,14 +105,14 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
                                                  angles.from<A>(row), {elements<T>(weight), norm.eps},
                                                  weight_grad, elements_<A>(scratch));
         };
-        normalise_back(parts[0], norm.weights.q, q_sums.block<A>(block));
-        normalise_back(parts[1], norm.weights.k, k_sums.block<A>(block));
+        normalize_back(parts[0], norm.weights.q, q_sums.block<A>(block));
+        normalize_back(parts[1], norm.weights.k, k_sums.block<A>(block));
         copy_values_<T>(d_qkv, grads, row, rows);
       }
     });
   });
-  q_sums.add_up_();
-  k_sums.add_up_();
+  q_sums.accumulate_();
+  k_sums.accumulate_();
   return d_qkv;
 }
 

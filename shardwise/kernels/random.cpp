@@ -10,13 +10,13 @@
 namespace shardwise::kernels {
 namespace {
 
-// What a chunk's standard numbers z become: shift + scale · z.
+// A distribution: standard numbers z, drawn in chunks, are mapped to shift + scale · z.
 struct Distribution {
   void (*chunk)(double* z, uint64_t first_block, uint64_t key);
   double shift, scale;
 };
 
-// A run of elements that is contiguous both in the whole and in the slice.
+// A range of elements that is contiguous both in the unsharded tensor and in the slice.
 struct Run {
   int64_t global_begin, local_begin, size;
 };
@@ -38,11 +38,11 @@ int64_t size_of(const Pieces& pieces) {
 std::vector<Run> runs_of(at::IntArrayRef global_shape, int64_t dim, const Pieces& pieces) {
   if (pieces.empty()) return {{0, 0, product(global_shape)}};
   const int64_t outer = product(global_shape.slice(0, dim)), inner = product(global_shape.slice(dim + 1));
-  const int64_t whole = global_shape[dim], local = size_of(pieces);
+  const int64_t global = global_shape[dim], local = size_of(pieces);
   std::vector<Run> runs;
   for (int64_t i = 0; i < outer; ++i) {
     for (const auto& piece : pieces) {
-      runs.push_back({(i * whole + piece.global_begin) * inner, (i * local + piece.local_begin) * inner,
+      runs.push_back({(i * global + piece.global_begin) * inner, (i * local + piece.local_begin) * inner,
                       piece.size * inner});
     }
   }
@@ -55,7 +55,7 @@ void check_pieces(const char* op, at::IntArrayRef shape, int64_t dim, const Piec
   for (const auto& [global_begin, local_begin, size] : pieces) {
     TORCH_CHECK_VALUE(global_begin >= 0 && size >= 0 && global_begin + size <= shape[dim] &&
                           local_begin >= 0 && local_begin + size <= size_of(pieces),
-                      op, ": a piece must lie in the whole, ", shape[dim], " long, and the slice, ",
+                      op, ": a piece must be within the tensor's dim of ", shape[dim], " and the slice's of ",
                       size_of(pieces), "; got ", size, " at ", global_begin, " and ", local_begin);
   }
 }
@@ -92,7 +92,7 @@ void fill_(const char* op, at::Tensor& local, at::IntArrayRef global_shape, int6
     const auto fill_part = [&](const Run& run, int64_t begin, int64_t end) {
       fill_run(to + run.local_begin + begin, run.global_begin + begin, end - begin, key.value, distribution);
     };
-    // Threads share the runs, or the elements of a single one: the inner loop is not parted again.
+    // Parallel over the runs, or over the elements of a single run; nested parallel loops run serially.
     for_ranges(count, local.numel() / std::max<int64_t>(1, count), [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         for_ranges(runs[i].size, 1, [&](int64_t begin, int64_t end) { fill_part(runs[i], begin, end); });

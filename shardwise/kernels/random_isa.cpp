@@ -8,13 +8,13 @@ namespace {
 
 constexpr int kBlocks = kRandomChunk / 2;
 
-// The middle of one of 2^52 equal cells of (0, 1), named by 64 random bits: exact, and neither end is drawn.
+// Maps 64 random bits to the midpoint of one of 2^52 equal cells of (0, 1): exact, and never 0 or 1.
 inline double unit_of(uint64_t bits) {
   const uint64_t one_to_two = (bits >> 12) | 0x3ff0000000000000u;
   return __builtin_bit_cast(double, one_to_two) - (1 - 0x1p-53);
 }
 
-// The first and the second half of each block as numbers in (0, 1).
+// Draws two numbers in (0, 1) from each block: one from its first half, one from its second.
 void draw(double* __restrict first, double* __restrict second, uint64_t first_block, uint64_t key) {
   uint64_t bits[2][kBlocks];
   for (int block = 0; block < kBlocks; block += kPhiloxLanes) {
@@ -28,7 +28,7 @@ void draw(double* __restrict first, double* __restrict second, uint64_t first_bl
   for (int i = 0; i < kBlocks; ++i) second[i] = unit_of(bits[1][i]);
 }
 
-// log x for normal x > 0: x = 2^k · (1 + f), 1 + f in [1/√2, √2). The series in s = f / (2 + f) is fdlibm's.
+// Computes log x for normal x > 0: x = 2^k · (1 + f), 1 + f in [1/√2, √2), by fdlibm's series in f / (2 + f).
 inline double logarithm(double x) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000u, kOne = 0x3ff0000000000000u,
                      kTwo52 = 0x4330000000000000u;
@@ -51,9 +51,9 @@ struct Circle {
   double cos, sin;
 };
 
-// cos and sin of 2π·turn, turn in (0, 1): of the angle to the nearest quarter turn, by fdlibm's polynomials.
+// Computes cos and sin of 2π·turn, turn in (0, 1), from the nearest quarter turn, with fdlibm's polynomials.
 inline Circle circle(double turn) {
-  constexpr double kShift = 0x1.8p52;  // adding it rounds to an integer, which ends in the low bits
+  constexpr double kShift = 0x1.8p52;  // adding it rounds to an integer in the low bits
   const double shifted = 4 * turn + kShift;
   const uint64_t quarter = __builtin_bit_cast(uint64_t, shifted);
   const double x = (4 * turn - (shifted - kShift)) * 1.57079632679489661923, z = x * x;
@@ -77,7 +77,7 @@ inline Circle circle(double turn) {
           __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, sine) ^ sine_sign)};
 }
 
-// Box & Muller 1958.
+// Source: Box & Muller 1958.
 template <class T>
 void normal(T* __restrict z, uint64_t first_block, uint64_t key) {
   double first[kBlocks], second[kBlocks];

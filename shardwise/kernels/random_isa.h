@@ -1,18 +1,18 @@
-// The inner loops of random fills: standard numbers in fp64, a chunk at a time.
+// The inner loops of random fills: standard normal or uniform numbers in fp64, one chunk at a time.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
 namespace shardwise::kernels {
 
-/// Elements 2j and 2j + 1 come from Philox block j. Always whole chunks, so that an element's bits do not
-/// depend on where a run begins.
+/// Elements per chunk; elements 2j and 2j + 1 come from Philox block j. Always computes full chunks, so that
+/// an element's bits do not depend on where a range begins.
 inline constexpr int64_t kRandomChunk = 64;
 
 template <class T>
 struct RandomLoops {
-  /// z[i], i < kRandomChunk: elements 2 · first_block + i, standard normal.
+  /// Sets z[i], i < kRandomChunk, to element 2 · first_block + i, standard normal.
   void (*normal)(T* z, uint64_t first_block, uint64_t key);
-  /// The same, uniform in (0, 1).
+  /// Sets z[i], i < kRandomChunk, to element 2 · first_block + i, uniform in (0, 1).
   void (*uniform)(T* z, uint64_t first_block, uint64_t key);
 };
 SHARDWISE_PER_ISA(RandomLoops, random_loops)

@@ -67,7 +67,7 @@ at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, 
       }
     });
   });
-  weight_sums.add_up_();
+  weight_sums.accumulate_();
   return dx;
 }
 

@@ -9,7 +9,7 @@ template <class T>
 void forward(T* y, Accumulator<T>* rstd, const T* x, const T* weight, double eps, int64_t rows, int64_t h) {
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
     rstd[row] = inverse_rms(x, eps, h);
-    normalise_row(y, x, weight, rstd[row], h);
+    normalize_row(y, x, weight, rstd[row], h);
   }
 }
 

@@ -1,5 +1,5 @@
-// One row of RMSNorm, forward and back: what the stream's norm and that of heads have in common. For
-// `*_isa.cpp` only, as loops.h.
+// One row of RMSNorm, forward and backward, shared by rms_norm and qk_norm. Only for `*_isa.cpp`,
+// see loops.h.
 #pragma once
 #include "shardwise/kernels/loops.h"
 
@@ -12,14 +12,14 @@ Accumulator<T> inverse_rms(const T* x, double eps, int64_t h) {
   return 1 / sqrt_of(squares / static_cast<A>(h) + static_cast<A>(eps));
 }
 
-/// `Y` may be the accumulator's type, as `Dy` below.
+/// `Y` is T or the accumulator's type.
 template <class Y, class T>
-void normalise_row(Y* __restrict y, const T* __restrict x, const T* __restrict weight, Accumulator<T> rstd,
+void normalize_row(Y* __restrict y, const T* __restrict x, const T* __restrict weight, Accumulator<T> rstd,
                    int64_t h) {
   for (int64_t i = 0; i < h; ++i) y[i] = narrow<Y>(widen(x[i]) * rstd * widen(weight[i]));
 }
 
-// With u = dy · weight and m = mean(u · x): dx = rstd · (u − x · along_x), along_x = rstd² · m.
+// Computes dx = rstd · (u − x · along_x), with u = dy · weight and along_x = rstd² · mean(u · x).
 template <bool adds_weight_grad, class T, class Dy>
 void dx_row(T* __restrict dx, Accumulator<T>* __restrict weight_grad, const Dy* __restrict dy,
             const T* __restrict x, const T* __restrict weight, Accumulator<T> rstd, Accumulator<T> along_x,
@@ -30,7 +30,8 @@ void dx_row(T* __restrict dx, Accumulator<T>* __restrict weight_grad, const Dy* 
   }
 }
 
-/// dx, and the weight's terms added to `weight_grad`, which may be null.
+/// Computes dx and adds this row's weight gradient to `weight_grad`, which may be null. `Dy` is T or the
+/// accumulator's type.
 template <class T, class Dy>
 void rms_row_backward(T* dx, Accumulator<T>* weight_grad, const Dy* dy, const T* x, const T* weight,
                       Accumulator<T> rstd, int64_t h) {

@@ -10,7 +10,7 @@
 namespace shardwise::kernels {
 namespace {
 
-/// f(part, first row, extent) for each of q, k and v and each range of rows.
+/// Calls f(part, first row, extent) for each of q, k and v and each range of rows.
 template <class F>
 void for_parts(const Qkv& qkv, F f) {
   const std::vector<HeadPart> parts = parts_of(qkv);
@@ -41,13 +41,14 @@ RotaryTables rotary_tables(const std::vector<double>& inverse_frequencies, int64
   return tables;
 }
 
-void check_valid(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
+void check_valid_rows(const char* op, const std::vector<base::Range>& valid, int64_t s, int64_t b) {
   if (valid.empty()) return;
   TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
-                    ": valid rows must be given for each of the ", b, " sequences; got ", valid.size());
+                    ": valid rows must be empty or given for each of the ", b, " sequences; got ",
+                    valid.size());
   for (const base::Range& rows : valid) {
     TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
-                      ": valid rows must lie in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
+                      ": valid rows must be in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
   }
 }
 

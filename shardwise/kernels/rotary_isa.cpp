@@ -13,12 +13,12 @@ struct Angle {
 
 template <class A>
 Angle<A> angle_of(const RotaryAngles<A>& angles, int64_t row, int64_t batch) {
-  const int64_t after = angles.first_position + row - (angles.begins ? angles.begins[batch] : 0);
-  const int64_t offset = (after < 0 ? 0 : after) * angles.half;
+  const int64_t position = angles.first_position + row - (angles.begins ? angles.begins[batch] : 0);
+  const int64_t offset = (position < 0 ? 0 : position) * angles.half;
   return {angles.cos + offset, angles.sin + offset, angles.half};
 }
 
-// Either type may be the accumulator's.
+// Rotates one head; `To` and `From` are the element type or the accumulator's.
 template <class To, class From, class A>
 void rotate_head(To* __restrict to, const From* __restrict from, int64_t d, Angle<A> angle, A direction) {
   const A* __restrict cos = angle.cos, * __restrict sin = angle.sin;
@@ -31,7 +31,7 @@ void rotate_head(To* __restrict to, const From* __restrict from, int64_t d, Angl
   for (int64_t i = 2 * half; i < d; ++i) to[i] = narrow<To>(widen(from[i]));
 }
 
-/// f(to, from, row, batch) for each head.
+/// Calls f(to, from, row, batch) for each head.
 template <class T, class F>
 void for_heads(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
                F f) {
@@ -64,7 +64,7 @@ void copy(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides
             });
 }
 
-// ---- with RMSNorm before
+// ---- RMSNorm, then rotation
 
 template <class T>
 void norm_rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_strides, HeadExtent extent,
@@ -73,7 +73,7 @@ void norm_rotate(T* to, HeadStrides to_strides, const T* from, HeadStrides from_
   const int64_t d = extent.head_dim;
   for_heads(to, to_strides, from, from_strides, extent,
             [=](T* to_head, const T* x, int64_t row, int64_t batch) {
-              normalise_row(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
+              normalize_row(scratch, x, norm.weight, inverse_rms(x, norm.eps, d), d);
               rotate_head(to_head, static_cast<const A*>(scratch), d, angle_of(angles, row, batch), A{1});
             });
 }

@@ -1,7 +1,7 @@
-// Products of matrices that lie in cache, as attention's blocks do. For `*_isa.cpp` only, as loops.h.
+// Products of matrices that fit the cache, such as attention's blocks. Only for `*_isa.cpp`, see loops.h.
 //
-// A tile of c, a few rows by two vectors, stays in registers while its terms are added: one vector of b's row
-// times one element of a's column, and no packing.
+// A tile of c, a few rows by two vectors, is accumulated in registers: each step multiplies a vector of a row
+// of b by an element of a column of a. Nothing is packed.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 
-// A vector register's elements, wherever they lie.
+// The elements of a vector register, at any alignment.
 template <class A>
 struct VectorOf {
   typedef A type __attribute__((vector_size(SHARDWISE_VECTOR_BYTES), aligned(sizeof(A)), may_alias));
@@ -32,7 +32,7 @@ inline constexpr int64_t kVector = SHARDWISE_VECTOR_BYTES / sizeof(A);
 #undef SHARDWISE_VECTOR_BYTES
 #undef SHARDWISE_TILE_ROWS
 
-/// Columns come in cache lines, whatever the instruction set: `n` is a multiple of this.
+/// Columns are padded to cache lines on every instruction set: `n` is a multiple of this.
 template <class A>
 inline constexpr int64_t kColumnUnit = 64 / sizeof(A);
 
@@ -41,7 +41,7 @@ constexpr int64_t padded(int64_t columns) {
   return (columns + kColumnUnit<A> - 1) / kColumnUnit<A> * kColumnUnit<A>;
 }
 
-/// Rows of elements that are contiguous.
+/// A strided view of rows whose elements are contiguous.
 template <class A>
 struct Matrix {
   A* data;
@@ -50,7 +50,7 @@ struct Matrix {
   Matrix from(int64_t i, int64_t j = 0) const { return {data + i * stride + j, stride}; }
 };
 
-// Every loop but the one over t is unrolled, so that `sum` is a set of registers.
+// All loops except the one over t are unrolled, so that `sum` stays in registers.
 template <int rows, int vectors, bool adds, class A>
 inline void multiply_tile(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t k) {
   using Vector = typename VectorOf<A>::type;
@@ -92,7 +92,7 @@ void multiply_columns(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t
   if (i < m) multiply_last_rows<vectors, adds, kTileRows - 1>(c.from(i), a.from(i), b, m - i, k);
 }
 
-/// c [m, n] = a [m, k] · b [k, n], or += with `adds`; n a multiple of kColumnUnit.
+/// Computes c [m, n] = a [m, k] · b [k, n], or += with `adds`. n is a multiple of kColumnUnit.
 template <bool adds, class A>
 void multiply(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t n, int64_t k) {
   int64_t j = 0;

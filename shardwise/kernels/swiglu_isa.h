@@ -1,4 +1,4 @@
-// The inner loops of SwiGLU: rows of gate|up, 2f wide.
+// The inner loops of SwiGLU, for rows of gate|up of width 2f.
 #pragma once
 #include "shardwise/kernels/isa.h"
 

@@ -1,5 +1,4 @@
-// What every op's boundary needs: dispatch by element type, shape checks, and loops over ranges of rows by
-// threads.
+// Shared by every op's entry point: dispatch by element type, shape checks, element pointers.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,12 +6,12 @@
 
 namespace shardwise::kernels {
 
-/// What sums over `dtype` are kept in: fp64 for fp64, else fp32.
+/// Returns the dtype in which sums of `dtype` are accumulated: fp64 for fp64, otherwise fp32.
 inline at::ScalarType accumulator_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? dtype : at::kFloat;
 }
 
-/// f(T{}) for the element type of `dtype`. Errors: c10::ValueError when there is none.
+/// Calls f(T{}) for the element type of `dtype`. Errors: c10::ValueError if kernels do not support `dtype`.
 template <class F>
 void with_element_type(const char* op, at::ScalarType dtype, F f) {
   switch (dtype) {
@@ -38,17 +37,18 @@ T* elements_(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
-/// Errors: c10::ValueError unless `tensor` has this shape and dtype.
+/// Checks the shape and dtype of `tensor`. Errors: c10::ValueError.
 void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
-/// The same for a tensor that is written: contiguous too.
+/// Checks the shape and dtype of an output, and that it is contiguous. Errors: c10::ValueError.
 void check_output(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 
-/// Of [..., width]: all dims but the last, and as one, the number of rows.
+/// Returns all dims except the last.
 inline at::IntArrayRef row_shape(const at::Tensor& tensor) {
   return tensor.sizes().slice(0, tensor.dim() - 1);
 }
+/// Returns the number of rows: the product of all dims except the last.
 int64_t rows_of(const at::Tensor& tensor);
 
 }  // namespace shardwise::kernels

@@ -11,7 +11,7 @@
 namespace shardwise::model {
 namespace {
 
-/// Says `where: field must be rule; got value`, the field as the family's config.json spells it.
+/// Throws `where: field must be rule; got value`, with the field's name in the family's config.json.
 class Rules {
  public:
   Rules(const Config& config, const std::string& where)
@@ -19,15 +19,15 @@ class Rules {
 
   template <typename... Values>
   void require(bool is_met, const char* field, const char* rule, const Values&... got) const {
-    TORCH_CHECK_VALUE(is_met, where_, ": ", family_.spelling(field), " must be ", rule, "; got ", got...);
+    TORCH_CHECK_VALUE(is_met, where_, ": ", family_.field_name(field), " must be ", rule, "; got ", got...);
   }
 
   void size(const char* field, int64_t value) const {
     require(value >= 1 && value <= std::numeric_limits<int32_t>::max(), field, "from 1 to 2147483647", value);
   }
-  /// `above` < value <= `most`
-  void within(const char* field, double value, double above, double most, const char* rule) const {
-    require(value > above && value <= most, field, rule, value);
+  /// Requires `above` < value <= `max`.
+  void within(const char* field, double value, double above, double max, const char* rule) const {
+    require(value > above && value <= max, field, rule, value);
   }
 
  private:
@@ -41,7 +41,7 @@ void check_sizes(const Config& c, const Rules& rules) {
   rules.size("vocab_size", c.vocab_size);
   rules.size("hidden_size", c.hidden_size);
   rules.size("intermediate_size", c.intermediate_size);
-  rules.require(c.num_hidden_layers >= 1 && c.num_hidden_layers <= kMostLayers, "num_hidden_layers",
+  rules.require(c.num_hidden_layers >= 1 && c.num_hidden_layers <= kMaxLayers, "num_hidden_layers",
                 "from 1 to 10000", c.num_hidden_layers);
   rules.size("num_attention_heads", c.num_attention_heads);
   rules.size("num_key_value_heads", c.num_key_value_heads);
@@ -50,18 +50,18 @@ void check_sizes(const Config& c, const Rules& rules) {
   rules.require(c.num_attention_heads % c.num_key_value_heads == 0, "num_key_value_heads",
                 "a divisor of num_attention_heads", c.num_key_value_heads, " for ", c.num_attention_heads);
   if (c.positions == Positions::learned) return;
-  rules.require(c.head_dim % 2 == 0, "head_dim", "even, for rotary positions turn pairs", c.head_dim);
+  rules.require(c.head_dim % 2 == 0, "head_dim", "even for rotary positions", c.head_dim);
   rules.within("partial_rotary_factor", c.partial_rotary_factor, 0, 1, "above 0 and at most 1");
   rules.require(c.rotary_dim() >= 2 && c.rotary_dim() % 2 == 0, "partial_rotary_factor",
-                "such that it turns an even number of elements, 2 or more", c.partial_rotary_factor, " of ",
-                c.head_dim);
+                "such that the rotated part of head_dim is even and at least 2", c.partial_rotary_factor,
+                " for ", c.head_dim);
 }
 
 void check_window(const Config& c, const Rules& rules) {
   if (c.sliding_window) rules.size("sliding_window", *c.sliding_window);
-  const auto types = static_cast<int64_t>(c.slides.size());
+  const auto types = static_cast<int64_t>(c.sliding_layers.size());
   rules.require(types == 0 || (c.sliding_window && types == c.num_hidden_layers), "layer_types",
-                "of one type a layer, and only with a sliding_window", types, " types for ",
+                "one type per layer, and only with a sliding_window", types, " types for ",
                 c.num_hidden_layers, " layers");
 }
 
@@ -87,15 +87,15 @@ void check_numbers(const Config& c, const Rules& rules) {
 void check_tokens(const Config& c, const Rules& rules) {
   const auto is_token = [&](int64_t id) { return id >= 0 && id < c.vocab_size; };
   if (c.bos_token_id) {
-    rules.require(is_token(*c.bos_token_id), "bos_token_id", "from 0 to below vocab_size", *c.bos_token_id,
-                  " for ", c.vocab_size);
+    rules.require(is_token(*c.bos_token_id), "bos_token_id", "at least 0 and below vocab_size",
+                  *c.bos_token_id, " for ", c.vocab_size);
   }
   for (const int64_t id : c.eos_token_id) {
-    rules.require(is_token(id), "eos_token_id", "from 0 to below vocab_size", id, " for ", c.vocab_size);
+    rules.require(is_token(id), "eos_token_id", "at least 0 and below vocab_size", id, " for ", c.vocab_size);
   }
 }
 
-/// The sizes above all fit 31 bits; their products need not fit 63.
+/// Checks the total in floating point: each size fits in 31 bits, but their products may not fit in 63.
 void check_total(const Config& c, const std::string& where) {
   const double h = c.hidden_size, heads = double(c.num_attention_heads) * c.head_dim;
   const double layer =
@@ -106,13 +106,13 @@ void check_total(const Config& c, const std::string& where) {
 }
 
 double scaled(double frequency, const RopeScaling& s) {
-  // Long waves are stretched by factor, short ones kept, those between are blended by their turns over the
-  // context.
+  // Divides low frequencies by factor, keeps high ones and interpolates between, by their turns over the
+  // original context.
   const double turns = s.original_max_position_embeddings * frequency / (2 * std::numbers::pi);
   if (turns < s.low_freq_factor) return frequency / s.factor;
   if (turns > s.high_freq_factor) return frequency;
-  const double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-  return (1 - kept) * frequency / s.factor + kept * frequency;
+  const double smooth = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+  return (1 - smooth) * frequency / s.factor + smooth * frequency;
 }
 
 }  // namespace
@@ -124,20 +124,20 @@ void validate(const Config& config, const std::string& where) {
   check_numbers(config, rules);
   check_tokens(config, rules);
   check_total(config, where);
-  check_quantisation(config, where);
+  check_quantization(config, where);
 }
 
 std::optional<int64_t> Config::window_of(int64_t layer) const {
-  const bool has_window = slides.empty() || slides.at(layer);
+  const bool has_window = sliding_layers.empty() || sliding_layers.at(layer);
   return has_window ? sliding_window : std::nullopt;
 }
 
 std::vector<double> inverse_frequencies(const Config& config) {
   std::vector<double> frequencies;
   if (config.positions == Positions::learned) return frequencies;
-  const int64_t turned = config.rotary_dim();
-  for (int64_t i = 0; i < turned; i += 2) {
-    const double frequency = std::pow(config.rope_theta, -double(i) / double(turned));
+  const int64_t rotary_dim = config.rotary_dim();
+  for (int64_t i = 0; i < rotary_dim; i += 2) {
+    const double frequency = std::pow(config.rope_theta, -double(i) / double(rotary_dim));
     frequencies.push_back(config.rope_scaling ? scaled(frequency, *config.rope_scaling) : frequency);
   }
   return frequencies;

@@ -30,20 +30,21 @@ void check_silu(const Fields& fields) {
   TORCH_CHECK_VALUE(activation == "silu", fields.label("hidden_act"), " must be silu; got ", activation);
 }
 
-Written eos_json(const std::vector<int64_t>& ids) {
+OrderedJson eos_json(const std::vector<int64_t>& ids) {
   if (ids.empty()) return nullptr;
-  return ids.size() == 1 ? Written(ids[0]) : Written(ids);
+  return ids.size() == 1 ? OrderedJson(ids[0]) : OrderedJson(ids);
 }
 
 }  // namespace
 
 int64_t head_dim_of(const Fields& fields, const Config& c) {
   const Family& family = family_of(c.model_type);
-  const std::string hidden = family.spelling("hidden_size"), heads = family.spelling("num_attention_heads");
+  const std::string hidden = family.field_name("hidden_size"),
+                    heads = family.field_name("num_attention_heads");
   TORCH_CHECK_VALUE(c.num_attention_heads > 0, fields.label(heads.c_str()), " must be at least 1; got ",
                     c.num_attention_heads);
   TORCH_CHECK_VALUE(c.hidden_size % c.num_attention_heads == 0, fields.label(hidden.c_str()),
-                    " must be a multiple of ", heads, " where head_dim is not given; got ", c.hidden_size,
+                    " must be a multiple of ", heads, " if head_dim is not given; got ", c.hidden_size,
                     " and ", c.num_attention_heads);
   return c.hidden_size / c.num_attention_heads;
 }
@@ -64,7 +65,7 @@ void read_llama_fields(const Fields& fields, Config& c) {
   read_tokens(fields, c);
 }
 
-void write_llama_fields(const Config& c, Written& out) {
+void write_llama_fields(const Config& c, OrderedJson& out) {
   out["vocab_size"] = c.vocab_size;
   out["hidden_size"] = c.hidden_size;
   out["intermediate_size"] = c.intermediate_size;
@@ -91,7 +92,7 @@ void read_dtype(const Fields& fields, Config& config) {
   config.dtype = newer;
 }
 
-void write_dtype(const Config& config, Written& out) {
+void write_dtype(const Config& config, OrderedJson& out) {
   out["torch_dtype"] = config.dtype;
   out["dtype"] = config.dtype;
 }
@@ -104,8 +105,8 @@ void read_tokens(const Fields& fields, Config& config) {
   fields.or_integers("eos_token_id", config.eos_token_id);
 }
 
-void write_tokens(const Config& config, Written& out) {
-  out["bos_token_id"] = config.bos_token_id ? Written(*config.bos_token_id) : Written(nullptr);
+void write_tokens(const Config& config, OrderedJson& out) {
+  out["bos_token_id"] = config.bos_token_id ? OrderedJson(*config.bos_token_id) : OrderedJson(nullptr);
   out["eos_token_id"] = eos_json(config.eos_token_id);
 }
 

@@ -1,7 +1,7 @@
-// The parts of config.json that families share. For the sources family_<name>.cpp only.
+// Readers and writers of config.json fields that several families share. Only family_<name>.cpp includes
+// this.
 //
-// Reading completes a config that holds the family's defaults; types and spellings are checked here, ranges
-// in validate.
+// A reader overwrites the family's defaults in a config. It checks types and names; validate checks ranges.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -10,39 +10,39 @@
 
 namespace shardwise::model {
 
-using Written = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-/// All that the files of Llama and its relatives have in common: sizes, RMSNorm, silu, rotary positions,
-/// dtype and tokens. A num_key_value_heads of 0 stands for as many as query heads, a head_dim of 0 for
-/// hidden_size / num_attention_heads.
+/// Reads the fields that Llama and related families share: sizes, RMSNorm, silu, RoPE, dtype and tokens.
+/// num_key_value_heads defaults to num_attention_heads if it is 0, and head_dim to hidden_size /
+/// num_attention_heads.
 void read_llama_fields(const base::Fields& fields, Config& config);
-void write_llama_fields(const Config& config, Written& out);
+void write_llama_fields(const Config& config, OrderedJson& out);
 
-/// rope_theta, rope_scaling (older) and rope_parameters (newer), which must not disagree.
+/// Reads rope_theta and rope_scaling (transformers 4) and rope_parameters (5), which must be consistent.
 void read_rope(const base::Fields& fields, Config& config);
-/// Both spellings: transformers before 5 reads the first, 5 the second.
-void write_rope(const Config& config, Written& out);
-/// Errors: c10::ValueError unless every element of a head is turned, as most families' models do.
-void check_all_turned(const base::Fields& fields, const Config& config);
+/// Writes the fields of transformers 4 and of 5.
+void write_rope(const Config& config, OrderedJson& out);
+/// Checks that RoPE rotates every element of a head. Errors: c10::ValueError otherwise.
+void check_full_rotation(const base::Fields& fields, const Config& config);
 
-/// torch_dtype (older) and dtype (newer).
+/// Reads torch_dtype (transformers 4) and dtype (5).
 void read_dtype(const base::Fields& fields, Config& config);
-void write_dtype(const Config& config, Written& out);
+void write_dtype(const Config& config, OrderedJson& out);
 
-/// bos_token_id and eos_token_id: left out, the family's default; null, none.
+/// Reads bos_token_id and eos_token_id. A missing field keeps the family's default; null means no token.
 void read_tokens(const base::Fields& fields, Config& config);
-void write_tokens(const Config& config, Written& out);
+void write_tokens(const Config& config, OrderedJson& out);
 
-/// hidden_size / num_attention_heads. Errors: c10::ValueError unless that is whole.
+/// Returns hidden_size / num_attention_heads. Errors: c10::ValueError unless that is an integer.
 int64_t head_dim_of(const base::Fields& fields, const Config& config);
 
-/// sliding_window for every layer: left out, the family's default; null, none.
+/// Reads sliding_window for all layers. A missing field keeps the family's default; null means no window.
 void read_window(const base::Fields& fields, Config& config);
-void write_window(const Config& config, Written& out);
+void write_window(const Config& config, OrderedJson& out);
 
-/// Qwen's window: sliding_window counts only with use_sliding_window, and in the layers that layer_types
-/// names (newer) or from max_window_layers on (older).
+/// Reads Qwen's window: sliding_window applies only with use_sliding_window, to the layers in layer_types
+/// (transformers 5) or from max_window_layers on (4).
 void read_layered_window(const base::Fields& fields, Config& config);
-void write_layered_window(const Config& config, Written& out);
+void write_layered_window(const Config& config, OrderedJson& out);
 
 }  // namespace shardwise::model

@@ -1,4 +1,4 @@
-// The named shapes: those of every family, in the table's order.
+// The presets of all families, in the order of the family table.
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 

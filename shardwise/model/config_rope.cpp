@@ -1,4 +1,4 @@
-// Rotary positions in config.json: the older spelling (rope_theta, rope_scaling) and the newer one
+// Rotary positions in config.json: the fields of transformers 4 (rope_theta, rope_scaling) and of 5
 // (rope_parameters).
 #include <c10/util/Exception.h>
 
@@ -11,9 +11,9 @@ using nlohmann::json;
 
 namespace {
 
-/// What one spelling says about rotary positions.
+/// The RoPE fields of one version.
 struct Rope {
-  std::optional<double> theta, turned;  // turned: partial_rotary_factor
+  std::optional<double> theta, partial_rotary_factor;
   std::optional<RopeScaling> scaling;
 };
 
@@ -31,7 +31,7 @@ std::optional<double> number_if_given(const Fields& fields, const char* name) {
 Rope parse_rope(const Fields& fields) {
   Rope rope{number_if_given(fields, "rope_theta"), number_if_given(fields, "partial_rotary_factor"), {}};
   std::string type = "default";
-  fields.or_text("type", type);  // the oldest spelling
+  fields.or_text("type", type);  // the oldest name of the field
   fields.or_text("rope_type", type);
   TORCH_CHECK_VALUE(type == "default" || type == "llama3", fields.label("rope_type"),
                     " must be default or llama3; got ", type);
@@ -39,15 +39,15 @@ Rope parse_rope(const Fields& fields) {
   return rope;
 }
 
-/// `theirs` completes `ours`, or says the same.
-void merge(std::optional<double>& ours, const std::optional<double>& theirs, const std::string& label) {
-  if (!theirs) return;
-  TORCH_CHECK_VALUE(!ours || *ours == *theirs, label, " must be the same wherever it is given; got ", *ours,
-                    " and ", *theirs);
-  ours = theirs;
+/// Sets `value` to `other`, if given. Errors: c10::ValueError if both are given and differ.
+void merge(std::optional<double>& value, const std::optional<double>& other, const std::string& label) {
+  if (!other) return;
+  TORCH_CHECK_VALUE(!value || *value == *other, label, " must be the same wherever it is given; got ", *value,
+                    " and ", *other);
+  value = other;
 }
 
-Written rope_scaling_json(const Config& config) {
+OrderedJson rope_scaling_json(const Config& config) {
   if (!config.rope_scaling) return nullptr;
   const RopeScaling& s = *config.rope_scaling;
   return {{"rope_type", "llama3"},
@@ -57,8 +57,8 @@ Written rope_scaling_json(const Config& config) {
           {"original_max_position_embeddings", s.original_max_position_embeddings}};
 }
 
-Written rope_parameters_json(const Config& config) {
-  Written parameters = rope_scaling_json(config);
+OrderedJson rope_parameters_json(const Config& config) {
+  OrderedJson parameters = rope_scaling_json(config);
   if (parameters.is_null()) parameters = {{"rope_type", "default"}};
   parameters["rope_theta"] = config.rope_theta;
   if (config.partial_rotary_factor != 1) parameters["partial_rotary_factor"] = config.partial_rotary_factor;
@@ -69,7 +69,7 @@ Written rope_parameters_json(const Config& config) {
 
 void read_rope(const Fields& fields, Config& config) {
   std::optional<double> theta = number_if_given(fields, "rope_theta");
-  std::optional<double> turned = number_if_given(fields, "partial_rotary_factor");
+  std::optional<double> factor = number_if_given(fields, "partial_rotary_factor");
   std::optional<Rope> older, newer;
   if (const json* object = fields.find("rope_scaling"))
     older = parse_rope({*object, fields.label("rope_scaling.")});
@@ -77,24 +77,24 @@ void read_rope(const Fields& fields, Config& config) {
     newer = parse_rope({*object, fields.label("rope_parameters.")});
   }
   TORCH_CHECK_VALUE(!older || !newer || older->scaling == newer->scaling, fields.label("rope_scaling"),
-                    " must say what rope_parameters says; got ", shown(*fields.find("rope_scaling")), " and ",
+                    " must match rope_parameters; got ", shown(*fields.find("rope_scaling")), " and ",
                     shown(*fields.find("rope_parameters")));
   for (const auto* rope : {&older, &newer}) {
     if (!*rope) continue;
     merge(theta, (*rope)->theta, fields.label("rope_theta"));
-    merge(turned, (*rope)->turned, fields.label("partial_rotary_factor"));
+    merge(factor, (*rope)->partial_rotary_factor, fields.label("partial_rotary_factor"));
     config.rope_scaling = (*rope)->scaling;
   }
   if (theta) config.rope_theta = *theta;
-  if (turned) config.partial_rotary_factor = *turned;
+  if (factor) config.partial_rotary_factor = *factor;
 }
 
-void check_all_turned(const Fields& fields, const Config& config) {
+void check_full_rotation(const Fields& fields, const Config& config) {
   TORCH_CHECK_VALUE(config.partial_rotary_factor == 1, fields.label("partial_rotary_factor"),
-                    " must be 1 in ", config.model_type, "; got ", config.partial_rotary_factor);
+                    " must be 1 for model_type ", config.model_type, "; got ", config.partial_rotary_factor);
 }
 
-void write_rope(const Config& config, Written& out) {
+void write_rope(const Config& config, OrderedJson& out) {
   out["rope_theta"] = config.rope_theta;
   if (config.partial_rotary_factor != 1) out["partial_rotary_factor"] = config.partial_rotary_factor;
   out["rope_scaling"] = rope_scaling_json(config);

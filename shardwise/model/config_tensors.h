@@ -1,4 +1,4 @@
-// Which tensors a config stands for, whole: ours by name, and as a family's files keep them. No memory.
+// The full tensors of a config, by parameter name and as stored in the family's files. Allocates no tensors.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,21 +8,22 @@
 
 namespace shardwise::model {
 
-/// One parameter of the unsharded model. A fused projection's first dim is the concatenation of `segments`.
-struct WholeTensor {
+/// One parameter of the unsharded model. A fused projection concatenates `segments` along its first dim.
+struct FullTensor {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<int64_t> segments;  // their sizes along dim 0; empty: one
-  Holds holds = Holds::numbers;
+  std::vector<int64_t> segments;  // sizes along dim 0; empty: not fused
+  ElementType element_type = ElementType::floating_point;
 
   int64_t numel() const;
 };
 
-/// Every parameter once, in the order of DecoderWeights::roles (a tied head is the embedding).
-std::vector<WholeTensor> whole_tensors(const Config& config);
+/// Returns every parameter once, in the order of DecoderWeights::used_parameters (a tied lm_head is the
+/// embedding).
+std::vector<FullTensor> full_tensors(const Config& config);
 
-/// The same as the files of the config's family keep them: split or fused, transposed, packed, under its
-/// names.
-std::vector<WholeTensor> stored_whole_tensors(const Config& config);
+/// Returns the tensors that store these parameters in files of the config's family: split or fused,
+/// transposed, packed, with the family's names.
+std::vector<FullTensor> stored_full_tensors(const Config& config);
 
 }  // namespace shardwise::model

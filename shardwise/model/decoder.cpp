@@ -1,5 +1,5 @@
-// How a decoder is put together: embedding, blocks, norm, head. The stream's type is the only mention of
-// parallelism.
+// Builds a decoder from embedding, blocks, norm and lm_head. Parallelism appears only as the type of the
+// residual stream.
 #include "shardwise/model/decoder.h"
 
 #include <ATen/ops/empty.h>
@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/nn/split_batch.h"
 
 namespace shardwise::model {
 
@@ -19,28 +20,28 @@ using parallel::Init;
 
 namespace {
 
-/// What every layer is built from.
-struct Parts {
+/// Builds the layers.
+struct LayerFactory {
   const Config& config;
   const Layout& layout;
   const comm::Group& group;
   at::ScalarType dtype;
   std::shared_ptr<nn::Rotary> rotary;
 
-  /// Of a weight that the config quantises.
+  /// Returns the format of a weight, or nullopt if the config does not quantize it.
   std::optional<quant::Format> format(const std::string& weight) const {
-    if (!is_quantised(config, weight)) return std::nullopt;
-    const Quantisation& q = *config.quantisation;
-    const auto grouping = q.lists_groups ? quant::Grouping::by_column : quant::Grouping::in_order;
+    if (!is_quantized(config, weight)) return std::nullopt;
+    const Quantization& q = *config.quantization;
+    const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping};
   }
 
   nn::VocabParallelEmbedding embedding() const {
     const std::string name = "model.embed_tokens";
-    const ShardRule rule = ShardRule::cut(/*dim=*/0, layout.vocab);
+    const ShardRule rule = ShardRule::sharded(/*dim=*/0, layout.vocab);
     const std::vector<int64_t> shape{config.vocab_size, config.hidden_size};
-    if (const auto coded = format(name + ".weight")) {
-      const auto table = parallel::make_quantised_parameter(name + ".weight", shape, rule, *coded, group);
+    if (const auto quantized = format(name + ".weight")) {
+      const auto table = parallel::make_quantized_parameter(name + ".weight", shape, rule, *quantized, group);
       return {table, layout.vocab, dtype};
     }
     return {name, config.hidden_size, layout.vocab, Init::normal(config.initializer_range), group, dtype};
@@ -52,16 +53,17 @@ struct Parts {
     LinearOptions options(config.hidden_size, out_features);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range);
-    options.quantised = format(name + ".weight");
+    options.quantized = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
-  /// Into the stream: scaled down by depth, so that the stream's variance does not grow with it (GPT-2 §2.3).
+  /// Builds a projection into the residual stream. Its initialization is scaled by depth, so that the
+  /// variance of the residual stream does not grow with depth (GPT-2 §2.3).
   RowParallelLinear row(const std::string& name, bool has_bias, const ShardRule& rule) const {
     LinearOptions options(rule.segments[0].size(), config.hidden_size);
     options.has_bias = has_bias;
     options.init = Init::normal(config.initializer_range / std::sqrt(2.0 * config.num_hidden_layers));
-    options.quantised = format(name + ".weight");
+    options.quantized = format(name + ".weight");
     return {name, options, rule, group, dtype};
   }
 
@@ -72,12 +74,13 @@ struct Parts {
   }
 
   nn::Mlp mlp(const std::string& name) const {
-    RowParallelLinear down = row(name + "down_proj", config.mlp_bias, ShardRule::cut(/*dim=*/1, layout.ffn));
+    RowParallelLinear down =
+        row(name + "down_proj", config.mlp_bias, ShardRule::sharded(/*dim=*/1, layout.ffn));
     if (config.is_gated()) {
       const ShardRule gate_up{/*dim=*/0, {{layout.ffn}, {layout.ffn}}};
       return nn::GatedMlp(column(name + "gate_up_proj", config.mlp_bias, gate_up), std::move(down));
     }
-    return nn::GeluMlp(column(name + "up_proj", config.mlp_bias, ShardRule::cut(/*dim=*/0, layout.ffn)),
+    return nn::GeluMlp(column(name + "up_proj", config.mlp_bias, ShardRule::sharded(/*dim=*/0, layout.ffn)),
                        std::move(down),
                        config.activation == Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
   }
@@ -90,33 +93,33 @@ struct Parts {
   }
 };
 
-BlockLayers make_block(const Parts& parts, int64_t layer) {
-  const auto& [config, layout, group, dtype, rotary] = parts;
+BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
+  const auto& [config, layout, group, dtype, rotary] = factory;
   const std::string name = "model.layers." + std::to_string(layer) + ".", attention = name + "self_attn";
   const int64_t d = config.head_dim;
   const ShardRule qkv{/*dim=*/0, {{layout.heads, d}, {layout.kv_heads, d}, {layout.kv_heads, d}}};
-  return {
-      layer,
-      parts.norm(name + "input_layernorm"),
-      parts.column(attention + ".qkv_proj", config.qkv_bias, qkv),
-      parts.attention(attention, layer),
-      parts.row(attention + ".o_proj", config.attention_out_bias, ShardRule::cut(/*dim=*/1, layout.heads, d)),
-      parts.norm(name + "post_attention_layernorm"),
-      parts.mlp(name + "mlp.")};
+  return {layer,
+          factory.norm(name + "input_layernorm"),
+          factory.column(attention + ".qkv_proj", config.qkv_bias, qkv),
+          factory.attention(attention, layer),
+          factory.row(attention + ".o_proj", config.attention_out_bias,
+                      ShardRule::sharded(/*dim=*/1, layout.heads, d)),
+          factory.norm(name + "post_attention_layernorm"),
+          factory.mlp(name + "mlp.")};
 }
 
-std::vector<BlockLayers> make_blocks(const Parts& parts) {
+std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
-  for (int64_t layer = 0; layer < parts.config.num_hidden_layers; ++layer)
-    blocks.push_back(make_block(parts, base::mutated(base::Mutation::wrong_layer)
-                                           ? (layer + 1) % parts.config.num_hidden_layers
-                                           : layer));
+  for (int64_t layer = 0; layer < factory.config.num_hidden_layers; ++layer)
+    blocks.push_back(make_block(factory, base::mutated(base::Mutation::wrong_layer)
+                                             ? (layer + 1) % factory.config.num_hidden_layers
+                                             : layer));
   return blocks;
 }
 
-/// A tied head multiplies by the embedding's own parameter: their two gradients add up in one main_grad.
-ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedding& embedding) {
-  if (parts.config.tie_word_embeddings) {
+/// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
+ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
+  if (factory.config.tie_word_embeddings) {
     parallel::ParameterPtr weight = embedding.weight();
     if (base::mutated(base::Mutation::freeze_tied_head)) {
       weight = std::make_shared<parallel::Parameter>(*weight);
@@ -124,14 +127,14 @@ ColumnParallelLinear make_head(const Parts& parts, const nn::VocabParallelEmbedd
     }
     return ColumnParallelLinear::tied_to(weight);
   }
-  return parts.column("lm_head", /*has_bias=*/false, ShardRule::cut(/*dim=*/0, parts.layout.vocab));
+  return factory.column("lm_head", /*has_bias=*/false, ShardRule::sharded(/*dim=*/0, factory.layout.vocab));
 }
 
-std::optional<nn::LearnedPositions> make_positions(const Parts& parts) {
-  const Config& config = parts.config;
+std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) {
+  const Config& config = factory.config;
   if (config.positions != Positions::learned) return std::nullopt;
   return nn::LearnedPositions("model.embed_positions", config.max_position_embeddings, config.hidden_size,
-                              Init::normal(config.initializer_range), parts.group, parts.dtype);
+                              Init::normal(config.initializer_range), factory.group, factory.dtype);
 }
 
 }  // namespace
@@ -141,56 +144,57 @@ DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, a
       group_(group),
       dtype_(dtype),
       layout_(make_layout(config, group.size())),
-      embedding_(Parts{config_, layout_, group_, dtype, nullptr}.embedding()),
+      embedding_(LayerFactory{config_, layout_, group_, dtype, nullptr}.embedding()),
       positions_(make_positions({config_, layout_, group_, dtype, nullptr})),
       blocks_(make_blocks(
           {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
-      norm_(Parts{config_, layout_, group_, dtype, nullptr}.norm("model.norm")),
+      norm_(LayerFactory{config_, layout_, group_, dtype, nullptr}.norm("model.norm")),
       head_(make_head({config_, layout_, group_, dtype, nullptr}, embedding_)) {
-  embedding_.append_roles(roles_);
-  if (positions_) positions_->append_roles(roles_);
-  for (const BlockLayers& block : blocks_) block.append_roles(roles_);
-  norm_.append_roles(roles_);
-  if (!config.tie_word_embeddings) head_.append_roles(roles_);
+  embedding_.append_parameters(used_parameters_);
+  if (positions_) positions_->append_parameters(used_parameters_);
+  for (const BlockLayers& block : blocks_) block.append_parameters(used_parameters_);
+  norm_.append_parameters(used_parameters_);
+  if (!config.tie_word_embeddings) head_.append_parameters(used_parameters_);
 }
 
-void DecoderWeights::initialise_(uint64_t seed) {
+void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
-  for (const nn::Role& role : roles_) parallel::initialise_(*role.parameter, key, group_);
+  for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
 }
 
-/// The stream behind the last block, before the last norm.
+/// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
-nn::Residual<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
-  constexpr bool kIsWhole = std::is_same_v<Stream, nn::Invariant>;
+nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
+  constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
   TORCH_CHECK_VALUE(
-      kIsWhole || !step.in_halves,
-      "step: a batch in halves needs a stream that is whole on every rank; got a sequence-sharded one");
-  auto x = w.embedding_.template to<Stream>(ids, step);
-  if (w.positions_) x = (*w.positions_)(x, step);
-  x = nn::dropout(x, step, {/*layer=*/-1, nn::Place::embedding});
-  x = nn::seen(&observer_, {nn::Stage::embedding}, std::move(x));
-  if constexpr (kIsWhole) {
-    if (step.in_halves && at::GradMode::is_enabled()) {
-      nn::Halves halves(x, step);
-      for (const BlockLayers& layers : w.blocks_) nn::Block<Stream>(layers, &observer_)(halves);
-      return nn::Residual<Stream>(std::move(halves).joined());
+      kIsInvariant || !step.split_batch,
+      "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
+      "residual stream");
+  auto embedded = w.embedding_.template to<Stream>(ids, step);
+  if (w.positions_) embedded = (*w.positions_)(embedded, step);
+  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});
+  embedded = nn::observed(&observer_, {nn::Stage::embedding}, std::move(embedded));
+  if constexpr (kIsInvariant) {
+    if (step.split_batch && at::GradMode::is_enabled()) {
+      nn::SplitBatch halves(embedded, step);
+      for (const BlockLayers& block : w.blocks_) halves.apply(block);
+      return std::move(halves).concatenated();
     }
   }
-  nn::Residual<Stream> stream(std::move(x));
-  for (const BlockLayers& layers : w.blocks_)
-    stream = nn::Block<Stream>(layers, &observer_)(std::move(stream), step);
-  return stream;
+  nn::DeferredReduction<Stream> x(std::move(embedded));
+  for (const BlockLayers& block : w.blocks_) x = nn::run_block(block, std::move(x), step, &observer_);
+  return x;
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
   const auto& w = weights_;
-  const auto normed = nn::seen(&observer_, {nn::Stage::norm}, w.norm_(hidden(ids, step), step).norm);
-  return nn::seen(&observer_, {nn::Stage::logits}, w.head_(normed, step));
+  auto x = hidden(ids, step);
+  const auto normed = nn::observed(&observer_, {nn::Stage::norm}, w.norm_(x, step));
+  return nn::observed(&observer_, {nn::Stage::logits}, w.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>
@@ -198,15 +202,13 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
     const at::Tensor& ids, const at::Tensor& rows,
     const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  nn::Residual<Stream> x = hidden(ids, step);
-  // Where only some rows are wanted the norm comes after the choice; where all are, it takes the last sum.
-  if (rows.size(0) < x.x.local().size(0)) {
-    const auto all = std::move(x).taken(step);
-    x = nn::Residual<Stream>(nn::Placed<Stream>(all.local().index_select(0, rows)));
-    return w.head_(w.norm_(std::move(x), step).norm, step);
-  }
-  const auto normed = w.norm_(std::move(x), step).norm;
-  return w.head_(nn::Placed<Stream>(normed.local().index_select(0, rows)), step);
+  auto x = hidden(ids, step);
+  const auto chosen = [&](const nn::Placed<Stream>& all) {
+    return nn::Placed<Stream>(all.local().index_select(0, rows));
+  };
+  // Selects rows before the norm if there are fewer; otherwise the norm performs the last reduction.
+  const bool takes_all = rows.size(0) >= x.value->local().size(0);
+  return w.head_(takes_all ? chosen(w.norm_(x, step)) : w.norm_(chosen(x.reduced(step)), step), step);
 }
 
 template <nn::ResidualStream Stream>

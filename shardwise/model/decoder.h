@@ -1,4 +1,4 @@
-// A decoder-only Transformer: weights once, and an assembly over them per residual stream.
+// A decoder-only Transformer: one DecoderWeights, and a Decoder over it for each residual stream type.
 #pragma once
 #include <vector>
 
@@ -11,28 +11,29 @@
 
 namespace shardwise::model {
 
-/// One rank's slices of all weights. The same object serves every stream.
+/// One rank's shards of all weights. Decoders of every residual stream type share this object.
 class DecoderWeights {
  public:
-  /// Allocates, uninitialised: fill with `initialise_` or a checkpoint. What the config quantises has codes
-  /// in place of numbers; the rest, and what passes between, is `dtype`.
+  /// Allocates uninitialized weights; fill them with `initialize_` or a checkpoint. Weights that the config
+  /// quantizes are quantized matrices; all other weights and the activations have `dtype`.
   DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
   DecoderWeights(const DecoderWeights&) = delete;
 
-  /// Draws every weight from `seed`, the same at every tp size: normal(0, initializer_range), the two
-  /// projections into the stream scaled by 1/sqrt(2·layers), norms one, biases zero.
-  void initialise_(uint64_t seed);
+  /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
+  /// with o_proj and down_proj scaled by 1/sqrt(2·layers); norms one, biases zero.
+  void initialize_(uint64_t seed);
 
   const Config& config() const { return config_; }
   const Layout& layout() const { return layout_; }
   const comm::Group& group() const { return group_; }
   at::ScalarType dtype() const { return dtype_; }
-  /// Every parameter once, in a fixed order (a tied head is the embedding).
-  const nn::Roles& roles() const { return roles_; }
-  /// What the optimizer's loops read; the stream decides which gradients are terms to be summed.
+  /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
+  const nn::UsedParameters& used_parameters() const { return used_parameters_; }
+  /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
+  /// partial sums.
   template <nn::ResidualStream Stream>
   parallel::ParamSpecs specs() const {
-    return nn::specs_of<Stream>(roles_);
+    return nn::specs_of<Stream>(used_parameters_);
   }
 
  private:
@@ -47,34 +48,37 @@ class DecoderWeights {
   std::vector<nn::BlockLayers> blocks_;
   nn::Norm norm_;
   nn::ColumnParallelLinear head_;
-  nn::Roles roles_;
+  nn::UsedParameters used_parameters_;
 };
 
+/// A decoder whose residual stream has the type `Stream`: replicated under TP, sharded along the sequence
+/// under SP.
 template <nn::ResidualStream Stream>
 class Decoder {
  public:
-  /// `weights` outlives this. `observer`, if any, is shown what every forward computes on its way.
+  /// `weights` must outlive this. An `observer` is called with the intermediate values of every forward.
   explicit Decoder(const DecoderWeights& weights, nn::Observer observer = {})
       : weights_(weights), observer_(std::move(observer)) {}
 
-  /// `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>. Errors: c10::ValueError, before
-  /// anything communicates, for a step that does not fit (nn::check_step) and an id outside [0, v); for a
-  /// sequence longer than a table of learned positions.
+  /// Computes the logits. Shapes: `ids` [s, b] int64, the same on every rank → logits [s, b, v/t] S<−1>.
+  /// Errors: c10::ValueError before any communication, for an inconsistent step (nn::check_step), an id
+  /// outside [0, v), and a sequence longer than the learned position embedding.
   nn::Placed<nn::Sharded<nn::kFeature>> logits(const at::Tensor& ids, const nn::Step& step) const;
 
-  /// Continuing texts: the logits of `rows` [n] int64 of the packed batch `ids` [Σ rows, 1], [n, 1, v/t]
-  /// S<−1>. step.cached's caches hold the new tokens after it, their lengths still to be moved on. Errors:
-  /// the same.
+  /// Computes the logits of selected rows in generation. Appends the new tokens' keys and values to the
+  /// caches of step.cached; the caller advances their lengths. Shapes: packed batch `ids` [Σ rows, 1], `rows`
+  /// [n] int64 → logits [n, 1, v/t] S<−1>. Errors: those of logits.
   nn::Placed<nn::Sharded<nn::kFeature>> next_logits(
       const at::Tensor& ids, const at::Tensor& rows,
       const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
 
-  /// Cross-entropy of `labels` [s, b] (already shifted); see nn/loss.h. Scalar, I. Errors: those of both.
+  /// Computes the cross-entropy with `labels` [s, b] (already shifted), a scalar, I; see nn/loss.h.
+  /// Errors: those of logits and nn::cross_entropy.
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
-  nn::Residual<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
+  nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;
   nn::Observer observer_;
 };

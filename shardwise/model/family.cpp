@@ -17,7 +17,7 @@ struct Parts {
 
 Parts parts_of(const std::string& parameter) {
   const size_t leaf = parameter.rfind('.');
-  TORCH_INTERNAL_ASSERT(leaf != std::string::npos, parameter, " is no name of a module's parameter");
+  TORCH_INTERNAL_ASSERT(leaf != std::string::npos, parameter, " is not a parameter name");
   Parts parts{parameter.substr(0, leaf), "", parameter.substr(leaf)};
   if (parts.module.rfind(kLayers, 0) != 0) return parts;
   const size_t begin = std::string(kLayers).size(), end = parts.module.find('.', begin);
@@ -33,9 +33,9 @@ std::string with_layer(std::string name, const std::string& layer) {
 
 }  // namespace
 
-std::string Family::spelling(const std::string& field) const {
-  for (const auto& [ours, theirs] : spellings) {
-    if (ours == field) return theirs;
+std::string Family::field_name(const std::string& field) const {
+  for (const auto& [name, stored_name] : field_names) {
+    if (name == field) return stored_name;
   }
   return field;
 }
@@ -58,10 +58,10 @@ const Family& family_of(const std::string& model_type, const std::string& where)
 
 StoredNames stored_names(const Family& family, const std::string& parameter) {
   const auto [module, layer, leaf] = parts_of(parameter);
-  for (const auto& [ours, theirs, is_transposed] : family.modules) {
-    if (ours != module) continue;
+  for (const auto& [module_name, names, is_transposed] : family.modules) {
+    if (module_name != module) continue;
     StoredNames stored{{}, is_transposed && leaf == ".weight"};
-    for (const std::string& name : theirs) stored.names.push_back(with_layer(name, layer) + leaf);
+    for (const std::string& name : names) stored.names.push_back(with_layer(name, layer) + leaf);
     return stored;
   }
   return {{parameter}};

@@ -1,5 +1,5 @@
-// What sets one family of models apart: how its config.json is read and written, and what its files call our
-// parameters. One family is one file, family_<name>.cpp; family.cpp has the table of them.
+// The families of models: how to read and write a family's config.json, and the names of our parameters in
+// its files. Each family has a file family_<name>.cpp; family.cpp has the table of all families.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,48 +14,50 @@ class Fields;
 
 namespace shardwise::model {
 
-/// How the files keep a module of ours, "*" standing for the layer's number on both sides.
+/// The names of one of our modules in the files; "*" is the layer's number in all names.
 struct StoredModule {
-  std::string ours;                 // model.layers.*.self_attn.qkv_proj
-  std::vector<std::string> theirs;  // one name, or one for each segment of a fused projection
-  bool is_transposed = false;       // its weight lies [in, out], and fused segments beside each other
+  std::string name;                       // model.layers.*.self_attn.qkv_proj
+  std::vector<std::string> stored_names;  // one name, or one for each segment of a fused projection
+  bool is_transposed = false;             // the weight is stored as [in, out], fused segments along dim 1
 };
 
+/// A family of models.
 struct Family {
-  std::string model_type;    // as config.json says it
-  std::string architecture;  // transformers' class
+  std::string model_type;    // in config.json
+  std::string architecture;  // the class in transformers
   Config (*read)(const base::Fields& fields) = nullptr;
-  /// Adds all but architectures and model_type.
+  /// Writes all fields except architectures and model_type.
   void (*write)(const Config& config, nlohmann::ordered_json& out) = nullptr;
-  /// Fields of Config that its config.json calls otherwise: {ours, theirs}.
-  std::vector<std::pair<std::string, std::string>> spellings = {};
-  /// A module that is not listed has our name.
+  /// Fields of Config that have another name in the family's config.json: {Config's name, config.json's
+  /// name}.
+  std::vector<std::pair<std::string, std::string>> field_names = {};
+  /// Modules with other names in the files; a module that is not listed has our name.
   std::vector<StoredModule> modules = {};
-  /// Some of its published files leave this out before every name but the head's.
+  /// A prefix of all names but the lm_head's that some published files omit.
   std::string optional_prefix = {};
-  /// Ends of tensors' names that older exporters wrote beside the weights and that carry nothing of their
-  /// own.
-  std::vector<std::string> redundant = {};
+  /// Suffixes of redundant tensors that older exporters wrote.
+  std::vector<std::string> redundant_suffixes = {};
   std::vector<std::pair<std::string, Config>> presets = {};
 
-  /// What its config.json calls a field of Config.
-  std::string spelling(const std::string& field) const;
+  /// Returns the name in config.json of a field of Config.
+  std::string field_name(const std::string& field) const;
 };
 
-/// The table, in the order in which errors list it.
+/// Returns all families, in the order in which errors list them.
 const std::vector<Family>& families();
 
-/// Errors: c10::ValueError beginning with `where` that lists the known ones.
+/// Returns the family of a model_type. Errors: c10::ValueError beginning with `where` that lists the known
+/// ones.
 const Family& family_of(const std::string& model_type, const std::string& where = "config");
 
-/// The names under which a family's files keep a parameter of ours: one, or one a segment.
+/// The names of one of our parameters in a family's files: one, or one per segment.
 struct StoredNames {
   std::vector<std::string> names;
   bool is_transposed = false;
 };
 StoredNames stored_names(const Family& family, const std::string& parameter);
 
-// The table's rows, one a file.
+// The families, one per file.
 Family llama_family();
 Family mistral_family();
 Family qwen2_family();

@@ -1,6 +1,6 @@
-// GPT-2: LayerNorm, learned positions, biases everywhere, and weights that its files keep transposed
-// (Conv1D). Preset: the config.json of openai-community/gpt2. Its dropout rates are the run's, not the
-// file's.
+// GPT-2: LayerNorm, learned positions, biases everywhere, and weights that are stored transposed (Conv1D).
+// Preset: the config.json of openai-community/gpt2. The run sets the dropout rates; those in the file have no
+// effect.
 #include "shardwise/model/family.h"
 
 #include <c10/util/Exception.h>
@@ -29,12 +29,13 @@ Config gpt2_defaults() {
   return c;
 }
 
-/// GPT-2's own name, or the one that transformers gives the same field in every family.
-int64_t size_of(const Fields& fields, const char* own, const char* general) {
-  if (!fields.find(general)) return fields.integer(own);
-  const int64_t size = fields.integer(general);
-  TORCH_CHECK_VALUE(!fields.find(own) || fields.integer(own) == size, fields.label(own),
-                    " must be the same as ", general, "; got ", fields.integer(own), " and ", size);
+/// Reads a size by its name in GPT-2 or by the name that transformers accepts in every family.
+int64_t size_of(const Fields& fields, const char* gpt2_name, const char* general_name) {
+  if (!fields.find(general_name)) return fields.integer(gpt2_name);
+  const int64_t size = fields.integer(general_name);
+  TORCH_CHECK_VALUE(!fields.find(gpt2_name) || fields.integer(gpt2_name) == size, fields.label(gpt2_name),
+                    " must be the same as ", general_name, "; got ", fields.integer(gpt2_name), " and ",
+                    size);
   return size;
 }
 
@@ -47,12 +48,12 @@ Activation read_activation(const Fields& fields) {
   return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
 }
 
-/// Variants of the attention that few models were trained with. (reorder_and_upcast_attn only rounds less.)
-void check_flag(const Fields& fields, const char* name, bool wanted) {
-  bool value = wanted;
+/// Rejects variants of attention that few models use. (reorder_and_upcast_attn only affects rounding.)
+void check_flag(const Fields& fields, const char* name, bool supported) {
+  bool value = supported;
   fields.or_flag(name, value);
-  TORCH_CHECK_VALUE(value == wanted, fields.label(name), " must be ", wanted ? "true" : "false", "; got ",
-                    value ? "true" : "false");
+  TORCH_CHECK_VALUE(value == supported, fields.label(name), " must be ", supported ? "true" : "false",
+                    "; got ", value ? "true" : "false");
 }
 
 Config read_gpt2(const Fields& fields) {
@@ -63,7 +64,7 @@ Config read_gpt2(const Fields& fields) {
   c.num_attention_heads = size_of(fields, "n_head", "num_attention_heads");
   c.num_key_value_heads = c.num_attention_heads;
   c.max_position_embeddings = size_of(fields, "n_positions", "max_position_embeddings");
-  // A size out of range is refused by `validate`; it must get that far.
+  // Clamps an invalid size, which `validate` rejects, so that the product cannot overflow.
   c.intermediate_size = 4 * std::clamp<int64_t>(c.hidden_size, 0, std::numeric_limits<int32_t>::max());
   fields.or_integer("n_inner", c.intermediate_size);
   c.head_dim = head_dim_of(fields, c);
@@ -79,7 +80,7 @@ Config read_gpt2(const Fields& fields) {
   return c;
 }
 
-void write_gpt2(const Config& c, Written& out) {
+void write_gpt2(const Config& c, OrderedJson& out) {
   out["vocab_size"] = c.vocab_size;
   out["n_positions"] = c.max_position_embeddings;
   out["n_embd"] = c.hidden_size;
@@ -108,16 +109,19 @@ Config gpt2() {
 }
 
 std::vector<StoredModule> modules() {
-  const std::string ours = "model.layers.*.", theirs = "transformer.h.*.";
-  const auto projection = [&](const char* our_name, const char* their_name) {
-    return StoredModule{ours + our_name, {theirs + their_name}, /*is_transposed=*/true};
+  const std::string layer = "model.layers.*.", stored = "transformer.h.*.";
+  const auto projection = [&](const char* name, const char* stored_name) {
+    return StoredModule{layer + name, {stored + stored_name}, /*is_transposed=*/true};
   };
-  return {
-      {"model.embed_tokens", {"transformer.wte"}},   {"model.embed_positions", {"transformer.wpe"}},
-      {ours + "input_layernorm", {theirs + "ln_1"}}, projection("self_attn.qkv_proj", "attn.c_attn"),
-      projection("self_attn.o_proj", "attn.c_proj"), {ours + "post_attention_layernorm", {theirs + "ln_2"}},
-      projection("mlp.up_proj", "mlp.c_fc"),         projection("mlp.down_proj", "mlp.c_proj"),
-      {"model.norm", {"transformer.ln_f"}}};
+  return {{"model.embed_tokens", {"transformer.wte"}},
+          {"model.embed_positions", {"transformer.wpe"}},
+          {layer + "input_layernorm", {stored + "ln_1"}},
+          projection("self_attn.qkv_proj", "attn.c_attn"),
+          projection("self_attn.o_proj", "attn.c_proj"),
+          {layer + "post_attention_layernorm", {stored + "ln_2"}},
+          projection("mlp.up_proj", "mlp.c_fc"),
+          projection("mlp.down_proj", "mlp.c_proj"),
+          {"model.norm", {"transformer.ln_f"}}};
 }
 
 }  // namespace
@@ -127,15 +131,15 @@ Family gpt2_family() {
           .architecture = "GPT2LMHeadModel",
           .read = read_gpt2,
           .write = write_gpt2,
-          .spellings = {{"hidden_size", "n_embd"},
-                        {"num_hidden_layers", "n_layer"},
-                        {"num_attention_heads", "n_head"},
-                        {"intermediate_size", "n_inner"},
-                        {"max_position_embeddings", "n_positions"},
-                        {"norm_eps", "layer_norm_epsilon"}},
+          .field_names = {{"hidden_size", "n_embd"},
+                          {"num_hidden_layers", "n_layer"},
+                          {"num_attention_heads", "n_head"},
+                          {"intermediate_size", "n_inner"},
+                          {"max_position_embeddings", "n_positions"},
+                          {"norm_eps", "layer_norm_epsilon"}},
           .modules = modules(),
           .optional_prefix = "transformer.",
-          .redundant = {".attn.bias", ".attn.masked_bias"},
+          .redundant_suffixes = {".attn.bias", ".attn.masked_bias"},
           .presets = {{"gpt2", gpt2()}}};
 }
 

@@ -1,5 +1,5 @@
-// Llama 2 and 3, and the names that its relatives' files share. Presets: the config.json of
-// meta-llama/Llama-2-7b-hf, Llama-3.2-1B and Meta-Llama-3-8B; tiny and small are ours, over bytes.
+// Llama 2 and 3, and the names that related families share. Presets: the config.json of
+// meta-llama/Llama-2-7b-hf, Llama-3.2-1B and Meta-Llama-3-8B; tiny and small are ours and byte-level.
 #include "shardwise/model/family_llama.h"
 
 #include "shardwise/model/config_fields.h"
@@ -12,20 +12,20 @@ Config read_llama(const base::Fields& fields) {
   c.bos_token_id = 1;
   c.eos_token_id = {2};
   read_llama_fields(fields, c);
-  check_all_turned(fields, c);
+  check_full_rotation(fields, c);
   fields.or_flag("attention_bias", c.qkv_bias);
   c.attention_out_bias = c.qkv_bias;
   fields.or_flag("mlp_bias", c.mlp_bias);
   return c;
 }
 
-void write_llama(const Config& c, Written& out) {
+void write_llama(const Config& c, OrderedJson& out) {
   write_llama_fields(c, out);
   out["attention_bias"] = c.qkv_bias;
   out["mlp_bias"] = c.mlp_bias;
 }
 
-Config over_bytes(int64_t hidden_size, int64_t intermediate_size, int64_t layers, int64_t positions) {
+Config byte_level(int64_t hidden_size, int64_t intermediate_size, int64_t layers, int64_t positions) {
   Config c;
   c.vocab_size = 256;
   c.hidden_size = hidden_size;
@@ -91,18 +91,18 @@ Family llama_like(const std::string& model_type, const std::string& architecture
           .architecture = architecture,
           .read = read,
           .write = write,
-          .spellings = {{"norm_eps", "rms_norm_eps"}},
+          .field_names = {{"norm_eps", "rms_norm_eps"}},
           .modules = {{attention + "qkv_proj",
                        {attention + "q_proj", attention + "k_proj", attention + "v_proj"}},
                       {mlp + "gate_up_proj", {mlp + "gate_proj", mlp + "up_proj"}}},
-          .redundant = {".rotary_emb.inv_freq"},
+          .redundant_suffixes = {".rotary_emb.inv_freq"},
           .presets = std::move(presets)};
 }
 
 Family llama_family() {
   return llama_like("llama", "LlamaForCausalLM", read_llama, write_llama,
-                    {{"tiny", over_bytes(256, 688, /*layers=*/6, /*positions=*/1024)},
-                     {"small", over_bytes(512, 1376, /*layers=*/8, /*positions=*/2048)},
+                    {{"tiny", byte_level(256, 688, /*layers=*/6, /*positions=*/1024)},
+                     {"small", byte_level(512, 1376, /*layers=*/8, /*positions=*/2048)},
                      {"llama-2-7b", llama_2_7b()},
                      {"llama-3.2-1b", llama_3_2_1b()},
                      {"llama-3-8b", llama_3_8b()}});

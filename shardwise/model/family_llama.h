@@ -1,10 +1,10 @@
-// What the families that grew from Llama start from. For the sources family_<name>.cpp only.
+// The common base of the families that derive from Llama. Only family_<name>.cpp includes this.
 #pragma once
 #include "shardwise/model/family.h"
 
 namespace shardwise::model {
 
-/// A family with Llama's names: q, k and v, gate and up are tensors of their own.
+/// Returns a family with Llama's names, which stores q, k, v, gate and up as separate tensors.
 Family llama_like(const std::string& model_type, const std::string& architecture, decltype(Family::read) read,
                   decltype(Family::write) write, decltype(Family::presets) presets);
 

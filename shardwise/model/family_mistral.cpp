@@ -18,12 +18,12 @@ Config mistral_defaults() {
 Config read_mistral(const base::Fields& fields) {
   Config c = mistral_defaults();
   read_llama_fields(fields, c);
-  check_all_turned(fields, c);
+  check_full_rotation(fields, c);
   read_window(fields, c);
   return c;
 }
 
-void write_mistral(const Config& c, Written& out) {
+void write_mistral(const Config& c, OrderedJson& out) {
   write_llama_fields(c, out);
   write_window(c, out);
 }

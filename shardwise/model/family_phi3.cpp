@@ -1,6 +1,6 @@
-// Phi-3: Llama with a sliding window and perhaps heads that are turned in part, whose files hold q|k|v and
-// gate|up as we do, as one tensor. Preset: the config.json of microsoft/Phi-3-mini-4k-instruct. Its longrope
-// scaling is not built.
+// Phi-3: Llama with a sliding window, optional partial rotary embedding, and fused q|k|v and gate|up in its
+// files, like our parameters. Preset: the config.json of microsoft/Phi-3-mini-4k-instruct. longrope scaling
+// is not implemented.
 #include <c10/util/Exception.h>
 
 #include "shardwise/model/config_fields.h"
@@ -21,15 +21,16 @@ Config phi3_defaults() {
 Config read_phi3(const base::Fields& fields) {
   Config c = phi3_defaults();
   read_llama_fields(fields, c);
-  TORCH_CHECK_VALUE(!c.rope_scaling, fields.label("rope_scaling"), " must be default in phi3; got llama3");
+  TORCH_CHECK_VALUE(!c.rope_scaling, fields.label("rope_scaling"),
+                    " must be default for model_type phi3; got llama3");
   read_window(fields, c);
   return c;
 }
 
-void write_phi3(const Config& c, Written& out) {
+void write_phi3(const Config& c, OrderedJson& out) {
   write_llama_fields(c, out);
   write_window(c, out);
-  out["pad_token_id"] = nullptr;  // transformers' default is an id that a small vocabulary does not have
+  out["pad_token_id"] = nullptr;  // transformers' default id may exceed a small vocabulary
 }
 
 Config phi_3_mini() {
@@ -52,7 +53,7 @@ Config phi_3_mini() {
 Family phi3_family() {
   Family family =
       llama_like("phi3", "Phi3ForCausalLM", read_phi3, write_phi3, {{"phi-3-mini", phi_3_mini()}});
-  family.modules = {};  // its names are ours
+  family.modules = {};  // the files have our names
   return family;
 }
 

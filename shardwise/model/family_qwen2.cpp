@@ -1,4 +1,4 @@
-// Qwen 2 and 2.5: Llama with biases on q, k and v alone, and a sliding window that some layers may have.
+// Qwen 2 and 2.5: Llama with biases on q, k and v only, and a sliding window in some layers.
 // Presets: the config.json of Qwen/Qwen2.5-0.5B and Qwen2.5-7B.
 #include "shardwise/model/config_fields.h"
 #include "shardwise/model/family_llama.h"
@@ -17,12 +17,12 @@ Config qwen2_defaults() {
 Config read_qwen2(const base::Fields& fields) {
   Config c = qwen2_defaults();
   read_llama_fields(fields, c);
-  check_all_turned(fields, c);
+  check_full_rotation(fields, c);
   read_layered_window(fields, c);
   return c;
 }
 
-void write_qwen2(const Config& c, Written& out) {
+void write_qwen2(const Config& c, OrderedJson& out) {
   write_llama_fields(c, out);
   write_layered_window(c, out);
 }

@@ -1,5 +1,5 @@
-// Qwen 3 (dense): Llama with a norm over each head of q and k, and a sliding window that some layers may
-// have. Presets: the config.json of Qwen/Qwen3-0.6B and Qwen3-32B.
+// Qwen 3 (dense): Llama with a norm over each head of q and k, and a sliding window in some layers. Presets:
+// the config.json of Qwen/Qwen3-0.6B and Qwen3-32B.
 #include "shardwise/model/config_fields.h"
 #include "shardwise/model/family_llama.h"
 
@@ -18,14 +18,14 @@ Config qwen3_defaults() {
 Config read_qwen3(const base::Fields& fields) {
   Config c = qwen3_defaults();
   read_llama_fields(fields, c);
-  check_all_turned(fields, c);
+  check_full_rotation(fields, c);
   fields.or_flag("attention_bias", c.qkv_bias);
   c.attention_out_bias = c.qkv_bias;
   read_layered_window(fields, c);
   return c;
 }
 
-void write_qwen3(const Config& c, Written& out) {
+void write_qwen3(const Config& c, OrderedJson& out) {
   write_llama_fields(c, out);
   out["attention_bias"] = c.qkv_bias;
   write_layered_window(c, out);

@@ -15,11 +15,11 @@ void check_ranks(const std::string& command, const Config& config, int64_t tp) {
 }
 
 Layout make_layout(const Config& config, int tp) {
-  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "tp: must lie between 1 and the ",
+  TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "tp: must be from 1 to the ",
                     config.num_attention_heads, " query heads; got ", tp);
   const Split heads = Split::even("heads", config.num_attention_heads, tp);
-  // Shards of down_proj end where groups do; a boundary between heads may cut one.
-  const int64_t granule = config.quantisation ? std::max<int64_t>(config.quantisation->group_size, 1) : 1;
+  // Shards of down_proj end at group boundaries; a boundary between heads may split a group.
+  const int64_t granule = config.quantization ? std::max<int64_t>(config.quantization->group_size, 1) : 1;
   return {heads, Split::kv_heads_of(heads, config.num_key_value_heads),
           Split::even("ffn", config.intermediate_size, tp, granule),
           Split::even("vocab", config.vocab_size, tp)};

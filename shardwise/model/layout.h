@@ -1,4 +1,4 @@
-// A model's few splits: which heads, ffn columns and vocabulary rows each rank holds.
+// The splits of a model: the heads, ffn columns and vocabulary rows of each rank.
 #pragma once
 #include <string>
 
@@ -7,14 +7,17 @@
 
 namespace shardwise::model {
 
+/// The splits that a model's shard rules use.
 struct Layout {
   base::Split heads, kv_heads, ffn, vocab;
 };
 
-/// Errors: c10::ValueError, beginning with the command, unless each of `tp` ranks gets a query head.
+/// Checks that each of `tp` ranks gets a query head. Errors: c10::ValueError beginning with `command`
+/// otherwise.
 void check_ranks(const std::string& command, const Config& config, int64_t tp);
 
-/// Errors: c10::ValueError when tp is below 1 or above the number of query heads.
+/// Returns the splits over `tp` ranks. Errors: c10::ValueError if tp is below 1 or above the number of query
+/// heads.
 Layout make_layout(const Config& config, int tp);
 
 }  // namespace shardwise::model

@@ -13,7 +13,7 @@ using Pieces = std::vector<ShardRule::Piece>;
 
 namespace {
 
-/// As many of the parameter's segments, from `first` on, as `name` holds.
+/// Returns the tensor `name`, which contains `segments` of the parameter's segments from `first` on.
 StoredTensor stored_tensor(const parallel::Parameter& parameter, const std::string& name, bool is_transposed,
                            size_t first, size_t segments) {
   const ShardRule& rule = parameter.rule;
@@ -24,17 +24,17 @@ StoredTensor stored_tensor(const parallel::Parameter& parameter, const std::stri
   }
   if (is_transposed) std::swap(shape.at(0), shape.at(1));
   const int64_t dim = rule.is_replicated() ? 0 : is_transposed ? 1 - rule.dim : rule.dim;
-  return {name, std::move(shape), dim, is_transposed, Holds::numbers, rule, first, segments};
+  return {name, std::move(shape), dim, is_transposed, ElementType::floating_point, rule, first, segments};
 }
 
-/// Which of the file's names a segment has.
-size_t place_of(size_t segment, size_t segments) {
+/// Returns the index of a segment's name in the file.
+size_t name_index(size_t segment, size_t segments) {
   if (segments == 2 && base::mutated(base::Mutation::swap_gate_up)) return 1 - segment;
   if (segments == 3 && segment > 0 && base::mutated(base::Mutation::swap_k_v)) return 3 - segment;
   return segment;
 }
 
-/// How `rule` cuts blocks of `block` elements in place of elements.
+/// Returns `rule` in units of blocks of `block` elements.
 ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
   ShardRule blocks{dim, block == 1 ? rule.segments : std::vector<base::Segment>()};
   if (block == 1) return blocks;
@@ -44,21 +44,21 @@ ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
   return blocks;
 }
 
-/// Of a part's [out, in], or [in].
+/// Returns the rule of a part [out blocks, in blocks] or [in].
 ShardRule packed_rule(const parallel::Parameter& weight, const PackedPart& part, bool needs_all_groups) {
   const ShardRule& rule = weight.rule;
   if (rule.is_replicated()) return rule;
   if (rule.dim == 0)
     return part.out_block == 0 ? ShardRule::replicated() : in_blocks(rule, 0, part.out_block);
   if (needs_all_groups) return ShardRule::replicated();
-  // A whole row's scale is a block too: a rank without columns keeps none.
+  // A scale of a full row is one block: a rank without columns has none.
   const int64_t block = part.in_block == 0 ? weight.global_shape.at(1) : part.in_block;
   return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, block);
 }
 
 std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Config& config) {
   std::vector<StoredTensor> tensors;
-  for (const PackedPart& part : packed_parts(*config.quantisation)) {
+  for (const PackedPart& part : packed_parts(*config.quantization)) {
     for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
   }
   return tensors;
@@ -69,7 +69,7 @@ std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Con
 parallel::Parameter packed_parameter(const parallel::Parameter& weight, const PackedPart& part,
                                      const Config& config) {
   const bool is_per_group = part.leaf == ".qzeros" || part.leaf == ".scales";
-  const bool needs_all_groups = is_per_group && config.quantisation->lists_groups;
+  const bool needs_all_groups = is_per_group && config.quantization->desc_act;
   const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
   std::vector<int64_t> shape = part.shape(weight.global_shape.at(0), weight.global_shape.at(1));
   std::reverse(shape.begin(), shape.end());
@@ -83,12 +83,12 @@ std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, cons
   const bool is_matrix = part.out_block != 0;
   std::vector<StoredTensor> tensors;
   for (size_t i = 0; i < names.size(); ++i) {
-    // Segments are outputs: what has none of those is whole for each name.
+    // Segments are output features: a part without an output dim is the same for each name.
     const bool is_split = names.size() > 1 && is_matrix;
     const size_t first = is_split ? i : 0, segments = is_split ? 1 : packed.rule.segments.size();
     tensors.push_back(
-        stored_tensor(packed, names[is_split ? place_of(i, names.size()) : i], is_matrix, first, segments));
-    tensors.back().holds = part.holds;
+        stored_tensor(packed, names[is_split ? name_index(i, names.size()) : i], is_matrix, first, segments));
+    tensors.back().element_type = part.element_type;
   }
   return tensors;
 }
@@ -101,8 +101,8 @@ std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, c
   TORCH_INTERNAL_ASSERT(names.size() == segments, parameter.name, " has ", segments, " segments");
   std::vector<StoredTensor> tensors;
   for (size_t segment = 0; segment < segments; ++segment) {
-    tensors.push_back(
-        stored_tensor(parameter, names[place_of(segment, segments)], is_transposed, segment, /*segments=*/1));
+    tensors.push_back(stored_tensor(parameter, names[name_index(segment, segments)], is_transposed, segment,
+                                    /*segments=*/1));
   }
   return tensors;
 }
@@ -111,18 +111,18 @@ at::Tensor StoredTensor::oriented(const at::Tensor& local) const {
   return is_transposed ? local.t() : local;
 }
 
-/// A segment's place counts from where the first of this tensor's begins.
-Pieces StoredTensor::of_own_segments(Pieces pieces) const {
+/// Selects the pieces of this tensor's segments; global_begin then counts from its first segment.
+Pieces StoredTensor::select_segments(Pieces pieces) const {
   int64_t begin = 0;
   for (size_t i = 0; i < first_segment; ++i) begin += rule.segments[i].size();
-  Pieces own(pieces.begin() + first_segment, pieces.begin() + first_segment + segments);
-  for (ShardRule::Piece& piece : own) piece.global_begin -= begin;
-  return own;
+  Pieces selected(pieces.begin() + first_segment, pieces.begin() + first_segment + segments);
+  for (ShardRule::Piece& piece : selected) piece.global_begin -= begin;
+  return selected;
 }
 
 Pieces StoredTensor::held(int rank) const {
   if (rule.is_replicated()) return {{0, 0, shape.at(0)}};
-  return of_own_segments(rule.pieces(rank));
+  return select_segments(rule.pieces(rank));
 }
 
 std::vector<int64_t> StoredTensor::held_shape(int rank) const {
@@ -134,7 +134,7 @@ std::vector<int64_t> StoredTensor::held_shape(int rank) const {
 
 Pieces StoredTensor::owned(int rank) const {
   if (rule.is_replicated()) return {{0, 0, rank == 0 ? shape.at(0) : 0}};
-  return of_own_segments(rule.owned_pieces(rank));
+  return select_segments(rule.owned_pieces(rank));
 }
 
 }  // namespace shardwise::model

@@ -11,16 +11,16 @@ using base::ShardRule;
 
 namespace {
 
-/// By the layer that a name ends in.
+/// Returns the rule of a parameter by its name.
 ShardRule rule_of(const std::string& name, const Layout& layout, int64_t head_dim) {
   const auto& [heads, kv_heads, ffn, vocab] = layout;
   const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
-  if (is("embed_tokens") || is("lm_head")) return ShardRule::cut(/*dim=*/0, vocab);
+  if (is("embed_tokens") || is("lm_head")) return ShardRule::sharded(/*dim=*/0, vocab);
   if (is(".qkv_proj")) return {/*dim=*/0, {{heads, head_dim}, {kv_heads, head_dim}, {kv_heads, head_dim}}};
   if (is(".gate_up_proj")) return {/*dim=*/0, {{ffn}, {ffn}}};
-  if (is(".up_proj")) return ShardRule::cut(/*dim=*/0, ffn);
-  if (name.ends_with(".o_proj.weight")) return ShardRule::cut(/*dim=*/1, heads, head_dim);
-  if (name.ends_with(".down_proj.weight")) return ShardRule::cut(/*dim=*/1, ffn);
+  if (is(".up_proj")) return ShardRule::sharded(/*dim=*/0, ffn);
+  if (name.ends_with(".o_proj.weight")) return ShardRule::sharded(/*dim=*/1, heads, head_dim);
+  if (name.ends_with(".down_proj.weight")) return ShardRule::sharded(/*dim=*/1, ffn);
   return ShardRule::replicated();
 }
 
@@ -29,7 +29,7 @@ ShardRule rule_of(const std::string& name, const Layout& layout, int64_t head_di
 std::vector<parallel::Parameter> sharded_parameters(const Config& config, int tp) {
   const Layout layout = make_layout(config, tp);
   std::vector<parallel::Parameter> parameters;
-  for (const WholeTensor& tensor : whole_tensors(config)) {
+  for (const FullTensor& tensor : full_tensors(config)) {
     parameters.push_back(
         {tensor.name, tensor.shape, rule_of(tensor.name, layout, config.head_dim), {}, {}, {}});
   }

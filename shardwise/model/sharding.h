@@ -1,6 +1,6 @@
-// Which slice of every parameter each of t ranks holds, from the config alone: no group, no memory.
+// The shard of every parameter on each of t ranks, from the config alone, without a group or memory.
 //
-// The rules are those that model/decoder gives its layers; tests/model/sharding_test compares the two.
+// The rules are the same as those of the layers in model/decoder; tests/model/sharding_test compares the two.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,14 +10,16 @@
 
 namespace shardwise::model {
 
-/// Every parameter once, as DecoderWeights has it on `tp` ranks and in its order, without a value.
+/// Returns every parameter of DecoderWeights on `tp` ranks once, in its order, without values.
 /// Errors: those of make_layout.
 std::vector<parallel::Parameter> sharded_parameters(const Config& config, int tp);
 
-/// The same as the files of the config's family keep them. Errors: those of make_layout.
+/// Returns the tensors that store these parameters in files of the config's family. Errors: those of
+/// make_layout.
 std::vector<StoredTensor> stored_tensors(const Config& config, int tp);
 
-/// For people: "heads | kv_heads | kv_heads, dim 0", or "whole on every rank".
+/// Returns a description for output and the shard index: "heads | kv_heads | kv_heads, dim 0", or "whole on
+/// every rank".
 std::string rule_text(const StoredTensor& stored);
 
 }  // namespace shardwise::model

@@ -16,7 +16,7 @@ using parallel::variable_list;
 
 namespace {
 
-/// From q|k|v features to heads and back.
+/// The state that forward and backward share, besides tensors.
 struct Core {
   HeadLayout layout;
   std::shared_ptr<Rotary> rotary;
@@ -28,7 +28,8 @@ struct Core {
         rotary->tables(first_position + tokens.size(0), tokens.scalar_type());
     kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim,
                              tables,       first_position,  options.valid};
-    if (base::mutated(base::Mutation::rotary_local_position)) {  // where an even split puts this rank's shard
+    if (base::mutated(base::Mutation::rotary_local_position)) {  // the first position of this rank's shard of
+                                                                 // an even split
       const int64_t begin = tokens.size(0) * layout.first_head / layout.all_heads;
       split.tables = {tables.cos.roll(begin, 0), tables.sin.roll(begin, 0)};
     }
@@ -48,40 +49,41 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
   kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, {}};
   if (!base::mutated(base::Mutation::attend_to_padding)) result.valid = step.valid;
   if (step.attention_dropout == 0) return result;
-  TORCH_CHECK_VALUE(options.layer, "attention: dropout needs the layer that it is drawn for; got none");
+  TORCH_CHECK_VALUE(options.layer, "attention: dropout needs options.layer, the layer's index; got none");
   result.dropout = {
-      step.attention_dropout, mask_key(step.key, {*options.layer, Place::attention_probabilities}),
+      step.attention_dropout, mask_key(step.key, {*options.layer, DropoutSite::attention_probabilities}),
       base::mutated(base::Mutation::mask_of_local_heads) ? 0 : layout.first_head, layout.all_heads};
   return result;
 }
 
-/// New tokens of one text after those in its cache, which takes their keys and values. [n, 1, a·d]
-Tensor continue_text(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
-  core.rotary->tables(cache.capacity(), qkv.scalar_type());  // at once: not a table for each new token
+/// Attention of one sequence's new tokens over its cache, to which it appends their keys and values. [n, 1,
+/// a·d]
+Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
+  core.rotary->tables(cache.capacity(), qkv.scalar_type());  // one table for all positions
   const kernels::Qkv heads = core.heads_of(qkv, cache.length);
   const int64_t past = cache.length, rows = qkv.size(0);
   const Tensor keys = cache.keys[layer], values = cache.values[layer];
   keys.narrow(1, past, rows).copy_(heads.k[0]);
   values.narrow(1, past, rows).copy_(heads.v[0]);
-  const kernels::Qkv whole{heads.q, keys.narrow(1, 0, past + rows).unsqueeze(0),
-                           values.narrow(1, 0, past + rows).unsqueeze(0)};
-  return kernels::attention(whole, core.options).out;
+  const kernels::Qkv all{heads.q, keys.narrow(1, 0, past + rows).unsqueeze(0),
+                         values.narrow(1, 0, past + rows).unsqueeze(0)};
+  return kernels::attention(all, core.options).out;
 }
 
-Tensor continue_texts(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& texts,
-                      const std::optional<int64_t>& layer) {
-  TORCH_CHECK_VALUE(layer, "attention: a cache needs the layer that it is filled for; got none");
+Tensor attend_to_caches(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences,
+                        const std::optional<int64_t>& layer) {
+  TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none");
   std::vector<Tensor> outs;
   int64_t begin = 0;
-  for (const auto& [cache, rows] : texts) {
-    outs.push_back(continue_text(qkv.narrow(0, begin, rows), core, *cache, *layer));
+  for (const auto& [cache, rows] : sequences) {
+    outs.push_back(attend_to_cache(qkv.narrow(0, begin, rows), core, *cache, *layer));
     begin += rows;
   }
   return outs.size() == 1 ? outs[0] : at::cat(outs);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-  // The weights are inputs for autograd's sake alone: their gradients go to main_grad.
+  // The weights are inputs only so that autograd sees them: their gradients go to main_grad.
   static Tensor forward(AutogradContext* context, const Tensor& qkv, const std::optional<Tensor>&,
                         const std::optional<Tensor>&, Core core) {
     const auto [q, k, v] = core.heads_of(qkv);
@@ -91,23 +93,24 @@ struct Attention : torch::autograd::Function<Attention> {
     } else {
       context->save_for_backward({out, lse, q, k, v});
     }
-    parallel::keep(context, std::move(core));
+    parallel::save_state(context, std::move(core));
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Core& core = parallel::kept<Core>(context);
+    const Core& core = parallel::saved_state<Core>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor d_out = gradients[0].contiguous();
-    // Heads that are made again are dropped before d qkv is made: no more memory than without the norm.
+    // The recomputed heads are released before d_qkv is allocated, so the norm costs no extra memory.
     const kernels::Qkv d_heads = kernels::attention_backward(
         d_out, core.norm ? core.heads_of(saved[2]) : kernels::Qkv{saved[2], saved[3], saved[4]},
         {saved[0], saved[1]}, core.options);
     const kernels::HeadSplit split = core.head_split(d_out);
-    const Tensor d_qkv = core.norm ? kernels::split_norm_rotary_backward(
-                                         d_heads, saved[2], split, core.weights(),
-                                         {core.norm->q->wanted_gradient(), core.norm->k->wanted_gradient()})
-                                   : kernels::split_rotary_backward(d_heads, split);
+    const Tensor d_qkv =
+        core.norm ? kernels::split_norm_rotary_backward(
+                        d_heads, saved[2], split, core.weights(),
+                        {core.norm->q->main_grad_if_trainable(), core.norm->k->main_grad_if_trainable()})
+                  : kernels::split_rotary_backward(d_heads, split);
     return {d_qkv, Tensor(), Tensor(), Tensor()};
   }
 };
@@ -116,11 +119,11 @@ struct Attention : torch::autograd::Function<Attention> {
 
 HeadLayout HeadLayout::of(const base::Split& query, const base::Split& kv, int64_t head_dim, int rank) {
   const int64_t group = query.size() / kv.size();
-  const base::Range heads = query.range(rank), held = kv.range(rank);
-  HeadLayout layout{heads.size(), held.size(), head_dim, {}, heads.begin, query.size()};
+  const base::Range heads = query.range(rank), kv_heads = kv.range(rank);
+  HeadLayout layout{heads.size(), kv_heads.size(), head_dim, {}, heads.begin, query.size()};
   for (int64_t head = heads.begin; head < heads.end; ++head) {
     const bool by_modulo = base::mutated(base::Mutation::kv_head_modulo);
-    layout.kv_of_head.push_back(by_modulo ? rank % held.size() : head / group - held.begin);
+    layout.kv_of_head.push_back(by_modulo ? rank % kv_heads.size() : head / group - kv_heads.begin);
   }
   return layout;
 }
@@ -134,12 +137,12 @@ QkNorm QkNorm::make(const std::string& name, int64_t head_dim, double eps, const
   return {weight(".q_norm.weight"), weight(".k_norm.weight"), eps};
 }
 
-void CausalSelfAttention::append_roles(Roles& roles) const {
+void CausalSelfAttention::append_parameters(UsedParameters& parameters) const {
   if (!options_.norm) return;
-  const bool forgets = base::mutated(base::Mutation::forget_own_heads_sync);
-  const WorksOn works_on = forgets ? WorksOn::stream : WorksOn::own_heads;
-  roles.push_back({options_.norm->q, works_on});
-  roles.push_back({options_.norm->k, works_on});
+  const bool forgets_sync = base::mutated(base::Mutation::forget_own_heads_sync);
+  const ParameterUse use = forgets_sync ? ParameterUse::on_residual : ParameterUse::per_head;
+  parameters.push_back({options_.norm->q, use});
+  parameters.push_back({options_.norm->k, use});
 }
 
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,
@@ -151,7 +154,7 @@ Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<k
   if (parallel::needs_gradient(qkv.local(), q_weight.value_or(Tensor()), k_weight.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
   if (!step.cached.empty())
-    return Placed<Sharded<kFeature>>(continue_texts(qkv.local(), core, step.cached, options_.layer));
+    return Placed<Sharded<kFeature>>(attend_to_caches(qkv.local(), core, step.cached, options_.layer));
   return Placed<Sharded<kFeature>>(kernels::attention(core.heads_of(qkv.local()), core.options).out);
 }
 

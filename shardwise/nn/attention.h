@@ -1,5 +1,5 @@
-// Causal self-attention of each rank's own heads: q/k norm where a model has it, rotary positions, then the
-// core, with windows, padding and dropout. No communication.
+// Causal self-attention over this rank's heads: optional q/k norm, rotary positions, then attention with
+// sliding window, padding and dropout. It communicates nothing.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,56 +10,59 @@
 
 namespace shardwise::nn {
 
-/// How a rank's q|k|v features are laid out, and which KV head each of its query heads uses. All local.
+/// The query and KV heads of this rank, and the KV head of each query head.
 struct HeadLayout {
   int64_t heads, kv_heads, head_dim;
-  std::vector<int64_t> kv_of_head;
-  int64_t first_head, all_heads;  // this rank's among the whole model's query heads
+  std::vector<int64_t> kv_of_head;  // local query head → local KV head
+  int64_t first_head, all_heads;    // the first local query head and the number of query heads in the model
 
-  /// A rank holds the KV heads that its query heads need: kv = query / (heads per KV head), contiguous, so a
-  /// KV head may be held by several ranks and a rank's ratio may be ragged.
+  /// Returns the layout of `rank`. A rank holds the contiguous KV heads that its query heads use: KV head =
+  /// query head / (query heads per KV head). Several ranks may hold the same KV head, and a rank may use its
+  /// KV heads unequally often.
   static HeadLayout of(const base::Split& query, const base::Split& kv, int64_t head_dim, int rank);
 };
 
-/// RMSNorm over each query and key head before it is rotated; every rank has the whole weights, [d], and sees
-/// its own heads, so their gradients are terms.
+/// RMSNorm over each query and key head, before rotary. Every rank has the full weights [d] and applies them
+/// to its heads, so their gradients are partial.
 struct QkNorm {
   ParameterPtr q, k;
   double eps;
 
-  /// Weights `name`.q_norm.weight and `name`.k_norm.weight, ones at first.
+  /// Allocates the weights `name`.q_norm.weight and `name`.k_norm.weight, initialized to 1.
   static QkNorm make(const std::string& name, int64_t head_dim, double eps, const comm::Group& group,
                      at::ScalarType dtype);
 };
 
+/// What varies between models in self-attention.
 struct SelfAttentionOptions {
   std::optional<QkNorm> norm = {};
-  /// A query sees itself and the keys before it, this many together, as Hugging Face's sliding_window counts.
-  /// None: all keys before it.
+  /// The number of keys that a query attends to: itself and those before it, like Hugging Face's
+  /// sliding_window. nullopt: all of them.
   std::optional<int64_t> window = {};
-  /// The layer that attention dropout draws its masks for and whose place in a cache is taken; both without
-  /// one are refused.
+  /// The layer's index in the model, required by attention dropout and by the KV cache.
   std::optional<int64_t> layer = {};
 };
 
+/// Self-attention with a causal mask.
 class CausalSelfAttention {
  public:
-  /// Which elements of a head are rotated is the tables' affair: the first two per frequency, if any.
+  /// `rotary`: its tables determine how many elements of a head are rotated, two per frequency.
   CausalSelfAttention(HeadLayout layout, std::shared_ptr<Rotary> rotary, SelfAttentionOptions options = {})
       : layout_(std::move(layout)), rotary_(std::move(rotary)), options_(std::move(options)) {}
 
-  /// `qkv` [s, b, (a + 2k)·d] of this rank's heads, S<−1> → [s, b, a·d], S<−1>. Outside step.valid the
-  /// result is 0, and positions are counted from a sequence's first token. step.attention_dropout drops
-  /// probabilities: the mask is the unsharded model's, whatever the tp size and stream.
-  /// Saved: q, k and v, and nothing of qkv itself; with q/k norm qkv, as many bytes, from which backward
-  /// makes them again; the output; one fp32 per row and head. Masks are made again. With step.cached a row
-  /// attends to its text's earlier tokens too, and keys and values of the new ones go to the cache; without
-  /// gradients. Errors: c10::ValueError when the features do not fit the heads, step.valid not the batch,
-  /// attention_dropout does not lie in [0, 1), dropout or a cache come without a layer. Source: Su et al.
-  /// 2021 (rotary), Dao et al. 2022 (the core).
+  /// Returns the attention output of this rank's heads. Positions count from a sequence's first token; rows
+  /// outside step.valid are 0. step.attention_dropout applies this rank's slice of the full model's mask.
+  /// With step.cached, rows also attend to the cached tokens of their sequence, and the new keys and values
+  /// are appended to the cache; this path records no gradients.
+  /// Shapes: `qkv` [s, b, (a + 2k)·d] S<−1> → [s, b, a·d] S<−1>, with a and k this rank's heads.
+  /// Saved: q, k and v, or with q/k norm qkv (as many bytes), from which backward recomputes them; the
+  /// output; one fp32 per row and head. Backward draws dropout masks again.
+  /// Errors: c10::ValueError if the features do not match the heads, step.valid does not match the batch,
+  /// attention_dropout is outside [0, 1), or dropout or a cache is used without options.layer.
+  /// Source: Su et al. 2021 (rotary), Dao et al. 2022 (attention).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& parameters) const;
 
  private:
   HeadLayout layout_;

@@ -4,19 +4,20 @@
 
 namespace shardwise::nn {
 
-void BlockLayers::append_roles(Roles& roles) const {
-  norm1.append_roles(roles);
-  qkv.append_roles(roles);
-  attend.append_roles(roles);
-  out.append_roles(roles);
-  norm2.append_roles(roles);
-  mlp.append_roles(roles);
+void BlockLayers::append_parameters(UsedParameters& parameters) const {
+  norm1.append_parameters(parameters);
+  qkv.append_parameters(parameters);
+  attend.append_parameters(parameters);
+  out.append_parameters(parameters);
+  norm2.append_parameters(parameters);
+  mlp.append_parameters(parameters);
 }
 
 bool BlockLayers::is_trained() const {
-  Roles roles;
-  append_roles(roles);
-  return std::ranges::any_of(roles, [](const Role& role) { return !role.parameter->is_frozen(); });
+  UsedParameters parameters;
+  append_parameters(parameters);
+  return std::ranges::any_of(parameters,
+                             [](const UsedParameter& used) { return !used.parameter->is_frozen(); });
 }
 
 }  // namespace shardwise::nn

@@ -1,21 +1,25 @@
-// One pre-norm decoder block. It reads the same for TP (Stream = Invariant) and TP+SP (Stream =
-// Sharded<kSequence>): the stream's type decides which collectives the linear layers contain.
+// A pre-norm decoder block: x = x + attention(norm1(x)), then x = x + mlp(norm2(x)).
+//
+// One source serves TP (Stream = Invariant) and TP+SP (Stream = Sharded<kSequence>), because the placement of
+// the residual stream x selects the collectives that the linear layers contain:
+//
+//           at the start of a branch                      at the end of a branch
+//   TP      f: nothing, all_reduce in backward            f*: all_reduce, nothing in backward
+//   TP+SP   g: all_gather, reduce_scatter in backward     g*: reduce_scatter, all_gather in backward
 #pragma once
 #include "shardwise/nn/attention.h"
 #include "shardwise/nn/dropout.h"
-#include "shardwise/nn/halves.h"
 #include "shardwise/nn/linear.h"
 #include "shardwise/nn/mlp.h"
 #include "shardwise/nn/norm.h"
 #include "shardwise/nn/observer.h"
-#include "shardwise/nn/residual.h"
 #include "shardwise/parallel/recompute.h"
 
 namespace shardwise::nn {
 
-/// A block's weights; they serve both streams. Which norm, which MLP and which biases is the model's affair.
+/// The layers of a block, for TP and TP+SP alike. The model chooses the norm, the MLP and the biases.
 struct BlockLayers {
-  int64_t layer;
+  int64_t layer;  // the block's index in the model
   Norm norm1;
   ColumnParallelLinear qkv;
   CausalSelfAttention attend;
@@ -23,67 +27,71 @@ struct BlockLayers {
   Norm norm2;
   Mlp mlp;
 
-  void append_roles(Roles& roles) const;
-  /// Whether any of its parameters is.
+  /// Returns the output of the attention branch for its normalized input `x`.
+  /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
+  template <parallel::ColumnInput In>
+  auto attention(const Placed<In>& x, const Step& step) const {
+    return out.to_residual<In>(attend(qkv(x, step), step), step);
+  }
+
+  void append_parameters(UsedParameters& parameters) const;
+  /// True if at least one parameter is trained.
   bool is_trained() const;
 };
 
-/// Cost per forward and backward: docs/algorithms.md. Saved for backward: plan/memory.h; a graph holds the
-/// parameters that it needs by itself.
+/// The forward of a block for one placement of the residual stream. Autograd records its backward, which
+/// shares ownership of the parameters. Cost: docs/algorithms.md §3. Saved: plan/memory.h.
 template <ResidualStream Stream>
 class Block {
  public:
-  /// `layers` outlives this, and so does `observer`.
-  explicit Block(const BlockLayers& layers, const Observer* observer = nullptr)
-      : layers_(layers), observer_(observer) {}
+  using Residual = DeferredReduction<Stream>;
 
-  /// `x` [s, b, h], or its sequence shard → the same.
+  /// `layers` must outlive this.
+  explicit Block(const BlockLayers& layers) : layers_(layers) {}
+
+  /// Runs both branches. The reduction of the MLP branch may stay pending for the next block's norm.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
+  Residual operator()(Residual x, const Step& step, OutputUse use = OutputUse::needed) const {
+    x = x + attention(x, step);
+    return x + mlp(x, step, use);
+  }
+  /// Runs both branches and completes their reductions.
+  /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return (*this)(Residual<Stream>(x), step).taken(step);
-  }
-  /// The same between blocks, whose last sum may be left to the next norm.
-  Residual<Stream> operator()(Residual<Stream> x, const Step& step) const {
-    return seen(observer_, {Stage::mlp, layers_.layer}, output(std::move(x), step), step);
+    return (*this)(Residual(x), step).reduced(step);
   }
 
-  /// Of a batch in halves, which take turns within the block and between blocks.
-  void operator()(Halves& x) const requires std::same_as<Stream, Invariant> {
-    x.apply([this](Residual<Stream> half, const Step& step) { return attention(std::move(half), step); });
-    x.apply([this](Residual<Stream> half, const Step& step) {
-      return seen(observer_, {Stage::mlp, layers_.layer}, mlp(std::move(half), step, Value::needed), step);
-    });
+  /// Completes the pending reduction of `x` and returns the output of the attention branch.
+  Residual attention(Residual& x, const Step& step) const {
+    const BlockLayers& w = layers_;
+    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::attention_output});
+  }
+  /// Completes the pending reduction of `x` and returns the output of the MLP branch.
+  Residual mlp(Residual& x, const Step& step, OutputUse use = OutputUse::needed) const {
+    const BlockLayers& w = layers_;
+    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::mlp_output}, use);
   }
 
  private:
-  Residual<Stream> output(Residual<Stream> x, const Step& step) const {
-    if (step.recompute != base::Recompute::full) return forward(std::move(x), step, Value::needed);
-    return Residual<Stream>(
-        parallel::recomputed(std::move(x).taken(step), layers_.is_trained(),
-                             [layers = layers_, step](const Placed<Stream>& again, Value value) {
-                               return Block(layers).forward(Residual<Stream>(again), step, value).taken(step);
-                             }));
-  }
-
-  Residual<Stream> forward(Residual<Stream> x, const Step& step, Value value) const {
-    return mlp(attention(std::move(x), step), step, value);
-  }
-
-  Residual<Stream> attention(Residual<Stream> in, const Step& step) const {
-    const BlockLayers& w = layers_;
-    const Normed<Stream> x = w.norm1(std::move(in), step);
-    auto added = w.out.addend<Stream>(w.attend(w.qkv(x.norm, step), step), step);
-    return seen(observer_, {Stage::attention, w.layer},
-                x.x + dropout(std::move(added), step, {w.layer, Place::attention_output}), step);
-  }
-
-  Residual<Stream> mlp(Residual<Stream> in, const Step& step, Value value) const {
-    const BlockLayers& w = layers_;
-    const Normed<Stream> x = w.norm2(std::move(in), step);
-    return x.x + dropout(w.mlp(x.norm, step, value), step, {w.layer, Place::mlp_output}, value);
-  }
-
   const BlockLayers& layers_;
-  const Observer* observer_;
 };
+
+/// Runs a block with the step's recomputation and calls `observer` with the output of each branch. With an
+/// observer no reduction stays pending.
+template <ResidualStream Stream>
+DeferredReduction<Stream> run_block(const BlockLayers& layers, DeferredReduction<Stream> x, const Step& step,
+                                    const Observer* observer = nullptr) {
+  const Stage after_attention{Stage::attention, layers.layer}, after_mlp{Stage::mlp, layers.layer};
+  if (step.recompute == base::Recompute::full) {
+    const auto forward = [layers, step](const Placed<Stream>& input, OutputUse use) {
+      return Block<Stream>(layers)(DeferredReduction<Stream>(input), step, use).reduced(step);
+    };
+    return observed(observer, after_mlp, parallel::recomputed(x.reduced(step), layers.is_trained(), forward));
+  }
+  const Block<Stream> block(layers);
+  if (!observer || !*observer) return block(std::move(x), step);
+  x = observed(observer, after_attention, (x + block.attention(x, step)).reduced(step));
+  return observed(observer, after_mlp, (x + block.mlp(x, step)).reduced(step));
+}
 
 }  // namespace shardwise::nn

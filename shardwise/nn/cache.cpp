@@ -12,7 +12,7 @@ Cache Cache::empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t c
 
 int64_t rows_of(const std::vector<CachedRows>& batch) {
   int64_t rows = 0;
-  for (const CachedRows& text : batch) rows += text.rows;
+  for (const CachedRows& sequence : batch) rows += sequence.rows;
   return rows;
 }
 

@@ -8,7 +8,7 @@ namespace shardwise::nn {
 
 namespace {
 
-/// Keeps masks apart from what weights are drawn from.
+/// Separates the masks' random stream from that of the initial weights.
 constexpr uint64_t kMasks = 1;
 
 }  // namespace
@@ -20,26 +20,27 @@ kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch) {
       .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : micro_batch);
 }
 
-kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const Place& place) {
-  return masks_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : place.layer)
-      .fold(base::mutated(base::Mutation::mask_of_every_site) ? Place::embedding : place.site);
+kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const DropoutSite& site) {
+  return masks_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : site.layer)
+      .fold(base::mutated(base::Mutation::mask_of_every_site) ? DropoutSite::embedding : site.site);
 }
 
 namespace detail {
 
-at::Tensor dropout(const at::Tensor& x, const Step& step, Place place, int64_t first_element, Value value) {
+at::Tensor dropout(const at::Tensor& x, const Step& step, DropoutSite site, int64_t first_element,
+                   OutputUse use) {
   if (step.dropout == 0) return x;
-  auto key = mask_key(step.key, place);
+  auto key = mask_key(step.key, site);
   if (base::mutated(base::Mutation::mask_by_rank)) key = key.fold(step.group.rank());
   if (base::mutated(base::Mutation::reuse_random_key)) first_element = 0;
-  const auto masked_by = [p = step.dropout, first_element](const kernels::RandomKey& drawn_from) {
+  const auto masked_by = [p = step.dropout, first_element](const kernels::RandomKey& random_key) {
     return [=](const at::Tensor& value) {
-      return kernels::dropout(value.contiguous(), p, drawn_from, first_element);
+      return kernels::dropout(value.contiguous(), p, random_key, first_element);
     };
   };
   const bool redraws = base::mutated(base::Mutation::redraw_mask);
   const parallel::LinearMap forward =
-      value == Value::unused ? parallel::LinearMap(parallel::identity) : masked_by(key);
+      use == OutputUse::discarded ? parallel::LinearMap(parallel::identity) : masked_by(key);
   return parallel::conjugate(x, forward, masked_by(redraws ? key.fold(1) : key));
 }
 

@@ -32,14 +32,14 @@ struct Lookup : torch::autograd::Function<Lookup> {
                         const comm::Group& group) {
     context->save_for_backward({ids});
     const int64_t begin = table.begin;
-    parallel::keep(context, std::move(table));
+    parallel::save_state(context, std::move(table));
     return lookup(ids, weight, begin, group);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Table& table = parallel::kept<Table>(context);
+    const Table& table = parallel::saved_state<Table>(context);
     const Tensor ids = context->get_saved_variables()[0];
-    Tensor gradient = table.parameter->wanted_gradient();
+    Tensor gradient = table.parameter->main_grad_if_trainable();
     kernels::embedding_backward_(gradient, gradients[0].contiguous(), ids, table.begin);
     return {Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -62,7 +62,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const std::string& name, int64_t 
                                                const comm::Group& group, at::ScalarType dtype)
     : VocabParallelEmbedding(
           parallel::make_parameter(name + ".weight", {vocab.size(), hidden_size},
-                                   base::ShardRule::cut(/*dim=*/0, vocab), init, group, dtype),
+                                   base::ShardRule::sharded(/*dim=*/0, vocab), init, group, dtype),
           vocab, dtype) {}
 
 VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::Split& vocab,
@@ -72,9 +72,9 @@ VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::S
 Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const comm::Group& group) const {
   const Tensor& table = weight_->value;
   if (parallel::needs_gradient(table)) return Lookup::apply(table, ids, Lookup::Table{weight_, begin}, group);
-  if (!weight_->quantised) return lookup(ids, table, begin, group);
+  if (!weight_->quantized) return lookup(ids, table, begin, group);
   Tensor y = group.empty({ids.size(0), ids.size(1), weight_->size(1)}, dtype_);
-  quant::rows_out(y, ids, *weight_->quantised, begin);
+  quant::embedding_out(y, ids, *weight_->quantized, begin);
   return y;
 }
 

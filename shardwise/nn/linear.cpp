@@ -10,7 +10,8 @@ namespace {
 ParameterPtr make_bias(const std::string& name, const LinearOptions& options, const ShardRule& rule,
                        const comm::Group& group, at::ScalarType dtype) {
   if (!options.has_bias) return nullptr;
-  const bool is_uniform = options.init.kind == Init::Kind::uniform;  // torch.nn.Linear draws its bias too
+  const bool is_uniform =
+      options.init.kind == Init::Kind::uniform;  // like torch.nn.Linear, which draws its bias too
   const Init init = is_uniform ? Init::kaiming_uniform(options.in_features) : Init::constant(0);
   return parallel::make_parameter(name + ".bias", {options.out_features}, rule, init, group, dtype);
 }
@@ -18,15 +19,15 @@ ParameterPtr make_bias(const std::string& name, const LinearOptions& options, co
 ParameterPtr make_weight(const std::string& name, const LinearOptions& options, const ShardRule& rule,
                          const comm::Group& group, at::ScalarType dtype) {
   const std::vector<int64_t> shape{options.out_features, options.in_features};
-  if (options.quantised)
-    return parallel::make_quantised_parameter(name + ".weight", shape, rule, *options.quantised, group);
+  if (options.quantized)
+    return parallel::make_quantized_parameter(name + ".weight", shape, rule, *options.quantized, group);
   return parallel::make_parameter(name + ".weight", shape, rule, options.init, group, dtype);
 }
 
 void check_rule(const std::string& name, const ShardRule& rule, int64_t dim, int64_t features) {
   int64_t covered = 0;
   for (const base::Segment& segment : rule.segments) covered += segment.size();
-  TORCH_CHECK_VALUE(rule.dim == dim && covered == features, name, ": the rule must cut dim ", dim, " of ",
+  TORCH_CHECK_VALUE(rule.dim == dim && covered == features, name, ": the rule must shard dim ", dim, " of ",
                     features, " features; got dim ", rule.dim, " of ", covered);
 }
 
@@ -52,17 +53,17 @@ base::Split ColumnParallelLinear::output_split() const {
   return only_split(parameters_.weight);
 }
 
-Placed<Sharded<kFeature>> ColumnParallelLinear::of_features(const Placed<Sharded<kFeature>>& x,
-                                                            const base::Split& features,
-                                                            const Step& step) const {
-  TORCH_CHECK_VALUE(features.size() == weight()->size(1), weight()->name, ": must take ", weight()->size(1),
-                    " features; got a split of ", features.size());
+Placed<Sharded<kFeature>> ColumnParallelLinear::gather_input(const Placed<Sharded<kFeature>>& x,
+                                                             const base::Split& features,
+                                                             const Step& step) const {
+  TORCH_CHECK_VALUE(features.size() == weight()->size(1), weight()->name, ": the input must have ",
+                    weight()->size(1), " features; got a split of ", features.size());
   return (*this)(parallel::gather_to_replicated(x, features, step.group), step);
 }
 
-void ColumnParallelLinear::append_roles(Roles& roles) const {
-  roles.push_back({parameters_.weight, WorksOn::own_slice});
-  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::own_slice});
+void ColumnParallelLinear::append_parameters(UsedParameters& parameters) const {
+  parameters.push_back({parameters_.weight, ParameterUse::sharded});
+  if (parameters_.bias) parameters.push_back({parameters_.bias, ParameterUse::sharded});
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& name, const LinearOptions& options,
@@ -76,9 +77,9 @@ base::Split RowParallelLinear::input_split() const {
   return only_split(parameters_.weight);
 }
 
-void RowParallelLinear::append_roles(Roles& roles) const {
-  roles.push_back({parameters_.weight, WorksOn::own_slice});
-  if (parameters_.bias) roles.push_back({parameters_.bias, WorksOn::stream});
+void RowParallelLinear::append_parameters(UsedParameters& parameters) const {
+  parameters.push_back({parameters_.weight, ParameterUse::sharded});
+  if (parameters_.bias) parameters.push_back({parameters_.bias, ParameterUse::on_residual});
 }
 
 }  // namespace shardwise::nn

@@ -1,62 +1,73 @@
-// The two linear layers of tensor parallelism. A layer holds weights; the placement of its input picks the
-// crossing.
+// The two linear layers of tensor parallelism. The placement of the residual stream, I under TP and S<seq>
+// under TP+SP, selects the conjugate collective that a layer contains (parallel/collectives.h).
 //
-//   ColumnParallelLinear   stream → features sharded: contains f (I) or g (S<seq>)
-//   RowParallelLinear      features sharded → stream: contains f* (I) or g* (S<seq>)
+//   layer                  input → output                       TP                 TP+SP
+//   ColumnParallelLinear   residual stream → sharded features   f  (nothing)       g  (all_gather)
+//   RowParallelLinear      sharded features → residual stream   f* (all_reduce)    g* (reduce_scatter)
 //
-// A column layer, something elementwise or per head, then a row layer: one crossing in, one out, nothing
-// between.
+// A tensor-parallel region is a column-parallel layer, then elementwise or per-head ops, then a row-parallel
+// layer: one collective at its start, one at its end, none in between.
 #pragma once
 #include "shardwise/nn/module.h"
-#include "shardwise/nn/residual.h"
 #include "shardwise/nn/step.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/column_product.h"
-#include "shardwise/parallel/row_product.h"
+#include "shardwise/parallel/deferred_reduction.h"
 
 namespace shardwise::nn {
 
+using parallel::DeferredReduction;
+
+/// The sizes of a linear layer, its initialization and the format of its weight.
 struct LinearOptions {
   int64_t in_features;
   int64_t out_features;
   bool has_bias = false;
   parallel::Init init = parallel::Init::normal(0.02);
-  std::optional<quant::Format> quantised = {};  // the weight's codes; without: numbers
+  std::optional<quant::Format> quantized = {};  // the weight's format; empty: dense
   LinearOptions(int64_t in, int64_t out) : in_features(in), out_features(out) {}
 };
 
-/// W [out, in] cut by rows as `rule` says (dim 0; several segments for fused q|k|v or gate|up), bias with it.
+/// A linear layer whose output features are sharded: y = x Wᵀ + b, with W [out, in] sharded along dim 0 by
+/// `rule` and the bias with it. A fused weight (q|k|v, gate|up) has one segment per part.
 class ColumnParallelLinear {
  public:
-  /// Errors: c10::ValueError when the rule's segments do not add up to out_features.
+  /// Allocates the local shards of weight and bias.
+  /// Errors: c10::ValueError if `rule` does not shard dim 0 or its segments do not add up to out_features.
   ColumnParallelLinear(const std::string& name, const LinearOptions& options, const base::ShardRule& rule,
                        const comm::Group& group, at::ScalarType dtype);
-  /// Multiplies by a parameter that another layer owns, as a head tied to the embedding does.
+  /// Returns a layer that shares `weight` with another layer, like an output head tied to the embedding.
   static ColumnParallelLinear tied_to(ParameterPtr weight) { return ColumnParallelLinear(std::move(weight)); }
 
-  /// `x` [s, b, in] I, [s/t, b, in] S<0> or [s, b, in] R → [s, b, out/t] S<−1>. Cost: see
-  /// parallel/column_product.h.
+  /// Returns x Wᵀ + b. Shapes: `x` [s, b, in] I, [s/t, b, in] S<0> or [s, b, in] R → [s, b, out/t] S<−1>.
+  /// Forward, Backward, Cost: see parallel/column_product.h.
   template <parallel::ColumnInput In>
   Placed<Sharded<kFeature>> operator()(const Placed<In>& x, const Step& step) const {
     return parallel::column_product(x, parameters_, step);
   }
 
-  /// An input that is cut by features already, as `features` says: [s, b, in/t] S<−1>. Forward: all_gather.
-  /// Backward: reduce_scatter. Saved: the gathered input. Errors: c10::ValueError when `features` are not
-  /// `in`.
-  Placed<Sharded<kFeature>> of_features(const Placed<Sharded<kFeature>>& x, const base::Split& features,
-                                        const Step& step) const;
+  /// Gathers an input whose features are sharded by `features` and returns x Wᵀ + b.
+  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out/t] S<−1>.
+  /// Forward: all_gather. Backward: reduce_scatter.
+  /// Saved: the gathered input.
+  /// Errors: c10::ValueError if `features` is not a split of in_features.
+  Placed<Sharded<kFeature>> gather_input(const Placed<Sharded<kFeature>>& x, const base::Split& features,
+                                         const Step& step) const;
 
-  /// The same as the first without the bias (skip_bias_add): a fused kernel that follows adds `bias()`.
+  /// Returns x Wᵀ for a fused kernel that adds `bias()` itself, like Megatron's skip_bias_add. Shapes and
+  /// collectives are those of operator().
   template <parallel::ColumnInput In>
   Placed<Sharded<kFeature>> without_bias(const Placed<In>& x, const Step& step) const {
     return parallel::column_product(x, {parameters_.weight, nullptr}, step);
   }
 
-  /// gather_output: the whole features on every rank, for the same work everywhere (To = Invariant; backward
-  /// slices) or different work (To = Replicated; backward reduce_scatter). Only for a rule of one segment.
-  template <parallel::Whole To, parallel::ColumnInput In>
-  Placed<To> gathered(const Placed<In>& x, const Step& step) const {
+  /// Returns x Wᵀ + b with all features on every rank, like Megatron's gather_output. Use To = Invariant if
+  /// the ranks go on with the same computation, To = Replicated if their computations differ.
+  /// Shapes: `x` of operator() → [s, b, out].
+  /// Forward: all_gather of the output. Backward: slice (Invariant) or reduce_scatter (Replicated).
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
+  template <parallel::Unsharded To, parallel::ColumnInput In>
+  Placed<To> gather_output(const Placed<In>& x, const Step& step) const {
     const auto y = (*this)(x, step);
     if constexpr (std::is_same_v<To, Invariant>) {
       return parallel::gather_to_invariant(y, output_split(), step.group);
@@ -67,7 +78,7 @@ class ColumnParallelLinear {
 
   const ParameterPtr& weight() const { return parameters_.weight; }
   const ParameterPtr& bias() const { return parameters_.bias; }
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& parameters) const;
 
  private:
   explicit ColumnParallelLinear(ParameterPtr weight) : parameters_{std::move(weight), nullptr} {}
@@ -75,41 +86,52 @@ class ColumnParallelLinear {
   parallel::LinearParameters parameters_;
 };
 
-/// W [out, in] cut by columns, input features following `rule` (dim 1); bias whole, added once after the
-/// reduction.
+/// A linear layer whose input features are sharded: y = Σ_ranks x Wᵀ + b, with W [out, in] sharded along dim
+/// 1 by `rule`. Every rank has the full bias, which is added once, after the reduction.
 class RowParallelLinear {
  public:
+  /// Allocates the local shard of the weight, and the bias.
+  /// Errors: c10::ValueError if `rule` does not shard dim 1 or its segments do not add up to in_features.
   RowParallelLinear(const std::string& name, const LinearOptions& options, const base::ShardRule& rule,
                     const comm::Group& group, at::ScalarType dtype);
 
-  /// `x` [s, b, in/t] S<−1> → the stream, [s, b, out] I or [s/t, b, out] S<0>. Cost: see
-  /// parallel/row_product.h.
+  /// Returns Σ_ranks x Wᵀ + b on the residual stream.
+  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out] I or [s/t, b, out] S<0>.
+  /// Forward, Backward, Cost: see parallel/row_product.h.
   template <ResidualStream Stream>
   Placed<Stream> to(const Placed<Sharded<kFeature>>& x, const Step& step,
                     const parallel::RowOptions& options = {}) const {
     return parallel::row_product<Stream>(x, parameters_, step, options);
   }
 
-  /// The same for the stream to be added to: the sum over the ranks may be left to the next norm
-  /// (residual.h), or under way while other rows have their turn (halves.h).
-  template <ResidualStream Stream>
-  Addend<Stream> addend(const Placed<Sharded<kFeature>>& x, const Step& step,
-                        const parallel::RowOptions& options = {}) const {
-    if (leaves_sums(step)) return parallel::row_terms<Stream>(x, parameters_, step);
-    if constexpr (std::same_as<Stream, Invariant>) {
-      if (leaves_sums_under_way(step) && options.value == parallel::Value::needed)
-        return parallel::begun_row_product(x, parameters_, step, options.input);
+  /// Returns the output of a residual branch whose input had placement `In`. If `In` is I or S<0>, the
+  /// reduction is deferred where the step allows it (defers_reductions). If `In` is R, the caller has entered
+  /// the parallel region itself and leaves it, so the reduction is always pending.
+  /// Shapes: `x` [s, b, in/t] S<−1> → [s, b, out] I or [s/t, b, out] S<0>.
+  template <parallel::ColumnInput In>
+  auto to_residual(const Placed<Sharded<kFeature>>& x, const Step& step,
+                   const parallel::RowOptions& options = {}) const {
+    if constexpr (std::same_as<In, Replicated>) {
+      const parallel::LinearParameters weight{parameters_.weight, nullptr};
+      return DeferredReduction<Invariant>(
+          {parallel::row_product<Partial>(x, weight, step, options), parameters_.bias});
+    } else {
+      using Residual = DeferredReduction<In>;
+      return defers_reductions(step) ? Residual(parallel::pending_row_product<In>(x, parameters_, step))
+                                     : Residual(to<In>(x, step, options));
     }
-    return to<Stream>(x, step, options);
   }
 
-  /// A whole input, used for different work on each rank: every rank takes its features of it. Backward: a
-  /// Partial. Both forms need a rule of one segment of single features.
+  /// Slices a Replicated input along its features and returns Σ_ranks x Wᵀ + b.
+  /// Shapes: `x` [s, b, in] R → the residual stream. Backward of x: zero padding (a Partial gradient).
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
   template <ResidualStream Stream>
   Placed<Stream> to(const Placed<Replicated>& x, const Step& step) const {
     return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
   }
-  /// A whole input that is the same work everywhere. Backward: all_gather.
+  /// Slices an Invariant input along its features and returns Σ_ranks x Wᵀ + b.
+  /// Shapes: `x` [s, b, in] I → the residual stream. Backward of x: all_gather.
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
   template <ResidualStream Stream>
   Placed<Stream> to(const Placed<Invariant>& x, const Step& step) const {
     return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
@@ -117,7 +139,7 @@ class RowParallelLinear {
 
   const ParameterPtr& weight() const { return parameters_.weight; }
   const ParameterPtr& bias() const { return parameters_.bias; }
-  void append_roles(Roles& roles) const;
+  void append_parameters(UsedParameters& parameters) const;
 
  private:
   base::Split input_split() const;

@@ -7,8 +7,8 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/cross_entropy.h"
+#include "shardwise/parallel/gathered_rows.h"
 #include "shardwise/parallel/node.h"
-#include "shardwise/parallel/rows.h"
 
 namespace shardwise::nn {
 
@@ -18,18 +18,18 @@ using parallel::variable_list;
 
 namespace {
 
-/// One rank's part of the vocabulary, and what each token counts.
+/// The options of the loss and this rank's first vocabulary id.
 struct Loss {
   kernels::TokenLoss of_token;
   int64_t begin;
-  double per_token;
+  double per_token;  // the weight of a token's loss
 };
 
 struct Tokens {
   Tensor loss, lse;  // [n]
 };
 
-/// Every token's loss from the shards' maxima and sums; 0 where the label is ignored.
+/// Computes every token's loss from the shards' maxima and sums; 0 if its label is ignored.
 Tokens tokens_of(const Tensor& logits, const Tensor& labels, const Loss& loss, const comm::Group& group) {
   const kernels::TokenLoss& of_token = loss.of_token;
   Tensor max = kernels::row_max(logits);
@@ -64,7 +64,7 @@ void check_labels(const Tensor& labels, int64_t vocab_size) {
                     ") or be ", kIgnoreIndex, "; got ", labels.masked_select(is_bad)[0].item<int64_t>());
 }
 
-/// Padding has no loss, whatever its labels are.
+/// Replaces the labels of padding with kIgnoreIndex.
 Tensor without_padding(const Tensor& labels, const Step& step) {
   if (step.valid.empty()) return labels;
   const int64_t s = labels.size(0);
@@ -82,12 +82,12 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                         const comm::Group& group) {
     const Tokens tokens = tokens_of(logits, labels, loss, group);
     context->save_for_backward({logits, labels, tokens.lse});
-    parallel::keep(context, loss);
+    parallel::save_state(context, loss);
     return tokens.loss.sum() * loss.per_token;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Loss& loss = parallel::kept<Loss>(context);
+    const Loss& loss = parallel::saved_state<Loss>(context);
     const variable_list saved = context->get_saved_variables();
     const double scale = gradients[0].item<double>() * loss.per_token;
     return {kernels::cross_entropy_backward(saved[0], saved[1], loss.begin, saved[2],
@@ -108,10 +108,11 @@ Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const T
   double valid_tokens = options.valid_tokens;
   if (base::mutated(base::Mutation::mean_over_local_tokens))
     valid_tokens = labels.ne(kIgnoreIndex).sum().item<double>();
-  const base::Range own = vocab.range(step.group.rank());
-  const int64_t classes = base::mutated(base::Mutation::smooth_over_own_classes) ? own.size() : vocab.size();
+  const base::Range local = vocab.range(step.group.rank());
+  const int64_t classes =
+      base::mutated(base::Mutation::smooth_over_own_classes) ? local.size() : vocab.size();
   const Loss loss{{options.label_smoothing, options.z_loss, classes},
-                  own.begin + base::mutated(base::Mutation::label_off_by_one),
+                  local.begin + base::mutated(base::Mutation::label_off_by_one),
                   valid_tokens > 0 ? 1 / valid_tokens : 0};
   const Tensor rows = logits.local().flatten(0, 1), flat_labels = labels.reshape({-1});
   if (parallel::needs_gradient(rows)) {

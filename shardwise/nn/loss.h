@@ -1,4 +1,4 @@
-// Cross-entropy over vocabulary-sharded logits, which are never gathered.
+// Cross-entropy over vocabulary-sharded logits, without gathering them.
 #pragma once
 #include "shardwise/nn/module.h"
 #include "shardwise/nn/step.h"
@@ -7,24 +7,25 @@ namespace shardwise::nn {
 
 inline constexpr int64_t kIgnoreIndex = -100;
 
-/// What is summed over valid tokens and divided by `valid_tokens`: those of the whole optimizer step, so that
-/// micro-batches add up to the step's mean.
+/// How token losses are computed and averaged.
 struct LossOptions {
-  double valid_tokens;
-  double label_smoothing = 0;  // ε: (1 − ε)·−log p[label] + ε/v·Σ −log p, over the whole vocabulary
-  double z_loss = 0;           // coefficient of log-sum-exp², which keeps logits from drifting
+  double valid_tokens;  // divisor: of the whole optimizer step, so that micro-batches add up to its mean
+  double label_smoothing = 0;  // ε: (1 − ε)·−log p[label] + ε/v·Σ −log p, over the full vocabulary
+  double z_loss = 0;           // coefficient of log-sum-exp²; keeps logits from drifting
   LossOptions(double valid)
-      : valid_tokens(valid) {}  // NOLINT(google-explicit-constructor): mostly the only one
+      : valid_tokens(valid) {}  // NOLINT(google-explicit-constructor): usually the only option set
 };
 
-/// Cross-entropy of p = softmax(logits) with `labels`, as `options` say; tokens labelled kIgnoreIndex, and
-/// those outside step.valid, have none. Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64 whole on
-/// every rank → scalar I. Forward: all_reduce(max) of s·b elements, all_reduce(sum) of 2·s·b, 3·s·b under
-/// label smoothing. Backward: nothing. Saved: logits and one fp32 per token, with padding the labels too.
-/// Errors: c10::ValueError for labels of another shape than the logits' tokens, a label outside the
-/// vocabulary, a step that does not fit (check_step), ε outside [0, 1], a negative coefficient. Source:
-/// Megatron-LM §3 (embedding), with the log-sum-exp shifted globally; Szegedy et al. 2016 §7 (label
-/// smoothing); Chowdhery et al. 2022 §5 (z-loss).
+/// Returns the cross-entropy of p = softmax(logits) with `labels`, summed over the tokens and divided by
+/// options.valid_tokens. Tokens labeled kIgnoreIndex or outside step.valid have no loss.
+/// Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64, all of them on every rank → scalar I.
+/// Forward: all_reduce(max) of s·b elements, then all_reduce(sum) of 2·s·b, or 3·s·b with label smoothing.
+/// Backward: nothing.
+/// Saved: logits and one fp32 per token; with padding, the labels too.
+/// Errors: c10::ValueError if labels and logits differ in shape, a label is outside the vocabulary, the step
+/// does not fit (check_step), label_smoothing is outside [0, 1] or z_loss is negative.
+/// Source: Megatron-LM §3 (embedding), with a global maximum in the log-sum-exp; Szegedy et al. 2016 §7
+/// (label smoothing); Chowdhery et al. 2022 §5 (z-loss).
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const at::Tensor& labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step);
 

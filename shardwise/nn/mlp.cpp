@@ -24,25 +24,26 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 };
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
-  struct Kept {
+  struct Activation {
     ParameterPtr bias;  // may be null
     kernels::Gelu form;
 
-    Tensor value() const { return bias ? bias->value.detach() : Tensor(); }
+    Tensor bias_value() const { return bias ? bias->value.detach() : Tensor(); }
   };
 
-  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>&, Kept kept) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>&,
+                        Activation activation) {
     context->save_for_backward({x});
-    Tensor y = kernels::gelu(x, kept.value(), kept.form);
-    parallel::keep(context, std::move(kept));
+    Tensor y = kernels::gelu(x, activation.bias_value(), activation.form);
+    parallel::save_state(context, std::move(activation));
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Kept& kept = parallel::kept<Kept>(context);
-    const Tensor bias_gradient = kept.bias ? kept.bias->wanted_gradient() : Tensor();
+    const Activation& activation = parallel::saved_state<Activation>(context);
+    const Tensor bias_gradient = activation.bias ? activation.bias->main_grad_if_trainable() : Tensor();
     const Tensor dx = kernels::gelu_backward(gradients[0].contiguous(), context->get_saved_variables()[0],
-                                             kept.value(), kept.form, bias_gradient);
+                                             activation.bias_value(), activation.form, bias_gradient);
     return {dx, Tensor(), Tensor()};
   }
 };
@@ -60,11 +61,12 @@ Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const Paramet
   const std::optional<Tensor> leaf = parallel::leaf_of(bias);
   if (!parallel::needs_gradient(input, leaf.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(kernels::gelu(input, leaf.value_or(Tensor()), form));
-  return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Kept{bias, form}));
+  return Placed<Sharded<kFeature>>(BiasGelu::apply(input, leaf, BiasGelu::Activation{bias, form}));
 }
 
-parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
-                        std::function<Tensor(const Tensor&)> activate, const Step& step) {
+parallel::RecomputeInput recompute_input(const Placed<Sharded<kFeature>>& y,
+                                         const Placed<Sharded<kFeature>>& x,
+                                         std::function<Tensor(const Tensor&)> activate, const Step& step) {
   if (step.recompute != base::Recompute::selective || !y.local().requires_grad()) return {};
   return {x.local(), std::move(activate)};
 }

@@ -1,5 +1,4 @@
-// The two-layer perceptrons of a block: one crossing in, something elementwise on each rank's own columns,
-// one crossing out.
+// The MLPs of a block: a column-parallel layer, an activation on each rank's features, a row-parallel layer.
 #pragma once
 #include "shardwise/kernels/gelu.h"
 #include "shardwise/kernels/swiglu.h"
@@ -8,38 +7,43 @@
 
 namespace shardwise::nn {
 
-using parallel::Value;
+using parallel::OutputUse;
 
-/// silu(gate)·up of each rank's own columns. `gate_up` [s, b, 2f/t] → [s, b, f/t]. Saved: gate_up.
+/// Returns silu(gate)·up. Shapes: `gate_up` [s, b, 2f/t] S<−1> → [s, b, f/t] S<−1>. Saved: gate_up.
 Placed<Sharded<kFeature>> swiglu(const Placed<Sharded<kFeature>>& gate_up);
 
-/// gelu(x + bias) of each rank's own columns; `bias` is what a column-parallel layer left out, or null.
-/// `x` [s, b, f/t] → the same. Backward adds the bias's gradient too. Saved: x.
+/// Returns gelu(x + bias). `bias` [f/t]: of a column-parallel layer called without_bias; may be null.
+/// Shapes: `x` [s, b, f/t] S<−1> → the same. Backward: also adds the bias gradient. Saved: x.
 Placed<Sharded<kFeature>> gelu(const Placed<Sharded<kFeature>>& x, const ParameterPtr& bias,
                                kernels::Gelu form);
 
-/// Under selective recomputation, how `down` gets its input `y` back: activate(x), of a tensor that the
-/// activation keeps in any case (when y needs no gradient it keeps none, and the input stays).
-parallel::Remake remake(const Placed<Sharded<kFeature>>& y, const Placed<Sharded<kFeature>>& x,
-                        std::function<at::Tensor(const at::Tensor&)> activate, const Step& step);
+/// Returns a recipe for the input `y` of the down projection under selective recomputation: activate(x),
+/// where the activation saves `x` anyway. Returns an empty recipe without selective recomputation, or if `y`
+/// needs no gradient, because then the activation saves nothing.
+parallel::RecomputeInput recompute_input(const Placed<Sharded<kFeature>>& y,
+                                         const Placed<Sharded<kFeature>>& x,
+                                         std::function<at::Tensor(const at::Tensor&)> activate,
+                                         const Step& step);
 
-/// down(silu(gate x) · up x), gate|up one product. Source: Shazeer 2020 (SwiGLU).
+/// A gated MLP, down(silu(gate x) · up x), with gate and up fused into one product. Source: Shazeer 2020
+/// (SwiGLU).
 class GatedMlp {
  public:
   GatedMlp(ColumnParallelLinear gate_up, RowParallelLinear down)
       : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
-  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
-  template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  /// Returns the output of the MLP branch for its normalized input `x`, to be added to the residual stream.
+  /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
+  template <parallel::ColumnInput In>
+  auto operator()(const Placed<In>& x, const Step& step, OutputUse use = OutputUse::needed) const {
     const auto gate_up = gate_up_(x, step);
     const auto inner = swiglu(gate_up);
-    return down_.addend<Stream>(inner, step, {value, remake(inner, gate_up, kernels::swiglu, step)});
+    return down_.to_residual<In>(inner, step, {use, recompute_input(inner, gate_up, kernels::swiglu, step)});
   }
 
-  void append_roles(Roles& roles) const {
-    gate_up_.append_roles(roles);
-    down_.append_roles(roles);
+  void append_parameters(UsedParameters& parameters) const {
+    gate_up_.append_parameters(parameters);
+    down_.append_parameters(parameters);
   }
 
  private:
@@ -47,26 +51,28 @@ class GatedMlp {
   RowParallelLinear down_;
 };
 
-/// down(gelu(up x)), up's bias added by the activation. Source: Radford et al. 2018 (GPT).
+/// An MLP with GeLU, down(gelu(up x)), whose activation kernel adds the bias of up. Source: Radford et al.
+/// 2018 (GPT).
 class GeluMlp {
  public:
   GeluMlp(ColumnParallelLinear up, RowParallelLinear down, kernels::Gelu form)
       : up_(std::move(up)), down_(std::move(down)), form_(form) {}
 
-  /// The stream in, what is added to it out: [s, b, h] → the same shape and placement.
-  template <ResidualStream Stream>
-  Addend<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value = Value::needed) const {
+  /// Returns the output of the MLP branch for its normalized input `x`, to be added to the residual stream.
+  /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
+  template <parallel::ColumnInput In>
+  auto operator()(const Placed<In>& x, const Step& step, OutputUse use = OutputUse::needed) const {
     const auto up = up_.without_bias(x, step);
     const auto activate = [bias = up_.bias(), form = form_](const at::Tensor& from) {
       return kernels::gelu(from, bias ? bias->value.detach() : at::Tensor(), form);
     };
     const auto inner = gelu(up, up_.bias(), form_);
-    return down_.addend<Stream>(inner, step, {value, remake(inner, up, activate, step)});
+    return down_.to_residual<In>(inner, step, {use, recompute_input(inner, up, activate, step)});
   }
 
-  void append_roles(Roles& roles) const {
-    up_.append_roles(roles);
-    down_.append_roles(roles);
+  void append_parameters(UsedParameters& parameters) const {
+    up_.append_parameters(parameters);
+    down_.append_parameters(parameters);
   }
 
  private:

@@ -1,4 +1,5 @@
-// How a model is walked: every layer names its parameters and what the stream makes of their gradients.
+// How layers list their parameters: each layer appends its parameters and their uses, from which follows how
+// their gradients are synchronized.
 #pragma once
 #include <type_traits>
 
@@ -18,33 +19,36 @@ using parallel::Replicated;
 using parallel::ResidualStream;
 using parallel::Sharded;
 
-/// What a parameter works on; with the stream it decides what its gradient is.
-enum class WorksOn {
-  own_slice,  // it is cut itself: column and row weights, column bias, embedding, head
-  stream,     // whole, on the residual stream: norm weights, row bias, learned positions
-  own_heads,  // whole, on each rank's own heads: q/k-norm weights
+/// How a parameter is used. Together with the residual stream's placement it determines the GradientKind.
+enum class ParameterUse {
+  sharded,      // sharded over tp: column and row weights, column bias, embedding, head
+  on_residual,  // unsharded, applied to the residual stream: norm weights, row bias, learned positions
+  per_head,     // unsharded, applied to each rank's local heads: q/k-norm weights
 };
 
-struct Role {
+/// A parameter and its use.
+struct UsedParameter {
   ParameterPtr parameter;
-  WorksOn works_on;
+  ParameterUse use;
 };
-using Roles = std::vector<Role>;
+using UsedParameters = std::vector<UsedParameter>;
 
-/// I on the stream: the same work everywhere. S<seq>: each rank sees its own rows, so a term.
+/// Returns the gradient's kind for `use`. Parameters on the residual stream have an invariant gradient if it
+/// is Invariant, and a partial one if it is sharded, because each rank then processes only its rows.
 template <ResidualStream Stream>
-parallel::GradientKind gradient_kind(WorksOn works_on) {
-  if (works_on == WorksOn::own_slice) return parallel::GradientKind::sharded;
-  if (works_on == WorksOn::own_heads) return parallel::GradientKind::partial;
+parallel::GradientKind gradient_kind(ParameterUse use) {
+  if (use == ParameterUse::sharded) return parallel::GradientKind::sharded;
+  if (use == ParameterUse::per_head) return parallel::GradientKind::partial;
   return std::is_same_v<Stream, Invariant> ? parallel::GradientKind::invariant
                                            : parallel::GradientKind::partial;
 }
 
+/// Returns the parameters with their gradients' kinds, for gradient synchronization and the optimizer.
 template <ResidualStream Stream>
-parallel::ParamSpecs specs_of(const Roles& roles) {
+parallel::ParamSpecs specs_of(const UsedParameters& parameters) {
   parallel::ParamSpecs specs;
-  for (const Role& role : roles) {
-    specs.push_back(parallel::ParamSpec::over_tp(role.parameter, gradient_kind<Stream>(role.works_on)));
+  for (const UsedParameter& used : parameters) {
+    specs.push_back(parallel::ParamSpec::over_tp(used.parameter, gradient_kind<Stream>(used.use)));
   }
   return specs;
 }

@@ -15,23 +15,23 @@ using parallel::variable_list;
 
 namespace {
 
-ParameterPtr stream_parameter(const std::string& name, int64_t hidden_size, double value,
-                              const comm::Group& group, at::ScalarType dtype) {
+ParameterPtr make_norm_parameter(const std::string& name, int64_t hidden_size, double value,
+                                 const comm::Group& group, at::ScalarType dtype) {
   return parallel::make_parameter(name, {hidden_size}, base::ShardRule::replicated(),
                                   parallel::Init::constant(value), group, dtype);
 }
 
-/// One number per row of x, fp32 or fp64.
+/// Allocates one value per row of `x`, fp32 or fp64.
 Tensor empty_statistic(const Tensor& x) {
   return at::empty(kernels::row_shape(x), x.options().dtype(kernels::accumulator_type(x.scalar_type())));
 }
 
-struct Normalised {
+struct Normalized {
   Tensor y, rstd;
 };
 
-Normalised rms_norm(const Tensor& x, const Tensor& weight, double eps, const comm::Group& memory) {
-  Normalised result{memory.empty(x.sizes(), x.scalar_type()), empty_statistic(x)};
+Normalized rms_norm(const Tensor& x, const Tensor& weight, double eps, const comm::Group& memory) {
+  Normalized result{memory.empty(x.sizes(), x.scalar_type()), empty_statistic(x)};
   kernels::rms_norm_out(result.y, result.rstd, x, weight, eps);
   return result;
 }
@@ -39,17 +39,17 @@ Normalised rms_norm(const Tensor& x, const Tensor& weight, double eps, const com
 struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         ParameterPtr parameter, double eps, const comm::Group& memory) {
-    Normalised result = rms_norm(x, weight, eps, memory);
+    Normalized result = rms_norm(x, weight, eps, memory);
     context->save_for_backward({x, result.rstd});
-    parallel::keep(context, std::move(parameter));
+    parallel::save_state(context, std::move(parameter));
     return result.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Parameter& weight = *parallel::kept<ParameterPtr>(context);
+    const Parameter& weight = *parallel::saved_state<ParameterPtr>(context);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::rms_norm_backward(gradients[0].contiguous(), saved[0], weight.value.detach(),
-                                                 saved[1], weight.wanted_gradient());
+                                                 saved[1], weight.main_grad_if_trainable());
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -58,13 +58,13 @@ struct AffineParameters {
   ParameterPtr weight, bias;
 };
 
-struct Centred {
+struct Centered {
   Tensor y;
   kernels::RowMoments moments;
 };
 
-Centred layer_norm(const Tensor& x, const AffineParameters& affine, double eps, const comm::Group& memory) {
-  Centred result{memory.empty(x.sizes(), x.scalar_type()), {empty_statistic(x), empty_statistic(x)}};
+Centered layer_norm(const Tensor& x, const AffineParameters& affine, double eps, const comm::Group& memory) {
+  Centered result{memory.empty(x.sizes(), x.scalar_type()), {empty_statistic(x), empty_statistic(x)}};
   kernels::layer_norm_out(result.y, result.moments, x, {affine.weight->value, affine.bias->value}, eps);
   return result;
 }
@@ -72,18 +72,18 @@ Centred layer_norm(const Tensor& x, const AffineParameters& affine, double eps, 
 struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, const Tensor&,
                         AffineParameters affine, double eps, const comm::Group& memory) {
-    Centred result = layer_norm(x, affine, eps, memory);
+    Centered result = layer_norm(x, affine, eps, memory);
     context->save_for_backward({x, result.moments.mean, result.moments.rstd});
-    parallel::keep(context, std::move(affine));
+    parallel::save_state(context, std::move(affine));
     return result.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto& [weight, bias] = parallel::kept<AffineParameters>(context);
+    const auto& [weight, bias] = parallel::saved_state<AffineParameters>(context);
     const variable_list saved = context->get_saved_variables();
-    const Tensor dx = kernels::layer_norm_backward(gradients[0].contiguous(), saved[0],
-                                                   weight->value.detach(), {saved[1], saved[2]},
-                                                   {weight->wanted_gradient(), bias->wanted_gradient()});
+    const Tensor dx = kernels::layer_norm_backward(
+        gradients[0].contiguous(), saved[0], weight->value.detach(), {saved[1], saved[2]},
+        {weight->main_grad_if_trainable(), bias->main_grad_if_trainable()});
     return {dx, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -92,9 +92,9 @@ struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
 
 RMSNorm::RMSNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
                  at::ScalarType dtype)
-    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
+    : weight_(make_norm_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
 
-Tensor RMSNorm::normalise(const Tensor& x, const comm::Group& memory) const {
+Tensor RMSNorm::normalize(const Tensor& x, const comm::Group& memory) const {
   const Tensor input = x.contiguous();
   if (!parallel::needs_gradient(input, weight_->value))
     return rms_norm(input, weight_->value, eps_, memory).y;
@@ -103,11 +103,11 @@ Tensor RMSNorm::normalise(const Tensor& x, const comm::Group& memory) const {
 
 LayerNorm::LayerNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
                      at::ScalarType dtype)
-    : weight_(stream_parameter(name + ".weight", hidden_size, 1, group, dtype)),
-      bias_(stream_parameter(name + ".bias", hidden_size, 0, group, dtype)),
+    : weight_(make_norm_parameter(name + ".weight", hidden_size, 1, group, dtype)),
+      bias_(make_norm_parameter(name + ".bias", hidden_size, 0, group, dtype)),
       eps_(eps) {}
 
-Tensor LayerNorm::normalise(const Tensor& x, const comm::Group& memory) const {
+Tensor LayerNorm::normalize(const Tensor& x, const comm::Group& memory) const {
   const Tensor input = x.contiguous();
   const AffineParameters affine{weight_, bias_};
   if (!parallel::needs_gradient(input, weight_->value, bias_->value))

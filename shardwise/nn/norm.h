@@ -1,80 +1,79 @@
-// Norms on the residual stream: rows are independent, so they work on whole and on sequence-sharded streams
-// alike.
+// Norms on the residual stream. Rows are independent, so the norms communicate nothing under TP and TP+SP.
 #pragma once
 #include "shardwise/nn/one_of.h"
-#include "shardwise/nn/residual.h"
-#include "shardwise/parallel/add_norm.h"
+#include "shardwise/nn/step.h"
+#include "shardwise/parallel/deferred_reduction.h"
 
 namespace shardwise::nn {
 
-/// Where a norm of the stream is written: a shard feeds a crossing, so peers must be able to read it.
+using parallel::DeferredReduction;
+
+/// Returns the group that allocates a norm's output: the step's, in whose symmetric heap peers can read a
+/// sequence shard, or a group of one, which allocates ordinary memory.
 template <ResidualStream Stream>
 comm::Group memory_for(const Step& step) {
   return std::is_same_v<Stream, Sharded<kSequence>> ? step.group : comm::Group();
 }
 
-using parallel::Normed;
-
-template <class Layer, ResidualStream Stream>
-Normed<Stream> normed(const Layer& norm, Residual<Stream> x, const Step& step) {
-  const Placed<Stream> taken = std::move(x).taken(step);
-  return {taken, norm(taken, step)};
-}
-
+/// RMSNorm with a weight [h].
 class RMSNorm {
  public:
+  /// The weight is initialized to 1.
   RMSNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
           at::ScalarType dtype);
 
-  /// `x` [s, b, h] → the same shape and placement. Saved: x and its fp32 1/rms per row.
+  /// Normalizes each row of `x` [s, b, h] I or [s/t, b, h] S<0>. Saved: x and an fp32 1/rms per row.
   /// Source: Zhang & Sennrich 2019, eq. 4.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+    return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
-  /// The stream, and its norm; a sum that was left is taken here, in one pass.
+  /// Completes the pending reduction of `x` and normalizes the result, in one pass.
   template <ResidualStream Stream>
-  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
-    if (!x.left) return normed(*this, std::move(x), step);
-    return parallel::add_rms_norm(x.x, *std::move(x.left), {weight_->value, eps_}, step);
+  Placed<Stream> operator()(DeferredReduction<Stream>& x, const Step& step) const {
+    if (!x.pending) return (*this)(*x.value, step);
+    return parallel::reduce_and_rms_norm(x, {weight_->value, eps_}, step);
   }
 
-  void append_roles(Roles& roles) const { roles.push_back({weight_, WorksOn::stream}); }
+  void append_parameters(UsedParameters& parameters) const {
+    parameters.push_back({weight_, ParameterUse::on_residual});
+  }
 
  private:
-  /// The result is allocated from `memory`; a group of one gives ordinary memory.
-  at::Tensor normalise(const at::Tensor& x, const comm::Group& memory) const;
+  /// `memory`: allocates the result (memory_for).
+  at::Tensor normalize(const at::Tensor& x, const comm::Group& memory) const;
   ParameterPtr weight_;
   double eps_;
 };
 
+/// LayerNorm with a weight and a bias [h].
 class LayerNorm {
  public:
-  /// Weight one and bias zero until they are loaded.
+  /// The weight is initialized to 1, the bias to 0.
   LayerNorm(const std::string& name, int64_t hidden_size, double eps, const comm::Group& group,
             at::ScalarType dtype);
 
-  /// `x` [s, b, h] → the same shape and placement. Saved: x and its fp32 mean and 1/std per row.
+  /// Normalizes each row of `x` [s, b, h] I or [s/t, b, h] S<0>. Saved: x and an fp32 mean and 1/std per row.
   /// Source: Ba, Kiros & Hinton 2016, eq. 4.
   template <ResidualStream Stream>
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return Placed<Stream>(normalise(x.local(), memory_for<Stream>(step)));
+    return Placed<Stream>(normalize(x.local(), memory_for<Stream>(step)));
   }
 
-  /// The stream, and its norm; a sum that was left is taken first.
+  /// Completes the pending reduction of `x`, then normalizes the result.
   template <ResidualStream Stream>
-  Normed<Stream> operator()(Residual<Stream> x, const Step& step) const {
-    return normed(*this, std::move(x), step);
+  Placed<Stream> operator()(DeferredReduction<Stream>& x, const Step& step) const {
+    return (*this)(x.reduced(step), step);
   }
 
-  void append_roles(Roles& roles) const {
-    roles.push_back({weight_, WorksOn::stream});
-    roles.push_back({bias_, WorksOn::stream});
+  void append_parameters(UsedParameters& parameters) const {
+    parameters.push_back({weight_, ParameterUse::on_residual});
+    parameters.push_back({bias_, ParameterUse::on_residual});
   }
 
  private:
-  at::Tensor normalise(const at::Tensor& x, const comm::Group& memory) const;
+  at::Tensor normalize(const at::Tensor& x, const comm::Group& memory) const;
   ParameterPtr weight_, bias_;
   double eps_;
 };

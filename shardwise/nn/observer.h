@@ -1,4 +1,4 @@
-// What a forward computes on its way, for those who compare two forwards layer by layer.
+// A callback for a forward's intermediate outputs, to compare two forwards layer by layer.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,22 +6,23 @@
 
 namespace shardwise::nn {
 
-/// A place on the residual stream, behind what it names, or the logits.
+/// A point in the forward: the residual stream after the embedding, an attention branch, an MLP branch or the
+/// last norm; or the logits.
 struct Stage {
   enum Kind { embedding, attention, mlp, norm, logits } kind;
   int64_t layer = -1;  // of attention and mlp
   bool operator==(const Stage&) const = default;
 };
 
-/// Called with every stage's output in the forward's order, as this rank holds it: the stream [s, b, h] or
-/// its sequence shard; [s, b, v/t]. Not called again where a forward is recomputed; under full recomputation
-/// of a block its attention is not seen at all; of a batch in halves each half is shown, in turn. On all
-/// ranks or on none: what is shown is not left under way. It must not write to the tensor.
+/// A function called with each stage's output, in the order of the forward: this rank's tensor of the
+/// residual stream, [s, b, h] or [s/t, b, h], or of the logits, [s, b, v/t]. It must not write to the tensor.
+/// Set it on all ranks or on none, because it disables deferred reductions. It is not called for recomputed
+/// forwards, for attention under full recomputation, nor for blocks that run on a split batch.
 using Observer = std::function<void(const Stage& stage, const at::Tensor& local)>;
 
-/// Shows `x` to `observer`, if there is one, and returns it.
+/// Calls `observer`, if there is one, with `x` and returns `x`.
 template <class PlacedValue>
-PlacedValue seen(const Observer* observer, const Stage& stage, PlacedValue x) {
+PlacedValue observed(const Observer* observer, const Stage& stage, PlacedValue x) {
   if (observer && *observer) (*observer)(stage, x.local());
   return x;
 }

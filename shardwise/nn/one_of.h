@@ -1,4 +1,4 @@
-// One of several layers that are called alike: what a block holds where models differ.
+// A variant of layers with the same call interface, for the parts of a block that differ between models.
 #pragma once
 #include <concepts>
 #include <utility>
@@ -9,22 +9,22 @@
 
 namespace shardwise::nn {
 
-/// Chosen when a model is put together.
+/// One of `Layers`, chosen when the model is built.
 template <class... Layers>
 class OneOf {
  public:
   template <class Layer>
   requires(std::same_as<Layer, Layers> || ...) OneOf(Layer layer) : layer_(std::move(layer)) {}
 
-  /// `x`: a value on the stream, or the stream itself. `more`: what the layers take beyond it.
+  /// Calls the layer. `x`: a Placed or a DeferredReduction. `more`: the layer's further arguments.
   template <class X, class... More>
   requires(std::invocable<const Layers&, X, const Step&, const More&...>&&...) auto operator()(
       X&& x, const Step& step, const More&... more) const {
     return std::visit([&](const auto& layer) { return layer(std::forward<X>(x), step, more...); }, layer_);
   }
 
-  void append_roles(Roles& roles) const {
-    std::visit([&](const auto& layer) { layer.append_roles(roles); }, layer_);
+  void append_parameters(UsedParameters& parameters) const {
+    std::visit([&](const auto& layer) { layer.append_parameters(parameters); }, layer_);
   }
 
  private:

@@ -18,7 +18,7 @@ using parallel::variable_list;
 
 namespace {
 
-struct Rows {
+struct PositionIds {
   ParameterPtr table;
   base::Range positions;
   std::vector<base::Range> valid;  // as in Step
@@ -28,10 +28,11 @@ struct Rows {
     const Tensor weight = table->value.detach();
     if (!cached.empty()) return at::add(x, weight.index_select(0, cached_ids()).unsqueeze(1));
     if (valid.empty()) return at::add(x, weight.narrow(0, positions.begin, positions.size()).unsqueeze(1));
-    return at::add(x, weight.index_select(0, ids(x.size(1)).flatten()).view(x.sizes()));
+    return at::add(x, weight.index_select(0, of_batch(x.size(1)).flatten()).view(x.sizes()));
   }
-  /// The position of every token of a batch of this size, [s, b]; padding before the first has position 0.
-  Tensor ids(int64_t batch) const {
+  /// Returns the position of every token of a batch of this size, [s, b]; padding before the first token has
+  /// 0.
+  Tensor of_batch(int64_t batch) const {
     const Tensor ids = at::arange(positions.begin, positions.end, at::kLong).unsqueeze(1).repeat({1, batch});
     for (size_t i = 0; i < valid.size(); ++i) {
       ids.select(1, static_cast<int64_t>(i)).sub_(valid[i].begin).clamp_min_(0);
@@ -54,17 +55,17 @@ int64_t positions_of(const Step& step) {
 }
 
 struct AddPositions : torch::autograd::Function<AddPositions> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, Rows rows) {
-    Tensor y = rows.added_to(x);
-    parallel::keep(context, std::move(rows));
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, PositionIds ids) {
+    Tensor y = ids.added_to(x);
+    parallel::save_state(context, std::move(ids));
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Rows& rows = parallel::kept<Rows>(context);
+    const PositionIds& ids = parallel::saved_state<PositionIds>(context);
     const Tensor dy = gradients[0].contiguous();
-    Tensor gradient = rows.table->wanted_gradient();
-    kernels::embedding_backward_(gradient, dy, rows.ids(dy.size(1)), /*begin=*/0);
+    Tensor gradient = ids.table->main_grad_if_trainable();
+    kernels::embedding_backward_(gradient, dy, ids.of_batch(dy.size(1)), /*begin=*/0);
     return {dy, Tensor(), Tensor()};
   }
 };
@@ -82,9 +83,9 @@ Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step&
   TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
                     " positions; got ", weight_->value.size(0));
   if (base::mutated(base::Mutation::positions_from_zero)) positions = {0, positions.size()};
-  const Rows rows{weight_, positions, step.valid, step.cached};
-  if (!parallel::needs_gradient(weight_->value)) return rows.added_to(x);
-  return AddPositions::apply(x, weight_->value, rows);
+  const PositionIds ids{weight_, positions, step.valid, step.cached};
+  if (!parallel::needs_gradient(weight_->value)) return ids.added_to(x);
+  return AddPositions::apply(x, weight_->value, ids);
 }
 
 }  // namespace shardwise::nn

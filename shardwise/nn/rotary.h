@@ -1,4 +1,4 @@
-// A model's rotary tables, shared by its layers and grown to the longest sequence seen.
+// The rotary tables of a model, shared by its layers.
 #pragma once
 #include <vector>
 
@@ -6,13 +6,14 @@
 
 namespace shardwise::nn {
 
-/// One per model and rank; a rank runs one forward at a time.
+/// A cache of rotary tables, which grow to the longest sequence so far. Not thread-safe: one per model and
+/// rank.
 class Rotary {
  public:
   explicit Rotary(std::vector<double> inverse_frequencies)
       : inverse_frequencies_(std::move(inverse_frequencies)) {}
 
-  /// Tables of at least `positions` rows: fp32, or fp64 for an fp64 model.
+  /// Returns tables of at least `positions` rows: fp32, or fp64 for an fp64 model.
   const kernels::RotaryTables& tables(int64_t positions, at::ScalarType model_dtype);
 
  private:

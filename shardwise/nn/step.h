@@ -1,35 +1,46 @@
-// What a layer needs to know of the forward it runs in.
+// The settings of one forward and its backward that model layers need.
 #pragma once
+#include <ATen/core/grad_mode.h>
+
 #include "shardwise/base/recompute.h"
 #include "shardwise/nn/cache.h"
 #include "shardwise/parallel/step.h"
 
 namespace shardwise::nn {
 
+/// parallel::Step with dropout, padding, recomputation and KV caches.
 struct Step : parallel::Step {
-  double dropout = 0;            // probability of dropping, on the stream, in [0, 1]; 0 outside training
-  double attention_dropout = 0;  // the same, of attention's probabilities; in [0, 1)
-  /// Per sequence of the batch, the positions that hold tokens, the same on every rank; the others, on either
-  /// side, are padding: nothing sees them, and they have no loss. Empty: every position holds a token.
+  double dropout = 0;            // probability on the residual stream, in [0, 1]; 0 outside training
+  double attention_dropout = 0;  // probability on attention probabilities, in [0, 1); 0 outside training
+  /// The positions that contain tokens, one range per sequence of the batch, equal on every rank. Positions
+  /// before and after are padding: no token attends to them, and they have no loss. Empty: there is no
+  /// padding.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;
-  /// Under TP, the blocks take the batch in two halves (halves.h); where gradients are recorded.
-  bool in_halves = false;
-  /// Inference: the batch is one packed sequence, whose rows belong to these texts one after the other.
-  /// Empty: a text begins with its sequence.
+  /// Runs the blocks with the split-batch schedule (split_batch.h). Applies to TP with gradients recorded.
+  bool split_batch = false;
+  /// Inference with KV caches: the batch is [Σ rows, 1], the new tokens of these sequences one after the
+  /// other. Empty: no caches.
   std::vector<CachedRows> cached = {};
   using parallel::Step::Step;
 };
 
-/// Before anything communicates: whether `step` fits a batch of b sequences. Errors: c10::ValueError unless
-/// `valid` is empty or names a part of the sequence for each of them, the probabilities are in range, and
-/// `cached`, if not empty, deals out the rows of a batch of one without padding and dropout, each text's
-/// within the room of its cache; and `in_halves` has two sequences or more, without dropout and full
-/// recomputation.
+/// Checks that `step` fits a batch of b sequences, before any communication.
+/// Errors: c10::ValueError if `valid` is not empty and does not have a range within the sequence for each of
+/// the b sequences; if a probability is out of range; if `cached` is not empty and its rows do not add up to
+/// a batch of one, exceed a cache's capacity, or are combined with padding or dropout; or if
+/// check_split_batch fails.
 void check_step(const Step& step, int64_t b);
 
-/// The last of these alone. Masks are drawn for whole batches, and a block that is recomputed ends its own
-/// sums.
-void check_halves(const Step& step, int64_t b);
+/// Checks the conditions of `split_batch`. Dropout is not allowed, because masks are drawn for full batches,
+/// nor is full recomputation, because a recomputed block completes its own reductions.
+/// Errors: c10::ValueError if b < 2, or with dropout or full recomputation.
+void check_split_batch(const Step& step, int64_t b);
+
+/// True if a branch defers its reduction to the next norm: no gradients are recorded, and no op comes between
+/// the reduction and the residual add.
+inline bool defers_reductions(const Step& step) {
+  return !at::GradMode::is_enabled() && step.dropout == 0 && step.recompute == base::Recompute::none;
+}
 
 }  // namespace shardwise::nn

@@ -16,25 +16,25 @@ using comm::Group;
 
 namespace {
 
-Tensor all_reduced(const Tensor& x, const Group& group) {
+Tensor reduced(const Tensor& x, const Group& group) {
   if (base::mutated(Mutation::reduce_in_place)) return group.all_reduce_(const_cast<Tensor&>(x)), x;
   return group.all_reduce(x);
 }
 
-Tensor own_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
+Tensor local_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   const int rank =
       base::mutated(Mutation::slice_of_next_rank) ? (group.rank() + 1) % group.size() : group.rank();
-  const base::Range own = split.range(rank);
-  return x.narrow(dim, own.begin, own.size()).contiguous();
+  const base::Range local = split.range(rank);
+  return x.narrow(dim, local.begin, local.size()).contiguous();
 }
 
-Tensor zero_padded(const Tensor& own, const Split& split, int64_t dim, const Group& group) {
-  std::vector<int64_t> shape = own.sizes().vec();
-  shape[dim < 0 ? dim + own.dim() : dim] = split.size();
-  Tensor whole = at::zeros(shape, own.options());
+Tensor zero_padded(const Tensor& local, const Split& split, int64_t dim, const Group& group) {
+  std::vector<int64_t> shape = local.sizes().vec();
+  shape[dim < 0 ? dim + local.dim() : dim] = split.size();
+  Tensor full = at::zeros(shape, local.options());
   const base::Range range = split.range(group.rank());
-  whole.narrow(dim, range.begin, range.size()).copy_(own);
-  return whole;
+  full.narrow(dim, range.begin, range.size()).copy_(local);
+  return full;
 }
 
 Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group& group) {
@@ -47,8 +47,8 @@ Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group&
 }  // namespace
 
 Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step) {
-  return Placed<Replicated>(conjugate(
-      x.local(), identity, [group = step.group](const Tensor& dy) { return all_reduced(dy, group); }));
+  return Placed<Replicated>(
+      conjugate(x.local(), identity, [group = step.group](const Tensor& dy) { return reduced(dy, group); }));
 }
 
 Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step) {
@@ -58,9 +58,9 @@ Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step
 template <>
 Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step) {
   return Placed<Invariant>(conjugate(
-      x.local(), [group = step.group](const Tensor& y) { return all_reduced(y, group); },
+      x.local(), [group = step.group](const Tensor& y) { return reduced(y, group); },
       [group = step.group](const Tensor& dy) {
-        return base::mutated(Mutation::f_star_reduces_backward) ? all_reduced(dy, group) : dy;
+        return base::mutated(Mutation::f_star_reduces_backward) ? reduced(dy, group) : dy;
       }));
 }
 
@@ -83,7 +83,7 @@ Tensor gather_then_slice(const Tensor& x, const Split& split, int64_t dim, const
       x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
       [=](const Tensor& dy) {
         if (base::mutated(Mutation::reduce_instead_of_slice)) return group.reduce_scatter(dy, split, dim);
-        return own_slice(dy, split, dim, group);
+        return local_slice(dy, split, dim, group);
       });
 }
 
@@ -91,27 +91,27 @@ Tensor gather_then_reduce(const Tensor& x, const Split& split, int64_t dim, cons
   return conjugate(
       x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
       [=](const Tensor& dy) {
-        if (base::mutated(Mutation::slice_instead_of_reduce)) return own_slice(dy, split, dim, group);
+        if (base::mutated(Mutation::slice_instead_of_reduce)) return local_slice(dy, split, dim, group);
         return group.reduce_scatter(dy, split, dim);
       });
 }
 
 Tensor slice_then_gather(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   return conjugate(
-      x, [=](const Tensor& whole) { return own_slice(whole, split, dim, group); },
+      x, [=](const Tensor& full) { return local_slice(full, split, dim, group); },
       [=](const Tensor& dy) { return group.all_gather(dy, split, dim); });
 }
 
 Tensor slice_then_pad(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   return conjugate(
-      x, [=](const Tensor& whole) { return own_slice(whole, split, dim, group); },
+      x, [=](const Tensor& full) { return local_slice(full, split, dim, group); },
       [=](const Tensor& dy) { return zero_padded(dy, split, dim, group); });
 }
 
 Tensor reduce_then_reduce(const Tensor& x, const Group& group) {
   return conjugate(
-      x, [=](const Tensor& y) { return all_reduced(y, group); },
-      [=](const Tensor& dy) { return all_reduced(dy, group); });
+      x, [=](const Tensor& y) { return reduced(y, group); },
+      [=](const Tensor& dy) { return reduced(dy, group); });
 }
 
 Tensor exchange(const Tensor& x, const Split& from, int64_t from_dim, const Split& to, int64_t to_dim,

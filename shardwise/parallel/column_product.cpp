@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/begun_sum.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
+#include "shardwise/parallel/blockwise_reduce_scatter.h"
 #include "shardwise/parallel/conjugate.h"
 #include "shardwise/parallel/node.h"
-#include "shardwise/parallel/partial_rows.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/parallel/weight_product.h"
 
@@ -22,20 +22,14 @@ using base::Mutation;
 
 namespace {
 
-/// What happens to the input's gradient, a Partial: it is the input placement's crossing backward.
-enum class ColumnCrossing { f, g, none };
-
-/// Where a node's backward leaves the sum of a gradient under way, for the one that ends it.
-struct LeftSum {
-  std::unique_ptr<comm::BegunSum> sum;
-};
+/// The conjugate collective of the input's placement.
+enum class ColumnInputCollective { f, g, none };
 
 struct Column {
   LinearParameters w;
   Step step;
-  ColumnCrossing crossing;
-  std::optional<Rows> rows = {};       // g on shared memory, or with the gathered input kept
-  std::shared_ptr<LeftSum> left = {};  // f, where rows take turns
+  ColumnInputCollective collective;
+  std::optional<GatheredRows> rows = {};  // g: if on shared memory, or if the gathered input is saved
 };
 
 void add_bias_(Tensor& y, const LinearParameters& w) {
@@ -50,40 +44,42 @@ Tensor multiply(const Tensor& x, const Column& column) {
   return y;
 }
 
-Tensor multiply_rows(const Rows& rows, const Tensor& x_shard, const Column& column) {
+Tensor multiply_rows(const GatheredRows& rows, const Tensor& x_shard, const Column& column) {
   const Parameter& weight = *column.w.weight;
   Tensor y = at::empty({column.step.sequence.size(), x_shard.size(1), weight.size(0)}, x_shard.options());
   for (int i = 0; i < rows.ranks(); ++i) {
-    Tensor y_rows = rows.matrix_of(y, rows.nth(i));
-    weight_product_out(y_rows, rows.matrix(rows.nth(i)), weight);
+    Tensor y_rows = rows.matrix_of(y, rows.chunk_order(i));
+    weight_product_out(y_rows, rows.matrix(rows.chunk_order(i)), weight);
   }
   return y;
 }
 
 Tensor forward_product(const Tensor& x, Column& column) {
-  if (column.crossing == ColumnCrossing::f) verify_equal(x, "a column-parallel layer's input", column.step);
-  if (column.crossing == ColumnCrossing::g) column.rows = Rows::gather(x, column.step);
+  if (column.collective == ColumnInputCollective::f)
+    verify_equal(x, "a column-parallel layer's input", column.step);
+  if (column.collective == ColumnInputCollective::g) column.rows = GatheredRows::gather(x, column.step);
   Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
   add_bias_(y, column.w);
   return y;
 }
 
-/// The weight gradient alone needs the input again: the gathered one where it is kept, else the own shard, of
-/// which the peers' are gathered again or read again in place.
-Tensor kept_input(const Tensor& x, Column& column) {
-  const bool is_gathered = column.rows && column.rows->whole().defined();
+/// Returns the input to save for the weight gradient: undefined if `column` stores the gathered rows or W is
+/// frozen, else the local `x`, which backward gathers again if it is a shard.
+Tensor saved_input(const Tensor& x, Column& column) {
+  const bool is_gathered = column.rows && column.rows->full().defined();
   const bool is_frozen = column.w.weight->is_frozen();
-  const bool keeps_gathered = is_gathered && !is_frozen && column.step.gathered == Gathered::keep &&
+  const bool saves_gathered = is_gathered && !is_frozen &&
+                              column.step.save_for_backward == SaveForBackward::gathered &&
                               !base::mutated(Mutation::gather_kept_again);
-  if (is_frozen || (is_gathered && !keeps_gathered)) column.rows.reset();
-  return is_frozen || keeps_gathered ? Tensor() : x;
+  if (is_frozen || (is_gathered && !saves_gathered)) column.rows.reset();
+  return is_frozen || saves_gathered ? Tensor() : x;
 }
 
 at::DimVector input_sizes(const Tensor& dy, const Column& column) {
   return {dy.size(0), dy.size(1), column.w.weight->size(1)};
 }
 
-/// dX = dY W, [s, b, h], a Partial; where peers can read it.
+/// Computes dX = dY W, [s, b, h], a Partial, in the symmetric heap.
 Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
   Tensor dx = column.step.group.empty(input_sizes(dy, column), dy.scalar_type());
   Tensor dx_matrix = as_matrix(dx);
@@ -91,132 +87,117 @@ Tensor input_gradient_partial(const Tensor& dy, const Column& column) {
   return dx;
 }
 
-/// The input's gradient between its product and what its crossing makes of it, the weight gradient's time.
+/// The input's gradient: the constructor computes the Partial dX = dY W and starts its reduction, which can
+/// overlap with the weight gradient; `wait` completes it.
 class InputGradient {
  public:
   InputGradient(const Tensor& dy, const Column& column) : column_(column) {
-    if (column.crossing != ColumnCrossing::g) {
-      whole_ = input_gradient_partial(dy, column);
-      if (goes_on_beside(column)) begun_ = column.step.group.begin_all_reduce_(whole_);
+    if (column.collective != ColumnInputCollective::g) {
+      dx_ = input_gradient_partial(dy, column);
+      if (overlaps_weight_gradient(column)) all_reduce_ = column.step.group.all_reduce_async_(dx_);
       return;
     }
-    rows_.emplace(input_sizes(dy, column), dy.scalar_type(), column.step);
-    rows_->make([&](Tensor& dx_rows, int rank) {
+    reduce_scatter_.emplace(input_sizes(dy, column), dy.scalar_type(), column.step);
+    reduce_scatter_->compute([&](Tensor& dx_rows, int rank) {
       kernels::product_out(dx_rows, rows_matrix(dy, column.step.sequence.range(rank)),
                            column.w.weight->value.detach());
     });
   }
 
-  Tensor crossed() {
+  Tensor wait() {
     const Step& step = column_.step;
-    if (rows_ && base::mutated(Mutation::slice_instead_of_reduce) && step.group.size() > 1) {
-      const base::Range own = step.own_sequence();
-      return rows_->whole().narrow(kSequence, own.begin, own.size()).clone();
+    if (reduce_scatter_ && base::mutated(Mutation::slice_instead_of_reduce) && step.group.size() > 1) {
+      const base::Range local = step.local_sequence();
+      return reduce_scatter_->partial().narrow(kSequence, local.begin, local.size()).clone();
     }
-    if (rows_) return rows_->sum();
-    if (column_.crossing != ColumnCrossing::f) return whole_;
-    if (begun_) {
-      if (column_.left) {
-        column_.left->sum = std::move(begun_);
-      } else {
-        begun_->finish();
-      }
-      return whole_;
+    if (reduce_scatter_) return reduce_scatter_->wait();
+    if (column_.collective != ColumnInputCollective::f) return dx_;
+    if (all_reduce_) {
+      all_reduce_->wait();
+      return dx_;
     }
-    if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(whole_);
-    if (base::mutated(Mutation::double_f_backward)) step.group.all_reduce_(whole_);
-    return whole_;
+    if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(dx_);
+    if (base::mutated(Mutation::double_f_backward)) step.group.all_reduce_(dx_);
+    return dx_;
   }
 
  private:
-  /// There is something to go on beside, and nothing that a fault does to the sum instead.
-  static bool goes_on_beside(const Column& column) {
-    return column.crossing == ColumnCrossing::f && column.step.overlap == Overlap::on &&
-           (column.left || !column.w.weight->is_frozen()) && !base::mutated(Mutation::drop_f_backward) &&
+  /// True if there is a weight gradient to overlap with and no mutation replaces the all_reduce.
+  static bool overlaps_weight_gradient(const Column& column) {
+    return column.collective == ColumnInputCollective::f && column.step.overlap == Overlap::on &&
+           !column.w.weight->is_frozen() && !base::mutated(Mutation::drop_f_backward) &&
            !base::mutated(Mutation::double_f_backward);
   }
 
   const Column& column_;
-  Tensor whole_;                           // I, R
-  std::unique_ptr<comm::BegunSum> begun_;  // I
-  std::optional<PartialRows> rows_;        // S
+  Tensor dx_;                                             // I, R
+  std::unique_ptr<comm::Work> all_reduce_;                // I: in flight
+  std::optional<BlockwiseReduceScatter> reduce_scatter_;  // S
 };
 
-/// All rows of a gathered input, for the weight gradient; nothing where it needs none of them.
-std::optional<Rows> rows_again(const Tensor& x, Column& column) {
-  if (column.crossing != ColumnCrossing::g || column.w.weight->is_frozen()) return std::nullopt;
-  if (!column.rows) return Rows::gather(x, column.step);
-  column.rows->count_reading(column.step.group);
-  return std::exchange(column.rows, std::nullopt);  // the node itself lives until the loss is dropped
+/// Gathers a sharded input again for the weight gradient, or returns its saved rows; nullopt if it is not
+/// sharded or W is frozen.
+std::optional<GatheredRows> regathered_rows(const Tensor& x, Column& column) {
+  if (column.collective != ColumnInputCollective::g || column.w.weight->is_frozen()) return std::nullopt;
+  if (!column.rows) return GatheredRows::gather(x, column.step);
+  column.rows->record_peer_read(column.step.group);
+  return std::exchange(column.rows, std::nullopt);  // the node outlives its backward
 }
 
-void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const Rows& rows) {
+void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const GatheredRows& rows) {
   for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.nth(i);
-    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.nth(0) : rank;
+    const int rank = rows.chunk_order(i);
+    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.chunk_order(0) : rank;
     kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(read));
   }
 }
 
-/// `rows` hold the input where it is gathered, else `x` does.
-void add_gradients(const Tensor& dy, const Tensor& x, const std::optional<Rows>& rows, const Column& column) {
+/// Adds the weight and bias gradients. The input is in `rows` if it was gathered, else in `x`.
+void add_gradients(const Tensor& dy, const Tensor& x, const std::optional<GatheredRows>& rows,
+                   const Column& column) {
   const auto& [weight, bias] = column.w;
-  if (Tensor gradient = bias ? bias->wanted_gradient() : Tensor(); gradient.defined())
+  if (Tensor gradient = bias ? bias->main_grad_if_trainable() : Tensor(); gradient.defined())
     kernels::add_bias_grad_(gradient, as_matrix(dy));
   if (weight->is_frozen()) return;
-  Tensor gradient = weight->wanted_gradient();
+  Tensor gradient = weight->main_grad_if_trainable();
   if (rows) return add_gathered_weight_gradient(gradient, dy, *rows);
   kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
 }
 
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
-  /// Weight and bias are named so that autograd sees them; `column` holds them.
+  /// Weight and bias are parameters only so that autograd sees them; the code uses those in `column`.
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& /*weight*/,
                         const std::optional<Tensor>& /*bias*/, Column column) {
     Tensor y = forward_product(x, column);
-    context->save_for_backward({kept_input(x, column)});
-    keep(context, std::move(column));
+    context->save_for_backward({saved_input(x, column)});
+    save_state(context, std::move(column));
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto& column = kept<Column>(context);
+    auto& column = saved_state<Column>(context);
     const Tensor dy = gradients[0].contiguous(), x = context->get_saved_variables()[0];
-    std::optional<Rows> rows = rows_again(x, column);  // may arrive beside the next product
-    std::optional<InputGradient> dx_partial;
-    if (context->needs_input_grad(0)) dx_partial.emplace(dy, column);
+    std::optional<GatheredRows> rows = regathered_rows(x, column);  // overlaps with the next product
+    std::optional<InputGradient> input_gradient;
+    if (context->needs_input_grad(0)) input_gradient.emplace(dy, column);
     add_gradients(dy, x, rows, column);
     rows.reset();
-    const Tensor dx = dx_partial ? dx_partial->crossed() : Tensor();
+    const Tensor dx = input_gradient ? input_gradient->wait() : Tensor();
     return {dx, Tensor(), Tensor(), Tensor()};
   }
 };
 
-/// x; in backward, its gradient's sum over the ranks ends here, when the turn comes.
-Tensor with_sum_left(const Tensor& x, const std::shared_ptr<LeftSum>& left, uint64_t turn) {
-  Tensor y = conjugate(x, identity, [left](const Tensor& dx) {
-    if (left->sum) std::exchange(left->sum, nullptr)->finish();
-    return dx;
-  });
-  y.grad_fn()->set_sequence_nr(turn);
-  return y;
-}
-
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
-                                  ColumnCrossing crossing) {
+                                  ColumnInputCollective collective) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
                     w.weight->size(1), "]; got ", x.sizes());
-  Column column{w, step, crossing};
-  Tensor input = x.contiguous();
+  Column column{w, step, collective};
+  const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) {
     return Placed<Sharded<kFeature>>(forward_product(input, column));
   }
   check_trainable(*w.weight);
-  if (step.turn && crossing == ColumnCrossing::f && input.requires_grad()) {
-    column.left = std::make_shared<LeftSum>();
-    input = with_sum_left(input, column.left, *step.turn);
-  }
   return Placed<Sharded<kFeature>>(ColumnProduct::apply(input, w.weight->value, bias, std::move(column)));
 }
 
@@ -224,17 +205,17 @@ Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, co
 
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, ColumnCrossing::f);
+  return product(x.local(), w, step, ColumnInputCollective::f);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,
                                          const LinearParameters& w, const Step& step) {
-  return product(x_shard_s.local(), w, step, ColumnCrossing::g);
+  return product(x_shard_s.local(), w, step, ColumnInputCollective::g);
 }
 
 Placed<Sharded<kFeature>> column_product(const Placed<Replicated>& x, const LinearParameters& w,
                                          const Step& step) {
-  return product(x.local(), w, step, ColumnCrossing::none);
+  return product(x.local(), w, step, ColumnInputCollective::none);
 }
 
 }  // namespace shardwise::parallel

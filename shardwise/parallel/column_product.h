@@ -1,7 +1,7 @@
-// Column-parallel product with its crossing: the stream comes in, features sharded over the ranks come out.
+// The column-parallel product fused with f or g: residual stream in, sharded features out.
 //
-// One autograd node owns the collective, the product, the bias and the weight gradient, which it adds
-// straight into the parameters' main_grad.
+// One autograd node contains the collective, the product and the bias. Its backward adds the weight and bias
+// gradients directly to the parameters' main_grad.
 #pragma once
 #include "shardwise/parallel/parameter.h"
 #include "shardwise/parallel/placement.h"
@@ -9,23 +9,31 @@
 
 namespace shardwise::parallel {
 
-/// A linear map's parameters; `bias` may be null.
+/// The parameters of a linear layer.
 struct LinearParameters {
-  ParameterPtr weight;  // [out, in] local slice
-  ParameterPtr bias;
+  ParameterPtr weight;  // the local shard, [out, in]
+  ParameterPtr bias;    // may be null
 };
 
-/// What a column-parallel product takes: the stream, or a whole value that ranks use for different work.
+/// A placement that a column-parallel product accepts: the residual stream's, or Replicated if the caller has
+/// entered the parallel region itself.
 template <class P>
 concept ColumnInput = ResidualStream<P> || std::same_as<P, Replicated>;
 
-/// y = x Wᵀ + b with W [f/t, h], b [f/t].
+/// Computes y = x Wᵀ + b with W [f/t, h] and b [f/t].
+///
+///   placement of x   forward      backward of x     backward of W
+///   I                nothing      all_reduce        nothing
+///   S<0>             all_gather   reduce_scatter    all_gather, unless the gathered x was saved
+///   R                nothing      nothing (dx is a Partial)
+///
 /// Shapes: `x` [s, b, h] I, [s/t, b, h] S<0> or [s, b, h] R → `y` [s, b, f/t] S<−1>.
-/// Forward: I, R: nothing. S: all_gather, read in place on shared memory. Backward of x: I: all_reduce,
-/// S: reduce_scatter, R: nothing (a Partial). S reads (or, elsewhere, keeps or gathers) all shards again for
-/// dW. Saved: the own x (S without shared memory and Gathered::keep: the gathered one). A frozen W saves
-/// nothing, and nothing is read or gathered again for it. Errors: c10::ValueError when x is not [·, ·, h];
-/// in backward when a parameter that is trained has no main_grad (zero_grad_).
+/// Cost: docs/algorithms.md §3. On shared memory an all_gather reads the peers' shards in place. A frozen W
+/// needs no all_gather in backward.
+/// Saved: the local x; or the gathered x, with SaveForBackward::gathered and without shared memory; nothing
+/// if W is frozen.
+/// Errors: c10::ValueError if x is not [·, ·, h]; in backward, if a trained parameter has no main_grad, which
+/// zero_grad_ allocates.
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step);
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,

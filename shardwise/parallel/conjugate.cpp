@@ -8,12 +8,12 @@ namespace {
 struct Conjugate : torch::autograd::Function<Conjugate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const LinearMap& forward,
                             LinearMap backward) {
-    keep(context, std::move(backward));
+    save_state(context, std::move(backward));
     return forward(x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {kept<LinearMap>(context)(gradients[0]), at::Tensor(), at::Tensor()};
+    return {saved_state<LinearMap>(context)(gradients[0]), at::Tensor(), at::Tensor()};
   }
 };
 

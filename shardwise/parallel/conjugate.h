@@ -1,5 +1,4 @@
-// A collective with its conjugate backward, as one autograd node: both are linear maps, so two functions say
-// it all.
+// An autograd node made of two linear maps: a forward collective and its conjugate for backward.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,8 +8,8 @@ namespace shardwise::parallel {
 
 using LinearMap = std::function<at::Tensor(const at::Tensor&)>;
 
-/// forward(x); its backward is backward(dy). No node when no gradient is wanted. Neither may modify its
-/// argument, unless it is nobody else's, as what a node has left for this one is.
+/// Returns forward(x); its gradient with respect to `x` is backward(dy). Records no node if `x` needs no
+/// gradient. Neither function may modify its argument unless it owns it exclusively.
 at::Tensor conjugate(const at::Tensor& x, const LinearMap& forward, LinearMap backward);
 
 inline at::Tensor identity(const at::Tensor& x) {

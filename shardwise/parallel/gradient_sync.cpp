@@ -15,11 +15,11 @@ using base::ShardRule;
 
 namespace {
 
-/// A gradient, or a slice of one, that is summed over tp.
-struct Term {
-  Tensor term;                 // a view of main_grad
-  std::vector<int64_t> shape;  // of what is summed
-  int64_t dim;                 // along which the term is empty where this rank holds nothing of it
+/// A gradient, or a slice of one, that must be summed over tp.
+struct PartialGradient {
+  Tensor local;                // a view of main_grad; empty along `dim` if this rank does not hold it
+  std::vector<int64_t> shape;  // of the sum
+  int64_t dim;
 
   int64_t numel() const {
     int64_t numel = 1;
@@ -28,8 +28,8 @@ struct Term {
   }
 };
 
-/// KV heads held by several ranks travel whole, zero where this rank does not hold them.
-void append_replicas(const Parameter& parameter, int rank, std::vector<Term>& terms) {
+/// Appends the KV heads that several ranks hold; a rank that does not hold one contributes zeros.
+void append_replicas(const Parameter& parameter, int rank, std::vector<PartialGradient>& partials) {
   const int64_t dim = parameter.rule.dim;
   const auto pieces = parameter.rule.pieces(rank);
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -42,74 +42,76 @@ void append_replicas(const Parameter& parameter, int rank, std::vector<Term>& te
       if (segment.split.holders(index).size() < 2) continue;
       const bool is_held = held.begin <= index && index < held.end;
       const int64_t begin = pieces[i].local_begin + (is_held ? (index - held.begin) * segment.unit : 0);
-      terms.push_back({parameter.main_grad.narrow(dim, begin, is_held ? segment.unit : 0), shape, dim});
+      partials.push_back({parameter.main_grad.narrow(dim, begin, is_held ? segment.unit : 0), shape, dim});
     }
   }
 }
 
-std::vector<Term> terms_to_sum(const ParamSpecs& specs, int rank) {
-  std::vector<Term> terms;
+std::vector<PartialGradient> gradients_to_sum(const ParamSpecs& specs, int rank) {
+  std::vector<PartialGradient> partials;
   for (const ParamSpec& spec : specs) {
     const Parameter& parameter = *spec.parameter;
     if (!parameter.main_grad.defined()) continue;
     const GradientKind kind = spec.gradient_over("tp");
-    const bool is_term = kind == GradientKind::partial || (kind == GradientKind::invariant &&
-                                                           base::mutated(Mutation::sum_invariant_gradients));
-    if (is_term && !base::mutated(Mutation::forget_norm_sync)) {
-      terms.push_back({parameter.main_grad, parameter.global_shape, /*dim=*/0});
+    const bool is_partial =
+        kind == GradientKind::partial ||
+        (kind == GradientKind::invariant && base::mutated(Mutation::sum_invariant_gradients));
+    if (is_partial && !base::mutated(Mutation::forget_norm_sync)) {
+      partials.push_back({parameter.main_grad, parameter.global_shape, /*dim=*/0});
     } else if (kind == GradientKind::sharded && !base::mutated(Mutation::forget_kv_replicas)) {
-      append_replicas(parameter, rank, terms);
+      append_replicas(parameter, rank, partials);
     }
   }
-  return terms;
+  return partials;
 }
 
-/// For every term, its place in the flat buffer.
+/// Calls visit(local gradient, its slot in the flat buffer) for each gradient.
 template <class Visit>
-void for_each_slot(const std::vector<Term>& terms, const Tensor& flat, const Visit& visit) {
+void for_each_slot(const std::vector<PartialGradient>& partials, const Tensor& flat, const Visit& visit) {
   int64_t offset = 0;
-  for (const Term& term : terms) {
-    const Tensor whole = flat.narrow(0, offset, term.numel()).view(term.shape);
-    visit(term.term, whole.narrow(term.dim, 0, term.term.size(term.dim)));
-    offset += term.numel();
+  for (const PartialGradient& partial : partials) {
+    const Tensor full = flat.narrow(0, offset, partial.numel()).view(partial.shape);
+    visit(partial.local, full.narrow(partial.dim, 0, partial.local.size(partial.dim)));
+    offset += partial.numel();
   }
 }
 
-/// The sum of two parts' |g|^p, or their maximum; not finite when either is not.
-double joined(Norm norm, double a, double b) {
+/// Combines two values of Σ|g|^p, or two maxima. NaN and Inf propagate.
+double combined(Norm norm, double a, double b) {
   if (norm != Norm::inf) return a + b;
   return std::isnan(a) || a > b ? a : b;  // std::max would lose a NaN
 }
 
-/// Summing in fp64 makes an fp64 copy of what is summed: part by part it stays in cache.
-constexpr int64_t kPart = int64_t{1} << 14;
+/// linalg_vector_norm copies its input to fp64; chunks of this many elements keep the copy in cache.
+constexpr int64_t kChunk = int64_t{1} << 14;
 
-/// Adds up elements that this rank owns: sum of |g|^p, or the maximum.
-double owned_norm(const Tensor& gradient, Norm norm) {
+/// Σ|g|^p over all elements of `gradient`, or their maximum.
+double unrooted_norm(const Tensor& gradient, Norm norm) {
   const double order = norm == Norm::one ? 1 : norm == Norm::two ? 2 : INFINITY;
   double total = 0;
   if (gradient.numel() == 0) return total;
-  for (const Tensor& part : gradient.contiguous().view(-1).split(kPart)) {
+  for (const Tensor& chunk : gradient.contiguous().view(-1).split(kChunk)) {
     const double value =
-        at::linalg_vector_norm(part, order, {}, /*keepdim=*/false, at::kDouble).item<double>();
-    total = joined(norm, total, norm == Norm::two ? value * value : value);
+        at::linalg_vector_norm(chunk, order, {}, /*keepdim=*/false, at::kDouble).item<double>();
+    total = combined(norm, total, norm == Norm::two ? value * value : value);
   }
   return total;
 }
 
+/// Σ|g|^p over the elements that this rank counts, or their maximum.
 double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
   const Parameter& parameter = *spec.parameter;
   if (!parameter.main_grad.defined()) return 0;
   if (parameter.rule.is_replicated())
     return rank == 0 || base::mutated(Mutation::count_whole_everywhere)
-               ? owned_norm(parameter.main_grad, norm)
+               ? unrooted_norm(parameter.main_grad, norm)
                : 0;
-  if (base::mutated(Mutation::count_replicas_twice)) return owned_norm(parameter.main_grad, norm);
+  if (base::mutated(Mutation::count_replicas_twice)) return unrooted_norm(parameter.main_grad, norm);
   double total = 0;
   for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank)) {
     const double part =
-        owned_norm(parameter.main_grad.narrow(parameter.rule.dim, piece.local_begin, piece.size), norm);
-    total = joined(norm, total, part);
+        unrooted_norm(parameter.main_grad.narrow(parameter.rule.dim, piece.local_begin, piece.size), norm);
+    total = combined(norm, total, part);
   }
   return total;
 }
@@ -118,29 +120,29 @@ double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
 
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   if (group.size() == 1) return;
-  const std::vector<Term> terms = terms_to_sum(specs, group.rank());
-  if (terms.empty()) return;
+  const std::vector<PartialGradient> partials = gradients_to_sum(specs, group.rank());
+  if (partials.empty()) return;
   int64_t numel = 0;
-  for (const Term& term : terms) numel += term.numel();
-  Tensor flat = group.empty({numel}, terms[0].term.scalar_type());
+  for (const PartialGradient& partial : partials) numel += partial.numel();
+  Tensor flat = group.empty({numel}, partials[0].local.scalar_type());
   flat.zero_();
-  for_each_slot(terms, flat, [](const Tensor& term, const Tensor& slot) { slot.copy_(term); });
+  for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { slot.copy_(local); });
   if (base::mutated(Mutation::sync_in_two)) group.all_reduce(flat);
   group.all_reduce_(flat);
   if (base::mutated(Mutation::average_gradients)) flat.div_(group.size());
-  for_each_slot(terms, flat, [](const Tensor& term, const Tensor& slot) { term.copy_(slot); });
+  for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { local.copy_(slot); });
 }
 
 double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& group) {
   Tensor total = group.empty({1}, at::kDouble);
-  double own = 0;
+  double local = 0;
   for (const ParamSpec& spec : specs) {
     if (base::mutated(Mutation::norm_without_peers_cuts) && !spec.parameter->rule.is_replicated() &&
         group.rank() > 0)
       continue;
-    own = joined(norm, own, owned_norm(spec, norm, group.rank()));
+    local = combined(norm, local, owned_norm(spec, norm, group.rank()));
   }
-  total.fill_(own);
+  total.fill_(local);
   const bool is_largest = norm == Norm::inf && !base::mutated(Mutation::sum_for_largest);
   if (!base::mutated(Mutation::local_norm))
     group.all_reduce_(total, is_largest ? comm::Reduce::max : comm::Reduce::sum);

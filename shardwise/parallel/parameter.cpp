@@ -32,7 +32,7 @@ void draw_(Tensor& slice, const std::vector<int64_t>& shape, int64_t dim,
   }
 }
 
-/// Each segment of a fused parameter is drawn as the tensor that it is on disk.
+/// Draws one segment of a fused parameter as if it were a tensor of its own, as it is in the checkpoint.
 void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key, int rank) {
   const ShardRule& rule = parameter.rule;
   ShardRule::Piece piece = rule.pieces(rank)[segment];
@@ -58,15 +58,15 @@ int64_t Parameter::global_numel() const {
 }
 
 int64_t Parameter::size(int64_t dim) const {
-  if (!quantised) return value.size(dim);
-  return dim == 0 ? quantised->rows() : quantised->width();
+  if (!quantized) return value.size(dim);
+  return dim == 0 ? quantized->rows() : quantized->width();
 }
 
 int64_t Parameter::bytes() const {
-  return quantised ? quantised->bytes() : static_cast<int64_t>(value.nbytes());
+  return quantized ? quantized->bytes() : static_cast<int64_t>(value.nbytes());
 }
 
-Tensor Parameter::wanted_gradient() const {
+Tensor Parameter::main_grad_if_trainable() const {
   if (is_frozen()) return {};
   TORCH_CHECK_VALUE(main_grad.defined(), name, ": backward adds to main_grad; call zero_grad_ before it");
   return main_grad;
@@ -84,30 +84,31 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
                                                init, std::move(value), Tensor(), nullptr});
 }
 
-ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
+ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
                                       const quant::Format& format, const comm::Group& group) {
   const int64_t in_features = global_shape.at(1);
-  const bool cuts_columns = !rule.is_replicated() && rule.dim == 1;
-  TORCH_CHECK_VALUE(!cuts_columns || rule.segments.size() == 1, name,
-                    ": columns of a quantised weight are cut as one segment; got ", rule.segments.size());
+  const bool shards_columns = !rule.is_replicated() && rule.dim == 1;
+  TORCH_CHECK_VALUE(!shards_columns || rule.segments.size() == 1, name,
+                    ": columns of a quantized weight must be sharded as one segment; got ",
+                    rule.segments.size());
   const base::Range columns =
-      cuts_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
+      shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
   auto matrix = std::make_shared<quant::Matrix>(quant::Matrix::empty(format, rows, in_features, columns));
   return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
                                                Init::constant(0), Tensor(), Tensor(), std::move(matrix)});
 }
 
-void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
-  TORCH_CHECK_VALUE(!parameter.quantised, parameter.name,
-                    ": numbers are drawn for dense weights; got a quantised one");
-  const kernels::RandomKey own = key.fold(base::hash_of(parameter.name));
+void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
+  TORCH_CHECK_VALUE(!parameter.quantized, parameter.name,
+                    ": must be dense to be initialized; got a quantized weight");
+  const kernels::RandomKey parameter_key = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
-    draw_segment_(parameter, segment, own, group.rank());
+    draw_segment_(parameter, segment, parameter_key, group.rank());
   }
   if (parameter.rule.is_replicated()) {
     Tensor value = parameter.value.detach();
-    draw_(value, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, own.fold(0));
+    draw_(value, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, parameter_key.fold(0));
   }
 }
 

@@ -1,4 +1,4 @@
-// A parameter's local slice with its rule, and how its gradient must be treated over a mesh axis.
+// A parameter's local shard with its sharding rule, and how to reduce its gradient over a mesh axis.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,69 +14,76 @@
 
 namespace shardwise::parallel {
 
-/// What an element is drawn from; drawn for the unsharded tensor and sliced, so equal at every tp size.
+/// The distribution of a parameter's initial values. Each rank draws its slice of the full tensor's values,
+/// so they are equal at every tp size.
 struct Init {
   enum class Kind { normal, uniform, constant } kind = Kind::normal;
-  double scale = 0.02;  // standard deviation, bound of (−bound, bound), or the constant
+  double scale = 0.02;  // the standard deviation, the bound of (−bound, bound), or the constant
 
   static Init normal(double std) { return {Kind::normal, std}; }
-  /// Kaiming uniform with a = sqrt 5, as torch.nn.Linear: bound 1/sqrt(fan_in) of the whole weight.
+  /// Kaiming uniform with a = sqrt 5, like torch.nn.Linear: bound 1/sqrt(fan_in) of the full weight.
   static Init kaiming_uniform(int64_t fan_in);
   static Init constant(double value) { return {Kind::constant, value}; }
 };
 
-/// Shapes: `value` and `main_grad` are the local slice, rule.local_shape(global_shape, rank). A quantised
-/// weight has `quantised` in place of `value`, which stays undefined: it is frozen, and multiplied by alone.
-/// It holds no placement: what its gradient is depends on the stream it was used with (see ParamSpec).
+/// A model parameter: this rank's shard of it.
+/// Shapes: `value` and `main_grad` are rule.local_shape(global_shape, rank). A quantized weight has
+/// `quantized` instead of `value`, which stays undefined; it is frozen and serves products only. A parameter
+/// has no placement: its gradient's placement depends on the residual stream with which it was used
+/// (ParamSpec).
 struct Parameter {
-  std::string name;  // Hugging Face's; a fused one as layers.0.self_attn.qkv_proj.weight
+  std::string name;  // Hugging Face's; fused ones are named like layers.0.self_attn.qkv_proj.weight
   std::vector<int64_t> global_shape;
   base::ShardRule rule;
   Init init;
   at::Tensor value;      // a leaf; requires grad unless frozen
   at::Tensor main_grad;  // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
-  std::shared_ptr<quant::Matrix> quantised = nullptr;
+  std::shared_ptr<quant::Matrix> quantized = nullptr;
 
   int64_t global_numel() const;
-  /// Of the local slice.
+  /// The local shard's size in `dim`.
   int64_t size(int64_t dim) const;
-  /// Of the local slice, with scales and zeros.
+  /// The local shard's bytes, including scales and zero points.
   int64_t bytes() const;
-  bool is_frozen() const { return quantised || !value.requires_grad(); }
-  /// What backward adds to: main_grad, or undefined when frozen. Errors: c10::ValueError before zero_grad_.
-  at::Tensor wanted_gradient() const;
+  bool is_frozen() const { return quantized || !value.requires_grad(); }
+  /// Returns main_grad, to which backward adds, or an undefined tensor if the parameter is frozen.
+  /// Errors: c10::ValueError if it is trained and zero_grad_ was never called.
+  at::Tensor main_grad_if_trainable() const;
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 
-/// What an autograd node takes of a parameter that a layer may lack: its value, or nothing.
+/// Returns the value of `parameter` as an optional argument of an autograd node; nullopt for a null pointer.
 std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 
-/// Allocates the local slice, uninitialised.
+/// Allocates a parameter's local shard, uninitialized.
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                             Init init, const comm::Group& group, at::ScalarType dtype);
 
-/// The same of a weight [out, in] in codes; `rule` cuts rows, or columns as one segment.
-ParameterPtr make_quantised_parameter(std::string name, std::vector<int64_t> global_shape,
+/// Allocates the local shard of a quantized weight [out, in], uninitialized.
+/// Errors: c10::ValueError if `rule` shards columns as more than one segment.
+ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape,
                                       base::ShardRule rule, const quant::Format& format,
                                       const comm::Group& group);
 
-/// Draws the slice from `key` and the parameter's name. Errors: c10::ValueError for a quantised weight.
-void initialise_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
+/// Initializes the local shard with random values that depend on `key`, the parameter's name and the
+/// element's index in the full tensor. Errors: c10::ValueError if the weight is quantized.
+void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
 
-/// No gradient from now on: none is computed, synchronised, counted or kept. The same on every rank.
+/// Freezes the parameter: from now on it has no gradient to compute, synchronize or store. Every rank must
+/// freeze the same parameters.
 void freeze_(Parameter& parameter);
 
-/// Zeroes main_grad, allocating it first if need be; nothing when frozen.
+/// Zeroes main_grad and allocates it on the first call. Does nothing if the parameter is frozen.
 void zero_grad_(Parameter& parameter);
 
-/// Over one mesh axis, what each rank's main_grad is.
+/// How main_grad relates to the full gradient over one mesh axis.
 enum class GradientKind {
-  sharded,    // its slice's; slices held twice (KV replicas) are summed over their holders
-  invariant,  // already the same on every rank
-  partial,    // a term: summed over the axis
+  sharded,    // this rank's shard; KV heads that several ranks hold must be summed over them
+  invariant,  // already equal on every rank
+  partial,    // a partial sum, to be summed over the axis
 };
 
-/// A parameter as the optimizer's loops see it. Axes other than tp join the list when they come.
+/// A parameter and the kind of its gradient over each mesh axis (tp is the only one so far).
 struct ParamSpec {
   struct OverAxis {
     std::string axis;

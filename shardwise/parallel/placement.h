@@ -1,7 +1,7 @@
-// Where a value lives is part of its type: the four placements over the tp group.
+// The four placements of a tensor over the tp group, as part of its C++ type.
 //
-// The placement of a value fixes that of its gradient, and with it every collective's backward. Only
-// parallel/collectives.h and the fused products change a placement. (Vocabulary: meta-pytorch/spmd_types.)
+// A tensor's placement determines its gradient's placement, and so every collective's backward. Only the ops
+// of parallel/collectives.h and the fused products change a placement. (Vocabulary: meta-pytorch/spmd_types.)
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,14 +13,14 @@ namespace shardwise::parallel {
 inline constexpr int64_t kSequence = 0;  // of [s, b, h]
 inline constexpr int64_t kFeature = -1;
 
-/// I: the same value on every rank, used for the same work.
+/// I: equal on every rank, and used for the same computation on every rank.
 struct Invariant {};
-/// R: the same value on every rank, used for different work on each.
+/// R: equal on every rank, and used for a different computation on each rank, so each has a partial gradient.
 struct Replicated {};
-/// S: each rank holds its slice along `dim`.
+/// S: each rank holds its shard of the tensor along `dim`.
 template <int64_t dim>
 struct Sharded {};
-/// P: each rank holds a term; the whole is the sum over ranks.
+/// P: each rank holds a partial sum; the tensor is the sum over the ranks.
 struct Partial {};
 
 template <class P>
@@ -37,18 +37,18 @@ inline constexpr bool is_placement<Sharded<dim>> = true;
 template <class P>
 concept Placement = is_placement<P>;
 
-/// The residual stream's placement is the choice between TP and TP+SP.
+/// A placement of the residual stream: Invariant under TP, Sharded<kSequence> under TP+SP.
 template <class P>
 concept ResidualStream = std::same_as<P, Invariant> || std::same_as<P, Sharded<kSequence>>;
 
-/// The same value on every rank.
+/// A placement in which every rank holds the full tensor.
 template <class P>
-concept Whole = std::same_as<P, Invariant> || std::same_as<P, Replicated>;
+concept Unsharded = std::same_as<P, Invariant> || std::same_as<P, Replicated>;
 
-/// The placement of a value's gradient.
+/// The placement of the gradient of a tensor placed P: I–I, S–S, R–P, P–R.
 template <Placement P>
 struct GradientOf {
-  using type = P;  // I and S are their own
+  using type = P;
 };
 template <>
 struct GradientOf<Replicated> {
@@ -59,12 +59,12 @@ struct GradientOf<Partial> {
   using type = Replicated;
 };
 
-/// One local tensor whose type says what the other ranks hold.
+/// This rank's local tensor, with a type that says what the other ranks hold.
 template <Placement P>
 class Placed {
  public:
   explicit Placed(at::Tensor local) : local_(std::move(local)) {}
-  /// What this rank holds. For kernels: the placement is lost.
+  /// Returns this rank's tensor without its placement, for kernels.
   const at::Tensor& local() const { return local_; }
 
  private:
@@ -75,7 +75,7 @@ namespace detail {
 at::Tensor sum(const at::Tensor& a, const at::Tensor& b);
 }
 
-/// Sums are linear, so both terms keep any placement; terms of different placements do not compile.
+/// Adds two tensors of the same placement, which the sum keeps. Different placements do not compile.
 template <Placement P>
 Placed<P> operator+(const Placed<P>& a, const Placed<P>& b) {
   return Placed<P>(detail::sum(a.local(), b.local()));

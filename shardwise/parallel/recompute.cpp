@@ -11,32 +11,33 @@ using at::Tensor;
 
 namespace {
 
-/// Builds the graph of `forward` over `x` and runs it backward from `dy`. The engine is entered a second time
-/// on the thread that called backward, which runs the inner graph to its end first: ranks that are threads of
-/// one process never meet in it. The forward's value is dropped before.
-void backward_again(const Forward& forward, const Tensor& x, const Tensor& dy) {
+/// Records the graph of `forward` over `x`, releases its output and runs the graph backward from `dy`. The
+/// nested call of the engine stays on the thread that called backward and completes the inner graph first, so
+/// ranks that are threads of one process do not share an engine queue.
+void recompute_and_backward(const Forward& forward, const Tensor& x, const Tensor& dy) {
   torch::autograd::Edge end;
   {
     const at::AutoGradMode with_graph(true);
-    end = torch::autograd::impl::gradient_edge(forward(x, Value::unused));
+    end = torch::autograd::impl::gradient_edge(forward(x, OutputUse::discarded));
   }
   torch::autograd::Engine::get_default_engine().execute({end}, {dy}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// The second, a tensor that is trained, makes autograd want this node when x needs no gradient itself.
+  /// The second tensor requires a gradient if a parameter is trained, so that the node is recorded even if x
+  /// needs no gradient.
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor&, Forward forward) {
-    Tensor y = forward(x, Value::needed);  // makes no graph: autograd is off in here
+    Tensor y = forward(x, OutputUse::needed);  // records no graph: gradients are disabled here
     context->save_for_backward({x});
-    keep(context, std::move(forward));
+    save_state(context, std::move(forward));
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const bool needs_dx = context->needs_input_grad(0);
     const Tensor x = context->get_saved_variables()[0].detach().requires_grad_(needs_dx);
-    backward_again(kept<Forward>(context), x, gradients[0]);
+    recompute_and_backward(saved_state<Forward>(context), x, gradients[0]);
     return {needs_dx ? x.grad() : Tensor(), Tensor(), Tensor()};
   }
 };
@@ -44,7 +45,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 }  // namespace
 
 Tensor recomputed(const Tensor& x, bool is_trained, Forward forward) {
-  if (!at::GradMode::is_enabled() || !(is_trained || x.requires_grad())) return forward(x, Value::needed);
+  if (!at::GradMode::is_enabled() || !(is_trained || x.requires_grad())) return forward(x, OutputUse::needed);
   const Tensor trained = at::empty({0}, x.options()).requires_grad_(is_trained);
   return Recomputed::apply(x, trained, std::move(forward));
 }

@@ -1,8 +1,9 @@
-// Full recomputation: of a stretch of layers only the input is kept, and its forward runs again in backward.
+// Full recomputation (activation checkpointing): a sequence of layers saves only its input, and backward runs
+// its forward again.
 //
-// The layers must give the same bits whenever they run, as dropout's counter-based masks do. The collectives
-// of the second forward happen inside backward, in the same order on every rank; what they expose is dropped
-// by the backward that follows at once.
+// The layers must return the same bits on every run; dropout's counter-based masks do. The collectives of the
+// second forward run inside backward, in the same order on every rank. The backward that follows at once
+// releases the shards that they share.
 #pragma once
 #include <functional>
 
@@ -12,19 +13,21 @@
 namespace shardwise::parallel {
 
 namespace detail {
-using Forward = std::function<at::Tensor(const at::Tensor& x, Value value)>;
+using Forward = std::function<at::Tensor(const at::Tensor& x, OutputUse use)>;
 at::Tensor recomputed(const at::Tensor& x, bool is_trained, Forward forward);
 }  // namespace detail
 
-/// y = forward(x, Value::needed). Backward: forward(x, Value::unused), then its backward; a product that ends
-/// the stretch and is told that its value is unused neither multiplies nor communicates in it.
-/// `is_trained`: whether any parameter in `forward` is. Saved: x. `forward` is kept until the loss is
-/// dropped, and so is what it captures: by value. Source: Chen et al. 2016; Korthikanti et al. 2022 §5.
+/// Runs `forward` and recomputes it in backward. `is_trained`: whether any parameter in `forward` is trained.
+/// Forward: forward(x, OutputUse::needed).
+/// Backward: forward(x, OutputUse::discarded), then its backward; with OutputUse::discarded the last product
+/// neither multiplies nor communicates.
+/// Saved: x. `forward` must capture by value, because it is stored until the loss is released.
+/// Source: Chen et al. 2016; Korthikanti et al. 2022 §5.
 template <ResidualStream Stream, class Layers>
 Placed<Stream> recomputed(const Placed<Stream>& x, bool is_trained, Layers forward) {
   return Placed<Stream>(
-      detail::recomputed(x.local(), is_trained, [forward](const at::Tensor& input, Value value) {
-        return forward(Placed<Stream>(input), value).local();
+      detail::recomputed(x.local(), is_trained, [forward](const at::Tensor& input, OutputUse use) {
+        return forward(Placed<Stream>(input), use).local();
       }));
 }
 

@@ -5,11 +5,10 @@
 #include <optional>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/begun_sum.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
+#include "shardwise/parallel/blockwise_reduce_scatter.h"
 #include "shardwise/parallel/node.h"
-#include "shardwise/parallel/partial_rows.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/parallel/weight_product.h"
 
@@ -20,19 +19,18 @@ using base::Mutation;
 
 namespace {
 
-enum class RowCrossing { f_star, g_star, none };
+enum class RowOutputCollective { f_star, g_star, none };
 
 struct Row {
   LinearParameters w;
   Step step;
-  RowCrossing crossing;
+  RowOutputCollective collective;
   RowOptions options;
-  std::shared_ptr<comm::BegunSum>* begun = nullptr;  // f*: left here under way, and the bias with it
 
-  bool remakes_input() const { return static_cast<bool>(options.input.make); }
+  bool recomputes_input() const { return static_cast<bool>(options.input.make); }
 };
 
-/// y = x Wᵀ of some rows, as matrices.
+/// Computes y = x Wᵀ for a matrix of rows.
 void multiply(Tensor& y, const Tensor& x, const Row& row) {
   weight_product_out(y, x, *row.w.weight);
   if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
@@ -42,7 +40,8 @@ at::DimVector output_sizes(const Tensor& x, const Row& row) {
   return {x.size(0), x.size(1), row.w.weight->size(0)};
 }
 
-/// x Wᵀ, [s, b, h], a Partial; where peers can read it. Under g* in the blocks of scattered_product.
+/// Computes x Wᵀ, [s, b, h], a Partial, in the symmetric heap. Under g* it multiplies the blocks of
+/// reduce_scattered_product, so that the bits are the same.
 Tensor partial_product(const Tensor& x, const Row& row) {
   Tensor y = row.step.group.empty(output_sizes(x, row), x.scalar_type());
   const base::Split& sequence = row.step.sequence;
@@ -50,32 +49,32 @@ Tensor partial_product(const Tensor& x, const Row& row) {
     Tensor y_rows = rows_matrix(y, range);
     multiply(y_rows, rows_matrix(x, range), row);
   };
-  if (row.crossing != RowCrossing::g_star) multiply_rows({0, sequence.size()});
-  for (int rank = 0; row.crossing == RowCrossing::g_star && rank < sequence.ranks(); ++rank)
+  if (row.collective != RowOutputCollective::g_star) multiply_rows({0, sequence.size()});
+  for (int rank = 0; row.collective == RowOutputCollective::g_star && rank < sequence.ranks(); ++rank)
     multiply_rows(sequence.range(rank));
   return y;
 }
 
-/// g*: the own rows of the ranks' sum.
-Tensor scattered_product(const Tensor& x, const Row& row) {
-  PartialRows partial(output_sizes(x, row), x.scalar_type(), row.step);
-  partial.make(
+/// g*: returns this rank's rows of the sum over the ranks.
+Tensor reduce_scattered_product(const Tensor& x, const Row& row) {
+  BlockwiseReduceScatter reduce_scatter(output_sizes(x, row), x.scalar_type(), row.step);
+  reduce_scatter.compute(
       [&](Tensor& rows, int rank) { multiply(rows, rows_matrix(x, row.step.sequence.range(rank)), row); });
-  return partial.sum();
+  return reduce_scatter.wait();
 }
 
-/// f*: the ranks' sum, in place.
-Tensor summed(Tensor y, const Step& step) {
+/// f*: sums `y` over the ranks, in place.
+Tensor all_reduced(Tensor y, const Step& step) {
   if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
   if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
   if (base::mutated(Mutation::average_f_star)) y.div_(step.group.size());
   return y;
 }
 
-Tensor crossed_product(const Tensor& x, const Row& row) {
-  if (row.crossing == RowCrossing::g_star) return scattered_product(x, row);
+Tensor reduced_product(const Tensor& x, const Row& row) {
+  if (row.collective == RowOutputCollective::g_star) return reduce_scattered_product(x, row);
   const Tensor y = partial_product(x, row);
-  return row.crossing == RowCrossing::f_star ? summed(y, row.step) : y;
+  return row.collective == RowOutputCollective::f_star ? all_reduced(y, row.step) : y;
 }
 
 Tensor with_bias(Tensor y, const ParameterPtr& bias) {
@@ -83,20 +82,16 @@ Tensor with_bias(Tensor y, const ParameterPtr& bias) {
   return y;
 }
 
-Tensor unused_value(const Tensor& x, const Row& row) {
-  const int64_t rows = row.crossing == RowCrossing::g_star ? row.step.own_sequence().size() : x.size(0);
+Tensor discarded_output(const Tensor& x, const Row& row) {
+  const int64_t rows =
+      row.collective == RowOutputCollective::g_star ? row.step.local_sequence().size() : x.size(0);
   return at::empty({rows, x.size(1), row.w.weight->size(0)}, x.options());
 }
 
 Tensor forward_product(const Tensor& x, const Row& row) {
-  if (row.options.value == Value::unused) return unused_value(x, row);
-  if (row.begun) {
-    Tensor y = partial_product(x, row);
-    *row.begun = row.step.group.begin_all_reduce_(y);
-    return y;
-  }
-  Tensor y = crossed_product(x, row);
-  return row.crossing == RowCrossing::none ? y : with_bias(std::move(y), row.w.bias);
+  if (row.options.use == OutputUse::discarded) return discarded_output(x, row);
+  Tensor y = reduced_product(x, row);
+  return row.collective == RowOutputCollective::none ? y : with_bias(std::move(y), row.w.bias);
 }
 
 Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
@@ -104,15 +99,15 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
                    dy_like.options());
 }
 
-/// dX = dY W row block by row block as they arrive, and dW with the same blocks. `x` is undefined when W is
+/// Gathers dY and computes dX = dY W and dW for each rank's rows as they arrive. `x` is undefined if W is
 /// frozen.
-Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
-  const Rows rows = Rows::gather(dy_shard, row.step);
+Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
+  const GatheredRows rows = GatheredRows::gather(dy_shard, row.step);
   const Parameter& weight = *row.w.weight;
-  Tensor gradient = weight.wanted_gradient();
+  Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
   for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.nth(i);
+    const int rank = rows.chunk_order(i);
     const Tensor dy = rows.matrix(rank);
     if (needs_dx) {
       Tensor dx_rows = rows.matrix_of(dx, rank);
@@ -123,9 +118,9 @@ Tensor backward_rows(const Tensor& dy_shard, const Tensor& x, const Row& row, bo
   return dx;
 }
 
-Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool needs_dx) {
+Tensor backward_unsharded(const Tensor& dy, const Tensor& x, const Row& row, bool needs_dx) {
   const Parameter& weight = *row.w.weight;
-  Tensor gradient = weight.wanted_gradient();
+  Tensor gradient = weight.main_grad_if_trainable();
   if (gradient.defined()) kernels::add_weight_grad_(gradient, as_matrix(dy), as_matrix(x));
   if (!needs_dx) return {};
   Tensor dx = empty_input_gradient(dy, row);
@@ -134,46 +129,47 @@ Tensor backward_whole(const Tensor& dy, const Tensor& x, const Row& row, bool ne
   return dx;
 }
 
-/// Under g* the own rows' term. Without a reduction the bias was not added.
+/// Adds the bias gradient of this rank's rows, which is partial under g*. Without a reduction forward added
+/// no bias.
 void add_bias_gradient(const Tensor& dy, const Row& row) {
-  Tensor gradient = row.w.bias ? row.w.bias->wanted_gradient() : Tensor();
-  if (gradient.defined() && row.crossing != RowCrossing::none)
+  Tensor gradient = row.w.bias ? row.w.bias->main_grad_if_trainable() : Tensor();
+  if (gradient.defined() && row.collective != RowOutputCollective::none)
     kernels::add_bias_grad_(gradient, as_matrix(dy));
 }
 
-/// Frozen W and x of a frozen model below: dY of the other rows is needed for nothing, on any rank.
+/// False if neither dX nor dW is needed, on any rank; backward then gathers nothing.
 bool needs_rows(const Row& row, bool needs_dx) {
   return needs_dx || !row.w.weight->is_frozen();
 }
 
 Tensor input_of(const Tensor& saved, const Row& row) {
-  return saved.defined() && row.remakes_input() ? row.options.input.make(saved) : saved;
+  return saved.defined() && row.recomputes_input() ? row.options.input.make(saved) : saved;
 }
 
 struct RowProduct : torch::autograd::Function<RowProduct> {
-  /// Weight and bias are named so that autograd sees them; `row` holds them.
+  /// Weight and bias are parameters only so that autograd sees them; the code uses those in `row`.
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& /*weight*/,
                         const std::optional<Tensor>& /*bias*/, Row row) {
-    const Tensor& input = row.remakes_input() ? row.options.input.from : x;
+    const Tensor& input = row.recomputes_input() ? row.options.input.from : x;
     context->save_for_backward({row.w.weight->is_frozen() ? Tensor() : input});
     Tensor y = forward_product(x, row);
-    row.options.input.from.reset();  // saved above, where autograd frees it
-    row.begun = nullptr;             // the caller's
-    keep(context, std::move(row));
+    row.options.input.from.reset();  // saved above, where autograd releases it
+    save_state(context, std::move(row));
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto& row = kept<Row>(context);
+    const auto& row = saved_state<Row>(context);
     const Tensor dy = gradients[0].contiguous();
     const bool needs_dx = context->needs_input_grad(0);
     add_bias_gradient(dy, row);
-    if (row.crossing == RowCrossing::f_star)
+    if (row.collective == RowOutputCollective::f_star)
       verify_equal(dy, "a row-parallel layer's output gradient", row.step);
     if (!needs_rows(row, needs_dx)) return {Tensor(), Tensor(), Tensor(), Tensor()};
     const Tensor x = input_of(context->get_saved_variables()[0], row);
-    const bool is_cut = row.crossing == RowCrossing::g_star && row.step.group.size() > 1;
-    const Tensor dx = is_cut ? backward_rows(dy, x, row, needs_dx) : backward_whole(dy, x, row, needs_dx);
+    const bool is_sharded = row.collective == RowOutputCollective::g_star && row.step.group.size() > 1;
+    const Tensor dx =
+        is_sharded ? backward_sharded(dy, x, row, needs_dx) : backward_unsharded(dy, x, row, needs_dx);
     return {dx, Tensor(), Tensor(), Tensor()};
   }
 };
@@ -184,10 +180,10 @@ void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
                     "]; got ", x.sizes());
 }
 
-Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing,
-               const RowOptions& options, std::shared_ptr<comm::BegunSum>* begun = nullptr) {
+Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective collective,
+               const RowOptions& options) {
   check_input(x, w, step);
-  Row row{w, step, crossing, options, begun};
+  Row row{w, step, collective, options};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);
   if (!needs_gradient(input, w.weight->value, bias.value_or(Tensor()))) return forward_product(input, row);
@@ -195,10 +191,11 @@ Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, Row
   return RowProduct::apply(input, w.weight->value, bias, std::move(row));
 }
 
-RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, RowCrossing crossing) {
+PendingReduction pending_product(const Tensor& x, const LinearParameters& w, const Step& step,
+                                 RowOutputCollective collective) {
   check_input(x, w, step);
   const at::NoGradGuard no_grad;
-  return {Placed<Partial>(partial_product(x.contiguous(), {w, step, crossing, {}})), w.bias};
+  return {Placed<Partial>(partial_product(x.contiguous(), {w, step, collective, {}})), w.bias};
 }
 
 }  // namespace
@@ -206,59 +203,44 @@ RowTerms terms(const Tensor& x, const LinearParameters& w, const Step& step, Row
 template <>
 Placed<Invariant> row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                          const Step& step, const RowOptions& options) {
-  return Placed<Invariant>(product(x.local(), w, step, RowCrossing::f_star, options));
+  return Placed<Invariant>(product(x.local(), w, step, RowOutputCollective::f_star, options));
 }
 
 template <>
 Placed<Sharded<kSequence>> row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
                                                            const LinearParameters& w, const Step& step,
                                                            const RowOptions& options) {
-  return Placed<Sharded<kSequence>>(product(x.local(), w, step, RowCrossing::g_star, options));
+  return Placed<Sharded<kSequence>>(product(x.local(), w, step, RowOutputCollective::g_star, options));
 }
 
 template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
                                      const Step& step, const RowOptions& options) {
-  return Placed<Partial>(product(x.local(), w, step, RowCrossing::none, options));
+  return Placed<Partial>(product(x.local(), w, step, RowOutputCollective::none, options));
 }
 
 template <>
-RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                              const Step& step) {
-  return terms(x.local(), w, step, RowCrossing::f_star);
+PendingReduction pending_row_product<Invariant>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                                const Step& step) {
+  return pending_product(x.local(), w, step, RowOutputCollective::f_star);
 }
 
 template <>
-RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
-                                       const Step& step) {
-  return terms(x.local(), w, step, RowCrossing::g_star);
+PendingReduction pending_row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>& x,
+                                                         const LinearParameters& w, const Step& step) {
+  return pending_product(x.local(), w, step, RowOutputCollective::g_star);
 }
 
-RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const Remake& input) {
-  std::shared_ptr<comm::BegunSum> begun;
-  const Tensor y = product(x.local(), w, step, RowCrossing::f_star, {Value::needed, input}, &begun);
-  return {Placed<Partial>(y), w.bias, std::move(begun)};
-}
-
-// By value: the terms' memory is free when their sum is taken.
+// By value, so that the partial sum's memory is released once it is reduced.
 // NOLINTBEGIN(performance-unnecessary-value-param)
 template <>
-Placed<Invariant> sum_terms<Invariant>(RowTerms terms, const Step& step) {
-  const at::NoGradGuard no_grad;  // y may be a node's result, which nobody has used
-  Tensor y = terms.y.local();
-  if (terms.begun) {
-    terms.begun->finish();
-  } else {
-    y = summed(y, step);
-  }
-  return Placed<Invariant>(with_bias(y, terms.bias));
+Placed<Invariant> reduce<Invariant>(PendingReduction pending, const Step& step) {
+  return Placed<Invariant>(with_bias(all_reduced(pending.y.local(), step), pending.bias));
 }
 
 template <>
-Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms terms, const Step& step) {
-  TORCH_INTERNAL_ASSERT(!terms.begun);
-  return Placed<Sharded<kSequence>>(with_bias(scattered_sum(terms.y.local(), step), terms.bias));
+Placed<Sharded<kSequence>> reduce<Sharded<kSequence>>(PendingReduction pending, const Step& step) {
+  return Placed<Sharded<kSequence>>(with_bias(reduce_scatter_rows(pending.y.local(), step), pending.bias));
 }
 // NOLINTEND(performance-unnecessary-value-param)
 

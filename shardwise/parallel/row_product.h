@@ -1,39 +1,40 @@
-// Row-parallel product with its crossing: sharded features come in, the residual stream goes out.
+// The row-parallel product fused with f* or g*: sharded features in, residual stream out.
 #pragma once
 #include <functional>
-#include <memory>
 
 #include "shardwise/parallel/column_product.h"
 
-namespace shardwise::comm {
-class BegunSum;
-}
-
 namespace shardwise::parallel {
 
-/// Whether a forward's value is wanted, or its backward alone, as when it runs again in backward.
-enum class Value { needed, unused };
+/// Whether the caller needs a forward's output, or runs it only for its backward (full recomputation).
+enum class OutputUse { needed, discarded };
 
-/// Lets backward make a product's input again, by make(from), the same bits, so that it need not be kept.
-/// `from` is kept instead: a tensor that backward needs anyway.
-struct Remake {
+/// A recipe for a product's input, so that it need not be saved: backward calls make(from), which must return
+/// the same bits. `from` is saved instead; it should be a tensor that is saved anyway.
+struct RecomputeInput {
   at::Tensor from;
   std::function<at::Tensor(const at::Tensor& from)> make;
 };
 
-/// What recomputation asks of a row-parallel product; nothing, by default.
+/// Options of a row-parallel product for recomputation.
 struct RowOptions {
-  Value value = Value::needed;  // unused: nothing is multiplied or sent, the result is uninitialised
-  Remake input = {};            // empty: the input is kept
+  OutputUse use = OutputUse::needed;  // discarded: no product, no collective; returns uninitialized memory
+  RecomputeInput input = {};          // empty: the input is saved
 };
 
-/// y = Σ_ranks x Wᵀ, + b once, after the reduction. W [h, f/t], b [h].
+/// Computes y = Σ_ranks x Wᵀ + b with W [h, f/t] and b [h]; adds b once, after the reduction.
+///
+///   To     forward          backward
+///   I      all_reduce       nothing
+///   S<0>   reduce_scatter   all_gather
+///   P      nothing          nothing (y is this rank's x Wᵀ, without b)
+///
 /// Shapes: `x` [s, b, f/t] S<−1> → `y` [s, b, h] I or P, or [s/t, b, h] S<0>.
-/// Forward: to I: all_reduce; to S: reduce_scatter; to P: nothing, and no bias. Backward of x: I, P: nothing;
-/// S: all_gather, read in place on shared memory. The bias gradient under S holds the own rows' terms
-/// (partial). Saved: x, or what it is made from, unless W is frozen. Errors: c10::ValueError when x is not
-/// [s, ·, f/t] with s the step's whole sequence; in backward when a parameter that is trained has no
-/// main_grad (zero_grad_).
+/// Backward: under S<0> the bias gradient is partial, because each rank has only its rows of dy.
+/// Cost: docs/algorithms.md §3. On shared memory the all_gather reads the peers' shards in place.
+/// Saved: x, or RecomputeInput::from; nothing if W is frozen.
+/// Errors: c10::ValueError if x is not [s, ·, f/t] with s the step's full sequence; in backward, if a trained
+/// parameter has no main_grad, which zero_grad_ allocates.
 template <Placement To>
 Placed<To> row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
                        const RowOptions& options = {});
@@ -48,34 +49,31 @@ template <>
 Placed<Partial> row_product<Partial>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&,
                                      const RowOptions&);
 
-/// A row-parallel product before its crossing: the sum over the ranks, and the bias after it, are left to who
-/// reads it, once.
-struct RowTerms {
-  Placed<Partial> y;                           // nobody else's: summing may overwrite it
-  ParameterPtr bias;                           // may be null
-  std::shared_ptr<comm::BegunSum> begun = {};  // where the sum is under way: it must be ended
+/// A sum over the ranks that has not been computed yet: Σ_ranks y + bias.
+struct PendingReduction {
+  Placed<Partial> y;  // [s, b, h]; owned exclusively, so that the reduction may overwrite it
+  ParameterPtr bias;  // [h], added once after the reduction; may be null
 };
 
-/// row_product<Invariant> whose sum is under way when it returns, for those who have other work meanwhile;
-/// sum_terms ends it. Shapes, cost, backward, bits and errors are that one's.
-RowTerms begun_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step,
-                           const Remake& input = {});
-
-/// Without gradients. Shapes and errors: row_product<Partial>'s; in the blocks of row_product<Stream>.
+/// Computes this rank's x Wᵀ and returns the reduction to Stream still to be done; `reduce` completes it.
+/// Records no gradients. Shapes and errors: see row_product<Partial>.
 template <ResidualStream Stream>
-RowTerms row_terms(const Placed<Sharded<kFeature>>& x, const LinearParameters& w, const Step& step);
+PendingReduction pending_row_product(const Placed<Sharded<kFeature>>& x, const LinearParameters& w,
+                                     const Step& step);
 template <>
-RowTerms row_terms<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&, const Step&);
+PendingReduction pending_row_product<Invariant>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
+                                                const Step&);
 template <>
-RowTerms row_terms<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&, const LinearParameters&,
-                                       const Step&);
+PendingReduction pending_row_product<Sharded<kSequence>>(const Placed<Sharded<kFeature>>&,
+                                                         const LinearParameters&, const Step&);
 
-/// The rest of row_product<Stream>: the same bits.
+/// Completes `pending`: returns Σ_ranks y + bias, the bits of row_product<Stream>. Records no gradients.
+/// Cost: one all_reduce to I, one reduce_scatter to S<0>.
 template <ResidualStream Stream>
-Placed<Stream> sum_terms(RowTerms terms, const Step& step);
+Placed<Stream> reduce(PendingReduction pending, const Step& step);
 template <>
-Placed<Invariant> sum_terms<Invariant>(RowTerms, const Step&);
+Placed<Invariant> reduce<Invariant>(PendingReduction, const Step&);
 template <>
-Placed<Sharded<kSequence>> sum_terms<Sharded<kSequence>>(RowTerms, const Step&);
+Placed<Sharded<kSequence>> reduce<Sharded<kSequence>>(PendingReduction, const Step&);
 
 }  // namespace shardwise::parallel

@@ -1,47 +1,43 @@
-// What one forward and its backward share over the ranks: made once per micro-batch, passed to every layer.
+// The settings of one forward and its backward: created once per micro-batch and passed to every layer.
 #pragma once
-#include <optional>
-
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/kernels/random.h"
 
 namespace shardwise::parallel {
 
-/// Without shared memory, backward needs the gathered input of a column-parallel product again: keep it
-/// (memory) or gather the kept shard once more (communication). On shared memory the peers' shards are read
-/// again in place.
-enum class Gathered { keep, again };
+/// What a column-parallel product saves of a sequence-sharded input for its weight gradient: the gathered
+/// input, which costs memory, or this rank's shard, which backward gathers again. On shared memory it always
+/// saves the shard, and backward reads the peers' shards in place.
+enum class SaveForBackward { gathered, shard };
 
-/// Whether values that should be equal on all ranks are compared at every crossing (costs an all_reduce
-/// each).
+/// Whether conjugate collectives check that their Invariant tensors are equal on all ranks (a debug check:
+/// one broadcast and one all_reduce each).
 enum class Verify { off, on };
 
-/// Whether a crossing goes on beside products, or before or after them: one along the sequence beside its
-/// own, an all_reduce of an input's gradient beside the weight's. The numbers are the same bits: products are
-/// cut at the ranks' rows either way.
+/// Whether collectives overlap with GEMMs: a sequence-parallel all_gather or reduce_scatter with its own
+/// product, the all_reduce of dX with the product for dW. Both settings return the same bits, because
+/// sequence-parallel products are split at the ranks' row boundaries either way.
 enum class Overlap { off, on };
 
 struct Step {
   comm::Group group;
-  /// A shard's shape cannot tell the whole: is 3 on 2 ranks half of 5 or of 6?
+  /// How the sequence is split over the ranks. Shapes do not say: 3 rows on one of 2 ranks are a shard of 5
+  /// or of 6.
   base::Split sequence;
-  /// Folded from seed, step and micro-batch; each layer folds in its own place.
+  /// Derived from seed, step and micro-batch; each dropout site folds its own id into it.
   kernels::RandomKey key;
-  Gathered gathered = Gathered::again;
+  SaveForBackward save_for_backward = SaveForBackward::shard;
   Verify verify = Verify::off;
   Overlap overlap = Overlap::on;
-  /// Set where these rows and others take turns (nn/halves.h): row-parallel sums over the ranks may then be
-  /// left under way, and those of column-parallel inputs' gradients end in backward at this place among the
-  /// nodes, whose numbers are autograd's.
-  std::optional<uint64_t> turn = {};
 
   Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
       : group(std::move(tp)),
         sequence(base::Split::even("sequence", sequence_length, group.size())),
         key(random) {}
 
-  base::Range own_sequence() const { return sequence.range(group.rank()); }
+  /// Returns this rank's rows of the sequence.
+  base::Range local_sequence() const { return sequence.range(group.rank()); }
 };
 
 }  // namespace shardwise::parallel

@@ -6,13 +6,14 @@
 namespace shardwise::parallel {
 
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight) {
-  if (weight.quantised) return quant::product_out(y, x, *weight.quantised);
+  if (weight.quantized) return quant::product_out(y, x, *weight.quantized);
   kernels::product_out(y, x, weight.value.detach().t());
 }
 
 void check_trainable(const Parameter& weight) {
-  TORCH_CHECK_VALUE(!weight.quantised, weight.name,
-                    ": quantised weights are run, not trained; got a product whose gradient is recorded");
+  TORCH_CHECK_VALUE(
+      !weight.quantized, weight.name,
+      ": quantized weights cannot be trained; got a product with gradients recorded; use at::NoGradGuard");
 }
 
 }  // namespace shardwise::parallel

@@ -1,13 +1,14 @@
-// A product with a parameter's weight, whichever way it is held: numbers, or codes.
+// A product with a dense or quantized weight.
 #pragma once
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::parallel {
 
-/// y = x Wᵀ of the local slice W [out, in]. Shapes: `x` [m, in], `y` [m, out] contiguous.
+/// Computes y = x Wᵀ with the local shard W [out, in]. Shapes: `x` [m, in], `y` [m, out] contiguous.
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight);
 
-/// Errors: c10::ValueError for a quantised weight, which has no gradient and passes none on.
+/// Checks that gradients can flow through a product with `weight`.
+/// Errors: c10::ValueError if `weight` is quantized.
 void check_trainable(const Parameter& weight);
 
 }  // namespace shardwise::parallel

@@ -1,7 +1,7 @@
 #include "shardwise/plan/communication.h"
 
 #include "shardwise/plan/parameters.h"
-#include "shardwise/plan/wanted.h"
+#include "shardwise/plan/required_gradients.h"
 
 namespace shardwise::plan {
 namespace {
@@ -10,32 +10,32 @@ namespace {
 class Costs {
  public:
   Costs(const Workload& workload, int rank)
-      : workload_(workload), rank_(rank), share_(share_of(workload, rank)) {}
+      : workload_(workload), rank_(rank), shard_(rank_shard(workload, rank)) {}
 
   Collectives all_reduce(int64_t elements, int64_t element_bytes) const {
-    const int64_t own = base::Split::even("message", elements, workload_.tp).range(rank_).size();
-    return once(&Collectives::all_reduce, (own * (workload_.tp - 1) + elements - own) * element_bytes);
+    const int64_t local = base::Split::even("message", elements, workload_.tp).range(rank_).size();
+    return once(&Collectives::all_reduce, (local * (workload_.tp - 1) + elements - local) * element_bytes);
   }
-  /// Of the stream's sequence shards.
+  /// Of the residual stream's sequence shards.
   Collectives all_gather() const {
-    return once(&Collectives::all_gather, share_.stream_rows * row_bytes() * (workload_.tp - 1));
+    return once(&Collectives::all_gather, shard_.residual_rows * row_bytes() * (workload_.tp - 1));
   }
   Collectives reduce_scatter() const {
-    return once(&Collectives::reduce_scatter, (share_.rows - share_.stream_rows) * row_bytes());
+    return once(&Collectives::reduce_scatter, (shard_.rows - shard_.residual_rows) * row_bytes());
   }
 
-  Passes column(const Wanted& wanted) const {
-    if (is_tp()) return {{}, when(wanted.input, all_reduce_stream())};
-    const bool gathers = wanted.weight && workload_.gathered != Gathered::keep;
-    return {all_gather(), when(gathers, all_gather()) + when(wanted.input, reduce_scatter())};
+  Passes column(const RequiredGradients& required) const {
+    if (is_tp()) return {{}, when(required.input, all_reduce_hidden())};
+    const bool gathers = required.weight && workload_.save_for_backward != SaveForBackward::gathered;
+    return {all_gather(), when(gathers, all_gather()) + when(required.input, reduce_scatter())};
   }
-  Passes row(const Wanted& wanted) const {
-    if (is_tp()) return {all_reduce_stream(), {}};
-    return {reduce_scatter(), when(wanted.input || wanted.weight, all_gather())};
+  Passes row(const RequiredGradients& required) const {
+    if (is_tp()) return {all_reduce_hidden(), {}};
+    return {reduce_scatter(), when(required.input || required.weight, all_gather())};
   }
 
  private:
-  bool is_tp() const { return workload_.stream == Stream::tp; }
+  bool is_tp() const { return workload_.parallelism == Parallelism::tp; }
   static Collectives when(bool happens, const Collectives& one) { return happens ? one : Collectives{}; }
   Collectives once(Traffic Collectives::*kind, int64_t bytes) const {
     Collectives one;
@@ -43,13 +43,13 @@ class Costs {
     return one;
   }
   int64_t row_bytes() const { return workload_.config.hidden_size * workload_.element_bytes; }
-  Collectives all_reduce_stream() const {
-    return all_reduce(share_.rows * workload_.config.hidden_size, workload_.element_bytes);
+  Collectives all_reduce_hidden() const {
+    return all_reduce(shard_.rows * workload_.config.hidden_size, workload_.element_bytes);
   }
 
   const Workload& workload_;
   int rank_;
-  Share share_;
+  RankShard shard_;
 };
 
 Traffic operator+(const Traffic& a, const Traffic& b) {
@@ -62,9 +62,9 @@ Passes operator+(const Passes& a, const Passes& b) {
   return {a.forward + b.forward, a.backward + b.backward};
 }
 
-Workload half_of(Workload workload, const base::Range& batch) {
+Workload half_batch(Workload workload, const base::Range& batch) {
   workload.batch_size = batch.size();
-  workload.in_halves = false;
+  workload.split_batch = false;
   return workload;
 }
 
@@ -83,30 +83,31 @@ Collectives operator*(int64_t times, const Collectives& one) {
 }
 
 Passes embedding_communication(const Workload& workload, int rank) {
-  return Costs(workload, rank).row(wanted_by_embedding(workload));
+  return Costs(workload, rank).row(required_by_embedding(workload));
 }
 
 Passes block_communication(const Workload& workload, int rank, int64_t layer) {
-  if (workload.in_halves) {
+  if (workload.split_batch) {
     const base::Split halves = base::Split::even("batch", workload.batch_size, 2);
-    return block_communication(half_of(workload, halves.range(0)), rank, layer) +
-           block_communication(half_of(workload, halves.range(1)), rank, layer);
+    return block_communication(half_batch(workload, halves.range(0)), rank, layer) +
+           block_communication(half_batch(workload, halves.range(1)), rank, layer);
   }
   const Costs costs(workload, rank);
-  const WantedByBlock wanted = wanted_by_block(workload, layer);
-  const Passes but_down = costs.column(wanted.qkv) + costs.row(wanted.out) + costs.column(wanted.mlp);
-  Passes passes = but_down + costs.row(wanted.down);
-  // The forward runs again in backward, but for the sum that ends it.
-  if (workload.recompute == Recompute::full && wanted.any())
-    passes.backward = but_down.forward + passes.backward;
+  const RequiredByBlock required = required_by_block(workload, layer);
+  const Passes without_down =
+      costs.column(required.qkv) + costs.row(required.out) + costs.column(required.mlp);
+  Passes passes = without_down + costs.row(required.down);
+  // Backward repeats the forward except its last reduction.
+  if (workload.recompute == Recompute::full && required.any())
+    passes.backward = without_down.forward + passes.backward;
   return passes;
 }
 
 Passes head_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
-  const int64_t rows = share_of(workload, rank).rows;
-  const int64_t sums = workload.smooths_labels ? 3 : 2;  // Σ exp, the target's logit, Σ logits
-  Passes passes = costs.column(wanted_by_head(workload).head);
+  const int64_t rows = rank_shard(workload, rank).rows;
+  const int64_t sums = workload.has_label_smoothing ? 3 : 2;  // Σ exp, the target's logit, Σ logits
+  Passes passes = costs.column(required_by_head(workload).head);
   passes.forward = passes.forward + costs.all_reduce(rows, workload.accumulator_bytes())  // maximum
                    + costs.all_reduce(sums * rows, workload.accumulator_bytes());
   return passes;
@@ -119,16 +120,16 @@ Passes micro_batch_communication(const Workload& workload, int rank) {
   return passes;
 }
 
-int64_t synchronised_elements(const Workload& workload) {
+int64_t synchronized_elements(const Workload& workload) {
   int64_t elements = 0;
-  for (const HeldParameter& parameter : held_parameters(workload, /*rank=*/0))
-    elements += parameter.synchronised;
+  for (const LocalParameter& parameter : local_parameters(workload, /*rank=*/0))
+    elements += parameter.synchronized;
   return elements;
 }
 
 Collectives optimizer_communication(const Workload& workload, int rank) {
   const Costs costs(workload, rank);
-  const int64_t elements = synchronised_elements(workload);
+  const int64_t elements = synchronized_elements(workload);
   const Collectives sync =
       elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
   return sync + costs.all_reduce(1, /*element_bytes=*/8);

@@ -1,8 +1,8 @@
-// What a rank sends in training: calls and bytes of every collective, counted as comm/counters.h counts them.
+// Communication of a rank in training: calls and bytes of every collective, counted as in comm/counters.h.
 //
-// Bytes are those sent per rank whatever the algorithm (docs/algorithms.md). A group of one sends nothing,
-// and backward nothing for gradients that nobody wants (wanted.h). Tests compare with the counters of real
-// runs, at 0 %.
+// Bytes are those sent per rank, independent of the algorithm (docs/algorithms.md). A group of one sends
+// nothing, and backward sends nothing for gradients that are not required (required_gradients.h). Tests
+// compare with the counters of real runs, at 0 %.
 #pragma once
 #include "shardwise/plan/workload.h"
 
@@ -23,27 +23,28 @@ struct Collectives {
 Collectives operator+(const Collectives& a, const Collectives& b);
 Collectives operator*(int64_t times, const Collectives& one);
 
-/// A forward and its backward.
+/// The collectives of a forward and its backward.
 struct Passes {
   Collectives forward, backward;
   Collectives both() const { return forward + backward; }
 };
 
 Passes embedding_communication(const Workload& workload, int rank);
-/// One decoder block: two crossings in, two out; under full recomputation its backward, where it has one,
-/// also crosses in twice and out once, as its forward did; a batch in halves crosses twice as often. Blocks
-/// differ in what of them is frozen.
+/// Returns the collectives of one decoder block: in each direction two f or g (column-parallel) and two f* or
+/// g* (row-parallel). Under full recomputation the backward, if there is one, also repeats the forward's
+/// collectives except the last. The split-batch schedule doubles the calls. Blocks differ in which of their
+/// parameters are frozen.
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
-/// Final norm, head and loss.
+/// Returns the collectives of final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);
-/// A whole micro-batch: embedding, every block, head.
+/// Returns the collectives of a micro-batch: embedding, every block, head.
 Passes micro_batch_communication(const Workload& workload, int rank);
 
-/// Once per optimizer step: the gradients that are terms (parameters.h) in one all_reduce, and one element
-/// for the norm.
+/// Returns the collectives of one optimizer step: one all_reduce of the gradients that are partial sums
+/// (parameters.h), and one of a single element for the gradient norm.
 Collectives optimizer_communication(const Workload& workload, int rank);
 
-/// Elements in that all_reduce.
-int64_t synchronised_elements(const Workload& workload);
+/// Returns the number of elements in the first of these all_reduces.
+int64_t synchronized_elements(const Workload& workload);
 
 }  // namespace shardwise::plan

@@ -7,86 +7,94 @@
 namespace shardwise::plan {
 namespace {
 
-/// One sequence of all rows, under TP.
+/// One sequence with all rows, under TP.
 Workload workload_of(const Generation& g) {
-  Workload workload{.config = g.config, .tp = g.tp, .stream = Stream::tp};
+  Workload workload{.config = g.config, .tp = g.tp, .parallelism = Parallelism::tp};
   workload.sequence_length = g.rows;
   workload.batch_size = 1;
   workload.element_bytes = g.element_bytes;
   return workload;
 }
 
-/// Rows whose scores attention computes at once (kernels/attention_blocks.h).
+/// Query rows of one block of attention scores (kernels/attention_blocks.h).
 constexpr int64_t kAttentionRows = 64;
-constexpr int64_t kMostExpanded = int64_t{4} << 20;
+constexpr int64_t kMaxDequantizedBytes = int64_t{4} << 20;
 
 class Forward {
  public:
   Forward(const Generation& generation, int rank)
       : generation_(generation), workload_(workload_of(generation)), sizes_(workload_, rank) {}
 
-  Entries held(int rank) const {
+  Allocations persistent(int rank) const {
     const int64_t d = generation_.config.head_dim, layers = generation_.config.num_hidden_layers;
-    const int64_t per_token = 2 * layers * sizes_.share().kv_heads * d * generation_.element_bytes;
-    const int64_t by_parameters = parameters_held(workload_, rank) * generation_.element_bytes;
+    const int64_t per_token = 2 * layers * sizes_.shard().kv_heads * d * generation_.element_bytes;
+    const int64_t by_parameters = local_parameter_count(workload_, rank) * generation_.element_bytes;
     return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
-            {"rows of quantised weights, expanded", expanded_bytes()},
+            {"dequantized rows", dequantized_bytes()},
             {"keys and values", generation_.cached_tokens * per_token},
             {"rotary tables", rotary_bytes()}};
   }
 
-  Instants instants() const { return {attention(), output(), mlp(), head()}; }
+  MemorySnapshots snapshots() const { return {attention(), output(), mlp(), head()}; }
 
  private:
-  /// cos and sin of the elements that are rotated, half as many each.
+  /// Bytes of the cos and sin tables: half of the rotated elements each.
   int64_t rotary_bytes() const {
     const auto rotated = static_cast<int64_t>(2 * model::inverse_frequencies(generation_.config).size());
     return generation_.longest_cache * rotated * workload_.accumulator_bytes();
   }
-  /// Of the block's largest product, as quant/product.cpp multiplies it.
-  int64_t expanded_bytes() const {
+  /// Bytes of the dequantized rows of the block's largest GEMM, as quant/product.cpp multiplies them.
+  int64_t dequantized_bytes() const {
     if (!generation_.weight_bytes) return 0;
     const int64_t features = std::max(sizes_.inner_features(), sizes_.qkv_features());
-    return std::min(kMostExpanded, features * generation_.config.hidden_size * generation_.element_bytes);
+    return std::min(kMaxDequantizedBytes,
+                    features * generation_.config.hidden_size * generation_.element_bytes);
   }
-  Entry stream(const char* name) const { return {name, sizes_.whole()}; }
-  Entry term() const { return {"sum", sizes_.whole(), workload_.term_pool()}; }
-  /// One head's keys and values widened, and the scores of a block of rows: a thread's, and a rank has one.
-  Entry scratch() const {
+  Allocation hidden(const char* name) const { return {name, sizes_.full_hidden()}; }
+  Allocation partial_sum() const {
+    return {"partial sum", sizes_.full_hidden(), workload_.partial_sum_pool()};
+  }
+  /// Widened keys and values of one head and the scores of a block of rows: per thread, and a rank has one.
+  Allocation scratch() const {
     const int64_t keys = generation_.longest_cache, d = generation_.config.head_dim;
-    return {"attention's scratch",
+    return {"attention scratch",
             (keys * (2 * d + kAttentionRows) + 2 * kAttentionRows * d) * workload_.accumulator_bytes()};
   }
-  Entry attended() const { return {"attention output", sizes_.features(sizes_.query_features())}; }
-  Entry product() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
+  Allocation attention_output() const {
+    return {"attention output", sizes_.features(sizes_.query_features())};
+  }
+  Allocation qkv() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
 
-  /// Of one text; of several the last, beside what the others' have left.
-  Instant attention() const {
-    Entries entries{stream("block's input"), stream("norm1"), product(), attended(), scratch()};
-    if (generation_.texts == 1) {
-      entries.push_back({"heads", product().bytes});
-      entries.push_back({"lse", sizes_.share().heads * sizes_.statistics(sizes_.share().rows)});
+  /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
+  MemorySnapshot attention() const {
+    Allocations allocations{hidden("block input"), hidden("norm1"), qkv(), attention_output(), scratch()};
+    if (generation_.sequences == 1) {
+      allocations.push_back({"heads", qkv().bytes});
+      allocations.push_back({"lse", sizes_.shard().heads * sizes_.statistics(sizes_.shard().rows)});
     } else {
-      entries.push_back({"all outputs", attended().bytes});
+      allocations.push_back({"all outputs", attention_output().bytes});
     }
-    return {"attention", entries};
+    return {"attention", allocations};
   }
-  Instant output() const {
-    return {"attention's term", {stream("block's input"), stream("norm1"), product(), attended(), term()}};
+  MemorySnapshot output() const {
+    return {"attention partial sum",
+            {hidden("block input"), hidden("norm1"), qkv(), attention_output(), partial_sum()}};
   }
-  Instant mlp() const {
+  MemorySnapshot mlp() const {
     return {"mlp",
-            {stream("stream"),
-             stream("norm2"),
-             {"inner", sizes_.features(sizes_.inner_features())},
-             {"down input", sizes_.features(sizes_.share().ffn)},
-             term()}};
+            {hidden("residual stream"),
+             hidden("norm2"),
+             {"mlp inner", sizes_.features(sizes_.inner_features())},
+             {"down input", sizes_.features(sizes_.shard().ffn)},
+             partial_sum()}};
   }
-  /// Of the texts' last rows; chosen from in fp64.
-  Instant head() const {
-    const int64_t logits = generation_.texts * sizes_.share().vocab;
+  /// The head reads each sequence's last row; sampling uses fp64 logits.
+  MemorySnapshot head() const {
+    const int64_t logits = generation_.sequences * sizes_.shard().vocab;
     return {"head",
-            {stream("stream"), {"logits", logits * generation_.element_bytes}, {"wide logits", logits * 8}}};
+            {hidden("residual stream"),
+             {"logits", logits * generation_.element_bytes},
+             {"fp64 logits", logits * 8}}};
   }
 
   const Generation& generation_;
@@ -98,9 +106,11 @@ class Forward {
 
 GenerationPeak generation_peak(const Generation& generation, int rank) {
   const Forward forward(generation, rank);
-  const Instants instants = forward.instants();
-  const auto own = [](const Instant& instant) { return total(instant.entries, Pool::own); };
-  return {forward.held(rank), *std::ranges::max_element(instants, {}, own)};
+  const MemorySnapshots snapshots = forward.snapshots();
+  const auto private_bytes = [](const MemorySnapshot& snapshot) {
+    return total(snapshot.allocations, Pool::private_memory);
+  };
+  return {forward.persistent(rank), *std::ranges::max_element(snapshots, {}, private_bytes)};
 }
 
 }  // namespace shardwise::plan

@@ -1,9 +1,8 @@
-// Where a rank's memory goes while it continues texts: weights, caches, and what a forward holds at its
-// fullest.
+// Memory of a rank during generation: weights, KV caches, and the peak of a forward.
 #pragma once
 #include <optional>
 
-#include "shardwise/plan/instants.h"
+#include "shardwise/plan/snapshots.h"
 
 namespace shardwise::plan {
 
@@ -12,23 +11,23 @@ struct Generation {
   model::Config config;
   int tp = 1;
   int64_t element_bytes = 4;  // of weights, activations and caches: 4 or 2
-  int64_t rows = 1;           // tokens of one forward, of all its texts
-  int64_t texts = 1;
-  int64_t cached_tokens = 1;  // that all texts' caches have room for
-  int64_t longest_cache = 1;  // the room of the largest
-  /// The rank's, where they are not element_bytes for each parameter: quantised ones.
+  int64_t rows = 1;           // tokens of one forward, over all its sequences
+  int64_t sequences = 1;
+  int64_t cached_tokens = 1;  // total capacity of all sequences' caches
+  int64_t longest_cache = 1;  // capacity of the largest
+  /// Bytes of the rank's quantized weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
 };
 
 struct GenerationPeak {
-  Entries held;     // from the first forward to the last
-  Instant fullest;  // of a forward
+  Allocations persistent;  // live in every forward
+  MemorySnapshot peak;     // of a forward
 
-  int64_t own_bytes() const { return total(held) + total(fullest.entries, Pool::own); }
+  int64_t private_bytes() const { return total(persistent) + total(peak.allocations, Pool::private_memory); }
 };
 
-/// Of ordinary memory; sums over the ranks lie in memory that peers can read. What a vendor's product makes
-/// for itself is left out; every rank has one thread. Errors: c10::ValueError for sizes that are not
+/// Returns the peak of private memory; partial sums are in the symmetric heap and are not counted. Internal
+/// buffers of vendor GEMMs are left out; every rank has one thread. Errors: c10::ValueError if a size is not
 /// positive.
 GenerationPeak generation_peak(const Generation& generation, int rank);
 

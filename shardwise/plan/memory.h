@@ -1,8 +1,7 @@
-// Where a rank's memory goes in training, tensor by tensor: what each layer saves for backward, and the
-// states.
+// Memory of a rank in training, tensor by tensor: what each layer saves for backward, and the model states.
 //
-// Logical bytes: what a tensor holds, not how an allocator rounds. Tests compare with what autograd really
-// keeps, at 0 %. The step's peak, with what lives only for a moment, is plan/peak.h.
+// Sizes are logical bytes, before an allocator rounds. Tests compare them with what autograd saves, at 0 %.
+// plan/peak.h has the step's peak, which includes short-lived tensors.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,37 +10,39 @@
 
 namespace shardwise::plan {
 
-struct Entry {
+struct Allocation {
   std::string name;
   int64_t bytes;
-  Pool pool = Pool::own;
+  Pool pool = Pool::private_memory;
 };
-using Entries = std::vector<Entry>;
-int64_t total(const Entries& entries);
-int64_t total(const Entries& entries, Pool pool);
+using Allocations = std::vector<Allocation>;
+int64_t total(const Allocations& allocations);
+int64_t total(const Allocations& allocations, Pool pool);
 
-/// What a decoder block's forward makes that a backward may read, in the order in which it is made: the
-/// block's input, not its output (the next one's input). bf16 Llama at t = 1:
-/// s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout needs nothing, its masks are drawn again.
-Entries made_by_block(const Workload& workload, int rank, int64_t layer);
+/// Returns the tensors of a decoder block's forward that a backward may read, in the order of the forward.
+/// The block's input is included; its output is the next block's input. bf16 Llama at t = 1:
+/// s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout saves nothing: backward draws its masks again.
+Allocations made_by_block(const Workload& workload, int rank, int64_t layer);
 
-/// What its backward does read, for the gradients that are wanted (wanted.h).
-Entries read_by_block(const Workload& workload, int rank, int64_t layer);
+/// Returns the tensors of made_by_block that the block's backward reads for the required gradients
+/// (required_gradients.h).
+Allocations read_by_block(const Workload& workload, int rank, int64_t layer);
 
-/// What of it is kept from forward to backward, as `workload.recompute` says: all; all but the down
-/// projection's input; of a block that has a backward the block's input alone.
-Entries saved_by_block(const Workload& workload, int rank, int64_t layer);
+/// Returns the tensors that a block saves for backward. `workload.recompute` selects them: all of
+/// read_by_block; all but the down projection's input; or the input of a block that has a backward.
+Allocations saved_by_block(const Workload& workload, int rank, int64_t layer);
 
-/// The same for the final norm, the head and the loss, the logits included. The embedding keeps nothing: ids
-/// and labels are the caller's (but where padding's are taken out), its output is the first block's input.
-Entries made_by_head(const Workload& workload, int rank);
-Entries saved_by_head(const Workload& workload, int rank);
+/// Return what the final norm, the head and the loss make and save, including the logits. The embedding saves
+/// nothing: the caller owns ids and labels (except labels without padding), and its output is the first
+/// block's input.
+Allocations made_by_head(const Workload& workload, int rank);
+Allocations saved_by_head(const Workload& workload, int rank);
 
-/// Parameters that a rank holds, in numbers, frozen ones too.
-int64_t parameters_held(const Workload& workload, int rank);
+/// Returns the number of elements of the rank's parameters, including frozen ones.
+int64_t local_parameter_count(const Workload& workload, int rank);
 
-/// Weights, and for those that are trained main gradients, master weights (where weights are narrower than
-/// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; a frozen one 4 or 2.
-Entries model_states(const Workload& workload, int rank);
+/// Returns weights, and for trained parameters main gradients, master weights (if weights are narrower than
+/// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen.
+Allocations model_states(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -1,4 +1,4 @@
-// What a rank holds of every parameter, and which of its gradients are terms that the ranks add up.
+// The elements of every parameter on a rank, and which gradients are partial sums that the ranks reduce.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace shardwise::plan {
 
-struct HeldParameter {
+struct LocalParameter {
   std::string name;
-  int64_t elements;      // that this rank holds
-  int64_t synchronised;  // in the optimizer's all_reduce; the same on every rank; none when frozen
+  int64_t elements;      // in this rank's shard
+  int64_t synchronized;  // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
   bool is_trained;
 };
 
-/// Every parameter once; a tied head is the embedding.
-/// Terms: what works on the residual stream (norms, row-parallel biases, learned positions) under TP+SP; q/k
-/// norm; the rows of KV heads that several ranks hold.
-std::vector<HeldParameter> held_parameters(const Workload& workload, int rank);
+/// Returns every parameter once; a tied head is the embedding. Gradients that are partial sums: under TP+SP
+/// those of parameters on the residual stream (norms, row-parallel biases, learned positions); q/k norms; the
+/// rows of KV heads that are replicated on several ranks.
+std::vector<LocalParameter> local_parameters(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -5,90 +5,96 @@
 #include <algorithm>
 
 #include "shardwise/plan/communication.h"
-#include "shardwise/plan/passing.h"
+#include "shardwise/plan/transient_buffers.h"
 
 namespace shardwise::plan {
 namespace {
 
-/// The ranks' terms and their sum, the stream's first value.
-Instant in_embedding(const Workload& workload, int rank) {
+/// The partial embedding rows and their sum, the first value of the residual stream.
+MemorySnapshot embedding_snapshot(const Workload& workload, int rank) {
   const Sizes sizes(workload, rank);
-  const Pool sum_pool = workload.stream == Stream::tp ? workload.term_pool() : Pool::own;
+  const Pool sum_pool =
+      workload.parallelism == Parallelism::tp ? workload.partial_sum_pool() : Pool::private_memory;
   return {"embedding",
-          {{"looked up, a term", sizes.whole(), workload.term_pool()},
-           {"stream", workload.tp > 1 ? sizes.stream() : 0, sum_pool}}};
+          {{"partial embedding rows", sizes.full_hidden(), workload.partial_sum_pool()},
+           {"residual stream", workload.tp > 1 ? sizes.local_hidden() : 0, sum_pool}}};
 }
 
-Instant in_optimizer(const Workload& workload) {
+MemorySnapshot optimizer_snapshot(const Workload& workload) {
   return {"optimizer",
-          {{"synchronised gradients", synchronised_elements(workload) * workload.accumulator_bytes(),
-            workload.term_pool()}}};
+          {{"synchronized gradients", synchronized_elements(workload) * workload.accumulator_bytes(),
+            workload.partial_sum_pool()}}};
 }
 
-/// Sums up `more` by name and pool.
-void add_up_(Entries& sums, const Entries& more) {
-  for (const Entry& entry : more) {
-    const auto is_same = [&](const Entry& sum) { return sum.name == entry.name && sum.pool == entry.pool; };
+/// Adds `more` to `sums`, by name and pool.
+void accumulate_(Allocations& sums, const Allocations& more) {
+  for (const Allocation& allocation : more) {
+    const auto is_same = [&](const Allocation& sum) {
+      return sum.name == allocation.name && sum.pool == allocation.pool;
+    };
     const auto found = std::ranges::find_if(sums, is_same);
     if (found == sums.end()) {
-      sums.push_back(entry);
+      sums.push_back(allocation);
     } else {
-      found->bytes += entry.bytes;
+      found->bytes += allocation.bytes;
     }
   }
 }
 
-/// For every block, and at the end for the head, what the blocks below have saved.
-std::vector<Entries> saved_below(const Workload& workload, int rank) {
-  std::vector<Entries> below(1);
+/// Returns, for every block and finally for the head, what the earlier blocks have saved.
+std::vector<Allocations> saved_before_each(const Workload& workload, int rank) {
+  std::vector<Allocations> earlier(1);
   for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer) {
-    Entries sums = below.back();
-    add_up_(sums, saved_by_block(workload, rank, layer));
-    below.push_back(std::move(sums));
+    Allocations sums = earlier.back();
+    accumulate_(sums, saved_by_block(workload, rank, layer));
+    earlier.push_back(std::move(sums));
   }
-  return below;
+  return earlier;
 }
 
-void append(Instants& instants, const Entries& below, const Instants& more) {
-  for (const Instant& instant : more) instants.push_back({instant.name, both(below, instant.entries)});
+void append(MemorySnapshots& snapshots, const Allocations& earlier, const MemorySnapshots& more) {
+  for (const MemorySnapshot& snapshot : more)
+    snapshots.push_back({snapshot.name, concat(earlier, snapshot.allocations)});
 }
 
-/// Of blocks whose backwards are alike the uppermost is the fullest.
-void append_backward(Instants& instants, const Workload& workload, int rank,
-                     const std::vector<Entries>& below) {
-  WantedByBlock above{};
+/// Among blocks with equal required gradients the last one has the highest peak.
+void append_backward(MemorySnapshots& snapshots, const Workload& workload, int rank,
+                     const std::vector<Allocations>& earlier) {
+  RequiredByBlock next{};
   for (int64_t layer = workload.config.num_hidden_layers - 1; layer >= 0; --layer) {
-    const WantedByBlock wanted = wanted_by_block(workload, layer);
-    if (!wanted.any()) return;
-    if (wanted == above) continue;
+    const RequiredByBlock required = required_by_block(workload, layer);
+    if (!required.any()) return;
+    if (required == next) continue;
     if (workload.recompute == Recompute::full)
-      append(instants, below[layer], forward_instants(workload, rank, layer, Run::again));
-    append(instants, below[layer], backward_instants(workload, rank, layer));
-    above = wanted;
+      append(snapshots, earlier[layer], forward_snapshots(workload, rank, layer, ForwardRun::recompute));
+    append(snapshots, earlier[layer], backward_snapshots(workload, rank, layer));
+    next = required;
   }
 }
 
 }  // namespace
 
-Instants fullest_instants(const Workload& workload, int rank) {
+MemorySnapshots peak_candidates(const Workload& workload, int rank) {
   const int64_t last = workload.config.num_hidden_layers - 1;
-  const std::vector<Entries> below = saved_below(workload, rank);
-  Instants instants = {in_embedding(workload, rank)};
-  append(instants, below[last], forward_instants(workload, rank, last, Run::first));
-  append(instants, below.back(), head_forward_instants(workload, rank));
-  append(instants, below.back(), head_backward_instants(workload, rank));
-  append_backward(instants, workload, rank, below);
-  instants.push_back(in_optimizer(workload));
-  return instants;
+  const std::vector<Allocations> earlier = saved_before_each(workload, rank);
+  MemorySnapshots snapshots = {embedding_snapshot(workload, rank)};
+  append(snapshots, earlier[last], forward_snapshots(workload, rank, last, ForwardRun::first));
+  append(snapshots, earlier.back(), head_forward_snapshots(workload, rank));
+  append(snapshots, earlier.back(), head_backward_snapshots(workload, rank));
+  append_backward(snapshots, workload, rank, earlier);
+  snapshots.push_back(optimizer_snapshot(workload));
+  return snapshots;
 }
 
 Peak training_peak(const Workload& workload, int rank) {
-  TORCH_CHECK_VALUE(!workload.in_halves, "plan: memory is planned for whole batches; got one in halves");
-  const Instants instants = fullest_instants(workload, rank);
-  const auto fullest = [&](Pool pool) {
-    return *std::ranges::max_element(instants, {}, [&](const Instant& m) { return total(m.entries, pool); });
+  TORCH_CHECK_VALUE(!workload.split_batch,
+                    "plan: peak memory is not modeled for the split-batch schedule; got one");
+  const MemorySnapshots snapshots = peak_candidates(workload, rank);
+  const auto peak_of = [&](Pool pool) {
+    return *std::ranges::max_element(snapshots, {},
+                                     [&](const MemorySnapshot& m) { return total(m.allocations, pool); });
   };
-  return {model_states(workload, rank), fullest(Pool::own), fullest(Pool::shared)};
+  return {model_states(workload, rank), peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap)};
 }
 
 }  // namespace shardwise::plan

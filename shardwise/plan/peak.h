@@ -1,28 +1,30 @@
-// The most memory that a rank needs at once in a training step: model states, what is saved for backward, and
-// what lives only for an instant.
+// Peak memory of a rank in a training step: model states, tensors saved for backward, and short-lived
+// tensors.
 //
-// A model that is trained as a whole is fullest in backward, at the loss or in the last block, before
-// anything much has been freed; one that is mostly frozen in the last block's forward, or in the backward of
-// the lowest blocks that differ. Buffers that a vendor's product makes for itself, rotary tables and the like
-// are left out: tests hold the result to 1 % of what allocators count.
+// When all parameters are trained the peak is in backward, at the loss or in the last block. When most are
+// frozen it is in the last block's forward, or in the backward of a lower block that requires other
+// gradients. Internal buffers of vendor GEMMs, rotary tables and the like are left out: tests require the
+// result to be within 1 % of what allocators count.
 #pragma once
-#include "shardwise/plan/instants.h"
+#include "shardwise/plan/snapshots.h"
 
 namespace shardwise::plan {
 
-/// The instants of one step that may be its fullest, in the order in which they come.
-Instants fullest_instants(const Workload& workload, int rank);
+/// Returns the snapshots of one step that may be its peak, in the step's order.
+MemorySnapshots peak_candidates(const Workload& workload, int rank);
 
 struct Peak {
-  Entries states;
-  Instant own, shared;  // when ordinary and when shared memory are fullest; not always the same
+  Allocations states;
+  MemorySnapshot private_memory, symmetric_heap;  // the peak of each pool; not always at the same point
 
-  int64_t own_bytes() const { return total(states) + total(own.entries, Pool::own); }
-  int64_t shared_bytes() const { return total(shared.entries, Pool::shared); }
-  /// What counters of the two add up to.
-  int64_t bytes() const { return own_bytes() + shared_bytes(); }
+  int64_t private_bytes() const {
+    return total(states) + total(private_memory.allocations, Pool::private_memory);
+  }
+  int64_t symmetric_heap_bytes() const { return total(symmetric_heap.allocations, Pool::symmetric_heap); }
+  /// The sum of the two pools' peaks, as their counters report it.
+  int64_t bytes() const { return private_bytes() + symmetric_heap_bytes(); }
 };
-/// Errors: c10::ValueError for a batch in halves.
+/// Returns the peak of one rank. Errors: c10::ValueError if the workload uses the split-batch schedule.
 Peak training_peak(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

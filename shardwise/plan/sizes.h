@@ -1,4 +1,4 @@
-// Bytes of one rank's tensors.
+// Sizes in bytes of one rank's tensors.
 #pragma once
 #include "shardwise/plan/workload.h"
 
@@ -6,30 +6,30 @@ namespace shardwise::plan {
 
 class Sizes {
  public:
-  Sizes(const Workload& workload, int rank) : workload_(workload), share_(share_of(workload, rank)) {}
+  Sizes(const Workload& workload, int rank) : workload_(workload), shard_(rank_shard(workload, rank)) {}
 
-  const Share& share() const { return share_; }
+  const RankShard& shard() const { return shard_; }
   /// [s, b, count].
-  int64_t features(int64_t count) const { return share_.rows * count * workload_.element_bytes; }
-  /// [s, b, h], a term of the stream's sum.
-  int64_t whole() const { return features(workload_.config.hidden_size); }
-  /// What the rank holds of it.
-  int64_t stream() const {
-    return share_.stream_rows * workload_.config.hidden_size * workload_.element_bytes;
+  int64_t features(int64_t count) const { return shard_.rows * count * workload_.element_bytes; }
+  /// [s, b, h]: full hidden states, or a rank's partial sum of them.
+  int64_t full_hidden() const { return features(workload_.config.hidden_size); }
+  /// The rows of [s, b, h] that the rank's residual stream stores.
+  int64_t local_hidden() const {
+    return shard_.residual_rows * workload_.config.hidden_size * workload_.element_bytes;
   }
-  /// One number for each of `rows`.
+  /// One fp32 (fp64) value for each of `rows`.
   int64_t statistics(int64_t rows) const { return rows * workload_.accumulator_bytes(); }
 
-  /// Features of one rank's attention: its query heads', and with their KV heads'.
-  int64_t query_features() const { return share_.heads * workload_.config.head_dim; }
-  int64_t key_features() const { return share_.kv_heads * workload_.config.head_dim; }
+  /// Features of one rank's query heads, KV heads, and q|k|v.
+  int64_t query_features() const { return shard_.heads * workload_.config.head_dim; }
+  int64_t key_features() const { return shard_.kv_heads * workload_.config.head_dim; }
   int64_t qkv_features() const { return query_features() + 2 * key_features(); }
-  /// Of the MLP's first product.
-  int64_t inner_features() const { return workload_.mlp_inputs() * share_.ffn; }
+  /// Output features of the MLP's first GEMM on one rank.
+  int64_t inner_features() const { return workload_.up_projections() * shard_.ffn; }
 
  private:
   const Workload& workload_;
-  Share share_;
+  RankShard shard_;
 };
 
 }  // namespace shardwise::plan

@@ -13,21 +13,24 @@ namespace {
 void check_frozen(const Workload& workload) {
   if (workload.frozen.empty()) return;
   std::set<std::string> names;
-  for (const model::WholeTensor& tensor : model::whole_tensors(workload.config)) names.insert(tensor.name);
+  for (const model::FullTensor& tensor : model::full_tensors(workload.config)) names.insert(tensor.name);
   for (const std::string& name : workload.frozen)
-    TORCH_CHECK_VALUE(names.contains(name), "plan: frozen parameters must be the model's; got ", name);
-  TORCH_CHECK_VALUE(workload.frozen.size() < names.size(), "plan: something must be trained; got all ",
-                    names.size(), " parameters frozen");
+    TORCH_CHECK_VALUE(names.contains(name), "plan: frozen parameters must be parameters of the model; got ",
+                      name);
+  TORCH_CHECK_VALUE(workload.frozen.size() < names.size(),
+                    "plan: at least one parameter must be trained; got all ", names.size(),
+                    " parameters frozen");
 }
 
-// As nn/step.h has it.
-void check_halves(const Workload& workload) {
-  TORCH_CHECK_VALUE(workload.stream == Stream::tp,
-                    "plan: a batch in halves needs a whole stream; got one cut along the sequence");
-  TORCH_CHECK_VALUE(workload.batch_size >= 2, "plan: a batch in halves needs two sequences or more; got ",
+/// The split-batch schedule's requirements, as in nn/step.h.
+void check_split_batch(const Workload& workload) {
+  TORCH_CHECK_VALUE(workload.parallelism == Parallelism::tp,
+                    "plan: the split-batch schedule requires TP without SP; got TP+SP");
+  TORCH_CHECK_VALUE(workload.batch_size >= 2,
+                    "plan: the split-batch schedule requires a batch size of at least 2; got ",
                     workload.batch_size);
   TORCH_CHECK_VALUE(!workload.has_dropout && workload.recompute != Recompute::full,
-                    "plan: a batch in halves has neither dropout nor full recomputation; got ",
+                    "plan: the split-batch schedule supports neither dropout nor full recomputation; got ",
                     workload.has_dropout ? "dropout" : "full recomputation");
 }
 
@@ -50,8 +53,9 @@ Split Workload::sequence() const {
 }
 
 Pool Workload::block_input_pool(int64_t layer) const {
-  const bool is_made_anew = has_dropout || config.positions == model::Positions::learned;
-  return layer == 0 && stream == Stream::tp && !is_made_anew ? term_pool() : Pool::own;
+  const bool is_copied = has_dropout || config.positions == model::Positions::learned;
+  return layer == 0 && parallelism == Parallelism::tp && !is_copied ? partial_sum_pool()
+                                                                    : Pool::private_memory;
 }
 
 void Workload::validate() const {
@@ -61,23 +65,23 @@ void Workload::validate() const {
                     "plan: sequence length and batch size must be positive; got ", sequence_length, " and ",
                     batch_size);
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
-                    "plan: elements have 2, 4 or 8 bytes; got ", element_bytes);
-  if (in_halves) check_halves(*this);
+                    "plan: element_bytes must be 2, 4 or 8; got ", element_bytes);
+  if (split_batch) check_split_batch(*this);
   check_frozen(*this);
 }
 
-Share share_of(const Workload& workload, int rank) {
+RankShard rank_shard(const Workload& workload, int rank) {
   workload.validate();
   TORCH_CHECK_VALUE(rank >= 0 && rank < workload.tp, "plan: rank must be in [0, tp); got ", rank, " with tp ",
                     workload.tp);
   const int64_t rows = workload.sequence_length * workload.batch_size;
-  const int64_t own_rows = workload.sequence().range(rank).size() * workload.batch_size;
+  const int64_t local_rows = workload.sequence().range(rank).size() * workload.batch_size;
   return {workload.heads().range(rank).size(),
           workload.kv_heads().range(rank).size(),
           workload.ffn().range(rank).size(),
           workload.vocab().range(rank).size(),
           rows,
-          workload.stream == Stream::tp ? rows : own_rows};
+          workload.parallelism == Parallelism::tp ? rows : local_rows};
 }
 
 }  // namespace shardwise::plan

@@ -1,7 +1,6 @@
-// What a plan is asked about: a model, how it is split, and one micro-batch; and what one rank holds of it.
+// The input of a plan: a model, its sharding, and one micro-batch; and the sizes of one rank's shard.
 //
-// Arithmetic only. The splits are those of base/split.h, so uneven and empty shares come out as they are
-// dealt.
+// Arithmetic only. Sizes are split as in base/split.h, so shards may be uneven or empty.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -15,52 +14,61 @@ namespace shardwise::plan {
 
 using base::Recompute;
 
-/// The residual stream: whole on every rank (TP), or cut along the sequence (TP+SP).
-enum class Stream { tp, tp_sp };
+/// Tensor parallelism alone (the residual stream is replicated), or with sequence parallelism (the residual
+/// stream is sharded along the sequence).
+enum class Parallelism { tp, tp_sp };
 
-/// What becomes of a column-parallel product's gathered input under TP+SP until its weight gradient needs it.
-/// On shared memory there is none, peers' shards are read where they lie; elsewhere it is kept, or gathered
-/// again.
-enum class Gathered { in_place, keep, again };
+/// What a column-parallel layer saves of its gathered input for the weight gradient under TP+SP. On shared
+/// memory backward reads the peers' shards in place; elsewhere the gathered input is saved, or the local
+/// shard is saved and all-gathered again.
+enum class SaveForBackward { shard_in_place, gathered, shard };
 
-/// Memory of the rank's own, or memory that its peers can read: those who measure count them apart.
-enum class Pool { own, shared };
+/// Private memory of the process, or the symmetric heap, which peers can read. Allocators count the two
+/// separately.
+enum class Pool { private_memory, symmetric_heap };
 
 struct Workload {
   model::Config config;
   int tp = 1;
-  Stream stream = Stream::tp_sp;
+  Parallelism parallelism = Parallelism::tp_sp;
   int64_t sequence_length = 0;
   int64_t batch_size = 0;     // sequences of one micro-batch
   int64_t element_bytes = 4;  // of weights and activations: 8, 4 or 2
-  Gathered gathered = Gathered::in_place;
+  SaveForBackward save_for_backward = SaveForBackward::shard_in_place;
   Recompute recompute = Recompute::none;
-  bool in_halves = false;       // under TP the blocks take the batch so; memory is not planned for it
-  bool smooths_labels = false;  // one more number per token in the loss
-  bool has_dropout = false;     // on the stream; attention's needs nothing
-  bool is_padded = false;       // the loss then keeps labels of its own, without the padding's
-  /// Parameters that are not trained, by our names (model/config_tensors.h).
+  bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
+  bool has_label_smoothing = false;  // the loss reduces one more value per token
+  bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
+  bool is_padded = false;            // the loss then saves its own labels, without the padding
+  /// Names of the parameters that are not trained, as in model/config_tensors.h.
   std::set<std::string> frozen = {};
-  /// Per element of the two 16-bit factors of a weight gradient while they are multiplied: 4 widened to fp32,
-  /// 2 packed for a processor that multiplies bf16 (kernels/bf16_product.h). Wider models copy nothing.
-  int64_t factor_bytes = 4;
+  /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
+  /// widened to fp32, 2 where they are packed for a processor with bf16 instructions
+  /// (kernels/bf16_product.h). Models in fp32 and fp64 copy nothing.
+  int64_t wgrad_operand_bytes = 4;
 
-  /// Of main gradients, optimizer states, and what norms, attention and loss save per row.
+  /// Bytes per element of main gradients, optimizer states, and the statistics that norms, attention and loss
+  /// save per row.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
-  /// Where terms of sums over the ranks are made.
-  Pool term_pool() const { return tp > 1 && gathered == Gathered::in_place ? Pool::shared : Pool::own; }
-  /// Where column-parallel inputs lie: peers read those of TP+SP.
-  Pool column_input_pool() const { return stream == Stream::tp_sp ? term_pool() : Pool::own; }
-  /// Where a block's input lies: the first one's, under TP, where the embedding's sum was made, unless
-  /// dropout or learned positions make it anew.
+  /// The pool of partial sums that the ranks reduce.
+  Pool partial_sum_pool() const {
+    return tp > 1 && save_for_backward == SaveForBackward::shard_in_place ? Pool::symmetric_heap
+                                                                          : Pool::private_memory;
+  }
+  /// The pool of column-parallel inputs: peers read those of TP+SP.
+  Pool column_input_pool() const {
+    return parallelism == Parallelism::tp_sp ? partial_sum_pool() : Pool::private_memory;
+  }
+  /// The pool of a block's input. Under TP the first block's input is the reduced embedding in the symmetric
+  /// heap, unless dropout or learned positions allocate a new tensor.
   Pool block_input_pool(int64_t layer) const;
-  /// Errors: c10::ValueError when a size is not positive, tp is above the query heads, element_bytes is none
-  /// of the three, or `frozen` names what the model does not have or leaves nothing to train. The config is
-  /// taken as valid.
+  /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
+  /// is not 2, 4 or 8, or `frozen` has a name that the model does not have or all of its names. The config
+  /// must be valid.
   void validate() const;
 
-  /// Columns of the MLP's first product for each of its second's: gate and up, or up alone.
-  int64_t mlp_inputs() const { return config.is_gated() ? 2 : 1; }
+  /// Projections in the MLP's first GEMM: 2 (gate and up) or 1 (up).
+  int64_t up_projections() const { return config.is_gated() ? 2 : 1; }
 
   base::Split heads() const;
   base::Split kv_heads() const;
@@ -69,14 +77,13 @@ struct Workload {
   base::Split sequence() const;
 };
 
-/// One rank's part of every dim.
-struct Share {
+/// The sizes of one rank's shard of every dim.
+struct RankShard {
   int64_t heads, kv_heads, ffn, vocab;
-  int64_t rows;  // s·b, every position of the micro-batch
-  int64_t
-      stream_rows;  // those that the rank's residual stream holds: s·b under TP, its own s_r·b under TP+SP
+  int64_t rows;           // s·b, every position of the micro-batch
+  int64_t residual_rows;  // of the rank's residual stream: s·b under TP, s_r·b under TP+SP
 };
-/// Errors: those of Workload::validate; c10::ValueError for a rank outside [0, tp).
-Share share_of(const Workload& workload, int rank);
+/// Errors: those of Workload::validate; c10::ValueError if `rank` is not in [0, tp).
+RankShard rank_shard(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

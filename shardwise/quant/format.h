@@ -1,4 +1,4 @@
-// How the numbers of a weight [out, in] are coded: value = (code − zero) · scale.
+// The quantization format of a weight [out, in]: value = (quantized − zero_point) · scale.
 #pragma once
 #include <cstdint>
 
@@ -6,29 +6,30 @@
 
 namespace shardwise::quant {
 
-/// Where the group of a column is said.
+/// How columns are assigned to groups.
 enum class Grouping {
   in_order,   // column j is in group j / group_size
-  by_column,  // by a list (GPTQ's act-order): a rank may need any group
+  by_column,  // each column stores its group (GPTQ's act-order, g_idx): a rank may need any group
 };
 
+/// Bits and grouping of a quantized weight.
 struct Format {
-  int64_t bits;            // of a code: 4 or 8
-  int64_t group_size = 0;  // columns of the whole row that share a scale and a zero; 0: all of them
+  int64_t bits;            // per quantized value: 4 or 8
+  int64_t group_size = 0;  // columns of the unsharded row that share a scale and a zero point; 0: all columns
   Grouping grouping = Grouping::in_order;
   bool operator==(const Format&) const = default;
 
-  int64_t codes_per_word() const { return 32 / bits; }
-  int64_t code_limit() const { return int64_t{1} << bits; }
-  /// The zero of symmetric codes, which stand for −largest_step() to largest_step() steps.
-  int64_t symmetric_zero() const { return code_limit() / 2; }
-  int64_t largest_step() const { return symmetric_zero() - 1; }
+  int64_t values_per_word() const { return 32 / bits; }
+  int64_t levels() const { return int64_t{1} << bits; }
+  /// Returns the zero point of symmetric quantization, whose range is −largest_level() to largest_level().
+  int64_t symmetric_zero_point() const { return levels() / 2; }
+  int64_t largest_level() const { return symmetric_zero_point() - 1; }
 
-  /// The words that hold the codes of these columns of a whole row.
+  /// Returns the packed 32-bit words that contain these columns of an unsharded row.
   base::Range words_of(const base::Range& columns) const {
-    return base::blocks_of(columns, codes_per_word());
+    return base::blocks_of(columns, values_per_word());
   }
-  /// The groups that a rank with these columns of a row of `in_features` keeps.
+  /// Returns the groups that a rank with these columns of a row of `in_features` stores.
   base::Range groups_of(const base::Range& columns, int64_t in_features) const {
     const base::Range needed = grouping == Grouping::by_column ? base::Range{0, in_features} : columns;
     return base::blocks_of(needed, group_size == 0 ? in_features : group_size);

@@ -5,7 +5,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
-#include "shardwise/quant/dequantise_isa.h"
+#include "shardwise/quant/dequantize_isa.h"
 
 namespace shardwise::quant {
 
@@ -15,50 +15,50 @@ using kernels::elements_;
 
 namespace {
 
-/// What all rows have in common.
+/// Returns the parameters that all rows share.
 RowShape shape_of(const Matrix& m) {
   const Range words = m.words(), groups = m.groups();
   const int64_t group_size = m.format.group_size == 0 ? m.in_features : m.format.group_size;
-  const int64_t into_group = m.columns.begin - groups.begin * group_size;
+  const int64_t offset_in_group = m.columns.begin - groups.begin * group_size;
   return {.width = m.width(),
-          .first_code = m.columns.begin - words.begin * m.format.codes_per_word(),
+          .first_value = m.columns.begin - words.begin * m.format.values_per_word(),
           .group_size = group_size,
-          .into_group = base::mutated(base::Mutation::first_group_whole) ? 0 : into_group,
-          .group_of = m.group_of.defined() ? elements<int32_t>(m.group_of) : nullptr};
+          .offset_in_group = base::mutated(base::Mutation::first_group_whole) ? 0 : offset_in_group,
+          .group_index = m.group_index.defined() ? elements<int32_t>(m.group_index) : nullptr};
 }
 
-/// Row `row`'s codes and groups.
-RowCodes row_of(const Matrix& m, int64_t row) {
-  return {elements<uint8_t>(m.codes) + row * m.codes.size(1) * m.codes.itemsize(),
+/// Returns pointers to the values, scales and zero points of row `row`.
+QuantizedRow row_of(const Matrix& m, int64_t row) {
+  return {elements<uint8_t>(m.qweight) + row * m.qweight.size(1) * m.qweight.itemsize(),
           elements<float>(m.scales) + row * m.scales.size(1),
-          elements<uint8_t>(m.zeros) + row * m.zeros.size(1)};
+          elements<uint8_t>(m.zero_points) + row * m.zero_points.size(1)};
 }
 
 }  // namespace
 
 Matrix Matrix::empty(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
   Matrix m{format, in_features, columns, {}, {}, {}, {}};
-  m.codes = at::empty({rows, m.words().size()}, at::kInt);
+  m.qweight = at::empty({rows, m.words().size()}, at::kInt);
   m.scales = at::empty({rows, m.groups().size()}, at::kFloat);
-  m.zeros = at::empty({rows, m.groups().size()}, at::kByte);
-  if (format.grouping == Grouping::by_column) m.group_of = at::empty({columns.size()}, at::kInt);
+  m.zero_points = at::empty({rows, m.groups().size()}, at::kByte);
+  if (format.grouping == Grouping::by_column) m.group_index = at::empty({columns.size()}, at::kInt);
   return m;
 }
 
 int64_t Matrix::bytes() const {
-  const int64_t listed = group_of.defined() ? static_cast<int64_t>(group_of.nbytes()) : 0;
-  return static_cast<int64_t>(codes.nbytes() + scales.nbytes() + zeros.nbytes()) + listed;
+  const int64_t index_bytes = group_index.defined() ? static_cast<int64_t>(group_index.nbytes()) : 0;
+  return static_cast<int64_t>(qweight.nbytes() + scales.nbytes() + zero_points.nbytes()) + index_bytes;
 }
 
-void dequantise_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
-  kernels::check_output("dequantise", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
+void dequantize_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
+  kernels::check_output("dequantize", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
   const RowShape shape = shape_of(matrix);
-  kernels::with_element_type("dequantise", w.scalar_type(), [&]<class T>(T) {
-    const auto loops = dequantise_loops<T>();
-    const auto expand = matrix.format.bits == 4 ? loops.row4 : loops.row8;
+  kernels::with_element_type("dequantize", w.scalar_type(), [&]<class T>(T) {
+    const auto loops = dequantize_loops<T>();
+    const auto dequantize_row = matrix.format.bits == 4 ? loops.row4 : loops.row8;
     kernels::for_ranges(rows.size(), shape.width, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        expand(elements_<T>(w) + i * shape.width, row_of(matrix, rows.begin + i), shape);
+        dequantize_row(elements_<T>(w) + i * shape.width, row_of(matrix, rows.begin + i), shape);
       }
     });
   });

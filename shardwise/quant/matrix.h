@@ -1,7 +1,7 @@
-// One rank's part of a quantised weight [out, in]: whole rows of it, or a run of columns.
+// One rank's shard of a quantized weight [out, in]: full rows, or a range of columns.
 //
-// A run of columns may begin and end within a group or a word; both ranks then keep that group's scale and
-// that word. What makes the numbers is quantise.h's or a checkpoint's, what multiplies is product.h's.
+// A range of columns may begin and end within a group or a packed word; both ranks then store that group's
+// scale and that word. quantize.h and checkpoint/ create matrices, product.h multiplies with them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,29 +9,30 @@
 
 namespace shardwise::quant {
 
+/// A shard of a quantized weight.
 struct Matrix {
   Format format;
-  int64_t in_features;  // of a whole row
-  base::Range columns;  // of a whole row: those held
-  at::Tensor
-      codes;  // [rows, words] int32, the first column's code in the lowest bits: format.words_of(columns)
-  at::Tensor scales;    // [rows, groups] fp32: format.groups_of(columns, in_features)
-  at::Tensor zeros;     // [rows, groups] uint8
-  at::Tensor group_of;  // [columns] int32, by_column alone: the group of each
+  int64_t in_features;  // columns of the unsharded weight
+  base::Range columns;  // the columns of this shard
+  at::Tensor qweight;  // [rows, words] int32, format.words_of(columns); values packed from the lowest bits up
+  at::Tensor scales;   // [rows, groups] fp32: format.groups_of(columns, in_features)
+  at::Tensor zero_points;  // [rows, groups] uint8
+  at::Tensor group_index;  // [columns] int32, the group of each column; only with Grouping::by_column
 
-  /// Allocates, uninitialised.
+  /// Allocates an uninitialized matrix.
   static Matrix empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
 
-  int64_t rows() const { return codes.size(0); }
+  int64_t rows() const { return qweight.size(0); }
   int64_t width() const { return columns.size(); }
   base::Range words() const { return format.words_of(columns); }
   base::Range groups() const { return format.groups_of(columns, in_features); }
-  /// Of all its tensors.
+  /// Returns the bytes of all tensors.
   int64_t bytes() const;
 };
 
-/// Rows [rows.begin, rows.end) as numbers. `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16: computed
-/// in fp32, rounded once. Errors: c10::ValueError when shape or dtype do not fit.
-void dequantise_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
+/// Dequantizes the rows [rows.begin, rows.end) into `w`, computing in fp32 and rounding once.
+/// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
+/// Errors: c10::ValueError if the shape or dtype does not match.
+void dequantize_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
 
 }  // namespace shardwise::quant

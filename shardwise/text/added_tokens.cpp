@@ -7,12 +7,12 @@
 namespace shardwise::text {
 namespace {
 
-// What \w is in Rust, where single_word comes from.
+// Rust's \w, which single_word uses.
 constexpr const char* kWordCharacter = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])";
 
 AddedToken read_added_token(const JsonPart& json) {
   json.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  if (json.text("content").empty()) refuse(json.label("content"), "a text that is not empty", "");
+  if (json.text("content").empty()) throw_invalid(json.label("content"), "a nonempty string", "");
   return {token_id(json.at("id"), json.label("id")),
           json.text("content"),
           json.flag("single_word", false),
@@ -22,8 +22,8 @@ AddedToken read_added_token(const JsonPart& json) {
           json.flag("special", false)};
 }
 
-/// Not before `floor`.
-size_t begin_of_blanks(std::string_view text, size_t end, size_t floor) {
+/// Returns the start of the whitespace that ends at `end`, at least `floor`.
+size_t begin_of_whitespace(std::string_view text, size_t end, size_t floor) {
   while (end > floor) {
     const size_t at = character_before(text, end);
     if (!is_white_space(code_point(text, at))) break;
@@ -32,7 +32,7 @@ size_t begin_of_blanks(std::string_view text, size_t end, size_t floor) {
   return std::max(end, floor);
 }
 
-size_t end_of_blanks(std::string_view text, size_t at) {
+size_t end_of_whitespace(std::string_view text, size_t at) {
   while (at < text.size() && is_white_space(code_point(text, at))) at += utf8_unit(text, at).length;
   return at;
 }
@@ -80,7 +80,7 @@ AddedTokenFinder::Match AddedTokenFinder::longest_at(std::string_view text, size
   return longest;
 }
 
-bool AddedTokenFinder::is_word_beside(std::string_view text, Span match) const {
+bool AddedTokenFinder::is_next_to_word(std::string_view text, Span match) const {
   const auto is_word = [&](size_t at) {
     const auto character = text.substr(at, utf8_unit(text, at).length);
     return word_.find(character, 0).has_value();
@@ -89,8 +89,8 @@ bool AddedTokenFinder::is_word_beside(std::string_view text, Span match) const {
          (match.end < text.size() && is_word(match.end));
 }
 
-void AddedTokenFinder::cut(std::string_view text, std::vector<Stretch>& stretches) const {
-  size_t done = 0, blanks_end = 0;  // all up to there are blanks once a token strips them
+void AddedTokenFinder::split(std::string_view text, std::vector<TextSegment>& segments) const {
+  size_t done = 0, whitespace_end = 0;  // end of the last run of whitespace that rstrip removed
   for (size_t at = 0; at < text.size();) {
     const bool may_begin = begins_[static_cast<uint8_t>(text[at])];
     const Match match = may_begin ? longest_at(text, at) : Match{nullptr, 0};
@@ -100,17 +100,17 @@ void AddedTokenFinder::cut(std::string_view text, std::vector<Stretch>& stretche
     }
     Span span{at, at + match.length};
     at = span.end;
-    if (match.token->is_single_word && is_word_beside(text, span)) continue;
-    if (match.token->strips_left) span.begin = begin_of_blanks(text, span.begin, done);
-    if (match.token->strips_right) {
-      if (span.end > blanks_end) blanks_end = end_of_blanks(text, span.end);
-      span.end = blanks_end;
+    if (match.token->single_word && is_next_to_word(text, span)) continue;
+    if (match.token->lstrip) span.begin = begin_of_whitespace(text, span.begin, done);
+    if (match.token->rstrip) {
+      if (span.end > whitespace_end) whitespace_end = end_of_whitespace(text, span.end);
+      span.end = whitespace_end;
     }
-    if (done < span.begin) stretches.push_back({{done, span.begin}, nullptr});
-    stretches.push_back({span, match.token});
+    if (done < span.begin) segments.push_back({{done, span.begin}, nullptr});
+    segments.push_back({span, match.token});
     done = span.end;
   }
-  if (done < text.size()) stretches.push_back({{done, text.size()}, nullptr});
+  if (done < text.size()) segments.push_back({{done, text.size()}, nullptr});
 }
 
 }  // namespace shardwise::text

@@ -1,4 +1,4 @@
-// The `added_tokens` of tokenizer.json: strings that are found in the text before anything cuts it.
+// The `added_tokens` of tokenizer.json: strings that are matched in the text before it is split.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,31 +11,32 @@
 
 namespace shardwise::text {
 
+/// An added token with the fields of tokenizer.json.
 struct AddedToken {
   uint32_t id;
   std::string content;
-  bool is_single_word, strips_left, strips_right, is_normalized, is_special;
+  bool single_word, lstrip, rstrip, normalized, special;
 };
 
-/// Errors: c10::ValueError naming field and value.
+/// Reads the `added_tokens` list. Throws c10::ValueError naming the field and value.
 std::vector<AddedToken> read_added_tokens(const JsonPart& file);
 
-/// A stretch of text: `token`, or none of them.
-struct Stretch {
+/// A segment of text: an added token, or text without added tokens if `token` is null.
+struct TextSegment {
   Span span;
   const AddedToken* token;
 };
 
-/// Finds tokens: leftmost first, of several there the longest. One thread at a time.
+/// Finds added tokens in text: leftmost, then longest match. Not thread-safe.
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  /// `token`, which must outlive this, is found where `pattern` stands.
+  /// Adds `token`, which must outlive this. It matches where `pattern` occurs.
   void add(const AddedToken& token, const std::string& pattern);
   bool empty() const { return nodes_.size() == 1; }
 
-  /// Cuts `text` into `stretches`; the ones between tokens are not empty.
-  void cut(std::string_view text, std::vector<Stretch>& stretches) const;
+  /// Splits `text` into `segments`. Segments between tokens are not empty.
+  void split(std::string_view text, std::vector<TextSegment>& segments) const;
 
  private:
   struct Node {
@@ -47,9 +48,9 @@ class AddedTokenFinder {
     size_t length;
   };
   Match longest_at(std::string_view text, size_t at) const;
-  bool is_word_beside(std::string_view text, Span match) const;
+  bool is_next_to_word(std::string_view text, Span match) const;
 
-  std::vector<Node> nodes_;  // a tree of bytes, the root first
+  std::vector<Node> nodes_;  // a trie over bytes; the root is first
   std::array<bool, 256> begins_{};
   Regex word_;
 };

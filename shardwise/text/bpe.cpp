@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
 constexpr uint64_t kFree = UINT64_MAX;
-constexpr size_t kMostToScan = 64;  // symbols; measured: a heap is faster from about 100 on
+constexpr size_t kMaxScannedSymbols = 64;  // symbols; measured: a heap is faster from about 100 on
 
 }  // namespace
 
@@ -38,9 +38,10 @@ Merge MergeTable::find(uint32_t left, uint32_t right) const {
   return entries_[slot_of(uint64_t{left} << 32 | right)].merge;
 }
 
-size_t Bpe::end_of_part(std::string_view text, size_t begin) {
-  for (size_t at = begin + 1; (at = text.find(kMark, at)) != std::string_view::npos; at += kMark.size()) {
-    if (!text.substr(0, at).ends_with(kMark)) return at;
+size_t Bpe::end_of_segment(std::string_view text, size_t begin) {
+  for (size_t at = begin + 1; (at = text.find(kMetaspace, at)) != std::string_view::npos;
+       at += kMetaspace.size()) {
+    if (!text.substr(0, at).ends_with(kMetaspace)) return at;
   }
   return text.size();
 }
@@ -50,45 +51,45 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) {
     const auto found = ids_of_words_.find(std::string(word));
     if (found != ids_of_words_.end()) return ids.push_back(found->second);
   }
-  if (!cuts_at_marks_) return encode_part(word, ids);
+  if (!splits_at_metaspace_) return encode_segment(word, ids);
   for (size_t begin = 0; begin < word.size();) {
-    const size_t end = end_of_part(word, begin);
-    encode_part(word.substr(begin, end - begin), ids);
+    const size_t end = end_of_segment(word, begin);
+    encode_segment(word.substr(begin, end - begin), ids);
     begin = end;
   }
 }
 
-void Bpe::encode_part(std::string_view part, std::vector<int64_t>& ids) {
-  const bool is_cached = part.size() <= WordCache::kLongest;
-  const uint64_t hash = is_cached ? WordCache::hash_of(part) : 0;
+void Bpe::encode_segment(std::string_view segment, std::vector<int64_t>& ids) {
+  const bool is_cached = segment.size() <= WordCache::kMaxWordBytes;
+  const uint64_t hash = is_cached ? WordCache::hash_of(segment) : 0;
   if (is_cached) {
-    const auto known = cache_.find(part, hash);
-    if (known.data()) {
-      ids.insert(ids.end(), known.begin(), known.end());
+    const auto cached = cache_.find(segment, hash);
+    if (cached.data()) {
+      ids.insert(ids.end(), cached.begin(), cached.end());
       return;
     }
   }
   symbols_.clear();
-  append_symbols(part);
+  append_symbols(segment);
   merge_symbols();
-  if (is_cached) cache_.insert(part, hash, symbols_);
+  if (is_cached) cache_.insert(segment, hash, symbols_);
   ids.insert(ids.end(), symbols_.begin(), symbols_.end());
 }
 
-void Bpe::append_symbols(std::string_view part) {
+void Bpe::append_symbols(std::string_view segment) {
   if (is_byte_level_) {
-    for (const char byte : part) symbols_.push_back(ids_of_bytes_[static_cast<uint8_t>(byte)]);
+    for (const char byte : segment) symbols_.push_back(ids_of_bytes_[static_cast<uint8_t>(byte)]);
     return;
   }
   bool follows_unk = false;
-  for (size_t at = 0; at < part.size();) {
-    const uint32_t length = utf8_unit(part, at).length;
-    const auto found = ids_of_characters_.find(code_point(part, at));
+  for (size_t at = 0; at < segment.size();) {
+    const uint32_t length = utf8_unit(segment, at).length;
+    const auto found = ids_of_characters_.find(code_point(segment, at));
     const bool is_known = found != ids_of_characters_.end();
     if (is_known) {
       symbols_.push_back(found->second);
     } else if (has_byte_fallback_) {
-      for (const char byte : part.substr(at, length))
+      for (const char byte : segment.substr(at, length))
         symbols_.push_back(ids_of_bytes_[static_cast<uint8_t>(byte)]);
     } else if (!(fuses_unk_ && follows_unk)) {
       symbols_.push_back(*unk_);
@@ -103,7 +104,7 @@ void Bpe::merge_symbols() {
   pairs_.clear();
   for (size_t i = 0; i + 1 < symbols_.size(); ++i)
     pairs_.push_back(merges_.find(symbols_[i], symbols_[i + 1]));
-  if (symbols_.size() <= kMostToScan) {
+  if (symbols_.size() <= kMaxScannedSymbols) {
     merge_by_scanning();
   } else {
     merge_by_heap();
@@ -124,20 +125,20 @@ void Bpe::merge_by_scanning() {
   }
 }
 
-/// Symbols stay where they are; joined ones leave gaps, which `next` and `previous` step over. An entry of
-/// the heap counts only while the pair at its place still has its rank.
+/// Symbols keep their positions; merged ones leave gaps, which `next` and `previous` skip. A heap entry is
+/// stale if the pair at its position has another rank.
 void Bpe::merge_by_heap() {
   const auto count = static_cast<uint32_t>(symbols_.size());
   std::vector<uint32_t> next(count), previous(count);
-  std::vector<uint64_t> heap;  // rank, place
+  std::vector<uint64_t> heap;  // rank, position
   heap.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1, previous[i] = i - 1;
     if (i + 1 < count && pairs_[i].rank != Merge::kNone) heap.push_back(uint64_t{pairs_[i].rank} << 32 | i);
   }
-  pairs_.push_back({});  // of the last symbol, which begins no pair
+  pairs_.push_back({});  // the last symbol starts no pair
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
-  const auto renew = [&](uint32_t at) {
+  const auto update_pair = [&](uint32_t at) {
     pairs_[at] = next[at] < count ? merges_.find(symbols_[at], symbols_[next[at]]) : Merge{};
     if (pairs_[at].rank == Merge::kNone) return;
     heap.push_back(uint64_t{pairs_[at].rank} << 32 | at);
@@ -148,17 +149,17 @@ void Bpe::merge_by_heap() {
     const auto rank = static_cast<uint32_t>(heap.back() >> 32), at = static_cast<uint32_t>(heap.back());
     heap.pop_back();
     if (pairs_[at].rank != rank) continue;
-    const uint32_t joined = next[at];
+    const uint32_t merged = next[at];
     symbols_[at] = pairs_[at].id;
-    pairs_[joined] = {};
-    next[at] = next[joined];
+    pairs_[merged] = {};
+    next[at] = next[merged];
     if (next[at] < count) previous[next[at]] = at;
-    renew(at);
-    if (at > 0) renew(previous[at]);
+    update_pair(at);
+    if (at > 0) update_pair(previous[at]);
   }
-  size_t kept = 0;
-  for (uint32_t i = 0; i < count; i = next[i]) symbols_[kept++] = symbols_[i];
-  symbols_.resize(kept);
+  size_t count_left = 0;
+  for (uint32_t i = 0; i < count; i = next[i]) symbols_[count_left++] = symbols_[i];
+  symbols_.resize(count_left);
 }
 
 }  // namespace shardwise::text

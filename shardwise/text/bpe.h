@@ -1,5 +1,5 @@
-// Byte-pair encoding: the symbols of a word joined pair by pair, the pair that was learned first going first,
-// of equal ones the leftmost.
+// Byte-pair encoding: merges the symbols of a word pair by pair, the pair of lowest merge rank first, the
+// leftmost among equal pairs.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace shardwise::text {
 
-/// What a pair becomes and how early it was learned; kNone: it is never joined.
+/// The rank of a merge and the token id that it produces. kNone: the pair is not mergeable.
 struct Merge {
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t rank = kNone, id = 0;
 };
 
-/// Pairs of ids -> Merge, by open addressing.
+/// A hash table from pairs of token ids to merges, with open addressing.
 class MergeTable {
  public:
   explicit MergeTable(size_t count);
@@ -39,24 +39,24 @@ class MergeTable {
   int shift_;
 };
 
-/// The `model` of tokenizer.json where its type is BPE. One thread at a time.
+/// The BPE `model` of tokenizer.json. Not thread-safe.
 ///
-/// A word of n symbols is scanned for its best pair after every merge where it is short, O(n^2); a heap of
-/// pairs serves longer ones, O(n log n). Words are cached.
+/// Cost: for a word of n symbols O(n^2) if it is short (scans for the best pair after every merge), else
+/// O(n log n) (a heap of pairs). Encoded words are cached.
 class Bpe {
  public:
-  /// Errors: c10::ValueError naming field and value: an option that is not computed, ids that are given
-  /// twice, a merge of unknown tokens, symbols that text can have and the vocabulary has no token for.
+  /// Throws c10::ValueError naming the field and value if an option is not supported, an id occurs twice, a
+  /// merge has unknown tokens, or the vocabulary lacks a token for a symbol that text can contain.
   Bpe(const JsonPart& json, bool is_byte_level);
 
-  /// Appends the ids of `word`, which is UTF-8 and not empty.
+  /// Appends the ids of `word`, which must be nonempty UTF-8.
   void encode(std::string_view word, std::vector<int64_t>& ids);
 
   const std::unordered_map<std::string, uint32_t>& vocabulary() const { return ids_; }
   std::optional<uint32_t> unk() const { return unk_; }
 
  private:
-  static constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, SentencePiece's blank
+  static constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // U+2581, which replaces a space
 
   void read_vocabulary(const JsonPart& json);
   void read_merges(const JsonPart& json);
@@ -64,25 +64,26 @@ class Bpe {
   void read_bytes(const JsonPart& json, const std::function<std::string(int)>& token_of);
   uint32_t id_of(const std::string& token, const std::string& label) const;
 
-  /// Where the part that begins at `begin` ends: before a mark that follows something else.
-  static size_t end_of_part(std::string_view text, size_t begin);
-  void encode_part(std::string_view part, std::vector<int64_t>& ids);
-  void append_symbols(std::string_view part);
+  /// Returns the end of the segment that starts at `begin`: the next metaspace that does not follow another.
+  static size_t end_of_segment(std::string_view text, size_t begin);
+  void encode_segment(std::string_view segment, std::vector<int64_t>& ids);
+  void append_symbols(std::string_view segment);
   void merge_symbols();
   void merge_by_scanning();
   void merge_by_heap();
 
   bool is_byte_level_, ignores_merges_, has_byte_fallback_, fuses_unk_;
-  bool cuts_at_marks_ = false;  // no token spans the beginning of a run of marks
+  /// No token contains the start of a run of metaspaces, except at its own start.
+  bool splits_at_metaspace_ = false;
   std::optional<uint32_t> unk_;
-  std::unordered_map<std::string, uint32_t> ids_;           // as tokenizer.json spells tokens
-  std::unordered_map<std::string, uint32_t> ids_of_words_;  // as text spells them, where merges are ignored
+  std::unordered_map<std::string, uint32_t> ids_;           // keys as in tokenizer.json
+  std::unordered_map<std::string, uint32_t> ids_of_words_;  // keys as in text; used with ignore_merges
   std::unordered_map<char32_t, uint32_t> ids_of_characters_;
   std::array<uint32_t, 256> ids_of_bytes_{};
   MergeTable merges_{0};
   WordCache cache_;
 
-  // Room that is used again.
+  // Buffers reused between calls.
   std::vector<uint32_t> symbols_;
   std::vector<Merge> pairs_;
 };

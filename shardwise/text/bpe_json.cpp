@@ -1,4 +1,4 @@
-// How a Bpe is read from tokenizer.json.
+// Constructs a Bpe from tokenizer.json.
 #include <c10/util/Exception.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-/// "a b" or ["a", "b"].
+/// Returns the two tokens of a merge, which is written as "a b" or ["a", "b"].
 std::pair<std::string, std::string> merge_of(const json& value, const std::string& label) {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
     return {value[0].get<std::string>(), value[1].get<std::string>()};
@@ -27,18 +27,18 @@ std::pair<std::string, std::string> merge_of(const json& value, const std::strin
       return {text.substr(0, blank), text.substr(blank + 1)};
     }
   }
-  refuse(label, "two tokens, as \"a b\" or as a pair", value);
+  throw_invalid(label, "two tokens, as \"a b\" or as a list", value);
 }
 
 void check_options(const JsonPart& json) {
   json.allow({"type", "vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges", "dropout",
               "continuing_subword_prefix", "end_of_word_suffix"});
-  if (json.has("type") && json.type() != "BPE") refuse(json.label("type"), "BPE", json.type());
+  if (json.has("type") && json.type() != "BPE") throw_invalid(json.label("type"), "BPE", json.type());
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (json.has(name) && !json.text(name).empty()) refuse(json.label(name), "empty", json.text(name));
+    if (json.has(name) && !json.text(name).empty()) throw_invalid(json.label(name), "empty", json.text(name));
   }
   if (json.has("dropout") && json.fields.number("dropout") != 0) {
-    refuse(json.label("dropout"), "0", json.at("dropout"));
+    throw_invalid(json.label("dropout"), "0", json.at("dropout"));
   }
 }
 
@@ -57,27 +57,27 @@ Bpe::Bpe(const JsonPart& json, bool is_byte_level) : is_byte_level_(is_byte_leve
 
 void Bpe::read_vocabulary(const JsonPart& json) {
   const auto& vocabulary = json.at("vocab");
-  if (!vocabulary.is_object()) refuse(json.label("vocab"), "an object of tokens and ids", vocabulary);
+  if (!vocabulary.is_object()) throw_invalid(json.label("vocab"), "an object from tokens to ids", vocabulary);
   ids_.reserve(vocabulary.size());
   std::set<uint32_t> seen;
   for (const auto& [token, id] : vocabulary.items()) {
     const std::string label = json.label("vocab.") + base::shown(token);
-    if (!seen.insert(token_id(id, label)).second) refuse(label, "an id of its own", id);
+    if (!seen.insert(token_id(id, label)).second) throw_invalid(label, "a unique id", id);
     ids_.emplace(token, token_id(id, label));
   }
 }
 
 uint32_t Bpe::id_of(const std::string& token, const std::string& label) const {
   const auto found = ids_.find(token);
-  if (found == ids_.end()) refuse(label, "a token of the vocabulary", token);
+  if (found == ids_.end()) throw_invalid(label, "a token of the vocabulary", token);
   return found->second;
 }
 
 void Bpe::read_merges(const JsonPart& json) {
   const auto& merges = json.at("merges");
-  if (!merges.is_array()) refuse(json.label("merges"), "a list", merges);
+  if (!merges.is_array()) throw_invalid(json.label("merges"), "a list", merges);
   merges_ = MergeTable(merges.size());
-  cuts_at_marks_ = !is_byte_level_ && ids_.count(std::string(kMark)) > 0;
+  splits_at_metaspace_ = !is_byte_level_ && ids_.count(std::string(kMetaspace)) > 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string label = json.label("merges[" + std::to_string(rank) + "]");
     const auto [left, right] = merge_of(merges[rank], label);
@@ -85,7 +85,7 @@ void Bpe::read_merges(const JsonPart& json) {
     const uint32_t id = id_of(left + right, label);
     merges_.set(left_id, right_id, {static_cast<uint32_t>(rank), id});
     const std::string token = left + right;
-    cuts_at_marks_ = cuts_at_marks_ && end_of_part(token, 0) == token.size();
+    splits_at_metaspace_ = splits_at_metaspace_ && end_of_segment(token, 0) == token.size();
   }
 }
 
@@ -110,7 +110,7 @@ void Bpe::read_symbols(const JsonPart& json) {
       return std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">";
     });
   } else if (!unk_) {
-    refuse(json.label("unk_token"), "given without byte_fallback and ByteLevel", nullptr);
+    throw_invalid(json.label("unk_token"), "given if byte_fallback and ByteLevel are not", nullptr);
   }
 }
 

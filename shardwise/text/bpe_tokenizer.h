@@ -1,5 +1,5 @@
-// A byte-pair tokenizer from Hugging Face's tokenizer.json, whole: added tokens, normalizer, pre-tokenizer,
-// model, post-processor and decoder.
+// A BPE tokenizer from Hugging Face's tokenizer.json: added tokens, normalizer, pre-tokenizer, model,
+// post-processor and decoder.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,19 +9,21 @@
 
 namespace shardwise::text {
 
+/// A BPE tokenizer that is read from tokenizer.json.
 class BpeTokenizer : public Tokenizer {
  public:
-  /// Errors: c10::ValueError naming file, field and value for whatever the file asks for and is not known.
+  /// Throws c10::ValueError naming the file, field and value if the file uses an unsupported feature.
   explicit BpeTokenizer(const std::string& path);
   ~BpeTokenizer() override;
 
   int64_t vocab_size() const override;
   SpecialIds special_ids() const override;
   std::optional<int64_t> id_of(const std::string& token) const override;
-  std::unique_ptr<StreamDecoder> stream(Specials specials) const override;
+  std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;
 
  private:
-  void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
+  void encode_checked(std::string_view text, SpecialTokens specials,
+                      std::vector<int64_t>& ids) const override;
 
   struct Parts;
   std::unique_ptr<Parts> parts_;

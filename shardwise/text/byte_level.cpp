@@ -5,17 +5,17 @@
 namespace shardwise::text {
 namespace {
 
-constexpr char32_t kCharacters = 0x144;  // one more than the largest that stands for a byte
+constexpr char32_t kCharacters = 0x144;  // one more than the largest code point that maps to a byte
 
-bool stands_for_itself(int byte) {
+bool maps_to_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/// The code point for each byte: itself where that is printable, else the next from U+0100 on.
+/// Returns the code point of each byte: the byte itself if it is printable, else the next from U+0100 on.
 std::array<char32_t, 256> byte_code_points() {
   std::array<char32_t, 256> points{};
   char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) points[byte] = stands_for_itself(byte) ? byte : next++;
+  for (int byte = 0; byte < 256; ++byte) points[byte] = maps_to_itself(byte) ? byte : next++;
   return points;
 }
 

@@ -1,4 +1,4 @@
-// GPT-2's way of writing any bytes as printable characters, in which byte-level vocabularies spell tokens.
+// GPT-2's mapping of bytes to printable characters, in which byte-level vocabularies write tokens.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace shardwise::text {
 
-/// The character that stands for each byte, in UTF-8. Source: openai/gpt-2 encoder.py, bytes_to_unicode.
+/// Returns the character of each byte, in UTF-8. Source: openai/gpt-2 encoder.py, bytes_to_unicode.
 const std::array<std::string, 256>& byte_characters();
 
-/// The bytes that a token spells; none where a character of it stands for no byte.
+/// Returns the bytes that a token encodes; nullopt if one of its characters does not map to a byte.
 std::optional<std::string> bytes_of_token(std::string_view token);
 
 }  // namespace shardwise::text

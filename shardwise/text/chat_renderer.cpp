@@ -14,10 +14,9 @@ namespace {
 using Render = void(const std::string& request, std::string& answer);  // jinja/module.cpp
 
 Render* open_module() {
-  // Python's own modules in C look for its symbols among those of the whole process.
+  // RTLD_GLOBAL: Python's C extension modules resolve libpython's symbols in the global namespace.
   void* module = dlopen(SHARDWISE_CHAT_RENDERER, RTLD_NOW | RTLD_GLOBAL);
-  TORCH_CHECK(module, "chat template: the module that renders must load; got ", dlerror(),
-              "; see tools/setup");
+  TORCH_CHECK(module, "chat template: the renderer module must load; got ", dlerror(), "; see tools/setup");
   return reinterpret_cast<Render*>(dlsym(module, "shardwise_render_chat"));
 }
 
@@ -43,7 +42,7 @@ std::string dump(const nlohmann::ordered_json& request) {
 
 }  // namespace
 
-json answer_of_renderer(const nlohmann::ordered_json& request) {
+json render_request(const nlohmann::ordered_json& request) {
   return json::parse(render(dump(request)));
 }
 

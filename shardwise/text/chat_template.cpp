@@ -8,7 +8,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/text/chat_renderer.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/special_tokens.h"
 
 namespace shardwise::text {
@@ -21,19 +21,20 @@ namespace {
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
-/// What lies in a folder that may be left out.
-std::vector<fs::path> optional_entries_of(const std::string& folder) {
+/// Returns the entries of a directory; none if it does not exist.
+std::vector<fs::path> optional_entries_of(const std::string& directory) {
   std::error_code error;
-  if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
+  if (fs::symlink_status(directory, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> entries;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     entries.push_back(entry->path());
   }
-  TORCH_CHECK_VALUE(!error, "chat template: ", folder, " must be a readable folder; got: ", error.message());
+  TORCH_CHECK_VALUE(!error, "chat template: ", directory,
+                    " must be a readable directory; got: ", error.message());
   return entries;
 }
 
-/// A value that a person gave, as errors show it.
+/// Formats a value for an error message.
 std::string shown(const OrderedJson& value) {
   return base::shown(json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)));
 }
@@ -48,13 +49,13 @@ void check_objects(const char* what, const OrderedJson& list) {
 
 void check_arguments(const OrderedJson& messages, const ChatOptions& options) {
   check_objects("messages", messages);
-  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must hold at least one; got none");
+  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must not be empty; got none");
   if (options.tools) check_objects("tools", *options.tools);
   TORCH_CHECK_VALUE(options.variables.is_object(), "chat template: variables must be an object; got ",
                     shown(options.variables));
 }
 
-/// An error that a template gives may be of several lines.
+/// Replaces newlines and other control characters, since a template's error may have several lines.
 std::string on_one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
@@ -63,24 +64,25 @@ std::string on_one_line(std::string text) {
 
 }  // namespace
 
-ChatTemplate ChatTemplate::load(const std::string& folder) {
-  TORCH_CHECK_VALUE(base::is_folder(folder), "chat template: must be in a folder; got ", folder);
-  const std::string config_path = folder + "/tokenizer_config.json";
+ChatTemplate ChatTemplate::load(const std::string& directory) {
+  TORCH_CHECK_VALUE(base::is_directory(directory), "chat template: the model must be a directory; got ",
+                    directory);
+  const std::string config_path = directory + "/tokenizer_config.json";
   const json config = read_object(config_path);
-  ChatTemplate made;
-  made.folder_ = folder;
-  made.read_template_files();
-  if (made.templates_.empty()) made.read_template_fields(config, config_path);
-  TORCH_CHECK_VALUE(!made.templates_.empty(), folder,
-                    ": must hold a chat template, in chat_template.jinja or tokenizer_config.json; got none");
-  made.special_tokens_ = read_special_tokens(folder, config);
-  return made;
+  ChatTemplate result;
+  result.directory_ = directory;
+  result.read_template_files();
+  if (result.templates_.empty()) result.read_template_fields(config, config_path);
+  TORCH_CHECK_VALUE(!result.templates_.empty(), directory,
+                    ": must have a chat template in chat_template.jinja or tokenizer_config.json; got none");
+  result.special_tokens_ = read_special_tokens(directory, config);
+  return result;
 }
 
 void ChatTemplate::read_template_files() {
-  const std::string path = folder_ + "/chat_template.jinja";
+  const std::string path = directory_ + "/chat_template.jinja";
   if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
-  for (const fs::path& further : optional_entries_of(folder_ + "/additional_chat_templates")) {
+  for (const fs::path& further : optional_entries_of(directory_ + "/additional_chat_templates")) {
     if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
   }
 }
@@ -99,7 +101,8 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
     for (const json& entry : *field) {
       const bool is_named = entry.is_object() && entry.contains("name") && entry["name"].is_string();
       TORCH_CHECK_VALUE(is_named && entry.contains("template"), path,
-                        ": chat_template must list objects of name and template; got ", base::shown(entry));
+                        ": chat_template must be a list of objects with name and template; got ",
+                        base::shown(entry));
       add(entry["name"], entry["template"]);
     }
   } else {
@@ -111,7 +114,7 @@ const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
   const auto for_tools = templates_.find(kToolUse);
   if (has_tools && for_tools != templates_.end()) return for_tools->second;
   const auto found = templates_.find(kDefault);
-  TORCH_CHECK_VALUE(found != templates_.end(), folder_, ": a chat template must be named default; got ",
+  TORCH_CHECK_VALUE(found != templates_.end(), directory_, ": a chat template must be named default; got ",
                     templates_.begin()->first);
   return found->second;
 }
@@ -121,13 +124,13 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
   const Source& source = choose(options.tools.has_value());
   OrderedJson variables = special_tokens_;
   variables.update(options.variables);
-  const json answer = answer_of_renderer({{"template", source.text},
-                                          {"messages", messages},
-                                          {"tools", options.tools.value_or(nullptr)},
-                                          {"add_generation_prompt", options.add_generation_prompt},
-                                          {"variables", std::move(variables)}});
+  const json answer = render_request({{"template", source.text},
+                                      {"messages", messages},
+                                      {"tools", options.tools.value_or(nullptr)},
+                                      {"add_generation_prompt", options.add_generation_prompt},
+                                      {"variables", std::move(variables)}});
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,
-                    ": the chat template must take these messages; got ",
+                    ": the chat template must accept these messages; got ",
                     on_one_line(answer.value("error", "")));
   return answer["text"];
 }

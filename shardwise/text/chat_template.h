@@ -1,7 +1,7 @@
-// A model's chat template: from the messages of a conversation to the text that the model was trained on.
+// A model's chat template: formats the messages of a conversation as the text that the model was trained on.
 //
-// Reading the model's folder and choosing the template are here; jinja/ renders it, in a module that is
-// opened at the first rendering (docs/adr/0011).
+// This file reads the model directory and selects the template. A module in jinja/ renders it, which is
+// loaded at the first rendering (docs/adr/0011).
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,33 +10,34 @@
 
 namespace shardwise::text {
 
-/// Values of JSON whose objects keep the order that they were written in: templates print them.
+/// JSON values whose objects keep the order of their fields, because templates print them.
 using OrderedJson = nlohmann::ordered_json;
 
+/// The arguments of a chat template besides the messages.
 struct ChatOptions {
   bool add_generation_prompt = true;
-  /// JSON schemas of functions that the model may call, a list. An empty list is not the same as none.
+  /// A list of JSON schemas of functions that the model may call. An empty list differs from nullopt.
   std::optional<OrderedJson> tools;
-  /// An object with further variables of the template, such as Qwen3's enable_thinking.
+  /// An object with additional template variables, such as Qwen3's enable_thinking.
   OrderedJson variables = OrderedJson::object();
 };
 
-/// What transformers' `apply_chat_template(tokenize=False)` does with the same folder, to the byte.
+/// A chat template with the output of transformers' `apply_chat_template(tokenize=False)`, byte for byte.
 class ChatTemplate {
  public:
-  /// Reads chat_template.jinja and additional_chat_templates/*.jinja, which go before the chat_template of
-  /// tokenizer_config.json, and the special tokens there and in the older special_tokens_map.json. What only
-  /// the class of a tokenizer knows, such as a bos_token that no file names, is not there.
-  /// Errors: c10::ValueError that names the file and what it must hold, also where none holds a template.
-  static ChatTemplate load(const std::string& folder);
+  /// Reads chat_template.jinja and additional_chat_templates/*.jinja, or else the chat_template of
+  /// tokenizer_config.json, and the special tokens of tokenizer_config.json and the older
+  /// special_tokens_map.json. Special tokens that only a transformers tokenizer class defines are missing.
+  /// Throws c10::ValueError naming the file and its rule, also if the directory has no template.
+  static ChatTemplate load(const std::string& directory);
 
-  /// `messages`: a list of objects, mostly with `role` and `content`; numbers have at most 64 bits.
-  /// Cost: the first rendering takes a fifth of a second, others of the same template under a millisecond.
-  /// Errors: c10::ValueError for what is no such list, and for what the template refuses, with file and line;
-  /// c10::Error where the module cannot be opened.
+  /// Renders `messages`, a list of objects, usually with `role` and `content`; numbers have at most 64 bits.
+  /// Cost: 0.2 s for the first rendering, under 1 ms for further ones of the same template.
+  /// Throws c10::ValueError if `messages` is not such a list or if the template raises an error (with file
+  /// and line), and c10::Error if the module cannot be loaded.
   std::string render(const OrderedJson& messages, const ChatOptions& options = {}) const;
 
-  /// `bos_token`, `eos_token` and the others that the folder names, as templates see them.
+  /// The directory's special tokens (`bos_token`, `eos_token`, ...), which are variables of the template.
   const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
 
  private:
@@ -48,7 +49,7 @@ class ChatTemplate {
   void read_template_fields(const nlohmann::json& config, const std::string& path);
   const Source& choose(bool has_tools) const;
 
-  std::string folder_;
+  std::string directory_;
   std::map<std::string, Source> templates_;  // by name: `default`, `tool_use`, ...
   std::map<std::string, std::string> special_tokens_;
 };

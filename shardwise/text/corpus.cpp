@@ -10,13 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> entries_of(const std::string& folder) {
+std::vector<std::string> entries_of(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> names;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
-  TORCH_CHECK_VALUE(!error, "text ", folder, ": must be a readable folder; got: ", error.message());
+  TORCH_CHECK_VALUE(!error, "text ", directory, ": must be a readable directory; got: ", error.message());
   std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
   std::sort(names.begin(), names.end());
   return names;
@@ -25,27 +25,27 @@ std::vector<std::string> entries_of(const std::string& folder) {
 }  // namespace
 
 Corpus::Corpus(const std::vector<std::string>& paths) {
-  TORCH_CHECK_VALUE(!paths.empty(), "text: must name at least one file or folder; got none");
+  TORCH_CHECK_VALUE(!paths.empty(), "text: at least one file or directory is required; got none");
   for (const std::string& path : paths) add_path(path);
-  TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must hold at least one byte; got none in ",
+  TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must contain at least one byte; got none in ",
                     paths.size(), paths.size() == 1 ? " path" : " paths");
 }
 
 void Corpus::add_path(const std::string& path) {
-  if (base::is_folder(path)) {
-    add_folder(path);
+  if (base::is_directory(path)) {
+    add_directory(path);
   } else {
     add_file(path);
   }
 }
 
-void Corpus::add_folder(const std::string& folder) {
-  for (const std::string& name : entries_of(folder)) {
-    const std::string path = (fs::path(folder) / name).string();
-    // A link to a folder may lead back up: only those that the caller names are followed.
+void Corpus::add_directory(const std::string& directory) {
+  for (const std::string& name : entries_of(directory)) {
+    const std::string path = (fs::path(directory) / name).string();
+    // Follows links to directories only if the caller names them: others may form cycles.
     std::error_code error;
-    const bool is_linked_folder = fs::is_symlink(path, error) && base::is_folder(path);
-    if (!is_linked_folder) add_path(path);
+    const bool is_linked_directory = fs::is_symlink(path, error) && base::is_directory(path);
+    if (!is_linked_directory) add_path(path);
   }
 }
 
@@ -66,7 +66,7 @@ std::vector<std::string> Corpus::paths() const {
 }
 
 void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
-  TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: must be read within its ",
+  TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: reads must be within its ",
                     size_, " bytes; got ", length, " at ", offset);
   const std::lock_guard lock(mutex_);
   const auto after = std::upper_bound(files_.begin(), files_.end(), offset,
@@ -92,14 +92,14 @@ const MappedFile& Corpus::opened(size_t index) const {
     most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
     return *source.open;
   }
-  if (most_recent_.size() >= kMostOpen) {
+  if (most_recent_.size() >= kMaxOpenFiles) {
     files_[most_recent_.back()].open.reset();
     most_recent_.pop_back();
   }
   auto file = std::make_unique<MappedFile>(source.path);
   TORCH_CHECK_VALUE(file->fingerprint() == source.fingerprint, "text ", source.path,
-                    ": must not change during the run; got another file or another time, ", file->size(),
-                    " bytes after ", source.size);
+                    ": must not change during the run; got another file or modification time, ", file->size(),
+                    " bytes instead of ", source.size);
   source.open = std::move(file);
   source.recency = most_recent_.insert(most_recent_.begin(), index);
   return *source.open;

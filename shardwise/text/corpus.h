@@ -1,4 +1,4 @@
-// Many files as one run of bytes, addressed by offset. Nothing is copied until it is read.
+// Concatenates files to one sequence of bytes, addressed by offset. Bytes are copied only when read.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -11,37 +11,37 @@
 
 namespace shardwise::text {
 
-/// The bytes of files in a fixed order: as given, a folder's own recursively and sorted by path.
-/// Files are mapped when first read, at most kMostOpen at a time (the least recently read is closed); hidden
-/// entries (.name) of a folder are left out. Any bytes are text.
+/// The bytes of files in a fixed order: as given, and sorted by path within a directory (recursive). Skips
+/// hidden entries (.name) of directories. Maps a file when it is first read and keeps at most kMaxOpenFiles
+/// open, closing the least recently read. Files may contain any bytes.
 class Corpus {
  public:
-  static constexpr size_t kMostOpen = 128;
+  static constexpr size_t kMaxOpenFiles = 128;
 
-  /// Errors: c10::ValueError when there is no path, one cannot be read, is neither file nor folder, or no
-  /// byte is found in all of them.
+  /// Throws c10::ValueError if `paths` is empty, a path is not a readable file or directory, or all files are
+  /// empty.
   explicit Corpus(const std::vector<std::string>& paths);
   Corpus(const Corpus&) = delete;
   Corpus& operator=(const Corpus&) = delete;
 
-  /// Bytes of all files.
+  /// The total number of bytes.
   int64_t size() const { return size_; }
   int64_t file_count() const { return static_cast<int64_t>(files_.size()); }
-  /// Bytes of file `index`, which follow those of the files before it; empty files are left out.
+  /// The number of bytes of file `index`. Empty files are not counted as files.
   int64_t file_size(int64_t index) const { return files_.at(index).size; }
   const std::string& file_path(int64_t index) const { return files_.at(index).path; }
-  /// Of all files that are read.
+  /// The paths of all nonempty files.
   std::vector<std::string> paths() const;
 
-  /// A hash of the files' inodes, sizes and times of last change as they were scanned: ranks that have
-  /// scanned the same text agree on it.
+  /// A hash of the files' inodes, sizes and modification times at construction. Ranks compare it to check
+  /// that they read the same text.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  /// Copies bytes [offset, offset + length), across files where need be. Safe from several threads.
-  /// Errors: c10::ValueError naming the file when it has become shorter, or is opened (again) and no longer
-  /// what was scanned; out-of-range is the caller's too.
+  /// Copies bytes [offset, offset + length), across file boundaries. Thread-safe.
+  /// Throws c10::ValueError if the range is out of bounds, and naming the file if it became shorter or
+  /// changed since it was scanned.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
-  /// All of file `index`. Errors: the same.
+  /// Returns the bytes of file `index`. Errors: as read()'s.
   std::string read_file(int64_t index) const;
 
  private:
@@ -53,13 +53,13 @@ class Corpus {
     std::list<size_t>::iterator recency;
   };
   void add_path(const std::string& path);
-  void add_folder(const std::string& folder);
+  void add_directory(const std::string& directory);
   void add_file(const std::string& path);
   const MappedFile& opened(size_t index) const;
 
   mutable std::mutex mutex_;
-  mutable std::vector<Source> files_;      // empty ones left out
-  mutable std::list<size_t> most_recent_;  // indices of open files, latest first
+  mutable std::vector<Source> files_;      // without empty files
+  mutable std::list<size_t> most_recent_;  // indices of open files, most recently read first
   int64_t size_ = 0;
   uint64_t fingerprint_ = 0;
 };

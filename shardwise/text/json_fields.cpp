@@ -8,13 +8,13 @@
 
 namespace shardwise::text {
 
-void refuse(const std::string& label, const std::string& rule, const nlohmann::json& value) {
+void throw_invalid(const std::string& label, const std::string& rule, const nlohmann::json& value) {
   TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value));
 }
 
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {
   const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
-  if (!is_id) refuse(label, "a whole number below 2^24", value);
+  if (!is_id) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
   return value.get<uint32_t>();
 }
 
@@ -26,20 +26,20 @@ const nlohmann::json& JsonPart::at(const char* name) const {
 
 std::string JsonPart::text(const char* name) const {
   const nlohmann::json& value = at(name);
-  if (!value.is_string()) refuse(label(name), "a string", value);
+  if (!value.is_string()) throw_invalid(label(name), "a string", value);
   return value.get<std::string>();
 }
 
 std::string JsonPart::character(const char* name) const {
   std::string character = text(name);
   const bool is_one = !character.empty() && utf8_unit(character, 0).length == character.size();
-  if (!is_one) refuse(label(name), "one character", character);
+  if (!is_one) throw_invalid(label(name), "one character", character);
   return character;
 }
 
 std::vector<JsonPart> JsonPart::parts(const char* name) const {
   const nlohmann::json& list = at(name);
-  if (!list.is_array()) refuse(label(name), "a list", list);
+  if (!list.is_array()) throw_invalid(label(name), "a list", list);
   std::vector<JsonPart> parts;
   for (size_t i = 0; i < list.size(); ++i) {
     parts.push_back({list[i], label(name) + "[" + std::to_string(i) + "]."});
@@ -47,15 +47,15 @@ std::vector<JsonPart> JsonPart::parts(const char* name) const {
   return parts;
 }
 
-bool JsonPart::flag(const char* name, bool otherwise) const {
-  fields.or_flag(name, otherwise);
-  return otherwise;
+bool JsonPart::flag(const char* name, bool default_value) const {
+  fields.or_flag(name, default_value);
+  return default_value;
 }
 
 void JsonPart::allow(std::initializer_list<std::string_view> names) const {
   for (const auto& [name, value] : object.items()) {
     const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
-    if (!is_known && !value.is_null()) refuse(where + base::shown(name), "left out", value);
+    if (!is_known && !value.is_null()) throw_invalid(where + base::shown(name), "omitted", value);
   }
 }
 

@@ -1,5 +1,4 @@
-// What the readers of tokenizer.json share: strings of any characters, and refusals that name field and
-// value.
+// Helpers of the tokenizer.json readers: typed access to fields, and errors that name the field and value.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -10,31 +9,34 @@
 
 namespace shardwise::text {
 
-/// Throws `label must be rule; got value`, c10::ValueError.
-[[noreturn]] void refuse(const std::string& label, const std::string& rule, const nlohmann::json& value);
+/// Throws c10::ValueError with the message `label must be rule; got value`.
+[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule,
+                                const nlohmann::json& value);
 
-/// `value` as a token's id: a whole number below 2^24, far beyond any vocabulary. Errors: c10::ValueError.
+/// Returns `value` as a token id. Throws c10::ValueError if it is not an integer in [0, 2^24), a bound far
+/// above any vocabulary.
 uint32_t token_id(const nlohmann::json& value, const std::string& label);
 
-/// A part of tokenizer.json: `where` ends in a colon and blank, or in a dot.
+/// An object in tokenizer.json and its location for errors; `where` ends in a colon and space, or in a dot.
 struct JsonPart {
   const nlohmann::json& object;
   std::string where;
   base::Fields fields{object, where};
 
   std::string label(const std::string& name) const { return where + name; }
-  /// The field's value; errors where it is left out.
+  /// Returns the field's value. Throws c10::ValueError if it is missing.
   const nlohmann::json& at(const char* name) const;
   std::string text(const char* name) const;
-  bool flag(const char* name, bool otherwise) const;
+  bool flag(const char* name, bool default_value) const;
   std::string type() const { return text("type"); }
   JsonPart part(const char* name) const { return {at(name), label(name) + "."}; }
-  /// The list's elements, each an object.
+  /// Returns the elements of a list of objects.
   std::vector<JsonPart> parts(const char* name) const;
-  /// A text of one character.
+  /// Returns a string of exactly one character.
   std::string character(const char* name) const;
   bool has(const char* name) const { return fields.find(name) != nullptr; }
-  /// Errors: c10::ValueError for a field that is none of these and not null: it may ask for something.
+  /// Throws c10::ValueError if the object has another, non-null field, since that may request an unsupported
+  /// feature.
   void allow(std::initializer_list<std::string_view> names) const;
 };
 

@@ -20,7 +20,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::read(int64_t offset, int64_t length, uint8_t* dst) const {
-  // Behind the end of a file the map ends the process, and reading says what happened.
+  // Reading the mapping beyond the end of a truncated file raises SIGBUS; File::read throws instead.
   if (offset + length > file_.size()) return file_.read(offset, length, dst);
   std::memcpy(dst, map_ + offset, length);
 }

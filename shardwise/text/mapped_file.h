@@ -1,4 +1,4 @@
-// A file mapped into memory, read without system calls that copy.
+// A file that is mapped into memory for reading.
 #pragma once
 #include <string>
 
@@ -6,9 +6,10 @@
 
 namespace shardwise::text {
 
+/// A read-only memory mapping of a file.
 class MappedFile {
  public:
-  /// Errors: c10::ValueError when the file cannot be opened or mapped. An empty file maps nothing.
+  /// Throws c10::ValueError if the file cannot be opened or mapped. An empty file is valid and is not mapped.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -17,12 +18,12 @@ class MappedFile {
   int64_t size() const { return size_; }
   uint64_t fingerprint() const { return file_.fingerprint(); }
 
-  /// Copies bytes [offset, offset + length). Errors: c10::ValueError naming the file when it ends before, as
-  /// it has been cut short; only a cut in the very moment of copying is left to SIGBUS.
+  /// Copies bytes [offset, offset + length). Throws c10::ValueError naming the file if it was truncated
+  /// before the end of the range. A truncation during the copy raises SIGBUS.
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
 
  private:
-  base::File file_;  // kept open to see its size
+  base::File file_;  // kept open to query its current size
   int64_t size_;
   const uint8_t* map_ = nullptr;
 };

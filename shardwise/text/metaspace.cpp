@@ -3,23 +3,24 @@
 namespace shardwise::text {
 namespace {
 
-Prepends prepends_of(const JsonPart& json) {
+PrependScheme prepend_scheme_of(const JsonPart& json) {
   const std::string name = json.has("prepend_scheme") ? json.text("prepend_scheme") : "always";
   if (!json.flag("add_prefix_space", true)) {
-    if (name != "never") refuse(json.label("prepend_scheme"), "never without add_prefix_space", name);
-    return Prepends::kNever;
+    if (name != "never")
+      throw_invalid(json.label("prepend_scheme"), "never if add_prefix_space is false", name);
+    return PrependScheme::never;
   }
-  if (name == "always") return Prepends::kAlways;
-  if (name == "first") return Prepends::kFirst;
-  if (name == "never") return Prepends::kNever;
-  refuse(json.label("prepend_scheme"), "always, first or never", name);
+  if (name == "always") return PrependScheme::always;
+  if (name == "first") return PrependScheme::first;
+  if (name == "never") return PrependScheme::never;
+  throw_invalid(json.label("prepend_scheme"), "always, first or never", name);
 }
 
 }  // namespace
 
 Metaspace read_metaspace(const JsonPart& json) {
   json.allow({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
-  return {json.character("replacement"), prepends_of(json), json.flag("split", true)};
+  return {json.character("replacement"), prepend_scheme_of(json), json.flag("split", true)};
 }
 
 }  // namespace shardwise::text

@@ -1,4 +1,4 @@
-// The Metaspace of tokenizer.json, which cuts text as a pre-tokenizer and joins tokens as a decoder.
+// The Metaspace component of tokenizer.json, which is a pre-tokenizer and a decoder.
 #pragma once
 #include <string>
 
@@ -6,16 +6,17 @@
 
 namespace shardwise::text {
 
-/// Before which words a mark is put.
-enum class Prepends { kAlways, kFirst, kNever };
+/// Which words get a leading metaspace.
+enum class PrependScheme { always, first, never };
 
+/// The options of a Metaspace component.
 struct Metaspace {
-  std::string mark;  // one character, which stands for a blank
-  Prepends prepends;
-  bool splits;
+  std::string replacement;  // one character, which replaces a space
+  PrependScheme prepend_scheme;
+  bool split;
 };
 
-/// Errors: c10::ValueError naming the field.
+/// Reads a Metaspace component. Throws c10::ValueError naming the invalid field.
 Metaspace read_metaspace(const JsonPart& json);
 
 }  // namespace shardwise::text

@@ -13,21 +13,21 @@ namespace {
 
 using TextStep = std::function<void(std::string&)>;
 
-// No character below U+0300, whose first byte this is, changes in NFC, beside others below it.
-constexpr uint8_t kFirstThatComposes = 0xcc;
+// The first byte of U+0300. NFC does not change text whose characters are all below it.
+constexpr uint8_t kFirstComposingByte = 0xcc;
 
-constexpr utf8proc_ssize_t kMostDecomposed = 18;  // of one character, in all of Unicode
+constexpr utf8proc_ssize_t kMaxDecomposedCodePoints = 18;  // the maximum for one character in Unicode
 
 struct Form {
   int options;
-  uint8_t first_byte;  // text of smaller bytes is in this form
+  uint8_t first_byte;  // text whose bytes are all smaller is already normalized
 };
 
 Form form_of(const std::string& type) {
   const int base = UTF8PROC_STABLE | (type.starts_with("NFK") ? UTF8PROC_COMPAT : 0);
   const bool composes = type.ends_with('C');
   return {base | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE),
-          type == "NFC" ? kFirstThatComposes : uint8_t{0x80}};
+          type == "NFC" ? kFirstComposingByte : uint8_t{0x80}};
 }
 
 utf8proc_ssize_t checked(utf8proc_ssize_t count) {
@@ -35,18 +35,18 @@ utf8proc_ssize_t checked(utf8proc_ssize_t count) {
   return count;
 }
 
-/// Appends what the character decomposes to.
+/// Appends the decomposition of the character.
 void append_decomposed(char32_t c, int options, std::vector<utf8proc_int32_t>& points) {
   const size_t begin = points.size();
-  points.resize(begin + kMostDecomposed);
-  int boundary = 0;  // of no use here
+  points.resize(begin + kMaxDecomposedCodePoints);
+  int boundary = 0;  // unused output
   const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points.data() + begin, kMostDecomposed,
-                              static_cast<utf8proc_option_t>(options), &boundary);
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points.data() + begin,
+                              kMaxDecomposedCodePoints, static_cast<utf8proc_option_t>(options), &boundary);
   points.resize(begin + checked(count));
 }
 
-/// Marks in the order of their classes, each run of them by itself. utf8proc's own sort is quadratic.
+/// Sorts each run of combining marks by combining class. utf8proc's own sort is quadratic.
 void order_marks(std::vector<utf8proc_int32_t>& points) {
   const auto class_of = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
   const auto is_mark = [&](utf8proc_int32_t c) { return class_of(c) != 0; };
@@ -58,7 +58,7 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
   }
 }
 
-/// Appends `run` in the form; `points` is room that is used again.
+/// Appends the normalized `run`; `points` is a buffer that is reused.
 void append_normalized(std::string_view run, int options, std::vector<utf8proc_int32_t>& points,
                        std::string& out) {
   points.clear();
@@ -68,12 +68,12 @@ void append_normalized(std::string_view run, int options, std::vector<utf8proc_i
   order_marks(points);
   const auto count = static_cast<utf8proc_ssize_t>(points.size());
   const auto flags = static_cast<utf8proc_option_t>(options);
-  points.push_back(0);  // reencode ends its text
+  points.push_back(0);  // reencode appends a terminating zero
   const utf8proc_ssize_t size = checked(utf8proc_reencode(points.data(), count, flags));
   out.append(reinterpret_cast<const char*>(points.data()), size);
 }
 
-/// Runs of characters beyond ASCII, each with the ASCII character before it, which may compose with them.
+/// Normalizes each run of non-ASCII characters with the ASCII character before it, which may compose with it.
 void normalize(std::string& text, const Form& form, std::vector<utf8proc_int32_t>& points) {
   const auto is_high = [&](size_t i) { return static_cast<uint8_t>(text[i]) >= 0x80; };
   const auto changes = [&](char c) { return static_cast<uint8_t>(c) >= form.first_byte; };
@@ -103,7 +103,7 @@ TextStep form_step(const std::string& type) {
   };
 }
 
-void replace_matches(std::string& text, const Find& find, const std::string& content) {
+void replace_matches(std::string& text, const Matcher& find, const std::string& content) {
   auto match = find(text, 0);
   if (!match) return;
   std::string out;
@@ -140,7 +140,7 @@ void Normalizer::add(const JsonPart& json) {
   } else if (type == "Replace") {
     steps_.push_back(replacement_step(json));
   } else {
-    refuse(json.label("type"), "Sequence, NFC, NFD, NFKC, NFKD, Prepend or Replace", type);
+    throw_invalid(json.label("type"), "Sequence, NFC, NFD, NFKC, NFKD, Prepend or Replace", type);
   }
 }
 

@@ -1,4 +1,4 @@
-// The `normalizer` of tokenizer.json: what is done to text before it is split.
+// The `normalizer` of tokenizer.json: transforms text before pre-tokenization.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace shardwise::text {
 
-/// Steps on UTF-8 text, in order: NFC, NFD, NFKC, NFKD, Prepend, Replace. One thread at a time.
+/// A sequence of steps on UTF-8 text: NFC, NFD, NFKC, NFKD, Prepend, Replace. Not thread-safe.
 class Normalizer {
  public:
-  /// Does nothing.
+  /// Constructs the identity.
   Normalizer() = default;
-  /// Errors: c10::ValueError naming the field of a step that is not known.
+  /// Throws c10::ValueError naming the field if a step is not supported.
   explicit Normalizer(const JsonPart& json) { add(json); }
 
+  /// Normalizes `text` in place.
   void apply_(std::string& text) const {
     for (const auto& step : steps_) step(text);
   }
@@ -26,8 +27,8 @@ class Normalizer {
   std::vector<std::function<void(std::string&)>> steps_;
 };
 
-/// Replaces what the `pattern` of a Replace ({"String": …} or {"Regex": …}) finds by its `content`; for
-/// decoders too. Errors: c10::ValueError naming the field.
+/// Returns a function that replaces the matches of a Replace step's `pattern` ({"String": …} or {"Regex": …})
+/// by its `content`; decoders use it too. Throws c10::ValueError naming the invalid field.
 std::function<void(std::string&)> replacement_step(const JsonPart& json);
 
 }  // namespace shardwise::text

@@ -4,29 +4,29 @@
 
 namespace shardwise::text {
 
-Find find_regex(const std::string& pattern, const std::string& where) {
-  auto regex = std::make_shared<Regex>(pattern, where);  // shared, as functions are copied
+Matcher regex_matcher(const std::string& pattern, const std::string& where) {
+  auto regex = std::make_shared<Regex>(pattern, where);  // shared because std::function is copied
   return [regex](std::string_view text, size_t from) { return regex->find(text, from); };
 }
 
-Find find_text(const std::string& wanted) {
-  return [wanted](std::string_view text, size_t from) -> std::optional<Span> {
-    const size_t at = text.find(wanted, from);
+Matcher string_matcher(const std::string& target) {
+  return [target](std::string_view text, size_t from) -> std::optional<Span> {
+    const size_t at = text.find(target, from);
     if (at == std::string_view::npos) return std::nullopt;
-    return Span{at, at + wanted.size()};
+    return Span{at, at + target.size()};
   };
 }
 
-Find read_pattern(const JsonPart& step) {
+Matcher read_pattern(const JsonPart& step) {
   const JsonPart pattern = step.part("pattern");
   pattern.allow({"String", "Regex"});
   if (pattern.has("String") == pattern.has("Regex")) {
-    refuse(step.label("pattern"), "a String or a Regex", pattern.object);
+    throw_invalid(step.label("pattern"), "a String or a Regex", pattern.object);
   }
-  if (pattern.has("Regex")) return find_regex(pattern.text("Regex"), pattern.label("Regex"));
-  const std::string wanted = pattern.text("String");
-  if (wanted.empty()) refuse(pattern.label("String"), "a text that is not empty", wanted);
-  return find_text(wanted);
+  if (pattern.has("Regex")) return regex_matcher(pattern.text("Regex"), pattern.label("Regex"));
+  const std::string target = pattern.text("String");
+  if (target.empty()) throw_invalid(pattern.label("String"), "a nonempty string", target);
+  return string_matcher(target);
 }
 
 }  // namespace shardwise::text

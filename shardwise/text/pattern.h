@@ -1,4 +1,4 @@
-// What the steps of tokenizer.json look for in a text: a fixed string, or a regular expression.
+// The patterns of tokenizer.json: a fixed string or a regular expression.
 #pragma once
 #include <functional>
 #include <optional>
@@ -10,14 +10,15 @@
 
 namespace shardwise::text {
 
-/// The first match at or after `from`, which is not empty. One thread at a time.
-using Find = std::function<std::optional<Span>(std::string_view text, size_t from)>;
+/// Returns the first match at or after `from`. Matches are not empty. Not thread-safe.
+using Matcher = std::function<std::optional<Span>(std::string_view text, size_t from)>;
 
-/// Errors: those of Regex.
-Find find_regex(const std::string& pattern, const std::string& where);
-Find find_text(const std::string& wanted);
-/// The `pattern` of a step, {"String": ...} or {"Regex": ...}. Errors: c10::ValueError naming the field for
-/// what is neither or both, for an empty string, and those of Regex.
-Find read_pattern(const JsonPart& step);
+/// Returns a matcher of a regular expression. Errors: as Regex's.
+Matcher regex_matcher(const std::string& pattern, const std::string& where);
+/// Returns a matcher of a fixed string.
+Matcher string_matcher(const std::string& target);
+/// Reads the `pattern` of a step, {"String": ...} or {"Regex": ...}. Throws c10::ValueError naming the field
+/// if it has neither or both or an empty string; errors of the expression as Regex's.
+Matcher read_pattern(const JsonPart& step);
 
 }  // namespace shardwise::text

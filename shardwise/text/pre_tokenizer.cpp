@@ -7,15 +7,15 @@
 namespace shardwise::text {
 namespace {
 
-using WordsStep = std::function<void(Words&)>;
+using PreTokenizerStep = std::function<void(PreTokenizedString&)>;
 
 // Source: openai/gpt-2 encoder.py.
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Puts `prefix(word, is_first)` before each word.
+/// Inserts `prefix(word, is_first)` before each word.
 template <class Prefix>
-void prefix_words(Words& words, const Prefix& prefix) {
+void prefix_words(PreTokenizedString& words, const Prefix& prefix) {
   std::string text;
   text.reserve(words.text.size() + 1);
   for (Span& word : words.spans) {
@@ -27,43 +27,44 @@ void prefix_words(Words& words, const Prefix& prefix) {
   words.text = std::move(text);
 }
 
-WordsStep prefix_space_step() {
-  return [](Words& words) {
+PreTokenizerStep prefix_space_step() {
+  return [](PreTokenizedString& words) {
     prefix_words(words, [](std::string_view word, bool) { return word.starts_with(' ') ? "" : " "; });
   };
 }
 
 Behavior behavior_of(const JsonPart& json) {
   const std::string name = json.text("behavior");
-  if (name == "Isolated") return Behavior::kIsolated;
-  if (name == "Removed") return Behavior::kRemoved;
-  if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
-  if (name == "MergedWithNext") return Behavior::kMergedWithNext;
-  if (name == "Contiguous") return Behavior::kContiguous;
-  refuse(json.label("behavior"), "Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous", name);
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "Removed") return Behavior::removed;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  throw_invalid(json.label("behavior"), "Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous",
+                name);
 }
 
-WordsStep split_step_of(const JsonPart& json) {
+PreTokenizerStep split_step_of(const JsonPart& json) {
   json.allow({"type", "pattern", "behavior", "invert"});
   return split_step(read_pattern(json), behavior_of(json), json.flag("invert", false));
 }
 
-WordsStep digits_step(const JsonPart& json) {
+PreTokenizerStep digits_step(const JsonPart& json) {
   json.allow({"type", "individual_digits"});
   const bool individual = json.flag("individual_digits", false);
   const char* pattern = individual ? "\\p{N}" : "\\p{N}+";
-  return split_step(find_regex(pattern, json.label("type")), Behavior::kIsolated, /*inverts=*/false);
+  return split_step(regex_matcher(pattern, json.label("type")), Behavior::isolated, /*invert=*/false);
 }
 
-/// Blanks become `mark`, which begins words.
-void mark_blanks(Words& words, const std::string& mark) {
+/// Replaces spaces by `replacement`.
+void replace_spaces(PreTokenizedString& words, const std::string& replacement) {
   std::string text;
   text.reserve(words.text.size() + words.text.size() / 2);
   for (Span& word : words.spans) {
     const size_t begin = text.size();
     for (size_t i = word.begin; i < word.end; ++i) {
       if (words.text[i] == ' ') {
-        text += mark;
+        text += replacement;
       } else {
         text += words.text[i];
       }
@@ -73,15 +74,15 @@ void mark_blanks(Words& words, const std::string& mark) {
   words.text = std::move(text);
 }
 
-WordsStep mark_step(const std::string& mark, Prepends prepends) {
-  return [=](Words& words) {
-    // The first word is the input's first only where no step has cut text off before it.
+PreTokenizerStep metaspace_step(const std::string& replacement, PrependScheme prepend_scheme) {
+  return [=](PreTokenizedString& words) {
+    // The first word starts the input only if no step removed text before it.
     const bool has_first = words.is_at_start && !words.spans.empty() && words.spans.front().begin == 0;
-    mark_blanks(words, mark);
-    if (prepends == Prepends::kNever) return;
+    replace_spaces(words, replacement);
+    if (prepend_scheme == PrependScheme::never) return;
     prefix_words(words, [&](std::string_view word, bool is_first) {
-      const bool wanted = prepends == Prepends::kAlways || (is_first && has_first);
-      return wanted && !word.starts_with(mark) ? std::string_view(mark) : std::string_view();
+      const bool prepends = prepend_scheme == PrependScheme::always || (is_first && has_first);
+      return prepends && !word.starts_with(replacement) ? std::string_view(replacement) : std::string_view();
     });
   };
 }
@@ -92,21 +93,22 @@ void PreTokenizer::add_byte_level(const JsonPart& json) {
   json.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (json.flag("add_prefix_space", true)) steps_.push_back(prefix_space_step());
   if (json.flag("use_regex", true)) {
-    steps_.push_back(split_step(find_regex(kGpt2Pattern, json.label("use_regex")), Behavior::kIsolated,
-                                /*inverts=*/false));
+    steps_.push_back(split_step(regex_matcher(kGpt2Pattern, json.label("use_regex")), Behavior::isolated,
+                                /*invert=*/false));
   }
   is_byte_level_ = true;
 }
 
 void PreTokenizer::add_metaspace(const Metaspace& metaspace) {
-  steps_.push_back(mark_step(metaspace.mark, metaspace.prepends));
-  if (!metaspace.splits) return;
-  steps_.push_back(split_step(find_text(metaspace.mark), Behavior::kMergedWithNext, /*inverts=*/false));
+  steps_.push_back(metaspace_step(metaspace.replacement, metaspace.prepend_scheme));
+  if (!metaspace.split) return;
+  steps_.push_back(
+      split_step(string_matcher(metaspace.replacement), Behavior::merged_with_next, /*invert=*/false));
 }
 
 void PreTokenizer::add(const JsonPart& json) {
   const std::string type = json.type();
-  if (is_byte_level_) refuse(json.label("type"), "left out after ByteLevel", type);
+  if (is_byte_level_) throw_invalid(json.label("type"), "omitted after ByteLevel", type);
   if (type == "Sequence") {
     json.allow({"type", "pretokenizers"});
     for (const JsonPart& part : json.parts("pretokenizers")) add(part);
@@ -119,7 +121,7 @@ void PreTokenizer::add(const JsonPart& json) {
   } else if (type == "Metaspace") {
     add_metaspace(read_metaspace(json));
   } else {
-    refuse(json.label("type"), "Sequence, ByteLevel, Split, Digits or Metaspace", type);
+    throw_invalid(json.label("type"), "Sequence, ByteLevel, Split, Digits or Metaspace", type);
   }
 }
 

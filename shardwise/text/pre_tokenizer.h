@@ -1,4 +1,4 @@
-// The `pre_tokenizer` of tokenizer.json: where text is cut into the words that merges stay within.
+// The `pre_tokenizer` of tokenizer.json: splits text into words. BPE merges never cross words.
 #pragma once
 #include <functional>
 #include <vector>
@@ -9,17 +9,18 @@
 
 namespace shardwise::text {
 
-/// Steps, in order: ByteLevel, Split, Digits, Metaspace. One thread at a time.
+/// A sequence of steps: ByteLevel, Split, Digits, Metaspace. Not thread-safe.
 class PreTokenizer {
  public:
-  /// Leaves text whole.
+  /// Constructs the identity.
   PreTokenizer() = default;
-  /// Errors: c10::ValueError naming the field of a step that is not known.
+  /// Throws c10::ValueError naming the field if a step is not supported.
   explicit PreTokenizer(const JsonPart& json) { add(json); }
 
-  /// Whether the model sees bytes, as ByteLevel characters, rather than characters.
+  /// Whether the model operates on bytes, written as ByteLevel characters, instead of characters.
   bool is_byte_level() const { return is_byte_level_; }
-  void apply_(Words& words) const {
+  /// Splits and transforms `words` in place.
+  void apply_(PreTokenizedString& words) const {
     for (const auto& step : steps_) step(words);
   }
 
@@ -28,7 +29,7 @@ class PreTokenizer {
   void add_byte_level(const JsonPart& json);
   void add_metaspace(const Metaspace& metaspace);
 
-  std::vector<std::function<void(Words&)>> steps_;
+  std::vector<std::function<void(PreTokenizedString&)>> steps_;
   bool is_byte_level_ = false;
 };
 

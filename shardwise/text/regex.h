@@ -1,4 +1,4 @@
-// Patterns of tokenizers, written for Oniguruma and matched by PCRE2's compiled code.
+// Regular expressions of tokenizers, which are written for Oniguruma and matched by PCRE2.
 #pragma once
 #include <memory>
 #include <optional>
@@ -7,27 +7,27 @@
 
 namespace shardwise::text {
 
-/// Where a match lies, in bytes.
+/// A range of bytes in a text.
 struct Span {
   size_t begin, end;
 };
 
-/// `pattern` with the same meaning for PCRE2: \s, \w and \d are spelt out, since the two libraries differ
-/// in them. Errors: c10::ValueError beginning with `where` for what is not known to mean the same (anchors,
-/// \b, sets within sets).
+/// Translates an Oniguruma pattern to PCRE2: expands \s, \w and \d, which differ between the libraries.
+/// Throws c10::ValueError with a message that starts with `where` for syntax that is not known to have equal
+/// meaning in both (anchors, \b, nested sets).
 std::string to_pcre2(const std::string& pattern, const std::string& where);
 
-/// One pattern; searched by one thread at a time.
+/// A compiled regular expression. Not thread-safe.
 class Regex {
  public:
-  /// `pattern` as tokenizer.json has it. Errors: c10::ValueError beginning with `where`, also for one that
-  /// matches the empty text.
+  /// Compiles an Oniguruma pattern. Throws c10::ValueError with a message that starts with `where` if the
+  /// pattern is not supported or matches the empty string.
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  /// The first match at or after `from`. `text` must be UTF-8, `from` the beginning of a character.
-  /// Errors: c10::ValueError when PCRE2 gives up (a pattern that backtracks without end).
+  /// Returns the first match at or after `from`. `text` must be UTF-8, and `from` the start of a character.
+  /// Throws c10::ValueError if PCRE2 exceeds its match limit (catastrophic backtracking).
   std::optional<Span> find(std::string_view text, size_t from) const;
 
  private:

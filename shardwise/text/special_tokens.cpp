@@ -5,7 +5,7 @@
 #include <set>
 
 #include "shardwise/base/json.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 
 namespace shardwise::text {
 
@@ -27,30 +27,30 @@ void add(const std::string& name, const json& token, const std::string& path, To
   tokens[name] = *text;
 }
 
-bool is_own(const std::string& name) {
+bool is_custom(const std::string& name) {
   return name.ends_with("_token") && !is_standard(name);
 }
 
-/// Every `*_token`. Others than the standard ones may be flags (add_bos_token) and lists.
+/// Adds every `*_token` field. Nonstandard ones that are flags (add_bos_token) or lists are skipped.
 void add_named(const json& fields, const std::string& path, Tokens& tokens) {
   for (const auto& [name, value] : fields.items()) {
-    const bool is_given = is_standard(name) ? !value.is_null() : is_own(name) && token_text(value);
+    const bool is_given = is_standard(name) ? !value.is_null() : is_custom(name) && token_text(value);
     if (is_given) add(name, value, path, tokens);
   }
 }
 
-/// The tokens of the object `fields[field]`, if it is one.
+/// Adds the tokens of `fields[field]` if it is an object.
 void add_object(const json& fields, const char* field, const std::string& path, Tokens& tokens) {
   const auto found = fields.find(field);
   if (found == fields.end() || !found->is_object()) return;
   for (const auto& [name, value] : found->items()) add(name, value, path, tokens);
 }
 
-/// What tokenizer_config.json gives under names of the model's own.
-Tokens own_tokens(const json& config, const std::string& path) {
+/// Returns the model-specific special tokens of tokenizer_config.json.
+Tokens custom_tokens(const json& config, const std::string& path) {
   Tokens tokens;
   for (const auto& [name, value] : config.items()) {
-    if (is_own(name) && value.is_string()) add(name, value, path, tokens);
+    if (is_custom(name) && value.is_string()) add(name, value, path, tokens);
   }
   add_object(config, "extra_special_tokens", path, tokens);
   if (tokens.empty()) add_object(config, "model_specific_special_tokens", path, tokens);
@@ -59,16 +59,16 @@ Tokens own_tokens(const json& config, const std::string& path) {
 
 }  // namespace
 
-Tokens read_special_tokens(const std::string& folder, const json& config) {
-  const std::string path = folder + "/tokenizer_config.json",
-                    older_path = folder + "/special_tokens_map.json";
+Tokens read_special_tokens(const std::string& directory, const json& config) {
+  const std::string path = directory + "/tokenizer_config.json",
+                    older_path = directory + "/special_tokens_map.json";
   const bool is_new = config.contains("added_tokens_decoder");
   const json older = is_new ? json::object() : read_object(older_path);
-  // Later ones replace earlier ones of the same name.
+  // Later tokens replace earlier ones of the same name.
   Tokens tokens;
   add_named(config, path, tokens);
   add_named(older, older_path, tokens);
-  for (const auto& [name, text] : own_tokens(config, path)) tokens[name] = text;
+  for (const auto& [name, text] : custom_tokens(config, path)) tokens[name] = text;
   add_object(older, "extra_special_tokens", older_path, tokens);
   return tokens;
 }

@@ -1,4 +1,4 @@
-// Which special tokens a model's folder names, as the variables of its chat template.
+// The special tokens of a model directory, which are variables of its chat template.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -6,10 +6,10 @@
 
 namespace shardwise::text {
 
-/// From the object that tokenizer_config.json holds, and from special_tokens_map.json beside it where the
-/// former lists no added_tokens_decoder, as transformers does.
-/// Errors: c10::ValueError for a token that is neither a string nor an AddedToken.
-std::map<std::string, std::string> read_special_tokens(const std::string& folder,
+/// Reads the special tokens from `config`, the object in tokenizer_config.json, and from
+/// special_tokens_map.json if `config` has no added_tokens_decoder, as transformers does.
+/// Throws c10::ValueError if a token is not a string or an AddedToken.
+std::map<std::string, std::string> read_special_tokens(const std::string& directory,
                                                        const nlohmann::json& config);
 
 }  // namespace shardwise::text

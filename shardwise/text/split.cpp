@@ -11,8 +11,8 @@ struct Part {
   bool is_match;
 };
 
-/// Matches and what lies between them, over all of `word`.
-void find_parts(const Find& find, std::string_view text, Span word, std::vector<Part>& parts) {
+/// Splits `word` into matches and the text between them.
+void find_parts(const Matcher& find, std::string_view text, Span word, std::vector<Part>& parts) {
   parts.clear();
   const std::string_view seen = text.substr(word.begin, word.end - word.begin);
   size_t done = 0;
@@ -26,7 +26,7 @@ void find_parts(const Find& find, std::string_view text, Span word, std::vector<
   if (done < seen.size()) parts.push_back({{word.begin + done, word.end}, false});
 }
 
-/// Joins a match to its neighbour: each match that follows none. Going backwards joins to the next.
+/// Merges each match that does not follow a match with the part before it, or after it if `backwards`.
 void append_merged(const std::vector<Part>& parts, bool backwards, std::vector<Span>& out) {
   const size_t first = out.size();
   bool was_match = false;
@@ -42,7 +42,7 @@ void append_merged(const std::vector<Part>& parts, bool backwards, std::vector<S
   if (backwards) std::reverse(out.begin() + static_cast<ptrdiff_t>(first), out.end());
 }
 
-/// Joins neighbours of the same kind.
+/// Merges adjacent parts of the same kind.
 void append_contiguous(const std::vector<Part>& parts, std::vector<Span>& out) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0 && parts[i].is_match == parts[i - 1].is_match) {
@@ -55,32 +55,32 @@ void append_contiguous(const std::vector<Part>& parts, std::vector<Span>& out) {
 
 void append_words(const std::vector<Part>& parts, Behavior behavior, std::vector<Span>& out) {
   switch (behavior) {
-    case Behavior::kIsolated:
+    case Behavior::isolated:
       for (const Part& part : parts) out.push_back(part.span);
       return;
-    case Behavior::kRemoved:
+    case Behavior::removed:
       for (const Part& part : parts) {
         if (!part.is_match) out.push_back(part.span);
       }
       return;
-    case Behavior::kMergedWithPrevious:
+    case Behavior::merged_with_previous:
       return append_merged(parts, /*backwards=*/false, out);
-    case Behavior::kMergedWithNext:
+    case Behavior::merged_with_next:
       return append_merged(parts, /*backwards=*/true, out);
-    case Behavior::kContiguous:
+    case Behavior::contiguous:
       return append_contiguous(parts, out);
   }
 }
 
 }  // namespace
 
-std::function<void(Words&)> split_step(Find find, Behavior behavior, bool inverts) {
-  return [find = std::move(find), behavior, inverts, parts = std::vector<Part>(),
-          out = std::vector<Span>()](Words& words) mutable {
+std::function<void(PreTokenizedString&)> split_step(Matcher find, Behavior behavior, bool invert) {
+  return [find = std::move(find), behavior, invert, parts = std::vector<Part>(),
+          out = std::vector<Span>()](PreTokenizedString& words) mutable {
     out.clear();
     for (const Span word : words.spans) {
       find_parts(find, words.text, word, parts);
-      if (inverts) {
+      if (invert) {
         for (Part& part : parts) part.is_match = !part.is_match;
       }
       append_words(parts, behavior, out);

@@ -1,5 +1,4 @@
-// Words cut where a pattern matches: the Split of tokenizer.json's pre-tokenizers, and what others make of
-// it.
+// Splits words at the matches of a pattern: the Split pre-tokenizer of tokenizer.json, which others use too.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,17 +8,18 @@
 
 namespace shardwise::text {
 
-/// Text and the words in it, in order.
-struct Words {
+/// A text and the spans of its words, in order.
+struct PreTokenizedString {
   std::string text;
   std::vector<Span> spans;
-  bool is_at_start;  // nothing of the input comes before
+  bool is_at_start;  // the text is at the start of the input
 };
 
-/// What becomes of a match.
-enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+/// The treatment of a match: a word of its own, removed, or merged with a neighbor.
+enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
-/// Cuts every word; with `inverts` what lies between the matches counts as them.
-std::function<void(Words&)> split_step(Find find, Behavior behavior, bool inverts);
+/// Returns a step that splits every word at the matches of `find`. With `invert`, the text between matches is
+/// treated as the matches.
+std::function<void(PreTokenizedString&)> split_step(Matcher find, Behavior behavior, bool invert);
 
 }  // namespace shardwise::text

@@ -8,7 +8,8 @@
 namespace shardwise::text {
 namespace {
 
-/// Where the end of `text` begins that may grow into `stop`; text.size() where none does.
+/// Returns the start of the longest suffix of `text` that is a prefix of `stop`; text.size() if there is
+/// none.
 size_t begin_of_prefix(const std::string& text, const std::string& stop) {
   const size_t longest = std::min(text.size(), stop.size() - 1);
   for (size_t length = longest; length > 0; --length) {
@@ -21,29 +22,29 @@ size_t begin_of_prefix(const std::string& text, const std::string& stop) {
 
 StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
   for (const std::string& stop : stops_)
-    TORCH_CHECK_VALUE(!stop.empty(), "generate: a stop string must hold a character; got none");
+    TORCH_CHECK_VALUE(!stop.empty(), "generate: a stop string must not be empty; got none");
 }
 
-// Of several stops the one that is complete first counts, in whichever pieces the text comes.
+// The stop string that is complete first determines the end, independent of how the text is divided.
 std::string StopStrings::push(const std::string& added) {
   if (is_found_) return "";
-  waiting_ += added;
-  constexpr size_t kNowhere = std::string::npos;
-  size_t certain = waiting_.size();
-  std::pair<size_t, size_t> first{kNowhere, kNowhere};  // where it ends and begins
+  pending_ += added;
+  constexpr size_t kNotFound = std::string::npos;
+  size_t certain = pending_.size();
+  std::pair<size_t, size_t> first{kNotFound, kNotFound};  // end and start of the match
   for (const std::string& stop : stops_) {
-    const size_t begin = waiting_.find(stop);
-    if (begin != kNowhere) first = std::min(first, {begin + stop.size(), begin});
-    certain = std::min(certain, begin_of_prefix(waiting_, stop));
+    const size_t begin = pending_.find(stop);
+    if (begin != kNotFound) first = std::min(first, {begin + stop.size(), begin});
+    certain = std::min(certain, begin_of_prefix(pending_, stop));
   }
-  is_found_ = first.first != kNowhere;
-  std::string text = waiting_.substr(0, is_found_ ? first.second : certain);
-  waiting_.erase(0, text.size());
+  is_found_ = first.first != kNotFound;
+  std::string text = pending_.substr(0, is_found_ ? first.second : certain);
+  pending_.erase(0, text.size());
   return text;
 }
 
 std::string StopStrings::finish() {
-  return is_found_ ? "" : std::exchange(waiting_, "");
+  return is_found_ ? "" : std::exchange(pending_, "");
 }
 
 }  // namespace shardwise::text

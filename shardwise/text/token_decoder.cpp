@@ -7,7 +7,7 @@
 
 namespace shardwise::text {
 
-/// One step over one stream of tokens. Text is passed on as soon as no later token can change it.
+/// One decoder step on a stream of tokens. Emits text as soon as no later token can change it.
 class DecoderStep {
  public:
   using Sink = std::function<void(std::string)>;
@@ -41,8 +41,8 @@ class ReplaceStep : public DecoderStep {
   std::function<void(std::string&)> replace_;
 };
 
-/// Runs of tokens <0x00> to <0xFF>: characters where the whole run is UTF-8, else one U+FFFD a byte. So
-/// nothing of a run is certain before it ends.
+/// Decodes runs of tokens <0x00> to <0xFF>: to characters if the whole run is valid UTF-8, else to one U+FFFD
+/// per byte. Holds back a run until it ends.
 class ByteFallbackStep : public DecoderStep {
  public:
   void push(std::string token, const Sink& out) override {
@@ -76,7 +76,7 @@ class ByteFallbackStep : public DecoderStep {
   std::string run_;
 };
 
-/// Removes at most `count` times `content` from the beginning: of every token, or of all text.
+/// Removes up to `count` leading copies of `content` from every token, or from the text if it is fused.
 class StripStep : public DecoderStep {
  public:
   StripStep(std::string content, int64_t count, bool is_fused)
@@ -96,28 +96,28 @@ class StripStep : public DecoderStep {
   bool is_fused_;
 };
 
-/// Marks become blanks, but for those of the first token, which the tokenizer has put there.
+/// Replaces metaspaces by spaces, and removes those of the first token, which the tokenizer prepended.
 class MetaspaceStep : public DecoderStep {
  public:
-  MetaspaceStep(std::string mark, bool drops_first) : mark_(std::move(mark)), drops_(drops_first) {}
+  MetaspaceStep(std::string mark, bool skips_first) : replacement_(std::move(mark)), skips_(skips_first) {}
 
   void push(std::string token, const Sink& out) override {
     std::string text;
     for (size_t at = 0; at < token.size();) {
-      if (token.compare(at, mark_.size(), mark_) == 0) {
-        if (!drops_) text += ' ';
-        at += mark_.size();
+      if (token.compare(at, replacement_.size(), replacement_) == 0) {
+        if (!skips_) text += ' ';
+        at += replacement_.size();
       } else {
         text += token[at++];
       }
     }
-    drops_ = false;
+    skips_ = false;
     out(std::move(text));
   }
 
  private:
-  std::string mark_;
-  bool drops_;
+  std::string replacement_;
+  bool skips_;
 };
 
 }  // namespace
@@ -152,7 +152,7 @@ std::string TokenDecoder::Stream::finish() {
 
 void TokenDecoder::add_strip(const JsonPart& json) {
   json.allow({"type", "content", "start", "stop"});
-  if (json.fields.integer("stop") != 0) refuse(json.label("stop"), "0", json.at("stop"));
+  if (json.fields.integer("stop") != 0) throw_invalid(json.label("stop"), "0", json.at("stop"));
   const std::string content = json.character("content");
   const int64_t start = json.fields.integer("start");
   makers_.emplace_back(
@@ -161,8 +161,8 @@ void TokenDecoder::add_strip(const JsonPart& json) {
 
 void TokenDecoder::add(const JsonPart& json) {
   const std::string type = json.type();
-  if (is_closed_ || (is_fused_ && type != "Strip" && type != "Sequence")) {
-    refuse(json.label("type"), "left out in this place", type);
+  if (is_complete_ || (is_fused_ && type != "Strip" && type != "Sequence")) {
+    throw_invalid(json.label("type"), "omitted at this position", type);
   }
   if (type == "Sequence") {
     json.allow({"type", "decoders"});
@@ -170,10 +170,11 @@ void TokenDecoder::add(const JsonPart& json) {
   } else if (type == "ByteLevel") {
     json.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     makers_.emplace_back([] { return std::make_unique<ByteLevelStep>(); });
-    is_closed_ = true;  // its tokens become one
+    is_complete_ = true;  // ByteLevel fuses its tokens
   } else if (type == "Metaspace") {
     makers_.emplace_back([metaspace = read_metaspace(json)] {
-      return std::make_unique<MetaspaceStep>(metaspace.mark, metaspace.prepends != Prepends::kNever);
+      return std::make_unique<MetaspaceStep>(metaspace.replacement,
+                                             metaspace.prepend_scheme != PrependScheme::never);
     });
   } else if (type == "Replace") {
     makers_.emplace_back(
@@ -183,11 +184,12 @@ void TokenDecoder::add(const JsonPart& json) {
     makers_.emplace_back([] { return std::make_unique<ByteFallbackStep>(); });
   } else if (type == "Fuse") {
     json.allow({"type"});
-    is_fused_ = true;  // text passes as it comes; later steps know
+    is_fused_ = true;  // text still streams; later steps handle fused text
   } else if (type == "Strip") {
     add_strip(json);
   } else {
-    refuse(json.label("type"), "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse or Strip", type);
+    throw_invalid(json.label("type"), "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse or Strip",
+                  type);
   }
 }
 

@@ -1,4 +1,4 @@
-// The `decoder` of tokenizer.json: tokens back to text, as they come.
+// The `decoder` of tokenizer.json: converts a stream of tokens to text.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,19 +11,20 @@ namespace shardwise::text {
 
 class DecoderStep;
 
-/// Steps, in order: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip.
+/// A sequence of steps: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip.
 class TokenDecoder {
  public:
-  /// Errors: c10::ValueError naming the field of a step, or of an order of steps, that is not known.
+  /// Throws c10::ValueError naming the field if a step or an order of steps is not supported.
   explicit TokenDecoder(const JsonPart& json) { add(json); }
 
-  /// One stream; must not outlive the decoder.
+  /// The decoding state of one stream of tokens; must not outlive the decoder.
   class Stream {
    public:
     explicit Stream(const TokenDecoder& decoder);
     ~Stream();
-    /// The text that has become certain.
+    /// Adds a token and returns the text that no later token can change.
     std::string push(const std::string& token);
+    /// Returns the remaining text at the end of the stream.
     std::string finish();
 
    private:
@@ -36,7 +37,7 @@ class TokenDecoder {
   void add_strip(const JsonPart& json);
 
   std::vector<std::function<std::unique_ptr<DecoderStep>()>> makers_;
-  bool is_fused_ = false, is_closed_ = false;
+  bool is_fused_ = false, is_complete_ = false;
 };
 
 }  // namespace shardwise::text

@@ -26,15 +26,17 @@ constexpr int64_t kBegin = sizeof(Header);
 
 Header header_of(const MappedFile& file, const std::string& path) {
   Header header{};
-  TORCH_CHECK_VALUE(file.size() >= kBegin, path, ": a token file must begin with ", kBegin,
+  TORCH_CHECK_VALUE(file.size() >= kBegin, path, ": a token file must start with ", kBegin,
                     " bytes of header; got ", file.size(), " bytes");
   file.read(0, kBegin, reinterpret_cast<uint8_t*>(&header));
-  const bool is_one = std::memcmp(header.magic, kMagic.data(), kMagic.size()) == 0 &&
-                      header.version == kVersion && (header.bytes_per_id == 2 || header.bytes_per_id == 4);
-  TORCH_CHECK_VALUE(is_one, path, ": must be a token file of version ", kVersion, "; got another file");
+  const bool is_token_file = std::memcmp(header.magic, kMagic.data(), kMagic.size()) == 0 &&
+                             header.version == kVersion &&
+                             (header.bytes_per_id == 2 || header.bytes_per_id == 4);
+  TORCH_CHECK_VALUE(is_token_file, path, ": must be a token file of version ", kVersion,
+                    "; got another file");
   const uint64_t room = static_cast<uint64_t>(file.size() - kBegin) / header.bytes_per_id;
   const bool fits = header.count == room && (file.size() - kBegin) % header.bytes_per_id == 0;
-  TORCH_CHECK_VALUE(fits, path, ": a token file must hold the ids that its header says, ", header.count,
+  TORCH_CHECK_VALUE(fits, path, ": a token file must have the number of ids in its header, ", header.count,
                     "; got ", room);
   return header;
 }
@@ -51,7 +53,7 @@ TokenFileWriter::TokenFileWriter(std::string path, int64_t vocab_size)
       temporary_(temporary_of(path_)),
       vocab_size_(vocab_size),
       bytes_per_id_(vocab_size <= int64_t{1} << 16 ? 2 : 4) {
-  base::remove_all(temporary_);  // of a process that had this number
+  base::remove_all(temporary_);  // left by a dead process with the same pid
   file_ = base::File::create(temporary_);
 }
 
@@ -109,7 +111,7 @@ TokenFile::TokenFile(const std::string& path) : file_(path), path_(path) {
 
 void TokenFile::read(int64_t begin, std::span<int64_t> ids) const {
   const auto count = static_cast<int64_t>(ids.size());
-  TORCH_CHECK_VALUE(begin >= 0 && begin <= count_ - count, path_, ": must be read within its ", count_,
+  TORCH_CHECK_VALUE(begin >= 0 && begin <= count_ - count, path_, ": reads must be within its ", count_,
                     " tokens; got ", count, " at ", begin);
   std::vector<uint8_t> bytes(ids.size() * bytes_per_id_);
   file_.read(kBegin + begin * bytes_per_id_, static_cast<int64_t>(bytes.size()), bytes.data());

@@ -1,11 +1,12 @@
-// Token ids on disk, laid out to be mapped: 64 bytes of header, then the ids, little-endian.
+// The token file format: 64 bytes of header, then the token ids, little-endian. The file is mapped to read
+// it.
 //
 //   byte 0   8 bytes  "shardtok"
-//        8   uint32   1, the version of this layout
-//       12   uint32   bytes of an id: 2 where all ids fit, else 4
+//        8   uint32   1, the version of the format
+//       12   uint32   bytes per id: 2 if all ids fit, else 4
 //       16   uint64   number of ids
-//       24   uint64   vocab_size: ids are below it
-//       32   uint64   number of texts that were encoded one after the other
+//       24   uint64   vocab_size; all ids are below it
+//       32   uint64   number of encoded texts
 //       40   24 zeros
 #pragma once
 #include <cstdint>
@@ -20,24 +21,25 @@
 
 namespace shardwise::text {
 
-/// Writes beside `path` and gives the file its name when it is whole.
+/// Writes a token file: to a temporary file in the directory of `path`, which finish() renames.
 class TokenFileWriter {
  public:
-  /// Errors: base::FileError.
+  /// Creates the temporary file. Throws base::FileError.
   TokenFileWriter(std::string path, int64_t vocab_size);
-  /// Removes what was not finished.
+  /// Removes the temporary file if finish() did not run.
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
-  /// Where the ids are until they are whole.
+  /// Returns the path of the temporary file.
   static std::string temporary_of(const std::string& path);
 
   int64_t bytes_per_id() const { return bytes_per_id_; }
   int64_t count() const { return count_; }
-  /// The ids of one text. Errors: c10::ValueError for one that is not below vocab_size; base::FileError.
+  /// Appends the ids of one text. Throws c10::ValueError if an id is not in [0, vocab_size), and
+  /// base::FileError.
   void append(std::span<const int64_t> ids);
-  /// Errors: base::FileError.
+  /// Writes the header and renames the file to `path`. Throws base::FileError.
   void finish();
 
  private:
@@ -50,18 +52,19 @@ class TokenFileWriter {
   std::vector<uint8_t> buffer_;
 };
 
-/// Ids of a token file, by position.
+/// The token ids of a token file.
 class TokenFile : public TokenSource {
  public:
-  /// Errors: c10::ValueError for a file that is none, or has another length than its header says.
+  /// Throws c10::ValueError if the file is not a token file or its length does not match its header.
   explicit TokenFile(const std::string& path);
 
   int64_t size() const override { return count_; }
   int64_t vocab_size() const override { return vocab_size_; }
   uint64_t fingerprint() const override { return file_.fingerprint(); }
+  /// The number of encoded texts.
   int64_t text_count() const { return texts_; }
-  /// Ids [begin, begin + ids.size()). Errors: c10::ValueError outside the file, and for an id that is not
-  /// below vocab_size.
+  /// Reads ids [begin, begin + ids.size()). Throws c10::ValueError if the range is out of bounds or an id is
+  /// not below vocab_size.
   void read(int64_t begin, std::span<int64_t> ids) const override;
 
  private:

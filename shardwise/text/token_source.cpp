@@ -20,16 +20,16 @@ EncodedTokens::EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer)
   std::vector<int64_t> ids;
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     ids.clear();
-    tokenizer.encode(corpus.read_file(file), Specials::kWith, ids);
+    tokenizer.encode(corpus.read_file(file), SpecialTokens::with, ids);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
-  // Another tokenizer gives other tokens of the same files.
+  // The ids distinguish tokenizers on the same files.
   for (const uint32_t id : ids_) fingerprint_ = base::combine(fingerprint_, id);
 }
 
 void EncodedTokens::read(int64_t begin, std::span<int64_t> ids) const {
-  TORCH_CHECK_VALUE(begin >= 0 && begin <= size() - std::ssize(ids), "text: must be read within its ", size(),
-                    " tokens; got ", ids.size(), " at ", begin);
+  TORCH_CHECK_VALUE(begin >= 0 && begin <= size() - std::ssize(ids), "text: reads must be within its ",
+                    size(), " tokens; got ", ids.size(), " at ", begin);
   std::copy_n(ids_.begin() + begin, ids.size(), ids.begin());
 }
 

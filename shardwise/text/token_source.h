@@ -1,4 +1,4 @@
-// A text as token ids by position, whatever it is kept as.
+// Sources of token ids, addressed by position.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,21 +9,21 @@
 
 namespace shardwise::text {
 
-/// Reading is safe from several threads.
+/// A sequence of token ids. Reading is thread-safe.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual int64_t size() const = 0;
-  /// Ids are below it.
+  /// All ids are below vocab_size().
   virtual int64_t vocab_size() const = 0;
-  /// A hash of what it was made from: ranks that have the same tokens agree on it.
+  /// A hash of the source's inputs. Ranks compare it to check that they have the same tokens.
   virtual uint64_t fingerprint() const = 0;
-  /// Ids [begin, begin + ids.size()). Errors: c10::ValueError outside the source, or when what it was made
-  /// from has changed.
+  /// Reads ids [begin, begin + ids.size()). Throws c10::ValueError if the range is out of bounds or the
+  /// underlying file changed.
   virtual void read(int64_t begin, std::span<int64_t> ids) const = 0;
 };
 
-/// A corpus whose every byte is a token; nothing is copied until it is read.
+/// The bytes of a corpus as token ids. Bytes are copied only when read.
 class ByteTokens : public TokenSource {
  public:
   /// `corpus` must outlive this.
@@ -37,10 +37,11 @@ class ByteTokens : public TokenSource {
   const Corpus& corpus_;
 };
 
-/// A corpus encoded file by file when this is made, and kept in memory. Cost: 4 bytes a token.
+/// The token ids of a corpus, encoded file by file at construction and stored in memory. Cost: 4 bytes per
+/// token.
 class EncodedTokens : public TokenSource {
  public:
-  /// Errors: c10::ValueError for a file that the tokenizer refuses.
+  /// Throws c10::ValueError if a file is too long for the tokenizer.
   EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer);
   int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
   int64_t vocab_size() const override { return vocab_size_; }

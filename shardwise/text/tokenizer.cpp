@@ -4,7 +4,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/text/bpe_tokenizer.h"
-#include "shardwise/text/model_folder.h"
+#include "shardwise/text/model_directory.h"
 #include "shardwise/text/sentencepiece_tokenizer.h"
 #include "shardwise/text/utf8.h"
 
@@ -33,17 +33,17 @@ class BytesStream : public StreamDecoder {
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int64_t> ids;
-  encode(text, Specials::kWith, ids);
+  encode(text, SpecialTokens::with, ids);
   return ids;
 }
 
-void Tokenizer::encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const {
-  TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMostTextBytes, "tokenizer: a text must be at most ",
-                    kMostTextBytes, " bytes; got ", text.size(), "; cut it");
+void Tokenizer::encode(std::string_view text, SpecialTokens specials, std::vector<int64_t>& ids) const {
+  TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMaxTextBytes, "tokenizer: a text must be at most ",
+                    kMaxTextBytes, " bytes; got ", text.size(), "; split it");
   encode_checked(text, specials, ids);
 }
 
-std::string Tokenizer::decode(const std::vector<int64_t>& ids, Specials specials) const {
+std::string Tokenizer::decode(const std::vector<int64_t>& ids, SpecialTokens specials) const {
   const auto decoder = stream(specials);
   std::string text;
   for (const int64_t id : ids) text += decoder->push(id);
@@ -55,45 +55,46 @@ std::optional<int64_t> BytesTokenizer::id_of(const std::string& token) const {
   return static_cast<uint8_t>(token[0]);
 }
 
-void BytesTokenizer::encode_checked(std::string_view text, Specials, std::vector<int64_t>& ids) const {
+void BytesTokenizer::encode_checked(std::string_view text, SpecialTokens, std::vector<int64_t>& ids) const {
   ids.reserve(ids.size() + text.size());
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
 }
 
-std::unique_ptr<StreamDecoder> BytesTokenizer::stream(Specials) const {
+std::unique_ptr<StreamDecoder> BytesTokenizer::stream(SpecialTokens) const {
   return std::make_unique<BytesStream>();
 }
 
-std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, Specials) const {
+std::string BytesTokenizer::decode(const std::vector<int64_t>& ids, SpecialTokens) const {
   std::string text;
   text.reserve(ids.size());
   for (const int64_t id : ids) text += byte_of(id);
   return text;
 }
 
-std::optional<std::string> tokenizer_in(const std::string& folder) {
+std::optional<std::string> tokenizer_in(const std::string& directory) {
   for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) {
-    if (base::exists(folder + file)) return folder + file;
+    if (base::exists(directory + file)) return directory + file;
   }
   return std::nullopt;
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
-  const std::optional<std::string> held = base::is_folder(name) ? tokenizer_in(name) : name;
-  TORCH_CHECK_VALUE(held, "tokenizer ", name, ": must hold tokenizer.json or tokenizer.model; got neither");
-  const std::string& file = *held;
+  const std::optional<std::string> file_found = base::is_directory(name) ? tokenizer_in(name) : name;
+  TORCH_CHECK_VALUE(file_found, "tokenizer ", name,
+                    ": must contain tokenizer.json or tokenizer.model; got neither");
+  const std::string& file = *file_found;
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
-  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a folder, a .json or a .model file; got ", name);
+  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a directory, a .json or a .model file; got ", name);
 }
 
 std::vector<std::string> tokenizer_paths(const std::string& name) {
   if (name == "bytes") return {};
-  const bool is_folder = base::is_folder(name);
-  const std::string folder = is_folder ? name : folder_of(name);
-  std::vector<std::string> paths{folder + "/tokenizer_config.json", folder + "/added_tokens.json"};
-  if (!is_folder) {
+  const bool is_directory = base::is_directory(name);
+  const std::string directory = is_directory ? name : directory_of(name);
+  std::vector<std::string> paths{directory + "/tokenizer_config.json", directory + "/added_tokens.json"};
+  if (!is_directory) {
     paths.push_back(name);
   } else {
     for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) paths.push_back(name + file);

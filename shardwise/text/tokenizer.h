@@ -1,4 +1,4 @@
-// Text to token ids and back.
+// Tokenizers: encode text to token ids and decode token ids to text.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,56 +9,59 @@
 
 namespace shardwise::text {
 
-/// Whether a tokenizer's special tokens take part: when encoding, those that it puts around every text
-/// (found in the text, they are tokens either way); when decoding, all of them.
-enum class Specials { kWith, kWithout };
+/// Whether encoding adds special tokens such as BOS around the text (add_special_tokens in transformers), and
+/// whether decoding keeps them (not skip_special_tokens). Special tokens in the text are encoded in both
+/// cases.
+enum class SpecialTokens { with, without };
 
-/// Ids by what they are for; none where the tokenizer's files do not say.
+/// The special token ids; nullopt if the tokenizer's files do not define them.
 struct SpecialIds {
   std::optional<int64_t> bos, eos, pad, unk;
 };
 
-/// Ids to text as they come.
+/// Decodes a stream of token ids to text.
 class StreamDecoder {
  public:
   virtual ~StreamDecoder() = default;
-  /// What `id` makes certain: whole UTF-8 characters, or nothing yet. All that push and finish return is
-  /// what decode gives for all ids at once. Errors: c10::ValueError for an id that is no token.
+  /// Adds an id and returns the text that is now complete: whole UTF-8 characters, possibly none. The
+  /// concatenated results of push and finish equal Tokenizer::decode of all ids. Throws c10::ValueError if
+  /// `id` is not a token.
   virtual std::string push(int64_t id) = 0;
-  /// What is left when no more ids come.
+  /// Returns the remaining text at the end of the stream.
   virtual std::string finish() = 0;
 };
 
-/// Safe from several threads, which take turns.
+/// A tokenizer. Thread-safe; calls are serialized.
 class Tokenizer {
  public:
-  static constexpr int64_t kMostTextBytes = (int64_t{1} << 30) - 1;
+  static constexpr int64_t kMaxTextBytes = (int64_t{1} << 30) - 1;
 
   virtual ~Tokenizer() = default;
 
-  /// Ids are below it.
+  /// All ids are below vocab_size().
   virtual int64_t vocab_size() const = 0;
   virtual SpecialIds special_ids() const = 0;
-  /// The id of a token as the vocabulary spells it.
+  /// Returns the id of a token, written as in the vocabulary.
   virtual std::optional<int64_t> id_of(const std::string& token) const = 0;
-  /// Appends the ids of `text`; bytes that are no UTF-8 are read as Python's decode("utf-8", "replace") does.
-  /// Errors: c10::ValueError for a text of more than kMostTextBytes.
-  void encode(std::string_view text, Specials specials, std::vector<int64_t>& ids) const;
-  /// Must not outlive the tokenizer. `specials` tells of tokenizer.json alone: SentencePiece's control
-  /// symbols are left out in any case, and bytes have none.
-  virtual std::unique_ptr<StreamDecoder> stream(Specials specials) const = 0;
-  /// Errors: c10::ValueError for an id that is no token.
-  virtual std::string decode(const std::vector<int64_t>& ids, Specials specials) const;
+  /// Appends the ids of `text`. Replaces invalid UTF-8 as Python's decode("utf-8", "replace") does.
+  /// Throws c10::ValueError if the text has more than kMaxTextBytes.
+  void encode(std::string_view text, SpecialTokens specials, std::vector<int64_t>& ids) const;
+  /// Returns a decoder, which must not outlive the tokenizer. `specials` affects tokenizer.json only:
+  /// SentencePiece's control symbols are always skipped, and the bytes tokenizer has none.
+  virtual std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const = 0;
+  /// Decodes `ids`. Throws c10::ValueError if an id is not a token.
+  virtual std::string decode(const std::vector<int64_t>& ids, SpecialTokens specials) const;
 
   std::vector<int64_t> encode(std::string_view text) const;
-  std::string decode(const std::vector<int64_t>& ids) const { return decode(ids, Specials::kWith); }
+  std::string decode(const std::vector<int64_t>& ids) const { return decode(ids, SpecialTokens::with); }
 
  private:
-  /// encode, of a text that is not too long.
-  virtual void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const = 0;
+  /// Implements encode for a text of at most kMaxTextBytes.
+  virtual void encode_checked(std::string_view text, SpecialTokens specials,
+                              std::vector<int64_t>& ids) const = 0;
 };
 
-/// Tokenizer `bytes`: a token is a byte, ids 0 to 255, no specials.
+/// The tokenizer `bytes`: ids 0 to 255 are bytes. It has no special tokens.
 class BytesTokenizer : public Tokenizer {
  public:
   static constexpr int64_t kVocabSize = 256;
@@ -67,23 +70,24 @@ class BytesTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return kVocabSize; }
   SpecialIds special_ids() const override { return {}; }
   std::optional<int64_t> id_of(const std::string& token) const override;
-  std::unique_ptr<StreamDecoder> stream(Specials specials) const override;
-  /// The bytes as they are, UTF-8 or not.
-  std::string decode(const std::vector<int64_t>& ids, Specials specials) const override;
+  std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;
+  /// Returns the bytes unchanged, valid UTF-8 or not.
+  std::string decode(const std::vector<int64_t>& ids, SpecialTokens specials) const override;
 
  private:
-  void encode_checked(std::string_view text, Specials specials, std::vector<int64_t>& ids) const override;
+  void encode_checked(std::string_view text, SpecialTokens specials,
+                      std::vector<int64_t>& ids) const override;
 };
 
-/// `name` is the word bytes, a tokenizer.json or tokenizer.model, or a folder that holds one (the former
-/// goes first). tokenizer_config.json beside the file names the special ids; beside a tokenizer.json, whose
-/// post_processor tells what stands around a text, its add_bos_token and add_eos_token count for nothing, as
-/// in transformers. Errors: c10::ValueError in one line naming file, field and value, also for what a file
-/// asks for that is not computed here.
+/// Loads the tokenizer `name`: the word bytes, a tokenizer.json or tokenizer.model, or a directory with one
+/// of them (tokenizer.json is preferred). tokenizer_config.json in the same directory defines the special
+/// token ids. Its add_bos_token and add_eos_token apply to a tokenizer.model only; a tokenizer.json has a
+/// post_processor instead, as in transformers. Throws c10::ValueError naming the file, field and value if a
+/// file is invalid or uses an unsupported feature.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
-/// The file of the tokenizer that `folder` holds, if any.
-std::optional<std::string> tokenizer_in(const std::string& folder);
-/// The files that load_tokenizer reads, where they are there.
+/// Returns the path of the tokenizer file in `directory`, if there is one.
+std::optional<std::string> tokenizer_in(const std::string& directory);
+/// Returns the paths of the files that load_tokenizer may read.
 std::vector<std::string> tokenizer_paths(const std::string& name);
 
 }  // namespace shardwise::text

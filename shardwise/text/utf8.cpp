@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kHighBits = 0x8080808080808080;
 
-/// First place from `at` on that is not ASCII.
+/// Returns the first position from `at` on that is not ASCII.
 size_t skip_ascii(std::string_view text, size_t at) {
   for (uint64_t word; at + sizeof(word) <= text.size(); at += sizeof(word)) {
     std::memcpy(&word, text.data() + at, sizeof(word));
@@ -18,7 +18,7 @@ size_t skip_ascii(std::string_view text, size_t at) {
   return at;
 }
 
-/// Bytes of a character with this first byte; 0: none has it.
+/// Returns the length of a character with this first byte; 0 if the byte is invalid.
 uint32_t length_of(uint8_t first) {
   if (first < 0x80) return 1;
   if (first < 0xc2) return 0;
@@ -27,7 +27,7 @@ uint32_t length_of(uint8_t first) {
   return first < 0xf5 ? 4 : 0;
 }
 
-/// Whether `second` may follow: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+/// Returns whether `second` is a valid second byte: rejects overlong forms, surrogates and above U+10FFFF.
 bool may_follow(uint8_t first, uint8_t second) {
   const uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
@@ -38,8 +38,8 @@ bool is_continuation(uint8_t byte) {
   return (byte & 0xc0) == 0x80;
 }
 
-/// Appends [begin, end) of `text` with what is no character replaced; stops before a character that the
-/// end cuts where `holds_back`. Returns where it stopped.
+/// Appends `text` with invalid bytes replaced. With `holds_back`, stops before a truncated last character.
+/// Returns the position where it stopped.
 size_t append_valid(std::string_view text, bool holds_back, std::string& out) {
   size_t at = 0;
   while (at < text.size()) {
@@ -48,7 +48,7 @@ size_t append_valid(std::string_view text, bool holds_back, std::string& out) {
     at = next;
     while (at < text.size() && static_cast<uint8_t>(text[at]) >= 0x80) {
       const Utf8Unit unit = utf8_unit(text, at);
-      if (unit.may_go_on && holds_back) return at;
+      if (unit.is_truncated && holds_back) return at;
       out.append(unit.is_character ? text.substr(at, unit.length) : kReplacement);
       at += unit.length;
     }

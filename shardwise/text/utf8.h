@@ -1,4 +1,4 @@
-// UTF-8 as text rooms need it: what is a character, and what stands for bytes that are none.
+// UTF-8: iteration over characters, and replacement of invalid bytes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,32 +8,33 @@ namespace shardwise::text {
 
 inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
-/// What the bytes at a place are: a character of `length` bytes, or `length` bytes that are none and stand
-/// for one U+FFFD (the longest beginning of a character, Unicode 3.9). `may_go_on`: the text ended there.
+/// A character of `length` bytes, or `length` invalid bytes that are replaced by one U+FFFD (a maximal
+/// subpart of a character, Unicode 3.9). `is_truncated`: the text ended within a character.
 struct Utf8Unit {
   uint32_t length;
-  bool is_character, may_go_on;
+  bool is_character, is_truncated;
 };
-/// Of the bytes at `at` < text.size().
+/// Returns the unit at `at` < text.size().
 Utf8Unit utf8_unit(std::string_view text, size_t at);
 
-/// The code point of the character at `at`, which must be one.
+/// Returns the code point of the character at `at`, which must be valid.
 char32_t code_point(std::string_view text, size_t at);
-/// Where the character before `end` > 0 begins, in UTF-8.
+/// Returns the start of the character before `end` > 0. `text` must be valid UTF-8.
 size_t character_before(std::string_view text, size_t end);
-/// Unicode's White_Space, which \s stands for in tokenizers.
+/// Returns whether `c` has Unicode's White_Space property, which is \s in tokenizers.
 bool is_white_space(char32_t c);
 
 bool is_utf8(std::string_view text);
-/// As Python's text.decode("utf-8", "replace").
+/// Replaces invalid bytes as Python's text.decode("utf-8", "replace") does.
 std::string replace_invalid(std::string_view text);
 
-/// The same for bytes that come in parts: only whole characters leave it.
+/// Replaces invalid bytes in a stream of bytes. Returns whole characters only.
 class Utf8Stream {
  public:
-  /// The characters that `bytes` completes, what can become none replaced; the rest waits.
+  /// Adds bytes and returns the characters that are complete, with invalid bytes replaced. Holds back a
+  /// truncated character.
   std::string push(std::string_view bytes);
-  /// What is left once no more bytes come.
+  /// Returns the replacement of a truncated character at the end of the stream.
   std::string finish();
 
  private:

@@ -7,10 +7,10 @@
 namespace shardwise::text {
 namespace {
 
-// Third word of the counter: keeps these numbers apart from others drawn with the same seed.
+// Third word of the Philox counter: separates these random numbers from others with the same seed.
 constexpr uint32_t kWindowStream = 0x77696e64;  // "wind"
 
-/// Uniform over [0, count) from (seed, number), but for a bias below count / 2^64.
+/// Returns a number in [0, count) drawn by (seed, number), uniform except for a bias below count / 2^64.
 int64_t draw(uint64_t seed, uint64_t number, int64_t count) {
   const base::PhiloxKey low_high = base::philox_key(number);
   const auto words = base::philox4x32({low_high[0], low_high[1], kWindowStream, 0}, base::philox_key(seed));
@@ -18,7 +18,7 @@ int64_t draw(uint64_t seed, uint64_t number, int64_t count) {
   return static_cast<int64_t>(static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(count) >> 64);
 }
 
-int64_t held_out_tokens(const TokenSource& tokens, const WindowOptions& options) {
+int64_t validation_tokens(const TokenSource& tokens, const WindowOptions& options) {
   TORCH_CHECK_VALUE(options.val_fraction >= 0 && options.val_fraction < 1,
                     "text: val_fraction must be at least 0 and below 1; got ", options.val_fraction);
   return static_cast<int64_t>(static_cast<double>(tokens.size()) * options.val_fraction);
@@ -28,27 +28,27 @@ int64_t held_out_tokens(const TokenSource& tokens, const WindowOptions& options)
 
 Windows::Windows(const TokenSource& tokens, const WindowOptions& options)
     : tokens_(tokens), options_(options) {
-  const int64_t held_out = held_out_tokens(tokens, options);
-  training_tokens_ = tokens.size() - held_out;
+  const int64_t validation = validation_tokens(tokens, options);
+  training_tokens_ = tokens.size() - validation;
   TORCH_CHECK_VALUE(options.seq_len >= 1, "text: seq_len must be at least 1; got ", options.seq_len);
-  TORCH_CHECK_VALUE(options.windows_per_batch >= 1, "text: a batch must hold at least one sequence; got ",
+  TORCH_CHECK_VALUE(options.windows_per_batch >= 1, "text: windows_per_batch must be at least 1; got ",
                     options.windows_per_batch);
-  // Without multiplying, which could overflow: windows_per_batch * seq_len + 1 tokens.
+  // windows_per_batch * seq_len + 1 tokens; the division avoids an overflow.
   TORCH_CHECK_VALUE((training_tokens_ - 1) / options.seq_len >= options.windows_per_batch,
-                    "text: must hold at least one batch of ", options.windows_per_batch, " x ",
+                    "text: must have at least one batch of ", options.windows_per_batch, " x ",
                     options.seq_len, " + 1 tokens for training; got ", training_tokens_,
                     "; give more text or a smaller batch");
-  validation_count_ = held_out > 0 ? (held_out - 1) / options.seq_len : 0;
+  validation_count_ = validation > 0 ? (validation - 1) / options.seq_len : 0;
   TORCH_CHECK_VALUE(options.val_fraction == 0 || validation_count_ > 0,
                     "text: val_fraction must leave at least ", options.seq_len,
-                    " + 1 tokens for validation; got ", held_out, " for ", options.val_fraction);
+                    " + 1 tokens for validation; got ", validation, " for ", options.val_fraction);
 }
 
 int64_t Windows::training_offset(int64_t number) const {
   return draw(options_.seed, static_cast<uint64_t>(number), training_tokens_ - options_.seq_len);
 }
 
-void Windows::training(int64_t number, std::span<int64_t> tokens) const {
+void Windows::read_training(int64_t number, std::span<int64_t> tokens) const {
   read(training_offset(number), tokens);
 }
 
@@ -58,13 +58,13 @@ int64_t Windows::validation_offset(int64_t number) const {
   return training_tokens_ + number * options_.seq_len;
 }
 
-void Windows::validation(int64_t number, std::span<int64_t> tokens) const {
+void Windows::read_validation(int64_t number, std::span<int64_t> tokens) const {
   read(validation_offset(number), tokens);
 }
 
 void Windows::read(int64_t offset, std::span<int64_t> tokens) const {
   TORCH_CHECK_VALUE(static_cast<int64_t>(tokens.size()) == options_.seq_len + 1,
-                    "text: a window is seq_len + 1 tokens, ", options_.seq_len + 1, "; got room for ",
+                    "text: a window buffer must have seq_len + 1 tokens, ", options_.seq_len + 1, "; got ",
                     tokens.size());
   tokens_.read(offset, tokens);
 }

@@ -32,15 +32,15 @@ uint64_t WordCache::hash_of(std::string_view word) {
   return mix(hash, load(word.data(), word.size()));
 }
 
-/// Where the word is, or the free entry where it would be.
+/// Returns the index of the word's entry, or of the unused entry for it.
 size_t WordCache::slot_of(std::string_view word, uint64_t hash) const {
   const size_t mask = entries_.size() - 1;
   for (size_t i = hash & mask;; i = (i + 1) & mask) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) return i;
-    const bool is_it = entry.hash == hash && entry.length == word.size() &&
-                       std::memcmp(words_.data() + entry.word_at, word.data(), word.size()) == 0;
-    if (is_it) return i;
+    const bool is_match = entry.hash == hash && entry.length == word.size() &&
+                          std::memcmp(words_.data() + entry.word_at, word.data(), word.size()) == 0;
+    if (is_match) return i;
   }
 }
 
@@ -51,7 +51,7 @@ std::span<const uint32_t> WordCache::find(std::string_view word, uint64_t hash) 
 }
 
 void WordCache::insert(std::string_view word, uint64_t hash, std::span<const uint32_t> ids) {
-  if (used_ == kMostWords) clear();
+  if (used_ == kMaxWords) clear();
   if (2 * (used_ + 1) > entries_.size()) grow();
   entries_[slot_of(word, hash)] = {hash, static_cast<uint32_t>(words_.size()),
                                    static_cast<uint32_t>(ids_.size()), static_cast<uint16_t>(word.size()),

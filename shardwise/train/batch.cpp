@@ -9,7 +9,7 @@ namespace {
 
 using ReadWindow = void (text::Windows::*)(int64_t, std::span<int64_t>) const;
 
-Batch assemble(const text::Windows& windows, ReadWindow read, int64_t first, int64_t sequences) {
+Batch read_batch(const text::Windows& windows, ReadWindow read, int64_t first, int64_t sequences) {
   const int64_t length = windows.seq_len();
   const at::Tensor tokens = at::empty({sequences, length + 1}, at::kLong);
   int64_t* row = tokens.mutable_data_ptr<int64_t>();
@@ -25,11 +25,11 @@ Batch assemble(const text::Windows& windows, ReadWindow read, int64_t first, int
 }  // namespace
 
 Batch training_batch(const text::Windows& windows, int64_t first, int64_t sequences) {
-  return assemble(windows, &text::Windows::training, first, sequences);
+  return read_batch(windows, &text::Windows::read_training, first, sequences);
 }
 
 Batch validation_batch(const text::Windows& windows, int64_t first, int64_t sequences) {
-  return assemble(windows, &text::Windows::validation, first, sequences);
+  return read_batch(windows, &text::Windows::read_validation, first, sequences);
 }
 
 }  // namespace shardwise::train

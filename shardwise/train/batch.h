@@ -1,5 +1,5 @@
-// From windows of text to the tensors of one micro-batch. Which windows those are depends on their numbers
-// alone: every rank assembles the same ones.
+// Builds the tensors of one micro-batch from windows of the token sequence. The window numbers alone select
+// the windows, so every rank builds the same batch.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,16 +7,16 @@
 
 namespace shardwise::train {
 
-/// Shapes: both [s, b] int64; labels are the ids one position on.
+/// One micro-batch. Shapes: both [s, b] int64; `labels` are the ids shifted by one position.
 struct Batch {
   at::Tensor ids, labels;
-  int64_t tokens() const { return labels.numel(); }  // each is a valid label
+  int64_t tokens() const { return labels.numel(); }  // every label is valid
 };
 
-/// Training windows `first` to `first` + `sequences` − 1, one a column.
+/// Returns training windows `first` to `first` + `sequences` − 1, one per column.
 Batch training_batch(const text::Windows& windows, int64_t first, int64_t sequences);
 
-/// The same of the validation windows; they must exist.
+/// Returns validation windows `first` to `first` + `sequences` − 1, one per column. They must exist.
 Batch validation_batch(const text::Windows& windows, int64_t first, int64_t sequences);
 
 }  // namespace shardwise::train

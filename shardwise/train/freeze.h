@@ -1,4 +1,4 @@
-// Which parameters a run leaves as they are: chosen by the names that the model's Hugging Face files use.
+// Selects the parameters that a run does not train, by their names in the model's Hugging Face files.
 #pragma once
 #include <set>
 #include <string>
@@ -8,14 +8,16 @@
 
 namespace shardwise::train {
 
+/// The frozen parameters of a run.
 struct Frozen {
-  std::set<std::string> parameters;  // our names
-  std::set<std::string> tensors;     // the files'
+  std::set<std::string> parameters;  // shardwise's parameter names
+  std::set<std::string> tensors;     // tensor names in the Hugging Face files
 };
 
-/// `globs` as a shell's: * for any characters, dots too, ? for one, [0-3] for one of these. A tied head is
-/// frozen with the embedding, whose name it has. Errors: c10::ValueError for a glob that matches nothing, for
-/// part of the tensors that are held and trained as one, and when nothing is left to train.
+/// Returns the parameters that `globs` match, with shell syntax: * matches any characters including dots, ?
+/// matches one, [0-3] matches one of these. A tied LM head is frozen under the name of the embedding. Throws
+/// c10::ValueError if a glob matches nothing, if only some of the tensors of one fused parameter match, or if
+/// nothing is left to train.
 Frozen frozen_by(const std::vector<std::string>& globs, const model::Config& config);
 
 }  // namespace shardwise::train

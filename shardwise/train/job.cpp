@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "shardwise/base/files.h"
-#include "shardwise/checkpoint/companions.h"
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/auxiliary_files.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/model/layout.h"
 
@@ -21,16 +21,16 @@ Options validated(const Options& options) {
   return options;
 }
 
-std::optional<path> resolved(const std::optional<std::string>& folder) {
-  if (!folder) return std::nullopt;
-  return checkpoint::resolve(*folder);
+std::optional<path> resolved(const std::optional<std::string>& directory) {
+  if (!directory) return std::nullopt;
+  return checkpoint::resolve(*directory);
 }
 
 std::string dtype_name(const std::string& flag) {
   return flag == "fp32" ? "float32" : "bfloat16";
 }
 
-std::optional<Config> asked_config(const Options& options) {
+std::optional<Config> requested_config(const Options& options) {
   if (options.model_config) return model::load_config(*options.model_config);
   if (options.preset) return model::preset(*options.preset);
   return std::nullopt;
@@ -42,38 +42,38 @@ void check_vocabulary(const Config& config, const text::TokenSource& tokens) {
                     "; got ", config.vocab_size);
 }
 
-/// Other ids than those of the steps before would be learnt without a word.
+/// A different tokenizer would silently train on different ids.
 void check_same_tokenizer(const Text& text, const path& resumed) {
   TORCH_CHECK_VALUE(text.tokenizer_files() == tokenizer_files_in(resumed),
-                    "train: --tokenizer must be that of the resumed checkpoint; got another than ",
-                    resumed.string(), " holds; --init takes the weights alone");
+                    "train: --tokenizer must be the resumed checkpoint's; got a tokenizer that differs from ",
+                    resumed.string(), "; to load only the weights, use --init");
 }
 
-/// A checkpoint brings its config; one that is given beside it must be the same model.
-void check_same_model(Config asked, const Config& stored, const path& folder) {
-  asked.dtype = stored.dtype;
-  TORCH_CHECK_VALUE(asked == stored,
-                    "train: the model asked for must be that of the checkpoint; got another than ",
-                    (folder / "config.json").string(), "; leave --preset and --model-config out");
+/// A checkpoint contains its config. --preset or --model-config must describe the same model.
+void check_same_model(Config requested, const Config& stored, const path& directory) {
+  requested.dtype = stored.dtype;
+  TORCH_CHECK_VALUE(
+      requested == stored,
+      "train: --preset or --model-config must be the checkpoint's model; got a model that differs from ",
+      (directory / "config.json").string(), "; omit --preset and --model-config");
 }
 
 std::string run_dtype(const Options& options, const std::optional<path>& resumed, const Config& stored) {
   if (!resumed) return dtype_name(options.dtype.value_or("fp32"));
   TORCH_CHECK_VALUE(!options.dtype || dtype_name(*options.dtype) == stored.dtype,
-                    "train: --dtype must be that of the resumed checkpoint, ", stored.dtype, "; got ",
+                    "train: --dtype must be the resumed checkpoint's, ", stored.dtype, "; got ",
                     *options.dtype);
   return stored.dtype;
 }
 
 Config choose_config(const Options& options, const std::optional<path>& resumed,
                      const std::optional<path>& initial) {
-  const std::optional<Config> asked = asked_config(options);
-  const std::optional<path> folder = resumed ? resumed : initial;
-  Config config = folder ? model::load_config(*folder) : asked.value_or(model::preset("tiny"));
-  TORCH_CHECK_VALUE(!config.quantisation, "train: quantised weights are run, not trained; got ",
-                    config.quantisation ? config.quantisation->text() : "",
-                    "; train those that they were made from");
-  if (folder && asked) check_same_model(*asked, config, *folder);
+  const std::optional<Config> requested = requested_config(options);
+  const std::optional<path> directory = resumed ? resumed : initial;
+  Config config = directory ? model::load_config(*directory) : requested.value_or(model::preset("tiny"));
+  TORCH_CHECK_VALUE(!config.quantization, "train: quantized weights cannot be trained; got ",
+                    config.quantization ? config.quantization->text() : "", "; train the unquantized model");
+  if (directory && requested) check_same_model(*requested, config, *directory);
   config.dtype = run_dtype(options, resumed, config);
   return config;
 }
@@ -84,17 +84,17 @@ void check_length(const Options& options, const Config& config) {
                     config.max_position_embeddings, "; got ", options.seq_len);
 }
 
-/// Seed and sequence length say which windows were consumed: with others the run would go on elsewhere.
+/// Seed and sequence length determine the training windows, so they must be those of the resumed run.
 void check_same_windows(const Options& options, const io::SafetensorsFile& state) {
   const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
-  TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be that of the resumed checkpoint, ", seed,
-                    "; got ", options.seed, "; --init takes the weights alone");
+  TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be the resumed checkpoint's, ", seed, "; got ",
+                    options.seed, "; to load only the weights, use --init");
   const int64_t seq_len = checkpoint::read_progress(state, checkpoint::kSeqLen);
-  TORCH_CHECK_VALUE(options.seq_len == seq_len, "train: --seq-len must be that of the resumed checkpoint, ",
-                    seq_len, "; got ", options.seq_len, "; --init takes the weights alone");
+  TORCH_CHECK_VALUE(options.seq_len == seq_len, "train: --seq-len must be the resumed checkpoint's, ",
+                    seq_len, "; got ", options.seq_len, "; to load only the weights, use --init");
 }
 
-/// The steps that were done. What is trained goes on with its state; what is frozen has none.
+/// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
 int64_t checked_progress(const Options& options, const path& resumed, const Frozen& frozen) {
   checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
   const io::SafetensorsFile state = checkpoint::open_state(resumed);
@@ -102,7 +102,7 @@ int64_t checked_progress(const Options& options, const path& resumed, const Froz
   return checkpoint::read_progress(state, checkpoint::kStep);
 }
 
-/// The steps done before this run, of a checkpoint that can be begun from.
+/// Checks the starting checkpoint and returns the number of steps done before this run.
 int64_t first_step_of(const Options& options, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
   if (resumed) return checked_progress(options, *resumed, frozen);
@@ -111,11 +111,13 @@ int64_t first_step_of(const Options& options, const std::optional<path>& resumed
 }
 
 void check_horizon(const Options& options, int64_t first_step) {
-  TORCH_CHECK_VALUE(first_step < options.last_step(), "train: the last step to do, ", options.last_step(),
-                    ", must come after those that the resumed checkpoint has done; got ", first_step);
+  TORCH_CHECK_VALUE(first_step < options.last_step(),
+                    "train: --steps or --stop-after must be above the resumed checkpoint's step, ",
+                    first_step, "; got ", options.last_step());
 }
 
-/// With all that is wrong whatever the text holds: that may take long to encode.
+/// Runs all checks that do not need the text, since encoding it may take long. Returns the number of steps
+/// done before this run.
 int64_t checked_start(const Options& options, const Config& config, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
   model::check_ranks("train", config, options.tp);
@@ -125,40 +127,41 @@ int64_t checked_start(const Options& options, const Config& config, const std::o
   return first_step;
 }
 
-/// Whether the run goes on from where the folder's link is. What is later there was published by a save that
-/// was killed before it moved the link, and will be done again.
-bool continues(const path& save, const std::optional<path>& resumed) {
-  std::error_code not_there;
-  return resumed && std::filesystem::equivalent(*resumed, save / checkpoint::kLatest, not_there);
+/// Returns whether the run resumes from the checkpoint that `latest` links to. Later step directories are
+/// then from a save that was killed before it moved the link, and are overwritten.
+bool resumes_latest(const path& save, const std::optional<path>& resumed) {
+  std::error_code not_found;
+  return resumed && std::filesystem::equivalent(*resumed, save / checkpoint::kLatest, not_found);
 }
 
-/// Saving keeps the newest step folders, so those of another, longer run would make it drop its own at once.
+/// Saving keeps the newest step directories, so later ones of another run would make it delete its own
+/// checkpoints at once.
 void check_nothing_later(const path& save, int64_t first_step) {
   for (const int64_t step : checkpoint::steps_in(save)) {
-    TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " holds ",
-                      checkpoint::step_name(step), ", later than step ", first_step,
-                      " where this run begins; continue with --resume, or choose another folder");
+    TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " must not contain steps after ",
+                      first_step, ", where this run starts; got ", checkpoint::step_name(step),
+                      "; use --resume, or another directory");
   }
 }
 
-void check_folder_of(const char* flag, const path& folder, const path& save) {
-  if (folder.empty() || folder.lexically_normal() == save.lexically_normal())
-    return;  // the latter is made by then
-  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK | X_OK) == 0 && base::is_folder(folder), "train: ", flag,
-                    " must lie in a folder that files can be created in; got ", folder.string());
+void check_directory_of(const char* flag, const path& directory, const path& save) {
+  if (directory.empty() || directory.lexically_normal() == save.lexically_normal())
+    return;  // the save directory exists by then
+  TORCH_CHECK_VALUE(::access(directory.c_str(), W_OK | X_OK) == 0 && base::is_directory(directory),
+                    "train: ", flag, " must be in a writable directory; got ", directory.string());
 }
 
 void check_file(const char* flag, const std::string& file) {
   if (!base::exists(file)) return;
-  TORCH_CHECK_VALUE(!base::is_folder(file), "train: ", flag, " must name a file; got the folder ", file);
+  TORCH_CHECK_VALUE(!base::is_directory(file), "train: ", flag, " must be a file; got the directory ", file);
   const base::Fd opened(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
-  TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a file that can be written; got ", file);
+  TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a writable file; got ", file);
 }
 
-/// A terminal or a device takes lines as a file does; a pipe's name waits for a reader.
+/// Opening a named pipe would block until there is a reader; terminals and devices are accepted.
 void check_log(const std::string& file) {
-  std::error_code not_there;
-  TORCH_CHECK_VALUE(!std::filesystem::is_fifo(std::filesystem::symlink_status(file, not_there)),
+  std::error_code not_found;
+  TORCH_CHECK_VALUE(!std::filesystem::is_fifo(std::filesystem::symlink_status(file, not_found)),
                     "train: --log must be a file or a device; got the pipe ", file);
   check_file("--log", file);
 }
@@ -168,7 +171,7 @@ void check_report(const std::string& file) {
   base::check_new_or_regular_file("train: --report", file);
 }
 
-/// All that the run reads where the caller may name a file to write.
+/// Returns the paths of all files that the run reads, which output flags must not name.
 std::vector<std::string> inputs_of(const Options& options, const Text& text) {
   std::vector<std::string> inputs = text.paths();
   inputs.insert(inputs.end(), options.text.begin(), options.text.end());
@@ -182,22 +185,22 @@ std::vector<std::string> inputs_of(const Options& options, const Text& text) {
 void check_files(const Options& options, const Text& text) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
-    check_folder_of(flag, path(*file).parent_path(), options.save.value_or(""));
-    base::check_no_input(std::string("train: ") + flag, *file, inputs_of(options, text));
+    check_directory_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    base::check_not_an_input(std::string("train: ") + flag, *file, inputs_of(options, text));
   }
   if (options.log) check_log(*options.log);
   if (options.report) check_report(*options.report);
-  const bool is_one = options.log && options.report && base::is_same_file(*options.log, *options.report);
-  TORCH_CHECK_VALUE(!is_one, "train: --log and --report must be two files; got ", *options.log, " and ",
-                    *options.report);
+  const bool is_same = options.log && options.report && base::is_same_file(*options.log, *options.report);
+  TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be different files; got ", *options.log,
+                    " and ", *options.report);
 }
 
-void check_save_folder(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
-  if (base::is_folder(save) && !continues(save, resumed)) check_nothing_later(save, first_step);
-  base::check_writable_folder(save);
+void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
+  if (base::is_directory(save) && !resumes_latest(save, resumed)) check_nothing_later(save, first_step);
+  base::check_writable_directory(save);
   checkpoint::remove_stale(save);
 } catch (const base::FileError& error) {
-  TORCH_CHECK_VALUE(false, "train: --save must be a folder that can be listed and cleaned up; got: ",
+  TORCH_CHECK_VALUE(false, "train: --save must be a readable and writable directory; got: ",
                     error.what_without_backtrace());
 }
 
@@ -208,10 +211,11 @@ text::WindowOptions window_options(const Options& options) {
           .windows_per_batch = options.batch_size};
 }
 
-std::map<std::string, std::string> companions_of(const Text& text, const std::optional<path>& folder) {
+std::map<std::string, std::string> auxiliary_files_of(const Text& text,
+                                                      const std::optional<path>& directory) {
   std::map<std::string, std::string> files = text.tokenizer_files();
-  if (folder && base::exists(*folder / checkpoint::kGenerationConfig))
-    files[checkpoint::kGenerationConfig] = base::read_text(*folder / checkpoint::kGenerationConfig);
+  if (directory && base::exists(*directory / checkpoint::kGenerationConfig))
+    files[checkpoint::kGenerationConfig] = base::read_text(*directory / checkpoint::kGenerationConfig);
   return files;
 }
 
@@ -226,20 +230,21 @@ Job::Job(const Options& options)
       first_step_(checked_start(options_, config_, resumed_, initial_, frozen_)),
       text_(options, resumed_ ? resumed_ : initial_),
       windows_(text_.tokens(), window_options(options)),
-      companions_(companions_of(text_, resumed_ ? resumed_ : initial_)),
+      auxiliary_files_(auxiliary_files_of(text_, resumed_ ? resumed_ : initial_)),
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
   check_files(options_, text_);
-  if (options_.save) check_save_folder(*options_.save, resumed_, first_step_);  // last: it makes the folder
+  if (options_.save)
+    check_save_directory(*options_.save, resumed_, first_step_);  // last, since it creates the directory
 }
 
 uint64_t Job::fingerprint_now() const {
-  const auto& folder = resumed_ ? resumed_ : initial_;
+  const auto& directory = resumed_ ? resumed_ : initial_;
   uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), text_.tokens().fingerprint());
-  if (!folder) return hash;
-  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*folder).string()));
-  return base::combine(hash, checkpoint::fingerprint(*folder, /*needs_state=*/resumed_.has_value()));
+  if (!directory) return hash;
+  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*directory).string()));
+  return base::combine(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed_.has_value()));
 }
 
 }  // namespace shardwise::train

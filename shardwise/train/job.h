@@ -1,7 +1,6 @@
-// A training run whose every input has been checked: made before any rank starts, and again by each rank.
-//
-// All that can be wrong with options, text, model and checkpoints is found here, so that it costs one line
-// and no half-written file.
+// A training run with validated inputs. The launcher constructs a Job before any rank starts, and each rank
+// constructs it again. All errors in options, text, model and checkpoints are reported here, before anything
+// is written.
 #pragma once
 #include <filesystem>
 
@@ -13,31 +12,34 @@
 
 namespace shardwise::train {
 
+/// A validated training run: options, model config, tokens and starting checkpoint.
 class Job {
  public:
-  /// Makes the folder to save to, and removes what dead processes left in it.
-  /// Errors: c10::ValueError naming the flag or file and the rule it breaks.
+  /// Validates the options and their files, creates the directory of --save, and removes the temporary files
+  /// of dead processes from it. Throws c10::ValueError naming the flag or file and the violated rule.
   explicit Job(const Options& options);
   Job(const Job&) = delete;
 
   const Options& options() const { return options_; }
-  /// Its dtype is the run's.
+  /// The model config; its dtype is the run's dtype.
   const model::Config& config() const { return config_; }
   const Text& text() const { return text_; }
   const text::Windows& windows() const { return windows_; }
-  /// The step-N folder to continue from, or the folder whose weights to begin with.
+  /// The step-N directory of --resume and the model directory of --init; at most one is set.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
-  /// What checkpoints hold beside weights and state: the tokenizer's files and, of the folder that is begun
-  /// from, how its makers would have texts continued.
-  const std::map<std::string, std::string>& companions() const { return companions_; }
-  /// What is not trained.
+  /// The auxiliary files that are copied into every checkpoint, by name: the tokenizer's files, and the
+  /// generation_config.json of the checkpoint that the run starts from.
+  const std::map<std::string, std::string>& companions() const { return auxiliary_files_; }
+  /// The parameters that are not trained.
   const Frozen& frozen() const { return frozen_; }
-  /// Optimizer steps done before this run.
+  /// The number of optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
-  /// A hash of what the run begins from, checkpoint and text, as it was when this was made; and with the
-  /// checkpoint as it is now (the text is told by reading it). Ranks that find the same agree on it.
+  /// A hash of the starting checkpoint and the text at construction. Ranks compare their hashes to detect
+  /// that an input changed while they started.
   uint64_t fingerprint() const { return fingerprint_; }
+  /// Recomputes the hash from the checkpoint's current state. The text is not scanned again: reading it
+  /// detects changes.
   uint64_t fingerprint_now() const;
 
  private:
@@ -48,7 +50,7 @@ class Job {
   int64_t first_step_;
   Text text_;
   text::Windows windows_;
-  std::map<std::string, std::string> companions_;
+  std::map<std::string, std::string> auxiliary_files_;
   uint64_t fingerprint_;
 };
 

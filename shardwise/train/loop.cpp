@@ -1,8 +1,11 @@
 #include "shardwise/train/loop.h"
 
+#include <fmt/format.h>
+
 #include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
 #include "shardwise/base/log.h"
-#include "shardwise/checkpoint/folders.h"
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
@@ -19,20 +22,31 @@ void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Grou
   checkpoint::log_load("train", job.resumed() ? *job.resumed() : *job.initial(), cost, group);
 }
 
+/// The schedule hides nothing, and computes with smaller products, where collectives progress inside calls
+/// alone.
+void check_split_batch_backend(const Options& options, const comm::Group& group) {
+  if (!options.split_batch || !group.is_synchronous()) return;
+  throw base::CollectiveError(fmt::format(
+      "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got {} ranks in "
+      "shared memory or over MPI; leave it out",
+      group.size()));
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   const Options& options = job.options();
+  check_split_batch_backend(options, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
   while (trainer.steps_done() < options.last_step()) {
-    const bool had_found = trainer.overlap().finding().has_value();
+    const bool was_decided = trainer.overlap().decision().has_value();
     StepRecord record = trainer.step();
-    if (const auto& finding = trainer.overlap().finding(); finding && !had_found && group.rank() == 0)
-      base::log_info("train: " + *finding);
+    if (const auto& decision = trainer.overlap().decision(); decision && !was_decided && group.rank() == 0)
+      base::log_info("train: " + *decision);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
       record.val_loss = trainer.evaluate();
@@ -46,7 +60,8 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   }
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
-  summary.inventory = take_inventory(trainer.weights().roles(), trainer.optimizer().state(), group);
+  summary.shard_report =
+      make_shard_report(trainer.weights().used_parameters(), trainer.optimizer().state(), group);
   return summary;
 }
 

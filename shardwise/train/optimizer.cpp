@@ -20,24 +20,23 @@ bool is_narrow(const Tensor& value) {
   return value.element_size() < 4;
 }
 
-ParameterState fresh_state(const parallel::ParameterPtr& parameter) {
+ParameterState initial_state(const parallel::ParameterPtr& parameter) {
   const Tensor value = parameter->value.detach();
   const Tensor weights = is_narrow(value) ? value.to(at::kFloat) : value;
   return {parameter, is_narrow(value) ? weights : Tensor(), at::zeros_like(weights), at::zeros_like(weights)};
 }
 
-/// Rows that are updated as one tensor. The fused kernel rounds what fills a vector otherwise than a tensor's
-/// last elements; so that the ranks that hold a KV head agree on it, they must see it cut off in the same
-/// way.
+/// Returns the number of rows that are updated as one tensor. The fused kernel rounds full vectors and the
+/// tail of a tensor differently, so all ranks with a replica of a KV head must pass it as the same tensor.
 int64_t rows_at_once(const parallel::Parameter& parameter) {
   if (parameter.rule.is_partition()) return parameter.value.size(0);
-  TORCH_INTERNAL_ASSERT(parameter.rule.dim == 0, parameter.name, " has replicas that are not whole rows");
+  TORCH_INTERNAL_ASSERT(parameter.rule.dim == 0, parameter.name, " has replicas that are not full rows");
   int64_t rows = 0;
   for (const base::Segment& segment : parameter.rule.segments) rows = std::gcd(rows, segment.unit);
   return rows;
 }
 
-/// The parallel lists that the fused kernel takes.
+/// The argument lists of the fused kernel.
 struct Lists {
   std::vector<Tensor> weights, gradients, exp_avgs, exp_avg_sqs, steps;
 
@@ -63,20 +62,20 @@ void update_(const Lists& lists, double learning_rate, double weight_decay, cons
 
 }  // namespace
 
-AdamW::AdamW(const nn::Roles& roles, const AdamWOptions& options) : options_(options) {
-  for (const nn::Role& role : roles) {
-    if (!role.parameter->is_frozen()) state_.push_back(fresh_state(role.parameter));
+AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options) : options_(options) {
+  for (const nn::UsedParameter& used : parameters) {
+    if (!used.parameter->is_frozen()) state_.push_back(initial_state(used.parameter));
   }
 }
 
 void AdamW::step_(int64_t step, double learning_rate) {
   const at::NoGradGuard no_grad;
-  // The kernel reads the number of steps from fp32, which holds every one up to 2^24.
+  // The kernel expects the step as fp32, which is exact up to 2^24.
   const Tensor step_tensor = at::full(
       {}, static_cast<double>(step + base::mutated(base::Mutation::adam_step_off_by_one)), at::kFloat);
   Lists decayed, undecayed;
   for (const ParameterState& state : state_) {
-    if (state.parameter->value.numel() == 0) continue;  // more ranks than units: nothing here
+    if (state.parameter->value.numel() == 0) continue;  // more ranks than units: an empty shard
     const bool decays =
         state.parameter->global_shape.size() >= 2 || base::mutated(base::Mutation::decay_norms);
     Lists& lists = decays ? decayed : undecayed;

@@ -1,29 +1,32 @@
-// AdamW over the ranks' slices: elementwise, so that a slice needs nothing from its peers.
+// AdamW over each rank's shards. The update is elementwise, so it needs no communication. Gradients are
+// synchronized and clipped before (parallel/gradient_sync.h).
 //
-// Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic. Synchronising and
-// clipping the gradients comes before (parallel/gradient_sync.h).
+// Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic.
 #pragma once
 #include "shardwise/checkpoint/checkpoint.h"
 
 namespace shardwise::train {
 
+/// The hyperparameters of AdamW.
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  // of parameters with two dims or more: norms and biases keep their size
+  double weight_decay =
+      0.1;  // applied to parameters with two or more dims, so not to norm weights and biases
 };
 
+/// The AdamW optimizer of one rank.
 class AdamW {
  public:
-  /// Frozen parameters have no state. Moments begin at zero; models narrower than fp32 get fp32 master
-  /// weights, copied from the parameters as they are.
-  AdamW(const nn::Roles& roles, const AdamWOptions& options);
+  /// Allocates the state of every parameter that is not frozen: zero moments and, for dtypes narrower than
+  /// fp32, fp32 master weights copied from the parameters.
+  AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options);
 
-  /// Step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad.
+  /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad.
   void step_(int64_t step, double learning_rate);
 
-  /// The tensors that a checkpoint keeps; writing to them changes the optimizer.
+  /// The tensors that a checkpoint stores; writing to them changes the optimizer.
   std::vector<checkpoint::ParameterState>& state() { return state_; }
   const std::vector<checkpoint::ParameterState>& state() const { return state_; }
 

@@ -14,8 +14,8 @@ void at_least(const char* flag, int64_t value, int64_t least) {
   TORCH_CHECK_VALUE(value >= least, "train: ", flag, " must be at least ", least, "; got ", value);
 }
 
-void in_unit_interval(const char* flag, double value) {  // one itself left out
-  TORCH_CHECK_VALUE(value >= 0 && value < 1, "train: ", flag, " must lie in [0, 1); got ", value);
+void in_unit_interval(const char* flag, double value) {  // excluding 1
+  TORCH_CHECK_VALUE(value >= 0 && value < 1, "train: ", flag, " must be in [0, 1); got ", value);
 }
 
 void not_negative(const char* flag, double value) {
@@ -28,10 +28,9 @@ void positive(const char* flag, double value) {
 
 void check_model(const Options& o) {
   TORCH_CHECK_VALUE(!o.preset || !o.model_config,
-                    "train: --preset and --model-config exclude each other; got ", *o.preset, " and ",
+                    "train: --preset and --model-config are mutually exclusive; got ", *o.preset, " and ",
                     *o.model_config);
-  TORCH_CHECK_VALUE(!o.resume || !o.init,
-                    "train: --resume continues a run and --init begins one from weights; got both");
+  TORCH_CHECK_VALUE(!o.resume || !o.init, "train: --resume and --init are mutually exclusive; got both");
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
                     "train: --dtype must be fp32 or bf16; got ", *o.dtype);
   in_unit_interval("--dropout", o.dropout);
@@ -40,16 +39,15 @@ void check_model(const Options& o) {
   not_negative("--z-loss", o.z_loss);
 }
 
-void check_domino(const Options& o) {
+void check_split_batch(const Options& o) {
   TORCH_CHECK_VALUE(!o.sequence_parallel,
-                    "train: --domino is for whole activations; got --sequence-parallel; give "
-                    "--no-sequence-parallel");
-  at_least("--batch-size with --domino", o.batch_size, 2);
+                    "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel");
+  at_least("--batch-size with --split-batch", o.batch_size, 2);
   TORCH_CHECK_VALUE(o.dropout == 0 && o.attention_dropout == 0,
-                    "train: --domino needs --dropout 0 and --attention-dropout 0; got ", o.dropout, " and ",
-                    o.attention_dropout);
+                    "train: --split-batch needs --dropout 0 and --attention-dropout 0; got ", o.dropout,
+                    " and ", o.attention_dropout);
   TORCH_CHECK_VALUE(o.recompute != "full",
-                    "train: --domino goes with --recompute none or selective; got full");
+                    "train: --split-batch needs --recompute none or selective; got full");
 }
 
 void check_steps(const Options& o) {
@@ -60,7 +58,7 @@ void check_steps(const Options& o) {
   at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);
   OverlapChoice{o.overlap};
-  if (o.domino) check_domino(o);
+  if (o.split_batch) check_split_batch(o);
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);
   TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",
@@ -87,12 +85,11 @@ void check_results(const Options& o) {
   at_least("--eval-every", o.eval_every, 0);
   at_least("--eval-batches", o.eval_batches, 1);
   TORCH_CHECK_VALUE(o.eval_every == 0 || o.val_fraction > 0,
-                    "train: --eval-every needs text to evaluate on; got ", o.eval_every,
-                    "; give --val-fraction");
+                    "train: --eval-every needs validation text; got ", o.eval_every, "; give --val-fraction");
   at_least("--save-every", o.save_every, 0);
   at_least("--keep", o.keep.value_or(0), 0);
   TORCH_CHECK_VALUE(o.save || (o.save_every == 0 && !o.keep),
-                    "train: --save-every and --keep need a folder to save to; got none; give --save");
+                    "train: --save-every and --keep need --save; got none");
 }
 
 }  // namespace
@@ -110,10 +107,10 @@ base::Recompute recompute_of(const std::string& mode) {
 }
 
 void validate(const Options& options) {
-  TORCH_CHECK_VALUE(
-      options.text.empty() == options.tokens.has_value(),
-      "train: either --text names files or folders to train on, or --tokens a file of ids; got ",
-      options.tokens ? "both" : "neither");
+  TORCH_CHECK_VALUE(options.text.empty() == options.tokens.has_value(),
+                    "train: exactly one of --text (files or directories) and --tokens (a file of token ids) "
+                    "is required; got ",
+                    options.tokens ? "both" : "neither");
   check_model(options);
   check_steps(options);
   check_optimizer(options);

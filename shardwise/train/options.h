@@ -1,7 +1,6 @@
-// What a training run is asked to do, as plain data: one field for each flag of `shardwise train`.
+// The options of a training run as plain data: one field for each flag of `shardwise train`.
 //
-// Only what can be judged from the options alone is checked here; what they name (files, models, checkpoints)
-// is job.h's.
+// validate() checks the options alone; job.h checks the files, models and checkpoints that they name.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,70 +11,73 @@
 
 namespace shardwise::train {
 
+/// The options of a training run.
 struct Options {
   // Text.
-  std::vector<std::string> text;         // files or folders
-  std::optional<std::string> tokens;     // or a file of ids
-  std::optional<std::string> tokenizer;  // none: the checkpoint's that is begun from, else bytes
-  double val_fraction = 0;               // of the tokens, from their tail
+  std::vector<std::string> text;         // files or directories
+  std::optional<std::string> tokens;     // or a file of token ids
+  std::optional<std::string> tokenizer;  // unset: the starting checkpoint's, else bytes
+  double val_fraction = 0;               // fraction of the tokens, taken from their end
 
-  // Model: a preset, a config.json, or that of the checkpoint that is resumed or begun from.
-  std::optional<std::string> preset;  // none of all these: tiny
+  // Model: a preset, a config.json, or the config of the checkpoint of --resume or --init.
+  std::optional<std::string> preset;  // nothing given: tiny
   std::optional<std::string> model_config;
-  std::optional<std::string> dtype;  // fp32 or bf16; none: the resumed checkpoint's, else fp32
+  std::optional<std::string> dtype;  // fp32 or bf16; unset: the resumed checkpoint's, else fp32
   double dropout = 0;
   double attention_dropout = 0;
   double label_smoothing = 0;
   double z_loss = 0;                // coefficient
-  std::vector<std::string> freeze;  // globs over the names of tensors that are left as they are
+  std::vector<std::string> freeze;  // globs over the Hugging Face names of tensors that are not trained
 
   // Steps.
   int64_t seq_len = 256;
-  int64_t batch_size = 8;  // sequences of one micro-batch
-  int64_t grad_accum = 1;  // micro-batches of one optimizer step
-  int64_t steps = 200;     // the schedule's horizon
+  int64_t batch_size = 8;  // sequences per micro-batch
+  int64_t grad_accum = 1;  // micro-batches per optimizer step
+  int64_t steps = 200;     // the last step of the learning rate schedule
   std::optional<int64_t> stop_after;
   uint64_t seed = 0;
 
   // Optimizer.
   double lr = 1e-3;
-  std::optional<double> min_lr;   // none: lr / 10
-  std::optional<int64_t> warmup;  // steps; none: a tenth of `steps`, at most 100
+  std::optional<double> min_lr;   // unset: lr / 10
+  std::optional<int64_t> warmup;  // steps; unset: steps / 10, at most 100
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double clip_grad = 1;  // 0: never
+  double clip_grad = 1;  // maximum gradient norm; 0: no clipping
 
   // Ranks.
   int64_t tp = 1;
   bool sequence_parallel = true;
-  bool domino = false;             // a micro-batch in halves that take turns
-  std::string overlap = "auto";    // of the crossings with products; or on, or off
-  std::string recompute = "none";  // or selective, or full
-  bool verify = false;             // compare over the ranks what should be equal
+  bool split_batch = false;        // overlap one half of a micro-batch with the other (Domino)
+  std::string overlap = "auto";    // of collectives with GEMMs: auto, on or off
+  std::string recompute = "none";  // activation recomputation: none, selective or full
+  bool verify = false;             // check that replicated tensors are equal on all ranks
 
   // Results.
-  int64_t eval_every = 0;    // 0: only after the last step
-  int64_t eval_batches = 8;  // at most so many micro-batches of validation windows
+  int64_t eval_every = 0;    // steps; 0: only after the last step
+  int64_t eval_batches = 8;  // maximum number of micro-batches per evaluation
   std::optional<std::string> save;
-  int64_t save_every = 0;       // 0: only after the last step
-  std::optional<int64_t> keep;  // newest checkpoints; 0: all; none: 3
+  int64_t save_every = 0;       // steps; 0: only after the last step
+  std::optional<int64_t> keep;  // number of newest checkpoints to keep; 0: all; unset: 3
   std::optional<std::string> resume;
   std::optional<std::string> init;
   std::optional<std::string> log;
   std::optional<std::string> report;
 
+  /// The learning rate at the end of the schedule.
   double final_lr() const { return min_lr.value_or(lr / 10); }
+  /// The length of the linear warm-up in steps.
   int64_t warmup_steps() const;
-  /// The last step that this run does.
+  /// The last step of this run.
   int64_t last_step() const { return stop_after.value_or(steps); }
 };
 
-/// Errors: c10::ValueError for another word than none, selective and full.
+/// Parses --recompute. Throws c10::ValueError if `mode` is not none, selective or full.
 base::Recompute recompute_of(const std::string& mode);
 
-/// Errors: c10::ValueError naming the first flag that is out of range, or at odds with another.
+/// Checks the ranges and combinations of the options. Throws c10::ValueError naming the first invalid flag.
 void validate(const Options& options);
 
 }  // namespace shardwise::train

@@ -15,29 +15,29 @@ double median_ms(std::vector<int64_t> ns) {
 
 }  // namespace
 
-OverlapChoice::OverlapChoice(const std::string& asked) {
-  TORCH_CHECK_VALUE(asked == "auto" || asked == "on" || asked == "off",
-                    "train: --overlap must be auto, on or off; got ", asked);
-  if (asked != "auto") made_ = asked == "on" ? Overlap::on : Overlap::off;
+OverlapChoice::OverlapChoice(const std::string& setting) {
+  TORCH_CHECK_VALUE(setting == "auto" || setting == "on" || setting == "off",
+                    "train: --overlap must be auto, on or off; got ", setting);
+  if (setting != "auto") chosen_ = setting == "on" ? Overlap::on : Overlap::off;
 }
 
-// After the first on, off, off, on, ...: what drifts falls on both.
+// After the warm-up step on, off, off, on, ..., so that a drift of the step time affects both settings.
 OverlapChoice::Overlap OverlapChoice::current() const {
-  return made_.value_or(steps_ / 2 % 2 == 0 ? Overlap::on : Overlap::off);
+  return chosen_.value_or(steps_ / 2 % 2 == 0 ? Overlap::on : Overlap::off);
 }
 
 void OverlapChoice::record(int64_t step_ns) {
-  if (made_) return;
-  if (steps_ > 0) taken_ns_[size_t(current())].push_back(step_ns);
+  if (chosen_) return;
+  if (steps_ > 0) step_ns_[size_t(current())].push_back(step_ns);
   steps_ += 1;
-  if (steps_ > 2 * kEach) choose();
+  if (steps_ > 2 * kStepsPerSetting) choose();
 }
 
 void OverlapChoice::choose() {
-  const double off = median_ms(taken_ns_[0]), on = median_ms(taken_ns_[1]);
-  made_ = on <= off ? Overlap::on : Overlap::off;
-  finding_ = fmt::format("overlap {}: {:.4g} ms a step with it, {:.4g} without (medians of {} steps each)",
-                         made_ == Overlap::on ? "on" : "off", on, off, kEach);
+  const double off = median_ms(step_ns_[0]), on = median_ms(step_ns_[1]);
+  chosen_ = on <= off ? Overlap::on : Overlap::off;
+  decision_ = fmt::format("overlap {}: {:.4g} ms a step with it, {:.4g} without (medians of {} steps each)",
+                          chosen_ == Overlap::on ? "on" : "off", on, off, kStepsPerSetting);
 }
 
 }  // namespace shardwise::train

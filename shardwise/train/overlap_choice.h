@@ -1,6 +1,5 @@
-// Whether a run's crossings go on beside their products: as asked, or what a few of its own steps measured.
-//
-// Steps are the same bits either way, so that measuring costs nothing but the slower ones among them.
+// Selects whether a run overlaps its collectives with their GEMMs: as requested, or by timing a few steps of
+// the run with and without overlap. Both settings compute the same bits, so measuring changes no result.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,32 +11,33 @@
 
 namespace shardwise::train {
 
+/// The overlap setting of a run, fixed or chosen by measurement.
 class OverlapChoice {
  public:
   using Overlap = parallel::Overlap;
 
-  /// `asked`: auto, on or off. Errors: c10::ValueError for another word.
-  explicit OverlapChoice(const std::string& asked);
+  /// Throws c10::ValueError if `setting` is not auto, on or off.
+  explicit OverlapChoice(const std::string& setting);
 
-  /// For the next step.
+  /// The setting of the next step.
   Overlap current() const;
-  /// Tells what the step took that was done with `current()`: the same figure on every rank, so that all
-  /// choose alike.
+  /// Records the time of the step that ran with `current()`. Pass the same value on every rank, so that all
+  /// ranks choose the same setting.
   void record(int64_t step_ns);
 
-  /// Of auto, once it is made: a line that says what was chosen, and why.
-  const std::optional<std::string>& finding() const { return finding_; }
+  /// A line with the chosen setting and its timings, once `auto` has chosen; nullopt otherwise.
+  const std::optional<std::string>& decision() const { return decision_; }
 
  private:
-  /// Steps measured of both, even for a fair order, after one that warms up.
-  static constexpr int kEach = 6;
+  /// Measured steps per setting, after one warm-up step. Even, so that the alternation is symmetric.
+  static constexpr int kStepsPerSetting = 6;
 
   void choose();
 
-  std::optional<Overlap> made_;
+  std::optional<Overlap> chosen_;
   int64_t steps_ = 0;
-  std::array<std::vector<int64_t>, 2> taken_ns_;  // off, on
-  std::optional<std::string> finding_;
+  std::array<std::vector<int64_t>, 2> step_ns_;  // off, on
+  std::optional<std::string> decision_;
 };
 
 }  // namespace shardwise::train

@@ -1,4 +1,4 @@
-// The learning rate of every step: linear warm-up, then half a cosine down to the last step.
+// The learning rate schedule: linear warm-up, then cosine decay to the last step.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,16 +9,17 @@
 
 namespace shardwise::train {
 
+/// A learning rate schedule with linear warm-up and cosine decay.
 struct Schedule {
-  double peak, last;        // learning rates: after the warm-up, and at the horizon
+  double peak, last;        // learning rates after the warm-up and at the horizon
   int64_t warmup, horizon;  // steps
 
   static Schedule of(const Options& options) {
     return {options.lr, options.final_lr(), options.warmup_steps(), options.steps};
   }
 
-  /// For step 1, 2, ...: peak·step/warmup while warming up, `last` from the horizon on.
-  /// Source: Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
+  /// Returns the learning rate of step 1, 2, ...: peak·step/warmup during warm-up, `last` from the horizon
+  /// on. Source: Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
   double learning_rate(int64_t step) const {
     if (step <= warmup) return peak * static_cast<double>(step) / static_cast<double>(warmup);
     if (step >= horizon) return last;

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "shardwise/base/files.h"
-#include "shardwise/checkpoint/companions.h"
+#include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/text/token_file.h"
 
 namespace shardwise::train {
@@ -13,26 +13,26 @@ using std::filesystem::path;
 
 namespace {
 
-/// Of the tokenizer in the file `model`, under the names that a folder has them by.
+/// Returns the files of the tokenizer in the file `model`, by their names in a model directory.
 std::map<std::string, std::string> files_of(const path& model) {
   std::map<std::string, std::string> files{
       {"tokenizer" + model.extension().string(), base::read_text(model)}};
-  for (const char* name : checkpoint::kBesideTokenizer) {
-    const path beside = model.parent_path() / name;
-    if (base::exists(beside)) files[name] = base::read_text(beside);
+  for (const char* name : checkpoint::kTokenizerAuxiliaryFiles) {
+    const path auxiliary = model.parent_path() / name;
+    if (base::exists(auxiliary)) files[name] = base::read_text(auxiliary);
   }
   return files;
 }
 
-std::string chosen_tokenizer(const Options& options, const std::optional<path>& folder) {
+std::string chosen_tokenizer(const Options& options, const std::optional<path>& directory) {
   if (options.tokenizer) return *options.tokenizer;
-  return folder && text::tokenizer_in(*folder) ? folder->string() : "bytes";
+  return directory && text::tokenizer_in(*directory) ? directory->string() : "bytes";
 }
 
 }  // namespace
 
-Text::Text(const Options& options, const std::optional<path>& folder) {
-  const std::string tokenizer = chosen_tokenizer(options, folder);
+Text::Text(const Options& options, const std::optional<path>& directory) {
+  const std::string tokenizer = chosen_tokenizer(options, directory);
   const bool is_bytes = tokenizer == "bytes";
   if (options.tokens) {
     tokens_ = std::make_unique<text::TokenFile>(*options.tokens);
@@ -50,7 +50,7 @@ Text::Text(const Options& options, const std::optional<path>& folder) {
     tokenizer_files_[checkpoint::kUnnamedTokenizer] =
         fmt::format("{{\"vocab_size\": {}}}\n", tokens_->vocab_size());
   if (is_bytes) return;
-  tokenizer_files_ = base::is_folder(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
+  tokenizer_files_ = base::is_directory(tokenizer) ? tokenizer_files_in(tokenizer) : files_of(tokenizer);
 }
 
 std::string Text::description() const {
@@ -60,10 +60,10 @@ std::string Text::description() const {
   return tokenizer_files_.empty() ? text : fmt::format("{}, {} tokens", text, tokens_->size());
 }
 
-std::map<std::string, std::string> tokenizer_files_in(const path& folder) {
-  const auto file = text::tokenizer_in(folder);
+std::map<std::string, std::string> tokenizer_files_in(const path& directory) {
+  const auto file = text::tokenizer_in(directory);
   if (file) return files_of(*file);
-  const path unnamed = folder / checkpoint::kUnnamedTokenizer;
+  const path unnamed = directory / checkpoint::kUnnamedTokenizer;
   if (base::exists(unnamed)) return {{checkpoint::kUnnamedTokenizer, base::read_text(unnamed)}};
   return {};
 }

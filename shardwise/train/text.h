@@ -1,4 +1,4 @@
-// What a run trains on: files and a tokenizer, or ids that were made before.
+// The training text of a run: files with a tokenizer, or a file of token ids.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -12,29 +12,30 @@
 
 namespace shardwise::train {
 
+/// The tokens of a run and the files of their tokenizer.
 class Text {
  public:
-  /// `folder`: the checkpoint that is resumed or begun from; where no tokenizer is named, its own is used,
-  /// and where it has none, bytes. Errors: c10::ValueError naming flag or file.
-  Text(const Options& options, const std::optional<std::filesystem::path>& folder);
+  /// Opens the text and encodes it. Without --tokenizer, the tokenizer in `directory` (the checkpoint of
+  /// --resume or --init) is used, else bytes. Throws c10::ValueError naming the flag or file.
+  Text(const Options& options, const std::optional<std::filesystem::path>& directory);
   Text(const Text&) = delete;
 
   const text::TokenSource& tokens() const { return *tokens_; }
-  /// For people: how much it is.
+  /// Returns the amount of text in words, for the log.
   std::string description() const;
-  /// Of the files of text.
+  /// The paths of the text files; empty for a file of token ids.
   std::vector<std::string> paths() const { return corpus_ ? corpus_->paths() : std::vector<std::string>(); }
-  /// What turns ids back into text, by name: copied into checkpoints. None for bytes; of ids that come
-  /// without a tokenizer, a file that says so.
+  /// The tokenizer's files by name, which are copied into checkpoints. Empty for bytes; a marker file if the
+  /// ids come from an unnamed tokenizer.
   const std::map<std::string, std::string>& tokenizer_files() const { return tokenizer_files_; }
 
  private:
-  std::optional<text::Corpus> corpus_;  // none where ids are given
+  std::optional<text::Corpus> corpus_;  // unset for a file of token ids
   std::unique_ptr<text::TokenSource> tokens_;
   std::map<std::string, std::string> tokenizer_files_;
 };
 
-/// The tokenizer's files in a checkpoint's folder, as Text has them.
-std::map<std::string, std::string> tokenizer_files_in(const std::filesystem::path& folder);
+/// Returns the tokenizer's files in a checkpoint directory, as Text::tokenizer_files().
+std::map<std::string, std::string> tokenizer_files_in(const std::filesystem::path& directory);
 
 }  // namespace shardwise::train

@@ -26,11 +26,11 @@ AdamWOptions adamw_options(const Options& o) {
 }
 
 int64_t peak_memory_bytes(const comm::Group& group) {
-  const comm::Symmetric* shared = group.symmetric();
+  const comm::SymmetricHeap* shared = group.symmetric_heap();
   return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
 }
 
-/// What a step cost since the counters were `before`.
+/// Returns the cost of a step since the counters were `before`.
 Usage usage_since(const comm::Counters& before, double step_ms, const comm::Group& group) {
   const comm::Counters spent = group.counters() - before;
   const comm::OpCount total = spent.total();
@@ -42,39 +42,40 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Grou
           peak_memory_bytes(group)};
 }
 
-/// The checkpoint that the weights are read from.
-const std::optional<std::filesystem::path>& start_of(const Job& job) {
+/// Returns the checkpoint that the weights are loaded from, if any.
+const std::optional<std::filesystem::path>& starting_checkpoint(const Job& job) {
   return job.resumed() ? job.resumed() : job.initial();
 }
 
-/// Frozen where asked; their values are not set yet.
+/// Allocates the weights and freezes the parameters of --freeze. The values are not set yet.
 std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group) {
   auto weights =
       std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
-  for (const nn::Role& role : weights->roles()) {
-    if (job.frozen().parameters.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  for (const nn::UsedParameter& used : weights->used_parameters()) {
+    if (job.frozen().parameters.contains(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   return weights;
 }
 
-/// Returns what reading them has cost; nothing where they are drawn.
-std::optional<checkpoint::LoadCost> load_or_draw_(const Job& job, model::DecoderWeights& weights) {
-  if (const auto& folder = start_of(job)) {
-    return checkpoint::cost_of(checkpoint::load_weights(*folder, weights), weights);
+/// Loads or initializes the weights. Returns the cost of loading, or nullopt if they are initialized.
+std::optional<checkpoint::LoadCost> load_or_initialize_(const Job& job, model::DecoderWeights& weights) {
+  if (const auto& directory = starting_checkpoint(job)) {
+    return checkpoint::cost_of(checkpoint::load_weights(*directory, weights), weights);
   }
-  weights.initialise_(job.options().seed);
+  weights.initialize_(job.options().seed);
   return std::nullopt;
 }
 
-/// Each rank resolved `latest` and scanned the text by itself; a run that saves or a file that appears
-/// meanwhile would leave them with different weights or batches of equal shapes. After all has been read.
+/// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
+/// and scans the text itself, so a concurrent save or write could give them different weights or batches of
+/// equal shapes. Called after everything has been read.
 void check_same_start(const Job& job, const comm::Group& group) {
-  const std::array<uint64_t, 2> own = {job.fingerprint(), job.fingerprint_now()};
-  const auto all = comm::gather_values(own, group);
+  const std::array<uint64_t, 2> local = {job.fingerprint(), job.fingerprint_now()};
+  const auto all = comm::gather_values(local, group);
   const std::array<uint64_t, 2> same = {all[0][0], all[0][0]};
   if (std::count(all.begin(), all.end(), same) == group.size()) return;
-  throw base::AgreedError(
-      "train: all ranks must begin from the same checkpoint and text; they changed while the ranks started");
+  throw base::CollectiveError(
+      "train: all ranks must start from the same checkpoint and text; they changed while the ranks started");
 }
 
 }  // namespace
@@ -83,18 +84,18 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
     : job_(job),
       group_(group),
       weights_(new_weights(job, group)),
-      load_cost_(load_or_draw_(job, *weights_)),
-      model_(assemble(*weights_, job.options().sequence_parallel)),
-      optimizer_(weights_->roles(), adamw_options(job.options())),
+      load_cost_(load_or_initialize_(job, *weights_)),
+      model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
+      optimizer_(weights_->used_parameters(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())),
       overlap_(job.options().overlap) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
 }
 
-void Trainer::read_state(const std::filesystem::path& folder) {
+void Trainer::read_state(const std::filesystem::path& directory) {
   checkpoint::TrainState stored = state();
-  checkpoint::add_(*load_cost_, checkpoint::load_state(folder, stored, *weights_), group_);
+  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), group_);
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }
@@ -104,7 +105,7 @@ int64_t Trainer::tokens_per_step() const {
   return o.seq_len * o.batch_size * o.grad_accum;
 }
 
-/// What training and evaluation have in common: no dropout yet.
+/// Returns the step options that training and evaluation share, without dropout.
 nn::Step Trainer::make_step(kernels::RandomKey key) const {
   nn::Step step(group_, job_.options().seq_len, key);
   step.verify = job_.options().verify ? parallel::Verify::on : parallel::Verify::off;
@@ -130,7 +131,7 @@ double Trainer::micro_batch(int64_t index) {
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
-  step.in_halves = o.domino;
+  step.split_batch = o.split_batch;
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
   options.z_loss = o.z_loss;
@@ -152,7 +153,7 @@ double Trainer::update_(double loss, double learning_rate) {
 StepRecord Trainer::step() {
   const base::Stopwatch watch;
   const comm::Counters before = group_.counters();
-  for (const nn::Role& role : weights_->roles()) parallel::zero_grad_(*role.parameter);
+  for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
   record.lr = schedule_.learning_rate(steps_done_ + !base::mutated(base::Mutation::schedule_off_by_one));
@@ -183,8 +184,8 @@ double Trainer::evaluate() {
   return loss;
 }
 
-void Trainer::save(const std::filesystem::path& folder, int64_t keep) {
-  checkpoint::save(folder, *weights_, state(), keep, job_.companions());
+void Trainer::save(const std::filesystem::path& directory, int64_t keep) {
+  checkpoint::save(directory, *weights_, state(), keep, job_.companions());
 }
 
 }  // namespace shardwise::train

@@ -1,36 +1,37 @@
-// One rank's part of a training run: model, optimizer, and the steps between them. When to evaluate, save and
-// stop is loop.h's.
+// One rank's trainer: model, optimizer and the training step. loop.h decides when to evaluate, save and stop.
 #pragma once
 #include <memory>
 #include <optional>
 
 #include "shardwise/checkpoint/load_cost.h"
+#include "shardwise/train/bound_model.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/optimizer.h"
 #include "shardwise/train/overlap_choice.h"
 #include "shardwise/train/record.h"
 #include "shardwise/train/schedule.h"
-#include "shardwise/train/stream.h"
 
 namespace shardwise::train {
 
+/// One rank's model, optimizer and training state.
 class Trainer {
  public:
-  /// Collective: weights drawn from the seed, or read from the checkpoint. `job` must outlive this.
+  /// Initializes the weights from the seed, or loads them from the checkpoint (collective). `job` must
+  /// outlive the trainer.
   Trainer(const Job& job, const comm::Group& group);
 
-  /// Collective: the next optimizer step. Micro-batches, sync, norm, clip, AdamW.
-  /// Errors: c10::Error when loss or gradient are not finite (the weights are left as they were).
+  /// Performs the next optimizer step (collective): micro-batches, gradient sync, norm, clipping, AdamW.
+  /// Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged.
   StepRecord step();
 
-  /// Collective: mean loss over the first validation windows, without dropout, label smoothing
+  /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing
   /// and z-loss.
   double evaluate();
 
-  /// Collective: writes DIR/step-N. Errors: those of checkpoint::save.
-  void save(const std::filesystem::path& folder, int64_t keep);
+  /// Writes the checkpoint `directory`/step-N (collective). Errors: as checkpoint::save's.
+  void save(const std::filesystem::path& directory, int64_t keep);
 
-  /// Of the checkpoint that it began from.
+  /// The cost of reading the starting checkpoint; nullopt if the weights were initialized.
   const std::optional<checkpoint::LoadCost>& load_cost() const { return load_cost_; }
   const OverlapChoice& overlap() const { return overlap_; }
   int64_t steps_done() const { return steps_done_; }
@@ -38,20 +39,20 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  /// Forward and backward; returns its part of the step's loss.
+  /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss.
   double micro_batch(int64_t index);
-  /// Sync, norm, clip, AdamW; returns the norm before clipping.
+  /// Synchronizes and clips the gradients and runs AdamW; returns the gradient norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
-  void read_state(const std::filesystem::path& folder);
+  void read_state(const std::filesystem::path& directory);
   checkpoint::TrainState state() const;
 
   const Job& job_;
   comm::Group group_;
   std::unique_ptr<model::DecoderWeights> weights_;
   std::optional<checkpoint::LoadCost> load_cost_;
-  StreamedModel model_;
+  BoundModel model_;
   AdamW optimizer_;
   Schedule schedule_;
   OverlapChoice overlap_;

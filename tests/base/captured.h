@@ -1,4 +1,4 @@
-// A pipe and a pseudo terminal whose other end the test reads.
+// A pipe and a pseudo terminal whose output the test captures.
 #pragma once
 #include <fcntl.h>
 #include <pty.h>
@@ -20,7 +20,7 @@ class Captured {
   Captured& operator=(const Captured&) = delete;
   int descriptor() const { return theirs_; }
 
-  /// What was written since the last call.
+  /// Returns the text that was written since the last call.
   std::string text() {
     std::string all;
     char bytes[4096];
@@ -33,7 +33,7 @@ class Captured {
   void check(bool is_done) {
     if (!is_done) throw std::system_error(errno, std::generic_category(), "captured");
   }
-  void stop_waiting() { check(::fcntl(ours_, F_SETFL, O_NONBLOCK) == 0); }
+  void set_nonblocking() { check(::fcntl(ours_, F_SETFL, O_NONBLOCK) == 0); }
 
   int ours_ = -1, theirs_ = -1;
 };
@@ -44,18 +44,18 @@ class CapturedPipe : public Captured {
     int ends[2];
     check(::pipe(ends) == 0);
     ours_ = ends[0], theirs_ = ends[1];
-    stop_waiting();
+    set_nonblocking();
   }
 };
 
 class CapturedTerminal : public Captured {
  public:
   explicit CapturedTerminal(unsigned short columns) {
-    termios raw{};  // no output processing: what is read is what was written
+    termios raw{};  // no output processing: the test reads exactly what was written
     ::cfmakeraw(&raw);
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     check(::openpty(&ours_, &theirs_, nullptr, &raw, &size) == 0);
-    stop_waiting();
+    set_nonblocking();
   }
 };
 

@@ -12,49 +12,49 @@
 namespace shardwise::base::console_test {
 namespace {
 
-TEST(Console, APipeGetsPlainLinesOnly) {
+TEST(Console, WritesPlainLinesToAPipe) {
   test::CapturedPipe pipe;
   Console console(pipe.descriptor());
   EXPECT_FALSE(console.is_terminal());
-  console.set_live("bar");
-  console.line("first", Colour::kRed);
-  console.keep_live();
+  console.set_progress_line("bar");
+  console.line("first", Color::red);
+  console.finish_progress_line();
   EXPECT_EQ(pipe.text(), "first\n");
 }
 
-TEST(Console, ALineGoesAboveTheLiveOne) {
+TEST(Console, WritesLinesAboveTheProgressLine) {
   test::CapturedTerminal terminal(/*columns=*/40);
   Console console(terminal.descriptor());
   EXPECT_TRUE(console.is_terminal());
   EXPECT_EQ(console.width(), 40);
-  console.set_live("bar");
+  console.set_progress_line("bar");
   console.line("text");
-  console.keep_live();
-  console.keep_live();  // nothing left to keep
+  console.finish_progress_line();
+  console.finish_progress_line();  // the second call has no effect
   EXPECT_EQ(terminal.text(), "\r\x1b[2Kbar\r\x1b[2Ktext\nbar\n");
 }
 
-TEST(Console, TheLiveLineIsCutToTheWidth) {
+TEST(Console, TruncatesTheProgressLineToTheWidth) {
   test::CapturedTerminal terminal(/*columns=*/6);
   Console console(terminal.descriptor());
-  console.set_live("0123456789");
+  console.set_progress_line("0123456789");
   EXPECT_EQ(terminal.text(), "\r\x1b[2K01234");
 }
 
-TEST(Console, ColoursAreForTerminalsWithoutNoColor) {
-  const auto coloured = [] {
+TEST(Console, UsesColorsOnlyOnTerminalsWithoutNoColor) {
+  const auto colored = [] {
     test::CapturedTerminal terminal(/*columns=*/40);
-    Console(terminal.descriptor()).line("text", Colour::kRed);
+    Console(terminal.descriptor()).line("text", Color::red);
     return terminal.text();
   };
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);
-  EXPECT_EQ(coloured(), "\x1b[31mtext\x1b[0m\n");
+  EXPECT_EQ(colored(), "\x1b[31mtext\x1b[0m\n");
   ::setenv("NO_COLOR", "1", 1);
-  EXPECT_EQ(coloured(), "text\n");
+  EXPECT_EQ(colored(), "text\n");
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "dumb", 1);
-  EXPECT_EQ(coloured(), "text\n");
+  EXPECT_EQ(colored(), "text\n");
 }
 
 }  // namespace

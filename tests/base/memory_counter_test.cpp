@@ -27,7 +27,7 @@ class MemoryCounter : public testing::Test {
   int64_t before_;
 };
 
-TEST_F(MemoryCounter, CountsWhatStoragesAskFor) {
+TEST_F(MemoryCounter, CountsRequestedBytes) {
   {
     const c10::Storage small(c10::Storage::use_byte_size_t(), 100, &allocator(), /*resizable=*/false);
     EXPECT_EQ(held(), 100);
@@ -44,14 +44,14 @@ TEST_F(MemoryCounter, CountsWhatStoragesAskFor) {
   EXPECT_EQ(held(), 0);
 }
 
-TEST_F(MemoryCounter, KeepsTheAlignment) {
+TEST_F(MemoryCounter, AlignsBlocks) {
   for (const size_t bytes : {1, 63, 64, 65, 4097}) {
     const c10::DataPtr data = allocator().allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data.get()) % c10::gAlignment, 0u) << bytes;
   }
 }
 
-TEST_F(MemoryCounter, NothingIsNothing) {
+TEST_F(MemoryCounter, EmptyAllocationsAreNull) {
   const c10::DataPtr data = allocator().allocate(0);
   EXPECT_EQ(data.get(), nullptr);
   void* raw = allocator().raw_allocate(0);
@@ -60,7 +60,7 @@ TEST_F(MemoryCounter, NothingIsNothing) {
   EXPECT_EQ(most_held(), 0);
 }
 
-TEST_F(MemoryCounter, RawAllocationsAreCountedToo) {
+TEST_F(MemoryCounter, CountsRawAllocations) {
   void* raw = allocator().raw_allocate(48);
   std::memset(raw, 1, 48);
   EXPECT_EQ(held(), 48);
@@ -68,7 +68,7 @@ TEST_F(MemoryCounter, RawAllocationsAreCountedToo) {
   EXPECT_EQ(held(), 0);
 }
 
-TEST_F(MemoryCounter, ClonesHoldTheSameBytes) {
+TEST_F(MemoryCounter, ClonesHaveEqualBytes) {
   const c10::DataPtr data = allocator().allocate(16);
   std::memcpy(data.get(), "0123456789abcdef", 16);
   EXPECT_TRUE(allocator().is_simple_data_ptr(data));
@@ -78,20 +78,20 @@ TEST_F(MemoryCounter, ClonesHoldTheSameBytes) {
 }
 
 TEST_F(MemoryCounter, CountsAllThreads) {
-  std::vector<c10::DataPtr> kept(4);
+  std::vector<c10::DataPtr> blocks(4);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([this, t, &kept] {
-      for (int i = 1; i <= 1000; ++i) kept[t] = allocator().allocate(i);
+    threads.emplace_back([this, t, &blocks] {
+      for (int i = 1; i <= 1000; ++i) blocks[t] = allocator().allocate(i);
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(held(), 4 * 1000);
   EXPECT_GE(most_held(), 4 * 1000);
-  EXPECT_LE(most_held(), 4 * (1000 + 999));  // each thread holds the old block until it has the new one
+  EXPECT_LE(most_held(), 4 * (1000 + 999));  // each thread frees the old block after allocating the new one
 }
 
-TEST_F(MemoryCounter, InstallingTwiceChangesNothing) {
+TEST_F(MemoryCounter, InstallingTwiceHasNoEffect) {
   c10::Allocator* first = &allocator();
   install_memory_counter();
   EXPECT_EQ(&allocator(), first);

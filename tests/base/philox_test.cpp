@@ -6,7 +6,7 @@ namespace shardwise::base::philox_test {
 namespace {
 
 // Known answers: Random123, tests/kat_vectors, philox4x32 10.
-TEST(Philox, KnownAnswers) {
+TEST(Philox, MatchesKnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t ones = 0xffffffff;

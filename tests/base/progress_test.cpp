@@ -16,32 +16,32 @@ using test::contains;
 constexpr ProgressState kHalfWay{
     .step = 60, .begin = 20, .end = 100, .loss = 2.34567, .tokens_per_s = 12345, .elapsed_s = 80};
 
-TEST(ProgressLine, TellsStepLossRateAndTimeLeft) {
+TEST(ProgressLine, ShowsStepLossRateAndTimeLeft) {
   EXPECT_EQ(progress_line(kHalfWay, 0), "step 60/100 loss 2.3457 12.3k tok/s 1:20 left");
   EXPECT_EQ(progress_line(kHalfWay, 10), "step 60/100 [######....] loss 2.3457 12.3k tok/s 1:20 left");
 }
 
-TEST(ProgressLine, CountsThePaceFromWhereTheRunBegan) {
+TEST(ProgressLine, EstimatesTimeFromTheStepsOfThisRun) {
   EXPECT_DOUBLE_EQ(seconds_left(kHalfWay), 80.0 / 40 * 40);
   ProgressState state = kHalfWay;
   state.begin = 50;
   EXPECT_DOUBLE_EQ(seconds_left(state), 80.0 / 10 * 40);
 }
 
-TEST(ProgressLine, SaysNothingOfTheTimeBeforeTheFirstStep) {
+TEST(ProgressLine, ShowsUnknownTimeBeforeTheFirstStep) {
   ProgressState state = kHalfWay;
   state.begin = state.step;
   EXPECT_PRED2(contains, progress_line(state, 0), "? left");
 }
 
-TEST(FormatDuration, GrowsWithTheTime) {
+TEST(FormatDuration, AddsHoursAndDaysAsNeeded) {
   EXPECT_EQ(format_duration(6.6), "0:07");
   EXPECT_EQ(format_duration(754), "12:34");
   EXPECT_EQ(format_duration(3 * 3600 + 5 * 60), "3:05:00");
   EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 59), "2 d 03:00:59");
 }
 
-TEST(Progress, APipeGetsTheFirstAndTheLastStepAsLines) {
+TEST(Progress, WritesTheFirstAndLastStepAsLinesToAPipe) {
   test::CapturedPipe pipe;
   Console console(pipe.descriptor());
   {
@@ -54,7 +54,7 @@ TEST(Progress, APipeGetsTheFirstAndTheLastStepAsLines) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
-TEST(Progress, ATerminalKeepsTheLastStepWhenTheRunFails) {
+TEST(Progress, KeepsTheLastStepOnTheTerminalIfTheRunFails) {
   test::CapturedTerminal terminal(/*columns=*/100);
   Console console(terminal.descriptor());
   try {
@@ -70,7 +70,7 @@ TEST(Progress, ATerminalKeepsTheLastStepWhenTheRunFails) {
   EXPECT_TRUE(text.ends_with(" left\n")) << text;
 }
 
-TEST(Progress, ANarrowTerminalGetsNoBar) {
+TEST(Progress, OmitsTheBarOnANarrowTerminal) {
   test::CapturedTerminal terminal(/*columns=*/50);
   Console console(terminal.descriptor());
   Progress progress(0, 10, console);
@@ -78,7 +78,7 @@ TEST(Progress, ANarrowTerminalGetsNoBar) {
   EXPECT_FALSE(contains(terminal.text(), "[#"));
 }
 
-TEST(Progress, WithoutAStepThereIsNothingToSay) {
+TEST(Progress, WritesNothingWithoutAStep) {
   test::CapturedPipe pipe;
   Console console(pipe.descriptor());
   { Progress progress(0, 10, console); }

@@ -1,4 +1,4 @@
-// How a dim is dealt to ranks: evenly, whole units, every element once, at any size.
+// Partitions of a dim over ranks: even, in full units, each element exactly once, for any size.
 #include "shardwise/base/split.h"
 
 #include <c10/util/Exception.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-TEST(SplitEven, DealsWholeUnitsAndTheFirstRanksGetTheRemainder) {
+TEST(SplitEven, GivesTheRemainderToTheFirstRanks) {
   const Split split = Split::even("x", 35, 3, /*granule=*/5);  // seven units: 3, 2, 2
   EXPECT_EQ(split.range(0), (Range{0, 15}));
   EXPECT_EQ(split.range(1), (Range{15, 25}));
@@ -21,7 +21,7 @@ TEST(SplitEven, DealsWholeUnitsAndTheFirstRanksGetTheRemainder) {
   EXPECT_EQ(split.largest(), 15);
 }
 
-TEST(SplitEven, TheLastUnitMayBeAPartAndRanksMayBeEmpty) {
+TEST(SplitEven, AllowsAnIncompleteLastUnitAndEmptyRanks) {
   const Split split = Split::even("x", 7, 4, /*granule=*/3);
   EXPECT_EQ(split.range(0), (Range{0, 3}));
   EXPECT_EQ(split.range(2), (Range{6, 7}));
@@ -29,7 +29,7 @@ TEST(SplitEven, TheLastUnitMayBeAPartAndRanksMayBeEmpty) {
   EXPECT_TRUE(Split::even("x", 0, 2).range(0).empty());
 }
 
-TEST(SplitEven, GroupsThatDoNotDivide) {
+TEST(SplitEven, HandlesGroupsThatDoNotDivideEvenly) {
   const Split ffn = Split::even("ffn", 29568, 2, /*granule=*/128);  // 231 groups
   EXPECT_EQ(ffn.range(0), (Range{0, 116 * 128}));
   EXPECT_EQ(ffn.range(1), (Range{116 * 128, 231 * 128}));
@@ -39,7 +39,7 @@ TEST(SplitEven, GroupsThatDoNotDivide) {
   EXPECT_TRUE(groups.is_partition());
 }
 
-TEST(SplitBlocks, ABlockThatABoundaryCutsIsHeldTwiceAndOwnedOnce) {
+TEST(SplitBlocks, StraddlingBlocksAreReplicatedAndOwnedOnce) {
   const Split heads = Split::even("heads", 5, 3);                // 2, 2, 1
   const Split blocks = Split::blocks_of("blocks", heads, 6, 8);  // of 30 elements: 0–12, 12–24, 24–30
   EXPECT_EQ(blocks.size(), 4);
@@ -50,14 +50,14 @@ TEST(SplitBlocks, ABlockThatABoundaryCutsIsHeldTwiceAndOwnedOnce) {
   EXPECT_FALSE(blocks.is_partition());
 }
 
-TEST(SplitBlocks, AnEmptyShardHasNone) {
+TEST(SplitBlocks, EmptyShardHasNoBlocks) {
   const Split columns = Split::even("x", 3, 4);
   EXPECT_TRUE(Split::blocks_of("blocks", columns, 1, 8).range(3).empty());
   EXPECT_EQ(Split::blocks_of("blocks", columns, 1, 8).range(2), (Range{0, 1}));
   EXPECT_THROW(Split::blocks_of("blocks", columns, 1, 0), c10::ValueError);
 }
 
-TEST(SplitEven, EverySizeIsDealtOnceAndWithinOneUnit) {
+TEST(SplitEven, PartitionsEverySizeEvenly) {
   for (int64_t size = 0; size < 40; ++size) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int64_t granule : {1, 2, 7}) {
@@ -75,7 +75,7 @@ TEST(SplitEven, EverySizeIsDealtOnceAndWithinOneUnit) {
   }
 }
 
-TEST(SplitEven, DealsTheLargestSizesWithoutOverflow) {
+TEST(SplitEven, DoesNotOverflowForTheLargestSizes) {
   for (const int64_t granule : {int64_t{1}, int64_t{5}, kLargest}) {
     const Split split = Split::even("x", kLargest, 2, granule);
     EXPECT_EQ(split.range(0).begin, 0);

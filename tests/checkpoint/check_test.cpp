@@ -1,4 +1,4 @@
-// Every line that a broken checkpoint gets, and the ways to lay one out that are read.
+// Every error message for a damaged checkpoint, and the supported file formats.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using test::contains;
 using test::error_text;
 
-/// A safetensors file in memory, to be changed and written back.
+/// A tensor of a safetensors file in memory, which a test modifies and writes back.
 struct Tensor {
   io::Dtype dtype;
   std::vector<int64_t> shape;
@@ -30,7 +30,7 @@ File read(const std::string& path) {
   const io::SafetensorsFile file(path);
   for (const io::TensorInfo& info : file.tensors()) {
     Tensor tensor{info.dtype, info.shape, std::string(info.bytes(), '\0')};
-    file.read_whole(info, tensor.bytes.data());
+    file.read_tensor(info, tensor.bytes.data());
     tensors[info.name] = std::move(tensor);
   }
   return tensors;
@@ -41,235 +41,240 @@ void write(const std::string& path, const File& tensors) {
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.dtype, tensor.shape});
   const auto file = io::SafetensorsWriter::create(path, io::plan_file(specs));
-  for (const auto& [name, tensor] : tensors) file.write_whole(file.layout().find(name), tensor.bytes.data());
+  for (const auto& [name, tensor] : tensors) file.write_tensor(file.layout().find(name), tensor.bytes.data());
 }
 
 class Check : public ::testing::Test {
  protected:
-  Check() : whole_(whole_state(config_, at::kBFloat16, /*seed=*/1)), folder_(dir_ / "step-1") {
-    save_whole(dir_.path(), config_, whole_, /*ranks=*/1, /*step=*/1);
+  Check() : full_(full_state(config_, at::kBFloat16, /*seed=*/1)), directory_(dir_ / "step-1") {
+    save_full(dir_.path(), config_, full_, /*ranks=*/1, /*step=*/1);
   }
 
-  /// What is said once `change` was made to one of the files; by every rank's load as by the check.
-  std::string said_after(const std::string& file, const std::function<void(File&)>& change) const {
-    File tensors = read(folder_ + "/" + file);
+  /// Returns the error of check() after `change` to one of the files; sets loaded_ to the error of the load.
+  std::string error_after(const std::string& file, const std::function<void(File&)>& change) const {
+    File tensors = read(directory_ + "/" + file);
     change(tensors);
-    write(folder_ + "/" + file, tensors);
-    const std::string text = error_text([&] { checkpoint::check(folder_, /*needs_state=*/true); });
-    RankState rank(config_, comm::Group(), whole_);
+    write(directory_ + "/" + file, tensors);
+    const std::string text = error_text([&] { checkpoint::check(directory_, /*needs_state=*/true); });
+    RankState rank(config_, comm::Group(), full_);
     if (file == "model.safetensors") {
-      loaded_ = error_text([&] { checkpoint::load_weights(folder_, rank.weights); });
+      loaded_ = error_text([&] { checkpoint::load_weights(directory_, rank.weights); });
     } else {
-      EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/false));
-      loaded_ = error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); });
+      EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/false));
+      loaded_ = error_text([&] { checkpoint::load_state(directory_, rank.state, rank.weights); });
     }
     return text;
   }
 
   const model::Config config_ = uneven_config();
-  const WholeState whole_;
-  const TemporaryFolder dir_;
-  const std::string folder_;
+  const FullState full_;
+  const TemporaryDirectory dir_;
+  const std::string directory_;
   mutable std::string loaded_;
   const std::string kQ = "model.layers.1.self_attn.q_proj.weight";
 };
 
 TEST_F(Check, MissingWeight) {
-  const std::string text = said_after("model.safetensors", [&](File& file) { file.erase(kQ); });
-  EXPECT_EQ(text, folder_ + ": must hold the tensor \"" + kQ + "\"; got none of that name");
+  const std::string text = error_after("model.safetensors", [&](File& file) { file.erase(kQ); });
+  EXPECT_EQ(text, directory_ + ": must contain the tensor \"" + kQ + "\"; got none of that name");
   EXPECT_EQ(loaded_, text);
 }
 
-TEST_F(Check, WeightOfAnotherShape) {
-  const std::string text = said_after("model.safetensors", [&](File& file) { file[kQ].shape = {12, 24}; });
-  EXPECT_EQ(text, folder_ + "/model.safetensors: " + kQ + " must have the shape [24, 12]; got [12, 24]");
+TEST_F(Check, WeightWithWrongShape) {
+  const std::string text = error_after("model.safetensors", [&](File& file) { file[kQ].shape = {12, 24}; });
+  EXPECT_EQ(text, directory_ + "/model.safetensors: " + kQ + " must have the shape [24, 12]; got [12, 24]");
   EXPECT_EQ(loaded_, text);
 }
 
-TEST_F(Check, WeightOfAnotherType) {
+TEST_F(Check, WeightWithWrongDtype) {
   const std::string text =
-      said_after("model.safetensors", [&](File& file) { file[kQ].dtype = io::Dtype::I16; });
-  EXPECT_EQ(text, folder_ + "/model.safetensors: " + kQ + " must be F32, BF16, F16 or F64; got I16");
+      error_after("model.safetensors", [&](File& file) { file[kQ].dtype = io::Dtype::I16; });
+  EXPECT_EQ(text, directory_ + "/model.safetensors: " + kQ + " must be F32, BF16, F16 or F64; got I16");
   EXPECT_EQ(loaded_, text);
 }
 
-TEST_F(Check, WeightThatTheConfigHasNoPlaceFor) {
-  File file = read(folder_ + "/model.safetensors");
+TEST_F(Check, UnexpectedWeight) {
+  File file = read(directory_ + "/model.safetensors");
   file["model.layers.2.input_layernorm.weight"] = file["model.norm.weight"];
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, false); }),
-            folder_ +
-                "/model.safetensors: must hold only tensors that config.json has a place for; got "
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, false); }),
+            directory_ +
+                "/model.safetensors: must contain only tensors of the model in config.json; got "
                 "model.layers.2.input_layernorm.weight");
 }
 
-TEST_F(Check, TensorsOfOlderExportersAreLeftAlone) {
-  File file = read(folder_ + "/model.safetensors");
+TEST_F(Check, RedundantTensorsOfOlderExportersAreIgnored) {
+  File file = read(directory_ + "/model.safetensors");
   file["model.layers.0.self_attn.rotary_emb.inv_freq"] = file["model.norm.weight"];
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_NO_THROW(checkpoint::check(folder_, true));
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_NO_THROW(checkpoint::check(directory_, true));
 }
 
-TEST_F(Check, HeadMayBeMissingOnlyWhenTied) {
-  File file = read(folder_ + "/model.safetensors");
+TEST_F(Check, LmHeadMayBeMissingOnlyIfTied) {
+  File file = read(directory_ + "/model.safetensors");
   const Tensor head = file.extract("lm_head.weight").mapped();
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), "lm_head.weight");
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }), "lm_head.weight");
   model::Config tied = config_;
   tied.tie_word_embeddings = true;
   dir_.put("step-1/config.json", model::to_json(tied));
-  EXPECT_NO_THROW(checkpoint::check(folder_, false));
-  file["lm_head.weight"] = head;  // a copy that some exporters write
-  write(folder_ + "/model.safetensors", file);
-  EXPECT_NO_THROW(checkpoint::check(folder_, false));
+  EXPECT_NO_THROW(checkpoint::check(directory_, false));
+  file["lm_head.weight"] = head;  // some exporters write a copy
+  write(directory_ + "/model.safetensors", file);
+  EXPECT_NO_THROW(checkpoint::check(directory_, false));
 }
 
 TEST_F(Check, TruncatedWeights) {
-  const std::string path = folder_ + "/model.safetensors";
+  const std::string path = directory_ + "/model.safetensors";
   fs::resize_file(path, fs::file_size(path) - 1);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), path);
-  RankState rank(config_, comm::Group(), whole_);
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::load_weights(folder_, rank.weights); }), path);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }), path);
+  RankState rank(config_, comm::Group(), full_);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::load_weights(directory_, rank.weights); }), path);
 }
 
-TEST_F(Check, NoWeightsOrNoConfig) {
-  fs::rename(folder_ + "/model.safetensors", folder_ + "/weights");
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, false); }),
-            folder_ + ": must hold model.safetensors or model.safetensors.index.json; got neither");
-  fs::remove(folder_ + "/config.json");
-  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(folder_, false); }), folder_ + "/config.json");
+TEST_F(Check, MissingWeightsOrConfig) {
+  fs::rename(directory_ + "/model.safetensors", directory_ + "/weights");
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, false); }),
+            directory_ + ": must contain model.safetensors or model.safetensors.index.json; got neither");
+  fs::remove(directory_ + "/config.json");
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }),
+               directory_ + "/config.json");
 }
 
-TEST_F(Check, NoOptimizerState) {
-  fs::remove(folder_ + "/optimizer.safetensors");
-  EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/false));
+TEST_F(Check, MissingOptimizerState) {
+  fs::remove(directory_ + "/optimizer.safetensors");
+  EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/false));
   const std::string line =
-      folder_ + ": must hold optimizer.safetensors to be resumed; got none; --init takes the weights alone";
-  EXPECT_EQ(error_text([&] { checkpoint::check(folder_, true); }), line);
-  RankState rank(config_, comm::Group(), whole_);
-  EXPECT_EQ(error_text([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }), line);
+      directory_ +
+      ": must contain optimizer.safetensors to be resumed; got none; --init loads the weights alone";
+  EXPECT_EQ(error_text([&] { checkpoint::check(directory_, true); }), line);
+  RankState rank(config_, comm::Group(), full_);
+  EXPECT_EQ(error_text([&] { checkpoint::load_state(directory_, rank.state, rank.weights); }), line);
 }
 
-TEST_F(Check, OptimizerTensorsMissingOfAnotherShapeOrType) {
-  const std::string path = folder_ + "/optimizer.safetensors";
+TEST_F(Check, OptimizerTensorsMissingOrWithWrongShapeOrDtype) {
+  const std::string path = directory_ + "/optimizer.safetensors";
   const File good = read(path);
   for (const std::string what : {".master", ".exp_avg", ".exp_avg_sq"}) {
     const std::string name = kQ + what;
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
-              path + ": must hold the tensor \"" + name + "\"; got none of that name");
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
+              path + ": must contain the tensor \"" + name + "\"; got none of that name");
     EXPECT_PRED2(contains, loaded_, name);
     write(path, good);
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].shape = {288}; }),
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file[name].shape = {288}; }),
               path + ": " + name + " must have the shape [24, 12]; got [288]");
     EXPECT_PRED2(contains, loaded_, name);
     write(path, good);
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].dtype = io::Dtype::I32; }),
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file[name].dtype = io::Dtype::I32; }),
               path + ": " + name + " must be F32 or F64; got I32");
     EXPECT_PRED2(contains, loaded_, name);
     write(path, good);
   }
 }
 
-/// Numbers that only reading finds, by one rank: the check of the headers passes, and every rank says the
-/// same.
-TEST_F(Check, NumbersThatAreNotFinite) {
-  const std::string weights = folder_ + "/model.safetensors", state = folder_ + "/optimizer.safetensors";
+/// The check of the headers passes; only one rank reads the value, and every rank throws the same error.
+TEST_F(Check, NanAndInf) {
+  const std::string weights = directory_ + "/model.safetensors",
+                    state = directory_ + "/optimizer.safetensors";
   File file = read(weights);
-  file[kQ].bytes.replace(file[kQ].bytes.size() - 2, 2, "\x80\xff", 2);  // the last row's, -inf in bf16
+  file[kQ].bytes.replace(file[kQ].bytes.size() - 2, 2, "\x80\xff", 2);  // in the last row, -inf in bf16
   write(weights, file);
   File moments = read(state);
-  moments[kQ + ".exp_avg"].bytes.replace(0, 4, "\x00\x00\xc0\xff", 4);  // the first row's, NaN
+  moments[kQ + ".exp_avg"].bytes.replace(0, 4, "\x00\x00\xc0\xff", 4);  // in the first row, NaN
   write(state, moments);
-  EXPECT_NO_THROW(checkpoint::check(folder_, /*needs_state=*/true));
+  EXPECT_NO_THROW(checkpoint::check(directory_, /*needs_state=*/true));
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](const comm::Group& group) {
-      RankState rank(config_, group, whole_);
-      EXPECT_EQ(error_text<base::AgreedError>([&] { checkpoint::load_weights(folder_, rank.weights); }),
-                weights + ": " + kQ + " must hold finite numbers; got -inf");
+      RankState rank(config_, group, full_);
       EXPECT_EQ(
-          error_text<base::AgreedError>([&] { checkpoint::load_state(folder_, rank.state, rank.weights); }),
-          state + ": " + kQ + ".exp_avg must hold finite numbers; got nan");
+          error_text<base::CollectiveError>([&] { checkpoint::load_weights(directory_, rank.weights); }),
+          weights + ": " + kQ + " must be finite; got -inf");
+      EXPECT_EQ(error_text<base::CollectiveError>(
+                    [&] { checkpoint::load_state(directory_, rank.state, rank.weights); }),
+                state + ": " + kQ + ".exp_avg must be finite; got nan");
     });
   }
 }
 
-TEST_F(Check, Progress) {
-  const std::string path = folder_ + "/optimizer.safetensors";
+TEST_F(Check, ProgressCounters) {
+  const std::string path = directory_ + "/optimizer.safetensors";
   const File good = read(path);
   for (const std::string name : {"progress.step", "progress.sequences", "progress.seq_len"}) {
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
-              path + ": must hold the tensor \"" + name + "\"; got none of that name");
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file.erase(name); }),
+              path + ": must contain the tensor \"" + name + "\"; got none of that name");
     write(path, good);
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].shape = {1}; }),
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file[name].shape = {1}; }),
               path + ": " + name + " must have the shape []; got [1]");
     write(path, good);
-    EXPECT_EQ(said_after("optimizer.safetensors", [&](File& file) { file[name].dtype = io::Dtype::U64; }),
+    EXPECT_EQ(error_after("optimizer.safetensors", [&](File& file) { file[name].dtype = io::Dtype::U64; }),
               path + ": " + name + " must be I64; got U64");
     write(path, good);
     EXPECT_EQ(
-        said_after("optimizer.safetensors", [&](File& file) { file[name].bytes = std::string(8, '\xff'); }),
+        error_after("optimizer.safetensors", [&](File& file) { file[name].bytes = std::string(8, '\xff'); }),
         path + ": " + name + " must not be negative; got -1");
     write(path, good);
   }
 }
 
-TEST_F(Check, ResumedOnlyInTheDtypeItWasSavedIn) {
-  RankState fp32(config_, comm::Group(), whole_state(config_, at::kFloat, 1));
+TEST_F(Check, ResumesOnlyInTheSavedDtype) {
+  RankState fp32(config_, comm::Group(), full_state(config_, at::kFloat, 1));
   EXPECT_EQ(
-      error_text([&] { checkpoint::load_state(folder_, fp32.state, fp32.weights); }),
-      folder_ +
-          "/optimizer.safetensors: must be resumed in the dtype that it was saved in; got Float but fp32 "
-          "masters");
-  save_whole(dir_.path(), config_, whole_state(config_, at::kFloat, 1), /*ranks=*/1, /*step=*/2);
-  RankState bf16(config_, comm::Group(), whole_);
-  EXPECT_EQ(
-      error_text([&] { checkpoint::load_state(dir_ / "step-2", bf16.state, bf16.weights); }),
-      dir_ /
-          "step-2/optimizer.safetensors: must be resumed in the dtype that it was saved in; got BFloat16 and "
-          "no fp32 masters");
+      error_text([&] { checkpoint::load_state(directory_, fp32.state, fp32.weights); }),
+      directory_ +
+          "/optimizer.safetensors: must be resumed in the dtype in which it was saved; got Float but fp32 "
+          "master weights");
+  save_full(dir_.path(), config_, full_state(config_, at::kFloat, 1), /*ranks=*/1, /*step=*/2);
+  RankState bf16(config_, comm::Group(), full_);
+  EXPECT_EQ(error_text([&] { checkpoint::load_state(dir_ / "step-2", bf16.state, bf16.weights); }),
+            dir_ /
+                "step-2/optimizer.safetensors: must be resumed in the dtype in which it was saved; got "
+                "BFloat16 and "
+                "no fp32 master weights");
 }
 
-TEST_F(Check, SeveralFilesByTheirIndex) {
-  const File whole = read(folder_ + "/model.safetensors");
+TEST_F(Check, ReadsSeveralFilesByTheirIndex) {
+  const File full = read(directory_ + "/model.safetensors");
   const std::array<std::string, 2> names = {"model-00001-of-00002.safetensors",
                                             "model-00002-of-00002.safetensors"};
-  std::array<File, 2> halves;
+  std::array<File, 2> files;
   nlohmann::json index;
-  for (const auto& [name, tensor] : whole) {
-    const size_t half = index["weight_map"].size() % 2;
-    halves[half][name] = tensor;
-    index["weight_map"][name] = names[half];
+  for (const auto& [name, tensor] : full) {
+    const size_t file = index["weight_map"].size() % 2;
+    files[file][name] = tensor;
+    index["weight_map"][name] = names[file];
   }
-  for (const size_t half : {0, 1}) write(folder_ + "/" + names[half], halves[half]);
-  fs::remove(folder_ + "/model.safetensors");
+  for (const size_t file : {0, 1}) write(directory_ + "/" + names[file], files[file]);
+  fs::remove(directory_ + "/model.safetensors");
   dir_.put("step-1/model.safetensors.index.json", index.dump());
-  EXPECT_NO_THROW(checkpoint::check(folder_, true));
+  EXPECT_NO_THROW(checkpoint::check(directory_, true));
   on_ranks(2, [&](const comm::Group& group) {
-    RankState rank(config_, group, whole_);
-    fill_(rank, whole_);
-    for (const nn::Role& role : rank.weights.roles()) role.parameter->value.detach().fill_(-1);
-    checkpoint::load_weights(folder_, rank.weights);
-    EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{});
+    RankState rank(config_, group, full_);
+    fill_(rank, full_);
+    for (const nn::UsedParameter& used : rank.weights.used_parameters())
+      used.parameter->value.detach().fill_(-1);
+    checkpoint::load_weights(directory_, rank.weights);
+    EXPECT_EQ(differing(rank, full_), std::vector<std::string>{});
   });
 }
 
-TEST_F(Check, ResolveTakesTheFolderOrTheOneAboveIt) {
-  EXPECT_EQ(checkpoint::resolve(folder_), folder_);
-  EXPECT_EQ(checkpoint::resolve(dir_.path()), folder_);
+TEST_F(Check, ResolveAcceptsTheStepDirectoryOrItsParent) {
+  EXPECT_EQ(checkpoint::resolve(directory_), directory_);
+  EXPECT_EQ(checkpoint::resolve(dir_.path()), directory_);
   EXPECT_EQ(checkpoint::resolve(dir_ / "latest"), dir_ / "latest");
 }
 
-TEST_F(Check, ResolveSaysWhatItFound) {
-  const auto said = [](const fs::path& path) { return error_text([&] { checkpoint::resolve(path); }); };
-  const std::string rule = ": must hold a config.json or a link latest to a folder that does; got ";
-  EXPECT_EQ(said(dir_ / "none"), "checkpoint " + dir_ / "none" + rule + "nothing there");
-  EXPECT_EQ(said(dir_.put("file", "")), "checkpoint " + dir_ / "file" + rule + "no folder");
+TEST_F(Check, ResolveReportsWhatItFound) {
+  const auto error_of = [](const fs::path& path) { return error_text([&] { checkpoint::resolve(path); }); };
+  const std::string rule = ": must contain a config.json or a link latest to a directory that does; got ";
+  EXPECT_EQ(error_of(dir_ / "none"), "checkpoint " + dir_ / "none" + rule + "a path that does not exist");
+  EXPECT_EQ(error_of(dir_.put("file", "")), "checkpoint " + dir_ / "file" + rule + "a file");
   fs::create_directory(dir_ / "empty");
-  EXPECT_EQ(said(dir_ / "empty"), "checkpoint " + dir_ / "empty" + rule + "a folder with neither");
-  fs::remove(folder_ + "/config.json");
-  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a folder without one");
-  fs::remove_all(folder_);
-  EXPECT_EQ(said(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a folder that is gone");
+  EXPECT_EQ(error_of(dir_ / "empty"), "checkpoint " + dir_ / "empty" + rule + "a directory with neither");
+  fs::remove(directory_ + "/config.json");
+  EXPECT_EQ(error_of(dir_.path()), "checkpoint " + dir_.path() + rule + "a link to a directory without one");
+  fs::remove_all(directory_);
+  EXPECT_EQ(error_of(dir_.path()),
+            "checkpoint " + dir_.path() + rule + "a link to a directory that does not exist");
 }
 
 }  // namespace

@@ -28,24 +28,24 @@ void visit_state(const ParameterState& state, const StoredTensor& stored, const 
   if (state.master.defined()) visit(stored.name + ".master", stored, state.master);
 }
 
-/// Every slice that the rank holds, with the name of its whole.
-void for_each_slice(const RankState& rank, const Visit& visit) {
+/// Visits every shard of the rank with the name of its full tensor.
+void for_each_shard(const RankState& rank, const Visit& visit) {
   for (const ParameterState& state : rank.state.parameters) {
     for (const StoredTensor& stored : model::stored_tensors(*state.parameter, rank.weights.config()))
       visit_state(state, stored, visit);
   }
 }
 
-/// What the rank holds of a tensor: in the whole, and in its own memory.
+/// Corresponding views of a full tensor and of the rank's shard.
 struct Part {
-  at::Tensor of_whole, own;
+  at::Tensor full, local;
 };
 
-std::vector<Part> parts_of(const at::Tensor& whole, const at::Tensor& local, const StoredTensor& stored,
+std::vector<Part> parts_of(const at::Tensor& full, const at::Tensor& local, const StoredTensor& stored,
                            int rank) {
   std::vector<Part> parts;
   for (const auto& piece : stored.held(rank)) {
-    parts.push_back({whole.narrow(stored.dim, piece.global_begin, piece.size),
+    parts.push_back({full.narrow(stored.dim, piece.global_begin, piece.size),
                      stored.oriented(local).narrow(stored.dim, piece.local_begin, piece.size)});
   }
   return parts;
@@ -78,64 +78,64 @@ model::Config uneven_config(bool is_tied, const std::string& family) {
   return config;
 }
 
-WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
-  WholeState whole{{}, dtype};
+FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
+  FullState full{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [name, shape, segments, holds] : model::stored_whole_tensors(config)) {
+  for (const auto& [name, shape, segments, element_type] : model::stored_full_tensors(config)) {
     const at::Tensor master = random_tensor(shape, ++seed, main);
-    whole.tensors[name] = master.to(dtype);
-    whole.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
-    whole.tensors[name + ".exp_avg_sq"] = random_tensor(shape, ++seed, main);
-    if (whole.has_masters()) whole.tensors[name + ".master"] = master;
+    full.tensors[name] = master.to(dtype);
+    full.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
+    full.tensors[name + ".exp_avg_sq"] = random_tensor(shape, ++seed, main);
+    if (full.has_masters()) full.tensors[name + ".master"] = master;
   }
-  return whole;
+  return full;
 }
 
-RankState::RankState(const model::Config& config, const comm::Group& group, const WholeState& like)
+RankState::RankState(const model::Config& config, const comm::Group& group, const FullState& like)
     : weights(config, group, like.dtype) {
   const at::NoGradGuard no_grad;
   const at::ScalarType main = like.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const nn::Role& role : weights.roles()) {
-    role.parameter->value.fill_(-1);
-    const auto unset = [&] { return at::full(role.parameter->value.sizes(), -1, main); };
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    used.parameter->value.fill_(-1);
+    const auto unset = [&] { return at::full(used.parameter->value.sizes(), -1, main); };
     state.parameters.push_back(
-        {role.parameter, like.has_masters() ? unset() : at::Tensor(), unset(), unset()});
+        {used.parameter, like.has_masters() ? unset() : at::Tensor(), unset(), unset()});
   }
 }
 
-void fill_(RankState& rank, const WholeState& whole) {
+void fill_(RankState& rank, const FullState& full) {
   const at::NoGradGuard no_grad;
   const int r = rank.weights.group().rank();
-  for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
-    for (const Part& part : parts_of(whole.tensors.at(name), local, stored, r)) part.own.copy_(part.of_whole);
+  for_each_shard(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
+    for (const Part& part : parts_of(full.tensors.at(name), local, stored, r)) part.local.copy_(part.full);
   });
 }
 
-std::vector<std::string> differing(const RankState& rank, const WholeState& whole) {
+std::vector<std::string> differing(const RankState& rank, const FullState& full) {
   std::vector<std::string> names;
   const int r = rank.weights.group().rank();
-  for_each_slice(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
-    for (const Part& part : parts_of(whole.tensors.at(name), local, stored, r)) {
-      if (!same_bits(part.own, part.of_whole)) names.push_back(name);
+  for_each_shard(rank, [&](const std::string& name, const StoredTensor& stored, const at::Tensor& local) {
+    for (const Part& part : parts_of(full.tensors.at(name), local, stored, r)) {
+      if (!same_bits(part.local, part.full)) names.push_back(name);
     }
   });
   return names;
 }
 
-void save_whole(const std::string& dir, const model::Config& config, const WholeState& whole, int ranks,
-                int64_t step, int64_t keep) {
+void save_full(const std::string& dir, const model::Config& config, const FullState& full, int ranks,
+               int64_t step, int64_t keep) {
   on_ranks(ranks, [&](const comm::Group& group) {
-    RankState rank(config, group, whole);
-    fill_(rank, whole);
+    RankState rank(config, group, full);
+    fill_(rank, full);
     rank.state.step = step;
     rank.state.sequences = 3 * step;
     checkpoint::save(dir, rank.weights, rank.state, keep);
   });
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
     names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;

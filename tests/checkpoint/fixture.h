@@ -1,5 +1,5 @@
-// A small model whose cuts are all uneven, whole tensors to fill it from, and the comparison with them: what
-// the tests of checkpoint/ share. None of it uses the code under test.
+// Shared by the tests of checkpoint/: a small model with uneven shards, full tensors to fill it from, and the
+// comparison of shards with them. None of it uses the code under test.
 #pragma once
 #include <string>
 
@@ -9,38 +9,38 @@
 
 namespace shardwise::testing {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 
-/// 6 query and 3 KV heads (held twice on 2 and 4 ranks), vocabulary 17, ffn 101, biases where `family` has
-/// them: llama, phi3 (fused in the file) or gpt2 (transposed there, and 6 KV heads).
+/// Returns a config with 6 query and 3 KV heads (replicated on 2 and 4 ranks), vocabulary 17, ffn 101 and the
+/// biases of `family`: llama, phi3 (fused in the file) or gpt2 (transposed in the file, 6 KV heads).
 model::Config uneven_config(bool is_tied = false, const std::string& family = "llama");
 
-/// The weights and, by `<name>.exp_avg` and so on, the optimizer's tensors, all whole.
-struct WholeState {
+/// The full weights and, by `<name>.exp_avg` and so on, the full tensors of the optimizer.
+struct FullState {
   Tensors tensors;
   at::ScalarType dtype;  // of the weights
   bool has_masters() const { return dtype == at::kBFloat16; }
 };
-WholeState whole_state(const model::Config& config, at::ScalarType dtype, uint64_t seed);
+FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed);
 
-/// A rank's model and optimizer state, with slices of their own.
+/// A rank's model and optimizer state.
 struct RankState {
-  RankState(const model::Config& config, const comm::Group& group, const WholeState& like);
+  RankState(const model::Config& config, const comm::Group& group, const FullState& like);
   model::DecoderWeights weights;
   checkpoint::TrainState state;
 };
 
-/// Fills every slice with its part of the whole.
-void fill_(RankState& rank, const WholeState& whole);
+/// Fills every shard with its part of the full tensors.
+void fill_(RankState& rank, const FullState& full);
 
-/// The names of the tensors whose slices are not, bit for bit, their part of the whole.
-std::vector<std::string> differing(const RankState& rank, const WholeState& whole);
+/// Returns the names of the tensors whose shards differ in any bit from their part of the full tensors.
+std::vector<std::string> differing(const RankState& rank, const FullState& full);
 
-/// On `ranks` threads: makes the state, fills it and saves it as `step`.
-void save_whole(const std::string& dir, const model::Config& config, const WholeState& whole, int ranks,
-                int64_t step, int64_t keep = 0);
+/// Creates, fills and saves the state as `step` on `ranks` threads.
+void save_full(const std::string& dir, const model::Config& config, const FullState& full, int ranks,
+               int64_t step, int64_t keep = 0);
 
-/// What the folder holds, sorted, by name.
-std::vector<std::string> names_in(const std::string& folder);
+/// Returns the sorted names of the directory's entries.
+std::vector<std::string> names_in(const std::string& directory);
 
 }  // namespace shardwise::testing

@@ -1,4 +1,4 @@
-// What a load reads: each rank's own bytes and no others, with little memory beside the weights.
+// A load reads only the bytes of each rank's shards and needs little memory in addition to the weights.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -12,39 +12,39 @@
 namespace shardwise::testing::load_test {
 namespace {
 
-/// What a rank holds of the four splits.
-struct Share {
+/// The sizes of a rank's shards in the four splits.
+struct ShardSizes {
   int64_t vocab, heads, kv_heads, ffn;
 };
 
-/// Of uneven_config's 17 rows, 6 heads, 3 KV heads and 101 columns, counted by hand. On 2 ranks KV head 1 is
-/// held twice.
-const std::vector<std::vector<Share>> kShares = {
+/// The shards of uneven_config's 17 rows, 6 heads, 3 KV heads and 101 columns on 1 to 3 ranks, counted by
+/// hand. On 2 ranks KV head 1 is replicated.
+const std::vector<std::vector<ShardSizes>> kShardSizes = {
     {{17, 6, 3, 101}}, {{9, 3, 2, 51}, {8, 3, 2, 50}}, {{6, 2, 1, 34}, {6, 2, 1, 34}, {5, 2, 1, 33}}};
 
-// Elements that a rank holds: two layers, head_dim 4, two tables of `vocab` rows.
+// The number of elements on a rank: two layers, head_dim 4, two embeddings of `vocab` rows.
 
-int64_t llama_elements(const Share& s) {
-  const int64_t h = 12, d = 4;  // every product has a bias; those of o and down are whole on every rank
+int64_t llama_elements(const ShardSizes& s) {
+  const int64_t h = 12, d = 4;  // every projection has a bias; those of o and down are replicated
   const int64_t attention = (s.heads + 2 * s.kv_heads) * d * (h + 1) + s.heads * d * h + h;
   const int64_t mlp = 2 * s.ffn * (h + 1) + s.ffn * h + h;
   return 2 * s.vocab * h + 2 * (attention + mlp + 2 * h) + h;
 }
 
-int64_t phi3_elements(const Share& s) {
+int64_t phi3_elements(const ShardSizes& s) {
   const int64_t h = 12, d = 4;
   const int64_t attention = (s.heads + 2 * s.kv_heads) * d * h + s.heads * d * h;
   return 2 * s.vocab * h + 2 * (attention + 3 * s.ffn * h + 2 * h) + h;
 }
 
-int64_t gpt2_elements(const Share& s) {
+int64_t gpt2_elements(const ShardSizes& s) {
   const int64_t h = 24, d = 4, positions = 16;  // as many KV heads as query heads; norms have biases
   const int64_t attention = 3 * s.heads * d * (h + 1) + s.heads * d * h + h;
   const int64_t mlp = s.ffn * (h + 1) + s.ffn * h + h;
   return 2 * s.vocab * h + positions * h + 2 * (attention + mlp + 4 * h) + 2 * h;
 }
 
-/// Bytes before a safetensors file's data.
+/// Returns the size of a safetensors file's header.
 int64_t header_bytes(const std::string& path) {
   const std::string file = test::contents(path);
   int64_t bytes = 8;
@@ -54,32 +54,32 @@ int64_t header_bytes(const std::string& path) {
 
 struct Case {
   const char* family;
-  int64_t (*elements)(const Share&);
+  int64_t (*elements)(const ShardSizes&);
 };
 
 class Load : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Load, EachRankReadsItsOwnBytesAndNoOther) {
+TEST_P(Load, EachRankReadsOnlyTheBytesOfItsShards) {
   const auto [family, elements] = GetParam();
   const model::Config config = uneven_config(/*is_tied=*/false, family);
-  const WholeState whole = whole_state(config, at::kFloat, /*seed=*/3);
-  const TemporaryFolder dir;
-  save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
-  const std::string folder = dir / "step-1";
-  const int64_t weights_header = header_bytes(folder + "/model.safetensors");
-  const int64_t state_header = header_bytes(folder + "/optimizer.safetensors");
-  for (const auto& shares : kShares) {
+  const FullState full = full_state(config, at::kFloat, /*seed=*/3);
+  const TemporaryDirectory dir;
+  save_full(dir.path(), config, full, /*ranks=*/1, /*step=*/1);
+  const std::string directory = dir / "step-1";
+  const int64_t weights_header = header_bytes(directory + "/model.safetensors");
+  const int64_t state_header = header_bytes(directory + "/optimizer.safetensors");
+  for (const auto& sizes : kShardSizes) {
     std::mutex mutex;
-    on_ranks(static_cast<int>(shares.size()), [&](const comm::Group& group) {
-      RankState rank(config, group, whole);
-      const auto weights = checkpoint::load_weights(folder, rank.weights);
-      const auto state = checkpoint::load_state(folder, rank.state, rank.weights);
+    on_ranks(static_cast<int>(sizes.size()), [&](const comm::Group& group) {
+      RankState rank(config, group, full);
+      const auto weights = checkpoint::load_weights(directory, rank.weights);
+      const auto state = checkpoint::load_state(directory, rank.state, rank.weights);
       const std::lock_guard lock(mutex);
-      const int64_t held = elements(shares[group.rank()]);
+      const int64_t held = elements(sizes[group.rank()]);
       EXPECT_EQ(weights.bytes_read, weights_header + 4 * held) << group.rank() << " of " << group.size();
       EXPECT_EQ(state.bytes_read, state_header + 2 * 4 * held + 4 * 8)  // moments; progress
           << group.rank() << " of " << group.size();
-      EXPECT_EQ(differing(rank, whole), std::vector<std::string>{}) << group.rank() << " of " << group.size();
+      EXPECT_EQ(differing(rank, full), std::vector<std::string>{}) << group.rank() << " of " << group.size();
     });
   }
 }
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Load,
                                            Case{"gpt2", gpt2_elements}),
                          [](const auto& info) { return info.param.family; });
 
-/// Large enough for the header to be little of it, and no KV head is held twice.
+/// Returns a config that is large compared with the header and replicates no KV head.
 model::Config medium_config(const std::string& family = "llama") {
   model::Config config = uneven_config(/*is_tied=*/false, family);
   config.vocab_size = 1000;
@@ -101,30 +101,31 @@ model::Config medium_config(const std::string& family = "llama") {
   return config;
 }
 
-TEST(LoadCost, OfAllRanksIsTheFileOnceAndWhatAllHold) {
+TEST(LoadCost, TotalBytesAreTheFilePlusReplicatedTensors) {
   const model::Config config = medium_config();
-  const TemporaryFolder folder;
-  const int64_t file_bytes = put_zeros(folder.path(), config).all;
+  const TemporaryDirectory directory;
+  const int64_t file_bytes = put_zeros(directory.path(), config).all;
   const int64_t replicated = 5 * 96 * 4;  // the norms
   for (const int ranks : {1, 2, 3}) {
     std::vector<int64_t> read(ranks);
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kBFloat16);
-      read[group.rank()] = checkpoint::load_weights(folder.path(), weights).bytes_read;
+      read[group.rank()] = checkpoint::load_weights(directory.path(), weights).bytes_read;
     });
-    const double most = 1.05 * static_cast<double>(file_bytes) + static_cast<double>(replicated * ranks);
-    EXPECT_LE(static_cast<double>(std::accumulate(read.begin(), read.end(), int64_t{0})), most) << ranks;
-    // So would a load of the whole file by every rank be noticed.
+    const double limit = 1.05 * static_cast<double>(file_bytes) + static_cast<double>(replicated * ranks);
+    EXPECT_LE(static_cast<double>(std::accumulate(read.begin(), read.end(), int64_t{0})), limit) << ranks;
+    // A load of the full file by every rank would exceed the limit.
     if (ranks > 1) {
-      EXPECT_GT(static_cast<double>(file_bytes * ranks), most);
+      EXPECT_GT(static_cast<double>(file_bytes * ranks), limit);
     }
   }
 }
 
-/// The most bytes that tensors of `ranks` ranks, which share this process, took beside the weights while they
-/// were loaded as `dtype` from fp32.
-int64_t extra_bytes(const std::string& folder, const model::Config& config, at::ScalarType dtype, int ranks) {
-  int64_t before = 0, most = 0;
+/// Returns the peak tensor memory of `ranks` ranks, which share this process, in addition to the weights
+/// while they load as `dtype` from fp32.
+int64_t extra_bytes(const std::string& directory, const model::Config& config, at::ScalarType dtype,
+                    int ranks) {
+  int64_t before = 0, peak = 0;
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights weights(config, group, dtype);
     group.barrier();
@@ -133,37 +134,37 @@ int64_t extra_bytes(const std::string& folder, const model::Config& config, at::
       before = base::live_bytes();
     }
     group.barrier();
-    checkpoint::load_weights(folder, weights);
+    checkpoint::load_weights(directory, weights);
     group.barrier();
-    if (group.rank() == 0) most = base::peak_bytes();
+    if (group.rank() == 0) peak = base::peak_bytes();
     group.barrier();
   });
-  return most - before;
+  return peak - before;
 }
 
 constexpr int64_t kBuffer = 1 << 20;
-constexpr int64_t kAgreed = 4096;  // what ranks tell each other at the end of a load
+constexpr int64_t kExchanged = 4096;  // for the exchange of errors at the end of a load
 
 class LoadMemory : public ::testing::TestWithParam<const char*> {
  protected:
   LoadMemory() {
     base::install_memory_counter();
     config_.num_hidden_layers = 1;
-    config_.vocab_size = 40'000;         // tables of 15.4 MB
-    config_.intermediate_size = 50'000;  // weights of 19.2 MB, on two ranks still more than a buffer
-    put_zeros(folder_.path(), config_);
+    config_.vocab_size = 40'000;         // embeddings of 15.4 MB
+    config_.intermediate_size = 50'000;  // weights of 19.2 MB, more than a buffer on two ranks too
+    put_zeros(directory_.path(), config_);
   }
 
   model::Config config_ = medium_config(GetParam());
-  const TemporaryFolder folder_;
+  const TemporaryDirectory directory_;
 };
 
-TEST_P(LoadMemory, IsABufferARank) {
+TEST_P(LoadMemory, IsOneBufferPerRank) {
   const bool is_transposed = config_.model_type == "gpt2";
   for (const int ranks : {1, 2}) {
-    const int64_t as_it_lies = extra_bytes(folder_.path(), config_, at::kFloat, ranks);
-    EXPECT_LE(as_it_lies, is_transposed ? ranks * kBuffer : ranks == 1 ? 0 : kAgreed) << ranks;
-    EXPECT_LE(extra_bytes(folder_.path(), config_, at::kBFloat16, ranks), ranks * kBuffer) << ranks;
+    const int64_t same_dtype = extra_bytes(directory_.path(), config_, at::kFloat, ranks);
+    EXPECT_LE(same_dtype, is_transposed ? ranks * kBuffer : ranks == 1 ? 0 : kExchanged) << ranks;
+    EXPECT_LE(extra_bytes(directory_.path(), config_, at::kBFloat16, ranks), ranks * kBuffer) << ranks;
   }
 }
 

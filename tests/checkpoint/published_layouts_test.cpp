@@ -1,5 +1,5 @@
-// GPTQ's and AWQ's files, packed here as their tools publish them: at every tp size the slices stand for the
-// numbers that were packed.
+// Loads files that the test packs in the formats of GPTQ and AWQ, and checks at every tp size that the shards
+// dequantize to the packed values.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/checkpoint/quantised_model.h"
+#include "tests/checkpoint/quantized_model.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
 
@@ -21,7 +21,7 @@ struct Layout {
   const char* name;
   const char* method;
   int64_t bits, group_size;
-  bool is_ordered;  // GPTQ's act-order: the columns' groups are listed, in no order
+  bool is_ordered;  // GPTQ's act-order: g_idx assigns each column to a group in any order
   json more;        // of quantization_config
 };
 const Layout kLayouts[] = {
@@ -32,14 +32,14 @@ const Layout kLayouts[] = {
     {"awq", "awq", 4, 8, false, {{"zero_point", true}}},
 };
 
-/// A weight [outputs, columns] as codes, with zeros of their own for each group.
-struct Codes {
-  Codes(int64_t outputs, int64_t columns, const Layout& layout, std::mt19937& random)
+/// A quantized weight [outputs, columns] with asymmetric zero points.
+struct QuantizedWeight {
+  QuantizedWeight(int64_t outputs, int64_t columns, const Layout& layout, std::mt19937& random)
       : outputs(outputs), columns(columns), group_of(columns) {
     const int64_t size = layout.group_size == -1 ? columns : layout.group_size;
     for (int64_t i = 0; i < columns; ++i) group_of[i] = static_cast<int32_t>(i / size);
     groups = group_of.back() + 1;
-    // Weights of one input have one order.
+    // Weights with the same input have the same order.
     if (layout.is_ordered) std::ranges::shuffle(group_of, std::mt19937(columns));
     const uint32_t limit = 1u << layout.bits;
     for (int64_t i = 0; i < outputs * columns; ++i) codes.push_back(random() % limit);
@@ -71,7 +71,7 @@ struct Codes {
   std::vector<int32_t> group_of;
 };
 
-/// A tensor of rows x columns elements, each `at(row, column)`.
+/// Returns a tensor of rows x columns elements, each `at(row, column)`.
 template <class At>
 Stored stored(const std::string& dtype, int64_t rows, int64_t columns, At at) {
   Stored tensor{dtype, {rows, columns}, {}};
@@ -86,15 +86,16 @@ Stored stored(const std::string& dtype, int64_t rows, int64_t columns, At at) {
   return tensor;
 }
 
-/// Words of codes that follow each other along the outputs, number order[i] at the i-th place from below.
+/// Packs values along the outputs into words: value order[i] of a word at the i-th position from the lowest
+/// bits.
 template <class At>
 Stored words_along_outputs(int64_t rows, int64_t outputs, int64_t bits, const std::vector<int>& order,
                            At code) {
   const int64_t count = 32 / bits;
   return stored("I32", rows, outputs / count, [&](int64_t row, int64_t word) {
     uint32_t value = 0;
-    for (int64_t place = 0; place < count; ++place)
-      value |= code(row, word * count + order[place]) << (place * bits);
+    for (int64_t position = 0; position < count; ++position)
+      value |= code(row, word * count + order[position]) << (position * bits);
     return value;
   });
 }
@@ -104,14 +105,15 @@ Stored words_along_inputs(int64_t columns, int64_t outputs, int64_t bits, At cod
   const int64_t count = 32 / bits;
   return stored("I32", columns / count, outputs, [&](int64_t word, int64_t output) {
     uint32_t value = 0;
-    for (int64_t place = 0; place < count; ++place)
-      value |= code(word * count + place, output) << (place * bits);
+    for (int64_t position = 0; position < count; ++position)
+      value |= code(word * count + position, output) << (position * bits);
     return value;
   });
 }
 
-/// The tensors that AutoGPTQ, or AutoAWQ's gemm kernel, keeps of a weight, by the end of their names.
-StoredTensors packed(const Codes& w, const Layout& layout) {
+/// Returns the tensors in which AutoGPTQ, or AutoAWQ's gemm kernel, stores a weight, by the suffix of their
+/// names.
+StoredTensors packed(const QuantizedWeight& w, const Layout& layout) {
   const auto code = [&](int64_t column, int64_t output) { return w.code(column, output); };
   const auto zero = [&](int64_t group, int64_t output) { return w.zero(group, output); };
   const auto zero_less_one = [&](int64_t group, int64_t output) { return w.zero(group, output) - 1; };
@@ -134,12 +136,12 @@ StoredTensors packed(const Codes& w, const Layout& layout) {
   return tensors;
 }
 
-/// A folder of such files, and the numbers they stand for.
-struct PublishedFolder {
-  explicit PublishedFolder(const Layout& layout) {
+/// A directory of such files and their dequantized values.
+struct PublishedDirectory {
+  explicit PublishedDirectory(const Layout& layout) {
     const model::Config config = packable_config();
-    numbers = whole_state(config, at::kFloat, /*seed=*/15).tensors;
-    path = put_weights(folder.path(), config, numbers);
+    numbers = full_state(config, at::kFloat, /*seed=*/15).tensors;
+    path = put_weights(directory.path(), config, numbers);
     StoredTensors tensors;
     std::mt19937 random(16);
     for (const auto& [name, tensor] : read_safetensors(path + "/model.safetensors")) {
@@ -147,7 +149,7 @@ struct PublishedFolder {
         tensors[name] = tensor;
         continue;
       }
-      const Codes codes(tensor.shape[0], tensor.shape[1], layout, random);
+      const QuantizedWeight codes(tensor.shape[0], tensor.shape[1], layout, random);
       numbers[name] = codes.numbers();
       const std::string module = name.substr(0, name.rfind('.') + 1);
       for (const auto& [leaf, part] : packed(codes, layout)) tensors[module + leaf] = part;
@@ -160,22 +162,22 @@ struct PublishedFolder {
     std::ofstream(path + "/config.json") << stored;
   }
 
-  TemporaryFolder folder;
+  TemporaryDirectory directory;
   std::string path;
   Tensors numbers;
 };
 
 class PublishedLayout : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(PublishedLayout, GivesTheNumbersThatWerePacked) {
-  const PublishedFolder published(GetParam());
+TEST_P(PublishedLayout, DequantizesToThePackedValues) {
+  const PublishedDirectory published(GetParam());
   checkpoint::check(published.path, /*needs_state=*/false);
   const model::Config config = model::load_config(published.path);
   for (int ranks = 1; ranks <= 4; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kFloat);
       checkpoint::load_weights(published.path, weights);
-      expect_slices(weights, published.numbers, " of " + std::to_string(ranks));
+      expect_shards(weights, published.numbers, " of " + std::to_string(ranks));
     });
   }
 }

@@ -1,4 +1,4 @@
-// Saved at one tp size, loaded at another: every slice is its part of the whole, bit for bit.
+// Saves at one tp size and loads at another: every shard equals its part of the full tensor in every bit.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace shardwise::testing::reshard_test {
 namespace {
 
-constexpr int kMostRanks = 4;
+constexpr int kMaxRanks = 4;
 
 struct Case {
   const char* name;
@@ -26,19 +26,19 @@ struct Case {
 class Reshard : public ::testing::TestWithParam<Case> {
  protected:
   const model::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
-  const WholeState whole_ = whole_state(config_, GetParam().dtype, /*seed=*/1);
-  const TemporaryFolder dir_;
+  const FullState full_ = full_state(config_, GetParam().dtype, /*seed=*/1);
+  const TemporaryDirectory dir_;
 
-  /// Loads `step-N` on `ranks` threads and compares every slice of every rank.
-  void expect_whole(int step, int ranks) const {
+  /// Loads `step-N` on `ranks` threads and compares every shard of every rank.
+  void expect_loaded(int step, int ranks) const {
     std::mutex mutex;
     on_ranks(ranks, [&](const comm::Group& group) {
-      RankState rank(config_, group, whole_);
-      const std::string folder = dir_ / ("step-" + std::to_string(step));
-      checkpoint::load_weights(folder, rank.weights);
-      checkpoint::load_state(folder, rank.state, rank.weights);
+      RankState rank(config_, group, full_);
+      const std::string directory = dir_ / ("step-" + std::to_string(step));
+      checkpoint::load_weights(directory, rank.weights);
+      checkpoint::load_state(directory, rank.state, rank.weights);
       const std::lock_guard lock(mutex);
-      EXPECT_EQ(differing(rank, whole_), std::vector<std::string>{})
+      EXPECT_EQ(differing(rank, full_), std::vector<std::string>{})
           << "saved at " << step << ", loaded at " << ranks;
       EXPECT_EQ(rank.state.step, step);
       EXPECT_EQ(rank.state.sequences, 3 * step);
@@ -46,44 +46,44 @@ class Reshard : public ::testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Reshard, EverySizeReadsWhatEveryOtherWrote) {
-  for (int saved_at = 1; saved_at <= kMostRanks; ++saved_at) {
-    save_whole(dir_.path(), config_, whole_, saved_at, /*step=*/saved_at);
-    for (int loaded_at = 1; loaded_at <= kMostRanks; ++loaded_at) expect_whole(saved_at, loaded_at);
+TEST_P(Reshard, EveryTpSizeLoadsWhatEveryOtherSaved) {
+  for (int saved_at = 1; saved_at <= kMaxRanks; ++saved_at) {
+    save_full(dir_.path(), config_, full_, saved_at, /*step=*/saved_at);
+    for (int loaded_at = 1; loaded_at <= kMaxRanks; ++loaded_at) expect_loaded(saved_at, loaded_at);
   }
 }
 
-TEST_P(Reshard, FilesHoldTheWholeTensors) {
-  save_whole(dir_.path(), config_, whole_, /*ranks=*/3, /*step=*/7);
+TEST_P(Reshard, FilesContainFullTensors) {
+  save_full(dir_.path(), config_, full_, /*ranks=*/3, /*step=*/7);
   size_t found = 0;
   for (const char* name : {"step-7/model.safetensors", "step-7/optimizer.safetensors"}) {
     const io::SafetensorsFile file(dir_ / name);
-    for (const auto& [tensor, expected] : whole_.tensors) {
+    for (const auto& [tensor, expected] : full_.tensors) {
       if (!file.contains(tensor)) continue;
       at::Tensor stored = at::empty(expected.sizes(), expected.options());
       EXPECT_EQ(file.find(tensor).shape, expected.sizes().vec()) << tensor;
-      file.read_whole(file.find(tensor), stored.mutable_data_ptr());
+      file.read_tensor(file.find(tensor), stored.mutable_data_ptr());
       EXPECT_TRUE(same_bits(stored, expected)) << tensor;
       ++found;
     }
   }
-  EXPECT_EQ(found, whole_.tensors.size());
+  EXPECT_EQ(found, full_.tensors.size());
   const io::SafetensorsFile weights(dir_ / "step-7/model.safetensors");
   EXPECT_EQ(weights.contains("lm_head.weight"), !GetParam().is_tied);
   EXPECT_EQ(weights.metadata(), (io::Metadata{{"format", "pt"}}));
 }
 
-TEST_P(Reshard, FilesDoNotTellTheTpSize) {
+TEST_P(Reshard, FilesAreIndependentOfTheTpSize) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
-    save_whole(dir_.path(), config_, whole_, /*ranks=*/1, /*step=*/5);
+    save_full(dir_.path(), config_, full_, /*ranks=*/1, /*step=*/5);
     const std::string at_one = test::contents(dir_ / "step-5/" + name);
-    save_whole(dir_.path(), config_, whole_, /*ranks=*/4, /*step=*/5);
+    save_full(dir_.path(), config_, full_, /*ranks=*/4, /*step=*/5);
     EXPECT_TRUE(at_one == test::contents(dir_ / "step-5/" + name)) << name;
   }
 }
 
-TEST_P(Reshard, ChecksAndConfigReadBack) {
-  save_whole(dir_.path(), config_, whole_, /*ranks=*/2, /*step=*/2);
+TEST_P(Reshard, CheckPassesAndConfigRoundTrips) {
+  save_full(dir_.path(), config_, full_, /*ranks=*/2, /*step=*/2);
   EXPECT_NO_THROW(checkpoint::check(dir_ / "step-2", /*needs_state=*/true));
   model::Config expected = config_;
   expected.dtype = GetParam().dtype == at::kBFloat16 ? "bfloat16" : "float32";
@@ -102,34 +102,34 @@ INSTANTIATE_TEST_SUITE_P(Models, Reshard,
 TEST(LoadWeights, ConvertsToTheModelsDtype) {
   const model::Config config = uneven_config();
   for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
-    const WholeState whole = whole_state(config, stored, /*seed=*/2);
-    const TemporaryFolder dir;
-    save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
-    for (const at::ScalarType wanted : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    const FullState full = full_state(config, stored, /*seed=*/2);
+    const TemporaryDirectory dir;
+    save_full(dir.path(), config, full, /*ranks=*/1, /*step=*/1);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       on_ranks(2, [&](const comm::Group& group) {
-        const model::DecoderWeights weights(config, group, wanted);
+        const model::DecoderWeights weights(config, group, dtype);
         checkpoint::load_weights(dir / "step-1", weights);
         for_each_stored(weights, [&](size_t i, const model::StoredTensor& tensor) {
           const auto piece = tensor.held(group.rank()).at(0);
-          const at::Tensor local = weights.roles()[i].parameter->value.detach();
-          const at::Tensor expected = whole.tensors.at(tensor.name).to(wanted);
+          const at::Tensor local = weights.used_parameters()[i].parameter->value.detach();
+          const at::Tensor expected = full.tensors.at(tensor.name).to(dtype);
           EXPECT_TRUE(same_bits(local.narrow(tensor.dim, piece.local_begin, piece.size),
                                 expected.narrow(tensor.dim, piece.global_begin, piece.size)))
-              << tensor.name << " from " << stored << " to " << wanted;
+              << tensor.name << " from " << stored << " to " << dtype;
         });
       });
     }
   }
 }
 
-TEST(ExpectedWeights, AreWhatAModelHolds) {
+TEST(ExpectedWeights, MatchTheModelsParameters) {
   for (const bool is_tied : {false, true}) {
     for (const bool has_bias : {false, true}) {
       model::Config config = uneven_config(is_tied);
       config.qkv_bias = config.attention_out_bias = has_bias;
       config.mlp_bias = !has_bias;
       std::map<std::string, std::vector<int64_t>> listed;
-      for (const auto& tensor : model::stored_whole_tensors(config)) listed[tensor.name] = tensor.shape;
+      for (const auto& tensor : model::stored_full_tensors(config)) listed[tensor.name] = tensor.shape;
       EXPECT_EQ(listed, stored_shapes(config));
       const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
       std::map<std::string, std::vector<int64_t>> held;

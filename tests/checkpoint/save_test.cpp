@@ -1,4 +1,4 @@
-// What a save leaves in its folder, and what it leaves alone when it fails or dies.
+// The files that a save writes, and those that it preserves if it fails or its process is killed.
 #include <ATen/ops/full.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -27,37 +27,37 @@ using Names = std::vector<std::string>;
 class Save : public ::testing::Test {
  protected:
   void save(int64_t step, int64_t keep = 0, int ranks = 1) const {
-    save_whole(dir_.path(), config_, whole_, ranks, step, keep);
+    save_full(dir_.path(), config_, full_, ranks, step, keep);
   }
-  /// Whether the folder that `latest` leads to is whole and holds this test's tensors.
-  bool latest_is_whole() const {
-    const auto folder = checkpoint::resolve(dir_.path());
-    checkpoint::check(folder, /*needs_state=*/true);
-    RankState rank(config_, comm::Group(), whole_);
-    checkpoint::load_weights(folder, rank.weights);
-    checkpoint::load_state(folder, rank.state, rank.weights);
-    return differing(rank, whole_).empty();
+  /// Returns whether the directory that `latest` points to is complete and contains this test's tensors.
+  bool latest_is_complete() const {
+    const auto directory = checkpoint::resolve(dir_.path());
+    checkpoint::check(directory, /*needs_state=*/true);
+    RankState rank(config_, comm::Group(), full_);
+    checkpoint::load_weights(directory, rank.weights);
+    checkpoint::load_state(directory, rank.state, rank.weights);
+    return differing(rank, full_).empty();
   }
   std::string latest() const { return std::filesystem::read_symlink(dir_ / "latest"); }
 
   const model::Config config_ = uneven_config();
-  const WholeState whole_ = whole_state(config_, at::kFloat, /*seed=*/1);
-  const TemporaryFolder dir_;
+  const FullState full_ = full_state(config_, at::kFloat, /*seed=*/1);
+  const TemporaryDirectory dir_;
 };
 
-TEST_F(Save, LeavesTheStepFolderAndALink) {
+TEST_F(Save, WritesTheStepDirectoryAndLatest) {
   save(4, /*keep=*/0, /*ranks=*/2);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
   EXPECT_EQ(names_in(dir_ / "step-4"), (Names{"config.json", "model.safetensors", "optimizer.safetensors"}));
   EXPECT_EQ(latest(), "step-4");
 }
 
-TEST_F(Save, MakesTheFoldersAboveIt) {
-  save_whole(dir_ / "a/b", config_, whole_, /*ranks=*/1, /*step=*/1);
+TEST_F(Save, CreatesParentDirectories) {
+  save_full(dir_ / "a/b", config_, full_, /*ranks=*/1, /*step=*/1);
   EXPECT_EQ(names_in(dir_ / "a/b"), (Names{"latest", "step-1"}));
 }
 
-TEST_F(Save, KeepsTheNewest) {
+TEST_F(Save, KeepsTheNewestSteps) {
   for (const int64_t step : {9, 10, 11}) save(step, /*keep=*/2);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-10", "step-11"}));
   save(12, /*keep=*/1);
@@ -66,15 +66,15 @@ TEST_F(Save, KeepsTheNewest) {
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-12", "step-13", "step-14"}));
 }
 
-TEST_F(Save, PrefersItsOwnPastToARunThatWasGivenUp) {
+TEST_F(Save, PrunesLaterStepsOfAnAbandonedRunFirst) {
   for (const int64_t step : {10, 30, 40}) save(step);
   save(20, /*keep=*/2);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-10", "step-20"}));
   EXPECT_EQ(latest(), "step-20");
 }
 
-TEST_F(Save, PrunesNothingElse) {
-  dir_.put("step-1/notes.txt", "a folder of the user's is a step by its name alone");
+TEST_F(Save, PrunesOnlyStepDirectories) {
+  dir_.put("step-1/notes.txt", "a directory of the user's is a step by its name alone");
   dir_.put("step-2x/keep", "");
   dir_.put("step-", "");
   dir_.put("step-3", "a file");
@@ -83,15 +83,15 @@ TEST_F(Save, PrunesNothingElse) {
 }
 
 TEST_F(Save, ReplacesTheSameStep) {
-  const WholeState other = whole_state(config_, at::kFloat, /*seed=*/99);
-  save_whole(dir_.path(), config_, other, /*ranks=*/2, /*step=*/4);
-  EXPECT_FALSE(latest_is_whole());
+  const FullState other = full_state(config_, at::kFloat, /*seed=*/99);
+  save_full(dir_.path(), config_, other, /*ranks=*/2, /*step=*/4);
+  EXPECT_FALSE(latest_is_complete());
   save(4, /*keep=*/1, /*ranks=*/3);
-  EXPECT_TRUE(latest_is_whole());
+  EXPECT_TRUE(latest_is_complete());
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
 }
 
-TEST_F(Save, RemovesWhatADeadRunLeftAndNothingElse) {
+TEST_F(Save, RemovesOnlyStaleTemporaries) {
   dir_.put(".step-7.tmp-4711/model.safetensors", "half");
   dir_.put(".step-8.tmp-4712/model.safetensors", "being written");
   dir_.put(".step-9.tmp/mine", "");
@@ -105,31 +105,31 @@ TEST_F(Save, RemovesWhatADeadRunLeftAndNothingElse) {
             (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
 }
 
-TEST_F(Save, FailureOfOneRankIsEveryRanksAndTheOldStands) {
+TEST_F(Save, FailureOnOneRankFailsAllAndKeepsTheOldCheckpoint) {
   save(4, /*keep=*/0, /*ranks=*/3);
   for (int broken = 0; broken < 3; ++broken) {
-    std::vector<std::string> said(3);
+    std::vector<std::string> errors(3);
     on_ranks(3, [&](const comm::Group& group) {
-      RankState rank(config_, group, whole_);
+      RankState rank(config_, group, full_);
       rank.state.step = 5;
       if (group.rank() == broken) rank.state.parameters[2].exp_avg = at::full({3}, 0, at::kFloat);
-      said[group.rank()] = test::error_text<c10::Error>(
+      errors[group.rank()] = test::error_text<c10::Error>(
           [&] { checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1); });
     });
     for (int rank = 0; rank < 3; ++rank) {
       const std::string part = rank == broken
                                    ? "q_proj.weight.exp_avg must be contiguous and have the parameter's"
                                    : "got a failure on rank " + std::to_string(broken);
-      EXPECT_PRED2(contains, said[rank], part);
+      EXPECT_PRED2(contains, errors[rank], part);
     }
     EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
-    EXPECT_TRUE(latest_is_whole());
+    EXPECT_TRUE(latest_is_complete());
   }
 }
 
-TEST_F(Save, AStateThatCannotBePlannedFailsAllToo) {
+TEST_F(Save, UnsupportedDtypeOnOneRankFailsAll) {
   on_ranks(2, [&](const comm::Group& group) {
-    RankState rank(config_, group, whole_);
+    RankState rank(config_, group, full_);
     if (group.rank() == 1) rank.state.parameters[0].exp_avg = at::full({1}, 0, at::kInt);
     const std::string text = test::error_text<c10::Error>(
         [&] { checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/0); });
@@ -139,14 +139,13 @@ TEST_F(Save, AStateThatCannotBePlannedFailsAllToo) {
   EXPECT_EQ(names_in(dir_.path()), Names{});
 }
 
-TEST_F(Save, AFileInPlaceOfTheFolderIsNamed) {
+TEST_F(Save, FileInPlaceOfTheDirectoryIsNamed) {
   const std::string file = dir_.put("taken", "");
-  const std::string text =
-      test::error_text<base::FileError>([&] { save_whole(file, config_, whole_, 1, 1); });
+  const std::string text = test::error_text<base::FileError>([&] { save_full(file, config_, full_, 1, 1); });
   EXPECT_PRED2(contains, text, file + ": Not a directory");
 }
 
-/// Files of this process may not grow beyond `bytes` while this lives: what a full disk does, without one.
+/// Limits the size of this process's files to `bytes` during its lifetime, to simulate a full disk.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : old_action_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -164,56 +163,56 @@ class SmallFiles {
   void (*old_action_)(int);
 };
 
-TEST_F(Save, NoRoomIsNamedAndTheOldStands) {
+TEST_F(Save, FullDiskIsReportedAndKeepsTheOldCheckpoint) {
   save(4);
-  std::vector<std::string> said(2);
+  std::vector<std::string> errors(2);
   {
     const SmallFiles small(20'000);
     on_ranks(2, [&](const comm::Group& group) {
-      RankState rank(config_, group, whole_);
+      RankState rank(config_, group, full_);
       rank.state.step = 5;
-      said[group.rank()] = test::error_text<c10::Error>(
+      errors[group.rank()] = test::error_text<c10::Error>(
           [&] { checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1); });
     });
   }
-  EXPECT_PRED2(contains, said[0], dir_ / ".step-5.tmp-");
-  EXPECT_PRED2(contains, said[0], "/model.safetensors: File too large");
-  EXPECT_PRED2(contains, said[1],
+  EXPECT_PRED2(contains, errors[0], dir_ / ".step-5.tmp-");
+  EXPECT_PRED2(contains, errors[0], "/model.safetensors: File too large");
+  EXPECT_PRED2(contains, errors[1],
                "save " + dir_ / "step-5: must succeed on every rank; got a failure on rank 0");
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
-  EXPECT_TRUE(latest_is_whole());
+  EXPECT_TRUE(latest_is_complete());
 }
 
-TEST_F(Save, KilledAtAnyMomentLeavesAWholeCheckpoint) {
+TEST_F(Save, KilledAtAnyTimeLeavesACompleteCheckpoint) {
   save(1, /*keep=*/1);
-  RankState rank(config_, comm::Group(), whole_);
-  fill_(rank, whole_);
+  RankState rank(config_, comm::Group(), full_);
+  fill_(rank, full_);
   const auto start_saving = [&] {
-    const pid_t child = ::fork();  // which has this thread alone: on_ranks would wait for the others
+    const pid_t child = ::fork();  // the child has only this thread, so it cannot use on_ranks
     if (child != 0) return child;
-    // Every step twice: once new, pruning the one before, and once in place of itself.
+    // Saves every step twice: first as a new one, which prunes the previous one, then as a replacement.
     for (int64_t saves = 0;; ++saves) {
       rank.state.step = 2 + saves / 2;
       checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
     }
   };
-  const auto kill_and_look = [&](pid_t child) {
+  const auto kill_and_check = [&](pid_t child) {
     ::kill(child, SIGKILL);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    ASSERT_TRUE(latest_is_whole());
+    ASSERT_TRUE(latest_is_complete());
   };
   for (int kill_after_us = 0; kill_after_us < 12'000; kill_after_us += 800) {
     SCOPED_TRACE("killed after us: " + std::to_string(kill_after_us));
     const pid_t child = start_saving();
     std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
-    kill_and_look(child);
+    kill_and_check(child);
   }
-  // And once when a save has been whole, however long that takes here.
+  // And once after a save has completed, however long that takes.
   const pid_t child = start_saving();
   const auto has_saved = [&] { return checkpoint::resolve(dir_.path()) != dir_ / "step-1"; };
   for (const base::Stopwatch watch; !has_saved() && watch.seconds() < 60;) ::usleep(1000);
   EXPECT_TRUE(has_saved());
-  kill_and_look(child);
+  kill_and_check(child);
   save(4, /*keep=*/1);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
 }

@@ -1,4 +1,4 @@
-// Cut for one size, for another, and put together again: bit for bit, at every pair of sizes.
+// Shards a model for one tp size, for another, and merges it: the same bits for every pair of sizes.
 #include "shardwise/checkpoint/shard.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Case {
   const char* dtype = "F32";
 };
 
-/// Odd sizes everywhere, 17 rows of vocabulary.
+/// Returns a config with odd sizes everywhere and a vocabulary of 17.
 model::Config config_of(const Case& c) {
   model::Config config = uneven_config(c.is_tied, c.family);
   config.num_attention_heads = c.heads;
@@ -44,34 +44,34 @@ model::Config config_of(const Case& c) {
 class Shard : public ::testing::TestWithParam<Case> {
  protected:
   Shard() {
-    if (config_.model_type == "gpt2") leave_out_prefix();
+    if (config_.model_type == "gpt2") remove_prefix();
     if (config_.model_type == "llama")
-      whole_["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F64", {3}, std::string(24, 'r')};
+      full_["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F64", {3}, std::string(24, 'r')};
     if (config_.model_type == "gpt2") {
-      whole_["h.0.attn.masked_bias"] = {"F32", {}, "mask"};
-      whole_["h.1.attn.bias"] = {"U8", {1, 2, 3}, "biases"};
+      full_["h.0.attn.masked_bias"] = {"F32", {}, "mask"};
+      full_["h.1.attn.bias"] = {"U8", {1, 2, 3}, "biases"};
     }
-    if (config_.tie_word_embeddings) whole_["lm_head.weight"] = {"BF16", {1, 3}, "a copy"};
-    dir_.put("whole/config.json", model::to_json(config_));
-    dir_.put("whole/tokenizer.json", "{}");
-    dir_.put("whole/README.md", "no part of the model");
-    dir_.put("whole/model.safetensors", safetensors_of(whole_));
+    if (config_.tie_word_embeddings) full_["lm_head.weight"] = {"BF16", {1, 3}, "a copy"};
+    dir_.put("full/config.json", model::to_json(config_));
+    dir_.put("full/tokenizer.json", "{}");
+    dir_.put("full/README.md", "no part of the model");
+    dir_.put("full/model.safetensors", safetensors_of(full_));
   }
 
-  /// As the first published files of the family do.
-  void leave_out_prefix() {
+  /// Removes the prefix of the names, like the first published files of the family.
+  void remove_prefix() {
     StoredTensors shorter;
-    for (const auto& [name, tensor] : whole_) {
+    for (const auto& [name, tensor] : full_) {
       shorter[name.starts_with("transformer.") ? name.substr(12) : name] = tensor;
     }
-    whole_ = shorter;
+    full_ = shorter;
   }
 
   void shard(const std::string& from, const std::string& to, int tp) const {
     checkpoint::shard(dir_ / from, dir_ / to, tp, no_progress);
   }
 
-  /// All sizes that have a head for each rank.
+  /// Returns the tp sizes with a head for each rank.
   std::vector<int> sizes() const {
     std::vector<int> sizes;
     for (const int tp : {1, 2, 3, 4, 8}) {
@@ -81,30 +81,30 @@ class Shard : public ::testing::TestWithParam<Case> {
   }
 
   const model::Config config_ = config_of(GetParam());
-  StoredTensors whole_ = random_tensors(config_, GetParam().dtype);
-  const TemporaryFolder dir_;
+  StoredTensors full_ = random_tensors(config_, GetParam().dtype);
+  const TemporaryDirectory dir_;
 };
 
 TEST_P(Shard, MergesToTheSameBytes) {
   for (const int tp : sizes()) {
-    const std::string cut = std::to_string(tp), merged = "merged" + cut;
-    shard("whole", cut, tp);
-    checkpoint::merge(dir_ / cut, dir_ / merged, no_progress);
-    EXPECT_EQ(read_safetensors(dir_ / (merged + "/model.safetensors")), whole_) << tp;
+    const std::string sharded = std::to_string(tp), merged = "merged" + sharded;
+    shard("full", sharded, tp);
+    checkpoint::merge(dir_ / sharded, dir_ / merged, no_progress);
+    EXPECT_EQ(read_safetensors(dir_ / (merged + "/model.safetensors")), full_) << tp;
     EXPECT_EQ(names_in(dir_ / merged),
               (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
     EXPECT_EQ(test::contents(dir_ / (merged + "/config.json")), model::to_json(config_));
   }
 }
 
-// The way back begins with the same files as the other size's own, so it is one of these pairs too.
-TEST_P(Shard, GoesFromEverySizeToEveryOther) {
-  for (const int tp : sizes()) shard("whole", std::to_string(tp), tp);
+// Compares every resharded directory with one that was sharded from the full weights.
+TEST_P(Shard, ReshardsFromEverySizeToEveryOther) {
+  for (const int tp : sizes()) shard("full", std::to_string(tp), tp);
   for (const int from : sizes()) {
     for (const int to : sizes()) {
-      shard(std::to_string(from), "there", to);
-      EXPECT_EQ(files_in(dir_ / "there"), files_in(dir_ / std::to_string(to))) << from << " to " << to;
-      fs::remove_all(dir_ / "there");
+      shard(std::to_string(from), "resharded", to);
+      EXPECT_EQ(files_in(dir_ / "resharded"), files_in(dir_ / std::to_string(to))) << from << " to " << to;
+      fs::remove_all(dir_ / "resharded");
     }
   }
 }
@@ -116,31 +116,31 @@ INSTANTIATE_TEST_SUITE_P(Models, Shard,
                                            Case{"gpt2", "gpt2", 8, 8, true, "BF16"}),
                          [](const auto& info) { return info.param.name; });
 
-/// A folder that is cut for `tp` ranks, and what each of `ranks` makes of it.
+/// Loads of sharded directories at the same and at other tp sizes.
 class ShardedLoad : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ShardedLoad, GivesEachRankItsSlicesAtEverySize) {
+TEST_P(ShardedLoad, LoadsTheShardsOfEachRankAtEverySize) {
   const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
-  const WholeState whole = whole_state(config, at::kFloat, /*seed=*/5);
-  const TemporaryFolder dir;
-  save_whole(dir.path(), config, whole, /*ranks=*/1, /*step=*/1);
+  const FullState full = full_state(config, at::kFloat, /*seed=*/5);
+  const TemporaryDirectory dir;
+  save_full(dir.path(), config, full, /*ranks=*/1, /*step=*/1);
   for (const int tp : {1, 2, 3, 4}) {
-    const std::string cut = dir / std::to_string(tp);
-    checkpoint::shard(dir / "step-1", cut, tp, no_progress);
-    EXPECT_NO_THROW(checkpoint::check(cut, /*needs_state=*/false));
+    const std::string sharded = dir / std::to_string(tp);
+    checkpoint::shard(dir / "step-1", sharded, tp, no_progress);
+    EXPECT_NO_THROW(checkpoint::check(sharded, /*needs_state=*/false));
     for (const int ranks : {1, 2, 4}) {
       std::mutex mutex;
       on_ranks(ranks, [&](const comm::Group& group) {
-        RankState rank(config, group, whole);
-        const auto loaded = checkpoint::load_weights(cut, rank.weights);
+        RankState rank(config, group, full);
+        const auto loaded = checkpoint::load_weights(sharded, rank.weights);
         checkpoint::load_state(dir / "step-1", rank.state, rank.weights);
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(differing(rank, whole), std::vector<std::string>{})
-            << "cut for " << tp << ", read at " << ranks;
+        EXPECT_EQ(differing(rank, full), std::vector<std::string>{})
+            << "sharded for " << tp << ", loaded at " << ranks;
         if (ranks != tp) return;
-        const std::string own = "/rank-" + std::to_string(group.rank()) + "-of-" + std::to_string(tp);
+        const std::string file = "/rank-" + std::to_string(group.rank()) + "-of-" + std::to_string(tp);
         const auto bytes =
-            fs::file_size(cut + own + ".safetensors") + fs::file_size(cut + "/shardwise.index.json");
+            fs::file_size(sharded + file + ".safetensors") + fs::file_size(sharded + "/shardwise.index.json");
         EXPECT_EQ(loaded.bytes_read, static_cast<int64_t>(bytes));
       });
     }
@@ -150,18 +150,18 @@ TEST_P(ShardedLoad, GivesEachRankItsSlicesAtEverySize) {
 INSTANTIATE_TEST_SUITE_P(Families, ShardedLoad, ::testing::Values("llama", "phi3", "gpt2"),
                          [](const auto& info) { return info.param; });
 
-TEST(ShardedInspect, IsThatOfTheWhole) {
+TEST(ShardedInspect, EqualsThatOfUnshardedWeights) {
   const model::Config config = uneven_config();
-  const TemporaryFolder dir;
-  dir.put("whole/config.json", model::to_json(config));
-  dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
-  checkpoint::shard(dir / "whole", dir / "cut", 3, no_progress);
-  const auto whole = checkpoint::inspect(dir / "whole", 2), cut = checkpoint::inspect(dir / "cut", 2);
-  EXPECT_EQ(cut.rank_bytes, whole.rank_bytes);
-  EXPECT_EQ(cut.tensors.size(), whole.tensors.size());
+  const TemporaryDirectory dir;
+  dir.put("full/config.json", model::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  checkpoint::shard(dir / "full", dir / "sharded", 3, no_progress);
+  const auto full = checkpoint::inspect(dir / "full", 2), sharded = checkpoint::inspect(dir / "sharded", 2);
+  EXPECT_EQ(sharded.rank_bytes, full.rank_bytes);
+  EXPECT_EQ(sharded.tensors.size(), full.tensors.size());
 }
 
-/// A safetensors file whose header was changed.
+/// Returns the bytes of a safetensors file with a changed header.
 std::string with_header(const std::string& file, const std::function<void(json&)>& change) {
   size_t length = 0;
   for (int i = 0; i < 8; ++i) length += size_t{static_cast<unsigned char>(file.at(i))} << (8 * i);
@@ -173,172 +173,172 @@ std::string with_header(const std::string& file, const std::function<void(json&)
   return bytes + text + file.substr(8 + length);
 }
 
-/// What is said of a folder cut for two ranks after something was changed in it.
+/// Errors for a directory that was sharded for two ranks and then modified.
 class DamagedShards : public ::testing::Test {
  protected:
   DamagedShards() {
-    dir_.put("whole/config.json", model::to_json(config_));
-    dir_.put("whole/model.safetensors", safetensors_of(random_tensors(config_, "F32")));
-    checkpoint::shard(dir_ / "whole", dir_ / "cut", 2, no_progress);
+    dir_.put("full/config.json", model::to_json(config_));
+    dir_.put("full/model.safetensors", safetensors_of(random_tensors(config_, "F32")));
+    checkpoint::shard(dir_ / "full", dir_ / "sharded", 2, no_progress);
   }
 
-  /// Said alike by the check before a run, by a merge, and by cutting anew; which leave nothing behind.
-  void expect_refused(const std::vector<std::string>& named) const {
-    const std::string said = error_text([&] { checkpoint::check(dir_ / "cut", false); });
-    for (const std::string& part : named) EXPECT_PRED2(contains, said, part);
-    EXPECT_EQ(error_text([&] { checkpoint::merge(dir_ / "cut", dir_ / "out", no_progress); }), said);
-    EXPECT_EQ(error_text([&] { checkpoint::shard(dir_ / "cut", dir_ / "out", 3, no_progress); }), said);
-    EXPECT_EQ(names_in(dir_.path()), (std::vector<std::string>{"cut", "whole"}));
+  /// Expects the same error from check, merge and shard, and no files left behind.
+  void expect_rejected(const std::vector<std::string>& named) const {
+    const std::string error = error_text([&] { checkpoint::check(dir_ / "sharded", false); });
+    for (const std::string& part : named) EXPECT_PRED2(contains, error, part);
+    EXPECT_EQ(error_text([&] { checkpoint::merge(dir_ / "sharded", dir_ / "out", no_progress); }), error);
+    EXPECT_EQ(error_text([&] { checkpoint::shard(dir_ / "sharded", dir_ / "out", 3, no_progress); }), error);
+    EXPECT_EQ(names_in(dir_.path()), (std::vector<std::string>{"full", "sharded"}));
   }
 
-  void expect_file_refused(const std::function<void(StoredTensors&)>& change,
-                           const std::vector<std::string>& named) const {
+  void expect_file_rejected(const std::function<void(StoredTensors&)>& change,
+                            const std::vector<std::string>& named) const {
     const std::string good = test::contents(dir_ / kFile);
     StoredTensors tensors = read_safetensors(dir_ / kFile);
     change(tensors);
     dir_.put(kFile, safetensors_of(tensors));
-    expect_refused(named);
+    expect_rejected(named);
     dir_.put(kFile, good);
   }
 
-  void expect_index_refused(const json& changes, const std::vector<std::string>& named) const {
+  void expect_index_rejected(const json& changes, const std::vector<std::string>& named) const {
     const std::string good = test::contents(dir_ / kIndex);
     json index = json::parse(good);
     index.merge_patch(changes);
     dir_.put(kIndex, index.dump());
-    expect_refused(named);
+    expect_rejected(named);
     dir_.put(kIndex, good);
   }
 
   const model::Config config_ = uneven_config();
-  const TemporaryFolder dir_;
-  const std::string kFile = "cut/rank-1-of-2.safetensors", kIndex = "cut/shardwise.index.json";
+  const TemporaryDirectory dir_;
+  const std::string kFile = "sharded/rank-1-of-2.safetensors", kIndex = "sharded/shardwise.index.json";
   const std::string kQ = "model.layers.1.self_attn.q_proj.weight", kNorm = "model.norm.weight";
 };
 
-TEST_F(DamagedShards, ARankFileThatIsGoneOrCutShort) {
+TEST_F(DamagedShards, MissingOrTruncatedRankFile) {
   const std::string file = test::contents(dir_ / kFile);
   dir_.put(kFile, file.substr(0, file.size() - 4));
-  expect_refused({kFile, "truncated"});
+  expect_rejected({kFile, "truncated"});
   fs::remove(dir_ / kFile);
-  expect_refused({kFile, "must be a readable file"});
+  expect_rejected({kFile, "must be a readable file"});
 }
 
-TEST_F(DamagedShards, TensorsThatAreMissingOrTooMany) {
-  expect_file_refused([&](StoredTensors& tensors) { tensors.erase(kQ); },
-                      {kFile, "must hold the tensor", kQ});
-  expect_file_refused([&](StoredTensors& tensors) { tensors["more"] = tensors[kNorm]; },
-                      {kFile, "must hold only what", "more"});
+TEST_F(DamagedShards, MissingOrUnexpectedTensors) {
+  expect_file_rejected([&](StoredTensors& tensors) { tensors.erase(kQ); },
+                       {kFile, "must contain the tensor", kQ});
+  expect_file_rejected([&](StoredTensors& tensors) { tensors["more"] = tensors[kNorm]; },
+                       {kFile, "must contain only", "more"});
 }
 
-TEST_F(DamagedShards, ATensorThatNeitherIndexNorFilesHave) {
-  for (const char* name : {"cut/rank-0-of-2.safetensors", "cut/rank-1-of-2.safetensors"}) {
+TEST_F(DamagedShards, TensorMissingFromIndexAndFiles) {
+  for (const char* name : {"sharded/rank-0-of-2.safetensors", "sharded/rank-1-of-2.safetensors"}) {
     StoredTensors tensors = read_safetensors(dir_ / name);
     tensors.erase(kQ);
     dir_.put(name, safetensors_of(tensors));
   }
-  expect_index_refused({{"tensors", {{kQ, nullptr}}}}, {kIndex, "must hold the tensor", kQ});
+  expect_index_rejected({{"tensors", {{kQ, nullptr}}}}, {kIndex, "must contain the tensor", kQ});
 }
 
-TEST_F(DamagedShards, TensorsOfAnotherShapeOrType) {
-  expect_file_refused(
+TEST_F(DamagedShards, WrongShapeOrDtype) {
+  expect_file_rejected(
       [&](StoredTensors& tensors) {
         tensors[kQ].shape = {6, 24};
       },
       {kFile, kQ, "must have the shape [12, 12]; got [6, 24]"});
-  expect_file_refused([&](StoredTensors& tensors) { tensors[kQ].dtype = "I32"; },
-                      {kFile, kQ, "must be F32, as shardwise.index.json says; got I32"});
+  expect_file_rejected([&](StoredTensors& tensors) { tensors[kQ].dtype = "I32"; },
+                       {kFile, kQ, "must be F32, as listed in shardwise.index.json; got I32"});
 }
 
-TEST_F(DamagedShards, TensorsThatOverlapOrStandTwice) {
+TEST_F(DamagedShards, OverlappingOrDuplicateTensors) {
   const std::string file = test::contents(dir_ / kFile), norm = "model.layers.0.input_layernorm.weight";
   dir_.put(kFile, with_header(file, [&](json& header) {
              header[norm]["data_offsets"] = header[kNorm]["data_offsets"];
            }));
-  expect_refused({kFile, "must begin where the one before it ends"});
+  expect_rejected({kFile, "must begin at the end of the previous tensor"});
   std::string twice = file;
   twice.replace(twice.find("layers.1.input_layernorm"), 8, "layers.0");
   dir_.put(kFile, twice);
-  expect_refused({kFile, norm, "must be given once"});
+  expect_rejected({kFile, norm, "must not be duplicated"});
 }
 
-TEST_F(DamagedShards, AnIndexThatLies) {
-  expect_index_refused({{"format", "other"}}, {kIndex, "must be shardwise.shards of version 1; got other"});
-  expect_index_refused({{"version", 2}}, {kIndex, "of version 2"});
-  expect_index_refused({{"tp", 3}}, {kIndex, "files must name a file for each of tp ranks; got 2 for tp 3"});
-  expect_index_refused({{"files", {"rank-0-of-2.safetensors", "../x"}}},
-                       {kIndex, "must name rank-1-of-2", "../x"});
-  expect_index_refused({{"tensors", {{kQ, nullptr}}}}, {"rank-0-of-2", "must hold only what", kQ});
-  expect_index_refused({{"tensors", {{kQ, {{"shape", {12, 24}}}}}}}, {kIndex, kQ, "another shape"});
-  expect_index_refused({{"tensors", {{kQ, {{"dim", 1}}}}}}, {kIndex, kQ, "another dim"});
-  expect_index_refused({{"tensors", {{kQ, {{"rule", "ffn, dim 0"}}}}}}, {kIndex, kQ, "another rule"});
+TEST_F(DamagedShards, InconsistentIndex) {
+  expect_index_rejected({{"format", "other"}}, {kIndex, "must be shardwise.shards of version 1; got other"});
+  expect_index_rejected({{"version", 2}}, {kIndex, "of version 2"});
+  expect_index_rejected({{"tp", 3}}, {kIndex, "files must list one file per rank; got 2 for tp 3"});
+  expect_index_rejected({{"files", {"rank-0-of-2.safetensors", "../x"}}},
+                        {kIndex, "must name rank-1-of-2", "../x"});
+  expect_index_rejected({{"tensors", {{kQ, nullptr}}}}, {"rank-0-of-2", "must contain only", kQ});
+  expect_index_rejected({{"tensors", {{kQ, {{"shape", {12, 24}}}}}}}, {kIndex, kQ, "different shape"});
+  expect_index_rejected({{"tensors", {{kQ, {{"dim", 1}}}}}}, {kIndex, kQ, "different dim"});
+  expect_index_rejected({{"tensors", {{kQ, {{"rule", "ffn, dim 0"}}}}}}, {kIndex, kQ, "different rule"});
   const json swapped = json::parse("[[[12, 24]], [[0, 12]]]"),
              ragged = json::parse("[[[0, 12]], [[12, 24, 36]]]");
-  expect_index_refused({{"tensors", {{kQ, {{"held", swapped}}}}}}, {kIndex, kQ, "another held"});
-  expect_index_refused({{"tensors", {{kQ, {{"held", ragged}}}}}}, {kIndex, "[begin, end]"});
-  expect_index_refused({{"tensors", {{kQ, {{"dtype", "BF16"}}}}}}, {kQ, "must be BF16, as"});
-  expect_index_refused({{"tensors", {{kQ, {{"dtype", "F31"}}}}}}, {kIndex, kQ, "dtype must be one of"});
-  expect_index_refused({{"tensors", nullptr}}, {kIndex, "tensors must be an object"});
+  expect_index_rejected({{"tensors", {{kQ, {{"held", swapped}}}}}}, {kIndex, kQ, "different held"});
+  expect_index_rejected({{"tensors", {{kQ, {{"held", ragged}}}}}}, {kIndex, "[begin, end]"});
+  expect_index_rejected({{"tensors", {{kQ, {{"dtype", "BF16"}}}}}}, {kQ, "must be BF16, as listed in"});
+  expect_index_rejected({{"tensors", {{kQ, {{"dtype", "F31"}}}}}}, {kIndex, kQ, "dtype must be one of"});
+  expect_index_rejected({{"tensors", nullptr}}, {kIndex, "tensors must be an object"});
 }
 
-TEST_F(DamagedShards, TensorsThatTheModelHasNoPlaceFor) {
+TEST_F(DamagedShards, TensorsThatTheModelDoesNotHave) {
   const json extra = json::parse(
       R"({"dtype": "F32", "shape": [12], "rule": "not read; kept by the first rank", "dim": 0, "held": []})");
-  const std::string file = dir_ / "cut/rank-0-of-2.safetensors";
+  const std::string file = dir_ / "sharded/rank-0-of-2.safetensors";
   StoredTensors tensors = read_safetensors(file);
   tensors["model.other.weight"] = tensors[kNorm];
-  dir_.put("cut/rank-0-of-2.safetensors", safetensors_of(tensors));
-  expect_index_refused({{"tensors", {{"model.other.weight", extra}}}},
-                       {"must hold only tensors that config.json has a place for; got model.other.weight"});
+  dir_.put("sharded/rank-0-of-2.safetensors", safetensors_of(tensors));
+  expect_index_rejected({{"tensors", {{"model.other.weight", extra}}}},
+                        {"must contain only tensors of the model in config.json; got model.other.weight"});
 }
 
 TEST_F(DamagedShards, AnotherModelsConfig) {
   model::Config config = config_;
   config.num_key_value_heads = 6;
-  dir_.put("cut/config.json", model::to_json(config));
-  expect_refused({kIndex, "must be cut as config.json says"});
+  dir_.put("sharded/config.json", model::to_json(config));
+  expect_rejected({kIndex, "must be sharded as config.json requires"});
 }
 
-TEST(ShardFolder, MustBeFreeAndInAFolder) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, MustNotExistAndItsParentMustExist) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
-  dir.put("whole/config.json", model::to_json(config));
-  dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
-  const auto said = [&](const std::string& out) {
-    return error_text([&] { checkpoint::shard(dir / "whole", out, 2, no_progress); });
+  dir.put("full/config.json", model::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  const auto error_of = [&](const std::string& out) {
+    return error_text([&] { checkpoint::shard(dir / "full", out, 2, no_progress); });
   };
-  EXPECT_PRED2(contains, said(dir / "whole/"),
-               "shard: the folder to write must not exist yet; got " + dir / "whole");
-  EXPECT_PRED2(contains, said(dir / "no/where"), "shard: the folder to write must lie in a folder");
-  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"whole"});
+  EXPECT_PRED2(contains, error_of(dir / "full/"),
+               "shard: the output directory must not exist yet; got " + dir / "full");
+  EXPECT_PRED2(contains, error_of(dir / "no/where"), "shard: the parent of the output directory must exist");
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"full"});
 }
 
-TEST(ShardFolder, IsNotThereWhenTheWorkIsGivenUp) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, IsRemovedOnCancellation) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
-  dir.put("whole/config.json", model::to_json(config));
-  dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
-  for (const int after : {0, 10, 1000}) {  // the last is told of when all is written
-    int told = 0;
-    const auto give_up = [&](int64_t done, int64_t all) {
+  dir.put("full/config.json", model::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  for (const int after : {0, 10, 1000}) {  // the last one throws when all is written
+    int calls = 0;
+    const auto cancel = [&](int64_t done, int64_t all) {
       EXPECT_LE(done, all);
-      EXPECT_EQ(names_in(dir.path()).size(), 2);  // under another name so far
-      if (told++ == after || done == all) throw std::runtime_error("enough");
+      EXPECT_EQ(names_in(dir.path()).size(), 2);  // under a temporary name
+      if (calls++ == after || done == all) throw std::runtime_error("enough");
     };
-    EXPECT_THROW(checkpoint::shard(dir / "whole", dir / "cut", 2, give_up), std::runtime_error);
-    EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"whole"});
+    EXPECT_THROW(checkpoint::shard(dir / "full", dir / "sharded", 2, cancel), std::runtime_error);
+    EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"full"});
   }
 }
 
-TEST(ShardFolder, RemovesWhatADeadProcessLeft) {
-  const TemporaryFolder dir;
+TEST(ShardDirectory, RemovesStaleTemporaries) {
+  const TemporaryDirectory dir;
   const model::Config config = uneven_config();
-  dir.put("whole/config.json", model::to_json(config));
-  dir.put("whole/model.safetensors", safetensors_of(random_tensors(config, "F32")));
-  dir.put(".cut.tmp-123/config.json", "half");
-  dir.put(".cuts.tmp-123/config.json", "another's");
-  checkpoint::shard(dir / "whole", dir / "cut", 2, no_progress);
-  EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{".cuts.tmp-123", "cut", "whole"}));
+  dir.put("full/config.json", model::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  dir.put(".sharded.tmp-123/config.json", "half");
+  dir.put(".sharded2.tmp-123/config.json", "another's");
+  checkpoint::shard(dir / "full", dir / "sharded", 2, no_progress);
+  EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{".sharded2.tmp-123", "full", "sharded"}));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The entries of tensors that lie one behind the other.
+/// Builds the header of contiguous tensors.
 class Header {
  public:
   void add(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
@@ -45,14 +45,14 @@ std::string safetensors_of(const StoredTensors& tensors) {
   return header.text() + data;
 }
 
-FileBytes put_zeros(const std::string& folder, const model::Config& config) {
+FileBytes put_zeros(const std::string& directory, const model::Config& config) {
   Header header;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config))
+  for (const model::FullTensor& tensor : model::stored_full_tensors(config))
     header.add(tensor.name, "F32", tensor.shape, 4 * tensor.numel());
-  const std::string text = header.text(), file = folder + "/model.safetensors";
+  const std::string text = header.text(), file = directory + "/model.safetensors";
   const FileBytes bytes{std::ssize(text), std::ssize(text) + header.data_bytes()};
-  fs::create_directories(folder);
-  std::ofstream(folder + "/config.json") << model::to_json(config);
+  fs::create_directories(directory);
+  std::ofstream(directory + "/config.json") << model::to_json(config);
   std::ofstream(file, std::ios::binary) << text;
   fs::resize_file(file, bytes.all);
   return bytes;
@@ -76,7 +76,7 @@ StoredTensors read_safetensors(const std::string& path) {
 StoredTensors random_tensors(const model::Config& config, const std::string& dtype) {
   std::mt19937 random(7);
   StoredTensors tensors;
-  for (const model::WholeTensor& tensor : model::stored_whole_tensors(config)) {
+  for (const model::FullTensor& tensor : model::stored_full_tensors(config)) {
     std::string bytes(tensor.numel() * (dtype == "F32" ? 4 : 2), '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     tensors[tensor.name] = {dtype, tensor.shape, bytes};
@@ -84,11 +84,11 @@ StoredTensors random_tensors(const model::Config& config, const std::string& dty
   return tensors;
 }
 
-std::map<std::string, std::string> files_in(const std::string& folder) {
+std::map<std::string, std::string> files_in(const std::string& directory) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     if (!entry.is_regular_file()) continue;
-    files[fs::relative(entry.path(), folder)] = test::contents(entry.path());
+    files[fs::relative(entry.path(), directory)] = test::contents(entry.path());
   }
   return files;
 }

@@ -1,4 +1,4 @@
-// A model's folder as bytes: written and read without the code under test.
+// The files of a model directory as bytes, written and read without the code under test.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace shardwise::testing {
 
-/// A tensor as a safetensors file has it.
+/// A tensor of a safetensors file.
 struct Stored {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -18,21 +18,21 @@ struct Stored {
 };
 using StoredTensors = std::map<std::string, Stored>;
 
-/// The bytes of a file of these tensors.
+/// Returns the bytes of a file with these tensors.
 std::string safetensors_of(const StoredTensors& tensors);
 StoredTensors read_safetensors(const std::string& path);
 
-/// Random bytes for each tensor of the config's files.
+/// Returns random bytes for each tensor of the config's files.
 StoredTensors random_tensors(const model::Config& config, const std::string& dtype);
 
-/// The bytes of a safetensors file, and of its header among them.
+/// The sizes of a safetensors file and of its header.
 struct FileBytes {
   int64_t header, all;
 };
-/// Writes a model's folder: its config.json, and fp32 weights of zero, which take no room on the disk.
-FileBytes put_zeros(const std::string& folder, const model::Config& config);
+/// Writes a model directory with config.json and fp32 zeros as weights, in a sparse file.
+FileBytes put_zeros(const std::string& directory, const model::Config& config);
 
-/// Every file below `folder`, by its path from there, with its contents.
-std::map<std::string, std::string> files_in(const std::string& folder);
+/// Returns the contents of every file below `directory`, by relative path.
+std::map<std::string, std::string> files_in(const std::string& directory);
 
 }  // namespace shardwise::testing

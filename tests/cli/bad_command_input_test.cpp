@@ -1,4 +1,5 @@
-// The same of the commands that run models and read texts: generate, eval, tokenize.
+// Usage errors of generate, eval, doctor and tokenize: exit code 2, one line that names the value and the
+// rule, and no file written.
 #include "tests/cli/bad_input.h"
 
 namespace shardwise::cli::bad_command_input_test {
@@ -37,7 +38,7 @@ TEST_F(BadInput, Generate) {
   };
   refused_ids("1,x", {"--prompt-ids", "'x'"});
   refused_ids("1,2,", {"--prompt-ids", "''"});
-  refused_ids("1,259", {"below 259", "got 259"});
+  refused_ids("1,259", {"[0, 259)", "got 259"});
   expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--stop", "x"}},
                  {"--stop", "tokenizer"});
   expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--chat", ""}},
@@ -45,14 +46,14 @@ TEST_F(BadInput, Generate) {
   const auto refused_line = [&](const std::string& line, const std::vector<std::string>& named) {
     expect_refused("generate", {{"--model", good}, {"--batch-file", scratch_.put("batch", line)}}, named);
   };
-  refused_line("", {"batch", "must hold a line"});
+  refused_line("", {"batch", "must have a line"});
   refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
   refused_line("{}", {"line 1", "prompt_ids", "got 0"});
   refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
   refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
   refused_line("nothing", {"line 1"});
-  refused_line("{\"prompt\": \"x\", \"max_tokens\": 3}", {"line 1", "no other fields", "max_tokens"});
-  refused_line("{\"prompt\": \"x\"}\n{\"prompt_ids\": [600]}", {"line 2", "below 259", "got 600"});
+  refused_line("{\"prompt\": \"x\", \"max_tokens\": 3}", {"line 1", "no fields but", "max_tokens"});
+  refused_line("{\"prompt\": \"x\"}\n{\"prompt_ids\": [600]}", {"line 2", "[0, 259)", "got 600"});
   scratch_.put("good/step-2/generation_config.json", "{\"top_p\": 1.5, \"do_sample\": true}");
   refused({}, {"generation_config.json: top_p", "got 1.5"});
   scratch_.put("good/step-2/generation_config.json", "{\"max_new_tokens\": -3}");
@@ -94,11 +95,11 @@ TEST_F(BadInput, Doctor) {
   refused({{"--tp", "1"}}, {"--tp must be at least 2", "got 1"});
   refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
   refused({{"--seq-len", "65"}}, {"--seq-len", "64", "got 65"});
-  refused({{"--seq-len", "3"}}, {"--seq-len", "between 4", "got 3"});
+  refused({{"--seq-len", "3"}}, {"--seq-len", "from 4", "got 3"});
   refused({{"--text", scratch_ / "absent"}}, {"absent"});
   refused({{"--text", scratch_.put("short", "short")}}, {"--text", "two sequences", "129", "got 5"});
-  refused({{"--tokenizer", "bytes"}}, {"--tokenizer", "--text", "got bytes alone"});
-  refused({{"--quantize", "int8"}}, {"must be ordinary ones", "got int8"});
+  refused({{"--tokenizer", "bytes"}}, {"--tokenizer needs --text", "got bytes alone"});
+  refused({{"--quantize", "int8"}}, {"must not be quantized", "got int8"});
   refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
   refused({{"--timeout", "0"}}, {"--timeout", "got 0"});
   expect_refused("doctor", {{"--tp", "2"}}, {"--model"});
@@ -110,22 +111,23 @@ TEST_F(BadInput, Tokenize) {
     for (const auto& [flag, value] : changes) arguments[flag] = value;
     expect_refused("tokenize", arguments, named);
   };
-  refused({{"--tokenizer", "words"}}, {"bytes, a folder", "got words"});
+  refused({{"--tokenizer", "words"}}, {"bytes, a directory", "got words"});
   refused({{"--tokenizer", scratch_ / "."}}, {"tokenizer.json or tokenizer.model"});
   refused({{"--tokenizer", scratch_.put("t.json", R"({"version": "1.0", "truncation": {"max_length": 3}})")}},
           {"t.json: truncation must be null", "max_length"});
   refused({{"--tokenizer", scratch_.put("t.model", "none")}}, {"t.model", "SentencePiece"});
   refused({{"--text", scratch_ / "absent"}}, {"absent"});
-  refused({{"--out", scratch_ / "."}}, {"--out", "folder"});
+  refused({{"--out", scratch_ / "."}}, {"--out", "directory"});
   refused({{"--out", scratch_ / "absent/ids"}}, {"--out", "absent"});
   refused({{"--out", "/dev/null"}}, {"--out", "regular file", "/dev/null"});
   scratch_.put("in/text", "text");
   fs::create_symlink("text", scratch_ / "link");
   refused({{"--out", scratch_ / "link"}}, {"--out", "regular file", "link"});
-  refused({{"--out", scratch_ / "text"}}, {"--out", "must not change what is read", "text"});
-  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}}, {"--out", "what is read", "in/ids"});
+  refused({{"--out", scratch_ / "text"}}, {"--out", "must not overwrite an input", "text"});
+  refused({{"--text", scratch_ / "in"}, {"--out", scratch_ / "in/ids"}},
+          {"--out", "overwrite an input", "in/ids"});
   scratch_.put("long", "");
-  fs::resize_file(scratch_ / "long", size_t{1} << 30);  // of no blocks
+  fs::resize_file(scratch_ / "long", size_t{1} << 30);  // sparse
   refused({{"--text", scratch_ / "long"}},
           {"long: a file must be at most 1073741823 bytes", "got 1073741824"});
   refused({{"--end-token", "<end>"}}, {"--end-token", "<end>"});

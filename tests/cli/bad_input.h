@@ -1,4 +1,4 @@
-// Bad input as the program is given it: what every such test begins from and holds.
+// Fixture of the tests of usage errors.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using test::contains;
 using testing::Scratch;
 
-/// A command line as flag → value; a flag without value has "".
+/// A command line as a map from flag to value; "" for a flag without a value.
 using Arguments = std::map<std::string, std::string>;
 
 inline std::vector<std::string> argv_of(const std::string& command, const Arguments& arguments) {
@@ -30,18 +30,18 @@ inline std::vector<std::string> argv_of(const std::string& command, const Argume
   return argv;
 }
 
-/// Every file and folder below `folder`, with its size.
-inline std::set<std::string> listing(const Scratch& folder) {
+/// Returns every file and directory below `directory`, with its size.
+inline std::set<std::string> listing(const Scratch& directory) {
   std::set<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+  for (const auto& entry : fs::recursive_directory_iterator(directory.path())) {
     const bool is_file = entry.is_regular_file();
     names.insert(entry.path().string() + " " + std::to_string(is_file ? entry.file_size() : 0));
   }
   return names;
 }
 
-/// Runs the command in this process: what it says on standard error, with its exit code checked.
-inline std::string complaint(const std::vector<std::string>& argv) {
+/// Runs the command in this process, checks that it exits with code 2 and one line, and returns that line.
+inline std::string usage_error(const std::vector<std::string>& argv) {
   ::testing::internal::CaptureStderr();
   const int exit_code = run_program(argv);
   const std::string text = ::testing::internal::GetCapturedStderr();
@@ -58,7 +58,7 @@ class BadInput : public ::testing::Test {
     testing::small_options(scratch_);
   }
 
-  /// A run of two steps that works, with `changes` put over it.
+  /// Returns the flags of a valid run of two steps, overridden by `changes`.
   Arguments training(const Arguments& changes) const {
     Arguments arguments{{"--text", scratch_ / "text"},
                         {"--model-config", scratch_ / "config.json"},
@@ -74,7 +74,7 @@ class BadInput : public ::testing::Test {
   void expect_refused(const std::string& command, const Arguments& arguments,
                       const std::vector<std::string>& named) {
     const auto before = listing(scratch_);
-    const std::string text = complaint(argv_of(command, arguments));
+    const std::string text = usage_error(argv_of(command, arguments));
     for (const std::string& part : named) EXPECT_PRED2(contains, text, part);
     EXPECT_EQ(listing(scratch_), before) << text;
   }
@@ -82,14 +82,14 @@ class BadInput : public ::testing::Test {
     expect_refused("train", training(changes), named);
   }
 
-  /// The small model's config.json with some fields changed; null removes one.
+  /// Changes fields of the small model's config.json, where null removes one, and expects an error.
   void expect_config_refused(const nlohmann::json& changes, const std::vector<std::string>& named) {
     auto config = nlohmann::json::parse(model::to_json(testing::small_byte_config()));
     config.merge_patch(changes);
     expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
   }
 
-  /// A checkpoint after two steps, made by one rank in this process.
+  /// Trains two steps with one rank in this process and returns the checkpoint directory.
   std::string checkpoint() const {
     Arguments arguments = training({{"--tp", "1"}, {"--save", scratch_ / "good"}});
     ::testing::internal::CaptureStderr();

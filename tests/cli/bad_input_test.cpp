@@ -1,4 +1,5 @@
-// What bad input gets: exit code 2, one line that names the value and the rule, and nothing written.
+// Usage errors of train and of --config: exit code 2, one line that names the value and the rule, and no file
+// written.
 #include "tests/cli/bad_input.h"
 
 #include <sys/stat.h>
@@ -9,8 +10,8 @@
 namespace shardwise::cli::bad_input_test {
 namespace {
 
-TEST_F(BadInput, NumbersThatAreNone) {
-  expect_refused({{"--steps", "many"}}, {"--steps", "whole number", "'many'"});
+TEST_F(BadInput, InvalidNumbers) {
+  expect_refused({{"--steps", "many"}}, {"--steps", "integer", "'many'"});
   expect_refused({{"--steps", "1e3"}}, {"--steps", "'1e3'"});
   expect_refused({{"--steps", "99999999999999999999"}}, {"--steps", "'99999999999999999999'"});
   expect_refused({{"--seq-len", "11.5"}}, {"--seq-len", "'11.5'"});
@@ -43,7 +44,7 @@ TEST_F(BadInput, NumbersOutOfRange) {
   }
 }
 
-TEST_F(BadInput, FlagsAtOddsWithEachOther) {
+TEST_F(BadInput, ConflictingFlags) {
   expect_refused({{"--stop-after", "3"}}, {"--stop-after", "--steps", "3", "2"});
   expect_refused({{"--warmup", "3"}}, {"--warmup", "--steps", "3", "2"});
   expect_refused({{"--min-lr", "0.5"}, {"--lr", "0.1"}}, {"--min-lr", "--lr", "0.5", "0.1"});
@@ -56,7 +57,7 @@ TEST_F(BadInput, FlagsAtOddsWithEachOther) {
 }
 
 TEST_F(BadInput, UnknownNames) {
-  expect_refused({{"--colour", "red"}}, {"unknown flag --colour"});
+  expect_refused({{"--color", "red"}}, {"unknown flag --color"});
   expect_refused({{"--preset", "huge"}, {"--model-config", scratch_ / "config.json"}}, {"--preset"});
   Arguments arguments = training({{"--preset", "huge"}});
   arguments.erase("--model-config");
@@ -64,9 +65,9 @@ TEST_F(BadInput, UnknownNames) {
   expect_refused({{"--tokenizer", "words"}}, {"tokenizer", "words", "bytes"});
   expect_refused({{"--recompute", "some"}}, {"--recompute", "none, selective or full", "some"});
   expect_refused({{"--dtype", "fp16"}}, {"--dtype", "fp16", "bf16"});
-  EXPECT_PRED2(contains, complaint({"shardwise", "tain"}), "got tain");
-  EXPECT_PRED2(contains, complaint({"shardwise"}), "got none");
-  EXPECT_PRED2(contains, complaint({"shardwise", "train", "--lr", "1", "--lr", "2"}), "--lr");
+  EXPECT_PRED2(contains, usage_error({"shardwise", "tain"}), "got tain");
+  EXPECT_PRED2(contains, usage_error({"shardwise"}), "got none");
+  EXPECT_PRED2(contains, usage_error({"shardwise", "train", "--lr", "1", "--lr", "2"}), "--lr");
 }
 
 TEST_F(BadInput, Text) {
@@ -80,7 +81,7 @@ TEST_F(BadInput, Text) {
   expect_refused({{"--val-fraction", "0.001"}}, {"val_fraction", "0.001"});
 }
 
-TEST_F(BadInput, RanksBeyondTheHeads) {
+TEST_F(BadInput, MoreRanksThanQueryHeads) {
   expect_refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
 }
 
@@ -97,37 +98,39 @@ TEST_F(BadInput, ModelConfig) {
                  {"--seq-len", "max_position_embeddings", "64", "65"});
 }
 
-TEST_F(BadInput, PlacesThatCannotBeWritten) {
-  expect_refused({{"--save", scratch_ / "text/below"}}, {"save folder", "text/below"});
-  expect_refused({{"--save", "/proc/shardwise"}}, {"save folder", "/proc/shardwise"});
+TEST_F(BadInput, UnwritableOutputs) {
+  expect_refused({{"--save", scratch_ / "text/below"}}, {"save directory", "text/below"});
+  expect_refused({{"--save", "/proc/shardwise"}}, {"save directory", "/proc/shardwise"});
   expect_refused({{"--log", scratch_.path()}}, {"--log", scratch_.path()});
   expect_refused({{"--log", scratch_ / "nowhere/log"}}, {"--log", "nowhere"});
   expect_refused({{"--report", scratch_ / "nowhere/report"}}, {"--report", "nowhere"});
 }
 
-TEST_F(BadInput, PlacesThatAreNoFiles) {
+TEST_F(BadInput, OutputsThatAreNotRegularFiles) {
   ASSERT_EQ(::mkfifo((scratch_ / "pipe").c_str(), 0600), 0);
-  fs::create_symlink("/dev/null", scratch_ / "null");  // a link, lest an error costs the machine its own
+  fs::create_symlink("/dev/null", scratch_ / "null");  // a link, so that a bug cannot replace /dev/null
   expect_refused({{"--log", scratch_ / "pipe"}}, {"--log", "got the pipe", scratch_ / "pipe"});
   for (const char* name : {"pipe", "null"})
     expect_refused({{"--report", scratch_ / name}}, {"--report", scratch_ / name});
   fs::create_symlink("pipe", scratch_ / "to_pipe");
-  expect_refused({{"--log", scratch_ / "to_pipe"}}, {"--log", "can be written", scratch_ / "to_pipe"});
+  expect_refused({{"--log", scratch_ / "to_pipe"}}, {"--log", "writable file", scratch_ / "to_pipe"});
 }
 
-TEST_F(BadInput, OneFileForTwoThings) {
+TEST_F(BadInput, OneFileForTwoOutputs) {
   const std::string file = scratch_ / "figures", same = scratch_ / "./figures";
-  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "two files", file, same});
+  expect_refused({{"--log", file}, {"--report", same}},
+                 {"--log and --report", "different files", file, same});
   scratch_.put("figures", "");
-  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "two files"});
+  expect_refused({{"--log", file}, {"--report", same}}, {"--log and --report", "different files"});
   fs::create_hard_link(file, scratch_ / "other");
-  expect_refused({{"--log", file}, {"--report", scratch_ / "other"}}, {"--log and --report", "two files"});
+  expect_refused({{"--log", file}, {"--report", scratch_ / "other"}},
+                 {"--log and --report", "different files"});
 }
 
 TEST_F(BadInput, OutputsThatAreInputs) {
-  const std::string rule = "must not change what is read";
+  const std::string rule = "must not overwrite an input";
   fs::create_hard_link(scratch_ / "text", scratch_ / "same");
-  scratch_.put("folder/text", testing::sample_text());
+  scratch_.put("directory/text", testing::sample_text());
   const std::string ids = scratch_ / "ids";
   text::TokenFileWriter writer(ids, /*vocab_size=*/256);
   writer.append(std::vector<int64_t>(1000, 'a'));
@@ -136,8 +139,8 @@ TEST_F(BadInput, OutputsThatAreInputs) {
     for (const char* name : {"text", "./text", "same", "config.json"}) {
       expect_refused({{flag, scratch_ / name}}, {flag, rule, scratch_ / name});
     }
-    expect_refused({{"--text", scratch_ / "folder"}, {flag, scratch_ / "folder/new"}},
-                   {flag, rule, "folder/new"});
+    expect_refused({{"--text", scratch_ / "directory"}, {flag, scratch_ / "directory/new"}},
+                   {flag, rule, "directory/new"});
     Arguments on_ids = training({{"--tokens", ids}, {flag, ids}});
     on_ids.erase("--text");
     expect_refused("train", on_ids, {flag, rule, ids});
@@ -159,10 +162,10 @@ TEST_F(BadInput, ConfigFile) {
   expect_refused({{"--config", scratch_ / "absent.json"}}, {"absent.json"});
 }
 
-TEST_F(BadInput, AFlagThatStandsTwice) {
+TEST_F(BadInput, RepeatedFlag) {
   const auto before = listing(scratch_);
-  const std::string text = complaint({"shardwise", "train", "--lr", "1e-3", "--lr", "2e-3"});
-  EXPECT_PRED2(contains, text, "--lr stands once; got 1e-3 and 2e-3");
+  const std::string text = usage_error({"shardwise", "train", "--lr", "1e-3", "--lr", "2e-3"});
+  EXPECT_PRED2(contains, text, "--lr must be given once; got 1e-3 and 2e-3");
   EXPECT_EQ(listing(scratch_), before);
 }
 
@@ -173,23 +176,23 @@ TEST_F(BadInput, Environment) {
   setenv("SHARDWISE_RANK", "0", /*overwrite=*/1);
   setenv("SHARDWISE_WORLD_SIZE", "1", /*overwrite=*/1);
   setenv("SHARDWISE_JOB", "job", /*overwrite=*/1);
-  expect_refused({{"--save", scratch_ / "new/folder"}}, {"got 1", "degrees of 2"});
+  expect_refused({{"--save", scratch_ / "new/directory"}}, {"got 1", "degrees of 2"});
   for (const char* name : {"SHARDWISE_RANK", "SHARDWISE_WORLD_SIZE", "SHARDWISE_JOB"}) unsetenv(name);
-  setenv("SHARDWISE_HOSTS", "2", /*overwrite=*/1);
-  expect_refused({}, {"several hosts", "mpirun", "got 2 ranks", "2 hosts"});
-  unsetenv("SHARDWISE_HOSTS");
+  setenv("SHARDWISE_NODES", "2", /*overwrite=*/1);
+  expect_refused({}, {"multi-node", "mpirun", "got 2 ranks", "2 nodes"});
+  unsetenv("SHARDWISE_NODES");
 }
 
 TEST_F(BadInput, CheckpointToResume) {
   const std::string good = checkpoint();
   expect_refused({{"--resume", scratch_ / "absent"}}, {"absent"});
-  expect_refused({{"--resume", good}}, {"last step", "got 2"});
+  expect_refused({{"--resume", good}}, {"resumed checkpoint's step", "got 2"});
   expect_refused({{"--save", good}}, {"step-2", "--resume"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--dtype", "bf16"}}, {"--dtype", "float32", "bf16"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seed", "1"}},
-                 {"--seed must be that of the resumed checkpoint, 0; got 1"});
+                 {"--seed must be the resumed checkpoint's, 0; got 1"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seq-len", "12"}},
-                 {"--seq-len must be that of the resumed checkpoint, 11; got 12"});
+                 {"--seq-len must be the resumed checkpoint's, 11; got 12"});
   auto config = testing::small_byte_config();
   config.intermediate_size = 38;
   const std::string other = scratch_.put("other.json", model::to_json(config));
@@ -219,7 +222,7 @@ TEST_F(BadInput, DamagedCheckpoints) {
   expect_refused(init, {"model.safetensors"});
 }
 
-TEST_F(BadInput, TheProgramItselfSaysTheSame) {
+TEST_F(BadInput, ProgramPrintsTheSameLine) {
   auto argv = argv_of("train", training({{"--tp", "7"}}));
   argv[0] = SHARDWISE_PROGRAM;
   const auto before = listing(scratch_);

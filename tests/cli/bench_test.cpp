@@ -1,4 +1,4 @@
-// bench as it is called: every point is there, with times that can be; and what is refused.
+// `shardwise bench`: every point is reported with plausible times, and usage errors.
 #include <map>
 
 #include "shardwise/cli/bench_comm_tune.h"
@@ -7,7 +7,7 @@
 namespace shardwise::cli::bench_test {
 namespace {
 
-/// Short, with ranks of its own.
+/// Runs a short benchmark and returns its JSON document.
 json document(const Words& more) {
   Words argv{"bench", "comm", "--seconds", "0.01", "--json"};
   argv.insert(argv.end(), more.begin(), more.end());
@@ -20,8 +20,8 @@ void expect_times(const json& point) {
   EXPECT_LE(raw["best_us"], raw["lower_quartile_us"]) << point;
   EXPECT_LE(raw["lower_quartile_us"], raw["median_us"]) << point;
   EXPECT_LE(raw["median_us"], raw["upper_quartile_us"]) << point;
-  EXPECT_GE(point["rounds"], 5) << point;
-  EXPECT_GE(point["calls_per_round"], 1) << point;
+  EXPECT_GE(point["repetitions"], 5) << point;
+  EXPECT_GE(point["calls_per_repetition"], 1) << point;
   if (point["mode"] == "warm") {
     EXPECT_EQ(point["net"], raw);
   } else {
@@ -29,37 +29,37 @@ void expect_times(const json& point) {
   }
 }
 
-/// Also where there are fewer elements than ranks.
+/// Includes a size with fewer elements than ranks.
 void expect_every_point(int tp, const std::string& dtype) {
   const json found = document({"--tp", std::to_string(tp), "--dtype", dtype, "--sizes", "4,4KB,20KB"});
   EXPECT_EQ(found["tp"], tp);
   EXPECT_EQ(found["dtype"], dtype);
-  EXPECT_EQ(found["contender"], "shardwise");
+  EXPECT_EQ(found["candidate"], "shardwise");
   EXPECT_NE(found["cpu"], "");
   json points;
   for (const json& point : found["points"]) {
     expect_times(point);
     points.push_back({point["bytes"], point["mode"], point["call"]});
   }
-  json wanted;
+  json expected;
   for (const int bytes : {4, 4096, 20480}) {
     for (const char* mode : {"warm", "rewritten"}) {
-      for (const char* call : {"all_reduce", "all_reduce_foreign", "memcpy"})
-        wanted.push_back({bytes, mode, call});
+      for (const char* call : {"all_reduce", "all_reduce_unregistered", "memcpy"})
+        expected.push_back({bytes, mode, call});
     }
   }
-  EXPECT_EQ(points, wanted);
+  EXPECT_EQ(points, expected);
 }
 
-TEST(BenchComm, EveryPointOfTwoRanks) {
+TEST(BenchComm, ReportsEveryPointOfTwoRanks) {
   expect_every_point(2, "fp32");
 }
 
-TEST(BenchComm, EveryPointOfThreeRanks) {
+TEST(BenchComm, ReportsEveryPointOfThreeRanks) {
   expect_every_point(3, "bf16");
 }
 
-TEST(BenchComm, ATableForEveryMode) {
+TEST(BenchComm, PrintsATablePerMode) {
   const Words shortly{"bench", "comm", "--sizes", "4KB,1MB", "--seconds", "0.01"};
   const std::string both = run(shortly).output;
   EXPECT_PRED2(contains, both, "2 ranks, fp32, ");
@@ -74,28 +74,28 @@ TEST(BenchComm, ATableForEveryMode) {
   EXPECT_PRED2(contains, one, "\n1MB ");
 }
 
-/// What two forms took, in microseconds.
+/// Returns a point with the times of both algorithms, in microseconds.
 CommPoint both(int64_t bytes, double one_us, double two_us) {
   const auto measured = [](const char* name, double us) {
     const Spread spread{us, us, us, us};
     return Measured{name, 5, 1, spread, spread};
   };
-  return {bytes, BufferUse::warm, {measured("one_shot", one_us), measured("two_shot", two_us)}};
+  return {bytes, CacheState::warm, {measured("one_shot", one_us), measured("two_shot", two_us)}};
 }
 
-TEST(BestOneShot, IsTheCutThatCostsLeast) {
+TEST(BestOneShotBytes, MinimizesTheTotalTime) {
   EXPECT_EQ(best_one_shot_bytes({}), 0);
   EXPECT_EQ(best_one_shot_bytes({both(64, 1, 1)}), 0) << "no gain";
   EXPECT_EQ(best_one_shot_bytes({both(64, 2, 1), both(128, 3, 1)}), 0);
   EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 1, 2)}), 128);
   EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 2, 1)}), 64);
-  // A point that a disturbance has turned round does not end the search.
+  // A single point with a disturbed measurement does not end the search.
   EXPECT_EQ(best_one_shot_bytes({both(64, 1.1, 1), both(128, 1, 2), both(256, 4, 1)}), 128);
-  // Sizes in any order, each in two uses that do not agree.
+  // Sizes in any order, each with two cache states that disagree.
   EXPECT_EQ(best_one_shot_bytes({both(256, 1, 2), both(64, 1, 2), both(256, 4, 1), both(64, 1, 1)}), 64);
 }
 
-/// A cache of the case's own, which programs that it starts see.
+/// Sets XDG_CACHE_HOME to a temporary directory, also for started programs.
 class BenchCommTune : public ::testing::Test {
  protected:
   BenchCommTune() { setenv("XDG_CACHE_HOME", scratch_.path().c_str(), /*overwrite=*/1); }
@@ -103,13 +103,13 @@ class BenchCommTune : public ::testing::Test {
   const Scratch scratch_;
 };
 
-TEST_F(BenchCommTune, KeepsWhatLaterGroupsTake) {
+TEST_F(BenchCommTune, SavesTheLimitForLaterGroups) {
   const Words few{"--sizes", "64,4032", "--mode", "warm"};
   const auto with = [&](Words more) {
     more.insert(more.end(), few.begin(), few.end());
     return document(more);
   };
-  EXPECT_EQ(with({})["one_shot"]["from"], "table");
+  EXPECT_EQ(with({})["one_shot"]["source"], "table");
   const json tuned = with({"--tune"});
   json calls;
   for (const json& point : tuned["points"]) {
@@ -117,63 +117,63 @@ TEST_F(BenchCommTune, KeepsWhatLaterGroupsTake) {
     calls.push_back({point["bytes"], point["call"]});
   }
   EXPECT_EQ(calls, json({{64, "one_shot"}, {64, "two_shot"}, {4032, "one_shot"}, {4032, "two_shot"}}));
-  EXPECT_EQ(tuned["one_shot"]["from"], "table");
+  EXPECT_EQ(tuned["one_shot"]["source"], "table");
   const int64_t bytes = tuned["tuned"]["bytes"];
   EXPECT_TRUE(bytes == 0 || bytes == 64 || bytes == 4032) << bytes;
   EXPECT_TRUE(tuned["tuned"]["file"].get<std::string>().starts_with(scratch_.path())) << tuned["tuned"];
-  EXPECT_EQ(with({})["one_shot"], json({{"bytes", bytes}, {"from", "measured"}}));
-  EXPECT_EQ(with({"--tp", "3"})["one_shot"]["from"], "table");
+  EXPECT_EQ(with({})["one_shot"], json({{"bytes", bytes}, {"source", "measured"}}));
+  EXPECT_EQ(with({"--tp", "3"})["one_shot"]["source"], "table");
 }
 
-TEST_F(BenchCommTune, ATable) {
+TEST_F(BenchCommTune, PrintsATable) {
   const std::string text = run({"bench", "comm", "--tune", "--seconds", "0.01"}).output;
-  EXPECT_PRED2(contains, text, "2 ranks, fp32, one shot up to ");
-  EXPECT_PRED2(contains, text, "one shot us");
+  EXPECT_PRED2(contains, text, "2 ranks, fp32, one-shot up to ");
+  EXPECT_PRED2(contains, text, "one-shot us");
   EXPECT_PRED2(contains, text, "\n4032B ");
-  EXPECT_PRED2(contains, text, "\nfrom now on one shot up to ");
-  EXPECT_PRED2(contains, text, " bytes (measured), kept in " + scratch_.path());
+  EXPECT_PRED2(contains, text, "\nsaved for later runs: one-shot up to ");
+  EXPECT_PRED2(contains, text, " bytes (measured), in " + scratch_.path());
 }
 
 TEST(BenchComm, Help) {
-  const Said said = call({"bench", "--help"});
-  EXPECT_EQ(said.code, 0);
-  EXPECT_PRED2(contains, said.output, "shardwise bench WHAT");
-  EXPECT_PRED2(contains, said.output, "  comm ");
-  EXPECT_PRED2(contains, said.output, "  overlap ");
+  const Outcome result = call({"bench", "--help"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_PRED2(contains, result.output, "shardwise bench WHAT");
+  EXPECT_PRED2(contains, result.output, "  comm ");
+  EXPECT_PRED2(contains, result.output, "  overlap ");
 }
 
 void expect_refused(const Words& argv, const Words& named) {
-  const Said said = call(argv);
-  EXPECT_EQ(said.code, 2) << said.errors;
-  EXPECT_EQ(said.output, "");
-  EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
-  for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
+  const Outcome result = call(argv);
+  EXPECT_EQ(result.code, 2) << result.errors;
+  EXPECT_EQ(result.output, "");
+  EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+  for (const std::string& part : named) EXPECT_PRED2(contains, result.errors, part);
 }
 
-TEST(BenchComm, Mistakes) {
-  expect_refused({"bench"}, {"bench: the first argument says what to time; got none"});
+TEST(BenchComm, ValidationErrors) {
+  expect_refused({"bench"}, {"bench: the first argument must be a benchmark; got none"});
   expect_refused({"bench", "all"}, {"got all; see shardwise bench --help"});
   for (const char* size : {"0", "x", "", "KB", "4kb", "4 KB", "4KBx", "6", "2GB", "99999999999GB"}) {
     expect_refused(
         {"bench", "comm", "--sizes", size + std::string(",4KB")},
-        {"bench comm: --sizes lists multiples of 4 bytes up to 1GB", "got '" + std::string(size) + "'"});
+        {"bench comm: --sizes must list multiples of 4 bytes up to 1GB", "got '" + std::string(size) + "'"});
   }
   expect_refused({"bench", "comm", "--sizes", "4KB,"}, {"--sizes", "got ''"});
   expect_refused({"bench", "comm", "--tp", "0"}, {"bench comm: --tp must be from 2 to 256", "got 0"});
-  expect_refused({"bench", "comm", "--tp", "1"}, {"a rank alone sends nothing; got 1"});
+  expect_refused({"bench", "comm", "--tp", "1"}, {"a single rank sends nothing; got 1"});
   expect_refused({"bench", "comm", "--tp", "257"}, {"got 257"});
-  expect_refused({"bench", "comm", "--tp", "two"}, {"bench comm: --tp takes a whole number", "'two'"});
+  expect_refused({"bench", "comm", "--tp", "two"}, {"bench comm: --tp must be an integer", "'two'"});
   expect_refused({"bench", "comm", "--seconds", "0"}, {"bench comm: --seconds must be above 0", "got 0"});
   expect_refused({"bench", "comm", "--dtype", "fp16"}, {"--dtype must be one of fp32, bf16; got fp16"});
   expect_refused({"bench", "comm", "--mode", "cold"},
                  {"--mode must be one of warm, rewritten, both; got cold"});
   expect_refused({"bench", "comm", "--tune", "--sizes", "64,4KB"},
-                 {"bench comm: --tune takes --sizes up to 4032 bytes", "got 4096"});
+                 {"bench comm: --tune needs --sizes up to 4032 bytes", "got 4096"});
   expect_refused({"bench", "comm", "--timeout", "0"}, {"bench comm: --timeout", "got 0"});
   expect_refused({"bench", "comm", "--size", "4KB"}, {"bench comm: unknown flag --size"});
 }
 
-/// A small case, with other flags or values.
+/// Returns the argv of a small benchmark, with `changed` and `more` flags.
 Words overlap(const std::map<std::string, std::string>& changed, const Words& more = {}) {
   std::map<std::string, std::string> flags{
       {"--rows", "5"}, {"--hidden", "6"}, {"--ffn", "7"}, {"--seconds", "0.01"}};
@@ -184,8 +184,8 @@ Words overlap(const std::map<std::string, std::string>& changed, const Words& mo
   return argv;
 }
 
-/// Also where rows and features are cut unevenly, and where there are fewer rows than ranks.
-TEST(BenchOverlap, EveryLayer) {
+/// Includes uneven shards of rows and features, and fewer rows than ranks.
+TEST(BenchOverlap, ReportsEveryLayer) {
   for (const char* tp : {"2", "3"}) {
     for (const char* dtype : {"fp32", "bf16"}) {
       const json found = json::parse(run(overlap({{"--tp", tp}, {"--dtype", dtype}}, {"--json"})).output);
@@ -195,9 +195,9 @@ TEST(BenchOverlap, EveryLayer) {
       json names;
       for (const json& layer : found["layers"]) {
         names.push_back(layer["name"]);
-        for (const char* way : {"on", "off", "bare"})
-          EXPECT_GT(layer[way]["best_us"].get<double>(), 0) << layer;
-        EXPECT_GE(layer["rounds"], 5) << layer;
+        for (const char* key : {"overlap_on", "overlap_off", "gemm"})
+          EXPECT_GT(layer[key]["best_us"].get<double>(), 0) << layer;
+        EXPECT_GE(layer["repetitions"], 5) << layer;
       }
       EXPECT_EQ(names, json({"AllGather+GEMM", "AllGather+GEMM and backward", "GEMM+ReduceScatter",
                              "GEMM+ReduceScatter and backward"}));
@@ -207,14 +207,14 @@ TEST(BenchOverlap, EveryLayer) {
             4u);
 }
 
-TEST(BenchOverlap, ATable) {
+TEST(BenchOverlap, PrintsATable) {
   const std::string table = run(overlap({})).output;
   EXPECT_PRED2(contains, table, "2 ranks, bf16, 5 rows, 6 x 7, ");
   EXPECT_PRED2(contains, table, "\nAllGather+GEMM and backward ");
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 6) << table;
 }
 
-TEST(BenchOverlap, Mistakes) {
+TEST(BenchOverlap, ValidationErrors) {
   expect_refused(overlap({{"--tp", "1"}}), {"bench overlap: --tp must be from 2 to 256; got 1"});
   expect_refused(overlap({{"--rows", "0"}}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
   expect_refused(overlap({{"--ffn", "131073"}}),

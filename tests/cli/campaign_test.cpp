@@ -1,7 +1,8 @@
-// Faults at random moments of training and saving, drawn from a seed: the job ends in time, says who and
-// where, leaves nothing, and goes on from its last checkpoint as if nothing had happened.
+// Faults at random moments of training and saving, drawn from a seed: the job ends in time, names the rank
+// and the collective, leaves no processes or files, and resumes from its last checkpoint with the losses of
+// an undisturbed run.
 //
-// `make test` draws a few, `make test-full` all; each campaign prints what it came to.
+// `make test` draws a few faults, `make test-full` all; each campaign prints its counts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,13 +19,14 @@ namespace {
 using test::contains;
 
 constexpr double kDeadline = 2;  // seconds from a death to the end of the job
-constexpr const char* kOperation = "(all_gather|reduce_scatter|all_reduce|expose|broadcast|barrier) #\\d+: ";
+constexpr const char* kOperation =
+    "(all_gather|reduce_scatter|all_reduce|share_shard|broadcast|barrier) #\\d+: ";
 
 int samples(int full, int few) {
   return is_full() ? full : few;
 }
 
-/// Draws, and keeps the tally that is printed at the end.
+/// Draws random numbers, and counts the faults for a summary that the destructor prints.
 class Campaign {
  public:
   Campaign(const char* name, unsigned seed) : name_(name), seed_(seed), random_(seed) {}
@@ -57,15 +59,16 @@ class Campaign {
 void expect_names_killed_rank(const Ending& ending, int rank, pid_t pid) {
   EXPECT_EQ(exit_code(ending.status), 1);
   const std::string victim = fmt::format("rank {} (pid {})", rank, pid);
-  EXPECT_PRED2(contains, ending.said,
+  EXPECT_PRED2(contains, ending.errors,
                "shardwise: " + victim + " was killed by signal 9 (Killed); the job is ended");
 }
 
-/// The survivors' side; the victim's parentheses are to be read literally.
-void expect_operation(const Ending& ending, int rank, pid_t pid, const std::string& what) {
+/// Expects the CommError of the surviving ranks; the parentheses of "(pid N)" are literal in the regex.
+void expect_operation(const Ending& ending, const std::string& before, int rank, pid_t pid,
+                      const std::string& after) {
   const std::regex line(
-      fmt::format("{}rank {} \\(pid {}\\) {}; rank \\d+ waited", kOperation, rank, pid, what));
-  EXPECT_TRUE(std::regex_search(ending.said, line)) << ending.said;
+      fmt::format("{}{}rank {} \\(pid {}\\){}; rank \\d+ waited", kOperation, before, rank, pid, after));
+  EXPECT_TRUE(std::regex_search(ending.errors, line)) << ending.errors;
 }
 
 struct KillCase {
@@ -76,7 +79,7 @@ struct KillCase {
   bool aims_at_saves() const { return save_every == 1; }
 };
 
-/// Kills the rank and looks at the end.
+/// Kills the rank and checks the end of the job.
 Ending kill_rank(Campaign& campaign, Chain& chain, int rank, pid_t pid) {
   EXPECT_TRUE(chain.send(pid, SIGKILL));
   Ending ending = chain.end(kDeadline);
@@ -85,7 +88,7 @@ Ending kill_rank(Campaign& campaign, Chain& chain, int rank, pid_t pid) {
   return ending;
 }
 
-/// Kills a random rank at random moments: mostly of the steps, every fifth time of the start.
+/// Kills a random rank at a random moment: during a step, or every fifth time during the start.
 void kill_in_steps(Campaign& campaign, Chain& chain, int tp) {
   chain.start();
   const int rank = campaign.below(tp);
@@ -94,10 +97,10 @@ void kill_in_steps(Campaign& campaign, Chain& chain, int tp) {
   const pid_t pid = chain.pid_of_rank(rank);
   campaign.sleep_up_to_ms(while_starting ? 1000 : 300);
   const Ending ending = kill_rank(campaign, chain, rank, pid);
-  if (!while_starting) expect_operation(ending, rank, pid, "is gone");
+  if (!while_starting) expect_operation(ending, "", rank, pid, " exited");
 }
 
-/// Waits for any moment of a save: one that is half written still, or again, `delay_us` after it was seen.
+/// Waits until a save is in progress, and still or again in progress `delay_us` later.
 void wait_for_save(const Chain& chain, useconds_t delay_us) {
   constexpr double kLimit = 60;  // seconds; a step and its save take milliseconds
   const base::Stopwatch watch;
@@ -109,7 +112,7 @@ void wait_for_save(const Chain& chain, useconds_t delay_us) {
   ASSERT_LE(watch.seconds(), kLimit) << "no save was seen";
 }
 
-/// Kills a random rank at random moments of saves.
+/// Kills a random rank at a random moment of a save.
 void kill_in_a_save(Campaign& campaign, Chain& chain, int tp) {
   chain.start();
   const int rank = campaign.below(tp);
@@ -117,19 +120,19 @@ void kill_in_a_save(Campaign& campaign, Chain& chain, int tp) {
   chain.wait_for_steps(1);
   const pid_t pid = chain.pid_of_rank(rank);
   wait_for_save(chain, delay_us);
-  expect_operation(kill_rank(campaign, chain, rank, pid), rank, pid, "is gone");
+  expect_operation(kill_rank(campaign, chain, rank, pid), "", rank, pid, " exited");
 }
 
 class KilledRanks : public ::testing::TestWithParam<KillCase> {};
 
-TEST_P(KilledRanks, EndTheJobInTimeAndItGoesOnAsIfUndisturbed) {
+TEST_P(KilledRanks, EndTheJobInTimeAndItResumesToTheSameLosses) {
   const KillCase& c = GetParam();
   Campaign campaign("killed ranks", c.seed);
   Chain chain(c.tp, c.save_every, c.flags, c.config);
   const auto kill = c.aims_at_saves() ? kill_in_a_save : kill_in_steps;
   for (int i = 0; i < samples(100, 2) && !HasFailure(); ++i) kill(campaign, chain, c.tp);
   campaign.compared(chain.expect_undisturbed_curve());
-  if (c.aims_at_saves()) {  // half: a rank may finish its save between the look and the signal
+  if (c.aims_at_saves()) {  // half: a rank may finish its save between the check and the signal
     EXPECT_GE(2 * campaign.half_written(), campaign.faults()) << "too few kills hit a save";
   }
 }
@@ -161,9 +164,9 @@ INSTANTIATE_TEST_SUITE_P(Saving, KilledRanks,
 
 class StoppedRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(StoppedRanks, AreLateAtTheTimeout) {
+TEST_P(StoppedRanks, EndTheJobAtTheTimeout) {
   const int tp = GetParam();
-  const double timeout = 2 * tp;  // longer than ranks take to come on a busy machine
+  const double timeout = 2 * tp;  // longer than ranks need to start on a busy machine
   Campaign campaign("stopped ranks", /*seed=*/10 + tp);
   Chain chain(tp, /*save_every=*/5, {"--timeout", std::to_string(timeout)});
   for (int i = 0; i < samples(10, 1) && !HasFailure(); ++i) {
@@ -175,16 +178,16 @@ TEST_P(StoppedRanks, AreLateAtTheTimeout) {
     ASSERT_TRUE(chain.send(pid, SIGSTOP));
     const Ending ending = chain.end(timeout + kDeadline);
     campaign.count(ending);
-    EXPECT_GE(ending.seconds, timeout - 0.1) << ending.said;
+    EXPECT_GE(ending.seconds, timeout - 0.1) << ending.errors;
     EXPECT_EQ(exit_code(ending.status), 1);
-    expect_operation(ending, rank, pid, "did not come");
+    expect_operation(ending, "timed out waiting for ", rank, pid, "");
   }
   campaign.compared(chain.expect_undisturbed_curve());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StoppedRanks, ::testing::Values(2, 3));
 
-TEST(KilledLauncher, LeavesNothing) {
+TEST(KilledLauncher, LeavesNoProcessesOrFiles) {
   Campaign campaign("killed launchers", 6);
   Chain chain(/*tp=*/3, /*save_every=*/2);
   for (int i = 0; i < samples(50, 2) && !::testing::Test::HasFailure(); ++i) {

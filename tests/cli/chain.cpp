@@ -3,7 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/comm/held.h"
+#include "tests/comm/process_resources.h"
 
 namespace shardwise::testing {
 
@@ -16,10 +16,10 @@ bool names_a_socket_of(pid_t launcher) {
   return sockets.find("/launch/" + std::to_string(launcher) + "/") != std::string::npos;
 }
 
-std::set<std::string> names_in(const std::string& folder) {
+std::set<std::string> names_in(const std::string& directory) {
   std::set<std::string> names;
   std::error_code not_there_yet;
-  for (const auto& entry : fs::directory_iterator(folder, not_there_yet))
+  for (const auto& entry : fs::directory_iterator(directory, not_there_yet))
     names.insert(entry.path().filename());
   return names;
 }
@@ -36,14 +36,14 @@ size_t lines_in(const std::string& file) {
 
 }  // namespace
 
-void wait_for_checkpoint(const std::string& folder, const Program& program) {
-  const std::string config = folder + "/latest/config.json";
+void wait_for_checkpoint(const std::string& directory, const Program& program) {
+  const std::string config = directory + "/latest/config.json";
   for (const base::Stopwatch watch; !fs::exists(config) && watch.seconds() < kStartLimit;) usleep(1000);
   ASSERT_TRUE(fs::exists(config)) << program.errors();
 }
 
-std::set<std::string> half_written(const std::string& folder) {
-  std::set<std::string> names = names_in(folder);
+std::set<std::string> half_written(const std::string& directory) {
+  std::set<std::string> names = names_in(directory);
   std::erase_if(names, [](const std::string& name) { return name == "latest" || name.starts_with("step-"); });
   return names;
 }
@@ -58,13 +58,13 @@ Chain::Chain(int tp, int save_every, std::vector<std::string> flags, const model
 }
 
 std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const {
-  std::vector<std::string> own = {"--warmup", "10", "--tp", std::to_string(tp_)};
-  own.insert(own.end(), flags_.begin(), flags_.end());
-  own.insert(own.end(), more.begin(), more.end());
-  return endless_training(scratch_, own);
+  std::vector<std::string> flags = {"--warmup", "10", "--tp", std::to_string(tp_)};
+  flags.insert(flags.end(), flags_.begin(), flags_.end());
+  flags.insert(flags.end(), more.begin(), more.end());
+  return endless_training(scratch_, flags);
 }
 
-// Whoever dies between a first save's end and the naming of the latest leaves it without that name.
+// A rank that dies between the end of the first save and the creation of the `latest` link leaves no link.
 std::vector<std::string> Chain::resuming() const {
   const std::string saved = scratch_ / "saved";
   if (fs::exists(saved + "/latest")) return {"--resume", saved};
@@ -106,12 +106,12 @@ Ending Chain::end(double limit_s) {
   ending.status = program_->wait(limit_s);
   while (!processes_with(mark_).empty() && since_fault.seconds() < limit_s) usleep(2000);
   ending.seconds = since_fault.seconds();
-  ending.said = program_->errors();
+  ending.errors = program_->errors();
   ending.hit_save = fault_hit_save_;
-  EXPECT_LT(ending.seconds, limit_s) << ending.said;
-  EXPECT_TRUE(processes_with(mark_).empty()) << ending.said;
-  EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.said;
-  EXPECT_EQ(without(testing::named_memory(), named_memory_), std::set<std::string>()) << ending.said;
+  EXPECT_LT(ending.seconds, limit_s) << ending.errors;
+  EXPECT_TRUE(processes_with(mark_).empty()) << ending.errors;
+  EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.errors;
+  EXPECT_EQ(without(testing::named_memory(), named_memory_), std::set<std::string>()) << ending.errors;
   return ending;
 }
 

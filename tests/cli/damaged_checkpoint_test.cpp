@@ -1,5 +1,5 @@
-// Damaged checkpoints, read by ranks that are processes: generate, eval and train (--init, --resume) refuse
-// them in one line, change nothing in them and leave nothing running.
+// Damaged checkpoints, read by ranks as processes: generate, eval and train (--init, --resume) reject them
+// with one line, change no file and leave no process.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -19,9 +19,9 @@ using testing::StoredTensors;
 constexpr double kLimit = 120;  // seconds, on a busy machine
 
 const std::string kNorm = "model.norm.weight", kDown = "model.layers.1.mlp.down_proj.weight";
-constexpr size_t kOfRank1 = 30;  // of kDown's 37 columns, which the second of two ranks begins at 19
+constexpr size_t kOfRank1 = 30;  // a column of kDown on rank 1 of 2, which has columns 19 to 36
 
-/// What is done to a file, and what the one line must hold.
+/// A change of a file, and the parts that the error line must have.
 struct Damage {
   const char* name;
   std::function<void(const std::string& file)> make;
@@ -61,7 +61,7 @@ std::function<void(const std::string&)> with_number(const std::string& tensor, s
   });
 }
 
-/// kNorm begins within the tensor before it.
+/// Makes kNorm overlap the tensor before it.
 void overlap(const std::string& file) {
   change_header(file, [](const std::string& header) {
     json entries = json::parse(header);
@@ -76,23 +76,23 @@ void name_twice(const std::string& file) {
   });
 }
 
-/// kNorm lies in both files of an index, which names it once.
+/// Writes kNorm to both files of an index, which names it once.
 void put_into_two_files(const std::string& file) {
-  const std::string folder = fs::path(file).parent_path(), embedding = "model.embed_tokens.weight";
+  const std::string directory = fs::path(file).parent_path(), embedding = "model.embed_tokens.weight";
   StoredTensors first = testing::read_safetensors(file), second;
   second[embedding] = first.extract(embedding).mapped();
   second[kNorm] = first.at(kNorm);
   json index{{"weight_map", {{embedding, "second.safetensors"}}}};
   for (const auto& [name, tensor] : first) index["weight_map"][name] = "first.safetensors";
   fs::remove(file);
-  write(folder + "/first.safetensors", testing::safetensors_of(first));
-  write(folder + "/second.safetensors", testing::safetensors_of(second));
-  write(folder + "/model.safetensors.index.json", index.dump());
+  write(directory + "/first.safetensors", testing::safetensors_of(first));
+  write(directory + "/second.safetensors", testing::safetensors_of(second));
+  write(directory + "/model.safetensors.index.json", index.dump());
 }
 
 const std::vector<Damage> kDamagedWeights{
     {"truncated", truncate, {"model.safetensors", "the file is truncated"}},
-    {"overlapping", overlap, {kNorm, "must begin where the one before it ends"}},
+    {"overlapping", overlap, {kNorm, "must begin at the end of the previous tensor"}},
     {"mis-typed",
      with_tensors([](StoredTensors& tensors) { tensors.at(kNorm).dtype = "I32"; }),
      {kNorm + " must be F32, BF16, F16 or F64; got I32"}},
@@ -101,15 +101,17 @@ const std::vector<Damage> kDamagedWeights{
        tensors.at(kNorm).shape = {12, 2};
      }),
      {kNorm + " must have the shape [24]; got [12, 2]"}},
-    {"missing", with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm); }), {"must hold the", kNorm}},
-    {"twice in the header", name_twice, {kNorm, "must be given once"}},
-    {"in two files", put_into_two_files, {"weight_map must name every tensor", kNorm, "second.safetensors"}},
-    {"no number, on the second rank",
+    {"missing",
+     with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm); }),
+     {"must contain the", kNorm}},
+    {"twice in the header", name_twice, {kNorm, "must not be duplicated"}},
+    {"in two files", put_into_two_files, {"weight_map must list every tensor", kNorm, "second.safetensors"}},
+    {"NaN, on the second rank",
      with_number(kDown, kOfRank1, std::nanf("")),
-     {"model.safetensors: " + kDown + " must hold finite numbers; got nan"}},
+     {"model.safetensors: " + kDown + " must be finite; got nan"}},
     {"infinite, on every rank",
      with_number(kNorm, 0, -std::numeric_limits<float>::infinity()),
-     {"model.safetensors: " + kNorm + " must hold finite numbers; got -inf"}},
+     {"model.safetensors: " + kNorm + " must be finite; got -inf"}},
 };
 
 const std::vector<Damage> kDamagedState{
@@ -119,36 +121,36 @@ const std::vector<Damage> kDamagedState{
      {kNorm + ".exp_avg must be F32 or F64; got I32"}},
     {"missing",
      with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm + ".exp_avg_sq"); }),
-     {"must hold the tensor", kNorm + ".exp_avg_sq"}},
-    {"no number, on the second rank",
+     {"must contain the tensor", kNorm + ".exp_avg_sq"}},
+    {"NaN, on the second rank",
      with_number(kDown + ".exp_avg", kOfRank1, std::nanf("")),
-     {"optimizer.safetensors: " + kDown + ".exp_avg must hold finite numbers; got nan"}},
+     {"optimizer.safetensors: " + kDown + ".exp_avg must be finite; got nan"}},
 };
 
 class DamagedCheckpoint : public BadInput {
  protected:
   DamagedCheckpoint() : sound_(checkpoint() + "/step-2") {}
 
-  /// A copy of the sound checkpoint, damaged in one of its files.
+  /// Copies the intact checkpoint, damages one of its files and returns the directory.
   std::string damaged(const std::string& file, const Damage& damage) const {
-    const std::string folder = scratch_ / "damaged";
-    fs::remove_all(folder);
-    fs::copy(sound_, folder, fs::copy_options::recursive);
-    damage.make(folder + "/" + file);
-    return folder;
+    const std::string directory = scratch_ / "damaged";
+    fs::remove_all(directory);
+    fs::copy(sound_, directory, fs::copy_options::recursive);
+    damage.make(directory + "/" + file);
+    return directory;
   }
 
-  Arguments training_from(const std::string& flag, const std::string& folder) const {
-    Arguments arguments = training({{flag, folder}, {"--steps", "4"}});
+  Arguments training_from(const std::string& flag, const std::string& directory) const {
+    Arguments arguments = training({{flag, directory}, {"--steps", "4"}});
     arguments.erase("--save");
     return arguments;
   }
 
-  std::map<std::string, Arguments> readers_of(const std::string& folder) const {
-    return {
-        {"generate", {{"--model", folder}, {"--prompt", "line"}, {"--max-new-tokens", "2"}, {"--tp", "2"}}},
-        {"eval", {{"--model", folder}, {"--text", scratch_ / "text"}, {"--tp", "2"}}},
-        {"train", training_from("--init", folder)}};
+  std::map<std::string, Arguments> readers_of(const std::string& directory) const {
+    return {{"generate",
+             {{"--model", directory}, {"--prompt", "line"}, {"--max-new-tokens", "2"}, {"--tp", "2"}}},
+            {"eval", {{"--model", directory}, {"--text", scratch_ / "text"}, {"--tp", "2"}}},
+            {"train", training_from("--init", directory)}};
   }
 
   static std::vector<std::string> program(const std::string& command, const Arguments& arguments) {
@@ -157,8 +159,8 @@ class DamagedCheckpoint : public BadInput {
     return argv;
   }
 
-  /// What it says but for `train: …`, by which train tells what it is about to do.
-  static std::vector<std::string> complaints(const Program& program) {
+  /// Returns the lines of standard error without those of train's progress, `train: …`.
+  static std::vector<std::string> error_lines(const Program& program) {
     std::vector<std::string> lines;
     std::istringstream errors(program.errors());
     for (std::string line; std::getline(errors, line);) {
@@ -174,10 +176,10 @@ class DamagedCheckpoint : public BadInput {
     Program run(program(command, arguments), {.environment = {mark_}});
     EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 2) << run.errors();
     EXPECT_EQ(run.output(), "");
-    const std::vector<std::string> said = complaints(run);
-    ASSERT_EQ(said.size(), 1U) << run.errors();
-    EXPECT_TRUE(said[0].starts_with("shardwise: ")) << said[0];
-    for (const std::string& part : damage.named) EXPECT_PRED2(contains, said[0], part);
+    const std::vector<std::string> lines = error_lines(run);
+    ASSERT_EQ(lines.size(), 1U) << run.errors();
+    EXPECT_TRUE(lines[0].starts_with("shardwise: ")) << lines[0];
+    for (const std::string& part : damage.named) EXPECT_PRED2(contains, lines[0], part);
     EXPECT_TRUE(testing::processes_with(mark_).empty());
     EXPECT_EQ(listing(scratch_), before);
   }
@@ -186,8 +188,8 @@ class DamagedCheckpoint : public BadInput {
   const std::string mark_ = "SHARDWISE_TEST_MARK=" + scratch_.path();
 };
 
-/// Else a refusal below would say nothing.
-TEST_F(DamagedCheckpoint, IsReadBeforeItIsDamaged) {
+/// The baseline of the tests below: the intact checkpoint loads.
+TEST_F(DamagedCheckpoint, LoadsWhenIntact) {
   for (const auto& [command, arguments] : readers_of(sound_)) {
     Program run(program(command, arguments));
     EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 0) << run.errors();
@@ -196,10 +198,10 @@ TEST_F(DamagedCheckpoint, IsReadBeforeItIsDamaged) {
   EXPECT_EQ(testing::exit_code(resumed.wait(kLimit)), 0) << resumed.errors();
 }
 
-TEST_F(DamagedCheckpoint, IsRefusedByEveryCommandThatReadsWeights) {
+TEST_F(DamagedCheckpoint, IsRejectedByEveryCommandThatReadsWeights) {
   for (const Damage& damage : kDamagedWeights) {
-    const std::string folder = damaged("model.safetensors", damage);
-    for (const auto& [command, arguments] : readers_of(folder)) {
+    const std::string directory = damaged("model.safetensors", damage);
+    for (const auto& [command, arguments] : readers_of(directory)) {
       expect_refused_by_ranks(command, arguments, damage);
     }
   }
@@ -207,12 +209,12 @@ TEST_F(DamagedCheckpoint, IsRefusedByEveryCommandThatReadsWeights) {
 
 TEST_F(DamagedCheckpoint, IsNotResumed) {
   for (const Damage& damage : kDamagedState) {
-    const std::string folder = damaged("optimizer.safetensors", damage);
-    expect_refused_by_ranks("train", training_from("--resume", folder), damage);
+    const std::string directory = damaged("optimizer.safetensors", damage);
+    expect_refused_by_ranks("train", training_from("--resume", directory), damage);
   }
 }
 
-/// What the rank of a job of two is started with, whose end does not wait for the other's.
+/// Returns the environment of a rank of two, as mpirun sets it: the ranks exit independently.
 Program::Options by_mpirun(int rank, const std::string& job) {
   const std::string number = std::to_string(rank);
   return {.environment = {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=2",
@@ -220,22 +222,23 @@ Program::Options by_mpirun(int rank, const std::string& job) {
                           "SHARDWISE_JOB=" + job}};
 }
 
-// mpirun kills the others once a rank has ended with an error: the first must have told it by then.
-TEST_F(DamagedCheckpoint, IsToldBeforeAnyRankEnds) {
-  const std::string folder = damaged("model.safetensors", kDamagedWeights.back());
-  for (const auto& [command, arguments] : readers_of(folder)) {
+// mpirun kills the other ranks once a rank has exited with an error, so rank 0 must print the error before
+// that.
+TEST_F(DamagedCheckpoint, IsReportedBeforeAnyRankExits) {
+  const std::string directory = damaged("model.safetensors", kDamagedWeights.back());
+  for (const auto& [command, arguments] : readers_of(directory)) {
     Program first(program(command, arguments), by_mpirun(0, scratch_.path()));
     Program second(program(command, arguments), by_mpirun(1, scratch_.path()));
     EXPECT_EQ(testing::exit_code(second.wait(kLimit)), 2) << second.errors();
     first.send(SIGKILL);
     first.wait(kLimit);
-    ASSERT_EQ(complaints(first).size(), 1U) << first.errors();
-    EXPECT_PRED2(contains, complaints(first)[0], kNorm + " must hold finite numbers; got -inf");
-    EXPECT_TRUE(complaints(second).empty()) << second.errors();
+    ASSERT_EQ(error_lines(first).size(), 1U) << first.errors();
+    EXPECT_PRED2(contains, error_lines(first)[0], kNorm + " must be finite; got -inf");
+    EXPECT_TRUE(error_lines(second).empty()) << second.errors();
   }
 }
 
-TEST_F(DamagedCheckpoint, LeavesTheLogOfAnotherRunAsItWas) {
+TEST_F(DamagedCheckpoint, LeavesAnExistingLogUnchanged) {
   const std::string log = scratch_.put("log", "of another run\n");
   for (const Damage& damage : {kDamagedWeights.front(), kDamagedWeights.back()}) {
     Arguments arguments = training_from("--init", damaged("model.safetensors", damage));

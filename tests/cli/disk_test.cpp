@@ -1,5 +1,5 @@
-// Disks that fill up, folders that turn read-only or vanish while a job saves: a clear error, a checkpoint
-// that loads, nothing half-named.
+// A full disk, and a directory that becomes read-only or is moved away while a job saves: the job prints a
+// clear error, the last checkpoint loads, and no incomplete files are left.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,25 +32,25 @@ class Disk : public ::testing::Test {
   Disk() { small_options(scratch_); }
 
   Words train(const std::string& save, const Words& more, int tp = 2) const {
-    Words own = {"--warmup", "2", "--tp", std::to_string(tp), "--save", save};
-    own.insert(own.end(), more.begin(), more.end());
-    return endless_training(scratch_, own);
+    Words flags = {"--warmup", "2", "--tp", std::to_string(tp), "--save", save};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return endless_training(scratch_, flags);
   }
 
-  static std::string latest(const std::string& folder) {
+  static std::string latest(const std::string& directory) {
     std::error_code none;
-    return fs::read_symlink(folder + "/latest", none);
+    return fs::read_symlink(directory + "/latest", none);
   }
 
-  /// Goes on for one step from the folder's last checkpoint; afterwards it holds nothing but checkpoints.
-  void expect_goes_on(const std::string& folder) const {
-    const std::string step = latest(folder);
-    ASSERT_TRUE(step.starts_with("step-")) << folder << " has " << step;
+  /// Resumes the last checkpoint for one step and expects that the directory then has only checkpoints.
+  void expect_resumes(const std::string& directory) const {
+    const std::string step = latest(directory);
+    ASSERT_TRUE(step.starts_with("step-")) << directory << " has " << step;
     const std::string next = std::to_string(std::stoll(step.substr(5)) + 1);
-    Program program(train(folder, {"--resume", folder, "--stop-after", next}), kOneThread);
+    Program program(train(directory, {"--resume", directory, "--stop-after", next}), kOneThread);
     EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors();
-    EXPECT_EQ(latest(folder), "step-" + next);
-    EXPECT_EQ(half_written(folder), std::set<std::string>());
+    EXPECT_EQ(latest(directory), "step-" + next);
+    EXPECT_EQ(half_written(directory), std::set<std::string>());
   }
 
   static bool has_ended(const Program& program) {
@@ -58,16 +58,16 @@ class Disk : public ::testing::Test {
     return waitid(P_PID, program.pid(), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
   }
 
-  static void wait_for_end_or_checkpoint(const Program& program, const std::string& folder) {
+  static void wait_for_end_or_checkpoint(const Program& program, const std::string& directory) {
     const base::Stopwatch watch;
-    while (!has_ended(program) && latest(folder).empty() && watch.seconds() < 60) usleep(1000);
+    while (!has_ended(program) && latest(directory).empty() && watch.seconds() < 60) usleep(1000);
   }
 
   const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
   Scratch scratch_;
 };
 
-/// Whether this process may mount a file system that only its children see.
+/// Returns whether this process may mount a file system in a namespace of its children.
 bool may_mount(const Words& unshare) {
   Words argv = unshare;
   argv.insert(argv.end(), {"/bin/mount", "-t", "tmpfs", "none", "/mnt"});
@@ -75,10 +75,10 @@ bool may_mount(const Words& unshare) {
   return program.wait() == 0;
 }
 
-/// One save into what was left free, and what the folder looks like afterwards.
+/// One save with limited free space, and the state of the directory after it.
 struct Attempt {
   int free_kib, code;
-  std::string latest, names, said;
+  std::string latest, names, errors;
 };
 
 Attempt parsed(const std::string& line) {
@@ -87,24 +87,24 @@ Attempt parsed(const std::string& line) {
   std::string names;
   words >> attempt.free_kib >> attempt.code >> attempt.latest;
   std::getline(words, names, '|');
-  std::getline(words, attempt.said);
+  std::getline(words, attempt.errors);
   attempt.names = names;
   return attempt;
 }
 
 void expect_refused(const Attempt& attempt, const std::string& save, const std::string& reason) {
-  const std::string shown = fmt::format("{} KiB free: {}", attempt.free_kib, attempt.said);
+  const std::string shown = fmt::format("{} KiB free: {}", attempt.free_kib, attempt.errors);
   EXPECT_EQ(attempt.code, 1) << shown;
   EXPECT_EQ(attempt.latest, "step-2") << shown;
   EXPECT_EQ(attempt.names, " latest step-2 ") << shown;
-  EXPECT_PRED2(contains, attempt.said, reason) << shown;
-  EXPECT_PRED2(contains, attempt.said, "rank 0") << shown;
-  EXPECT_PRED2(contains, attempt.said, save + "/") << shown;
+  EXPECT_PRED2(contains, attempt.errors, reason) << shown;
+  EXPECT_PRED2(contains, attempt.errors, "rank 0") << shown;
+  EXPECT_PRED2(contains, attempt.errors, save + "/") << shown;
 }
 
-// A small tmpfs in a mount namespace of its own, filled up to so many KiB; where that is not allowed, files
-// that may not grow beyond them, on one rank, as what ranks share is a file too. A save takes about 270 KiB,
-// its largest file 171 of them.
+// Uses a small tmpfs in its own mount namespace, filled up to a number of free KiB. Without permission to
+// mount, it limits the file size instead, with one rank, because shared memory is a file too. A save needs
+// about 270 KiB; its largest file has 171 KiB.
 TEST_F(Disk, FullWhileSaving) {
   const Words unshare = geteuid() == 0 ? Words{"/usr/bin/unshare", "-m"} : Words{"/usr/bin/unshare", "-Urm"};
   const bool mounts = may_mount(unshare);
@@ -116,13 +116,14 @@ TEST_F(Disk, FullWhileSaving) {
   const std::string fill = "rm -f " + disk + "/filler; avail=$(df -k --output=avail " + disk +
                            " | tail -1); head -c $((1024 * (avail - free))) /dev/zero > " + disk + "/filler";
   const std::string limit = "ulimit -S -f $((free > 0 ? free : 1))";
-  const std::string script =
-      "export SHARDWISE_THREADS=1\n" +
-      (mounts ? "mount -t tmpfs -o size=1500k none " + disk + " || exit 9\n" : "") + first +
-      " 2>/dev/null || exit 8\n" + fmt::format("for free in $(seq 0 {} {}); do (\n", between, last) +
-      (mounts ? fill : limit) + "\n" + second + " 2>" + scratch_ / "said" + "; code=$?\n" +
-      "echo $free $code $(readlink " + save + "/latest) $(ls -A " + save + ") '|' $(tr '\\n' ' ' <" +
-      scratch_ / "said" + ")\n); done\nrm -f " + disk + "/filler\n" + second + " 2>/dev/null; echo $? end\n";
+  const std::string script = "export SHARDWISE_THREADS=1\n" +
+                             (mounts ? "mount -t tmpfs -o size=1500k none " + disk + " || exit 9\n" : "") +
+                             first + " 2>/dev/null || exit 8\n" +
+                             fmt::format("for free in $(seq 0 {} {}); do (\n", between, last) +
+                             (mounts ? fill : limit) + "\n" + second + " 2>" + scratch_ / "errors" +
+                             "; code=$?\n" + "echo $free $code $(readlink " + save + "/latest) $(ls -A " +
+                             save + ") '|' $(tr '\\n' ' ' <" + scratch_ / "errors" + ")\n); done\nrm -f " +
+                             disk + "/filler\n" + second + " 2>/dev/null; echo $? end\n";
   Words argv = mounts ? unshare : Words{};
   argv.insert(argv.end(), {"/bin/bash", "-c", script});
   Program program(argv);
@@ -131,16 +132,16 @@ TEST_F(Disk, FullWhileSaving) {
   int attempts = 0;
   for (std::string line; std::getline(lines, line); ++attempts) {
     if (line == "0 end") break;
-    expect_refused(parsed(line), save, mounts ? "no room left on the disk" : "File too large");
+    expect_refused(parsed(line), save, mounts ? "no space left on the disk" : "File too large");
   }
   EXPECT_EQ(attempts, last / between + 1) << program.output();
   EXPECT_PRED2(contains, program.output(), "0 end");
-  fmt::print("covered: full disk: {} saves refused, by {}\n", attempts,
+  fmt::print("covered: full disk: {} saves failed, with {}\n", attempts,
              mounts ? "a full tmpfs" : "a limit on files");
 }
 
-// Root may write anywhere: it gives that right up first.
-TEST_F(Disk, FolderTurnsReadOnly) {
+// Root may write anywhere, so it drops that capability first.
+TEST_F(Disk, DirectoryBecomesReadOnly) {
   std::mt19937 random(7);
   const std::string save = scratch_ / "saved";
   Words argv = geteuid() == 0 ? Words{"/usr/bin/setpriv", "--bounding-set", "-dac_override,-dac_read_search"}
@@ -158,12 +159,13 @@ TEST_F(Disk, FolderTurnsReadOnly) {
     EXPECT_PRED2(contains, program.errors(), "Permission denied");
     EXPECT_PRED2(contains, program.errors(), save + "/");
     EXPECT_PRED2(contains, program.errors(), "rank 0");
-    expect_goes_on(save);
+    expect_resumes(save);
   }
 }
 
-// It is moved away in one step, in the middle of a save or between two: then the next save makes it again.
-TEST_F(Disk, FolderVanishes) {
+// The directory is moved away by one rename, during a save or between two; the next save then creates it
+// again.
+TEST_F(Disk, DirectoryIsMovedAway) {
   std::mt19937 random(8);
   const std::string save = scratch_ / "saved", gone = scratch_ / "gone";
   int failed = 0;
@@ -183,14 +185,14 @@ TEST_F(Disk, FolderVanishes) {
       EXPECT_PRED2(contains, program.errors(), "No such file or directory");
     } else {
       EXPECT_EQ(code, 128 + SIGTERM) << program.errors();
-      expect_goes_on(save);
+      expect_resumes(save);
     }
-    expect_goes_on(gone);
+    expect_resumes(gone);
   }
   if (is_full()) {
-    EXPECT_GT(failed, 0) << "it never vanished in the middle of a save";
+    EXPECT_GT(failed, 0) << "it was never moved during a save";
   }
-  fmt::print("covered: vanished folder: {} in the middle of a save\n", failed);
+  fmt::print("covered: moved directory: {} during a save\n", failed);
 }
 
 }  // namespace

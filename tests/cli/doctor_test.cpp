@@ -1,4 +1,4 @@
-// The doctor as it is called: ranks that are processes, exit codes, what is printed.
+// `shardwise doctor` as a program: ranks as processes, exit codes, output.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ using Words = std::vector<std::string>;
 
 constexpr double kLimit = 120;  // seconds, on a busy machine
 
-/// A small model's config.json, without weights.
+/// A directory with a small model's config.json, without weights.
 class DoctorCommand : public ::testing::Test {
  protected:
   DoctorCommand() {
@@ -36,12 +36,12 @@ class DoctorCommand : public ::testing::Test {
     return argv;
   }
 
-  /// All weights 0.25, but for one.
-  void put_weights_of_which_one_is(float odd) const {
+  /// Writes weights that are all 0.25 except for one.
+  void put_weights_with_outlier(float outlier) const {
     testing::StoredTensors stored;
-    for (const model::WholeTensor& tensor : model::stored_whole_tensors(testing::small_byte_config())) {
+    for (const model::FullTensor& tensor : model::stored_full_tensors(testing::small_byte_config())) {
       std::vector<float> values(static_cast<size_t>(tensor.numel()), 0.25F);
-      if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = odd;
+      if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = outlier;
       stored[tensor.name] = {
           "F32", tensor.shape, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
     }
@@ -53,7 +53,7 @@ class DoctorCommand : public ::testing::Test {
   const std::string model_ = scratch_ / "model";
 };
 
-TEST_F(DoctorCommand, SaysThatASoundModelRounds) {
+TEST_F(DoctorCommand, ReportsRoundingForACorrectModel) {
   Program program(doctor({"--load-format", "dummy", "--json"}), one_thread_);
   ASSERT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
   const json report = json::parse(program.output());
@@ -63,20 +63,20 @@ TEST_F(DoctorCommand, SaysThatASoundModelRounds) {
   EXPECT_EQ(report["dtype"], "fp32");
   EXPECT_EQ(report["seq_len"], 11);
   EXPECT_EQ(report["comparisons"].size(),
-            12);  // 2 tasks x 2 streams x 2 dtypes; kept, again, recomputed twice
+            12);  // 2 test cases x TP, TP+SP x 2 dtypes; saved, re-gathered, 2 x recomputed
   for (const json& comparison : report["comparisons"]) {
-    EXPECT_TRUE(comparison["holds"]) << comparison;
+    EXPECT_TRUE(comparison["passed"]) << comparison;
     EXPECT_EQ(comparison["layers"].size(), 6);  // embedding, 2 layers, norm, head, loss
-    EXPECT_EQ(comparison["layers"][1]["where"], "layer 0");
+    EXPECT_EQ(comparison["layers"][1]["module"], "layer 0");
     EXPECT_LE(comparison["layers"][1]["gradients"]["difference"],
               comparison["layers"][1]["gradients"]["bound"]);
   }
-  for (const json& audit : report["audits"]) EXPECT_TRUE(audit["holds"]) << audit;
+  for (const json& check : report["checks"]) EXPECT_TRUE(check["passed"]) << check;
   EXPECT_FALSE(report["traffic"].empty());
   for (const json& line : report["traffic"]) EXPECT_EQ(line["bytes"], line["expected_bytes"]) << line;
 }
 
-TEST_F(DoctorCommand, TellsPeopleAndReadsATextInBf16) {
+TEST_F(DoctorCommand, PrintsLinesAndReadsTextInBf16) {
   Program program(
       doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text", "--tp-size", "3"}),
       one_thread_);
@@ -84,15 +84,15 @@ TEST_F(DoctorCommand, TellsPeopleAndReadsATextInBf16) {
   Program other(doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text"}),
                 one_thread_);
   ASSERT_EQ(testing::exit_code(other.wait(kLimit)), 0) << other.errors();
-  EXPECT_TRUE(other.output().ends_with("\nrounding: TP=2 and TP=2+SP compute what TP=1 does\n"))
+  EXPECT_TRUE(other.output().ends_with("\nrounding: TP=2 and TP=2+SP match TP=1 within rounding\n"))
       << other.output();
   EXPECT_EQ(other.output().find('\x1b'), std::string::npos);
 }
 
-/// The one way to a finding without a fault in the code: beside such a number sums lose all others, each
-/// order of summands in its own way. Which result is the first to show it, rounding decides.
-TEST_F(DoctorCommand, EndsWithItsOwnCodeWhereSomethingDoesNotHold) {
-  put_weights_of_which_one_is(3e38F);
+/// A weight of 3e38 is reported as a bug without a fault in the code: sums lose all smaller summands, and
+/// each order of summands gives another result. Rounding decides which result is reported first.
+TEST_F(DoctorCommand, ExitsWithCode3IfACheckFails) {
+  put_weights_with_outlier(3e38F);
   Program program(doctor({"--json"}), one_thread_);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 3) << program.errors();
   EXPECT_EQ(program.errors(), "");
@@ -101,45 +101,45 @@ TEST_F(DoctorCommand, EndsWithItsOwnCodeWhereSomethingDoesNotHold) {
   EXPECT_TRUE(report["bug"].get<std::string>().starts_with("bug at ")) << report["bug"];
 }
 
-TEST_F(DoctorCommand, RefusesWeightsThatAreNoNumbers) {
-  put_weights_of_which_one_is(std::nanf(""));
+TEST_F(DoctorCommand, RejectsNaNWeights) {
+  put_weights_with_outlier(std::nanf(""));
   Program program(doctor({"--json"}), one_thread_);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 2);
   EXPECT_EQ(program.errors(), "shardwise: " + model_ +
-                                  "/model.safetensors: model.layers.1.mlp.down_proj.weight must hold finite "
-                                  "numbers; got nan\n");
+                                  "/model.safetensors: model.layers.1.mlp.down_proj.weight must be finite; "
+                                  "got nan\n");
   EXPECT_EQ(program.output(), "");
 }
 
-/// The rehearsal's folder goes however the job ends.
-class DoctorsFolder : public DoctorCommand {
+/// The training smoke test's directory is removed however the job ends.
+class DoctorDirectory : public DoctorCommand {
  protected:
-  DoctorsFolder() { fs::create_directory(temporary_); }
+  DoctorDirectory() { fs::create_directory(temporary_); }
 
   bool is_empty() const { return fs::is_empty(temporary_); }
-  void wait_until_it_is_there() const {
+  void wait_until_it_exists() const {
     const base::Stopwatch watch;
     while (is_empty() && watch.seconds() < testing::kStartLimit) usleep(1000);
     ASSERT_FALSE(is_empty());
   }
 
-  const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTORS_FOLDER=" + temporary_;
+  const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTOR_DIRECTORY=" + temporary_;
   const Words argv_ = doctor({"--load-format", "dummy"});
   const Program::Options options_{.environment = {"SHARDWISE_THREADS=1", "TMPDIR=" + temporary_, mark_}};
 };
 
-TEST_F(DoctorsFolder, IsGoneAtTheEnd) {
+TEST_F(DoctorDirectory, IsRemovedAtTheEnd) {
   Program program(argv_, options_);
-  wait_until_it_is_there();
+  wait_until_it_exists();
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
   EXPECT_TRUE(is_empty());
 }
 
-TEST_F(DoctorsFolder, IsGoneAfterASignal) {
+TEST_F(DoctorDirectory, IsRemovedAfterASignal) {
   for (const int signal : {SIGINT, SIGTERM}) {
     for (const bool has_ranks : {false, true}) {
       Program program(argv_, options_);
-      wait_until_it_is_there();
+      wait_until_it_exists();
       if (has_ranks) testing::pid_of_rank(1, mark_);
       program.send(signal);
       EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 128 + signal) << program.errors();
@@ -149,7 +149,7 @@ TEST_F(DoctorsFolder, IsGoneAfterASignal) {
   }
 }
 
-TEST_F(DoctorsFolder, IsGoneAfterARanksDeath) {
+TEST_F(DoctorDirectory, IsRemovedAfterARankDies) {
   Program program(argv_, options_);
   testing::send_to(testing::pid_of_rank(1, mark_), SIGKILL);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 1) << program.errors();

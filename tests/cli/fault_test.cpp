@@ -1,5 +1,5 @@
-// A training job that is hurt while it runs: it ends in time, says where, leaves no process and a good
-// checkpoint.
+// Faults of a training job while it runs: the job ends in time, names the rank, and leaves no process and a
+// valid checkpoint.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ using testing::processes_with;
 using testing::Program;
 using testing::Scratch;
 
-/// A job that would run for hours, saving every other step, with a mark by which its processes are found.
+/// A job that would run for hours, saving every 20 steps, with an environment variable that marks its
+/// processes.
 class LongJob {
  public:
   explicit LongJob(const std::string& tp)
@@ -31,7 +32,7 @@ class LongJob {
 
   pid_t pid_of_rank(int rank) const { return testing::pid_of_rank(rank, mark_); }
 
-  /// The exit code, which must come within `limit_s`.
+  /// Returns the exit code; fails the test if the job takes `limit_s` or longer.
   int wait(double limit_s) {
     const base::Stopwatch watch;
     const int code = testing::exit_code(program_.wait());
@@ -66,12 +67,13 @@ TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   job.wait_for_checkpoint();
   ASSERT_TRUE(testing::send_to(job.pid_of_rank(1), SIGKILL));
   EXPECT_EQ(job.wait(2), 1);
-  const std::string said = job.program().errors();
-  EXPECT_PRED2(contains, said, "rank 1");
-  EXPECT_PRED2(contains, said, "killed by signal 9");
-  const auto names = {"all_gather", "reduce_scatter", "all_reduce", "expose", "read"};
-  EXPECT_TRUE(std::any_of(names.begin(), names.end(), [&](const char* name) { return contains(said, name); }))
-      << said;
+  const std::string errors = job.program().errors();
+  EXPECT_PRED2(contains, errors, "rank 1");
+  EXPECT_PRED2(contains, errors, "killed by signal 9");
+  const auto names = {"all_gather", "reduce_scatter", "all_reduce", "share_shard", "read"};
+  EXPECT_TRUE(std::any_of(names.begin(), names.end(), [&](const char* name) {
+    return contains(errors, name);
+  })) << errors;
   job.expect_nothing_left();
   job.expect_good_checkpoint();
 }
@@ -105,7 +107,7 @@ TEST(Fault, TerminatedJobEndsWithItsRanks) {
   job.expect_good_checkpoint();
 }
 
-TEST(Fault, NoRoomWhileSavingKeepsTheLastCheckpoint) {
+TEST(Fault, FullDiskWhileSavingKeepsTheLastCheckpoint) {
   const Scratch scratch;
   testing::small_options(scratch);
   const std::string train = std::string(SHARDWISE_PROGRAM) + " train --text " + scratch / "text" +
@@ -125,12 +127,12 @@ TEST(Fault, NoRoomWhileSavingKeepsTheLastCheckpoint) {
   EXPECT_EQ(resumed.wait(), 0) << resumed.errors();
 }
 
-TEST(Fault, WhatGoesWrongInARankIsARunTimeFailureOfThatRank) {
+TEST(Fault, ErrorInARankIsARunTimeFailureOfThatRank) {
   const auto body = [](const comm::Group&) {
     TORCH_CHECK_VALUE(false, "text: must not change during the run");
   };
   try {
-    run_on_ranks({comm::Place{}, /*tp=*/1, RankOptions{}, {}}, body);
+    run_on_ranks({comm::LaunchContext{}, /*tp=*/1, RankOptions{}, {}}, body);
     ADD_FAILURE() << "nothing thrown";
   } catch (const c10::ValueError& error) {
     ADD_FAILURE() << "would exit 2: " << error.what();
@@ -139,7 +141,7 @@ TEST(Fault, WhatGoesWrongInARankIsARunTimeFailureOfThatRank) {
   }
 }
 
-TEST(Fault, LossThatIsNoNumberIsARunTimeFailure) {
+TEST(Fault, NonFiniteLossIsARunTimeFailure) {
   const Scratch scratch;
   testing::small_options(scratch);
   Program program({SHARDWISE_PROGRAM,

@@ -1,4 +1,4 @@
-// The memory that `generate` measures on each rank, against the formula that says it beforehand.
+// The memory that `generate` measures on each rank, against the planned memory.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,8 +17,8 @@ namespace {
 using nlohmann::json;
 using testing::Program;
 
-// Target of the formula; what it leaves out is small vectors, and products' own buffers.
-constexpr double kApart = 0.05;
+// Tolerance of the plan, which omits small vectors and the workspace of GEMMs.
+constexpr double kTolerance = 0.05;
 
 json llama() {
   return {{"model_type", "llama"},    {"hidden_size", 256},
@@ -51,14 +51,14 @@ std::vector<std::string> ids(int64_t count) {
   return {"--prompt-ids", list};
 }
 
-/// What is read and written, by name: where activations, caches and weights take most.
-std::vector<std::string> texts_of(const std::string& name) {
+/// Returns the flags of a workload by name: workloads in which activations, caches or weights dominate.
+std::vector<std::string> flags_of(const std::string& name) {
   std::vector<std::string> flags = {"--ignore-eos", "--max-new-tokens"};
   const auto append = [&](std::vector<std::string> more) {
     flags.insert(flags.end(), more.begin(), more.end());
   };
   if (name == "a long prompt in chunks") append({"8", "--chunk", "512"}), append(ids(1500));
-  if (name == "four texts") append({"100", "--num-return", "4", "--temperature", "1"}), append(ids(200));
+  if (name == "four sequences") append({"100", "--num-return", "4", "--temperature", "1"}), append(ids(200));
   if (name == "a short prompt") append({"60"}), append(ids(2));
   return flags;
 }
@@ -66,37 +66,37 @@ std::vector<std::string> texts_of(const std::string& name) {
 const std::vector<std::string> kFamilies{"llama", "qwen3, few KV heads", "wide vocabulary, tied", "gpt2"};
 const std::vector<std::string> kRanks{"1", "2", "3"};
 const std::vector<std::string> kDtypes{"fp32", "bf16"};
-const std::vector<std::string> kTexts{"a long prompt in chunks", "four texts", "a short prompt"};
+const std::vector<std::string> kWorkloads{"a long prompt in chunks", "four sequences", "a short prompt"};
 
 testing::Space space() {
   testing::Space space;
   space.add("family", kFamilies);
   space.add("ranks", kRanks);
   space.add("dtype", kDtypes);
-  space.add("texts", kTexts);
+  space.add("workload", kWorkloads);
   return space;
 }
 
-/// The --json document of a run with weights drawn from a seed.
-json generated(const std::string& folder, const testing::Combination& at) {
-  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", folder,
+/// Runs generate with random weights and returns its --json document.
+json generated(const std::string& directory, const testing::Combination& at) {
+  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", directory,
                                 "--load-format",   "dummy",        "--tp",    kRanks[at[1]],
                                 "--dtype",         kDtypes[at[2]], "--json"};
-  const std::vector<std::string> texts = texts_of(kTexts[at[3]]);
-  argv.insert(argv.end(), texts.begin(), texts.end());
+  const std::vector<std::string> flags = flags_of(kWorkloads[at[3]]);
+  argv.insert(argv.end(), flags.begin(), flags.end());
   Program program(argv, {.environment = {"SHARDWISE_THREADS=1"}});
   EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
   return json::parse(program.output());
 }
 
-TEST(GenerateMemory, IsWhatTheFormulaSays) {
+TEST(GenerateMemory, MatchesThePlan) {
   const testing::Space all = space();
   const auto combinations =
       testing::is_full() ? all.all() : testing::covering(all, /*strength=*/2, /*seed=*/1);
   double largest = 0;
   for (const testing::Combination& at : combinations) {
     SCOPED_TRACE(all.name(at));
-    const test::TemporaryFolder scratch;
+    const test::TemporaryDirectory scratch;
     base::write_text(scratch / "config.json", config_of(kFamilies[at[0]]).dump());
     const json memory = generated(scratch.path(), at)["memory"];
     const std::vector<int64_t> peaks = memory["peak_bytes"], expected = memory["expected_peak_bytes"];
@@ -104,12 +104,12 @@ TEST(GenerateMemory, IsWhatTheFormulaSays) {
     ASSERT_EQ(expected.size(), peaks.size());
     for (size_t rank = 0; rank < peaks.size(); ++rank) {
       const double apart = static_cast<double>(peaks[rank]) / static_cast<double>(expected[rank]) - 1;
-      EXPECT_LT(std::abs(apart), kApart)
+      EXPECT_LT(std::abs(apart), kTolerance)
           << "rank " << rank << ": " << peaks[rank] << " for " << expected[rank];
       largest = std::max(largest, std::abs(apart));
     }
   }
-  std::printf("covered: %zu runs of generate, memory at most %.1f %% from the formula\n", combinations.size(),
+  std::printf("covered: %zu runs of generate, memory within %.1f %% of the plan\n", combinations.size(),
               largest * 100);
 }
 

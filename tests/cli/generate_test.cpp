@@ -1,4 +1,4 @@
-// `generate` as it is watched: text that comes while it runs, and its speed.
+// `generate` as a program: streaming of text while it runs, and the reported speed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::Program;
 using Words = std::vector<std::string>;
 
-/// A model whose every token is a byte, with weights drawn from a seed.
+/// A model with bytes as tokens and random weights.
 class GenerateCommand : public ::testing::Test {
  protected:
   GenerateCommand() {
@@ -27,40 +27,40 @@ class GenerateCommand : public ::testing::Test {
                       {"vocab_size", 256},        {"max_position_embeddings", 50'000},
                       {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", false},
                       {"hidden_act", "silu"}};
-    folder_.put("config.json", config.dump());
+    directory_.put("config.json", config.dump());
   }
 
   Words argv(const Words& more) const {
-    Words all{SHARDWISE_PROGRAM, "generate", "--model",     folder_.path(),
+    Words all{SHARDWISE_PROGRAM, "generate", "--model",     directory_.path(),
               "--load-format",   "dummy",    "--ignore-eos"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
 
-/// Waits until more than `bytes` bytes were printed; returns how many.
+/// Waits until more than `bytes` bytes are printed and returns their number.
 size_t printed_beyond(const Program& program, size_t bytes) {
   size_t printed = 0;
   for (const base::Stopwatch watch; watch.seconds() < testing::kStartLimit; usleep(1000)) {
     printed = program.output().size();
     if (printed > bytes) return printed;
   }
-  ADD_FAILURE() << "no more than " << printed << " bytes; it has said: " << program.errors();
+  ADD_FAILURE() << "no more than " << printed << " bytes; standard error: " << program.errors();
   return printed;
 }
 
-/// Leaves it to be waited for.
+/// Returns whether the program still runs, without reaping it.
 bool is_running(const Program& program) {
   siginfo_t info{};
   return waitid(P_PID, program.pid(), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
-// It would take minutes to its end, so that it runs still however late this process looks.
-TEST_F(GenerateCommand, ShowsOneTextWhileItIsWritten) {
+// The program would run for minutes, so it still runs however late this process checks.
+TEST_F(GenerateCommand, StreamsASingleSequence) {
   const std::string prompt = "line";
   for (const char* tp : {"1", "2"}) {
     for (const Words& input : {Words{"--prompt-ids", "5,6"}, Words{"--prompt", prompt}}) {
@@ -78,16 +78,16 @@ TEST_F(GenerateCommand, ShowsOneTextWhileItIsWritten) {
   }
 }
 
-TEST_F(GenerateCommand, SaysHowManyTokensItWritesInASecond) {
+TEST_F(GenerateCommand, ReportsPrefillAndDecodeSpeed) {
   Program program(argv({"--max-new-tokens", "65", "--prompt-ids", "5,6,7", "--json"}), kOneThread);
   ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
   const std::string errors = program.errors();
   std::smatch found;
   const std::regex line(
-      R"(generate: read 3 tokens in \d+\.\d+ s \(\d+\.\d/s\), wrote 64 tokens in \d+\.\d+ s \((\d+\.\d)/s\)\n)");
+      R"(generate: prefill 3 tokens in \d+\.\d+ s \(\d+\.\d/s\), decode 64 tokens in \d+\.\d+ s \((\d+\.\d)/s\)\n)");
   ASSERT_TRUE(std::regex_search(errors, found, line)) << errors;
   const json decode = json::parse(program.output()).at("decode");
-  EXPECT_EQ(decode.at("tokens"), 64);  // the first comes with the prompt's last
+  EXPECT_EQ(decode.at("tokens"), 64);  // the prefill generates the first token
   EXPECT_NEAR(std::stod(found[1]), decode.at("tokens_per_second").get<double>(), 0.051);
 }
 

@@ -1,4 +1,4 @@
-// What generate, eval and train say of loading, each over two ranks: a line for people and `load` of --json.
+// The load cost that generate, eval and train report at TP=2: a line on standard error, and `load` of --json.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace shardwise::cli::load_test {
 namespace {
 
-/// A run's JSON document, and its standard error.
+/// The JSON document and the standard error of a run.
 struct Ended {
   json document;
   std::string errors;
@@ -18,8 +18,8 @@ struct Ended {
 Ended ended(const std::string& command, Words words) {
   const Words first{command, "--json", "--tp", "2"};
   words.insert(words.begin(), first.begin(), first.end());
-  const Said said = run(words);
-  return {json::parse(said.output), said.errors};
+  const Outcome result = run(words);
+  return {json::parse(result.output), result.errors};
 }
 
 int64_t sum(const std::vector<int64_t>& values) {
@@ -32,8 +32,8 @@ class LoadFigures : public TrainedModel {
     return static_cast<int64_t>(fs::file_size(fs::path(model_) / "step-2" / file));
   }
 
-  /// Two ranks' figures, which read all of `file_bytes` between them, and the same in one line.
-  void expect_told(const std::string& command, const Ended& run, int64_t file_bytes) const {
+  /// Expects that both ranks together read all of `file_bytes`, and that the line has the values of the JSON.
+  void expect_reported(const std::string& command, const Ended& run, int64_t file_bytes) const {
     SCOPED_TRACE(command);
     const json& load = run.document.at("load");
     const std::vector<int64_t> read = load.at("bytes_read");
@@ -53,16 +53,17 @@ class LoadFigures : public TrainedModel {
   }
 };
 
-TEST_F(LoadFigures, AreToldByEveryCommandThatReadsWeights) {
+TEST_F(LoadFigures, AreReportedByEveryCommandThatReadsWeights) {
   const int64_t weights = bytes_of("model.safetensors"), state = bytes_of("optimizer.safetensors");
-  expect_told("generate", ended("generate", {"--model", model_, "--prompt", "line", "--max-new-tokens", "2"}),
-              weights);
-  expect_told("eval", ended("eval", {"--model", model_, "--text", scratch_ / "text"}), weights);
-  expect_told("train", ended("train", training({"--init", model_})), weights);
-  expect_told("train", ended("train", training({"--resume", model_}, "3")), weights + state);
+  expect_reported("generate",
+                  ended("generate", {"--model", model_, "--prompt", "line", "--max-new-tokens", "2"}),
+                  weights);
+  expect_reported("eval", ended("eval", {"--model", model_, "--text", scratch_ / "text"}), weights);
+  expect_reported("train", ended("train", training({"--init", model_})), weights);
+  expect_reported("train", ended("train", training({"--resume", model_}, "3")), weights + state);
 }
 
-TEST_F(LoadFigures, AreNotToldWhereNothingIsRead) {
+TEST_F(LoadFigures, AreNotReportedIfNothingIsRead) {
   const Ended drawn = ended("train", training({"--model-config", scratch_ / "config.json"}));
   EXPECT_FALSE(drawn.document.contains("load"));
   EXPECT_FALSE(contains(drawn.errors, "train: read")) << drawn.errors;
@@ -86,30 +87,31 @@ model::Config large_config() {
   return config;
 }
 
-// Whether the weights keep the file's dtype or are converted.
-TEST(LoadCostOfALargeModel, IsTheFileOnceAndLittleMemory) {
+// Covers weights that keep the file's dtype and weights that are converted.
+TEST(LoadOfALargeModel, ReadsTheFileOnceWithLittleExtraMemory) {
   const model::Config config = large_config();
-  const Scratch folder;
-  const testing::FileBytes file = testing::put_zeros(folder.path(), config);
+  const Scratch directory;
+  const testing::FileBytes file = testing::put_zeros(directory.path(), config);
   ASSERT_GT(file.all, 190'000'000);
   constexpr int64_t kBuffer = 1 << 20,
-                    kAgreed = 4096;  // what conversion takes, and what ranks tell each other
+                    kExchanged = 4096;  // the buffer of the conversion, and the data that ranks exchange
   const int64_t replicated = (2 * config.num_hidden_layers + 1) * config.hidden_size * 4;  // the norms
   for (const char* dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    const json load = ended("generate", {"--model", folder.path(), "--prompt-ids", "5", "--max-new-tokens",
+    const json load = ended("generate", {"--model", directory.path(), "--prompt-ids", "5", "--max-new-tokens",
                                          "1", "--dtype", dtype})
                           .document.at("load");
     const std::vector<int64_t> read = load.at("bytes_read"), weights = load.at("weight_bytes"),
                                peaks = load.at("peak_bytes");
     ASSERT_EQ(read.size(), 2u);
-    EXPECT_EQ(sum(read), file.all + file.header + replicated);  // once, but for what each of the two reads
+    EXPECT_EQ(sum(read), file.all + file.header +
+                             replicated);  // each byte once, except header and norms, which both ranks read
     EXPECT_GT(load.at("seconds").get<double>(), 0);
     ASSERT_EQ(weights.size(), 2u);
     ASSERT_EQ(peaks.size(), 2u);
     for (const int rank : {0, 1}) {
       EXPECT_GE(peaks[rank], weights[rank]);
-      EXPECT_LE(peaks[rank] - weights[rank], kBuffer + kAgreed) << "rank " << rank;
+      EXPECT_LE(peaks[rank] - weights[rank], kBuffer + kExchanged) << "rank " << rank;
     }
   }
 }

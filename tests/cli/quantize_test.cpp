@@ -1,11 +1,10 @@
-// quantize as it is called, and runs of what it wrote and of --quantize: what they print, and what a mistake
-// leaves behind.
+// `shardwise quantize`, generation and evaluation with its output and with --quantize, and usage errors.
 #include "tests/cli/trained_model.h"
 
 namespace shardwise::cli::quantize_test {
 namespace {
 
-/// Of sizes that packed files hold.
+/// Returns a config with sizes that the packed format supports.
 model::Config packable_config() {
   model::Config config = testing::small_byte_config();
   config.hidden_size = 40;
@@ -18,12 +17,12 @@ class QuantizeCommand : public TrainedModel {
  protected:
   QuantizeCommand() : TrainedModel(packable_config()) {}
 
-  /// The document of a run over ranks.
+  /// Runs the program and returns its JSON document.
   static json document(const Words& argv) { return json::parse(run(argv).output); }
 
-  static json generated(const std::string& folder, int tp, const Words& more = {}) {
-    Words argv{"generate",         "--model", folder,   "--prompt", "line 4",
-               "--max-new-tokens", "20",      "--json", "--tp",     std::to_string(tp)};
+  static json generated(const std::string& directory, int tp, const Words& more = {}) {
+    Words argv{"generate",         "--model", directory, "--prompt", "line 4",
+               "--max-new-tokens", "20",      "--json",  "--tp",     std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
     return document(argv);
   }
@@ -31,10 +30,10 @@ class QuantizeCommand : public TrainedModel {
   const std::string packed_ = scratch_ / "packed";
 };
 
-TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
-  const Said said = call({"quantize", model_, packed_, "--bits", "4", "--group-size", "32", "--json"});
-  ASSERT_EQ(said.code, 0) << said.errors;
-  const json summary = json::parse(said.output);
+TEST_F(QuantizeCommand, ItsDirectoryGeneratesLikeQuantizingWhileLoading) {
+  const Outcome result = call({"quantize", model_, packed_, "--bits", "4", "--group-size", "32", "--json"});
+  ASSERT_EQ(result.code, 0) << result.errors;
+  const json summary = json::parse(result.output);
   EXPECT_EQ(summary["bits"], 4);
   EXPECT_EQ(summary["group_size"], 32);
   for (const int tp : {1, 2, 4}) {
@@ -42,17 +41,17 @@ TEST_F(QuantizeCommand, ARunOfItsFolderIsARunOfQuantize) {
     const json made = generated(model_, tp, {"--quantize", "int4", "--group-size", "32"});
     EXPECT_EQ(read["text"], made["text"]);
     EXPECT_EQ(read["load"]["weight_bytes"], made["load"]["weight_bytes"]);
-    EXPECT_EQ(read["quantisation"], "int4 in groups of 32 (gptq)");
-    EXPECT_EQ(made["quantisation"], "int4 in groups of 32 (converted)");
+    EXPECT_EQ(read["quantization"], "int4 in groups of 32 (gptq)");
+    EXPECT_EQ(made["quantization"], "int4 in groups of 32 (converted)");
   }
   EXPECT_LT(generated(packed_, 1)["load"]["weight_bytes"][0].get<int64_t>(),
             generated(model_, 1)["load"]["weight_bytes"][0].get<int64_t>() / 2);
 }
 
-TEST_F(QuantizeCommand, EvaluationIsAlikeAtEveryTpAndNearTheOriginal) {
-  scratch_.put("judged", testing::sample_text(400));
+TEST_F(QuantizeCommand, NllIsEqualAtEveryTpAndNearTheOriginal) {
+  scratch_.put("eval_text", testing::sample_text(400));
   const auto nll = [&](const Words& more, int tp) {
-    Words argv{"eval",      "--model", model_,   "--text", scratch_ / "judged",
+    Words argv{"eval",      "--model", model_,   "--text", scratch_ / "eval_text",
                "--seq-len", "40",      "--json", "--tp",   std::to_string(tp)};
     argv.insert(argv.end(), more.begin(), more.end());
     return document(argv)["nll"].get<double>();
@@ -68,15 +67,15 @@ TEST_F(QuantizeCommand, EvaluationIsAlikeAtEveryTpAndNearTheOriginal) {
   }
 }
 
-TEST_F(QuantizeCommand, InspectSaysHow) {
+TEST_F(QuantizeCommand, InspectPrintsTheQuantization) {
   ASSERT_EQ(call({"quantize", model_, packed_, "--bits", "8"}).code, 0);
-  const Said text = call({"inspect", packed_, "--tp", "2"});
+  const Outcome text = call({"inspect", packed_, "--tp", "2"});
   EXPECT_PRED2(contains, text.output, "; int8 with a scale for each row (gptq)");
   EXPECT_PRED2(contains, text.output, "model.layers.0.mlp.down_proj.qweight");
-  EXPECT_EQ(json::parse(call({"inspect", model_, "--json"}).output)["quantisation"], nullptr);
+  EXPECT_EQ(json::parse(call({"inspect", model_, "--json"}).output)["quantization"], nullptr);
 }
 
-TEST_F(QuantizeCommand, CarriesWhatLiesBesideTheWeights) {
+TEST_F(QuantizeCommand, CopiesTheOtherFiles) {
   scratch_.put("model/step-2/generation_config.json", "{\"temperature\": 0}");
   const std::string file = model_ + "/step-2/config.json";
   json config = json::parse(test::contents(file));
@@ -90,8 +89,8 @@ TEST_F(QuantizeCommand, CarriesWhatLiesBesideTheWeights) {
   EXPECT_EQ(written, config);
 }
 
-TEST_F(QuantizeCommand, Mistakes) {
-  expect_refused({"quantize"}, {"quantize: IN and OUT name the folders", "got none"});
+TEST_F(QuantizeCommand, ValidationErrors) {
+  expect_refused({"quantize"}, {"quantize: IN and OUT must name the directories", "got none"});
   expect_refused({"quantize", model_}, {"got one"});
   expect_refused({"quantize", model_, packed_, "--bits", "3"}, {"quantize: --bits must be 8 or 4; got 3"});
   expect_refused({"quantize", model_, packed_, "--group-size", "16"},
@@ -106,21 +105,21 @@ TEST_F(QuantizeCommand, Mistakes) {
     expect_refused(argv, named);
   };
   refused({"--quantize", "int3"}, {"generate: --quantize must be one of int8, int4; got int3"});
-  refused({"--group-size", "32"}, {"generate: --group-size goes with --quantize; got 32 without"});
+  refused({"--group-size", "32"}, {"generate: --group-size needs --quantize; got 32 without"});
   refused({"--quantize", "int4", "--group-size", "48"},
           {"generate: --group-size must be 32, 64 or 128; got 48"});
-  refused({"--quantize", "int4", "--load-format", "dummy"}, {"--load-format dummy draws ordinary weights"});
+  refused({"--quantize", "int4", "--load-format", "dummy"},
+          {"--load-format dummy needs unquantized weights"});
 }
 
-TEST_F(QuantizeCommand, WhatIsQuantisedIsNeitherTrainedNorQuantisedAgain) {
+TEST_F(QuantizeCommand, QuantizedWeightsAreNeitherTrainedNorQuantizedAgain) {
   ASSERT_EQ(call({"quantize", model_, packed_}).code, 0);
   expect_refused({"quantize", packed_, scratch_ / "again"},
-                 {"quantize: the weights must be ordinary ones; got int4 in groups of 128 (gptq)"});
+                 {"quantize: the input weights must not be quantized; got int4 in groups of 128 (gptq)"});
   expect_refused({"generate", "--model", packed_, "--prompt", "x", "--quantize", "int8"},
-                 {"generate: --quantize takes ordinary weights; got int4 in groups of 128 (gptq)"});
-  expect_refused(
-      {"train", "--text", scratch_ / "text", "--init", packed_, "--steps", "1"},
-      {"train: quantised weights are run, not trained; got int4", "train those that they were made from"});
+                 {"generate: --quantize needs unquantized weights; got int4 in groups of 128 (gptq)"});
+  expect_refused({"train", "--text", scratch_ / "text", "--init", packed_, "--steps", "1"},
+                 {"train: quantized weights cannot be trained; got int4", "train the unquantized model"});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// shard, merge and inspect as they are called: what is printed, what a run makes of the folder, what a signal
-// and a mistake leave behind.
+// `shardwise shard`, `merge` and `inspect`: output, use of the written directories, usage errors and signals.
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,51 +18,51 @@ class ShardCommand : public TrainedModel {
   }
 };
 
-TEST_F(ShardCommand, ARunFromShardsSaysTheSame) {
-  const std::string whole = generated(model_, 2), cut = scratch_ / "cut";
-  const Said said = call({"shard", model_, cut, "--tp", "2", "--json"});
-  ASSERT_EQ(said.code, 0) << said.errors;
-  const json summary = json::parse(said.output);
+TEST_F(ShardCommand, GenerationFromShardsGivesTheSameText) {
+  const std::string expected = generated(model_, 2), sharded = scratch_ / "sharded";
+  const Outcome result = call({"shard", model_, sharded, "--tp", "2", "--json"});
+  ASSERT_EQ(result.code, 0) << result.errors;
+  const json summary = json::parse(result.output);
   EXPECT_EQ(summary["tp"], 2);
   EXPECT_EQ(summary["files"], (json{"rank-0-of-2.safetensors", "rank-1-of-2.safetensors"}));
-  EXPECT_EQ(generated(cut, 2), whole);
-  EXPECT_EQ(generated(cut, 3), generated(model_, 3));
+  EXPECT_EQ(generated(sharded, 2), expected);
+  EXPECT_EQ(generated(sharded, 3), generated(model_, 3));
 }
 
-TEST_F(ShardCommand, FromOneSizeToAnotherIsThatFromTheWhole) {
+TEST_F(ShardCommand, ReshardingEqualsShardingTheOriginal) {
   const std::string three = scratch_ / "three", two = scratch_ / "two", direct = scratch_ / "direct";
   ASSERT_EQ(call({"shard", model_, three, "--tp", "3"}).code, 0);
-  const Said said = call({"shard", three, two, "--to", "2"});
-  ASSERT_EQ(said.code, 0) << said.errors;
+  const Outcome result = call({"shard", three, two, "--to", "2"});
+  ASSERT_EQ(result.code, 0) << result.errors;
   ASSERT_EQ(call({"shard", model_, direct, "--to", "2"}).code, 0);
   for (const char* file : {"rank-0-of-2.safetensors", "rank-1-of-2.safetensors"})
     EXPECT_EQ(test::contents(fs::path(two) / file), test::contents(fs::path(direct) / file)) << file;
 }
 
-TEST_F(ShardCommand, TrainingBeginsWithShards) {
-  const std::string cut = scratch_ / "cut";
-  ASSERT_EQ(call({"shard", model_, cut, "--tp", "1"}).code, 0);
-  const Said said = call({"train", "--text", scratch_ / "text", "--init", cut, "--seq-len", "11",
-                          "--batch-size", "2", "--steps", "1"});
-  EXPECT_EQ(said.code, 0) << said.errors;
-  EXPECT_PRED2(contains, said.errors, "train: read ");
-  EXPECT_PRED2(contains, said.errors, " s from " + cut);
+TEST_F(ShardCommand, TrainingStartsFromShards) {
+  const std::string sharded = scratch_ / "sharded";
+  ASSERT_EQ(call({"shard", model_, sharded, "--tp", "1"}).code, 0);
+  const Outcome result = call({"train", "--text", scratch_ / "text", "--init", sharded, "--seq-len", "11",
+                               "--batch-size", "2", "--steps", "1"});
+  EXPECT_EQ(result.code, 0) << result.errors;
+  EXPECT_PRED2(contains, result.errors, "train: read ");
+  EXPECT_PRED2(contains, result.errors, " s from " + sharded);
 }
 
-TEST_F(ShardCommand, MergeGivesTheWholeAgain) {
-  const std::string cut = scratch_ / "cut", merged = scratch_ / "merged";
-  ASSERT_EQ(call({"shard", model_, cut, "--tp", "3"}).code, 0);
-  const Said said = call({"merge", cut, merged});
-  EXPECT_EQ(said.code, 0) << said.errors;
-  EXPECT_PRED2(contains, said.output, "in 1 files: " + merged);
+TEST_F(ShardCommand, MergeRestoresTheFullWeights) {
+  const std::string sharded = scratch_ / "sharded", merged = scratch_ / "merged";
+  ASSERT_EQ(call({"shard", model_, sharded, "--tp", "3"}).code, 0);
+  const Outcome result = call({"merge", sharded, merged});
+  EXPECT_EQ(result.code, 0) << result.errors;
+  EXPECT_PRED2(contains, result.output, "in 1 files: " + merged);
   EXPECT_EQ(generated(merged, 1), generated(model_, 1));
 }
 
-TEST_F(ShardCommand, InspectTellsShapesOnEachRank) {
-  const Said text = call({"inspect", model_, "--tp", "2"});
+TEST_F(ShardCommand, InspectPrintsTheShapesOnEachRank) {
+  const Outcome text = call({"inspect", model_, "--tp", "2"});
   EXPECT_EQ(text.code, 0) << text.errors;
   EXPECT_PRED2(contains, text.output, "on 2 ranks");
-  EXPECT_PRED2(contains, text.output, "[130, 24], [129, 24]");  // of 259 bytes and specials
+  EXPECT_PRED2(contains, text.output, "[130, 24], [129, 24]");  // 259 rows: bytes and special tokens
   EXPECT_PRED2(contains, text.output, "[12, 24] x2");           // three heads of 4
   const json listed = json::parse(call({"inspect", "--json", "--tp", "2", model_}).output);
   EXPECT_EQ(listed["tp"], 2);
@@ -72,19 +71,19 @@ TEST_F(ShardCommand, InspectTellsShapesOnEachRank) {
   EXPECT_EQ(listed["tensors"][0]["rank_shapes"], json::parse("[[130, 24], [129, 24]]"));
 }
 
-TEST_F(ShardCommand, Mistakes) {
+TEST_F(ShardCommand, ValidationErrors) {
   const std::string out = scratch_ / "out";
-  expect_refused({"shard"}, {"shard: IN and OUT name the folders", "got none"});
+  expect_refused({"shard"}, {"shard: IN and OUT must name the directories", "got none"});
   expect_refused({"shard", model_}, {"got one"});
-  expect_refused({"shard", model_, out}, {"shard: --tp says for how many ranks"});
+  expect_refused({"shard", model_, out}, {"shard: --tp must be given"});
   expect_refused({"shard", model_, out, "--tp", "0"}, {"shard: --tp must be at least 1; got 0"});
   expect_refused({"shard", model_, out, "--tp", "7"},
                  {"shard: --tp must be at most the 6 query heads; got 7"});
-  expect_refused({"shard", model_, out, "more", "--tp", "2"}, {"takes no further argument; got more"});
+  expect_refused({"shard", model_, out, "more", "--tp", "2"}, {"accepts no further argument; got more"});
   expect_refused({"merge", model_, out, "--tp", "2"}, {"merge: unknown flag --tp"});
   expect_refused({"shard", model_, model_, "--tp", "2"}, {"must not exist yet", model_});
   expect_refused({"merge", scratch_ / "absent", out}, {"absent"});
-  expect_refused({"inspect"}, {"inspect: DIR names the folder of a checkpoint"});
+  expect_refused({"inspect"}, {"inspect: DIR must name a checkpoint directory"});
   expect_refused({"inspect", model_, "--tp", "7"}, {"inspect: --tp must be at most the 6 query heads"});
   expect_refused({"inspect", scratch_ / "absent"}, {"absent"});
 }
@@ -99,9 +98,9 @@ TEST_F(ShardCommand, DamagedWeights) {
   expect_refused({"merge", model_, scratch_ / "out"}, {"must be F32, BF16, F16 or F64; got I32"});
 }
 
-TEST_F(ShardCommand, ASignalLeavesNothing) {
+TEST_F(ShardCommand, ASignalLeavesNoFiles) {
   auto config = testing::small_byte_config();
-  config.vocab_size = 11'000'000;  // 2.2 GB to be written
+  config.vocab_size = 11'000'000;  // 2.2 GB to write
   const std::string large = scratch_ / "large";
   testing::put_zeros(large, config);
   const auto before = names();

@@ -1,4 +1,4 @@
-// `shardwise tokenize` as a program: what it writes, and what it leaves behind when it is ended.
+// `shardwise tokenize` as a program: its output file, and its cleanup on a signal.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,8 @@ class TokenizeCommand : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  /// Bytes are ids 0 to 255; 256 is <end>, of which the template puts one before every text.
+  /// Writes a tokenizer with bytes as ids 0 to 255 and <end> as 256, which its template puts before every
+  /// text.
   void put_tokenizer() {
     json vocab = json::object();
     for (int byte = 0; byte < 256; ++byte) vocab[text::byte_characters()[byte]] = byte;
@@ -41,7 +42,7 @@ class TokenizeCommand : public ::testing::Test {
           {"special_tokens", {{"<end>", {{"id", "<end>"}, {"ids", {256}}, {"tokens", {"<end>"}}}}}}}},
         {"decoder", {{"type", "ByteLevel"}}},
         {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
-    tokenizer_ = folder_.put("tokenizer.json", file.dump());
+    tokenizer_ = directory_.put("tokenizer.json", file.dump());
   }
   std::vector<int64_t> ids() const {
     const text::TokenFile file(out_);
@@ -50,15 +51,15 @@ class TokenizeCommand : public ::testing::Test {
     return all;
   }
 
-  test::TemporaryFolder folder_;
-  std::string tokenizer_ = "bytes", out_ = folder_ / "ids";
+  test::TemporaryDirectory directory_;
+  std::string tokenizer_ = "bytes", out_ = directory_ / "ids";
 };
 
 TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
   put_tokenizer();
-  folder_.put("text/b", "long");
-  folder_.put("text/a", "X");
-  Program program(argv({"--text", folder_ / "text", "--out", out_, "--json"}));
+  directory_.put("text/b", "long");
+  directory_.put("text/a", "X");
+  Program program(argv({"--text", directory_ / "text", "--out", out_, "--json"}));
   ASSERT_EQ(testing::exit_code(program.wait()), 0) << program.errors();
   EXPECT_EQ(ids(), (std::vector<int64_t>{256, 'X', 256, 'l', 'o', 'n', 'g'}));
   EXPECT_EQ(text::TokenFile(out_).text_count(), 2);
@@ -73,10 +74,10 @@ TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
                            {"bytes_per_id", 2}}));
 }
 
-TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
+TEST_F(TokenizeCommand, AppendsTheEndTokenToEveryText) {
   put_tokenizer();
   const std::vector<std::string> flags{
-      "--text", folder_.put("a", "X"), folder_.put("b", "yz"), "--out", out_, "--end-token",
+      "--text", directory_.put("a", "X"), directory_.put("b", "yz"), "--out", out_, "--end-token",
       "<end>",  "--no-special-tokens"};
   Program program(argv(flags));
   ASSERT_EQ(testing::exit_code(program.wait()), 0) << program.errors();
@@ -84,10 +85,10 @@ TEST_F(TokenizeCommand, PutsAnEndAfterEveryText) {
   EXPECT_EQ(program.output(), "5 tokens of 2 bytes each, from 3 bytes of text in 2 files: " + out_ + "\n");
 }
 
-TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
-  // Far more work than fits between the file's appearance and the signal.
+TEST_F(TokenizeCommand, RemovesItsFileOnASignal) {
+  // Enough work that the program still runs when the signal arrives.
   std::vector<std::string> flags{"--out", out_, "--text"};
-  const std::string text = folder_.put("text", std::string(size_t{8} << 20, 'a'));
+  const std::string text = directory_.put("text", std::string(size_t{8} << 20, 'a'));
   flags.insert(flags.end(), 400, text);
   Program program(argv(flags));
   const std::string unfinished = out_ + ".tmp" + std::to_string(program.pid());
@@ -103,13 +104,13 @@ TEST_F(TokenizeCommand, LeavesNothingBehindWhenASignalEndsIt) {
   EXPECT_FALSE(fs::exists(out_));
 }
 
-TEST_F(TokenizeCommand, AFolderIsNoStandardInput) {
+TEST_F(TokenizeCommand, ADirectoryAsStandardInputIsAnError) {
   for (const char* command : {"tokenize --tokenizer bytes --lines", "chat-template --model "}) {
-    folder_.put("chat_template.jinja", "");
+    directory_.put("chat_template.jinja", "");
     const bool is_chat = std::string(command).starts_with("chat");
     Program program({"/bin/sh", "-c",
-                     "exec " SHARDWISE_PROGRAM " " + std::string(command) + (is_chat ? folder_.path() : "") +
-                         " < " + folder_.path()});
+                     "exec " SHARDWISE_PROGRAM " " + std::string(command) +
+                         (is_chat ? directory_.path() : "") + " < " + directory_.path()});
     EXPECT_EQ(testing::exit_code(program.wait()), 1);
     EXPECT_PRED2(contains, program.errors(),
                  "standard input: must be readable to its end; got: Is a directory");

@@ -1,4 +1,4 @@
-// `shardwise train` as a program: the small model on the sample text, for four steps.
+// Fixture of tests of `shardwise train` as a program: the small model on the sample text, for four steps.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ inline std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
-/// Of a summary or a report: a value of its own, which a loop may run over.
+/// Returns the ranks of a summary or a report by value, so that a loop may run over the result.
 inline json ranks_of(const std::string& text) {
   json ranks = json::parse(text)["ranks"];
   EXPECT_FALSE(ranks.empty());

@@ -1,4 +1,4 @@
-// What a run reports of itself beside the formulas: in one document, and on the page that is made of it.
+// The report of a training run, measured next to planned: the JSON document, and the page made from it.
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -12,40 +12,40 @@ namespace {
 using namespace shardwise::testing;
 using test::contains;
 
-/// Rows of a report's table of slices: name and cells, and how many parameters each stands for.
-using SliceRows = std::map<std::string, int>;
+/// Rows of the page's table of shards: name and cells, with the number of parameters in each row.
+using ShardRows = std::map<std::string, int>;
 
-SliceRows slice_rows_in(const std::string& page) {
+ShardRows shard_rows_in(const std::string& page) {
   const std::regex row(
       R"(<tr><td class=name>([^ <]+)(?: <span class="times">(\d+) layers</span>)?</td>(.*?)</tr>)");
-  SliceRows rows;
+  ShardRows rows;
   for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
     rows[at->str(1) + at->str(3)] += (*at)[2].matched ? std::stoi(at->str(2)) : 1;
   return rows;
 }
 
-std::string slice_cell(const json& shape, const std::string& css = "") {
+std::string shard_cell(const json& shape, const std::string& css = "") {
   std::string sizes;
   for (const int64_t size : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(size);
   return "<td" + css + ">" + sizes + "</td>";
 }
 
-/// Of the report's parameters, in layers that are alike as one.
-SliceRows expected_slice_rows(const json& parameters) {
-  SliceRows rows;
+/// Returns the expected rows of the report's parameters; equal layers share a row.
+ShardRows expected_shard_rows(const json& parameters) {
+  ShardRows rows;
   for (const json& parameter : parameters) {
-    const json &whole = parameter["shape"], &slices = parameter["slices"];
+    const json &full = parameter["shape"], &shards = parameter["rank_shapes"];
     std::string row =
         std::regex_replace(parameter["name"].get<std::string>(), std::regex("layers\\.\\d+"), "layers.*");
-    row += slice_cell(whole);
-    for (const json& slice : slices)
-      row += slice_cell(slice, slice == whole ? " class=\"whole\"" : " class=\"cut\"");
+    row += shard_cell(full);
+    for (const json& shard : shards)
+      row += shard_cell(shard, shard == full ? " class=\"full\"" : " class=\"shard\"");
     ++rows[row];
   }
   return rows;
 }
 
-/// The points of the curve of every step's loss.
+/// Counts the points of the curve of every step's loss.
 std::ptrdiff_t loss_points_in(const std::string& page) {
   std::smatch curve;
   std::regex_search(page, curve, std::regex(R"re(<polyline points="([^"]*)" class="line faint"/>)re"));
@@ -55,7 +55,7 @@ std::ptrdiff_t loss_points_in(const std::string& page) {
 
 class TrainReport : public TrainProgram {};
 
-TEST_F(TrainReport, ReportsEveryFigureInOneDocumentAndAPage) {
+TEST_F(TrainReport, WritesAllMeasurementsAndAPage) {
   const std::string file = scratch_ / "report.json";
   Program program(argv({"--tp", "2", "--report", file, "--val-fraction", "0.2"}), kOneThread);
   expect_success(program);
@@ -78,24 +78,24 @@ TEST_F(TrainReport, ReportsEveryFigureInOneDocumentAndAPage) {
   }
   const json& embedding = figures["parameters"][0];
   EXPECT_EQ(embedding["shape"], (json{259, 24}));
-  EXPECT_EQ(embedding["slices"], (json{{130, 24}, {129, 24}}));
+  EXPECT_EQ(embedding["rank_shapes"], (json{{130, 24}, {129, 24}}));
   Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
   expect_success(page);
   const std::string html = page.output();
-  for (const char* title : {"Loss", "The same on one rank", "A step's time", "Memory at its fullest",
-                            "Every parameter's slices"}) {
+  for (const char* title :
+       {"Loss", "Comparison with one rank", "Step time", "Peak memory", "Shards of every parameter"}) {
     EXPECT_PRED2(contains, html, "<h2>" + std::string(title) + "</h2>");
   }
   for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
     EXPECT_PRED2(contains, html, part);
   }
   EXPECT_EQ(loss_points_in(html), 4);
-  EXPECT_EQ(slice_rows_in(html), expected_slice_rows(figures["parameters"]));
+  EXPECT_EQ(shard_rows_in(html), expected_shard_rows(figures["parameters"]));
   EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
 }
 
-// By then a folder has the report's name, so that its last rename is refused.
-TEST_F(TrainReport, AReportThatCannotBeWrittenHidesNothing) {
+// The report has the name of a directory that the run creates, so its final rename fails.
+TEST_F(TrainReport, AFailedReportKeepsTheOtherOutput) {
   Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
                   kOneThread);
   const int status = program.wait(60);
@@ -105,7 +105,7 @@ TEST_F(TrainReport, AReportThatCannotBeWrittenHidesNothing) {
   EXPECT_EQ(json::parse(program.output())["step"], 4);
 }
 
-TEST_F(TrainReport, FreezesByNameAsTheFormulasDo) {
+TEST_F(TrainReport, FreezingByNameMatchesThePlan) {
   for (const char* block : {"model.layers.0.*", "model.layers.*"}) {
     SCOPED_TRACE(block);
     const std::string file = scratch_ / "report.json";
@@ -121,25 +121,14 @@ TEST_F(TrainReport, FreezesByNameAsTheFormulasDo) {
   }
 }
 
-// What is sent is planned in halves, too; what is needed at once is not, and nothing is said of it.
-TEST_F(TrainReport, TrainsInHalves) {
-  const std::string file = scratch_ / "report.json";
-  Program program(argv({"--tp", "2", "--domino", "--no-sequence-parallel", "--json", "--report", file}),
-                  kOneThread);
-  expect_success(program);
-  for (const json& rank : ranks_of(program.output())) {
-    EXPECT_GT(rank["comm_bytes"], 0);
-    EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
-    EXPECT_FALSE(rank.contains("expected_peak_memory_bytes"));
-  }
-  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file});
-  expect_success(page);
-  const std::string html = page.output();
-  EXPECT_PRED2(contains, html, "rank 1, measured");
-  EXPECT_FALSE(contains(html, "rank 1, by formula"));
-  Program refused(argv({"--tp", "2", "--domino"}), kOneThread);
-  EXPECT_EQ(exit_code(refused.wait(60)), 2);
-  EXPECT_PRED2(contains, refused.errors(), "--domino is for whole activations");
+// Every backend that a command can start reduces inside its calls.
+TEST_F(TrainReport, RefusesSplitBatchesInSharedMemory) {
+  Program program(argv({"--tp", "2", "--split-batch", "--no-sequence-parallel"}), kOneThread);
+  EXPECT_EQ(exit_code(program.wait(60)), 2);
+  EXPECT_PRED2(contains, program.errors(), "--split-batch needs a backend that progresses asynchronously");
+  Program with_sp(argv({"--tp", "2", "--split-batch"}), kOneThread);
+  EXPECT_EQ(exit_code(with_sp.wait(60)), 2);
+  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs --no-sequence-parallel");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// A model as `train` leaves it, and the commands that take one.
+// Fixture of tests of commands that read a trained model.
 #pragma once
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/cli/called.h"
+#include "tests/cli/call.h"
 #include "tests/launch/program.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -21,8 +21,8 @@ using Words = std::vector<std::string>;
 
 inline const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
 
-/// The command as a program with ranks of its own, which must end well.
-inline Said run(Words argv) {
+/// Runs the command as a program and expects exit code 0.
+inline Outcome run(Words argv) {
   argv.insert(argv.begin(), SHARDWISE_PROGRAM);
   Program program(argv, kOneThread);
   const int code = testing::exit_code(program.wait(testing::kStartLimit));
@@ -30,19 +30,19 @@ inline Said run(Words argv) {
   return {code, program.output(), program.errors()};
 }
 
-/// A model of 6 heads that reads bytes, two steps old, in scratch/model.
+/// A byte-level model with 6 heads after two training steps, in scratch/model.
 class TrainedModel : public ::testing::Test {
  protected:
   explicit TrainedModel(const model::Config& config = testing::small_byte_config()) {
     setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
     testing::small_options(scratch_);
     scratch_.put("config.json", model::to_json(config));
-    const Said trained =
+    const Outcome trained =
         call(training({"train", "--model-config", scratch_ / "config.json", "--save", model_}));
     EXPECT_EQ(trained.code, 0) << trained.errors;
   }
 
-  /// `words`, and what a short run on the sample text is told.
+  /// Returns `words` with the flags of a short run on the sample text.
   Words training(Words words, const std::string& steps = "2") const {
     const Words more{
         "--text", scratch_ / "text", "--seq-len", "11", "--batch-size", "2", "--steps", steps, "--lr",
@@ -57,14 +57,14 @@ class TrainedModel : public ::testing::Test {
     return names;
   }
 
-  /// In one line that holds `named`, before anything is written.
+  /// Expects a usage error of one line that contains `named`, and no new file.
   void expect_refused(const Words& argv, const Words& named) const {
     const auto before = names();
-    const Said said = call(argv);
-    EXPECT_EQ(said.code, 2) << said.errors;
-    EXPECT_EQ(said.output, "");
-    EXPECT_EQ(std::count(said.errors.begin(), said.errors.end(), '\n'), 1) << said.errors;
-    for (const std::string& part : named) EXPECT_PRED2(contains, said.errors, part);
+    const Outcome result = call(argv);
+    EXPECT_EQ(result.code, 2) << result.errors;
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    for (const std::string& part : named) EXPECT_PRED2(contains, result.errors, part);
     EXPECT_EQ(names(), before);
   }
 

@@ -1,11 +1,11 @@
-// A timer's signals, as a profiler's: they interrupt calls of the system.
+// Periodic signals, like a profiler's, which interrupt system calls.
 #pragma once
 #include <signal.h>
 #include <sys/time.h>
 
 namespace shardwise::testing {
 
-/// SIGALRM every millisecond while it lives, to a handler that does nothing.
+/// Sends SIGALRM every millisecond, to a handler that does nothing, in this scope.
 class Alarms {
  public:
   Alarms() {

@@ -1,4 +1,4 @@
-// The shared-memory backend as torch programs call it: every form of c10d's interface that it implements.
+// The shared-memory backend through c10d's interface: every operation that it implements.
 #include "shardwise/comm/shm/backend.h"
 
 #include <ATen/core/ivalue.h>
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/backends.h"
-#include "tests/comm/forms.h"
+#include "tests/comm/collective_calls.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::shm::backend_test {
@@ -35,7 +35,7 @@ TEST(Backend, HasNameRankAndSize) {
   });
 }
 
-TEST(Backend, WorkIsDoneWithARealFuture) {
+TEST(Backend, WorkAndFutureAreCompleteWhenTheCallReturns) {
   on_backends([](Backend& backend, int rank) {
     Tensors x = {of(5, rank)};
     const auto work = backend.allreduce(x, {});
@@ -50,27 +50,27 @@ TEST(Backend, WorkIsDoneWithARealFuture) {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-/// Whether all_reduce and reduce_scatter, in two forms each, give `reduced`.
+/// Returns true if both variants of allreduce and of reduce_scatter give `reduced`.
 bool reduces(Backend& backend, int rank, RedOp op, Reduce reduce, at::ScalarType dtype, int64_t numel) {
   const int64_t ranks = backend.getSize();
   c10d::AllreduceOptions one;
   c10d::AllreduceCoalescedOptions many;
   c10d::ReduceScatterOptions scatter;
   one.reduceOp = many.reduceOp = scatter.reduceOp = op;
-  at::Tensor whole = value({ranks * numel}, rank, dtype), even = at::empty({numel}, dtype);
-  Tensors x = {whole.clone()}, several = {whole.clone()}, own = {at::empty({numel}, dtype)};
-  std::vector<Tensors> pieces = {whole.chunk(ranks)};
+  at::Tensor full = value({ranks * numel}, rank, dtype), even = at::empty({numel}, dtype);
+  Tensors x = {full.clone()}, several = {full.clone()}, shard = {at::empty({numel}, dtype)};
+  std::vector<Tensors> pieces = {full.chunk(ranks)};
   backend.allreduce(x, one)->wait();
   backend.allreduce_coalesced(several, many)->wait();
-  backend._reduce_scatter_base(even, whole, scatter)->wait();
-  backend.reduce_scatter(own, pieces, scatter)->wait();
+  backend._reduce_scatter_base(even, full, scatter)->wait();
+  backend.reduce_scatter(shard, pieces, scatter)->wait();
   const at::Tensor expected = reduced({ranks * numel}, int(ranks), reduce, dtype);
   const at::Tensor piece = expected.narrow(0, rank * numel, numel);
   return equals(x[0], expected) && equals(several[0], expected) && equals(even, piece) &&
-         equals(own[0], piece);
+         equals(shard[0], piece);
 }
 
-TEST(Backend, ReducesByEveryOperationOfC10d) {
+TEST(Backend, SupportsEveryReductionOfC10d) {
   const std::pair<RedOp, Reduce> operations[] = {
       {RedOp::SUM, Reduce::sum},    {RedOp::AVG, Reduce::average}, {RedOp::PRODUCT, Reduce::product},
       {RedOp::MIN, Reduce::min},    {RedOp::MAX, Reduce::max},     {RedOp::BAND, Reduce::bit_and},
@@ -78,7 +78,7 @@ TEST(Backend, ReducesByEveryOperationOfC10d) {
   const auto body = [&](Backend& backend, int rank) {
     for (const auto& [op, reduce] : operations) {
       for (const at::ScalarType dtype : kDtypes) {
-        if (!takes(reduce, dtype)) continue;
+        if (!supports(reduce, dtype)) continue;
         for (const int64_t numel : {5, 3000}) {
           EXPECT_TRUE(reduces(backend, rank, op, reduce, dtype, numel)) << name(reduce) << " " << dtype;
         }
@@ -88,8 +88,8 @@ TEST(Backend, ReducesByEveryOperationOfC10d) {
   for (const int ranks : {2, 3}) shardwise::testing::on_backends(ranks, body);
 }
 
-/// What is said against `op`.
-std::string refusal(Backend& backend, const c10d::ReduceOp& op, at::ScalarType dtype) {
+/// Returns the error of an allreduce with `op`, or "no error".
+std::string reduction_error(Backend& backend, const c10d::ReduceOp& op, at::ScalarType dtype) {
   Tensors x = {value({5}, /*rank=*/0, dtype)};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
@@ -98,26 +98,26 @@ std::string refusal(Backend& backend, const c10d::ReduceOp& op, at::ScalarType d
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
   }
-  return "nothing";
+  return "no error";
 }
 
-TEST(Backend, ReductionsThatItDoesNotTakeAreNamed) {
+TEST(Backend, NamesUnsupportedReductions) {
   on_backends([](Backend& backend, int) {
     const std::string rule =
-        "allreduce: backend shardwise reduces by SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ";
-    EXPECT_EQ(refusal(backend, c10d::makeNCCLPreMulSum(2.0), at::kFloat), rule + "PREMUL_SUM");
-    EXPECT_EQ(refusal(backend, RedOp::UNUSED, at::kFloat), rule + "UNUSED");
-    EXPECT_EQ(refusal(backend, RedOp::AVG, at::kInt),
-              "reduction: average takes floating-point dtypes; got Int");
-    EXPECT_EQ(refusal(backend, RedOp::BAND, at::kFloat),
-              "reduction: bit_and takes integers and bool; got Float");
-    EXPECT_EQ(refusal(backend, RedOp::SUM, at::kFloat), "nothing");  // and the group still works
+        "allreduce: backend shardwise supports SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ";
+    EXPECT_EQ(reduction_error(backend, c10d::makeNCCLPreMulSum(2.0), at::kFloat), rule + "PREMUL_SUM");
+    EXPECT_EQ(reduction_error(backend, RedOp::UNUSED, at::kFloat), rule + "UNUSED");
+    EXPECT_EQ(reduction_error(backend, RedOp::AVG, at::kInt),
+              "reduction: average accepts floating-point dtypes; got Int");
+    EXPECT_EQ(reduction_error(backend, RedOp::BAND, at::kFloat),
+              "reduction: bit_and accepts integers and bool; got Float");
+    EXPECT_EQ(reduction_error(backend, RedOp::SUM, at::kFloat), "no error");  // the group still works
     Tensors two = {of(5, 0), of(5, 0)};
     EXPECT_THROW(backend.allreduce(two, {}), c10::ValueError);
   });
 }
 
-TEST(Backend, CoalescedFormsDoEachTensor) {
+TEST(Backend, CoalescedCallsReduceEveryTensor) {
   on_backends([](Backend& backend, int rank) {
     Tensors x = {of(5, rank), of(4000, rank), of(0, rank)};
     backend.allreduce_coalesced(x, {})->wait();
@@ -136,13 +136,13 @@ TEST(Backend, CoalescedFormsDoEachTensor) {
   });
 }
 
-TEST(Backend, ListFormsTakeUnevenPieces) {
+TEST(Backend, ListCallsAcceptUnevenPieces) {
   on_backends([](Backend& backend, int rank) {
     const int64_t numels[] = {5, 0, 3000};
     Tensors input = {of(numels[rank], rank)};
     std::vector<Tensors> gathered(1), inputs(1);
     for (const int64_t numel : numels) {
-      gathered[0].push_back(at::empty({2 * numel}).slice(0, 0, at::nullopt, 2));  // strided targets
+      gathered[0].push_back(at::empty({2 * numel}).slice(0, 0, at::nullopt, 2));  // strided outputs
       inputs[0].push_back(of(numel, rank));
     }
     backend.allgather(gathered, input, {})->wait();
@@ -154,11 +154,11 @@ TEST(Backend, ListFormsTakeUnevenPieces) {
   });
 }
 
-TEST(Backend, BaseFormsTakeOneTensor) {
+TEST(Backend, BaseCallsAcceptOneTensor) {
   on_backends([](Backend& backend, int rank) {
-    at::Tensor shard = of(7, rank), whole = at::empty({21});
-    backend._allgather_base(whole, shard, {})->wait();
-    for (int peer = 0; peer < kRanks; ++peer) EXPECT_TRUE(equals(whole.narrow(0, 7 * peer, 7), of(7, peer)));
+    at::Tensor shard = of(7, rank), full = at::empty({21});
+    backend._allgather_base(full, shard, {})->wait();
+    for (int peer = 0; peer < kRanks; ++peer) EXPECT_TRUE(equals(full.narrow(0, 7 * peer, 7), of(7, peer)));
     at::Tensor input = of(21, rank), output = at::empty({7});
     backend._reduce_scatter_base(output, input, {})->wait();
     EXPECT_TRUE(equals(output, sum(21).narrow(0, 7 * rank, 7)));
@@ -167,8 +167,8 @@ TEST(Backend, BaseFormsTakeOneTensor) {
   });
 }
 
-// c10d's callers may write to an input as soon as the call is over, wherever it lies.
-TEST(Backend, InputsInSharedMemoryMayBeOverwrittenAfterwards) {
+// c10d's callers may overwrite an input as soon as the call returns, also one in the symmetric heap.
+TEST(Backend, InputsInTheSymmetricHeapMayBeOverwrittenAfterTheCall) {
   on_backends([](Backend& backend, int rank) {
     at::Tensor input = backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat));
     for (int i = 0; i < 20; ++i) {
@@ -191,56 +191,56 @@ TEST(Backend, BroadcastScatterAndGatherHaveARoot) {
       pieces = {{of(4, 10), of(4, 11), of(4, 12)}};
       gathered = {{at::empty({4}), at::empty({4}), at::empty({4})}};
     }
-    Tensors own = {at::empty({4})};
-    backend.scatter(own, pieces, {.rootRank = 1})->wait();
-    EXPECT_TRUE(equals(own[0], of(4, 10 + rank)));
-    backend.gather(gathered, own, {.rootRank = 1})->wait();
+    Tensors shard = {at::empty({4})};
+    backend.scatter(shard, pieces, {.rootRank = 1})->wait();
+    EXPECT_TRUE(equals(shard[0], of(4, 10 + rank)));
+    backend.gather(gathered, shard, {.rootRank = 1})->wait();
     for (int peer = 0; rank == 1 && peer < kRanks; ++peer) {
       EXPECT_TRUE(equals(gathered[0][size_t(peer)], of(4, 10 + peer)));
     }
   });
 }
 
-// The others wait for the root already when it finds out.
-TEST(Backend, WhatOnlyTheRootSeesWrongFailsOnAllRanks) {
+// The other ranks already wait for the root when it detects the error.
+TEST(Backend, ErrorsThatOnlyTheRootDetectsFailOnAllRanks) {
   const auto scatter = [](Backend& backend, std::vector<Tensors> pieces) {
-    Tensors own = {at::empty({4})};
-    backend.scatter(own, pieces, {.rootRank = 1})->wait();
+    Tensors shard = {at::empty({4})};
+    backend.scatter(shard, pieces, {.rootRank = 1})->wait();
   };
   const auto gather = [](Backend& backend, std::vector<Tensors> pieces) {
-    Tensors own = {at::empty({4})};
-    backend.gather(pieces, own, {.rootRank = 1})->wait();
+    Tensors shard = {at::empty({4})};
+    backend.gather(pieces, shard, {.rootRank = 1})->wait();
   };
   struct Case {
     std::function<void(Backend&, std::vector<Tensors>)> call;
-    std::vector<Tensors> lists;  // the root's
-    const char* said;
+    std::vector<Tensors> lists;  // at the root
+    const char* error;
   };
   const Case cases[] = {
       {scatter,
        {{at::empty({4})}},
-       "scatter: takes one CPU tensor per rank, all of one dtype; got 1 for 3 ranks"},
-      {gather, {}, "gather: takes one list of outputs at the root, none elsewhere; got 0"},
+       "scatter: accepts one CPU tensor per rank, all of one dtype; got 1 for 3 ranks"},
+      {gather, {}, "gather: accepts one list of outputs at the root and none elsewhere; got 0"},
   };
   for (const Case& c : cases) {
     on_backends([&](Backend& backend, int rank) {
       try {
         c.call(backend, rank == 1 ? c.lists : std::vector<Tensors>());
-        ADD_FAILURE() << "no error on rank " << rank << ": " << c.said;
+        ADD_FAILURE() << "no error on rank " << rank << ": " << c.error;
       } catch (const c10::ValueError& error) {
         EXPECT_EQ(rank, 1);
-        EXPECT_EQ(base::one_line(error), c.said);
+        EXPECT_EQ(base::one_line(error), c.error);
       } catch (const base::CommError& error) {
         EXPECT_EQ(error.where().peer, 1);
-        EXPECT_NE(base::one_line(error).find(std::string("rank 1 aborted: ") + c.said), std::string::npos)
+        EXPECT_NE(base::one_line(error).find(std::string("rank 1 aborted: ") + c.error), std::string::npos)
             << base::one_line(error);
       }
     });
   }
 }
 
-// Ranks shut down when they are through, and not all at the same time.
-TEST(Backend, ShutdownLeavesThePeersTheirLastCollective) {
+// Each rank shuts down as soon as its last collective returns, while peers may still be in it.
+TEST(Backend, ShutdownLetsPeersCompleteTheLastCollective) {
   for (int round = 0; round < 50; ++round) {
     on_backends([](Backend& backend, int rank) {
       Tensors x = {backend.allocateTensor(9000, at::TensorOptions().dtype(at::kFloat))};
@@ -252,7 +252,7 @@ TEST(Backend, ShutdownLeavesThePeersTheirLastCollective) {
   }
 }
 
-TEST(Backend, AfterShutdownThereIsNoCollective) {
+TEST(Backend, CollectivesAfterShutdownFail) {
   on_backends([](Backend& backend, int rank) {
     backend.barrier({})->wait();
     if (rank == 1) backend.shutdown();
@@ -261,8 +261,7 @@ TEST(Backend, AfterShutdownThereIsNoCollective) {
       ADD_FAILURE() << "no error on rank " << rank;
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(rank, 1);
-      EXPECT_EQ(base::one_line(error),
-                "barrier: the group takes calls until it is shut down; got one afterwards");
+      EXPECT_EQ(base::one_line(error), "barrier: the group must not be used after shutdown; got a call");
     } catch (const base::CommError& error) {
       EXPECT_EQ(error.where().peer, 1);
       EXPECT_NE(base::one_line(error).find(") left"), std::string::npos) << base::one_line(error);
@@ -270,7 +269,7 @@ TEST(Backend, AfterShutdownThereIsNoCollective) {
   });
 }
 
-TEST(Backend, AllToAllTakesListsOrOneTensor) {
+TEST(Backend, AllToAllAcceptsListsOrOneTensor) {
   on_backends([](Backend& backend, int rank) {
     Tensors inputs, outputs;
     for (int peer = 0; peer < kRanks; ++peer) {
@@ -289,9 +288,9 @@ TEST(Backend, AllToAllTakesListsOrOneTensor) {
   });
 }
 
-TEST(Backend, AllToAllMayWriteOverItsInput) {
+TEST(Backend, AllToAllWorksInPlace) {
   on_threads(kRanks, [&](int rank, const std::string& job) {
-    const Joined at = join(options(job, rank, kRanks));
+    const TestGroup at = connect_test_group(options(job, rank, kRanks));
     for (at::Tensor x : {at.group.empty({6000}, at::kFloat), at::empty({6000})}) {
       x.copy_(of(6000, rank));
       std::vector<int64_t> none;
@@ -303,26 +302,26 @@ TEST(Backend, AllToAllMayWriteOverItsInput) {
   });
 }
 
-TEST(Backend, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
+TEST(Backend, ReduceWritesAtTheRootOnly) {
   on_backends([](Backend& backend, int rank) {
     for (const int64_t numel : {0, 5, 5000}) {
       for (int root = 0; root < kRanks; ++root) {
         c10d::ReduceOptions options;
         options.rootRank = root;
         Tensors x = {of(2 * numel, rank).slice(0, 0, at::nullopt, 2)};
-        const at::Tensor before = x[0].clone(), whole = sum(2 * numel).slice(0, 0, at::nullopt, 2);
+        const at::Tensor before = x[0].clone(), expected = sum(2 * numel).slice(0, 0, at::nullopt, 2);
         backend.reduce(x, options)->wait();
-        EXPECT_TRUE(equals(x[0], rank == root ? whole : before)) << numel << " to " << root;
+        EXPECT_TRUE(equals(x[0], rank == root ? expected : before)) << numel << " to " << root;
       }
     }
-    c10d::ReduceOptions nobody;
-    nobody.rootRank = kRanks;
+    c10d::ReduceOptions out_of_range;
+    out_of_range.rootRank = kRanks;
     Tensors x = {of(1, rank)};
-    EXPECT_THROW(backend.reduce(x, nobody), c10::ValueError);
+    EXPECT_THROW(backend.reduce(x, out_of_range), c10::ValueError);
   });
 }
 
-TEST(Backend, WhatItDoesNotDoNamesBackendAndOperation) {
+TEST(Backend, UnsupportedOperationsNameBackendAndOperation) {
   on_backends([](Backend& backend, int) {
     Tensors x = {at::empty({1})};
     try {

@@ -1,4 +1,4 @@
-// Ranks as threads, each with the backend as torch programs hold it.
+// Ranks as threads, each with the c10d backend that torch programs use.
 #pragma once
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ using Tensors = comm::shm::Backend::Tensors;
 using WorkPtr = comm::shm::Backend::WorkPtr;
 using BackendBody = std::function<void(comm::shm::Backend&, int rank)>;
 
-/// An error that leaves `body` is the case's, and the other ranks are told.
+/// Runs `body` on each rank of a group. An error fails the test and aborts the group.
 inline void on_backends(int ranks, const BackendBody& body, int timeout_ms = 20'000) {
   on_threads(ranks, [&](int rank, const std::string& job) {
-    const comm::shm::Options meeting = options(job, rank, ranks, timeout_ms);
-    const auto backend = c10::make_intrusive<comm::shm::Backend>(
-        std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout));
+    const comm::shm::Options group_options = options(job, rank, ranks, timeout_ms);
+    const auto backend = c10::make_intrusive<comm::shm::Backend>(std::make_shared<comm::shm::Transport>(
+        comm::shm::rendezvous(group_options), rank, group_options.timeout));
     try {
       body(*backend, rank);
     } catch (const std::exception& error) {
@@ -28,7 +28,7 @@ inline void on_backends(int ranks, const BackendBody& body, int timeout_ms = 20'
   });
 }
 
-/// The line of the CommError with which `body` ends on each rank; "no error" where it does not.
+/// Returns, per rank, the text of the CommError that `body` throws, or "no error".
 inline std::vector<std::string> errors_of(int ranks, const BackendBody& body, int timeout_ms = 20'000) {
   std::vector<std::string> errors(size_t(ranks), "no error");
   on_backends(
@@ -48,11 +48,11 @@ inline bool says(const std::string& line, const std::string& words) {
   return line.find(words) != std::string::npos;
 }
 
-enum class Memory { foreign, strided, in_heap, strided_in_heap };
-inline constexpr Memory kMemories[] = {Memory::foreign, Memory::strided, Memory::in_heap,
+enum class Memory { unregistered, strided, in_heap, strided_in_heap };
+inline constexpr Memory kMemories[] = {Memory::unregistered, Memory::strided, Memory::in_heap,
                                        Memory::strided_in_heap};
 
-/// `x` in memory of that kind; strided ones have gaps between all elements.
+/// Returns a copy of `x` in memory of that kind; strided ones have gaps between all elements.
 inline at::Tensor placed(comm::shm::Backend& backend, const at::Tensor& x, Memory memory) {
   const bool strided = memory == Memory::strided || memory == Memory::strided_in_heap;
   const bool in_heap = memory == Memory::in_heap || memory == Memory::strided_in_heap;
@@ -66,7 +66,7 @@ inline at::Tensor placed(comm::shm::Backend& backend, const at::Tensor& x, Memor
   return result;
 }
 
-/// Without elements of `x`: to be written by a collective.
+/// Returns an output shaped like `x`, filled with 77.
 inline at::Tensor placed_like(comm::shm::Backend& backend, const at::Tensor& x, Memory memory) {
   at::Tensor result = placed(backend, x, memory);
   return result.fill_(77);

@@ -12,13 +12,14 @@ namespace {
 using base::Range;
 using comm::Reduce;
 
-constexpr int64_t kPeriod = 251;  // of all messages; prime, so that no block of memory is a multiple of it
+constexpr int64_t kPeriod = 251;  // of all messages; prime, so that no memory block is a multiple of it
 
 int64_t digit(int number, int64_t i) {
   return (7 * i + 31 * number + 1) % kPeriod % 11;
 }
 
-/// One in eleven where one decides, ten in eleven where all do, five in eleven where the parity does.
+/// Returns true with probability 1/11 if one true decides the result, 10/11 if all must be true, and 5/11 if
+/// the parity decides.
 bool flag(Reduce reduce, int64_t digit) {
   switch (reduce) {
     case Reduce::sum:
@@ -32,9 +33,9 @@ bool flag(Reduce reduce, int64_t digit) {
   }
 }
 
-/// Of both signs; sums of eight stay within 40, products of eight within 256, averages are whole, patterns
-/// have seven bits.
-int64_t term(const Content& content, int number, int64_t i) {
+/// Returns an element of either sign. Over eight ranks, sums stay within 40 and products within 256; averages
+/// are integers; bit patterns have seven bits.
+int64_t element(const Content& content, int number, int64_t i) {
   const int64_t d = digit(number, i);
   if (content.dtype == at::kBool) return flag(content.reduce, d);
   switch (content.reduce) {
@@ -51,7 +52,7 @@ int64_t term(const Content& content, int number, int64_t i) {
   }
 }
 
-int64_t joined(Reduce reduce, int64_t a, int64_t b) {
+int64_t reduce_pair(Reduce reduce, int64_t a, int64_t b) {
   switch (reduce) {
     case Reduce::sum:
     case Reduce::average:
@@ -72,18 +73,18 @@ int64_t joined(Reduce reduce, int64_t a, int64_t b) {
   return -1;
 }
 
-int64_t reduced_term(const Content& content, int64_t i) {
-  int64_t result = term(content, 0, i);
+int64_t reduced_element(const Content& content, int64_t i) {
+  int64_t result = element(content, 0, i);
   for (int rank = 1; rank < content.ranks; ++rank) {
-    const int64_t next = term(content, rank, i);
-    // Unsigned bytes compare as what −1 becomes in them.
+    const int64_t next = element(content, rank, i);
+    // Negative elements wrap in unsigned bytes, so −1 compares as 255.
     const bool is_byte = content.dtype == at::kByte;
-    result = joined(content.reduce, is_byte ? result & 255 : result, is_byte ? next & 255 : next);
+    result = reduce_pair(content.reduce, is_byte ? result & 255 : result, is_byte ? next & 255 : next);
   }
   return content.reduce == Reduce::average ? result / content.ranks : result;
 }
 
-/// `at(i)` for every i of the range, cast as integers are: wrapped, or not zero.
+/// Returns `at(i)` for every i of the range, cast to `dtype`: integers wrap, bool is "not zero".
 at::Tensor repeated(at::ScalarType dtype, Range range, const std::function<int64_t(int64_t)>& at) {
   std::vector<int64_t> period;
   for (int64_t i = 0; i < kPeriod; ++i) period.push_back(at(range.begin + i));
@@ -97,11 +98,11 @@ at::Tensor repeated(at::ScalarType dtype, Range range, const std::function<int64
 }  // namespace
 
 at::Tensor message(const Content& content, int number, Range range) {
-  return repeated(content.dtype, range, [&](int64_t i) { return term(content, number, i); });
+  return repeated(content.dtype, range, [&](int64_t i) { return element(content, number, i); });
 }
 
 at::Tensor reduced_message(const Content& content, Range range) {
-  return repeated(content.dtype, range, [&](int64_t i) { return reduced_term(content, i); });
+  return repeated(content.dtype, range, [&](int64_t i) { return reduced_element(content, i); });
 }
 
 }  // namespace shardwise::testing

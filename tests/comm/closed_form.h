@@ -1,5 +1,5 @@
-// What the messages of the grid hold, and what they come to when they are reduced: numbers by a formula of
-// message and index. No code of the rooms is asked.
+// Contents of the grid's messages and the expected results of reductions, computed by a formula of message
+// and index, without any code of the library.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,16 +8,16 @@
 
 namespace shardwise::testing {
 
-/// Numbers and results are exact in every dtype that the reduction takes.
+/// The content of a test's messages. Elements and results are exact in every dtype.
 struct Content {
   at::ScalarType dtype;
-  comm::Reduce reduce;  // what is to be done to them; sum where nothing is
+  comm::Reduce reduce;  // the reduction under test; sum if there is none
   int ranks;
 };
 
-/// Elements `range` of message `number`.
+/// Returns elements `range` of message `number`.
 at::Tensor message(const Content& content, int number, base::Range range);
-/// Elements `range` of the reduction of messages 0 to ranks − 1.
+/// Returns elements `range` of the reduction of messages 0 to ranks − 1.
 at::Tensor reduced_message(const Content& content, base::Range range);
 
 }  // namespace shardwise::testing

@@ -1,13 +1,13 @@
-// What of Group does not depend on the CPU: the sum of terms by ATen, and that a group whose backend is bound
-// to a device hands that device's tensors to the backend and reads none itself. Meta tensors stand for it:
-// they have no memory that a kernel of the CPU could read by mistake.
+// Group on devices other than the CPU: sums by ATen; a group whose backend is bound to a device passes
+// tensors of that device to the backend and reads none of them. Meta tensors represent the device: they have
+// no memory that a CPU kernel could read by mistake.
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/arriving_rows.h"
+#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/done_work.h"
-#include "shardwise/comm/row_sum.h"
 #include "shardwise/comm/shm/reduce.h"
 #include "tests/comm/values.h"
 
@@ -19,80 +19,80 @@ using base::Split;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-at::Tensor summed_by_kernel(const Tensors& terms) {
-  at::Tensor sum = at::empty_like(terms[0]);
+at::Tensor kernel_sum(const Tensors& partials) {
+  at::Tensor sum = at::empty_like(partials[0]);
   std::vector<const void*> sources;
-  for (const at::Tensor& term : terms) sources.push_back(term.const_data_ptr());
+  for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
   void* target = sum.mutable_data_ptr();
   shm::reduce_kernel(sum.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target, 1,
                                                      sum.numel());
   return sum;
 }
 
-TEST(DeviceSum, HasTheBitsOfTheKernelsSum) {
+TEST(DeviceSum, GivesTheBitsOfTheCpuKernel) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int64_t rows : {0, 1, 257}) {
-        Tensors terms;
+        Tensors partials;
         for (int rank = 0; rank < ranks; ++rank) {
           const at::Tensor x = value({rows, 3}, rank, dtype);
-          terms.push_back(at::isFloatingType(dtype) ? at::randn({rows, 3}).to(dtype) : x);
+          partials.push_back(at::isFloatingType(dtype) ? at::randn({rows, 3}).to(dtype) : x);
         }
-        at::Tensor out = at::empty_like(terms[0]);
-        const at::Tensor first = terms[0].clone();
-        sum_on_device(out, terms);
-        EXPECT_TRUE(at::equal(out, summed_by_kernel(terms))) << dtype << " of " << ranks;
-        EXPECT_TRUE(at::equal(terms[0], first)) << "an input was written to";
+        at::Tensor out = at::empty_like(partials[0]);
+        const at::Tensor first = partials[0].clone();
+        sum_on_device(out, partials);
+        EXPECT_TRUE(at::equal(out, kernel_sum(partials))) << dtype << " of " << ranks;
+        EXPECT_TRUE(at::equal(partials[0], first)) << "an input was written to";
       }
     }
   }
 }
 
-/// Rank 1 of 3, bound to a device; says which calls came, and looks at each tensor that they hand over.
+/// A backend of rank 1 of 3 that is bound to a device, records calls, and checks the tensors passed to it.
 class Recorder final : public c10d::Backend {
  public:
   Recorder() : Backend(/*rank=*/1, /*size=*/3) { setBoundDeviceId(at::Device(at::kMeta, 0)); }
 
   std::string calls;
 
-  WorkPtr broadcast(Tensors& x, const c10d::BroadcastOptions&) override { return seen("broadcast", x); }
-  WorkPtr allreduce(Tensors& x, const c10d::AllreduceOptions&) override { return seen("allreduce", x); }
+  WorkPtr broadcast(Tensors& x, const c10d::BroadcastOptions&) override { return record("broadcast", x); }
+  WorkPtr allreduce(Tensors& x, const c10d::AllreduceOptions&) override { return record("allreduce", x); }
   WorkPtr allgather(std::vector<Tensors>& out, Tensors& x, const c10d::AllgatherOptions&) override {
-    return seen("allgather", x, out);
+    return record("allgather", x, out);
   }
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& x, const c10d::AllgatherOptions&) override {
-    return seen("allgather_base", {out, x});
+    return record("allgather_base", {out, x});
   }
   WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& x, const c10d::ReduceScatterOptions&) override {
-    return seen("reduce_scatter", out, x);
+    return record("reduce_scatter", out, x);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& x, const c10d::ReduceScatterOptions&) override {
-    return seen("reduce_scatter_base", {out, x});
+    return record("reduce_scatter_base", {out, x});
   }
   WorkPtr gather(std::vector<Tensors>& out, Tensors& x, const c10d::GatherOptions&) override {
-    return seen("gather", x, out);
+    return record("gather", x, out);
   }
   WorkPtr scatter(Tensors& out, std::vector<Tensors>& x, const c10d::ScatterOptions&) override {
-    return seen("scatter", out, x);
+    return record("scatter", out, x);
   }
   WorkPtr alltoall_base(at::Tensor& out, at::Tensor& x, std::vector<int64_t>&, std::vector<int64_t>&,
                         const c10d::AllToAllOptions&) override {
-    return seen("alltoall_base", {out, x});
+    return record("alltoall_base", {out, x});
   }
-  WorkPtr barrier(const c10d::BarrierOptions&) override { return seen("barrier", {}); }
-  WorkPtr send(Tensors& x, int, int) override { return seen("send", x); }
-  WorkPtr recv(Tensors& x, int, int) override { return seen("recv", x); }
+  WorkPtr barrier(const c10d::BarrierOptions&) override { return record("barrier", {}); }
+  WorkPtr send(Tensors& x, int, int) override { return record("send", x); }
+  WorkPtr recv(Tensors& x, int, int) override { return record("recv", x); }
 
  private:
-  WorkPtr seen(const std::string& call, const Tensors& tensors, const std::vector<Tensors>& lists = {}) {
+  WorkPtr record(const std::string& call, const Tensors& tensors, const std::vector<Tensors>& lists = {}) {
     calls += call + " ";
-    look(call, tensors);
-    for (const Tensors& list : lists) look(call, list);
+    check(call, tensors);
+    for (const Tensors& list : lists) check(call, list);
     return c10::make_intrusive<DoneWork>(getRank(), c10d::OpType::UNKNOWN, Tensors());
   }
-  static void look(const std::string& call, const Tensors& tensors) {
+  static void check(const std::string& call, const Tensors& tensors) {
     for (const at::Tensor& x : tensors) {
-      EXPECT_TRUE(x.is_meta()) << call << " got one of " << x.device();
+      EXPECT_TRUE(x.is_meta()) << call << " got a tensor on " << x.device();
       EXPECT_TRUE(x.is_contiguous()) << call;  // NCCL's rule
     }
   }
@@ -111,14 +111,14 @@ class GroupOnDevice : public ::testing::Test {
   }
 };
 
-TEST_F(GroupOnDevice, AllocatesThere) {
+TEST_F(GroupOnDevice, AllocatesOnTheDevice) {
   EXPECT_EQ(group.device(), at::Device(at::kMeta, 0));
   EXPECT_TRUE(group.empty({2, 3}, at::kBFloat16).is_meta());
   EXPECT_EQ(Group().device(), at::Device(at::kCPU));
   EXPECT_TRUE(Group().empty({2}, at::kFloat).is_cpu());
 }
 
-TEST_F(GroupOnDevice, CollectivesAreTheBackends) {
+TEST_F(GroupOnDevice, CollectivesCallTheBackend) {
   const Split even = Split::even("rows", 6, 3), uneven = Split::even("rows", 7, 3);
   at::Tensor x = strided({4, 6}), y = strided({4, 2});
   EXPECT_EQ(calls_of([&] { EXPECT_TRUE(group.all_reduce(x).is_meta()); }), "allreduce ");
@@ -137,32 +137,32 @@ TEST_F(GroupOnDevice, CollectivesAreTheBackends) {
   EXPECT_EQ(calls_of([&] { group.barrier(); }), "barrier ");
 }
 
-TEST_F(GroupOnDevice, CollectivesInPartsAreTheBackends) {
+TEST_F(GroupOnDevice, ChunkedCollectivesCallTheBackend) {
   const Split split = Split::even("rows", 7, 3);
   at::Tensor out = group.empty({2, 4}, at::kBFloat16);
   EXPECT_EQ(calls_of([&] {
-              const auto sum = group.begin_reduce_scatter(group.empty({7, 4}, at::kBFloat16), split);
-              for (int i = 0; i < 3; ++i) sum->made(i);
-              sum->finish(out);
+              const auto sum = group.reduce_scatter_chunked(group.empty({7, 4}, at::kBFloat16), split);
+              for (int i = 0; i < 3; ++i) sum->chunk_ready(i);
+              sum->wait(out);
             }),
             "gather gather gather ");
   EXPECT_EQ(calls_of([&] {
-              const auto rows = group.begin_all_gather(out, split);
-              for (int rank = 0; rank < 3; ++rank) rows->await(rank);
-              EXPECT_TRUE(rows->whole().is_meta());
+              const auto rows = group.all_gather_chunked(out, split);
+              for (int rank = 0; rank < 3; ++rank) rows->wait_chunk(rank);
+              EXPECT_TRUE(rows->output().is_meta());
             }),
             "broadcast broadcast broadcast ");
 }
 
-TEST_F(GroupOnDevice, WhatNeedsTheCpusMemoryIsRefused) {
+TEST_F(GroupOnDevice, OperationsOnCpuMemoryFail) {
   const at::Tensor x = group.empty({6, 2}, at::kFloat);
   const Split split = Split::even("rows", 6, 3);
-  const auto ignore = [](Terms) {};
-  EXPECT_FALSE(group.has_symmetric());
-  EXPECT_THROW(group.all_reduce_terms(x, ignore), c10::ValueError);
-  EXPECT_THROW(Group().all_reduce_terms(x, ignore), c10::ValueError);
-  EXPECT_THROW(group.expose(x.narrow(0, 0, 2), split), c10::ValueError);
-  EXPECT_THROW(group.begin_reduce_scatter(at::full({6, 2}, 1.f), split), c10::ValueError);
+  const auto ignore = [](PeerBuffers) {};
+  EXPECT_FALSE(group.has_symmetric_heap());
+  EXPECT_THROW(group.fused_all_reduce(x, ignore), c10::ValueError);
+  EXPECT_THROW(Group().fused_all_reduce(x, ignore), c10::ValueError);
+  EXPECT_THROW(group.share_shard(x.narrow(0, 0, 2), split), c10::ValueError);
+  EXPECT_THROW(group.reduce_scatter_chunked(at::full({6, 2}, 1.f), split), c10::ValueError);
 }
 
 }  // namespace

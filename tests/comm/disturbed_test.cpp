@@ -1,7 +1,7 @@
-// Mixed collectives on worker processes that are delayed, stopped and killed at random moments, from fixed
-// seeds: results stay right, and whoever outlives another is told who is missing.
+// Random programs on worker processes that are delayed, stopped and killed at random times, from fixed seeds:
+// results stay correct, and the remaining ranks' errors name the missing rank.
 //
-// Delays are a rank's own between its calls (mixed.h), and stops by this process inside them.
+// A rank delays itself between its calls (mixed.h); this process stops it inside them.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -22,15 +22,15 @@ namespace {
 
 constexpr int kRanks = 4;
 
-/// What a worker's CommError says: `all_reduce #12: what; rank 0 waited 0.05 s of 20 s`.
-struct Said {
+/// A worker's CommError, parsed: `all_reduce #12: what; rank 0 waited 0.05 s of 20 s`.
+struct ParsedError {
   std::string op, what;
   long sequence = 0;
   int rank = -1;
   double elapsed_s = -1;
 };
 
-Said said_by(const std::string& output) {
+ParsedError parse_error(const std::string& output) {
   const std::regex line(R"((\w+) #(\d+): (.*); rank (\d+) waited ([\d.]+) s of \d+ s)");
   std::smatch words;
   EXPECT_TRUE(std::regex_search(output, words, line)) << output;
@@ -40,7 +40,7 @@ Said said_by(const std::string& output) {
 
 bool is_an_op(const std::string& name) {
   const std::string ops[] = {"broadcast", "all_gather", "all_reduce", "reduce_scatter",
-                             "scatter",   "gather",     "all_to_all", "expose",
+                             "scatter",   "gather",     "all_to_all", "share_shard",
                              "barrier",   "send",       "recv",       "monitored_barrier"};
   return std::ranges::find(ops, name) != std::end(ops);
 }
@@ -49,12 +49,12 @@ std::string scenario(unsigned seed, int steps, const std::string& groups, const 
   return "mixed " + std::to_string(seed) + " " + std::to_string(steps) + " " + groups + " " + end;
 }
 
-// A rank that is stopped anywhere, before a post or before a close, is only late.
-TEST(DelayedRanks, GetTheRightResults) {
+// A rank that is stopped anywhere, before an arrival or a departure barrier, is only late.
+TEST(DelayedRanks, GetCorrectResults) {
   const int stops = is_full() ? 3000 : 40;
   std::vector<Worker> workers = start_workers(scenario(31, 30 * stops, "mesh"), kRanks, 60'000);
   std::mt19937 random(31);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // they start
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the workers start
   for (int i = 0; i < stops; ++i) {
     const Worker& late = workers[random() % kRanks];
     late.signal(SIGSTOP);
@@ -65,26 +65,26 @@ TEST(DelayedRanks, GetTheRightResults) {
   for (const std::string& output : outputs_of(workers)) {
     EXPECT_NE(output.find("\ndone\n"), std::string::npos) << output;
   }
-  std::printf("covered: %d random stops of ranks within mixed collectives\n", stops);
+  std::printf("covered: %d random stops of ranks in random programs\n", stops);
 }
 
-/// What the others say when one of them ends at a moment that the seed decides.
-std::vector<Said> said_by_others(std::vector<Worker>& workers, int victim) {
-  std::vector<Said> said;
+/// Returns the errors of the ranks other than `victim`.
+std::vector<ParsedError> errors_of_others(std::vector<Worker>& workers, int victim) {
+  std::vector<ParsedError> errors;
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == victim) continue;
-    said.push_back(said_by(workers[size_t(rank)].output()));
-    EXPECT_TRUE(is_an_op(said.back().op)) << said.back().op;
-    EXPECT_GT(said.back().sequence, 0);
+    errors.push_back(parse_error(workers[size_t(rank)].output()));
+    EXPECT_TRUE(is_an_op(errors.back().op)) << errors.back().op;
+    EXPECT_GT(errors.back().sequence, 0);
   }
-  return said;
+  return errors;
 }
 
 std::string pid_of(const Worker& worker) {
   return "(pid " + std::to_string(worker.pid()) + ")";
 }
 
-TEST(KilledRanks, AreNamedInASecondByAllOthers) {
+TEST(KilledRanks, AreNamedByAllOthersWithinASecond) {
   const int kills = is_full() ? 200 : 6;
   double longest_s = 0;
   for (int i = 0; i < kills; ++i) {
@@ -92,19 +92,19 @@ TEST(KilledRanks, AreNamedInASecondByAllOthers) {
     const std::string end = std::to_string(victim) + " " + std::to_string(SIGKILL);
     const unsigned seed = 100 + unsigned(i);
     std::vector<Worker> workers = start_workers(scenario(seed, 200, i % 2 ? "mesh" : "world", end), kRanks);
-    for (const Said& said : said_by_others(workers, victim)) {
-      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " is gone"), std::string::npos)
-          << "seed " << seed << ": " << said.what;
-      EXPECT_LT(said.elapsed_s, 1) << "seed " << seed;
-      longest_s = std::max(longest_s, said.elapsed_s);
+    for (const ParsedError& error : errors_of_others(workers, victim)) {
+      EXPECT_NE(error.what.find(pid_of(workers[size_t(victim)]) + " exited"), std::string::npos)
+          << "seed " << seed << ": " << error.what;
+      EXPECT_LT(error.elapsed_s, 1) << "seed " << seed;
+      longest_s = std::max(longest_s, error.elapsed_s);
     }
   }
-  std::printf("covered: %d kills at random moments of mixed collectives, noticed after %.2f s at most\n",
-              kills, longest_s);
+  std::printf("covered: %d kills at random times of random programs, detected within %.2f s\n", kills,
+              longest_s);
 }
 
-// Of messages a rank may be late that waits for another itself: collectives alone tell who is behind.
-TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
+// Collectives only: the sender of a late message may itself wait for another rank.
+TEST(StoppedRanks, AreNamedByAllOthersAtTheTimeout) {
   const int stops = is_full() ? 100 : 3;
   constexpr int kTimeoutMs = 1000;
   for (int i = 0; i < stops; ++i) {
@@ -113,30 +113,32 @@ TEST(StoppedRanks, AreNamedAtTheTimeoutByAllOthers) {
     const unsigned seed = 300 + unsigned(i);
     std::vector<Worker> workers = start_workers(scenario(seed, 200, "collectives", end), kRanks, kTimeoutMs);
     double longest_s = 0;
-    for (const Said& said : said_by_others(workers, victim)) {
-      EXPECT_NE(said.what.find(pid_of(workers[size_t(victim)]) + " did not come"), std::string::npos)
-          << "seed " << seed << ": " << said.what;
-      EXPECT_LT(said.elapsed_s, 2) << "seed " << seed;
-      longest_s = std::max(longest_s, said.elapsed_s);
+    for (const ParsedError& error : errors_of_others(workers, victim)) {
+      EXPECT_NE(error.what.find("timed out waiting for rank " + std::to_string(victim) + " " +
+                                pid_of(workers[size_t(victim)])),
+                std::string::npos)
+          << "seed " << seed << ": " << error.what;
+      EXPECT_LT(error.elapsed_s, 2) << "seed " << seed;
+      longest_s = std::max(longest_s, error.elapsed_s);
     }
     EXPECT_GE(longest_s, 1) << "seed " << seed;
   }
-  std::printf("covered: %d stops for good at random moments of mixed collectives\n", stops);
+  std::printf("covered: %d permanent stops at random times of random programs\n", stops);
 }
 
-// From then on it is one call ahead of the others.
+// After the skipped call, one rank is one call ahead of the others.
 TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
   constexpr int kSize = 3, kSteps = 60;
   const int skips = is_full() ? 2000 : 40;
   for (int i = 0; i < skips; ++i) {
-    const int other = i % kSize, skipped = 10 + i % 40;
+    const int skipping = i % kSize, skipped = 10 + i % 40;
     std::vector<std::string> errors(kSize, "no error");
     on_threads(kSize, [&](int rank, const std::string& job) {
-      const Groups groups = join_world(options(job, rank, kSize));
+      const Groups groups = connect_world(options(job, rank, kSize));
       Mixed mixed(groups, 500 + unsigned(i), Mixed::Calls::collectives);
       try {
         for (int step = 0; step < kSteps; ++step) {
-          if (rank == other && step == skipped) mixed.skip();
+          if (rank == skipping && step == skipped) mixed.skip();
           mixed.step();
         }
       } catch (const base::CommError& error) {
@@ -145,15 +147,15 @@ TEST(SkippedCall, IsAnErrorNamingBothSidesOnAllRanks) {
         errors[size_t(rank)] = error.what();
       }
     });
-    const std::regex both_sides(R"(rank (\d) (runs|sends) .*rank (\d) (runs|takes))");
+    const std::regex both_sides(R"(rank (\d) (runs|sends) .*rank (\d) (runs|expects))");
     for (const std::string& error : errors) {
       std::smatch words;
       EXPECT_TRUE(std::regex_search(error, words, both_sides)) << "seed " << 500 + i << ": " << error;
-      const std::string name = std::to_string(other);
+      const std::string name = std::to_string(skipping);
       EXPECT_TRUE(words.empty() || (words[1] == name) != (words[3] == name)) << error;
     }
   }
-  std::printf("covered: %d calls left out by one rank of mixed collectives\n", skips);
+  std::printf("covered: %d calls of random programs skipped by one rank\n", skips);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ranks that die, stop, leave or give up: what the others are told, and how soon.
+// Ranks that exit, stop, leave or abort: the error on the other ranks, and how soon they get it.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,9 +7,9 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/channel.h"
+#include "tests/comm/collective_calls.h"
 #include "tests/comm/failures.h"
-#include "tests/comm/forms.h"
-#include "tests/comm/held.h"
+#include "tests/comm/process_resources.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
@@ -32,16 +32,16 @@ base::CommError::Where until_error(const Group& group, const std::string& collec
   }
 }
 
-std::string gone(const Worker& worker, int rank) {
-  return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid()) + ") is gone";
+std::string exited(const Worker& worker, int rank) {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid()) + ") exited";
 }
 
 class KilledRank : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(KilledRank, IsNamedByEverySurvivorInASecond) {
+TEST_P(KilledRank, IsNamedByEverySurvivorWithinASecond) {
   const std::string job = new_job();
   Worker first(GetParam(), job, 1, 3, 20'000), second(GetParam(), job, 2, 3, 20'000);
-  const Group group = meet_workers(job, 0, 3, 20'000);
+  const Group group = connect_to_workers(job, 0, 3, 20'000);
   for (int i = 0; i < 20; ++i) run_collective(group, GetParam());
   first.signal(SIGKILL);
   const base::Stopwatch since_killed;
@@ -49,18 +49,18 @@ TEST_P(KilledRank, IsNamedByEverySurvivorInASecond) {
   const base::CommError::Where where = until_error(group, GetParam(), text);
   EXPECT_LT(since_killed.seconds(), 1);
   EXPECT_EQ(where.peer, 1);
-  EXPECT_EQ(where.op, GetParam() == std::string("begun_sum") ? "all_reduce" : GetParam());
+  EXPECT_EQ(where.op, GetParam() == std::string("all_reduce_async") ? "all_reduce" : GetParam());
   EXPECT_EQ(where.rank, 0);
   EXPECT_GT(where.sequence, 20u);
-  EXPECT_NE(text.find(gone(first, 1)), std::string::npos) << text;
-  EXPECT_NE(second.output().find(gone(first, 1)), std::string::npos);
+  EXPECT_NE(text.find(exited(first, 1)), std::string::npos) << text;
+  EXPECT_NE(second.output().find(exited(first, 1)), std::string::npos);
 }
 
-/// Meets two workers, and goes on until one of them, killed, is missed.
+/// Connects to two workers, kills one, and runs the collective until it fails.
 void survive(const std::string& collective) {
   const std::string job = new_job();
   Worker first(collective, job, 1, 3, 20'000), second(collective, job, 2, 3, 20'000);
-  const Group group = meet_workers(job, 0, 3, 20'000);
+  const Group group = connect_to_workers(job, 0, 3, 20'000);
   run_collective(group, collective);
   const int files = descriptors();
   first.signal(SIGKILL);
@@ -72,18 +72,19 @@ void survive(const std::string& collective) {
 TEST_P(KilledRank, LeavesNothingWithASurvivor) {
   const int regions = mapped_regions();
   survive(GetParam());
-  const int files = descriptors();  // by now the process has opened what it opens once
+  const int files = descriptors();  // by now the process has opened its permanent files
   for (int i = 0; i < 3; ++i) survive(GetParam());
   EXPECT_EQ(descriptors(), files);
   EXPECT_EQ(mapped_regions(), regions);
 }
 
-INSTANTIATE_TEST_SUITE_P(While, KilledRank, ::testing::Values("all_reduce", "begun_sum", "expose"));
+INSTANTIATE_TEST_SUITE_P(While, KilledRank,
+                         ::testing::Values("all_reduce", "all_reduce_async", "share_shard"));
 
-TEST(StoppedRank, IsLateAfterTheGroupsTimeout) {
+TEST(StoppedRank, IsATimeoutAfterTheGroupsTimeout) {
   const std::string job = new_job();
   Worker worker("all_reduce", job, 1, 2, 20'000);
-  const Group group = meet_workers(job, 0, 2, /*timeout_ms=*/500);
+  const Group group = connect_to_workers(job, 0, 2, /*timeout_ms=*/500);
   run_collective(group, "all_reduce");
   worker.signal(SIGSTOP);
   std::string text;
@@ -92,16 +93,17 @@ TEST(StoppedRank, IsLateAfterTheGroupsTimeout) {
   EXPECT_GE(where.elapsed_s, 0.5);
   EXPECT_LT(where.elapsed_s, 1.5);
   EXPECT_EQ(where.limit_s, 0.5);
-  EXPECT_NE(text.find("rank 1 (pid " + std::to_string(worker.pid()) + ") did not come"), std::string::npos)
+  EXPECT_NE(text.find("timed out waiting for rank 1 (pid " + std::to_string(worker.pid()) + ")"),
+            std::string::npos)
       << text;
 }
 
-// Rank 0 waits until both have read, rank 1 waits for rank 0, and rank 2 has not read: its own error, of a
-// tensor that cannot be written to, comes in between.
-TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
+// Rank 0 waits until both peers have read, rank 1 waits for rank 0, and rank 2 has not read: a local error,
+// of a tensor that cannot be written to, interrupted it.
+TEST(LateRank, IsNamedByAllWaitingRanks) {
   on_threads(3, [](int rank, const std::string& job) {
-    const shm::Options meeting = options(job, rank, 3, rank == 1 ? 300 : 20'000);
-    const Joined at = join(meeting);
+    const shm::Options group_options = options(job, rank, 3, rank == 1 ? 300 : 20'000);
+    const TestGroup at = connect_test_group(group_options);
     at.backend->barrier({})->wait();
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
                                            : at.group.empty({5000}, at::kFloat)};
@@ -115,16 +117,16 @@ TEST(LateRank, IsTheOneThatTheOthersWaitFor) {
       ADD_FAILURE() << "no error on rank " << rank;
     } catch (const base::CommError& error) {
       EXPECT_EQ(error.where().peer, 2);
-      EXPECT_NE(base::one_line(error).find("rank 2 (pid "), std::string::npos) << base::one_line(error);
-      EXPECT_NE(base::one_line(error).find(") did not come"), std::string::npos) << base::one_line(error);
+      EXPECT_NE(base::one_line(error).find("timed out waiting for rank 2 (pid "), std::string::npos)
+          << base::one_line(error);
     }
   });
 }
 
-// Nobody waits out the timeout for a rank that an error of its own has taken from the middle of a collective.
-void break_off_before(const std::function<void(const Joined& at)>& next_call) {
+// When a local error interrupts a rank's collective, its peers fail before the timeout.
+void leave_unfinished_before(const std::function<void(const TestGroup& at)>& next_call) {
   on_threads(3, [&](int rank, const std::string& job) {
-    const Joined at = join(options(job, rank, 3));
+    const TestGroup at = connect_test_group(options(job, rank, 3));
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
                                            : at.group.empty({5000}, at::kFloat)};
     if (rank == 2) {
@@ -141,63 +143,63 @@ void break_off_before(const std::function<void(const Joined& at)>& next_call) {
     EXPECT_EQ(where.peer, 2);
     EXPECT_LT(where.elapsed_s, 5);
     EXPECT_NE(line.find("rank 2 (pid "), std::string::npos) << line;
-    EXPECT_NE(line.find(") broke off in the middle"), std::string::npos) << line;
+    EXPECT_NE(line.find(") left a collective unfinished after an earlier error"), std::string::npos) << line;
   });
 }
 
-TEST(UnfinishedCollective, IsAnErrorOfItsRanksNextCall) {
-  break_off_before([](const Joined& at) { at.backend->barrier({})->wait(); });
-  break_off_before([](const Joined& at) {
+TEST(UnfinishedCollective, IsAnErrorOfTheRanksNextCall) {
+  leave_unfinished_before([](const TestGroup& at) { at.backend->barrier({})->wait(); });
+  leave_unfinished_before([](const TestGroup& at) {
     std::vector<at::Tensor> x = {at::full({1}, 1.f)};
     at.backend->recv(x, 0, 0)->wait();
   });
 }
 
-// What a peer may still be reading of the one before lies in the next one's slot.
-TEST(UnfinishedCollective, LeavesTheNextOnesSlotAlone) {
+// A peer may still be reading the previous collective's payload in the next slot.
+TEST(UnfinishedCollective, LeavesTheNextSlotUntouched) {
   on_threads(2, [](int rank, const std::string& job) {
-    const shm::Options meeting = options(job, rank, 2);
-    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
+    const shm::Options group_options = options(job, rank, 2);
+    shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
     channel.post({});
     if (rank == 0) return;
     std::string line;
     EXPECT_EQ(failure_of([&] { channel.next_payload(); }, line).peer, 1);
-    EXPECT_NE(line.find(") broke off in the middle"), std::string::npos) << line;
+    EXPECT_NE(line.find(") left a collective unfinished after an earlier error"), std::string::npos) << line;
   });
 }
 
-// As one finds itself that was stopped between its last look at the peers and its look at the clock.
-TEST(LateRank, IsNobodyWhereAllHaveCome) {
+// A process may be stopped between its last check of the peers and its check of the clock.
+TEST(LateRank, IsNotReportedWhenAllHaveArrived) {
   on_threads(1, [](int rank, const std::string& job) {
-    const shm::Options meeting = options(job, rank, 1, 50);
-    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
-    shm::Attempt attempt = channel.attempt(0);
-    attempt.start -= std::chrono::seconds(1);
-    bool has_come = true;
-    const auto ready = [&] { return has_come; };
-    const auto always = [](int, shm::End) { return true; };
-    const shm::Wait wait{attempt, channel.control(0).closed, ready, always};
+    const shm::Options group_options = options(job, rank, 1, 50);
+    shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
+    shm::WaitContext context = channel.wait_context(0);
+    context.start -= std::chrono::seconds(1);
+    bool has_arrived = true;
+    const auto ready = [&] { return has_arrived; };
+    const auto always = [](int, shm::PeerState) { return true; };
+    const shm::Wait wait{context, channel.control(0).departed, ready, always};
     EXPECT_NO_THROW(channel.check_failures(wait));
-    has_come = false;
+    has_arrived = false;
     EXPECT_THROW(channel.check_failures(wait), base::CommError);
   });
 }
 
-// Or it would go on to write over what a third that has not heard still reads.
-TEST(RankThatHearsOfAFailure, IsBrokenItself) {
+// Else it could overwrite memory that a third rank, unaware of the abort, still reads.
+TEST(RankThatSeesAnAbort, SetsItsOwnAbortWord) {
   on_threads(2, [](int rank, const std::string& job) {
-    const shm::Options meeting = options(job, rank, 2);
-    shm::Channel channel(shm::meet(meeting), rank, meeting.timeout);
+    const shm::Options group_options = options(job, rank, 2);
+    shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
     if (rank == 0) return channel.abort("on purpose");
     std::string line;
-    failure_of([&] { channel.await_all(channel.post({})); }, line);
+    failure_of([&] { channel.wait_for_arrivals(channel.post({})); }, line);
     EXPECT_NE(line.find("rank 0 aborted: on purpose"), std::string::npos) << line;
     EXPECT_EQ(channel.control(1).abort.state.load(), shm::Abort::set);
     EXPECT_STREQ(channel.control(1).abort.reason, channel.control(0).abort.reason);
   });
 }
 
-TEST(TensorElsewhere, IsRefusedOfEverySize) {
+TEST(TensorOnAnotherDevice, IsRejectedInEverySize) {
   on_ranks(2, [](const Group& group) {
     for (const int64_t numel : {12, 5000, 500'000}) {
       at::Tensor x = at::empty({numel}, at::TensorOptions().device(at::kMeta));
@@ -206,20 +208,21 @@ TEST(TensorElsewhere, IsRefusedOfEverySize) {
   });
 }
 
-TEST(LeavingRank, IsAnErrorOnlyForThoseWhoStillNeedIt) {
+TEST(LeavingRank, IsAnErrorOnlyForRanksThatStillNeedIt) {
   for (const char* scenario : {"leave", "exit"}) {
     const std::string job = new_job();
     Worker worker(scenario, job, 1, 2, 20'000);
-    const Group group = meet_workers(job, 0, 2, 20'000);
+    const Group group = connect_to_workers(job, 0, 2, 20'000);
     group.barrier();
     std::string text;
     EXPECT_EQ(until_error(group, "barrier", text).sequence, 2u);
-    EXPECT_NE(text.find(std::string(") ") + (scenario[0] == 'l' ? "left" : "is gone")), std::string::npos)
+    EXPECT_NE(text.find(std::string(") ") + (scenario[0] == 'l' ? "left the group" : "exited")),
+              std::string::npos)
         << text;
   }
 }
 
-TEST(Abort, EndsAWaitingPeerAndEverythingAfter) {
+TEST(Abort, FailsAWaitingPeerAndEveryLaterCall) {
   on_threads(3, [&](int rank, const std::string& job) {
     const Group group = shm::connect(options(job, rank, 3));
     if (rank == 0) {

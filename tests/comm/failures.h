@@ -1,4 +1,4 @@
-// A call that must end with a CommError: what it tells.
+// Expects a call to end with a CommError.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 namespace shardwise::testing {
 
-/// What `call` fails with, and its line.
+/// Returns the error of `call`, and its message in `line`.
 inline base::CommError::Where failure_of(const std::function<void()>& call, std::string& line) {
   try {
     call();

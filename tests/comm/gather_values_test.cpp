@@ -9,27 +9,28 @@ namespace {
 
 using testing::on_ranks;
 
-TEST(GatherValues, OfStructsAndOfLists) {
-  struct Figures {
+TEST(GatherValues, GathersStructsAndVectors) {
+  struct Statistics {
     int64_t rank;
     double half;
   };
   on_ranks(3, [](const Group& group) {
-    const std::vector<Figures> all = gather_values(Figures{group.rank(), group.rank() / 2.0}, group);
+    const std::vector<Statistics> all = gather_values(Statistics{group.rank(), group.rank() / 2.0}, group);
     ASSERT_EQ(all.size(), 3u);
     for (const int rank : {0, 1, 2}) {
       EXPECT_EQ(all[rank].rank, rank);
       EXPECT_EQ(all[rank].half, rank / 2.0);
     }
-    const std::vector<int> own{group.rank(), -group.rank()};
-    EXPECT_EQ(gather_values(own, group), (std::vector<int>{0, 0, 1, -1, 2, -2}));
+    const std::vector<int> local{group.rank(), -group.rank()};
+    EXPECT_EQ(gather_values(local, group), (std::vector<int>{0, 0, 1, -1, 2, -2}));
   });
 }
 
-TEST(FirstText, IsThatOfTheLowestRankThatHasOne) {
+TEST(FirstText, IsTheTextOfTheLowestRankWithANonEmptyOne) {
   on_ranks(4, [](const Group& group) {
-    const std::string own = group.rank() % 2 == 0 ? "" : std::string(100 * group.rank(), 'a' + group.rank());
-    EXPECT_EQ(first_text(own, group), std::string(100, 'b'));
+    const std::string local =
+        group.rank() % 2 == 0 ? "" : std::string(100 * group.rank(), 'a' + group.rank());
+    EXPECT_EQ(first_text(local, group), std::string(100, 'b'));
     EXPECT_EQ(first_text("", group), "");
   });
   EXPECT_EQ(first_text("alone", Group()), "alone");

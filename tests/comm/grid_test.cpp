@@ -1,5 +1,5 @@
-// Every form × operation × dtype × ranks × size × layout × even or uneven pieces against closed forms:
-// coverings of that space in `make test`, all of it in `make test-full`.
+// Every collective call × reduction × dtype × ranks × size × layout × even or uneven pieces, with its result:
+// covering arrays of that space in `make test`, the full space in `make test-full`.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 
 #include "shardwise/base/error.h"
-#include "tests/comm/forms.h"
+#include "tests/comm/collective_calls.h"
 #include "tests/comm/threads.h"
 #include "tests/support/covering.h"
 #include "tests/support/extent.h"
@@ -17,10 +17,10 @@ namespace {
 
 using namespace shardwise::testing;
 
-enum Dimension { kForm, kPath, kReduce, kDtype, kRanks, kNumel, kLayout, kPieces };
+enum Dimension { kCall, kPath, kReduce, kDtype, kRanks, kNumel, kLayout, kPieces };
 
 constexpr int kSizes[] = {1, 2, 3, 4, 8};
-constexpr const char* kLayoutNames[] = {"foreign", "strided", "in arena", "strided in arena"};
+constexpr const char* kLayoutNames[] = {"unregistered", "strided", "in heap", "strided in heap"};
 
 struct Numel {
   const char* name;
@@ -32,10 +32,10 @@ constexpr Numel kNumels[] = {
     {"page", 4096, 0}, {"page + 1", 4096, 1}, {"4 MB + 3", 4 << 20, 3}};
 constexpr const char* kLargest = "4 MB + 3";
 
-std::vector<Form> forms_with_content() {
-  std::vector<Form> chosen;
-  std::ranges::copy_if(forms(), std::back_inserter(chosen),
-                       [](const Form& form) { return form.traits.has_content; });
+std::vector<CollectiveCall> calls_with_content() {
+  std::vector<CollectiveCall> chosen;
+  std::ranges::copy_if(collective_calls(), std::back_inserter(chosen),
+                       [](const CollectiveCall& call) { return call.traits.has_content; });
   return chosen;
 }
 
@@ -46,42 +46,42 @@ std::vector<std::string> names(const Range& values, const Name& name) {
   return names;
 }
 
-void exclude_what_a_form_lacks(Space& space, const Form& form) {
+void exclude_unsupported(Space& space, const CollectiveCall& call) {
   const auto exclude = [&](const char* dimension, const std::string& value) {
-    space.exclude({"form", form.name}, {dimension, value});
+    space.exclude({"call", call.name}, {dimension, value});
   };
   for (const Reduce reduce : kReduces) {
-    if (!form.traits.reduces && reduce != Reduce::sum) exclude("reduce", name(reduce));
+    if (!call.traits.reduces && reduce != Reduce::sum) exclude("reduce", name(reduce));
   }
-  if (!form.traits.is_groups) exclude("path", "as on others");
-  if (!form.traits.cuts) exclude("pieces", "uneven");
-  if (form.traits.needs_peer) exclude("ranks", "1");
+  if (!call.traits.is_group_call) exclude("path", "without heap");
+  if (!call.traits.supports_uneven) exclude("pieces", "uneven");
+  if (call.traits.needs_peer) exclude("ranks", "1");
 }
 
-Space whole_space() {
+Space full_space() {
   Space space;
   const auto dtype_name = [](at::ScalarType dtype) { return c10::toString(dtype); };
-  space.add("form", names(forms_with_content(), [](const Form& form) { return form.name; }));
-  space.add("path", {"shared", "as on others"});
+  space.add("call", names(calls_with_content(), [](const CollectiveCall& call) { return call.name; }));
+  space.add("path", {"heap", "without heap"});
   space.add("reduce", names(kReduces, [](Reduce reduce) { return name(reduce); }));
   space.add("dtype", names(kDtypes, dtype_name));
   space.add("ranks", names(kSizes, [](int ranks) { return std::to_string(ranks); }));
   space.add("elements", names(kNumels, [](const Numel& numel) { return numel.name; }));
   space.add("layout", {std::begin(kLayoutNames), std::end(kLayoutNames)});
   space.add("pieces", {"even", "uneven"});
-  for (const Form& form : forms_with_content()) exclude_what_a_form_lacks(space, form);
+  for (const CollectiveCall& call : calls_with_content()) exclude_unsupported(space, call);
   for (const Reduce reduce : kReduces) {
     for (const at::ScalarType dtype : kDtypes) {
-      if (!takes(reduce, dtype)) space.exclude({"reduce", name(reduce)}, {"dtype", dtype_name(dtype)});
+      if (!supports(reduce, dtype)) space.exclude({"reduce", name(reduce)}, {"dtype", dtype_name(dtype)});
     }
   }
   space.exclude({"ranks", "1"}, {"pieces", "uneven"});
-  space.exclude({"ranks", "1"}, {"path", "as on others"});
+  space.exclude({"ranks", "1"}, {"path", "without heap"});
   space.exclude({"elements", "0"}, {"pieces", "uneven"});
   return space;
 }
 
-Case case_of(const Combination& combination, const Joined& at) {
+Case case_of(const Combination& combination, const TestGroup& at) {
   const auto value = [&](Dimension dimension) { return size_t(combination[dimension]); };
   const at::ScalarType dtype = kDtypes[value(kDtype)];
   return {at,
@@ -89,14 +89,14 @@ Case case_of(const Combination& combination, const Joined& at) {
           kLayouts[value(kLayout)],
           kNumels[value(kNumel)].of(dtype),
           /*even=*/value(kPieces) == 0,
-          /*on_shared=*/value(kPath) == 0};
+          /*use_heap=*/value(kPath) == 0};
 }
 
-/// An error that leaves `body` is the case's, and the other ranks are told.
-void on_joined(int ranks, const std::function<void(const Joined&)>& body) {
+/// Runs `body` on each rank of a group. An error fails the test and aborts the group.
+void on_test_groups(int ranks, const std::function<void(const TestGroup&)>& body) {
   on_threads(ranks, [&](int rank, const std::string& job) {
     at::set_num_threads(1);
-    const Joined at = join(options(job, rank, ranks, /*timeout_ms=*/60'000));
+    const TestGroup at = connect_test_group(options(job, rank, ranks, /*timeout_ms=*/60'000));
     try {
       body(at);
     } catch (const std::exception& error) {
@@ -107,29 +107,30 @@ void on_joined(int ranks, const std::function<void(const Joined&)>& body) {
 }
 
 void run(const Space& space, const std::vector<Combination>& combinations, const char* what) {
-  const std::vector<Form> chosen = forms_with_content();
+  const std::vector<CollectiveCall> chosen = calls_with_content();
   std::map<int, std::vector<Combination>> by_ranks;
   for (const Combination& combination : combinations) {
     by_ranks[kSizes[combination[kRanks]]].push_back(combination);
   }
   for (const auto& [ranks, all] : by_ranks) {
-    on_joined(ranks, [&](const Joined& at) {
+    on_test_groups(ranks, [&](const TestGroup& at) {
       for (const Combination& combination : all) {
         try {
-          chosen[size_t(combination[kForm])].check(case_of(combination, at));
+          chosen[size_t(combination[kCall])].check(case_of(combination, at));
         } catch (const std::exception& error) {
           throw std::runtime_error(space.name(combination) + ": " + base::one_line(error));
         }
       }
     });
   }
-  std::printf("covered: %zu combinations of %s against closed forms\n", combinations.size(), what);
+  std::printf("covered: %zu combinations of %s against expected values\n", combinations.size(), what);
 }
 
-// Pieces larger than any block or buffer meet each other value of a dimension, smaller ones each two others.
-TEST(CollectivesGrid, EveryFormGivesItsClosedForm) {
-  const Space space = whole_space();
-  if (is_full()) return run(space, space.all(), "collective, dtype, ranks, size and layout, all of them,");
+// Pairwise coverage with pieces larger than any block or buffer, three-way coverage with smaller ones.
+TEST(CollectivesGrid, EveryCallGivesTheExpectedValues) {
+  const Space space = full_space();
+  if (is_full())
+    return run(space, space.all(), "collective, dtype, ranks, size and layout, all combinations,");
   run(space, covering(space, 2, /*seed=*/11), "collective, dtype, ranks, size and layout (any two)");
   Space small = space;
   small.exclude({"elements", kLargest}, {"elements", kLargest});
@@ -137,19 +138,20 @@ TEST(CollectivesGrid, EveryFormGivesItsClosedForm) {
       "collective, dtype, ranks, size up to a page and layout (any three)");
 }
 
-TEST(CollectivesGrid, NobodyLeavesABarrierBeforeTheLastHasCome) {
+TEST(CollectivesGrid, BarrierReturnsAfterAllRanksHaveCalledIt) {
   for (const int ranks : kSizes) {
-    std::atomic<int> came{0};
-    on_joined(ranks, [&](const Joined& at) {
+    std::atomic<int> arrived{0};
+    on_test_groups(ranks, [&](const TestGroup& at) {
       int round = 0;
-      for (const Form& form : forms()) {
-        if (form.traits.has_content) continue;
-        for (const bool on_shared : {true, false}) {
+      for (const CollectiveCall& call : collective_calls()) {
+        if (call.traits.has_content) continue;
+        for (const bool use_heap : {true, false}) {
           if (at.backend->getRank() == ++round % ranks)
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
-          ++came;
-          form.check({at, {at::kFloat, Reduce::sum, ranks}, Layout::foreign, 0, /*even=*/true, on_shared});
-          EXPECT_GE(came, ranks * round) << form.name;
+          ++arrived;
+          call.check(
+              {at, {at::kFloat, Reduce::sum, ranks}, Layout::unregistered, 0, /*even=*/true, use_heap});
+          EXPECT_GE(arrived, ranks * round) << call.name;
         }
       }
     });

@@ -1,4 +1,4 @@
-// The allocator alone: alignment, coalescing, quarantine, growth, errors; against a model of what is in use.
+// The heap allocator: alignment, coalescing, quarantine, growth, errors, and a model of the blocks in use.
 #include "shardwise/comm/shm/heap.h"
 
 #include <c10/util/Exception.h>
@@ -15,18 +15,18 @@
 
 namespace {
 
-// As under a profiler's timer before Linux 6.11, where a signal ends the call and undoes what it has done:
-// calls for more bytes than these never succeed. 0 leaves them alone.
-off_t most_uninterrupted = 0;
+// Simulates a profiler's timer before Linux 6.11, where a signal interrupts fallocate and undoes its work:
+// calls for more bytes than this never succeed. 0 disables the simulation.
+off_t max_uninterrupted = 0;
 int interruptions = 0;
 
 }  // namespace
 
-// In place of libc's.
+// Replaces libc's function.
 int fallocate(int file, int mode, off_t begin, off_t bytes) {
-  if (most_uninterrupted == 0 || bytes <= most_uninterrupted)
+  if (max_uninterrupted == 0 || bytes <= max_uninterrupted)
     return int(syscall(SYS_fallocate, file, mode, begin, bytes));
-  errno = ++interruptions < 1000 ? EINTR : EIO;  // a caller that does not learn is to fail, not to hang
+  errno = ++interruptions < 1000 ? EINTR : EIO;  // a caller that never shrinks its calls must fail, not hang
   return -1;
 }
 
@@ -38,11 +38,11 @@ class HeapTest : public ::testing::Test {
   std::shared_ptr<Progress> progress = std::make_shared<Progress>();
   Heap heap{Region::create(2), progress};
 
-  /// A collective that is over on all ranks.
+  /// Completes a collective on all ranks.
   void pass() { progress->passed = ++progress->started; }
 };
 
-TEST_F(HeapTest, BlocksAreAlignedAndCountedByTheirLogicalBytes) {
+TEST_F(HeapTest, AlignsBlocksAndCountsLogicalBytes) {
   std::byte* a = heap.allocate(1);
   std::byte* b = heap.allocate(100);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
@@ -61,15 +61,15 @@ TEST_F(HeapTest, AFreedBlockIsReusedOnlyAfterALaterCollective) {
   std::byte* a = heap.allocate(128);
   heap.free(a, 128);
   EXPECT_NE(heap.allocate(128), a);
-  progress->passed = 1;  // the same collective's opening proves nothing: peers may read on
+  progress->passed = 1;  // this collective's own arrival barrier is not enough: peers may still read
   EXPECT_NE(heap.allocate(128), a);
-  ++progress->started;  // posted, not passed
+  ++progress->started;  // posted, but the arrival barrier is not complete
   EXPECT_NE(heap.allocate(128), a);
   progress->passed = 2;
   EXPECT_EQ(heap.allocate(128), a);
 }
 
-TEST_F(HeapTest, NeighboursGrowTogetherWhateverTheOrder) {
+TEST_F(HeapTest, CoalescesNeighborsInAnyOrder) {
   std::byte* blocks[3];
   for (std::byte*& block : blocks) block = heap.allocate(1000);
   std::byte* wall = heap.allocate(64);
@@ -79,15 +79,15 @@ TEST_F(HeapTest, NeighboursGrowTogetherWhateverTheOrder) {
   EXPECT_GT(wall, blocks[2]);
 }
 
-TEST_F(HeapTest, ABlockThatNobodyReadsIsReusedAtOnce) {
-  ++progress->started;  // a collective that has nothing to do with it
+TEST_F(HeapTest, ABlockFreedAtOnceIsReusedAtOnce) {
+  ++progress->started;  // an unrelated collective
   std::byte* a = heap.allocate(128);
   heap.free_at_once(a, 128);
   EXPECT_EQ(heap.live_bytes(), 0);
   EXPECT_EQ(heap.allocate(128), a);
 }
 
-TEST_F(HeapTest, TheSmallestBlockThatFitsIsTaken) {
+TEST_F(HeapTest, AllocatesTheSmallestBlockThatFits) {
   std::byte* large = heap.allocate(4096);
   heap.allocate(64);
   std::byte* small = heap.allocate(512);
@@ -99,7 +99,7 @@ TEST_F(HeapTest, TheSmallestBlockThatFitsIsTaken) {
   EXPECT_EQ(heap.allocate(64), large);
 }
 
-TEST_F(HeapTest, MoreThanThereIsIsAnErrorThatNamesTheBytes) {
+TEST_F(HeapTest, OutOfMemoryNamesTheBytes) {
   const int64_t too_much = int64_t(heap.region().bytes()) + 1;
   try {
     heap.allocate(too_much);
@@ -111,7 +111,7 @@ TEST_F(HeapTest, MoreThanThereIsIsAnErrorThatNamesTheBytes) {
   std::memset(heap.allocate(1 << 20), 1, 1 << 20);  // and the heap still works
 }
 
-TEST(RegionTest, WhatCannotBeBackedInFullIsGivenBack) {
+TEST(RegionTest, AFailedCommitReleasesItsPages) {
   const Region region = Region::create(2);
   const auto backed = [&] {
     struct stat status {};
@@ -124,15 +124,15 @@ TEST(RegionTest, WhatCannotBeBackedInFullIsGivenBack) {
   EXPECT_EQ(backed(), before);
 }
 
-TEST_F(HeapTest, ALargeBlockIsMadeUnderPeriodicSignals) {
-  most_uninterrupted = 256 << 10;
+TEST_F(HeapTest, AllocatesALargeBlockUnderPeriodicSignals) {
+  max_uninterrupted = 256 << 10;
   const int64_t bytes = int64_t{512} << 20;
   const std::byte* block = heap.allocate(bytes);
-  most_uninterrupted = 0;
+  max_uninterrupted = 0;
   EXPECT_EQ(block[bytes - 1], std::byte{0});
 }
 
-// Random sizes and lifetimes with a pattern in every block: an overlap would break a pattern.
+// Random sizes and lifetimes, with a pattern in every block that an overlap would destroy.
 TEST_F(HeapTest, LiveBlocksNeverOverlap) {
   struct Used {
     std::byte* data;
@@ -159,7 +159,7 @@ TEST_F(HeapTest, LiveBlocksNeverOverlap) {
   while (!used.empty()) check_and_free(used.begin());
   EXPECT_EQ(heap.live_bytes(), 0);
   pass();
-  EXPECT_EQ(heap.allocate(64), heap.region().base() + kHeapOffset);  // all of it is one block again
+  EXPECT_EQ(heap.allocate(64), heap.region().base() + kHeapOffset);  // the heap is one free block again
 }
 
 }  // namespace

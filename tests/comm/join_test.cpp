@@ -1,4 +1,4 @@
-// Ranks that find their group by where they stand, on one host and on pretended ones.
+// Groups made from a LaunchContext, on one node and on simulated nodes.
 #include "shardwise/comm/join.h"
 
 #include <ATen/ops/full.h>
@@ -18,21 +18,21 @@ namespace {
 
 using namespace shardwise::testing;
 
-Place place_of(int rank, int hosts, const std::string& job) {
-  Place place;
-  place.by = Place::By::launcher;
-  place.rank = rank;
-  place.world_size = 4;
-  place.hosts = hosts;
-  place.host = place.host_of(rank);
-  place.job = job;
-  return place;
+LaunchContext context_of(int rank, int nodes, const std::string& job) {
+  LaunchContext context;
+  context.launcher = LaunchContext::Launcher::launcher;
+  context.rank = rank;
+  context.world_size = 4;
+  context.nodes = nodes;
+  context.node = context.node_of(rank);
+  context.job = job;
+  return context;
 }
 
-Mesh mesh_of(const Place& place) {
-  return Mesh({{"dp", 2}, {"tp", 2}}, place.rank, place.world_size,
-              [place](const std::string& axis, const std::vector<int>& ranks) {
-                return connect(place, axis, ranks, std::chrono::seconds(20));
+Mesh mesh_of(const LaunchContext& context) {
+  return Mesh({{"dp", 2}, {"tp", 2}}, context.rank, context.world_size,
+              [context](const std::string& axis, const std::vector<int>& ranks) {
+                return connect_group(context, axis, ranks, std::chrono::seconds(20));
               });
 }
 
@@ -40,50 +40,50 @@ float sum(const Group& group, int rank) {
   return group.all_reduce(at::full({1}, float(1 << rank))).item<float>();
 }
 
-TEST(Join, OneHostJoinsEveryAxis) {
+TEST(Join, RanksOfOneNodeConnectEveryAxis) {
   on_threads(4, [](int rank, const std::string& job) {
-    const Place place = place_of(rank, /*hosts=*/1, job);
-    Mesh mesh = mesh_of(place);
+    const LaunchContext context = context_of(rank, /*nodes=*/1, job);
+    Mesh mesh = mesh_of(context);
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     EXPECT_EQ(sum(mesh.group("dp"), rank), rank % 2 == 0 ? 5 : 10);
-    EXPECT_EQ(sum(connect_all(place), rank), 15);
+    EXPECT_EQ(sum(init_process_group(context), rank), 15);
   });
 }
 
-TEST(Join, GroupsAcrossPretendedHostsNeedMpirun) {
+TEST(Join, GroupsAcrossSimulatedNodesNeedMpirun) {
   on_threads(4, [](int rank, const std::string& job) {
-    const Place place = place_of(rank, /*hosts=*/2, job);
-    Mesh mesh = mesh_of(place);
+    const LaunchContext context = context_of(rank, /*nodes=*/2, job);
+    Mesh mesh = mesh_of(context);
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     try {
       mesh.group("dp");
-      ADD_FAILURE() << "joined";
+      ADD_FAILURE() << "connected";
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(
           base::one_line(error),
-          "launch: ranks of several hosts are started by Open MPI's mpirun; got 2 ranks of group dp on 2 "
-          "hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n 4");
+          "launch: multi-node groups need ranks started by Open MPI's mpirun; got 2 ranks of group dp on 2 "
+          "nodes (SHARDWISE_NODES); unset it, or run mpirun with -n 4");
     }
-    EXPECT_THROW(connect_all(place), c10::ValueError);
+    EXPECT_THROW(init_process_group(context), c10::ValueError);
   });
 }
 
-TEST(Join, OneRankWaitsForNobody) {
-  EXPECT_EQ(connect_all(Place()).size(), 1);
-  EXPECT_EQ(connect(place_of(3, /*hosts=*/4, "alone"), "tp", {3}).size(), 1);
+TEST(Join, AGroupOfOneRankIsMadeAtOnce) {
+  EXPECT_EQ(init_process_group(LaunchContext()).size(), 1);
+  EXPECT_EQ(connect_group(context_of(3, /*nodes=*/4, "alone"), "tp", {3}).size(), 1);
 }
 
-TEST(Join, TheTimeoutIsThatOfTheWaits) {
-  const Place place = place_of(0, /*hosts=*/1, new_job());
+TEST(Join, TheTimeoutLimitsTheRendezvous) {
+  const LaunchContext context = context_of(0, /*nodes=*/1, new_job());
   try {
-    connect_all(place, std::chrono::milliseconds(50));
-    ADD_FAILURE() << "joined";
+    init_process_group(context, std::chrono::milliseconds(50));
+    ADD_FAILURE() << "connected";
   } catch (const base::CommError& error) {
     EXPECT_EQ(error.where().limit_s, 0.05);
   }
 }
 
-/// What a worker in the scenario "share" says: the threads it took, and its processors.
+/// Parses the output of a worker in the scenario "share": its number of threads and its processors.
 std::pair<int, std::set<int>> share_of(Worker& worker) {
   const std::string output = worker.output();
   std::istringstream words(output.substr(std::min(output.find("took "), output.size())));
@@ -95,12 +95,12 @@ std::pair<int, std::set<int>> share_of(Worker& worker) {
   return {threads, processors};
 }
 
-TEST(Join, TheRanksOfAHostShareOutItsCores) {
+TEST(Join, TheRanksOfANodeDivideItsCores) {
   const std::string job = new_job();
   Worker first("share", job, 0, 2, 20'000), second("share", job, 1, 2, 20'000);
   const auto [threads, low] = share_of(first);
   const auto [same_threads, high] = share_of(second);
-  const Allowance& all = own_allowance();
+  const AvailableCpus& all = available_cpus();
   EXPECT_EQ(threads, share_out({all, all}, 0).threads);
   EXPECT_EQ(same_threads, threads);
   const bool can_share = std::min(all.cores, all.quota) >= 2;

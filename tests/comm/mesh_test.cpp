@@ -1,4 +1,4 @@
-// Coordinates and rank lists of named axes; groups made once.
+// Coordinates, rank lists and groups of a mesh's axes.
 #include "shardwise/comm/mesh.h"
 
 #include <c10/util/Exception.h>
@@ -36,7 +36,7 @@ TEST(Mesh, TheMiddleAxisOfThreeIsStrided) {
   EXPECT_EQ(mesh.ranks("pp"), (std::vector<int>{3, 9}));
 }
 
-TEST(Mesh, GroupsAreMadeWhenFirstNeededAndKept) {
+TEST(Mesh, GroupsAreConnectedOnFirstUseAndCached) {
   int connections = 0;
   Mesh mesh({{"dp", 2}, {"tp", 2}}, 3, 4, [&](const std::string& axis, const std::vector<int>& ranks) {
     ++connections;
@@ -50,7 +50,7 @@ TEST(Mesh, GroupsAreMadeWhenFirstNeededAndKept) {
   EXPECT_EQ(connections, 1);
 }
 
-TEST(Mesh, ContradictionsAreErrors) {
+TEST(Mesh, InvalidAxesAndRanksFail) {
   using Axes = std::vector<Mesh::Axis>;
   const auto make = [](Axes axes, int rank, int world) {
     return Mesh(std::move(axes), rank, world, no_connection);
@@ -62,14 +62,14 @@ TEST(Mesh, ContradictionsAreErrors) {
   EXPECT_THROW(make({{"tp", 2}}, 0, 2).size("pp"), c10::ValueError);
 }
 
-TEST(Mesh, AxesReduceOverTheirOwnRanks) {
+TEST(Mesh, GroupsReduceOverTheRanksOfTheirAxis) {
   testing::on_ranks(4, [](Group world) {
-    Mesh mesh({{"dp", 2}, {"tp", 2}}, world.rank(), 4,
-              [&](const std::string& axis, const std::vector<int>& ranks) {
-                const int place = int(std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin());
-                const std::string job = "mesh-" + std::to_string(getpid()) + axis + std::to_string(ranks[0]);
-                return shm::connect({job, place, int(ranks.size())});
-              });
+    Mesh mesh(
+        {{"dp", 2}, {"tp", 2}}, world.rank(), 4, [&](const std::string& axis, const std::vector<int>& ranks) {
+          const int coordinate = int(std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin());
+          const std::string job = "mesh-" + std::to_string(getpid()) + axis + std::to_string(ranks[0]);
+          return shm::connect({job, coordinate, int(ranks.size())});
+        });
     const auto sum = [&](const std::string& axis) {
       return mesh.group(axis).all_reduce(at::full({1}, float(1 << world.rank()))).item<float>();
     };

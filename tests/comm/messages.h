@@ -1,4 +1,4 @@
-// Messages through c10d's interface, in fewer words.
+// Helpers for messages through c10d's interface.
 #pragma once
 #include "tests/comm/backends.h"
 
@@ -8,7 +8,7 @@ inline void send(comm::shm::Backend& backend, const at::Tensor& x, int to, int t
   Tensors tensors = {x};
   backend.send(tensors, to, tag)->wait();
 }
-/// Posted, not received yet.
+/// Posts a receive without waiting for it.
 inline WorkPtr irecv(comm::shm::Backend& backend, const at::Tensor& x, int from, int tag = 0) {
   Tensors tensors = {x};
   return backend.recv(tensors, from, tag);
@@ -21,7 +21,7 @@ inline void recv(comm::shm::Backend& backend, const at::Tensor& x, int from, int
   irecv(backend, x, from, tag)->wait();
 }
 
-/// A message of one number, and where one is received.
+/// A message of one number, or its receive buffer.
 inline at::Tensor number(int64_t x) {
   return at::empty({1}, at::kLong).fill_(x);
 }

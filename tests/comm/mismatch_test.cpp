@@ -1,5 +1,4 @@
-// Ranks that run different programs: every pair of collectives that differ is an error naming both, on all
-// ranks.
+// Ranks that call different collectives: every such pair is an error on all ranks that names both calls.
 #include <gtest/gtest.h>
 
 #include "shardwise/base/error.h"
@@ -24,16 +23,16 @@ Call all_reduce(int64_t numel, at::ScalarType dtype = at::kFloat, Reduce reduce 
 Call all_gather(int64_t numel, int64_t granule = 1, int64_t dim = 0) {
   return [=](const Group& group) {
     const Split split = Split::even("x", numel, group.size(), granule);
-    const int64_t own = split.range(group.rank()).size();
-    group.all_gather(dim == 0 ? value({own, numel}, 0, at::kFloat) : value({numel, own}, 0, at::kFloat),
+    const int64_t local = split.range(group.rank()).size();
+    group.all_gather(dim == 0 ? value({local, numel}, 0, at::kFloat) : value({numel, local}, 0, at::kFloat),
                      split, dim);
   };
 }
-Call expose(int64_t numel) {
+Call share_shard(int64_t numel) {
   return [=](const Group& group) {
     const Split split = Split::even("x", numel, group.size());
-    const auto exposed = group.expose(some(split.range(group.rank()).size()), split);
-    for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
+    const auto shards = group.share_shard(some(split.range(group.rank()).size()), split);
+    for (int peer = 0; peer < group.size(); ++peer) shards->get(peer);
   };
 }
 Call reduce_scatter(int64_t numel, int64_t granule = 1) {
@@ -41,12 +40,12 @@ Call reduce_scatter(int64_t numel, int64_t granule = 1) {
     group.reduce_scatter(some(numel), Split::even("x", numel, group.size(), granule));
   };
 }
-Call all_reduce_terms(int64_t numel) {
-  return [=](const Group& group) { group.all_reduce_terms(some(numel), [](Terms) {}); };
+Call fused_all_reduce(int64_t numel) {
+  return [=](const Group& group) { group.fused_all_reduce(some(numel), [](PeerBuffers) {}); };
 }
-Call reduce_scatter_terms(int64_t numel) {
+Call fused_reduce_scatter(int64_t numel) {
   return [=](const Group& group) {
-    group.reduce_scatter_terms(some(numel), Split::even("x", numel, group.size()), [](Terms) {});
+    group.fused_reduce_scatter(some(numel), Split::even("x", numel, group.size()), [](PeerBuffers) {});
   };
 }
 Call broadcast(int64_t numel, int root) {
@@ -71,7 +70,7 @@ Call barrier() {
   return [](const Group& group) { group.barrier(); };
 }
 
-/// Rank 1 runs `theirs`, the others `ours`; gives what each rank reports.
+/// Runs `theirs` on rank 1 and `ours` on the others; returns the error of each rank.
 std::vector<std::string> run(int ranks, const Call& ours, const Call& theirs) {
   std::vector<std::string> errors{size_t(ranks)};
   on_threads(ranks, [&](int rank, const std::string& job) {
@@ -79,7 +78,7 @@ std::vector<std::string> run(int ranks, const Call& ours, const Call& theirs) {
     group.barrier();
     try {
       (rank == 1 ? theirs : ours)(group);
-      group.barrier();  // a rank that need not wait for rank 1 finds out here
+      group.barrier();  // a rank that did not wait for rank 1 gets the error here
       errors[size_t(rank)] = "no error";
     } catch (const base::CommError& error) {
       errors[size_t(rank)] = base::one_line(error);
@@ -124,10 +123,12 @@ TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
        "broadcast float32 [12] root 1"},
       {"scatter root", scatter(12, 0), scatter(12, 1), "scatter float32 root 0", "scatter float32 root 1"},
       {"gather", gather(1, 0), all_to_all(12), "gather float32", "all_to_all float32"},
-      {"expose", expose(12), all_gather(12), "expose float32 [12]", "all_gather float32 [144]"},
-      {"exposed size", expose(12), expose(24), "expose float32 [12]", "expose float32 [24]"},
+      {"share_shard", share_shard(12), all_gather(12), "share_shard float32 [12]",
+       "all_gather float32 [144]"},
+      {"share_shard size", share_shard(12), share_shard(24), "share_shard float32 [12]",
+       "share_shard float32 [24]"},
       {"barrier", all_to_all(12), barrier(), "all_to_all float32", "rank 1 runs barrier"},
-      {"missed", expose(12), [](const Group&) {}, "expose float32 [12]", "rank 1 runs barrier"},
+      {"missed", share_shard(12), [](const Group&) {}, "share_shard float32 [12]", "rank 1 runs barrier"},
   };
   for (const Pair& pair : pairs) {
     for (const std::string& error : run(GetParam(), pair.ours, pair.theirs)) {
@@ -139,14 +140,14 @@ TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
   }
 }
 
-/// A collective and how an error calls it.
+/// A collective and its text in errors.
 struct Named {
   Call call;
   std::string words;
 };
 
-/// Every op, in variants that differ in dtype, size, reduction, root, dim or split; no two of them alike.
-/// Sizes that two ranks alone know are uneven_test.cpp's.
+/// Returns every op, in variants that differ in dtype, size, reduction, root, dim or split. Sizes that only
+/// sender and receiver know are tested in variable_size_test.cpp.
 std::vector<Named> all_calls() {
   return {{broadcast(12, 0), "broadcast float32 [12] root 0"},
           {broadcast(12, 1), "broadcast float32 [12] root 1"},
@@ -168,15 +169,15 @@ std::vector<Named> all_calls() {
           {gather(4, 1), "gather float32 root 1"},
           {gather_bf16(4, 0), "gather bfloat16 root 0"},
           {all_to_all(12), "all_to_all float32"},
-          {expose(12), "expose float32 [12] split"},
-          {expose(24), "expose float32 [24] split"},
-          {all_reduce_terms(12), "all_reduce_terms float32 [12]"},
-          {all_reduce_terms(5000), "all_reduce_terms float32 [5000]"},
-          {reduce_scatter_terms(12), "reduce_scatter_terms float32 [12] split"},
+          {share_shard(12), "share_shard float32 [12] split"},
+          {share_shard(24), "share_shard float32 [24] split"},
+          {fused_all_reduce(12), "fused_all_reduce float32 [12]"},
+          {fused_all_reduce(5000), "fused_all_reduce float32 [5000]"},
+          {fused_reduce_scatter(12), "fused_reduce_scatter float32 [12] split"},
           {barrier(), "barrier"}};
 }
 
-// Order counts: rank 1's side is where the others' is expected, and the other way round.
+// Runs each pair in both orders: rank 0 calls one collective, rank 1 the other.
 TEST(EveryMismatch, IsAnErrorNamingBothSidesOnAllRanks) {
   const std::vector<Named> calls = all_calls();
   for (size_t ours = 0; ours < calls.size(); ++ours) {

@@ -18,19 +18,19 @@ namespace shardwise::testing {
 using comm::Mesh;
 using comm::shm::Options;
 
-Groups join_world(const Options& options) {
-  return {join(options)};
+Groups connect_world(const Options& options) {
+  return {connect_test_group(options)};
 }
 
-Groups join_mesh(const Options& options) {
-  Groups groups = join_world(options);
+Groups connect_mesh(const Options& options) {
+  Groups groups = connect_world(options);
   const int tp = options.size % 2 == 0 ? 2 : options.size;
   const auto connect = [&](const std::string& axis, const std::vector<int>& ranks) {
     Options part = options;
     part.job += axis + std::to_string(ranks.front());
     part.rank = int(std::ranges::find(ranks, options.rank) - ranks.begin());
     part.size = int(ranks.size());
-    groups.push_back(join(part));
+    groups.push_back(connect_test_group(part));
     return groups.back().group;
   };
   Mesh mesh({{"dp", options.size / tp}, {"tp", tp}}, options.rank, options.size, connect);
@@ -40,50 +40,51 @@ Groups join_mesh(const Options& options) {
 }
 
 Mixed::Mixed(const Groups& groups, unsigned seed, Calls calls)
-    : groups_(groups), plan_(seed), own_(seed * 31 + unsigned(groups.front().backend->getRank())) {
-  std::ranges::copy_if(forms(), std::back_inserter(forms_),
-                       [&](const Form& form) { return calls == Calls::all || !form.traits.is_message; });
+    : groups_(groups), plan_(seed), delays_(seed * 31 + unsigned(groups.front().backend->getRank())) {
+  std::ranges::copy_if(collective_calls(), std::back_inserter(calls_), [&](const CollectiveCall& call) {
+    return calls == Calls::all || !call.traits.is_point_to_point;
+  });
 }
 
 void Mixed::run(int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) step();
 }
 
-void Mixed::dawdle() {
-  if (own_() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own_() % 200));
+void Mixed::sleep_randomly() {
+  if (delays_() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(delays_() % 200));
 }
 
 Mixed::Drawn Mixed::draw() {
-  const Joined& at = groups_[plan_() % groups_.size()];
-  const Form& form = forms_[plan_() % forms_.size()];
+  const TestGroup& at = groups_[plan_() % groups_.size()];
+  const CollectiveCall& call = calls_[plan_() % calls_.size()];
   Content content{kDtypes[plan_() % std::size(kDtypes)], comm::Reduce::sum, at.backend->getSize()};
   const comm::Reduce reduce = kReduces[plan_() % std::size(kReduces)];
-  if (form.traits.reduces && takes(reduce, content.dtype)) content.reduce = reduce;
+  if (call.traits.reduces && supports(reduce, content.dtype)) content.reduce = reduce;
   const Layout layout = kLayouts[plan_() % std::size(kLayouts)];
   const int64_t numel = int64_t(plan_() % (plan_() % 4 == 0 ? unsigned(kLargest) : 700));
-  const bool is_even = !form.traits.cuts || plan_() % 2 == 0;
-  const bool on_shared = !form.traits.is_groups || plan_() % 2 == 0;
-  return {form, {at, content, layout, numel, is_even, on_shared}};
+  const bool is_even = !call.traits.supports_uneven || plan_() % 2 == 0;
+  const bool use_heap = !call.traits.is_group_call || plan_() % 2 == 0;
+  return {call, {at, content, layout, numel, is_even, use_heap}};
 }
 
 void Mixed::step() {
   const Drawn next = draw();
-  if (next.form.traits.needs_peer && next.at.content.ranks == 1) return;
-  dawdle();
+  if (next.call.traits.needs_peer && next.arguments.content.ranks == 1) return;
+  sleep_randomly();
   try {
-    next.form.check(next.at);
+    next.call.check(next.arguments);
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(next.form.name + " of " + std::to_string(next.at.numel) + " " +
-                             c10::toString(next.at.content.dtype) + ": " + error.what());
+    throw std::runtime_error(next.call.name + " of " + std::to_string(next.arguments.numel) + " " +
+                             c10::toString(next.arguments.content.dtype) + ": " + error.what());
   }
 }
 
 namespace {
 
-/// Sends this process a signal at a moment of a program that its seed decides: some time into some step.
-class Blow {
+/// Sends this process a signal at a random time of a program: after a delay into a step that the seed draws.
+class RandomSignal {
  public:
-  Blow(int signal, unsigned seed, int64_t steps) : signal_(signal) {
+  RandomSignal(int signal, unsigned seed, int64_t steps) : signal_(signal) {
     std::mt19937 random(seed);
     step_ = steps / 4 + int64_t(random()) % (steps / 2);
     delay_ = std::chrono::microseconds(random() % 600);
@@ -103,7 +104,7 @@ class Blow {
 };
 
 void abort_all(const Groups& groups, const std::string& reason) {
-  for (const Joined& joined : groups) joined.backend->comm::Backend::abort(reason);
+  for (const TestGroup& group : groups) group.backend->comm::C10dBackend::abort(reason);
 }
 
 }  // namespace
@@ -114,14 +115,14 @@ void run_mixed(const WorkerPlace& place, std::istream& words) {
   std::string which;
   int victim = -1, signal = 0;
   words >> seed >> steps >> which >> victim >> signal;
-  meet_workers(place.job + "-first", place.rank, place.size, place.timeout_ms);
-  const Options meeting = options(place.job, place.rank, place.size, place.timeout_ms);
-  const Groups groups = which == "mesh" ? join_mesh(meeting) : join_world(meeting);
+  connect_to_workers(place.job + "-first", place.rank, place.size, place.timeout_ms);
+  const Options rank_options = options(place.job, place.rank, place.size, place.timeout_ms);
+  const Groups groups = which == "mesh" ? connect_mesh(rank_options) : connect_world(rank_options);
   Mixed mixed(groups, seed, which == "collectives" ? Mixed::Calls::collectives : Mixed::Calls::all);
-  const Blow blow(signal, seed, steps);
+  const RandomSignal random_signal(signal, seed, steps);
   try {
     for (int64_t step = 0; step < steps; ++step) {
-      if (place.rank == victim) blow.before(step);
+      if (place.rank == victim) random_signal.before(step);
       mixed.step();
     }
     std::cout << "done" << std::endl;

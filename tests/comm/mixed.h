@@ -1,45 +1,47 @@
-// Programs of random calls over several groups, the same on all ranks by one seed, every result held against
-// its closed form (forms.h). How long a rank takes between its calls is its own.
+// Random programs of collective calls on several groups. One seed gives all ranks the same program; every
+// result is checked (collective_calls.h). Each rank draws different delays between calls.
 #pragma once
 #include <random>
 
-#include "tests/comm/forms.h"
+#include "tests/comm/collective_calls.h"
 
 namespace shardwise::testing {
 
-/// The group of all ranks first, then those of a mesh's axes.
-using Groups = std::vector<Joined>;
+/// The group of all ranks first, then the groups of a mesh's axes.
+using Groups = std::vector<TestGroup>;
 
-/// Collective: the group of all ranks alone.
-Groups join_world(const comm::shm::Options& options);
-/// Collective: with the groups of {"dp", "tp"}, tp of two ranks, or of all where their number is odd.
-Groups join_mesh(const comm::shm::Options& options);
+/// Connects the group of all ranks. Collective.
+Groups connect_world(const comm::shm::Options& options);
+/// Connects the group of all ranks and those of a {"dp", "tp"} mesh; tp is 2, or all ranks if t is odd.
+/// Collective.
+Groups connect_mesh(const comm::shm::Options& options);
 
+/// One rank's random program.
 class Mixed {
  public:
-  /// Elements of the largest message.
+  /// The number of elements of the largest message.
   static constexpr int64_t kLargest = 8000;
 
   enum class Calls { all, collectives };
 
-  /// Errors of the calls below: base::CommError; std::runtime_error naming the call whose result is wrong.
+  /// The functions below throw base::CommError, and std::runtime_error naming the call whose result is wrong.
   Mixed(const Groups& groups, unsigned seed, Calls calls = Calls::all);
   void run(int64_t steps);
   void step();
-  /// Leaves out what the next step would have called.
+  /// Skips the next call.
   void skip() { draw(); }
 
  private:
   struct Drawn {
-    const Form& form;
-    Case at;
+    const CollectiveCall& call;
+    Case arguments;
   };
   Drawn draw();
-  void dawdle();
+  void sleep_randomly();
 
   const Groups& groups_;
-  std::vector<Form> forms_;
-  std::mt19937 plan_, own_;  // what happens, on all ranks alike; how long it takes
+  std::vector<CollectiveCall> calls_;
+  std::mt19937 plan_, delays_;  // the calls, equal on all ranks; this rank's delays
 };
 
 }  // namespace shardwise::testing

@@ -1,4 +1,4 @@
-// Messages that do not come, are not taken, or are not what the other side takes: who is named, and how soon.
+// Messages that are not sent, not received, or of another size or dtype: the rank named, and how soon.
 #include <signal.h>
 
 #include <atomic>
@@ -21,37 +21,37 @@ constexpr int kRing = int(kEnvelopes);
 
 TEST(MessageMismatch, FailsOnBothRanksNamingBothSides) {
   struct Case {
-    at::Tensor sent, taken;
+    at::Tensor sent, target;
     std::string words;
   };
   const Case cases[] = {
-      {at::full({5}, 1.f), at::full({4}, -1.f), "rank 0 sends float32 [5], rank 1 takes float32 [4]"},
-      {at::full({4}, 1.f), at::full({5000}, -1.f), "rank 0 sends float32 [4], rank 1 takes float32 [5000]"},
-      {at::full({5000}, 1.f), at::full({0}, -1.f), "rank 0 sends float32 [5000], rank 1 takes float32 [0]"},
-      {at::full({4}, 1, at::kInt), at::full({4}, -1.f), "rank 0 sends int32 [4], rank 1 takes float32 [4]"},
+      {at::full({5}, 1.f), at::full({4}, -1.f), "rank 0 sends float32 [5], rank 1 expects float32 [4]"},
+      {at::full({4}, 1.f), at::full({5000}, -1.f), "rank 0 sends float32 [4], rank 1 expects float32 [5000]"},
+      {at::full({5000}, 1.f), at::full({0}, -1.f), "rank 0 sends float32 [5000], rank 1 expects float32 [0]"},
+      {at::full({4}, 1, at::kInt), at::full({4}, -1.f), "rank 0 sends int32 [4], rank 1 expects float32 [4]"},
   };
   for (const Case& c : cases) {
-    for (const bool kept : {false, true}) {  // taken out of the mailbox before it is wanted
+    for (const bool unexpected : {false, true}) {  // drained from the mailbox before its receive is posted
       const auto errors = errors_of(2, [&](Backend& backend, int rank) {
         if (rank == 0) {
           send(backend, c.sent, 1);
           send(backend, number(5), 1, /*tag=*/1);
         } else {
-          if (kept) {
+          if (unexpected) {
             EXPECT_EQ(received(backend, 0, /*tag=*/1), 5);
           }
-          recv(backend, c.taken, 0);
+          recv(backend, c.target, 0);
         }
         backend.barrier({})->wait();
       });
       EXPECT_TRUE(says(errors[1], "recv #")) << errors[1];
       for (const std::string& error : errors) EXPECT_TRUE(says(error, c.words)) << error;
-      EXPECT_TRUE(c.taken.eq(-1).all().item<bool>());
+      EXPECT_TRUE(c.target.eq(-1).all().item<bool>());
     }
   }
 }
 
-TEST(MessageMismatch, IsToldByAPollToo) {
+TEST(MessageMismatch, IsReportedByAPollToo) {
   on_backends(2, [](Backend& backend, int rank) {
     if (rank == 0) send(backend, number(1), 1);
     backend.barrier({})->wait();
@@ -81,12 +81,12 @@ TEST(LateMessage, IsAnErrorAfterTheTimeout) {
         EXPECT_GE(where.elapsed_s, 0.5);
         EXPECT_EQ(where.limit_s, 0.5);
         EXPECT_LT(since_start.seconds(), 1.3);
-        EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+        EXPECT_TRUE(says(line, "timed out waiting for rank 1 (pid ")) << line;
       },
       /*timeout_ms=*/500);
 }
 
-TEST(LateMessage, OfAnySourceBlamesNoSingleRank) {
+TEST(LateMessage, OfAnySourceNamesNoSingleRank) {
   on_backends(
       3,
       [](Backend& backend, int rank) {
@@ -94,12 +94,12 @@ TEST(LateMessage, OfAnySourceBlamesNoSingleRank) {
         std::string line;
         const auto where = failure_of([&] { irecv_any(backend, number(-1))->wait(); }, line);
         EXPECT_EQ(where.peer, -1);
-        EXPECT_TRUE(says(line, "no rank came")) << line;
+        EXPECT_TRUE(says(line, "timed out waiting for any rank")) << line;
       },
       /*timeout_ms=*/500);
 }
 
-TEST(LateMessage, HasTheLimitOfTheWait) {
+TEST(LateMessage, UsesTheTimeoutOfTheWait) {
   on_backends(2, [](Backend& backend, int rank) {
     if (rank == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     const WorkPtr work = irecv(backend, number(-1), 1);
@@ -108,7 +108,7 @@ TEST(LateMessage, HasTheLimitOfTheWait) {
   });
 }
 
-TEST(LateMessage, EndsALoopOfPollsToo) {
+TEST(LateMessage, EndsAPollingLoopToo) {
   on_backends(
       2,
       [](Backend& backend, int rank) {
@@ -135,7 +135,7 @@ TEST(FullMailbox, OfALateReceiverIsAnErrorAfterTheTimeout) {
         EXPECT_EQ(where.peer, 1);
         EXPECT_EQ(where.sequence, uint64_t(kRing + 1));
         EXPECT_GE(where.elapsed_s, 0.5);
-        EXPECT_TRUE(says(line, "rank 1 (pid ") && says(line, ") did not come")) << line;
+        EXPECT_TRUE(says(line, "timed out waiting for rank 1 (pid ")) << line;
       },
       /*timeout_ms=*/500);
 }
@@ -169,8 +169,8 @@ TEST(Abort, EndsWaitsForMessagesAndForRoom) {
 
 // ---- Peers that leave
 
-// What was sent before is there still, though the sender's group and heap are gone.
-TEST(LeftRank, IsAnErrorOnlyWhereNoMessageOfItIsLeft) {
+// Messages sent before remain receivable, though the sender's group and heap are destroyed.
+TEST(LeftRank, IsAnErrorOnlyOnceItsMessagesAreReceived) {
   on_backends(2, [](Backend& backend, int rank) {
     if (rank == 1) {
       send(backend, number(7), 0);
@@ -192,7 +192,7 @@ TEST(LeftRank, IsAnErrorOnlyWhereNoMessageOfItIsLeft) {
   });
 }
 
-TEST(LeftRank, IsAnErrorWhereRoomInItsMailboxIsWaitedFor) {
+TEST(LeftRank, IsAnErrorForASendToItsFullMailbox) {
   on_backends(2, [](Backend& backend, int rank) {
     if (rank == 1) return backend.shutdown();
     for (int i = 0; i < kRing; ++i) send(backend, number(i), 1);
@@ -202,7 +202,7 @@ TEST(LeftRank, IsAnErrorWhereRoomInItsMailboxIsWaitedFor) {
   });
 }
 
-TEST(LeftRank, IsNotMissedByOthers) {
+TEST(LeftRank, IsNoErrorForMessagesOfOtherRanks) {
   on_backends(3, [](Backend& backend, int rank) {
     if (rank == 1) return backend.shutdown();
     if (rank == 2) {
@@ -224,9 +224,9 @@ TEST(LeftRank, IsNotMissedByOthers) {
   });
 }
 
-// ---- Peers that die
+// ---- Peers that exit
 
-/// Kills a worker after a while.
+/// Kills a worker after 100 ms.
 class Killer {
  public:
   explicit Killer(const Worker& worker)
@@ -242,13 +242,13 @@ class Killer {
 
 class KilledPeer : public ::testing::Test {
  protected:
-  /// Meets two idle workers, kills the first, and expects `call` of rank 0 to name it soon.
+  /// Connects to two idle workers, kills the first, and expects `call` on rank 0 to name it soon.
   static void expect_named(const std::string& op, const std::function<void(Backend&)>& call) {
     const std::string job = new_job();
     const Worker first("idle", job, 1, 3, 20'000), second("idle", job, 2, 3, 20'000);
     connect(options(job + "-start", 0, 3));
     const auto backend = c10::make_intrusive<Backend>(
-        std::make_shared<Transport>(meet(options(job, 0, 3)), 0, std::chrono::seconds(20)));
+        std::make_shared<Transport>(rendezvous(options(job, 0, 3)), 0, std::chrono::seconds(20)));
     backend->barrier({})->wait();
     const base::Stopwatch since_start;
     std::string line;
@@ -259,21 +259,21 @@ class KilledPeer : public ::testing::Test {
       EXPECT_EQ(where.peer, 1);
     }
     EXPECT_LT(since_start.seconds(), 1.5);
-    EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") is gone")) << line;
+    EXPECT_TRUE(says(line, "rank 1 (pid " + std::to_string(first.pid()) + ") exited")) << line;
   }
 };
 
-TEST_F(KilledPeer, IsNamedByWhoWaitsForItsMessage) {
+TEST_F(KilledPeer, IsNamedByAReceiveFromIt) {
   expect_named("recv", [](Backend& backend) { received(backend, 1); });
 }
 
-TEST_F(KilledPeer, IsNamedByWhoWaitsForRoom) {
+TEST_F(KilledPeer, IsNamedByASendToItsFullMailbox) {
   expect_named("send", [](Backend& backend) {
     for (int i = 0; i <= kRing; ++i) send(backend, number(i), 1);
   });
 }
 
-TEST_F(KilledPeer, IsNamedByWhoWaitsForAnyRank) {
+TEST_F(KilledPeer, IsNamedByAReceiveFromAnySource) {
   expect_named("recv", [](Backend& backend) { irecv_any(backend, number(-1))->wait(); });
 }
 
@@ -285,27 +285,28 @@ c10d::BarrierOptions within(int ms) {
   return options;
 }
 
-TEST(MonitoredBarrier, HoldsEverybodyUntilTheLastHasCome) {
-  static std::atomic<int> came;
-  came = 0;
+TEST(MonitoredBarrier, WaitsForTheLastRank) {
+  static std::atomic<int> arrived;
+  arrived = 0;
   on_backends(3, [](Backend& backend, int rank) {
     for (int round = 1; round <= 20; ++round) {
       if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      ++came;
+      ++arrived;
       backend.monitoredBarrier(within(20'000), /*name_all=*/round % 2 == 0);
-      EXPECT_GE(came, 3 * round);
+      EXPECT_GE(arrived, 3 * round);
     }
   });
 }
 
-TEST(MonitoredBarrier, NamesWhoDidNotComeToAllWhoDid) {
+TEST(MonitoredBarrier, NamesTheMissingRanksOnAllOthers) {
   for (const bool name_all : {false, true}) {
     const auto errors = errors_of(4, [&](Backend& backend, int rank) {
       if (rank % 2 == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       backend.monitoredBarrier(within(300), name_all);
     });
     for (const int rank : {0, 2}) {
-      EXPECT_TRUE(says(errors[size_t(rank)], name_all ? "did not come: rank 1, 3;" : "did not come: rank 1;"))
+      EXPECT_TRUE(says(errors[size_t(rank)],
+                       name_all ? "timed out waiting for ranks: 1, 3;" : "timed out waiting for ranks: 1;"))
           << errors[size_t(rank)];
     }
     EXPECT_TRUE(says(errors[0], "monitored_barrier #")) << errors[0];

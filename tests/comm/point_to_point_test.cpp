@@ -1,4 +1,4 @@
-// Messages between two ranks: contents, order, tags, any source, and the memory they take.
+// Messages between two ranks: contents, order, tags, any source, and memory use.
 #include <random>
 #include <thread>
 
@@ -15,7 +15,7 @@ constexpr int kRing = int(kEnvelopes);
 
 class PointToPoint : public ::testing::TestWithParam<int> {};
 
-// To itself, too. Sizes around what fits an envelope, and one that is no multiple of anything.
+// Also to the rank itself. Sizes around the capacity of an envelope, and an odd large one.
 TEST_P(PointToPoint, AllSendToAllBeforeTheyReceive) {
   const int64_t inlined = int64_t(kInlineMessage);
   for (const int64_t bytes :
@@ -32,8 +32,8 @@ TEST_P(PointToPoint, AllSendToAllBeforeTheyReceive) {
   }
 }
 
-// What is sent may be overwritten at once, wherever it lies.
-TEST_P(PointToPoint, AnyDtypeGoesFromAnyMemoryToAnyOther) {
+// A tensor may be overwritten as soon as send returns, in any kind of memory.
+TEST_P(PointToPoint, CopiesAnyDtypeFromAnyMemoryToAnyOther) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     const int ranks = GetParam(), next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
     for (const at::ScalarType dtype : kDtypes) {
@@ -54,8 +54,8 @@ TEST_P(PointToPoint, AnyDtypeGoesFromAnyMemoryToAnyOther) {
   });
 }
 
-// Round a ring of ranks, so that none could go on if a full mailbox just blocked its sender.
-TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsGoAllWaysFirst) {
+// Around a ring of ranks: no rank could continue if a full mailbox blocked its sender.
+TEST_P(PointToPoint, SendsMoreMessagesThanAMailboxHoldsBeforeReceiving) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     const int ranks = GetParam(), next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
     for (int i = 0; i < 5 * kRing; ++i) send(backend, value({1 + i * 40}, rank + i, at::kFloat), next, i % 3);
@@ -70,7 +70,7 @@ TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsGoAllWaysFirst) {
   });
 }
 
-TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsReachRanksInACollective) {
+TEST_P(PointToPoint, SendsMoreMessagesThanAMailboxHoldsToRanksInACollective) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 3 * kRing; ++i) {
       for (int peer = 1; peer < GetParam(); ++peer) send(backend, number(100 * peer + i), peer);
@@ -80,7 +80,7 @@ TEST_P(PointToPoint, MoreMessagesThanAMailboxHoldsReachRanksInACollective) {
   });
 }
 
-TEST_P(PointToPoint, ALateReceiverGetsAllInOrder) {
+TEST_P(PointToPoint, DeliversAllMessagesInOrderToALateReceiver) {
   on_backends(GetParam(), [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 4 * kRing; ++i) {
       for (int peer = 1; peer < GetParam(); ++peer) send(backend, number(100 * peer + i), peer);
@@ -90,28 +90,28 @@ TEST_P(PointToPoint, ALateReceiverGetsAllInOrder) {
   });
 }
 
-TEST_P(PointToPoint, AnySourceGivesEachRanksMessagesInOrderAndSaysWhose) {
+TEST_P(PointToPoint, AnySourceReceivesEachRanksMessagesInOrderAndNamesTheSender) {
   constexpr int kEach = 3 * kRing;
   on_backends(GetParam(), [](Backend& backend, int rank) {
     for (int i = 0; rank > 0 && i < kEach; ++i) {
-      send(backend, number(-7), 0, /*tag=*/8);  // of no interest
+      send(backend, number(-7), 0, /*tag=*/8);  // another tag
       send(backend, number(1000 * rank + i), 0, /*tag=*/9);
     }
-    std::vector<int> came(size_t(GetParam()), 0);
+    std::vector<int> received_from(size_t(GetParam()), 0);
     for (int i = 0; rank == 0 && i < kEach * (GetParam() - 1); ++i) {
       const at::Tensor x = number(-1);
       const WorkPtr work = irecv_any(backend, x, /*tag=*/9);
       work->wait();
       const int source = work->sourceRank();
       ASSERT_TRUE(source > 0 && source < GetParam());
-      EXPECT_EQ(x.item<int64_t>(), 1000 * source + came[size_t(source)]++);
+      EXPECT_EQ(x.item<int64_t>(), 1000 * source + received_from[size_t(source)]++);
     }
     for (int peer = 1; rank == 0 && peer < GetParam(); ++peer) EXPECT_EQ(received(backend, peer, 8), -7);
   });
 }
 
-// A sequence of messages that is the same on all ranks, each of which does its part, waiting now and then for
-// one of its receives.
+// All ranks draw the same random sequence of messages. Each performs its sends and receives, and sometimes
+// waits for one of its receives.
 TEST_P(PointToPoint, RandomMessagesArriveInOrder) {
   struct Planned {
     int from, to, tag;
@@ -125,10 +125,10 @@ TEST_P(PointToPoint, RandomMessagesArriveInOrder) {
   };
   for (unsigned seed = 1; seed <= 3; ++seed) {
     on_backends(GetParam(), [&](Backend& backend, int rank) {
-      std::mt19937 plan(seed), own(seed * 31 + unsigned(rank));
+      std::mt19937 plan(seed), local(seed * 31 + unsigned(rank));
       std::vector<Expected> expected;
       const auto finish = [&](Expected& one) {
-        if (own() % 2 == 0) one.work->isCompleted();
+        if (local() % 2 == 0) one.work->isCompleted();
         one.work->wait();
         EXPECT_EQ(one.work->sourceRank(), one.from);
         EXPECT_TRUE(equals(one.target, value({one.numel}, one.seed, at::kFloat))) << "seed " << seed;
@@ -143,8 +143,8 @@ TEST_P(PointToPoint, RandomMessagesArriveInOrder) {
           expected.push_back({target, m.numel, i, m.from, irecv(backend, target, m.from, m.tag)});
         }
         if (m.from == rank) send(backend, value({m.numel}, i, at::kFloat), m.to, m.tag);
-        // Whatever was planned so far is sent without waiting for a message planned later.
-        if (!expected.empty() && own() % 8 == 0) finish(expected[own() % expected.size()]);
+        // All messages drawn so far are sent without waiting for a message drawn later.
+        if (!expected.empty() && local() % 8 == 0) finish(expected[local() % expected.size()]);
       }
       for (Expected& one : expected) finish(one);
     });
@@ -153,7 +153,7 @@ TEST_P(PointToPoint, RandomMessagesArriveInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PointToPoint, ::testing::Values(2, 3, 4));
 
-TEST(Tags, AreTakenInAnyOrder) {
+TEST(Tags, AreReceivedInAnyOrder) {
   on_backends(2, [](Backend& backend, int rank) {
     constexpr int kTags = 10, kEach = 3;
     for (int i = 0; rank == 0 && i < kEach; ++i) {
@@ -165,8 +165,8 @@ TEST(Tags, AreTakenInAnyOrder) {
   });
 }
 
-// Posted on both ranks before anything is sent, waited for from the last to the first.
-TEST(Receives, GetMessagesInTheOrderInWhichTheyWerePosted) {
+// Both ranks post all receives before sending, and wait for them from the last to the first.
+TEST(Receives, MatchMessagesInPostingOrder) {
   on_backends(2, [](Backend& backend, int rank) {
     constexpr int kMany = 50;
     Tensors targets;
@@ -183,7 +183,7 @@ TEST(Receives, GetMessagesInTheOrderInWhichTheyWerePosted) {
   });
 }
 
-TEST(Receives, OfAnySourceHaveAPlaceAmongThoseOfOne) {
+TEST(Receives, OfAnySourceMatchInPostingOrderAmongThoseOfOneSource) {
   on_backends(2, [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 3; ++i) send(backend, number(i), 1);
     backend.barrier({})->wait();
@@ -200,7 +200,7 @@ TEST(Receives, OfAnySourceHaveAPlaceAmongThoseOfOne) {
   });
 }
 
-TEST(Receives, AreDoneWhenPolledAfterTheMessage) {
+TEST(Receives, AreCompletedByAPollAfterTheMessage) {
   on_backends(2, [](Backend& backend, int rank) {
     const at::Tensor x = number(rank == 0 ? 5 : -1);
     const WorkPtr work = rank == 1 ? irecv(backend, x, 0) : nullptr;
@@ -212,7 +212,7 @@ TEST(Receives, AreDoneWhenPolledAfterTheMessage) {
     if (rank == 0) send(backend, x, 1);
     backend.barrier({})->wait();
     if (rank == 0) return;
-    EXPECT_EQ(x.item<int64_t>(), -1);  // nothing happens behind the caller's back
+    EXPECT_EQ(x.item<int64_t>(), -1);  // without a call no message is received
     EXPECT_TRUE(work->isCompleted() && work->isSuccess());
     EXPECT_EQ(work->result().at(0).item<int64_t>(), 5);
     EXPECT_EQ(work->sourceRank(), 0);
@@ -220,19 +220,19 @@ TEST(Receives, AreDoneWhenPolledAfterTheMessage) {
   });
 }
 
-TEST(Receives, ThatAreDroppedLeaveTheirMessageToTheNext) {
+TEST(Receives, ThatAreDroppedLeaveTheirMessageToTheNextReceive) {
   on_backends(2, [](Backend& backend, int rank) {
-    const at::Tensor dropped = number(-1), kept = number(-1);
+    const at::Tensor dropped = number(-1), next = number(-1);
     if (rank == 1) irecv(backend, dropped, 0);
     backend.barrier({})->wait();
     if (rank == 0) return send(backend, number(5), 1);
-    recv(backend, kept, 0);
+    recv(backend, next, 0);
     EXPECT_EQ(dropped.item<int64_t>(), -1);
-    EXPECT_EQ(kept.item<int64_t>(), 5);
+    EXPECT_EQ(next.item<int64_t>(), 5);
   });
 }
 
-TEST(Messages, StayApartFromCollectives) {
+TEST(Messages, AreIndependentOfCollectives) {
   on_backends(3, [](Backend& backend, int rank) {
     const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
     for (int i = 0; i < 20; ++i) {
@@ -248,10 +248,10 @@ TEST(Messages, StayApartFromCollectives) {
   });
 }
 
-TEST(MessageMemory, IsGivenBackOnceTaken) {
+TEST(MessageMemory, IsFreedOnceReceived) {
   on_ranks(2, [](Group group) {
     constexpr int64_t kNumel = 1 << 18;
-    const auto live = [&] { return group.symmetric()->live_bytes(); };
+    const auto live = [&] { return group.symmetric_heap()->live_bytes(); };
     const int64_t before = live();
     at::Tensor x = at::full({kNumel}, 1.f);
     for (int i = 0; i < 2 * kRing; ++i) {
@@ -268,13 +268,13 @@ TEST(MessageMemory, IsGivenBackOnceTaken) {
   });
 }
 
-// Without a collective in between, which the heap's quarantine would wait for.
+// Without a collective in between: the heap's quarantine would wait for one.
 TEST(MessageMemory, IsReusedByTheNextMessage) {
   on_ranks(2, [](Group group) {
     constexpr int64_t kNumel = 1 << 18;
     at::Tensor x = at::full({kNumel}, 1.f), answer = at::full({1}, 1.f);
-    const int64_t before = group.symmetric()->live_bytes();
-    group.symmetric()->reset_peak();
+    const int64_t before = group.symmetric_heap()->live_bytes();
+    group.symmetric_heap()->reset_peak();
     for (int i = 0; i < 100; ++i) {
       if (group.rank() == 0) {
         group.send(x, 1);
@@ -284,7 +284,7 @@ TEST(MessageMemory, IsReusedByTheNextMessage) {
         group.send(answer, 0);
       }
     }
-    const int64_t most = group.symmetric()->peak_bytes() - before;
+    const int64_t most = group.symmetric_heap()->peak_bytes() - before;
     EXPECT_EQ(most, group.rank() == 0 ? 4 * kNumel : 0);
   });
 }

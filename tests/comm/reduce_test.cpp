@@ -1,4 +1,4 @@
-// The reduction kernels of every instruction set that this machine has, against scalar references.
+// The reduction kernels of every instruction set of this machine, against scalar references.
 #include "shardwise/comm/shm/reduce.h"
 
 #include <c10/util/BFloat16.h>
@@ -30,7 +30,7 @@ ReduceKernel kernel(const ReduceKernels& kernels, Reduce reduce, Element element
   return kernels.table[int(reduce)][int(element)];
 }
 
-/// A byte of a bool tensor; any but zero is true.
+/// A byte of a bool tensor; any nonzero byte is true.
 struct Flag {
   uint8_t byte = 0;
 };
@@ -45,68 +45,68 @@ struct Typed {
       std::is_floating_point_v<T> || kElement == Element::bf16 || kElement == Element::f16;
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-  static bool takes(Reduce reduce) {
+  static bool supports(Reduce reduce) {
     if (reduce == Reduce::average) return is_float;
     return !is_float || (reduce != Reduce::bit_and && reduce != Reduce::bit_or && reduce != Reduce::bit_xor);
   }
 };
 
-// In the order of the ranks, rounded once.
+// Reduces in rank order and rounds once.
 template <typename Wide>
-Wide of_floats(Reduce reduce, const std::vector<Wide>& terms) {
+Wide of_floats(Reduce reduce, const std::vector<Wide>& inputs) {
   if (reduce == Reduce::product)
-    return std::accumulate(terms.begin() + 1, terms.end(), terms[0], std::multiplies<>());
+    return std::accumulate(inputs.begin() + 1, inputs.end(), inputs[0], std::multiplies<>());
   if (reduce == Reduce::sum || reduce == Reduce::average) {
-    const Wide sum = std::accumulate(terms.begin() + 1, terms.end(), terms[0]);
-    return reduce == Reduce::sum ? sum : sum / Wide(terms.size());
+    const Wide sum = std::accumulate(inputs.begin() + 1, inputs.end(), inputs[0]);
+    return reduce == Reduce::sum ? sum : sum / Wide(inputs.size());
   }
-  for (const Wide term : terms) {
-    if (std::isnan(term)) return term;
+  for (const Wide input : inputs) {
+    if (std::isnan(input)) return input;
   }
-  // Of zeros the last one, whatever their signs.
-  return reduce == Reduce::min ? *std::min_element(terms.rbegin(), terms.rend())
-                               : *std::max_element(terms.rbegin(), terms.rend());
+  // Among equal zeros, the last one wins, whatever the signs.
+  return reduce == Reduce::min ? *std::min_element(inputs.rbegin(), inputs.rend())
+                               : *std::max_element(inputs.rbegin(), inputs.rend());
 }
 
-// Modulo 2^128, of which the element's width keeps the lowest bits.
+// Reduces modulo 2^128; the conversion to T keeps the lowest bits.
 template <typename T>
-T of_integers(Reduce reduce, const std::vector<T>& terms) {
-  if (reduce == Reduce::min) return *std::min_element(terms.begin(), terms.end());
-  if (reduce == Reduce::max) return *std::max_element(terms.begin(), terms.end());
+T of_integers(Reduce reduce, const std::vector<T>& inputs) {
+  if (reduce == Reduce::min) return *std::min_element(inputs.begin(), inputs.end());
+  if (reduce == Reduce::max) return *std::max_element(inputs.begin(), inputs.end());
   using Wide = unsigned __int128;
-  Wide result = Wide(terms[0]);
-  for (size_t rank = 1; rank < terms.size(); ++rank) {
-    const Wide term = Wide(terms[rank]);
-    if (reduce == Reduce::sum) result += term;
-    if (reduce == Reduce::product) result *= term;
-    if (reduce == Reduce::bit_and) result &= term;
-    if (reduce == Reduce::bit_or) result |= term;
-    if (reduce == Reduce::bit_xor) result ^= term;
+  Wide result = Wide(inputs[0]);
+  for (size_t rank = 1; rank < inputs.size(); ++rank) {
+    const Wide input = Wide(inputs[rank]);
+    if (reduce == Reduce::sum) result += input;
+    if (reduce == Reduce::product) result *= input;
+    if (reduce == Reduce::bit_and) result &= input;
+    if (reduce == Reduce::bit_or) result |= input;
+    if (reduce == Reduce::bit_xor) result ^= input;
   }
   return T(result);
 }
 
-Flag of_flags(Reduce reduce, const std::vector<Flag>& terms) {
-  const auto trues = std::count_if(terms.begin(), terms.end(), [](Flag flag) { return flag.byte != 0; });
+Flag of_flags(Reduce reduce, const std::vector<Flag>& inputs) {
+  const auto trues = std::count_if(inputs.begin(), inputs.end(), [](Flag flag) { return flag.byte != 0; });
   if (reduce == Reduce::bit_xor) return {uint8_t(trues % 2)};
   const bool needs_all = reduce == Reduce::product || reduce == Reduce::min || reduce == Reduce::bit_and;
-  return {uint8_t(needs_all ? trues == std::ssize(terms) : trues > 0)};
+  return {uint8_t(needs_all ? trues == std::ssize(inputs) : trues > 0)};
 }
 
 template <typename Case>
-typename Case::Type reference(Reduce reduce, const typename Case::Buffer& terms) {
+typename Case::Type reference(Reduce reduce, const typename Case::Buffer& inputs) {
   if constexpr (Case::is_flag) {
-    return of_flags(reduce, terms);
+    return of_flags(reduce, inputs);
   } else if constexpr (Case::is_float) {
     using Wide = typename Case::Wide;
-    return typename Case::Type(of_floats(reduce, std::vector<Wide>(terms.begin(), terms.end())));
+    return typename Case::Type(of_floats(reduce, std::vector<Wide>(inputs.begin(), inputs.end())));
   } else {
-    return of_integers(reduce, terms);
+    return of_integers(reduce, inputs);
   }
 }
 
-/// All bits of integers, four bytes of flags, floats over many binades with infinities, NaNs, zeros and the
-/// ends of the range among them.
+/// Draws an element: all bits of integers, four byte values of bools, floats over many binades including Inf,
+/// NaN, zeros and the limits of the range.
 template <typename Case>
 typename Case::Type draw(std::mt19937_64& random) {
   using T = typename Case::Type;
@@ -133,7 +133,7 @@ bool same(T a, T b) {
   }
 }
 
-/// The place of the first element that differs; -1 when none does.
+/// Returns the index of the first element that differs, or -1.
 template <typename T>
 int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
@@ -142,9 +142,9 @@ int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   return -1;
 }
 
-constexpr int kGuard = 5;  // elements behind each buffer that no kernel may touch
+constexpr int kGuard = 5;  // elements after each buffer that no kernel may write
 
-/// One buffer for each rank and two others.
+/// Returns one buffer per rank and two extra buffers.
 template <typename Case>
 std::vector<typename Case::Buffer> buffers(int ranks, int64_t n) {
   std::mt19937_64 random(uint64_t(ranks * 10'000 + n));
@@ -158,22 +158,22 @@ std::vector<typename Case::Buffer> buffers(int ranks, int64_t n) {
 template <typename Case>
 typename Case::Buffer expected(Reduce reduce, const std::vector<typename Case::Buffer>& buffers, int ranks,
                                int64_t n) {
-  typename Case::Buffer result, terms(static_cast<size_t>(ranks));
+  typename Case::Buffer result, inputs(static_cast<size_t>(ranks));
   for (size_t i = 0; i < size_t(n); ++i) {
-    for (size_t rank = 0; rank < terms.size(); ++rank) terms[rank] = buffers[rank][i];
-    result.push_back(reference<Case>(reduce, terms));
+    for (size_t rank = 0; rank < inputs.size(); ++rank) inputs[rank] = buffers[rank][i];
+    result.push_back(reference<Case>(reduce, inputs));
   }
   return result;
 }
 
-/// Buffers to write to: one apart, both apart, the first or the last source, all sources.
+/// Returns the lists of target buffers: one extra, both extra, the first or last source, all sources.
 std::vector<std::vector<int>> target_lists(int ranks) {
   std::vector<int> sources(static_cast<size_t>(ranks));
   std::iota(sources.begin(), sources.end(), 0);
   return {{ranks}, {ranks, ranks + 1}, {0}, {ranks - 1}, sources};
 }
 
-/// What lies in all buffers after `kernel`, and what should.
+/// Runs `kernel` and compares all buffers with their expected contents.
 template <typename Case>
 void check(ReduceKernel kernel, std::vector<typename Case::Buffer> buffers,
            const typename Case::Buffer& result, int ranks, const std::vector<int>& targets) {
@@ -210,14 +210,14 @@ using Cases =
                      Typed<int8_t, Element::i8>, Typed<uint8_t, Element::u8>, Typed<Flag, Element::boolean>>;
 TYPED_TEST_SUITE(ReduceOf, Cases, CaseName);
 
-TYPED_TEST(ReduceOf, EveryOperationIsTheScalarReference) {
+TYPED_TEST(ReduceOf, EveryOperationEqualsTheScalarReference) {
   for (int i = 0; i < kReductions; ++i) {
     const Reduce reduce = Reduce(i);
     SCOPED_TRACE(name(reduce));
     for (const ReduceKernels* kernels : available()) {
-      ASSERT_EQ(kernel(*kernels, reduce, TypeParam::element) != nullptr, TypeParam::takes(reduce));
+      ASSERT_EQ(kernel(*kernels, reduce, TypeParam::element) != nullptr, TypeParam::supports(reduce));
     }
-    if (!TypeParam::takes(reduce)) continue;
+    if (!TypeParam::supports(reduce)) continue;
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int64_t n : {0, 1, 37, 1023, 1024, 1025, 5000}) {
         const auto before = buffers<TypeParam>(ranks, n);
@@ -233,7 +233,7 @@ TYPED_TEST(ReduceOf, EveryOperationIsTheScalarReference) {
   }
 }
 
-// All pairs of one special and one random 16-bit pattern; c10's conversions are the reference.
+// All 16-bit patterns, each with zero or a random pattern; c10's conversions are the reference.
 template <typename T>
 void check_16_bit(Element element) {
   constexpr int64_t n = 1 << 16;
@@ -263,7 +263,7 @@ TEST(Reduce, Fp16RoundsToNearestEven) {
   check_16_bit<c10::Half>(Element::f16);
 }
 
-// Sums of three that fall between two halves, subnormal ones included.
+// Sums of three inputs that fall between two fp16 values, including subnormals.
 TEST(Reduce, Fp16RoundsSumsOfManyOnce) {
   std::mt19937 random(2);
   constexpr size_t n = 100'000;
@@ -283,7 +283,7 @@ TEST(Reduce, Fp16RoundsSumsOfManyOnce) {
   }
 }
 
-TEST(Reduce, NaNStaysWhicheverRankHasIt) {
+TEST(Reduce, NaNPropagatesFromEveryRank) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> a = {nan, 1, 2}, b = {1, nan, 3};
   const void* sources[] = {a.data(), b.data()};
@@ -338,7 +338,7 @@ TEST(Reduce, WritesEveryTargetEvenWhenTheyAreTheSources) {
   EXPECT_EQ(a, c);
 }
 
-// (1.25 + 2^-8 + 0) / 3 in bf16: rounding the sum first would give 0.416015625.
+// (1.25 + 2^-8 + 0) / 3 in bf16: rounding the sum first would result in 0.416015625.
 TEST(Reduce, AveragesAreRoundedOnceAfterTheDivision) {
   const std::vector<c10::BFloat16> a(70, 1.25f), b(70, 0x1p-8f), c(70, 0.f);
   const void* sources[] = {a.data(), b.data(), c.data()};
@@ -350,28 +350,33 @@ TEST(Reduce, AveragesAreRoundedOnceAfterTheDivision) {
   }
 }
 
-std::string refusal(at::ScalarType dtype, Reduce reduce) {
+std::string value_error(at::ScalarType dtype, Reduce reduce) {
   try {
     reduce_kernel(dtype, reduce);
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
   }
-  return "taken";
+  return "accepted";
 }
 
-TEST(Reduce, RefusesWhatAnOperationDoesNotTake) {
-  EXPECT_EQ(refusal(at::kLong, Reduce::average), "reduction: average takes floating-point dtypes; got Long");
-  EXPECT_EQ(refusal(at::kBool, Reduce::average), "reduction: average takes floating-point dtypes; got Bool");
-  EXPECT_EQ(refusal(at::kHalf, Reduce::bit_and), "reduction: bit_and takes integers and bool; got Half");
-  EXPECT_EQ(refusal(at::kDouble, Reduce::bit_or), "reduction: bit_or takes integers and bool; got Double");
-  EXPECT_EQ(refusal(at::kFloat, Reduce::bit_xor), "reduction: bit_xor takes integers and bool; got Float");
+TEST(Reduce, RejectsUnsupportedDtypes) {
+  EXPECT_EQ(value_error(at::kLong, Reduce::average),
+            "reduction: average accepts floating-point dtypes; got Long");
+  EXPECT_EQ(value_error(at::kBool, Reduce::average),
+            "reduction: average accepts floating-point dtypes; got Bool");
+  EXPECT_EQ(value_error(at::kHalf, Reduce::bit_and),
+            "reduction: bit_and accepts integers and bool; got Half");
+  EXPECT_EQ(value_error(at::kDouble, Reduce::bit_or),
+            "reduction: bit_or accepts integers and bool; got Double");
+  EXPECT_EQ(value_error(at::kFloat, Reduce::bit_xor),
+            "reduction: bit_xor accepts integers and bool; got Float");
   EXPECT_EQ(
-      refusal(at::kComplexFloat, Reduce::sum),
+      value_error(at::kComplexFloat, Reduce::sum),
       "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32, int16, int8, uint8 or "
       "bool; got ComplexFloat");
-  EXPECT_EQ(refusal(at::kBool, Reduce::sum), "taken");
-  EXPECT_EQ(refusal(at::kShort, Reduce::bit_xor), "taken");
-  EXPECT_EQ(refusal(at::kChar, Reduce::product), "taken");
+  EXPECT_EQ(value_error(at::kBool, Reduce::sum), "accepted");
+  EXPECT_EQ(value_error(at::kShort, Reduce::bit_xor), "accepted");
+  EXPECT_EQ(value_error(at::kChar, Reduce::product), "accepted");
 }
 
 }  // namespace

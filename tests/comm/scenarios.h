@@ -1,5 +1,5 @@
-// What workers do besides the simple scenarios of workers.h: each takes its place in the job and the words
-// after its name, and prints one line.
+// The worker scenarios with random programs; workers.h has the simple ones. Each receives its rank and the
+// words after its name, and prints one line.
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -11,14 +11,15 @@ struct WorkerPlace {
   int rank, size, timeout_ms;
 };
 
-/// "mixed SEED STEPS CALLS [VICTIM SIGNAL]": so many steps of a mixed program on the "world" alone, on a
-/// "mesh" too, or of "collectives", without messages, on the world; prints `done`, or the error. The rank
-/// VICTIM sends itself the signal at a moment drawn from the seed.
+/// "mixed SEED STEPS CALLS [VICTIM SIGNAL]": runs STEPS steps of a random program on the "world" group, on
+/// the groups of a "mesh" as well, or of "collectives" only (no messages) on the world group; prints `done`
+/// or the error. Rank VICTIM sends itself the signal at a time drawn from the seed.
 void run_mixed(const WorkerPlace& place, std::istream& words);
-/// "soak SEED SECONDS STEPS": a mixed program on all groups of a mesh for so long, and so many steps at
-/// least; prints `done` and the steps, or what the process holds more than before.
+/// "soak SEED SECONDS STEPS": runs a random program on all groups of a mesh for at least SECONDS seconds and
+/// STEPS steps; prints `done` and the steps, or the resources that have leaked.
 void run_soak(const WorkerPlace& place, std::istream& words);
-/// "cycles SEED TIMES": makes the groups of a mesh, uses and drops them, so many times; prints the same.
+/// "cycles SEED TIMES": connects, uses and destroys the groups of a mesh TIMES times; prints `done` and the
+/// cycles, or the resources that have leaked.
 void run_cycles(const WorkerPlace& place, std::istream& words);
 
 }  // namespace shardwise::testing

@@ -1,6 +1,6 @@
-// Long runs of mixed collectives by ranks as processes, on all groups of a mesh, and groups that are made and
-// dropped again and again: nothing of memory, descriptors, mappings or processes stays behind. Samples in
-// `make test`; ten minutes and a thousand times in `make test-full`.
+// Soak tests with ranks as processes: long random programs on all groups of a mesh, and groups that are
+// connected and destroyed repeatedly. Memory, descriptors, mappings and processes must not leak. `make test`
+// runs samples; `make test-full` runs ten minutes and a thousand cycles.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "shardwise/base/error.h"
-#include "tests/comm/held.h"
 #include "tests/comm/mixed.h"
+#include "tests/comm/process_resources.h"
 #include "tests/comm/scenarios.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/workers.h"
@@ -21,9 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What malloc may keep in pieces between what lives: no more than all that one step ever held, which is less
-/// than 16 tensors of the largest message (two inputs, their targets and closed forms, and the gathered
-/// pieces of four ranks, of 8 bytes each). A leak of a byte a step shows after that many steps.
+/// The memory that malloc may keep as fragments: at most what one step allocates, which is less than 16
+/// tensors of the largest message (two inputs, their outputs and expected values, and the gathered pieces of
+/// four ranks, of 8 bytes per element). A leak of one byte per step shows after that many steps.
 constexpr int64_t kStepBytes = 16 * 8 * Mixed::kLargest;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -33,8 +33,8 @@ constexpr int64_t kAllowance = kStepBytes + (256 << 20);
 constexpr int64_t kAllowance = kStepBytes;
 #endif
 
-/// What a process holds.
-struct Holding {
+/// The resources of a process.
+struct Resources {
   int descriptors = testing::descriptors();
   int regions = mapped_regions();
   int children = testing::children();
@@ -43,39 +43,40 @@ struct Holding {
   int64_t region_bytes = testing::region_bytes();
 };
 
-/// What it holds more than before; empty when that is nothing. A heap's region grows to the most that was
-/// ever in use at once: the blocks of one step and, in quarantine, those of the two before.
-std::string growth(const Holding& before, const Holding& now, int64_t heaps) {
+/// Returns what has grown, or an empty string. A heap's region grows to the peak of blocks in use: those of
+/// one step and, in quarantine, those of the two steps before.
+std::string growth(const Resources& before, const Resources& now, int64_t heaps) {
   std::ostringstream text;
-  const auto say = [&](const char* what, int64_t old, int64_t current) {
+  const auto add = [&](const char* what, int64_t old, int64_t current) {
     text << " " << what << " " << old << " -> " << current;
   };
-  if (now.descriptors > before.descriptors) say("descriptors", before.descriptors, now.descriptors);
-  if (now.regions > before.regions) say("regions", before.regions, now.regions);
-  if (now.children > before.children) say("children", before.children, now.children);
-  if (now.named != before.named) say("named memory", int64_t(before.named.size()), int64_t(now.named.size()));
+  if (now.descriptors > before.descriptors) add("descriptors", before.descriptors, now.descriptors);
+  if (now.regions > before.regions) add("regions", before.regions, now.regions);
+  if (now.children > before.children) add("children", before.children, now.children);
+  if (now.named != before.named) add("named memory", int64_t(before.named.size()), int64_t(now.named.size()));
   if (now.private_bytes > before.private_bytes + kAllowance)
-    say("private bytes", before.private_bytes, now.private_bytes);
+    add("private bytes", before.private_bytes, now.private_bytes);
   if (now.region_bytes > before.region_bytes + heaps * 3 * kStepBytes)
-    say("region bytes", before.region_bytes, now.region_bytes);
+    add("region bytes", before.region_bytes, now.region_bytes);
   return text.str();
 }
 
-/// Collective: of the heaps, when the last messages were taken and their memory was given back.
+/// Returns the live bytes of the heaps, after a barrier, by which peers have received all messages.
+/// Collective.
 int64_t live_bytes(const Groups& groups) {
   int64_t bytes = 0;
-  for (const Joined& joined : groups) joined.backend->barrier({})->wait();
-  for (const Joined& joined : groups) {
-    if (joined.group.symmetric() != nullptr) bytes += joined.group.symmetric()->live_bytes();
+  for (const TestGroup& group : groups) group.backend->barrier({})->wait();
+  for (const TestGroup& group : groups) {
+    if (group.group.symmetric_heap() != nullptr) bytes += group.group.symmetric_heap()->live_bytes();
   }
   return bytes;
 }
 
-/// Collective: what rank 0 has to say.
-bool agreed(const comm::Group& world, bool says) {
-  at::Tensor word = at::full({1}, says ? 1 : 0, at::kInt);
-  world.broadcast_(word, 0);
-  return word.item<int>() == 1;
+/// Returns rank 0's `value` on all ranks. Collective.
+bool broadcast_flag(const comm::Group& world, bool value) {
+  at::Tensor flag = at::full({1}, value ? 1 : 0, at::kInt);
+  world.broadcast_(flag, 0);
+  return flag.item<int>() == 1;
 }
 
 void report(const std::string& grown, const std::string& done) {
@@ -88,21 +89,21 @@ void run_soak(const WorkerPlace& place, std::istream& words) {
   unsigned seed = 0;
   int64_t seconds = 0, steps = 0;
   words >> seed >> seconds >> steps;
-  const Groups groups = join_mesh(options(place.job, place.rank, place.size, place.timeout_ms));
+  const Groups groups = connect_mesh(options(place.job, place.rank, place.size, place.timeout_ms));
   Mixed mixed(groups, seed);
   const comm::Group& world = groups.front().group;
   constexpr int64_t kRound = 500;
-  mixed.run(2 * kRound);  // what is made once
+  mixed.run(2 * kRound);  // allocates what lives until the end
   const int64_t live = live_bytes(groups);
-  const Holding before;
+  const Resources before;
   const auto start = Clock::now();
   int64_t done = 0;
-  while (agreed(world, done < steps || Clock::now() - start < std::chrono::seconds(seconds))) {
+  while (broadcast_flag(world, done < steps || Clock::now() - start < std::chrono::seconds(seconds))) {
     mixed.run(kRound);
     done += kRound;
   }
   const int64_t live_now = live_bytes(groups);
-  std::string grown = growth(before, Holding(), std::ssize(groups));
+  std::string grown = growth(before, Resources(), std::ssize(groups));
   if (live_now != live) grown += " live bytes " + std::to_string(live) + " -> " + std::to_string(live_now);
   report(grown, std::to_string(done) + " steps");
 }
@@ -112,19 +113,19 @@ void run_cycles(const WorkerPlace& place, std::istream& words) {
   int times = 0;
   words >> seed >> times;
   const auto cycle = [&](int i) {
-    const Groups groups = join_mesh(options(place.job, place.rank, place.size, place.timeout_ms));
+    const Groups groups = connect_mesh(options(place.job, place.rank, place.size, place.timeout_ms));
     Mixed(groups, seed + unsigned(i)).run(5);
   };
   for (int i = 0; i < 5; ++i) cycle(i);
-  const Holding before;
+  const Resources before;
   for (int i = 0; i < times; ++i) cycle(i);
-  report(growth(before, Holding(), /*heaps=*/0), std::to_string(times) + " cycles");
+  report(growth(before, Resources(), /*heaps=*/0), std::to_string(times) + " cycles");
 }
 
 namespace {
 
-/// Starts the scenario on four ranks; all must be done, and gone. Returns what rank 0 says.
-std::string run_to_the_end(const std::string& scenario) {
+/// Runs the scenario on four ranks, checks that all report `done` and exit, and returns rank 0's report.
+std::string run_to_completion(const std::string& scenario) {
   const int before = children(), files = descriptors();
   std::string first;
   {
@@ -133,23 +134,23 @@ std::string run_to_the_end(const std::string& scenario) {
     for (const std::string& output : outputs) {
       EXPECT_NE(output.find("\ndone "), std::string::npos) << output;
     }
-    const size_t said = outputs[0].find("\ndone ");
-    if (said != std::string::npos)
-      first = outputs[0].substr(said + 6, outputs[0].find('\n', said + 6) - said - 6);
+    const size_t position = outputs[0].find("\ndone ");
+    if (position != std::string::npos)
+      first = outputs[0].substr(position + 6, outputs[0].find('\n', position + 6) - position - 6);
   }
   EXPECT_EQ(children(), before);
   EXPECT_EQ(descriptors(), files);
   return first;
 }
 
-TEST(Soak, OfMixedCollectivesLeavesNothingBehind) {
-  const std::string done = run_to_the_end(is_full() ? "soak 21 600 20000" : "soak 21 0 2000");
+TEST(Soak, RandomProgramsLeakNothing) {
+  const std::string done = run_to_completion(is_full() ? "soak 21 600 20000" : "soak 21 0 2000");
   std::printf("covered: soak of mixed collectives on 4 ranks and 3 groups: %s\n", done.c_str());
 }
 
-TEST(Soak, OfGroupsMadeAndDroppedLeavesNothingBehind) {
-  const std::string done = run_to_the_end(is_full() ? "cycles 22 1000" : "cycles 22 20");
-  std::printf("covered: groups of a mesh of 4 ranks made and dropped: %s\n", done.c_str());
+TEST(Soak, ConnectingAndDestroyingGroupsLeaksNothing) {
+  const std::string done = run_to_completion(is_full() ? "cycles 22 1000" : "cycles 22 20");
+  std::printf("covered: groups of a mesh of 4 ranks connected and destroyed: %s\n", done.c_str());
 }
 
 }  // namespace

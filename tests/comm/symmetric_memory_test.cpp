@@ -1,12 +1,12 @@
-// c10d's symmetric memory as C++ programs use it: buffers and pads that all ranks see, and the signals
-// between them. What ends in an error: symmetric_failure_test.cpp.
+// c10d's symmetric memory from C++: buffers and signal pads that all ranks access, and signals. Errors are in
+// symmetric_failure_test.cpp.
 #include <ATen/ops/arange.h>
 
 #include <random>
 #include <thread>
 
-#include "tests/comm/held.h"
-#include "tests/comm/symmetric.h"
+#include "tests/comm/process_resources.h"
+#include "tests/comm/symmetric_heap.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::shm::symmetric_memory_test {
@@ -26,7 +26,7 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
   for (const int ranks : {1, 2, 3}) {
     on_registered(ranks, [&](Backend& backend, int rank) {
       const at::Tensor x = symmetric(1000, rank);
-      const SymmetricHandle handle = meet_over(x);
+      const SymmetricHandle handle = rendezvous_over(x);
       EXPECT_EQ(handle->get_rank(), rank);
       EXPECT_EQ(handle->get_world_size(), ranks);
       EXPECT_EQ(handle->get_buffer_size(), 4000u);
@@ -48,22 +48,22 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
   }
 }
 
-TEST(SymmetricMemory, OfNoBytesStillHasSignals) {
+TEST(SymmetricMemory, OfZeroBytesStillHasSignals) {
   on_registered(2, [](Backend&, int rank) {
-    const SymmetricHandle handle = meet_over(symmetric(0, 0));
+    const SymmetricHandle handle = rendezvous_over(symmetric(0, 0));
     EXPECT_EQ(handle->get_buffer_size(), 0u);
     handle->put_signal(1 - rank, 0, 0);
     handle->wait_signal(1 - rank, 0, 0);
   });
 }
 
-// Ranks come to barriers at random times. Whoever read too early would see a number of the round before,
-// whoever wrote too early would change one.
-TEST(SymmetricMemory, ABarrierPartsWritingFromReading) {
+// Ranks reach barriers at random times. A read too early would see a value of the previous round; a write too
+// early would change a value of this round.
+TEST(SymmetricMemory, ABarrierSeparatesWritesFromReads) {
   for (const int ranks : {2, 4}) {
     on_registered(ranks, [&](Backend&, int rank) {
       const at::Tensor x = symmetric(64, -1);
-      const SymmetricHandle handle = meet_over(x);
+      const SymmetricHandle handle = rendezvous_over(x);
       std::mt19937 random(unsigned(rank) + 1);
       for (int round = 0; round < 100; ++round) {
         const int channel = round % 3;
@@ -79,7 +79,7 @@ TEST(SymmetricMemory, ABarrierPartsWritingFromReading) {
 
 TEST(SymmetricMemory, ASignalIsAWordOfThePadByChannelAndSender) {
   on_registered(3, [](Backend& backend, int rank) {
-    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    const SymmetricHandle handle = rendezvous_over(symmetric(4, 0));
     if (rank == 2) handle->put_signal(/*dst_rank=*/0, /*channel=*/5, 0);
     backend.barrier({})->wait();
     if (rank == 0) {
@@ -93,15 +93,15 @@ TEST(SymmetricMemory, ASignalIsAWordOfThePadByChannelAndSender) {
   });
 }
 
-// The producer may be one signal ahead, and no more: a signal is one word.
-TEST(SymmetricMemory, SignalsCarryAPipeline) {
+// The producer may be at most one signal ahead, because a signal is one word.
+TEST(SymmetricMemory, SignalsSynchronizeAPipeline) {
   on_registered(2, [](Backend&, int rank) {
     const at::Tensor x = symmetric(2 * 32, -1);
-    const SymmetricHandle handle = meet_over(x);
+    const SymmetricHandle handle = rendezvous_over(x);
     for (int item = 0; item < 300; ++item) {
       const int64_t half = item % 2;
       if (rank == 0) {
-        if (item >= 2) handle->wait_signal(1, int(2 + half), 0);  // the consumer is through with this half
+        if (item >= 2) handle->wait_signal(1, int(2 + half), 0);  // the consumer has finished with this half
         handle->get_buffer(1, {32}, at::kFloat, half * 32).fill_(item);
         handle->put_signal(1, int(half), 0);
       } else {
@@ -113,18 +113,18 @@ TEST(SymmetricMemory, SignalsCarryAPipeline) {
   });
 }
 
-TEST(SymmetricMemory, AnotherSignalWaitsUntilTheOneBeforeIsTaken) {
-  static std::atomic<bool> is_taken;
-  is_taken = false;
+TEST(SymmetricMemory, ASignalWaitsUntilThePreviousOneIsConsumed) {
+  static std::atomic<bool> is_consumed;
+  is_consumed = false;
   on_registered(2, [](Backend&, int rank) {
-    const SymmetricHandle handle = meet_over(symmetric(4, 0));
+    const SymmetricHandle handle = rendezvous_over(symmetric(4, 0));
     if (rank == 0) {
       handle->put_signal(1, 0, 0);
       handle->put_signal(1, 0, 0);
-      EXPECT_TRUE(is_taken);
+      EXPECT_TRUE(is_consumed);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      is_taken = true;
+      is_consumed = true;
       handle->wait_signal(0, 0, 0);
       handle->wait_signal(0, 0, 0);
     }
@@ -132,10 +132,10 @@ TEST(SymmetricMemory, AnotherSignalWaitsUntilTheOneBeforeIsTaken) {
   });
 }
 
-TEST(SymmetricMemory, TensorsHaveSignalsOfTheirOwn) {
+TEST(SymmetricMemory, EachTensorHasItsOwnSignals) {
   on_registered(2, [](Backend&, int rank) {
     const at::Tensor x = symmetric(10, rank), y = symmetric(3000, 10 + rank);
-    const SymmetricHandle of_x = meet_over(x), of_y = meet_over(y);
+    const SymmetricHandle of_x = rendezvous_over(x), of_y = rendezvous_over(y);
     EXPECT_TRUE(all_are(buffer_of(of_x, 1 - rank), 1 - rank));
     EXPECT_TRUE(all_are(buffer_of(of_y, 1 - rank), 11 - rank));
     of_x->put_signal(1 - rank, 0, 0);
@@ -146,25 +146,24 @@ TEST(SymmetricMemory, TensorsHaveSignalsOfTheirOwn) {
   });
 }
 
-TEST(SymmetricMemory, ASecondRendezvousGivesTheFirstOnesHandle) {
+TEST(SymmetricMemory, ASecondRendezvousReturnsTheHandleOfTheFirst) {
   on_registered(2, [](Backend& backend, int) {
     const at::Tensor x = symmetric(10, 0);
-    const SymmetricHandle first = meet_over(x);
+    const SymmetricHandle first = rendezvous_over(x);
     const uint64_t sequence = backend.getSequenceNumberForGroup();
-    EXPECT_EQ(meet_over(x), first);
-    EXPECT_EQ(c10d::symmetric_memory::rendezvous(x), first);  // of the group that it lies in
+    EXPECT_EQ(rendezvous_over(x), first);
+    EXPECT_EQ(c10d::symmetric_memory::rendezvous(x), first);  // over its home group
     EXPECT_EQ(backend.getSequenceNumberForGroup(), sequence);
   });
 }
 
-/// The group of ranks 2 and 0, in this order.
+/// Connects the group of ranks 2 and 0, in this order.
 c10::intrusive_ptr<Backend> pair_of_three(const std::string& job, int rank) {
-  const Options meeting = options(job, rank == 2 ? 0 : 1, 2);
-  return c10::make_intrusive<Backend>(
-      std::make_shared<Transport>(meet(meeting), meeting.rank, meeting.timeout));
+  const Options pair = options(job, rank == 2 ? 0 : 1, 2);
+  return c10::make_intrusive<Backend>(std::make_shared<Transport>(rendezvous(pair), pair.rank, pair.timeout));
 }
 
-/// Runs on these two, as group "pair" beside the default group of three.
+/// Runs `body` on these two ranks, with group "pair" next to the default group of three.
 void on_pair_of_three(const std::function<void(Backend& pair, int rank)>& body) {
   const std::string job = new_job();
   on_registered(3, [&](Backend& backend, int rank) {
@@ -177,10 +176,10 @@ void on_pair_of_three(const std::function<void(Backend& pair, int rank)>& body) 
   });
 }
 
-TEST(SymmetricMemory, OfTheDefaultGroupServesItsSubgroups) {
+TEST(SymmetricMemory, OfTheDefaultGroupIsUsableBySubgroups) {
   on_pair_of_three([](Backend&, int rank) {
     const at::Tensor x = symmetric(1000, 5 + rank);
-    const SymmetricHandle handle = meet_over(x, "pair");
+    const SymmetricHandle handle = rendezvous_over(x, "pair");
     EXPECT_EQ(handle->get_rank(), rank);
     EXPECT_EQ(handle->get_world_size(), 2);
     EXPECT_TRUE(all_are(buffer_of(handle, 1 - rank), 6 - rank));
@@ -194,51 +193,51 @@ TEST(SymmetricMemory, OfTheDefaultGroupServesItsSubgroups) {
   });
 }
 
-// Rank 1 of three is at the barrier of all while the others still meet in pairs.
-TEST(SymmetricMemory, AGroupDoesNotTakeTheSignalsOfAnother) {
-  static std::atomic<int> came;
-  came = 0;
+// Rank 1 waits at the barrier of all three ranks while the others still use the pair's barrier.
+TEST(SymmetricMemory, AGroupDoesNotConsumeTheSignalsOfAnother) {
+  static std::atomic<int> arrived;
+  arrived = 0;
   const std::string job = new_job();
   on_registered(3, [&](Backend&, int rank) {
     const at::Tensor x = symmetric(10, rank);
-    const SymmetricHandle of_all = meet_over(x);
+    const SymmetricHandle of_all = rendezvous_over(x);
     if (rank != 1) {
       const auto pair = pair_of_three(job, rank);
       const Registered group("pair", pair);
-      const SymmetricHandle of_pair = meet_over(x, "pair");
+      const SymmetricHandle of_pair = rendezvous_over(x, "pair");
       std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 100 : 30));
-      ++came;
+      ++arrived;
       of_pair->barrier(0, 0);
-      EXPECT_EQ(came, 2);
+      EXPECT_EQ(arrived, 2);
     }
     of_all->barrier(0, 0);
-    EXPECT_EQ(came, 2);
+    EXPECT_EQ(arrived, 2);
   });
 }
 
-TEST(SymmetricMemory, OfAGroupIsTakenByItsCollectivesInPlace) {
+TEST(SymmetricMemory, OfAGroupIsReducedInPlaceByItsCollectives) {
   on_pair_of_three([](Backend& pair, int rank) {
-    Tensors own = {symmetric(5000, rank, "pair")}, of_all = {symmetric(5000, rank)};
+    Tensors of_pair = {symmetric(5000, rank, "pair")}, of_all = {symmetric(5000, rank)};
     const int64_t before = pair.transport()->copied_bytes();
-    pair.allreduce(own, {})->wait();
+    pair.allreduce(of_pair, {})->wait();
     const int64_t in_place = pair.transport()->copied_bytes() - before;
     pair.allreduce(of_all, {})->wait();
     EXPECT_EQ(in_place, 5000 / 2 * 4);
-    EXPECT_EQ(pair.transport()->copied_bytes() - before - in_place, 20'000);  // not the pair's own
-    EXPECT_TRUE(all_are(own[0], 1) && all_are(of_all[0], 1));
-    const SymmetricHandle handle = meet_over(own[0], "pair");
+    EXPECT_EQ(pair.transport()->copied_bytes() - before - in_place, 20'000);  // not in the pair's heap
+    EXPECT_TRUE(all_are(of_pair[0], 1) && all_are(of_all[0], 1));
+    const SymmetricHandle handle = rendezvous_over(of_pair[0], "pair");
     EXPECT_TRUE(all_are(buffer_of(handle, 1 - rank), 1));
     handle->barrier(0, 0);
   });
 }
 
-TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreGone) {
+TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreDestroyed) {
   on_registered(2, [](Backend& backend, int rank) {
     const std::shared_ptr<Heap> heap = backend.transport()->channel().heap();
     at::Tensor x = symmetric(1000, 1);
-    void* place = x.data_ptr();
-    SymmetricHandle handle = meet_over(x);
-    handle->put_signal(1 - rank, 0, 0);  // and nobody takes it
+    void* address = x.data_ptr();
+    SymmetricHandle handle = rendezvous_over(x);
+    handle->put_signal(1 - rank, 0, 0);  // and no rank consumes it
     backend.barrier({})->wait();
     const int64_t live = heap->live_bytes();
     EXPECT_GE(live, 4000 + int64_t(c10d::symmetric_memory::get_signal_pad_size()));
@@ -246,11 +245,11 @@ TEST(SymmetricMemory, IsQuarantinedWhenTensorAndHandleAreGone) {
     EXPECT_EQ(heap->live_bytes(), live);
     handle.reset();
     EXPECT_EQ(heap->live_bytes(), 0);
-    EXPECT_NE(symmetric(1000, 1).data_ptr(), place);  // peers may still read it
+    EXPECT_NE(symmetric(1000, 1).data_ptr(), address);  // peers may still read it
     backend.barrier({})->wait();
     x = symmetric(1000, 1);
-    EXPECT_EQ(x.data_ptr(), place);
-    EXPECT_TRUE(is_zero(meet_over(x), rank));
+    EXPECT_EQ(x.data_ptr(), address);
+    EXPECT_TRUE(is_zero(rendezvous_over(x), rank));
     backend.barrier({})->wait();
   });
 }
@@ -259,7 +258,7 @@ TEST(SymmetricMemory, LeavesNothingBehind) {
   const auto use = [] {
     on_registered(2, [](Backend&, int) {
       const at::Tensor x = symmetric(1000, 1);
-      meet_over(x)->barrier(0, 0);
+      rendezvous_over(x)->barrier(0, 0);
     });
   };
   use();

@@ -1,7 +1,7 @@
-// Ranks as plain threads with groups of their own, for tests in which ranks fail or come and go.
+// Ranks as plain threads, for tests in which ranks fail, or connect and leave at different times.
 //
-// on_ranks (tests/support/ranks.h) ends each body with a barrier and treats an error as the case's; here the
-// body connects when and as it likes.
+// on_ranks (tests/support/ranks.h) connects the group, ends each body with a barrier and fails the test on an
+// error; here the body connects by itself.
 #pragma once
 #include <ATen/Parallel.h>
 #include <unistd.h>
@@ -27,12 +27,13 @@ inline comm::shm::Options options(const std::string& job, int rank, int size, in
   return options;
 }
 
+/// Runs `body` on `ranks` threads with the name of a new job.
 inline void on_threads(int ranks, const std::function<void(int rank, const std::string& job)>& body) {
   const std::string job = new_job();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      at::set_num_threads(1);  // of this rank; and the thread sanitizer does not see how OpenMP's teams wait
+      at::set_num_threads(1);  // per rank; also, the thread sanitizer does not understand OpenMP's waits
       body(rank, job);
     });
   }

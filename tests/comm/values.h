@@ -1,4 +1,4 @@
-// Closed forms for the tests of collectives: what rank r's element i is, and layouts to pass it in.
+// Inputs and expected results for the tests of collectives, and the memory layouts of inputs.
 #pragma once
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -19,65 +19,66 @@ inline constexpr comm::Reduce kReduces[] = {
     comm::Reduce::average, comm::Reduce::bit_and, comm::Reduce::bit_or, comm::Reduce::bit_xor};
 static_assert(std::size(kReduces) == comm::kReductions);
 
-/// Whether the operation has a meaning for the dtype.
-inline bool takes(comm::Reduce reduce, at::ScalarType dtype) {
+/// Returns true if the reduction is defined for the dtype.
+inline bool supports(comm::Reduce reduce, at::ScalarType dtype) {
   if (reduce == comm::Reduce::average) return at::isFloatingType(dtype);
   const bool is_bitwise =
       reduce == comm::Reduce::bit_and || reduce == comm::Reduce::bit_or || reduce == comm::Reduce::bit_xor;
   return !is_bitwise || !at::isFloatingType(dtype);
 }
 
-/// Element i of rank r is (7i + 3r + 1) mod 11: sums over a few ranks are exact in every dtype. That of a
-/// bool is (6i + r) mod 11 < 5: up to five ranks agree on true in places, and on false in others.
+/// Returns rank r's tensor: element i is (7i + 3r + 1) mod 11, so that sums over a few ranks are exact in
+/// every dtype. A bool element is (6i + r) mod 11 < 5: up to five ranks have equal and different elements.
 inline at::Tensor value(at::IntArrayRef sizes, int rank, at::ScalarType dtype) {
   const at::Tensor i = at::arange(c10::multiply_integers(sizes), at::kLong);
   if (dtype == at::kBool) return at::remainder(i.mul(6).add(rank), 11).lt(5).reshape(sizes);
   return at::remainder(i.mul(7).add(3 * rank + 1), 11).to(dtype).reshape(sizes);
 }
 
-/// One more term of a reduction, in exact integers.
-inline at::Tensor with_term(const at::Tensor& result, const at::Tensor& term, comm::Reduce reduce) {
+/// Adds one rank's tensor to a reduction, in exact integers.
+inline at::Tensor reduce_pair(const at::Tensor& result, const at::Tensor& x, comm::Reduce reduce) {
   switch (reduce) {
     case comm::Reduce::sum:
     case comm::Reduce::average:
-      return result.add(term);
+      return result.add(x);
     case comm::Reduce::product:
-      return result.mul(term);
+      return result.mul(x);
     case comm::Reduce::min:
-      return result.minimum(term);
+      return result.minimum(x);
     case comm::Reduce::max:
-      return result.maximum(term);
+      return result.maximum(x);
     case comm::Reduce::bit_and:
-      return result.bitwise_and(term);
+      return result.bitwise_and(x);
     case comm::Reduce::bit_or:
-      return result.bitwise_or(term);
+      return result.bitwise_or(x);
     case comm::Reduce::bit_xor:
-      return result.bitwise_xor(term);
+      return result.bitwise_xor(x);
   }
   return {};
 }
 
-/// Reduction of `value` over the ranks: exact, then rounded to the dtype, or wrapped, or not zero.
+/// Returns the reduction of `value` over the ranks: computed exactly, then cast to `dtype` (floats round,
+/// integers wrap, bool is "not zero").
 inline at::Tensor reduced(at::IntArrayRef sizes, int ranks, comm::Reduce reduce,
                           at::ScalarType dtype = at::kDouble) {
   at::Tensor result = value(sizes, /*rank=*/0, dtype).to(at::kLong);
   for (int rank = 1; rank < ranks; ++rank) {
-    result = with_term(result, value(sizes, rank, dtype).to(at::kLong), reduce);
+    result = reduce_pair(result, value(sizes, rank, dtype).to(at::kLong), reduce);
   }
   return reduce == comm::Reduce::average ? result.to(at::kDouble).div(ranks).to(dtype) : result.to(dtype);
 }
 
-enum class Layout { foreign, strided, in_arena, strided_in_arena };
-inline constexpr Layout kLayouts[] = {Layout::foreign, Layout::strided, Layout::in_arena,
-                                      Layout::strided_in_arena};
+enum class Layout { unregistered, strided, in_heap, strided_in_heap };
+inline constexpr Layout kLayouts[] = {Layout::unregistered, Layout::strided, Layout::in_heap,
+                                      Layout::strided_in_heap};
 
-/// `x` in memory of that layout; strided ones have gaps between all elements.
-inline at::Tensor laid_out(const comm::Group& group, const at::Tensor& x, Layout layout) {
+/// Returns a copy of `x` in that layout; strided layouts have gaps between all elements.
+inline at::Tensor with_layout(const comm::Group& group, const at::Tensor& x, Layout layout) {
   at::DimVector sizes(x.sizes());
-  const bool strided = layout == Layout::strided || layout == Layout::strided_in_arena;
+  const bool strided = layout == Layout::strided || layout == Layout::strided_in_heap;
   if (strided) sizes.push_back(2);
-  const bool in_arena = layout == Layout::in_arena || layout == Layout::strided_in_arena;
-  at::Tensor memory = in_arena ? group.empty(sizes, x.scalar_type()) : at::empty(sizes, x.options());
+  const bool in_heap = layout == Layout::in_heap || layout == Layout::strided_in_heap;
+  at::Tensor memory = in_heap ? group.empty(sizes, x.scalar_type()) : at::empty(sizes, x.options());
   at::Tensor result = strided ? memory.select(-1, 1) : memory;
   result.copy_(x);
   return result;

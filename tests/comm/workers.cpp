@@ -26,8 +26,8 @@ namespace {
 
 constexpr const char* kVariable = "SHARDWISE_TEST_WORKER";
 
-void take_share(const comm::Group& group) {
-  std::cout << "took " << comm::take_core_share(group) << " threads on";
+void bind_to_share(const comm::Group& group) {
+  std::cout << "took " << comm::bind_to_core_share(group) << " threads on";
   cpu_set_t processors;
   sched_getaffinity(0, sizeof(processors), &processors);
   for (int i = 0; i < CPU_SETSIZE; ++i) {
@@ -37,15 +37,15 @@ void take_share(const comm::Group& group) {
 }
 
 void run_simple(const std::string& scenario, const WorkerPlace& place) {
-  const comm::Group group = meet_workers(place.job, place.rank, place.size, place.timeout_ms);
+  const comm::Group group = connect_to_workers(place.job, place.rank, place.size, place.timeout_ms);
   if (scenario == "exit" || scenario == "leave" || scenario == "idle") group.barrier();
   while (scenario == "idle") pause();
   if (scenario == "exit") _exit(0);
-  if (scenario == "share") take_share(group);
+  if (scenario == "share") bind_to_share(group);
   while (scenario != "leave" && scenario != "share") run_collective(group, scenario);
 }
 
-/// This process may open so many files more, and no others.
+/// Limits this process to `more` further open files.
 void allow_descriptors(int more) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -56,9 +56,9 @@ void allow_descriptors(int more) {
   TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
 }
 
-/// The undefined behaviour sanitizer looks at a type that is new to it through a pipe, so that one that it
-/// first sees without descriptors is "not an object" of that type.
-void show_errors_to_the_sanitizer() {
+/// The undefined behavior sanitizer checks a new type through a pipe, so a type that it first sees when no
+/// descriptors are left is reported as "not an object" of that type.
+void throw_one_error_for_the_sanitizer() {
   try {
     throw base::CommError({}, "shown");
   } catch (const std::exception& error) {
@@ -71,19 +71,19 @@ void run_short(const WorkerPlace& place, std::istream& words) {
   int rank = 0, descriptors = 0;
   words >> rank >> descriptors;
   comm::shm::connect(options(place.job + "-start", place.rank, place.size));
-  show_errors_to_the_sanitizer();
+  throw_one_error_for_the_sanitizer();
   if (place.rank == rank) allow_descriptors(descriptors);
   try {
     comm::shm::connect(options(place.job, place.rank, place.size, place.timeout_ms)).barrier();
-    std::cout << "met" << std::endl;
+    std::cout << "connected" << std::endl;
   } catch (const std::exception& error) {
     std::cout << base::one_line(error) << std::endl;
   }
   close(STDOUT_FILENO);
-  while (true) pause();  // peers are not to be told by this process's end
+  while (true) pause();  // peers must not detect that this process exits
 }
 
-/// Descriptors of this process, under way to nobody yet.
+/// Sends descriptors of this process that stay in flight: no process receives them yet.
 void send_descriptors(int socket, int count) {
   const std::vector<int> files(size_t(count), STDOUT_FILENO);
   std::vector<std::byte> control(CMSG_SPACE(sizeof(int) * files.size()));
@@ -102,30 +102,30 @@ void send_descriptors(int socket, int count) {
   TORCH_CHECK(sendmsg(socket, &message, 0) == 1, "sendmsg");
 }
 
-/// Another user's process counts for itself; and root's may send as many descriptors as it likes.
+/// Changes the user: descriptors in flight are counted per user, and root has no limit.
 void become_nobody() {
   constexpr uid_t kNobody = 65534;
   if (geteuid() == 0) TORCH_CHECK(setresuid(kNobody, kNobody, kNobody) == 0, "setresuid");
 }
 
 void run_crowded(const WorkerPlace& place) {
-  constexpr int kLimit = 64, kUnderWay = 100;
+  constexpr int kLimit = 64, kInFlight = 100;
   become_nobody();
   const rlimit limit{kLimit, kLimit};
   TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
   int ends[2];
   TORCH_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
-  send_descriptors(ends[0], kUnderWay);
+  send_descriptors(ends[0], kInFlight);
   std::thread reader([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     close(ends[1]);
   });
   on_threads(place.size, [&](int rank, const std::string& job) {
     try {
-      comm::shm::Options meeting = options(job, rank, place.size, place.timeout_ms);
-      meeting.one_shot_bytes = 1024;  // the file that tells is another user's
-      comm::shm::connect(meeting).barrier();
-      std::cout << "met\n" << std::flush;
+      comm::shm::Options group_options = options(job, rank, place.size, place.timeout_ms);
+      group_options.one_shot_bytes = 1024;  // the saved limit's file belongs to another user
+      comm::shm::connect(group_options).barrier();
+      std::cout << "connected\n" << std::flush;
     } catch (const std::exception& error) {
       std::cout << base::one_line(error) << std::endl;
     }
@@ -147,18 +147,18 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
 void run_collective(const comm::Group& group, const std::string& name) {
   if (name == "all_reduce") {
     group.all_reduce(at::full({3000}, 1.f));
-  } else if (name == "expose") {
+  } else if (name == "share_shard") {
     const auto split = base::Split::even("x", 30, group.size());
-    const auto exposed = group.expose(at::full({split.range(group.rank()).size()}, 1.f), split);
-    for (int peer = 0; peer < group.size(); ++peer) exposed->read(peer);
-  } else if (name == "begun_sum") {
-    group.begin_all_reduce_(group.empty({3000}, at::kFloat).fill_(1))->finish();
+    const auto shards = group.share_shard(at::full({split.range(group.rank()).size()}, 1.f), split);
+    for (int peer = 0; peer < group.size(); ++peer) shards->get(peer);
+  } else if (name == "all_reduce_async") {
+    group.all_reduce_async_(group.empty({3000}, at::kFloat).fill_(1))->wait();
   } else {
     group.barrier();
   }
 }
 
-comm::Group meet_workers(const std::string& job, int rank, int size, int timeout_ms) {
+comm::Group connect_to_workers(const std::string& job, int rank, int size, int timeout_ms) {
   comm::shm::connect(options(job + "-start", rank, size));
   return comm::shm::connect(options(job, rank, size, timeout_ms));
 }

@@ -1,7 +1,7 @@
-// Ranks as processes, for tests that kill, stop or outlast them: this test program run again, as one of the
-// scenarios below.
+// Ranks as processes, for tests that kill or stop them: each worker runs this test program again, with one of
+// the scenarios below.
 //
-// A fork without exec would copy the locks of this program's threads in whatever state they are.
+// A fork without exec would copy the locks of this program's threads in an arbitrary state.
 #pragma once
 #include <sys/types.h>
 
@@ -12,14 +12,15 @@
 
 namespace shardwise::testing {
 
-/// "all_reduce", "begun_sum", "expose": that collective again and again until an error, which is printed.
-/// "share": takes its share of the cores and prints `took 2 threads on 0 1`, its processors.
-/// "leave": one barrier, then an orderly end. "exit": one barrier, then _exit. "idle": one barrier, then
+/// A rank in a process of its own. The scenarios:
+/// "all_reduce", "all_reduce_async", "share_shard": repeats the collective until an error, and prints it.
+/// "share": binds to its share of the cores and prints `took 2 threads on 0 1`, its processors.
+/// "leave": one barrier, then a clean shutdown. "exit": one barrier, then _exit. "idle": one barrier, then
 /// nothing.
-/// "short RANK N": that rank has N descriptors for the meeting; prints `met` or the error, and stays.
-/// "crowded": its ranks are threads, whose meeting begins with more descriptors of its user under way than it
-/// may have; `met` or the error of each.
-/// "mixed ...", "soak ...", "cycles ...": scenarios.h.
+/// "short RANK N": that rank has N descriptors for the rendezvous; prints `connected` or the error, and
+/// waits. "crowded": its ranks are threads, whose rendezvous starts with more descriptors in flight than its
+/// user may have; prints `connected` or the error of each rank. "mixed ...", "soak ...", "cycles ...":
+/// scenarios.h.
 class Worker {
  public:
   Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms);
@@ -29,7 +30,7 @@ class Worker {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// What it printed until its end.
+  /// Waits for its end and returns all that it printed.
   std::string output();
 
  private:
@@ -37,15 +38,16 @@ class Worker {
   int pipe_ = -1;
 };
 
-/// One for each rank of a new job.
+/// Starts one worker for each rank of a new job.
 std::vector<Worker> start_workers(const std::string& scenario, int size, int timeout_ms = 20'000);
-/// What each printed until its end.
+/// Waits for the end of all workers and returns what each printed.
 std::vector<std::string> outputs_of(std::vector<Worker>& workers);
 
-/// "all_reduce", "begun_sum" (an all_reduce in parts), "expose" or "barrier", once.
+/// Runs "all_reduce", "all_reduce_async", "share_shard" or "barrier" once.
 void run_collective(const comm::Group& group, const std::string& name);
 
-/// Collective. Processes start slowly; a first meeting keeps that out of the timeout under test.
-comm::Group meet_workers(const std::string& job, int rank, int size, int timeout_ms);
+/// Connects to the workers; collective. A first rendezvous keeps the slow start of the processes out of the
+/// timeout under test.
+comm::Group connect_to_workers(const std::string& job, int rank, int size, int timeout_ms);
 
 }  // namespace shardwise::testing

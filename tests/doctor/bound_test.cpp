@@ -12,75 +12,75 @@
 namespace shardwise::doctor::bound_test {
 namespace {
 
-/// A truth, and what two programs make of it that store it in bf16 after adding it up in another order each.
+/// A reference, and two bf16 results that differ from it by rounding.
 struct Case {
-  at::Tensor truth, unsharded, sharded;
+  at::Tensor reference, unsharded, sharded;
 };
 
 Case rounded(int seed) {
   at::manual_seed(seed);
-  const at::Tensor truth = at::randn({64, 32}, at::kDouble);
+  const at::Tensor reference = at::randn({64, 32}, at::kDouble);
   const auto stored = [&] {
-    return (truth * (1 + at::randn(truth.sizes(), at::kDouble) * 0x1p-9)).to(at::kBFloat16);
+    return (reference * (1 + at::randn(reference.sizes(), at::kDouble) * 0x1p-9)).to(at::kBFloat16);
   };
-  return {truth, stored(), stored()};
+  return {reference, stored(), stored()};
 }
 
 double bound_of(const Case& c) {
-  const Difference rounding = difference(c.unsharded, c.truth);
+  const Difference rounding = difference(c.unsharded, c.reference);
   return rounding_bound(rounding.largest, rounding.scale, at::kBFloat16);
 }
 
-TEST(Bound, HoldsForRounding) {
+TEST(Bound, AllowsRounding) {
   for (int seed = 0; seed < 100; ++seed) {
     const Case c = rounded(seed);
-    EXPECT_LE(difference(c.sharded, c.truth).largest, bound_of(c)) << seed;
+    EXPECT_LE(difference(c.sharded, c.reference).largest, bound_of(c)) << seed;
   }
 }
 
-/// One element off by twenty times the largest rounding.
-TEST(Bound, IsBrokenByTwentyTimesTheRounding) {
+/// One element differs by twenty times the largest rounding.
+TEST(Bound, RejectsTwentyTimesTheRounding) {
   for (int seed = 0; seed < 100; ++seed) {
     const Case c = rounded(seed);
-    const at::Tensor off = c.sharded.to(at::kDouble);
-    off[13][7] += 20 * difference(c.unsharded, c.truth).largest;
-    EXPECT_GT(difference(off, c.truth).largest, bound_of(c)) << seed;
+    const at::Tensor wrong = c.sharded.to(at::kDouble);
+    wrong[13][7] += 20 * difference(c.unsharded, c.reference).largest;
+    EXPECT_GT(difference(wrong, c.reference).largest, bound_of(c)) << seed;
   }
 }
 
-/// TP=1 happens to be exact: the bound is then what storing the largest value can change.
-TEST(Bound, IsNotZeroWhereTheUnshardedModelIsRightByAccident) {
+/// If TP=1 happens to be exact, the bound is derived from the rounding of the largest value.
+TEST(Bound, IsNotZeroIfTheUnshardedModelIsExactByAccident) {
   EXPECT_EQ(rounding_bound(0, 3, at::kBFloat16), 8 * 3 * 0x1p-8);
   EXPECT_EQ(rounding_bound(0, 3, at::kFloat), 8 * 3 * 0x1p-24);
   EXPECT_EQ(rounding_bound(0.125, 3, at::kBFloat16), 1);
-  EXPECT_EQ(rounding_bound(1, 3, at::kBFloat16), 1.5) << "zeros would pass";
+  EXPECT_EQ(rounding_bound(1, 3, at::kBFloat16), 1.5) << "zeros would trace";
 }
 
-/// A tensor of zeros in place of the truth is never within a bound, nor is the truth twice.
-TEST(Bound, IsNoWiderThanTheTruth) {
+/// Neither zeros nor twice the reference is within the bound.
+TEST(Bound, RejectsZerosAndTwiceTheReference) {
   const Case c = rounded(1);
-  EXPECT_GT(difference(at::zeros(c.truth.sizes(), at::kDouble), c.truth).largest, bound_of(c));
-  EXPECT_GT(difference(c.truth * 2, c.truth).largest, bound_of(c));
-  EXPECT_GT(difference(c.truth * (1 + 1e-9), c.truth).largest,
-            exact_bound(difference(c.truth, c.truth).scale));
-  EXPECT_LE(difference(c.truth * (1 + 1e-14), c.truth).largest,
-            exact_bound(difference(c.truth, c.truth).scale));
+  EXPECT_GT(difference(at::zeros(c.reference.sizes(), at::kDouble), c.reference).largest, bound_of(c));
+  EXPECT_GT(difference(c.reference * 2, c.reference).largest, bound_of(c));
+  EXPECT_GT(difference(c.reference * (1 + 1e-9), c.reference).largest,
+            fp64_bound(difference(c.reference, c.reference).scale));
+  EXPECT_LE(difference(c.reference * (1 + 1e-14), c.reference).largest,
+            fp64_bound(difference(c.reference, c.reference).scale));
 }
 
-TEST(Bound, IsNeverHeldByWhatIsNoNumber) {
-  const at::Tensor truth = at::full({3}, 1.0, at::kDouble);
+TEST(Bound, RejectsNaNAndInf) {
+  const at::Tensor reference = at::full({3}, 1.0, at::kDouble);
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    const at::Tensor off = truth.clone();
-    off[1] = bad;
-    EXPECT_TRUE(std::isnan(difference(off, truth).largest));
-    EXPECT_TRUE(std::isnan(difference(off, off).largest));
-    EXPECT_FALSE(difference(off, truth).largest <= exact_bound(1));
+    const at::Tensor wrong = reference.clone();
+    wrong[1] = bad;
+    EXPECT_TRUE(std::isnan(difference(wrong, reference).largest));
+    EXPECT_TRUE(std::isnan(difference(wrong, wrong).largest));
+    EXPECT_FALSE(difference(wrong, reference).largest <= fp64_bound(1));
   }
 }
 
-TEST(Bound, OfNothingIsHeld) {
+TEST(Bound, AllowsEmptyTensors) {
   const at::Tensor empty = at::zeros({0, 4}, at::kDouble);
-  EXPECT_LE(difference(empty, empty).largest, exact_bound(difference(empty, empty).scale));
+  EXPECT_LE(difference(empty, empty).largest, fp64_bound(difference(empty, empty).scale));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The doctor's formulas against those of the tests: two that were written apart, from files in each family's
-// names.
+// The doctor's formulas against those of the tests: two independent implementations, reading files with each
+// family's tensor names.
 #include "shardwise/doctor/formula.h"
 
 #include <ATen/ops/cat.h>
@@ -22,14 +22,14 @@ std::string layer_name(const std::string& before, int64_t layer) {
   return before + std::to_string(layer) + ".";
 }
 
-/// The outputs of `parts` one behind the other; `leaf` is .weight or .bias.
+/// Concatenates the outputs of `parts`; `leaf` is .weight or .bias.
 at::Tensor fused(const Tensors& weights, const std::vector<std::string>& parts, const std::string& leaf) {
   std::vector<at::Tensor> tensors;
   for (const std::string& part : parts) tensors.push_back(weights.at(part + leaf));
   return at::cat(tensors);
 }
 
-/// The tests' weights have the names of Llama, and of its relatives.
+/// The tests' weights have the names of Llama and similar families.
 Tensors as_llama(const Tensors& weights, const model::Config&) {
   return weights;
 }
@@ -49,18 +49,17 @@ Tensors as_phi3(const Tensors& unfused, const model::Config& config) {
   return weights;
 }
 
-void put_gpt2_layer(Tensors& stored, const Tensors& weights, const std::string& ours,
-                    const std::string& theirs) {
-  const std::string attention = ours + "self_attn.";
+void put_gpt2_layer(Tensors& stored, const Tensors& weights, const std::string& from, const std::string& to) {
+  const std::string attention = from + "self_attn.";
   for (const std::string leaf : {".weight", ".bias"}) {
-    stored[theirs + "ln_1" + leaf] = weights.at(ours + "input_layernorm" + leaf);
-    stored[theirs + "ln_2" + leaf] = weights.at(ours + "post_attention_layernorm" + leaf);
+    stored[to + "ln_1" + leaf] = weights.at(from + "input_layernorm" + leaf);
+    stored[to + "ln_2" + leaf] = weights.at(from + "post_attention_layernorm" + leaf);
     // t() of a vector is that vector.
-    stored[theirs + "attn.c_attn" + leaf] =
+    stored[to + "attn.c_attn" + leaf] =
         fused(weights, {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, leaf).t();
-    stored[theirs + "attn.c_proj" + leaf] = weights.at(attention + "o_proj" + leaf).t();
-    stored[theirs + "mlp.c_fc" + leaf] = weights.at(ours + "mlp.up_proj" + leaf).t();
-    stored[theirs + "mlp.c_proj" + leaf] = weights.at(ours + "mlp.down_proj" + leaf).t();
+    stored[to + "attn.c_proj" + leaf] = weights.at(attention + "o_proj" + leaf).t();
+    stored[to + "mlp.c_fc" + leaf] = weights.at(from + "mlp.up_proj" + leaf).t();
+    stored[to + "mlp.c_proj" + leaf] = weights.at(from + "mlp.down_proj" + leaf).t();
   }
 }
 
@@ -91,11 +90,11 @@ void set_gpt2(model::Config& config) {
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
 }
 
-/// A family, and what sets it apart.
+/// A family and a variant.
 struct Kind {
   const char* family;
-  const char* what;
-  void (*set)(model::Config&);
+  const char* variant;
+  void (*configure)(model::Config&);
   Tensors (*stored)(const Tensors&, const model::Config&);
 };
 
@@ -104,7 +103,7 @@ const Kind kKinds[] = {
     {"llama", "biases, scaled frequencies, tied head",
      [](model::Config& config) {
        config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
-       // Of the wavelengths 6.3, 63, 628 and 6283 one stays, one is in between, two are stretched.
+       // Of the wavelengths 6.3, 63, 628 and 6283 one is kept, one is interpolated, two are scaled.
        config.rope_scaling = model::RopeScaling{8, 1, 4, 100};
      },
      as_llama},
@@ -113,18 +112,18 @@ const Kind kKinds[] = {
      [](model::Config& config) {
        config.qkv_bias = true;
        config.sliding_window = 3;
-       config.slides = {false, true};
+       config.sliding_layers = {false, true};
      },
      as_llama},
-    {"qwen3", "norms of heads", [](model::Config& config) { config.qk_norm = true; }, as_llama},
-    {"phi3", "heads turned in part, window",
+    {"qwen3", "q/k norms", [](model::Config& config) { config.qk_norm = true; }, as_llama},
+    {"phi3", "partial rotary, window",
      [](model::Config& config) {
        config.partial_rotary_factor = 0.75;
        config.sliding_window = 4;
      },
      as_phi3},
     {"gpt2", "plain", set_gpt2, as_gpt2},
-    {"gpt2", "exact GELU, a head of its own",
+    {"gpt2", "exact GELU, untied head",
      [](model::Config& config) {
        set_gpt2(config);
        config.activation = model::Activation::gelu;
@@ -138,19 +137,20 @@ model::Config config_of(const Kind& kind) {
   model::Config config = testing::small_config();
   config.model_type = kind.family;
   config.head_dim = 8;
-  kind.set(config);
+  kind.configure(config);
   model::validate(config);
   return config;
 }
 
-void put_weights(const test::TemporaryFolder& folder, const Tensors& weights, const std::string& dtype) {
+void put_weights(const test::TemporaryDirectory& directory, const Tensors& weights,
+                 const std::string& dtype) {
   testing::StoredTensors stored;
   for (const auto& [name, weight] : weights) {
     const at::Tensor dense = weight.detach().contiguous();
     stored[name] = {
         dtype, dense.sizes().vec(), {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}};
   }
-  folder.put("model.safetensors", testing::safetensors_of(stored));
+  directory.put("model.safetensors", testing::safetensors_of(stored));
 }
 
 testing::Batch batch_of(const model::Config& config, const std::vector<base::Range>& valid) {
@@ -160,28 +160,29 @@ testing::Batch batch_of(const model::Config& config, const std::vector<base::Ran
   return batch;
 }
 
-/// From the file's bytes on; padding included, which attends to nothing in both.
-double error_of(const test::TemporaryFolder& folder, const model::Config& config, const Tensors& weights,
-                const std::vector<base::Range>& valid) {
+/// Returns the error of formula_logits, which reads the files. Padding, which attends to nothing, is
+/// included.
+double error_of(const test::TemporaryDirectory& directory, const model::Config& config,
+                const Tensors& weights, const std::vector<base::Range>& valid) {
   const testing::Batch batch = batch_of(config, valid);
-  return testing::relative_error(formula_logits(folder.path(), config, batch.ids, valid),
+  return testing::relative_error(formula_logits(directory.path(), config, batch.ids, valid),
                                  testing::reference_step(config, weights, batch, /*masks=*/{}).logits);
 }
 
-TEST(Formula, GivesTheReferencesLogitsForEveryFamily) {
+TEST(Formula, MatchesTheReferenceForEveryFamily) {
   for (const Kind& kind : kKinds) {
     const model::Config config = config_of(kind);
     const Tensors weights = testing::random_weights(config, /*seed=*/1, at::kDouble);
-    const test::TemporaryFolder folder;
-    put_weights(folder, kind.stored(weights, config), "F64");
-    EXPECT_LT(error_of(folder, config, weights, {}), 1e-12) << kind.family << ", " << kind.what;
-    EXPECT_LT(error_of(folder, config, weights, kPadded), 1e-12)
-        << kind.family << ", " << kind.what << ", padded";
+    const test::TemporaryDirectory directory;
+    put_weights(directory, kind.stored(weights, config), "F64");
+    EXPECT_LT(error_of(directory, config, weights, {}), 1e-12) << kind.family << ", " << kind.variant;
+    EXPECT_LT(error_of(directory, config, weights, kPadded), 1e-12)
+        << kind.family << ", " << kind.variant << ", padded";
   }
 }
 
-/// What lies in 16 or 32 bits is widened before anything is computed.
-TEST(Formula, ComputesInDoubleFromWhatIsStored) {
+/// Weights in 16 or 32 bits are widened before any computation.
+TEST(Formula, ComputesInFp64FromStoredDtypes) {
   const std::pair<at::ScalarType, const char*> dtypes[] = {
       {at::kFloat, "F32"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"}};
   const model::Config config = testing::small_config();
@@ -190,9 +191,9 @@ TEST(Formula, ComputesInDoubleFromWhatIsStored) {
     Tensors wide;
     for (const auto& [tensor, weight] : narrow)
       wide[tensor] = weight.detach().to(at::kDouble).requires_grad_();
-    const test::TemporaryFolder folder;
-    put_weights(folder, narrow, name);
-    EXPECT_LT(error_of(folder, config, wide, {}), 1e-12) << name;
+    const test::TemporaryDirectory directory;
+    put_weights(directory, narrow, name);
+    EXPECT_LT(error_of(directory, config, wide, {}), 1e-12) << name;
   }
 }
 

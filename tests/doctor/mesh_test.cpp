@@ -1,4 +1,5 @@
-// Meshes of one real axis over ranks that are threads; that a wrong one is found, tests/mutation/run checks.
+// Meshes with one axis larger than 1, over ranks that are threads. tests/mutation/run checks that a wrong
+// mesh is found.
 #include "shardwise/doctor/mesh.h"
 
 #include <gtest/gtest.h>
@@ -8,19 +9,19 @@
 namespace shardwise::doctor::mesh_test {
 namespace {
 
-TEST(AuditMesh, HoldsOnEveryRank) {
+TEST(CheckMesh, PassesOnEveryRank) {
   for (const int ranks : {2, 3}) {
     testing::on_ranks(ranks, [](const comm::Group& group) {
-      const Audit audit = audit_mesh(group);
-      EXPECT_TRUE(audit.holds) << audit.detail;
-      EXPECT_EQ(audit.title(), "mesh");
+      const Check check = check_mesh(group);
+      EXPECT_TRUE(check.passed) << check.detail;
+      EXPECT_EQ(check.title(), "mesh");
     });
   }
 }
 
-TEST(AuditMesh, HoldsForARankAlone) {
-  const Audit audit = audit_mesh(comm::Group());
-  EXPECT_TRUE(audit.holds) << audit.detail;
+TEST(CheckMesh, PassesForAGroupOfOne) {
+  const Check check = check_mesh(comm::Group());
+  EXPECT_TRUE(check.passed) << check.detail;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// fuzz SEEDS INPUTS [FIRST]: shows every reader INPUTS changed seeds, the same ones every time. Each must be
-// read soundly or refused by a c10::ValueError of one short line. The input that a reader fails on stays in
-// the scratch folder, also when a sanitizer ends the program; it is then kept as a seed, for seeds are read
-// unchanged first.
+// fuzz SEEDS INPUTS [FIRST]: runs every reader on INPUTS mutated seeds, deterministically. A reader must
+// parse each input correctly or reject it with a c10::ValueError of one short line. An input on which a
+// reader fails stays in the scratch directory, also if a sanitizer aborts the program. Add it to the seeds:
+// the seeds themselves are read first.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,11 +21,11 @@ using std::filesystem::path;
 constexpr size_t kLongestMessage = 1000;
 
 struct Corpus {
-  std::vector<std::string> valid;   // what may be changed
-  std::vector<std::string> broken;  // inputs that were once taken wrongly: read as they are
+  std::vector<std::string> valid;   // valid inputs, which are mutated
+  std::vector<std::string> broken;  // inputs on which a reader once failed, read without mutation
 };
 
-/// The files of a target's folder: `broken-*`, what the index names (copied), and all others.
+/// The files of a target's directory: `broken-*`, files that an index lists (copied), and all others.
 Corpus load(const path& seeds, const Target& target, const path& scratch) {
   Corpus corpus;
   std::vector<path> files;
@@ -44,9 +44,9 @@ Corpus load(const path& seeds, const Target& target, const path& scratch) {
   return corpus;
 }
 
-/// Whether the reader took the input; throws std::logic_error where it neither reads it soundly nor refuses
-/// it well.
-bool takes(const Target& target, const path& scratch, const std::string& input) {
+/// Returns true if the reader accepts the input. Throws std::logic_error if it neither parses the input
+/// correctly nor rejects it with a proper error.
+bool accepts(const Target& target, const path& scratch, const std::string& input) {
   std::ofstream(scratch / target.file, std::ios::binary) << input;
   try {
     target.read(scratch / target.file);
@@ -54,44 +54,45 @@ bool takes(const Target& target, const path& scratch, const std::string& input) 
   } catch (const c10::ValueError& error) {
     const std::string text = error.what_without_backtrace();
     if (text.find('\n') != std::string::npos || text.size() > kLongestMessage) {
-      throw std::logic_error("refused an input in more than one short line: " + text);
+      throw std::logic_error("rejected an input with an error of more than one short line: " + text);
     }
     return false;
   }
 }
 
-/// How many of the seeds and of `inputs` changed ones were taken.
+/// Reads the seeds and `inputs` mutated seeds, and prints how many were accepted.
 void run(const Target& target, const path& seeds, const path& scratch, uint64_t inputs, uint64_t first) {
   const Corpus corpus = load(seeds, target, scratch);
-  for (const std::string& seed : corpus.broken) takes(target, scratch, seed);
+  for (const std::string& seed : corpus.broken) accepts(target, scratch, seed);
   for (const std::string& seed : corpus.valid) {
-    if (!takes(target, scratch, seed)) throw std::logic_error("refused a seed: " + seed.substr(0, 200));
+    if (!accepts(target, scratch, seed)) throw std::logic_error("rejected a seed: " + seed.substr(0, 200));
   }
-  uint64_t taken = 0;
+  uint64_t accepted = 0;
   for (uint64_t i = first; i < first + inputs; ++i) {
     Mutator mutator(i);
     const std::string& seed = corpus.valid[i % corpus.valid.size()];
     const std::string& other = corpus.valid[i / corpus.valid.size() % corpus.valid.size()];
-    taken += takes(target, scratch, (mutator.*target.mutate)(seed, other));
+    accepted += accepts(target, scratch, (mutator.*target.mutate)(seed, other));
   }
-  std::printf("covered: %s: %zu seeds and %lu inputs, %lu read, %lu refused\n", target.name.c_str(),
-              corpus.valid.size() + corpus.broken.size(), inputs, taken, inputs - taken);
-  if (taken == 0 || taken == inputs) throw std::logic_error("saw inputs of one kind only: change the seeds");
+  std::printf("covered: %s: %zu seeds and %lu inputs, %lu accepted, %lu rejected\n", target.name.c_str(),
+              corpus.valid.size() + corpus.broken.size(), inputs, accepted, inputs - accepted);
+  if (accepted == 0 || accepted == inputs)
+    throw std::logic_error("all inputs were accepted or all rejected: change the seeds");
 }
 
-/// Every target in a folder of its own; the first failure's folder stays.
+/// Runs every target in a separate directory. The directory of the first failure is not removed.
 bool run_all(const path& seeds, uint64_t inputs, uint64_t first) {
-  test::TemporaryFolder scratch;
-  std::printf("fuzz: inputs lie in %s\n", scratch.path().c_str());
+  test::TemporaryDirectory scratch;
+  std::printf("fuzz: inputs are in %s\n", scratch.path().c_str());
   for (const Target& target : targets()) {
-    const path folder = scratch / target.name;
-    std::filesystem::create_directories(folder);
+    const path directory = scratch / target.name;
+    std::filesystem::create_directories(directory);
     try {
-      run(target, seeds, folder, inputs, first);
+      run(target, seeds, directory, inputs, first);
     } catch (const std::exception& error) {
       scratch.keep();
       std::printf("%s: %s\nthe input is %s\n", target.name.c_str(), error.what(),
-                  (folder / target.file).c_str());
+                  (directory / target.file).c_str());
       return false;
     }
   }

@@ -60,7 +60,7 @@ std::string Mutator::bytes(std::string text) {
   return text;
 }
 
-/// What readers tend to forget: ends of ranges, other types, long and strange strings.
+/// Values that readers often handle wrongly: ends of ranges, other types, long and unusual strings.
 Json Mutator::value() {
   static const std::array<Json, 26> values = {Json(0),
                                               Json(1),
@@ -97,7 +97,7 @@ Json Mutator::changed_number(const Json& number) {
     return std::array<Json, 4>{-x, x * 1e6, x / 1e6,
                                static_cast<int64_t>(std::clamp(x, -1e9, 1e9))}[below(4)];
   }
-  const auto x = number.get<uint64_t>();  // wraps around like the rest
+  const auto x = number.get<uint64_t>();  // unsigned, so that the arithmetic below wraps around
   return std::array<Json, 6>{x + 1, x - 1, 2 * x, x / 2, static_cast<double>(x), std::to_string(x)}[below(6)];
 }
 
@@ -158,10 +158,10 @@ std::string Mutator::json(const std::string& text, const std::string& other) {
 }
 
 std::string Mutator::safetensors(const std::string& file, const std::string& other) {
-  const auto header_of = [](const std::string& whole) {
+  const auto header_of = [](const std::string& contents) {
     uint64_t length = 0;
-    for (int byte = 7; byte >= 0; --byte) length = length << 8 | static_cast<unsigned char>(whole[byte]);
-    return whole.substr(8, length);
+    for (int byte = 7; byte >= 0; --byte) length = length << 8 | static_cast<unsigned char>(contents[byte]);
+    return contents.substr(8, length);
   };
   const std::string header = one_in(4) ? header_of(file) : json(header_of(file), header_of(other));
   std::string data = file.substr(8 + header_of(file).size());

@@ -1,4 +1,4 @@
-// Changes inputs so that most of their form survives: a reader that is shown noise only never gets far.
+// Mutates inputs but keeps most of their structure, because a reader rejects pure noise early.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,18 +9,18 @@ namespace shardwise::fuzz {
 
 class Mutator {
  public:
-  /// The same seed makes the same changes.
+  /// The mutations are deterministic for a seed.
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
-  /// One to four edits of the values, members and elements of a JSON text, some of them taken from `other`;
-  /// now and then also of its bytes, or a member twice, or brackets without end.
+  /// Applies one to four edits to the values, members and elements of a JSON text, some of them taken from
+  /// `other`. Sometimes also edits bytes, duplicates a member, or adds deep nesting.
   std::string json(const std::string& text, const std::string& other);
 
-  /// A safetensors file: edits of its header, whose length mostly stays right, of its data's length, and of
-  /// its bytes.
+  /// Edits a safetensors file's header (usually with a correct length), the length of its data, and its
+  /// bytes.
   std::string safetensors(const std::string& file, const std::string& other);
 
-  /// A file of no such form: edits of its bytes.
+  /// Edits the bytes of a file without further structure.
   std::string raw(const std::string& file, const std::string& other);
 
  private:
@@ -38,7 +38,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-/// The 8 bytes that a safetensors file begins with.
+/// Returns the first 8 bytes of a safetensors file.
 std::string length_bytes(uint64_t length);
 
 }  // namespace shardwise::fuzz

@@ -1,5 +1,4 @@
-// What is fuzzed: the readers of files that come from elsewhere, each with what must hold of all that it
-// takes.
+// The fuzz targets: readers of untrusted files, each with the invariants of the inputs that it accepts.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,16 +9,16 @@
 namespace shardwise::fuzz {
 
 struct Target {
-  std::string name;  // and the folder of its seeds
-  std::string file;  // the name under which the reader finds its input
+  std::string name;  // also the directory of its seeds
+  std::string file;  // the file name of its input
   std::string (Mutator::*mutate)(const std::string& seed, const std::string& other);
-  /// Reads the input at `path`. Errors: c10::ValueError where the reader refuses it; std::logic_error where
-  /// it takes an input and makes something unsound of it.
+  /// Reads the input at `path`. Errors: c10::ValueError if the reader rejects it; std::logic_error if it
+  /// accepts the input and an invariant is violated.
   std::function<void(const std::string& path)> read;
 };
 
-/// config.json, a safetensors file, the index of a folder of them and that of one cut for ranks,
-/// generation_config.json, tokenizer.json, a file of ids.
+/// Returns the targets: config.json, a safetensors file, the index of a model directory and of a sharded
+/// directory, generation_config.json, tokenizer.json, a token file.
 std::vector<Target> targets();
 
 }  // namespace shardwise::fuzz

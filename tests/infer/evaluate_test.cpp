@@ -24,7 +24,8 @@ Ids text_of(int64_t length) {
   return text;
 }
 
-/// −log p of each token of `text` but the first, predicted from those before it in its window.
+/// Returns the mean −log p of all tokens of `text` but the first, each predicted from those before it in its
+/// window.
 double expected_nll(const model::Config& config, const Tensors& weights, const Ids& text, int64_t length) {
   double sum = 0;
   for (int64_t label = 1; label < std::ssize(text); ++label) {
@@ -38,43 +39,43 @@ double expected_nll(const model::Config& config, const Tensors& weights, const I
   return sum / static_cast<double>(text.size() - 1);
 }
 
-TEST(Evaluate, EqualsTheReferenceAtEveryTpSize) {
-  at::set_num_threads(1);  // for tensors this small threads cost more than they bring
+TEST(Evaluate, MatchesTheReferenceAtEveryTpSize) {
+  at::set_num_threads(1);  // threads cost more than they save on tensors this small
   const model::Config config = small_config();
-  const Tensors whole = random_weights(config, /*seed=*/5, at::kDouble);
+  const Tensors full_weights = random_weights(config, /*seed=*/5, at::kDouble);
   for (const int64_t tokens : {2, 13, 41}) {
     const Ids text = text_of(tokens);
     for (const int64_t length : {1, 5, 16}) {
-      const double expected = expected_nll(config, whole, text, length);
+      const double expected = expected_nll(config, full_weights, text, length);
       for (int ranks = 1; ranks <= 4; ++ranks) {
         on_ranks(ranks, [&](const comm::Group& group) {
           const model::DecoderWeights weights(config, group, at::kDouble);
-          load_slices_(weights, whole);
-          int64_t told = 0;
+          load_slices_(weights, full_weights);
+          int64_t reported = 0;
           const auto result = infer::evaluate(weights, text, {.length = length, .batch_size = 3},
-                                              [&](int64_t predicted) { told = predicted; });
+                                              [&](int64_t predicted) { reported = predicted; });
           EXPECT_NEAR(result.nll, expected, 1e-10) << tokens << " tokens by " << length;
           EXPECT_NEAR(result.perplexity(), std::exp(expected), 1e-8);
           EXPECT_EQ(result.predicted, tokens - 1);
-          EXPECT_EQ(told, tokens - 1);
+          EXPECT_EQ(reported, tokens - 1);
         });
       }
     }
   }
 }
 
-TEST(Evaluate, RefusesWhatDoesNotFit) {
+TEST(Evaluate, RejectsInvalidArguments) {
   const model::DecoderWeights weights(small_config(), comm::Group(), at::kDouble);
-  const auto said = [&](const Ids& text, int64_t length, int64_t batch_size) {
+  const auto error = [&](const Ids& text, int64_t length, int64_t batch_size) {
     return test::error_text([&] { infer::evaluate(weights, text, {length, batch_size}); });
   };
-  EXPECT_EQ(said({1}, 4, 1), "eval: the text must hold at least two tokens; got 1");
-  EXPECT_EQ(said({1, 17}, 4, 1), "eval: the text's ids must lie from 0 to below 17; got 17");
-  EXPECT_EQ(said({1, 2}, 17, 1),
-            "eval: a window must hold from 1 to max_position_embeddings, 16, tokens; got 17");
-  EXPECT_EQ(said({1, 2}, 0, 1),
-            "eval: a window must hold from 1 to max_position_embeddings, 16, tokens; got 0");
-  EXPECT_EQ(said({1, 2}, 4, 0), "eval: a batch must hold at least one window; got 0");
+  EXPECT_EQ(error({1}, 4, 1), "eval: the text must have at least two tokens; got 1");
+  EXPECT_EQ(error({1, 17}, 4, 1), "eval: the text's ids must be in [0, 17); got 17");
+  EXPECT_EQ(error({1, 2}, 17, 1),
+            "eval: the window length must be from 1 to max_position_embeddings, 16; got 17");
+  EXPECT_EQ(error({1, 2}, 0, 1),
+            "eval: the window length must be from 1 to max_position_embeddings, 16; got 0");
+  EXPECT_EQ(error({1, 2}, 4, 0), "eval: batch_size must be at least 1; got 0");
 }
 
 }  // namespace

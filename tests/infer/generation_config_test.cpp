@@ -1,4 +1,4 @@
-// What generation_config.json says, and what it leaves to transformers' defaults.
+// Fields of generation_config.json and transformers' defaults for missing ones.
 #include "shardwise/infer/generation_config.h"
 
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@ namespace shardwise::infer::generation_config_test {
 namespace {
 
 Sampling read(const std::string& text) {
-  const test::TemporaryFolder folder;
-  folder.put("generation_config.json", text);
-  return read_generation_config(folder.path()).sampling;
+  const test::TemporaryDirectory directory;
+  directory.put("generation_config.json", text);
+  return read_generation_config(directory.path()).sampling;
 }
 
-TEST(GenerationConfigs, AreGreedyUnlessToldToSample) {
-  const test::TemporaryFolder none;
+TEST(GenerationConfigs, AreGreedyWithoutDoSample) {
+  const test::TemporaryDirectory none;
   EXPECT_EQ(read_generation_config(none.path()).sampling.temperature, 0);
   for (const char* text : {"{}", R"({"temperature": 0.6, "top_p": 0.9})", R"({"do_sample": false})"}) {
     const Sampling sampling = read(text);
@@ -24,8 +24,8 @@ TEST(GenerationConfigs, AreGreedyUnlessToldToSample) {
   }
 }
 
-// tests/python/generation_test.py holds it to what transformers draws.
-TEST(GenerationConfigs, SampleAmongFiftyUnlessTopKIsSaid) {
+// tests/python/generation_test.py compares the samples with transformers.
+TEST(GenerationConfigs, TopKDefaultsToFiftyWithDoSample) {
   for (const char* text : {R"({"do_sample": true})", R"({"do_sample": true, "top_k": null})"}) {
     const Sampling sampling = read(text);
     EXPECT_EQ(sampling.temperature, 1) << text;
@@ -38,19 +38,19 @@ TEST(GenerationConfigs, SampleAmongFiftyUnlessTopKIsSaid) {
   EXPECT_EQ(read(R"({"do_sample": true, "top_k": 7})").top_k, 7);
 }
 
-TEST(GenerationConfigs, SayHowLongATextIsAndWhatEndsIt) {
-  const test::TemporaryFolder folder;
-  folder.put(
+TEST(GenerationConfigs, SetSamplingLengthAndEosTokens) {
+  const test::TemporaryDirectory directory;
+  directory.put(
       "generation_config.json",
       R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.3,
                  "max_new_tokens": 12, "eos_token_id": [3, 5]})");
-  const GenerationConfig config = read_generation_config(folder.path());
+  const GenerationConfig config = read_generation_config(directory.path());
   EXPECT_EQ(config.sampling.temperature, 0.6);
   EXPECT_EQ(config.sampling.top_p, 0.9);
   EXPECT_EQ(config.sampling.min_p, 0.05);
   EXPECT_EQ(config.sampling.repetition_penalty, 1.3);
   EXPECT_EQ(config.max_new_tokens, 12);
-  EXPECT_EQ(config.end_ids, (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{3, 5}));
 }
 
 }  // namespace

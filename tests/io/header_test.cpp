@@ -12,7 +12,7 @@ namespace {
 
 using test::contains, test::error_text;
 
-/// The layout of a file of this header and `data_bytes` more.
+/// Parses the header of a file with `data_bytes` bytes of data.
 Layout parse(const std::string& json, int64_t data_bytes) {
   return parse_header(json, 8 + static_cast<int64_t>(json.size()) + data_bytes, "f");
 }
@@ -21,12 +21,12 @@ std::string refusal(const std::string& json, int64_t data_bytes) {
   return error_text([&] { parse(json, data_bytes); });
 }
 
-/// One tensor's entry.
+/// Formats one tensor's entry.
 std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets) {
   return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 
-TEST(Dtype, NamesAndSizesGoTogether) {
+TEST(Dtype, NamesRoundTripAndSizesMatch) {
   const std::vector<std::pair<std::string, int64_t>> known = {
       {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},  {"I32", 4},     {"I16", 2},    {"I8", 1},
       {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
@@ -37,7 +37,7 @@ TEST(Dtype, NamesAndSizesGoTogether) {
   EXPECT_PRED2(contains, error_text([] { dtype_from_name("f32", "t"); }), "got \"f32\"");
 }
 
-TEST(ParseHeader, PutsTensorsInFileOrder) {
+TEST(ParseHeader, SortsTensorsByOffset) {
   const std::string json = R"({"__metadata__":{"format":"pt"},"z":)" + entry("F32", "[2,3]", "[0,24]") +
                            R"(,"a":)" + entry("U8", "[]", "[24,25]") + R"(,"e":)" +
                            entry("BF16", "[0,7]", "[25,25]") + "}  ";
@@ -54,18 +54,18 @@ TEST(ParseHeader, PutsTensorsInFileOrder) {
   EXPECT_PRED2(contains, error_text([&] { layout.find("b"); }), "\"b\"");
 }
 
-TEST(ParseHeader, TakesAFileWithoutTensors) {
+TEST(ParseHeader, AcceptsAFileWithoutTensors) {
   EXPECT_TRUE(parse("{}", 0).tensors.empty());
 }
 
-TEST(ParseHeader, RefusesWhatIsNotTheFormat) {
+TEST(ParseHeader, RejectsInvalidHeaders) {
   for (const char* json : {"", "[]", "3", "null", "{\"a\":1}", "{\"a\":[]}", "{\"a\":{}}",
                            "{\"__metadata__\":1}", "{\"__metadata__\":{\"a\":1}}"}) {
     EXPECT_TRUE(refusal(json, 0).starts_with("f: ")) << json;
   }
 }
 
-TEST(ParseHeader, RefusesWrongTypes) {
+TEST(ParseHeader, RejectsWrongTypes) {
   const auto refused = [](const std::string& one) { return refusal(R"({"a":)" + one + "}", 4); };
   EXPECT_PRED2(contains, refused(entry("F33", "[1]", "[0,4]")), "tensor \"a\": dtype must be one of");
   EXPECT_PRED2(contains, refused(R"({"dtype":4,"shape":[1],"data_offsets":[0,4]})"), "must have a dtype");
@@ -75,19 +75,19 @@ TEST(ParseHeader, RefusesWrongTypes) {
   EXPECT_PRED2(contains, refused(entry("F32", "[-1]", "[0,4]")), "got -1");
   EXPECT_PRED2(contains, refused(entry("F32", "[1.0]", "[0,4]")), "got 1.0");
   EXPECT_PRED2(contains, refused(entry("F32", "[true]", "[0,4]")), "got true");
-  EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[0]")), "must be two");
-  EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[0,4,8]")), "must be two");
+  EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[0]")), "must have two values");
+  EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[0,4,8]")), "must have two values");
   EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[\"0\",4]")), "got \"0\"");
   EXPECT_PRED2(contains, refused(entry("F32", "[1]", "[4,0]")), "must span");
 }
 
-TEST(ParseHeader, RefusesShapesThatAreNotTheirBytes) {
+TEST(ParseHeader, RejectsShapesThatDoNotMatchTheirBytes) {
   EXPECT_PRED2(contains, refusal(R"({"a":)" + entry("F32", "[2,3]", "[0,12]") + "}", 12),
                "24 bytes; got [0,12]");
   EXPECT_PRED2(contains, refusal(R"({"a":)" + entry("F32", "[0]", "[0,4]") + "}", 4), "0 bytes; got [0,4]");
 }
 
-TEST(ParseHeader, RefusesSizesThatOverflow) {
+TEST(ParseHeader, RejectsSizesThatOverflow) {
   const std::string half = "[4294967296,4294967296,";
   for (const std::string& shape :
        {half + "1]", half + "0]", "[0," + half.substr(1) + "1]", std::string("[9223372036854775807]")}) {
@@ -99,27 +99,28 @@ TEST(ParseHeader, RefusesSizesThatOverflow) {
                "2^63 - 1");
   EXPECT_PRED2(contains,
                refusal(R"({"a":)" + entry("U8", "[1]", "[9223372036854775806,9223372036854775807]") + "}", 1),
-               "must begin where");
+               "must begin at the end");
 }
 
-TEST(ParseHeader, RefusesOverlapsGapsAndEnds) {
+TEST(ParseHeader, RejectsOverlapsGapsAndTruncation) {
   const auto two = [](const std::string& first, const std::string& second) {
     return R"({"a":)" + entry("U8", "[4]", first) + R"(,"b":)" + entry("U8", "[4]", second) + "}";
   };
   EXPECT_EQ(parse(two("[4,8]", "[0,4]"), 8).tensors[0].name, "b");
   EXPECT_PRED2(contains, refusal(two("[0,4]", "[2,6]"), 6),
-               "\"b\": must begin where the one before it ends, at 4");
-  EXPECT_PRED2(contains, refusal(two("[0,4]", "[0,4]"), 4), "must begin where");
+               "\"b\": must begin at the end of the previous tensor, 4");
+  EXPECT_PRED2(contains, refusal(two("[0,4]", "[0,4]"), 4), "must begin at the end");
   EXPECT_PRED2(contains, refusal(two("[0,4]", "[5,9]"), 9), "got 5");
-  EXPECT_PRED2(contains, refusal(two("[1,5]", "[5,9]"), 9), "at 0; got 1");
+  EXPECT_PRED2(contains, refusal(two("[1,5]", "[5,9]"), 9), "tensor, 0; got 1");
   EXPECT_PRED2(contains, refusal(two("[0,4]", "[4,8]"), 7), "truncated");
   EXPECT_PRED2(contains, refusal(two("[0,4]", "[4,8]"), 9), "9 bytes; got 8");
   EXPECT_PRED2(contains, refusal("{}", 1), "1 bytes; got 0");
 }
 
-TEST(ParseHeader, RefusesATensorTwice) {
+TEST(ParseHeader, RejectsDuplicateTensors) {
   const std::string one = entry("U8", "[4]", "[0,4]");
-  EXPECT_PRED2(contains, refusal(R"({"a":)" + one + R"(,"a":)" + one + "}", 4), "\"a\" must be given once");
+  EXPECT_PRED2(contains, refusal(R"({"a":)" + one + R"(,"a":)" + one + "}", 4),
+               "\"a\" must not be duplicated");
 }
 
 TEST(HeaderLength, IsLittleEndianAndWithinTheFile) {
@@ -128,7 +129,7 @@ TEST(HeaderLength, IsLittleEndianAndWithinTheFile) {
   EXPECT_PRED2(contains, error_text([&] { header_length(bytes, 7 + 0x1234, "f"); }), "truncated");
 }
 
-TEST(HeaderLength, RefusesHugeOnes) {
+TEST(HeaderLength, RejectsHugeLengths) {
   const unsigned char largest[8] = {255, 255, 255, 255, 255, 255, 255, 255};
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_PRED2(contains, error_text([&] { header_length(largest, huge, "f"); }), "at most 100000000 bytes");
@@ -136,7 +137,7 @@ TEST(HeaderLength, RefusesHugeOnes) {
   EXPECT_PRED2(contains, error_text([&] { header_length(above, huge, "f"); }), "got 100000001");
 }
 
-TEST(PlanFile, AlignsByPuttingWideElementsFirst) {
+TEST(PlanFile, AlignsTensorsByPlacingWideElementsFirst) {
   const Layout layout = plan_file({{"bytes", Dtype::U8, {3}},
                                    {"half", Dtype::BF16, {5}},
                                    {"wide", Dtype::F64, {1}},
@@ -152,7 +153,7 @@ TEST(PlanFile, AlignsByPuttingWideElementsFirst) {
   EXPECT_EQ(layout.total_bytes, layout.header_bytes + 8 + 24 + 4 + 10 + 3);
 }
 
-TEST(PlanFile, IsReadBackAsPlanned) {
+TEST(PlanFile, RoundTripsThroughParseHeader) {
   const Layout layout =
       plan_file({{"a.weight", Dtype::F32, {3, 2}}, {"step", Dtype::I64, {}}, {"e", Dtype::F16, {0}}},
                 {{"format", "pt"}, {"quote", "\"\n"}});
@@ -166,7 +167,7 @@ TEST(PlanFile, IsReadBackAsPlanned) {
   EXPECT_EQ(header_length(first8, layout.total_bytes, "f"), layout.header_bytes - 8);
 }
 
-TEST(PlanFile, RefusesWhatNoFileCanHold) {
+TEST(PlanFile, RejectsInvalidSpecs) {
   const auto refused = [](const std::vector<TensorSpec>& specs, const Metadata& metadata = {}) {
     return error_text([&] { plan_file(specs, metadata); });
   };

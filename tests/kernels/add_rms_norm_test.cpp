@@ -1,4 +1,4 @@
-// One pass has the bits of the ops one by one, for every number of terms.
+// The fused op is bitwise equal to the unfused ops, for every number of partial sums.
 #include "shardwise/kernels/add_rms_norm.h"
 
 #include <ATen/TensorOperators.h>
@@ -17,50 +17,50 @@ constexpr double kEps = 1e-5;
 
 struct Sum {
   at::Tensor x, weight, bias;
-  std::vector<at::Tensor> terms;
+  std::vector<at::Tensor> partials;
 
   Sum(int64_t rows, int64_t h, int count, bool has_bias, at::ScalarType dtype)
       : x(random_tensor({rows, h}, 1, dtype)), weight(random_tensor({h}, 2, dtype)) {
     if (has_bias) bias = random_tensor({h}, 3, dtype);
-    for (int term = 0; term < count; ++term)
-      terms.push_back(random_tensor({rows, h}, uint64_t(10 + term), dtype));
+    for (int rank = 0; rank < count; ++rank)
+      partials.push_back(random_tensor({rows, h}, uint64_t(10 + rank), dtype));
   }
 
   std::vector<const void*> data() const {
     std::vector<const void*> data;
-    for (const at::Tensor& term : terms) data.push_back(term.const_data_ptr());
+    for (const at::Tensor& partial : partials) data.push_back(partial.const_data_ptr());
     return data;
   }
-  /// By PyTorch, rounded after the sum and after each addition.
-  at::Tensor stream() const {
+  /// The PyTorch reference, rounded after the sum and after each addition.
+  at::Tensor residual() const {
     const at::ScalarType dtype = x.scalar_type(), wide = dtype == at::kDouble ? dtype : at::kFloat;
-    at::Tensor sum = terms[0].to(wide);
-    for (size_t term = 1; term < terms.size(); ++term) sum = sum + terms[term].to(wide);
+    at::Tensor sum = partials[0].to(wide);
+    for (size_t rank = 1; rank < partials.size(); ++rank) sum = sum + partials[rank].to(wide);
     const at::Tensor y = bias.defined() ? sum.to(dtype) + bias : sum.to(dtype);
     return x + y;
   }
 };
 
 struct Result {
-  at::Tensor stream, norm;
+  at::Tensor residual, norm;
 };
 
 Result run(const Sum& sum, const at::Tensor& x, int64_t first_row) {
   Result result{at::empty(x.sizes(), x.options()), at::empty(x.sizes(), x.options())};
   const std::vector<const void*> data = sum.data();
-  add_rms_norm_out(result.stream, result.norm, x, {data, first_row}, {sum.bias, sum.weight, kEps});
+  add_rms_norm_out(result.residual, result.norm, x, {data, first_row}, {sum.bias, sum.weight, kEps});
   return result;
 }
 
-TEST(AddRmsNorm, HasTheBitsOfTheOpsOneByOne) {
+TEST(AddRmsNorm, EqualsTheUnfusedOpsBitwise) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int count : {1, 2, 3, 5}) {
       for (const int64_t h : {1, 33, 64, 515, 2048}) {
         for (const bool has_bias : {false, true}) {
           const Sum sum(7, h, count, has_bias, dtype);
           const Result result = run(sum, sum.x, /*first_row=*/0);
-          EXPECT_TRUE(same_bits(result.stream, sum.stream())) << dtype << " " << count << " " << h;
-          EXPECT_TRUE(same_bits(result.norm, rms_norm(result.stream, sum.weight, kEps)))
+          EXPECT_TRUE(same_bits(result.residual, sum.residual())) << dtype << " " << count << " " << h;
+          EXPECT_TRUE(same_bits(result.norm, rms_norm(result.residual, sum.weight, kEps)))
               << dtype << " " << count << " " << h;
         }
       }
@@ -68,54 +68,55 @@ TEST(AddRmsNorm, HasTheBitsOfTheOpsOneByOne) {
   }
 }
 
-TEST(AddRmsNorm, OfSomeOfTheTermsRows) {
+TEST(AddRmsNorm, AcceptsARangeOfRowsOfThePartials) {
   const Sum sum(9, 33, 3, /*has_bias=*/true, at::kBFloat16);
-  const Result whole = run(sum, sum.x, 0);
+  const Result full = run(sum, sum.x, 0);
   for (const int64_t rows : {0, 1, 4}) {
     const Result part = run(sum, sum.x.narrow(0, 5, rows), /*first_row=*/5);
-    EXPECT_TRUE(same_bits(part.stream, whole.stream.narrow(0, 5, rows).contiguous()));
-    EXPECT_TRUE(same_bits(part.norm, whole.norm.narrow(0, 5, rows).contiguous()));
+    EXPECT_TRUE(same_bits(part.residual, full.residual.narrow(0, 5, rows).contiguous()));
+    EXPECT_TRUE(same_bits(part.norm, full.norm.narrow(0, 5, rows).contiguous()));
   }
 }
 
-// In every build that this processor runs the norm is that of its own rms_norm.
-TEST(AddRmsNorm, HasTheBitsOfRmsNormInEveryBuild) {
+// On every instruction set that this processor supports, the norm equals that set's rms_norm.
+TEST(AddRmsNorm, EqualsRmsNormBitwiseOnEveryIsa) {
   const Sum sum(3, 515, 2, /*has_bias=*/true, at::kFloat);
   const std::vector<const void*> data = sum.data();
-  const float* terms[] = {static_cast<const float*>(data[0]), static_cast<const float*>(data[1])};
+  const float* partials[] = {static_cast<const float*>(data[0]), static_cast<const float*>(data[1])};
   for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
     if (isa > best_isa()) continue;
-    at::Tensor stream = at::empty_like(sum.x), norm = at::empty_like(sum.x), expected = at::empty_like(sum.x);
+    at::Tensor residual = at::empty_like(sum.x), norm = at::empty_like(sum.x),
+               expected = at::empty_like(sum.x);
     at::Tensor rstd = at::empty({3}, at::kFloat);
     add_rms_norm_loops<float>(isa).forward(
-        {stream.mutable_data_ptr<float>(), norm.mutable_data_ptr<float>(), terms, 2,
+        {residual.mutable_data_ptr<float>(), norm.mutable_data_ptr<float>(), partials, 2,
          sum.x.const_data_ptr<float>(), sum.bias.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
          kEps, 515},
         0, 3);
     rms_norm_loops<float>(isa).forward(expected.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(),
-                                       stream.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
+                                       residual.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
                                        kEps, 3, 515);
-    EXPECT_TRUE(same_bits(stream, sum.stream())) << int(isa);
+    EXPECT_TRUE(same_bits(residual, sum.residual())) << int(isa);
     EXPECT_TRUE(same_bits(norm, expected)) << int(isa);
   }
 }
 
-TEST(AddRmsNorm, ThreadsDoNotChangeTheBits) {
+TEST(AddRmsNorm, IsBitwiseIndependentOfThreadCount) {
   const Sum sum(263, 515, 2, /*has_bias=*/true, at::kFloat);
-  const Result alone = [&] {
+  const Result serial = [&] {
     const Threads threads(1);
     return run(sum, sum.x, 0);
   }();
   const Threads threads(3);
-  const Result shared = run(sum, sum.x, 0);
-  EXPECT_TRUE(same_bits(shared.stream, alone.stream));
-  EXPECT_TRUE(same_bits(shared.norm, alone.norm));
+  const Result threaded = run(sum, sum.x, 0);
+  EXPECT_TRUE(same_bits(threaded.residual, serial.residual));
+  EXPECT_TRUE(same_bits(threaded.norm, serial.norm));
 }
 
-TEST(AddRmsNorm, ShapesThatDoNotFitAreNamed) {
+TEST(AddRmsNorm, RejectsMismatchedShapes) {
   const Sum sum(2, 4, 1, /*has_bias=*/true, at::kFloat);
   Sum none = sum, long_bias = sum, wide = sum;
-  none.terms.clear();
+  none.partials.clear();
   long_bias.bias = random_tensor({5}, 1, at::kFloat);
   wide.weight = random_tensor({4}, 1, at::kDouble);
   for (const Sum& wrong : {none, long_bias, wide}) EXPECT_THROW(run(wrong, sum.x, 0), c10::ValueError);

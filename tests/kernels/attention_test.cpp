@@ -34,32 +34,33 @@ const std::vector<Case> kCases = {{2, 5, 8, 3, {0, 1, 2}},      {1, 33, 6, 2, {0
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// [b, 1, s, s], from the definitions: whether the query of a row sees the key of a column.
+// The attention mask [b, 1, s, s] from its definition: whether the query of a row attends to the key of a
+// column.
 at::Tensor visible(const Case& c, const AttentionOptions& options) {
   const at::Tensor query = at::arange(c.s).view({-1, 1}), key = at::arange(c.s).view({1, -1});
-  at::Tensor seen = at::ones({c.b, 1, c.s, c.s}, at::kBool);
-  if (options.causal) seen = seen.logical_and(key.le(query));
-  if (options.window) seen = seen.logical_and(key.gt(query - *options.window));
+  at::Tensor attended = at::ones({c.b, 1, c.s, c.s}, at::kBool);
+  if (options.causal) attended = attended.logical_and(key.le(query));
+  if (options.window) attended = attended.logical_and(key.gt(query - *options.window));
   for (size_t i = 0; i < options.valid.size(); ++i) {
     const auto [begin, end] = options.valid[i];
     const at::Tensor both =
         key.ge(begin).logical_and(key.lt(end)).logical_and(query.ge(begin)).logical_and(query.lt(end));
-    seen.select(0, static_cast<int64_t>(i)).logical_and_(both);
+    attended.select(0, static_cast<int64_t>(i)).logical_and_(both);
   }
-  return seen;
+  return attended;
 }
 
-// What dropout multiplies the probabilities by, [b, a, s, s]: element (b, head, query, key) of the whole
-// model's heads, whose rows of keys are rounded up to 32, counted from each sequence's first token.
+// The dropout factors of the probabilities, [b, a, s, s]: element (b, head, query, key) of the unsharded
+// model's mask, whose rows of keys are padded to 32, counted from each sequence's first token.
 at::Tensor dropout_factors(const Case& c, const AttentionOptions& options) {
   const AttentionDropout& dropout = options.dropout;
   const at::Tensor ones = at::ones({c.b, dropout.all_heads, c.s, (c.s + 31) / 32 * 32}, at::kDouble);
-  const at::Tensor whole = kernels::dropout(ones, dropout.p, dropout.key, 0);
-  at::Tensor factors = whole.narrow(1, dropout.first_head, c.heads()).narrow(3, 0, c.s).clone();
+  const at::Tensor unsharded = kernels::dropout(ones, dropout.p, dropout.key, 0);
+  at::Tensor factors = unsharded.narrow(1, dropout.first_head, c.heads()).narrow(3, 0, c.s).clone();
   for (size_t i = 0; i < options.valid.size(); ++i) {
     const int64_t begin = options.valid[i].begin;
-    const at::Tensor own = factors.select(0, static_cast<int64_t>(i));
-    own.copy_(own.roll({begin, begin}, {1, 2}));
+    const at::Tensor sequence = factors.select(0, static_cast<int64_t>(i));
+    sequence.copy_(sequence.roll({begin, begin}, {1, 2}));
   }
   return factors;
 }
@@ -68,15 +69,15 @@ struct Reference {
   at::Tensor out, lse;
 };
 
-// softmax(q·kᵀ/√d)·v written out, KV heads copied to their query heads.
+// The explicit formula softmax(q·kᵀ/√d)·v, with KV heads repeated for their query heads.
 Reference reference(const Qkv& in, const Case& c, const AttentionOptions& options) {
-  const at::Tensor kv = at::tensor(c.kv_of_head), seen = visible(c, options);
+  const at::Tensor kv = at::tensor(c.kv_of_head), attended = visible(c, options);
   const at::Tensor scores =
       at::matmul(in.q, in.k.index_select(1, kv).transpose(2, 3)) / std::sqrt(static_cast<double>(c.d));
-  const at::Tensor any = seen.any(-1, /*keepdim=*/true);
-  // Rows that see nothing have scores of 0 here and no weights after.
+  const at::Tensor any = attended.any(-1, /*keepdim=*/true);
+  // Fully masked rows have scores of 0 here and zero probabilities below.
   const at::Tensor masked =
-      at::where(any, scores.masked_fill(seen.logical_not(), kNothing), at::zeros_like(scores));
+      at::where(any, scores.masked_fill(attended.logical_not(), kNothing), at::zeros_like(scores));
   at::Tensor weights = at::where(any, masked.softmax(-1), at::zeros_like(scores));
   if (options.dropout.p > 0) weights = weights * dropout_factors(c, options);
   const at::Tensor out = at::matmul(weights, in.v.index_select(1, kv));
@@ -95,7 +96,7 @@ AttentionOptions causal_of(const Case& c) {
   return {.kv_of_head = c.kv_of_head};
 }
 
-// The fused kernel rounds probabilities and their gradients to the dtype too, and adds blocks in it.
+// ATen's fused kernel also rounds probabilities and their gradients to the dtype, and adds blocks in it.
 double attention_bound(at::ScalarType dtype) {
   return 8 * roundoff(dtype) + bound(dtype, 64);
 }
@@ -112,7 +113,8 @@ void check_case(const Case& c, at::ScalarType dtype, const AttentionOptions& opt
   EXPECT_LE(relative_error(got.out, expected.out), limit);
   EXPECT_LE((wide(got.lse) - expected.lse).abs().max().item<double>(), 4 * limit);
   EXPECT_LE(relative_error(grads.v, leaves.v.grad()), limit);
-  if (c.s == 1 || options.window == 1) {  // a position that attends to itself alone: no gradient but rounding
+  if (c.s == 1 ||
+      options.window == 1) {  // a position that attends only to itself has a zero gradient up to rounding
     EXPECT_LE(wide(grads.q).norm().item<double>(), limit * wide(d_out).norm().item<double>());
     EXPECT_LE(wide(grads.k).norm().item<double>(), limit * wide(d_out).norm().item<double>());
   } else {
@@ -124,7 +126,7 @@ void check_case(const Case& c, at::ScalarType dtype, const AttentionOptions& opt
   EXPECT_EQ(got.lse.storage().nbytes(), got.lse.nbytes());
 }
 
-TEST(Attention, EqualsTheFormulaInFp64ForEveryGrouping) {
+TEST(Attention, MatchesFp64ReferenceForEveryGrouping) {
   const Threads threads(1);
   for (const Case& c : kCases) {
     for (const at::ScalarType dtype : kDtypes) {
@@ -137,9 +139,9 @@ TEST(Attention, EqualsTheFormulaInFp64ForEveryGrouping) {
   }
 }
 
-// Blocks are of 64: windows of one token, of less than a block, of one and of several and of all, and lengths
-// on either side of blocks.
-TEST(AttentionWindow, EqualsTheFormulaInFp64) {
+// Blocks have 64 rows. The windows are one token, less than a block, one block, several blocks and all
+// tokens; the lengths are just below and above multiples of a block.
+TEST(AttentionWindow, MatchesFp64Reference) {
   const Threads threads(1);
   for (const int64_t s : {1, 2, 63, 64, 65, 129, 200, 301}) {
     for (const int64_t window : {1, 2, 31, 33, 64, 65, 100, 130, 400}) {
@@ -154,7 +156,7 @@ TEST(AttentionWindow, EqualsTheFormulaInFp64) {
   }
 }
 
-TEST(AttentionWindow, OfAllTokensChangesNoBit) {
+TEST(AttentionWindow, CoveringAllTokensIsBitwiseEqualToNoWindow) {
   const Case c = {2, 101, 4, 2, {0, 1, 1}};
   const Qkv in = inputs(c, at::kFloat);
   AttentionOptions windowed = causal_of(c);
@@ -166,8 +168,8 @@ TEST(AttentionWindow, OfAllTokensChangesNoBit) {
                         attention_backward(d_out, in, plain, causal_of(c)).k));
 }
 
-// Zero times what is not a number is none: had the keys been multiplied, the result would show it.
-TEST(AttentionWindow, BlocksOutsideAreNotRead) {
+// Zero times NaN is NaN: if masked keys were multiplied, the result would be NaN.
+TEST(AttentionWindow, DoesNotReadBlocksOutside) {
   const Case c = {1, 320, 8, 1, {0, 0}};
   AttentionOptions options = causal_of(c);
   options.window = 40;
@@ -187,7 +189,8 @@ TEST(AttentionWindow, BlocksOutsideAreNotRead) {
   EXPECT_TRUE(same_bits(grads.v.narrow(2, 0, 128), expected_grads.v.narrow(2, 0, 128)));
 }
 
-// The last n positions are those of all; one, and others on either side of blocks of 64.
+// The last n queries give the last n rows of the full result, for n = 1 and n just below and above blocks
+// of 64.
 TEST(AttentionPast, QueriesAreTheLastPositions) {
   const Threads threads(1);
   for (const Case& c : {Case{2, 9, 8, 2, {0, 0, 1}}, {1, 65, 6, 2, {0, 1, 1}}, {2, 200, 32, 1, {0, 0}}}) {
@@ -210,7 +213,7 @@ TEST(AttentionPast, QueriesAreTheLastPositions) {
   }
 }
 
-TEST(AttentionPast, IsForCausalInferenceWithoutPadding) {
+TEST(AttentionPast, RequiresNoPaddingAndNoDropout) {
   const Case c = {1, 4, 2, 1, {0}};
   const Qkv in = inputs(c, at::kFloat), last = {in.q.narrow(2, 2, 2), in.k, in.v};
   AttentionOptions padded = causal_of(c), dropped = causal_of(c);
@@ -225,7 +228,7 @@ TEST(AttentionPast, IsForCausalInferenceWithoutPadding) {
 
 const std::vector<base::Range> kPadded = {{0, 70}, {13, 70}, {5, 69}, {30, 31}, {70, 70}, {0, 0}};
 
-TEST(AttentionPadding, EqualsTheFormulaInFp64) {
+TEST(AttentionPadding, MatchesFp64Reference) {
   const Threads threads(1);
   const Case c = {6, 70, 6, 2, {0, 1, 1}};
   for (const bool causal : {true, false}) {
@@ -240,7 +243,8 @@ TEST(AttentionPadding, EqualsTheFormulaInFp64) {
   }
 }
 
-// Whatever the padding holds, the tokens are bit for bit those of the sequence alone, and padding is zero.
+// For any values in the padding, tokens are bitwise equal to those of the sequence without padding, and
+// padding is zero.
 TEST(AttentionPadding, IsNeverRead) {
   const Case c = {6, 70, 6, 2, {0, 1, 1}};
   const AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = 20, .valid = kPadded};
@@ -282,7 +286,7 @@ AttentionDropout dropout_of(double p, int64_t first_head, int64_t all_heads) {
   return {p, RandomKey::of(7), first_head, all_heads};
 }
 
-TEST(AttentionDropped, EqualsTheFormulaInFp64WithTheMaskWrittenOut) {
+TEST(AttentionDropout, MatchesFp64ReferenceWithExplicitMask) {
   const Threads threads(1);
   for (const int64_t s : {1, 5, 33, 64, 130}) {
     const Case c = {2, s, 6, 2, {0, 1, 1}};
@@ -299,33 +303,34 @@ TEST(AttentionDropped, EqualsTheFormulaInFp64WithTheMaskWrittenOut) {
   }
 }
 
-TEST(AttentionDropped, WithoutACausalMask) {
+TEST(AttentionDropout, WorksWithoutACausalMask) {
   const Case c = {2, 70, 6, 2, {0, 1, 1}};
   check_case(c, at::kDouble, {.kv_of_head = c.kv_of_head, .causal = false, .dropout = dropout_of(0.5, 0, 3)});
 }
 
-// Heads dealt in two runs are those of the whole, masks and all; threads change nothing.
-TEST(AttentionDropped, TheMaskDoesNotDependOnHowHeadsAreDealt) {
-  const Case whole = {2, 130, 8, 3, {0, 0, 1, 1, 2, 2}};
-  const Qkv in = inputs(whole, at::kFloat);
+// Heads sharded into two ranges are bitwise equal to the unsharded heads with dropout, for any number of
+// threads.
+TEST(AttentionDropout, MaskDoesNotDependOnHeadSharding) {
+  const Case unsharded = {2, 130, 8, 3, {0, 0, 1, 1, 2, 2}};
+  const Qkv in = inputs(unsharded, at::kFloat);
   const at::Tensor d_out = random_tensor({130, 2, 48}, 4, at::kFloat);
   const auto run = [&](int64_t first, int64_t count, int64_t first_kv, int64_t kv_heads,
                        std::vector<int64_t> kv_of_head) {
     const AttentionOptions options = {.kv_of_head = std::move(kv_of_head),
                                       .dropout = dropout_of(0.2, first, 6)};
-    const Qkv own = {in.q.narrow(1, first, count), in.k.narrow(1, first_kv, kv_heads),
-                     in.v.narrow(1, first_kv, kv_heads)};
-    const AttentionResult result = attention(own, options);
-    const Qkv grads = attention_backward(d_out.narrow(2, first * 8, count * 8), own, result, options);
+    const Qkv local = {in.q.narrow(1, first, count), in.k.narrow(1, first_kv, kv_heads),
+                       in.v.narrow(1, first_kv, kv_heads)};
+    const AttentionResult result = attention(local, options);
+    const Qkv grads = attention_backward(d_out.narrow(2, first * 8, count * 8), local, result, options);
     return std::pair(result.out, grads.q);
   };
-  const auto [out, dq] = run(0, 6, 0, 3, whole.kv_of_head);
+  const auto [out, dq] = run(0, 6, 0, 3, unsharded.kv_of_head);
   const auto [out1, dq1] = run(0, 3, 0, 2, {0, 0, 1});
   const auto [out2, dq2] = run(3, 3, 1, 2, {0, 1, 1});
   EXPECT_TRUE(same_bits(at::cat({out1, out2}, 2), out));
   EXPECT_TRUE(same_bits(at::cat({dq1, dq2}, 1), dq));
   const Threads threads(3);
-  const auto [out3, dq3] = run(0, 6, 0, 3, whole.kv_of_head);
+  const auto [out3, dq3] = run(0, 6, 0, 3, unsharded.kv_of_head);
   EXPECT_TRUE(same_bits(out3, out));
   EXPECT_TRUE(same_bits(dq3, dq));
 }
@@ -340,7 +345,7 @@ void expect_gradients_of_differences(const Case& c, const AttentionOptions& opti
   expect_gradient([&](const at::Tensor& v) { return loss({in.q, in.k, v}); }, in.v, grads.v);
 }
 
-TEST(Attention, GradientsEqualDifferences) {
+TEST(Attention, GradientsMatchFiniteDifferences) {
   const Case c = {2, 7, 4, 2, {0, 1, 1}};
   expect_gradients_of_differences(c, causal_of(c));
   expect_gradients_of_differences(
@@ -348,7 +353,7 @@ TEST(Attention, GradientsEqualDifferences) {
       {.kv_of_head = c.kv_of_head, .window = 3, .valid = {{1, 7}, {0, 5}}, .dropout = dropout_of(0.4, 1, 4)});
 }
 
-TEST(Attention, AKvHeadWithoutQueriesGetsNoGradient) {
+TEST(Attention, KvHeadWithoutQueriesGetsZeroGradient) {
   const Case c = {1, 6, 2, 3, {0, 2}};
   const Qkv in = inputs(c, at::kFloat);
   const AttentionResult result = attention(in, causal_of(c));
@@ -357,7 +362,7 @@ TEST(Attention, AKvHeadWithoutQueriesGetsNoGradient) {
   EXPECT_EQ(grads.v.select(1, 1).abs().sum().item<double>(), 0);
 }
 
-TEST(Attention, NoHeadsAndNoRows) {
+TEST(Attention, AcceptsZeroHeadsAndZeroRows) {
   for (const auto& [heads, s] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
     const Qkv in = {at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4})};
     const std::vector<int64_t> kv_of_head = heads == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{0, 1};
@@ -374,7 +379,7 @@ TEST(Attention, NoHeadsAndNoRows) {
   }
 }
 
-TEST(Attention, WhatDoesNotFitIsRefused) {
+TEST(Attention, RejectsMismatchedInputs) {
   const at::Tensor q = at::zeros({1, 2, 3, 4}), k = at::zeros({1, 1, 3, 4});
   EXPECT_THROW(attention({q, k, k}, {.kv_of_head = {0}}), c10::ValueError);
   EXPECT_THROW(attention({q, k, k}, {.kv_of_head = {0, 1}}), c10::ValueError);

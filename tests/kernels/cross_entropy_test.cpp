@@ -30,18 +30,18 @@ at::Tensor labels_of(int64_t n, int64_t vocab) {
   return at::tensor(labels, at::kLong);
 }
 
-// The loss of a sharded vocabulary, the sums over shards done here.
+// The loss of a sharded vocabulary, with the reductions over shards done here.
 struct Sharded {
   std::vector<at::Tensor> logits;
   std::vector<int64_t> begins;
   at::Tensor labels, max, lse, losses;
   TokenLoss of_token;
 
-  Sharded(const at::Tensor& whole, const Case& c, const TokenLoss& token = {})
-      : labels(labels_of(c.n, whole.size(1))), of_token(token) {
+  Sharded(const at::Tensor& unsharded, const Case& c, const TokenLoss& token = {})
+      : labels(labels_of(c.n, unsharded.size(1))), of_token(token) {
     int64_t begin = 0;
     for (const int64_t size : c.shards) {
-      logits.push_back(whole.narrow(1, begin, size));
+      logits.push_back(unsharded.narrow(1, begin, size));
       begins.push_back(begin);
       begin += size;
       const at::Tensor shard_max = row_max(logits.back());
@@ -73,7 +73,7 @@ int64_t vocab_of(const Case& c) {
   return vocab;
 }
 
-TEST(CrossEntropy, LossAndGradientEqualTheUnshardedOnes) {
+TEST(CrossEntropy, LossAndGradientEqualUnsharded) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const Case& c : kCases) {
       const at::Tensor logits = random_tensor({c.n, vocab_of(c)}, 1, dtype) * 4;
@@ -94,7 +94,7 @@ TEST(CrossEntropy, LossAndGradientEqualTheUnshardedOnes) {
   }
 }
 
-TEST(CrossEntropy, GradientEqualsDifferences) {
+TEST(CrossEntropy, GradientMatchesFiniteDifferences) {
   const Case c = {6, {5, 12}};
   const at::Tensor logits = random_tensor({6, 17}, 2);
   for (const TokenLoss& token : {TokenLoss{}, {0.2, 0, 17}, {0, 0.3, 17}, {0.2, 0.3, 17}}) {
@@ -105,8 +105,8 @@ TEST(CrossEntropy, GradientEqualsDifferences) {
   }
 }
 
-// In every element type: what smoothing adds to the sums and to the gradient.
-TEST(CrossEntropy, SmoothedLossAndGradientEqualTheUnshardedOnes) {
+// Checks label smoothing's contribution to the sums and to the gradient in every element type.
+TEST(CrossEntropy, SmoothedLossAndGradientEqualUnsharded) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const Case& c : kCases) {
       const at::Tensor logits = random_tensor({c.n, vocab_of(c)}, 1, dtype) * 4;
@@ -124,7 +124,7 @@ TEST(CrossEntropy, SmoothedLossAndGradientEqualTheUnshardedOnes) {
   }
 }
 
-TEST(CrossEntropy, IgnoredRowsHaveNoTargetAndNoGradient) {
+TEST(CrossEntropy, IgnoredLabelsHaveZeroLossAndGradient) {
   const at::Tensor logits = random_tensor({8, 33}, 3, at::kBFloat16), labels = labels_of(8, 33);
   const at::Tensor sums = loss_sums(logits, labels, 0, row_max(logits));
   const at::Tensor d = cross_entropy_backward(logits, labels, 0, row_max(logits), {1, kIgnore});
@@ -133,7 +133,7 @@ TEST(CrossEntropy, IgnoredRowsHaveNoTargetAndNoGradient) {
   EXPECT_GT(d[2].abs().sum().item<double>(), 0);
 }
 
-TEST(CrossEntropy, AnEmptyShardAddsNothing) {
+TEST(CrossEntropy, EmptyShardContributesNothing) {
   const at::Tensor logits = at::empty({3, 0}), labels = at::tensor({0, 1, 2}, at::kLong),
                    max = at::zeros({3});
   EXPECT_EQ(row_max(logits).max().item<float>(), -std::numeric_limits<float>::infinity());
@@ -142,7 +142,7 @@ TEST(CrossEntropy, AnEmptyShardAddsNothing) {
   EXPECT_EQ(row_max(at::empty({0, 5})).numel(), 0);
 }
 
-TEST(CrossEntropy, MaskedAndNaNLogits) {
+TEST(CrossEntropy, HandlesMaskedAndNaNLogits) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   const at::Tensor logits = at::tensor({-infinity, 2.f, 1.f, nan}).view({2, 2});
@@ -151,7 +151,7 @@ TEST(CrossEntropy, MaskedAndNaNLogits) {
   EXPECT_TRUE(std::isnan(sums[0][1].item<float>()));
 }
 
-TEST(CrossEntropy, ShapesThatDoNotFitAreNamed) {
+TEST(CrossEntropy, RejectsMismatchedShapes) {
   const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), max = at::zeros({3});
   EXPECT_THROW(row_max(at::zeros({3})), c10::ValueError);
   EXPECT_THROW(loss_sums(logits, at::zeros({2}, at::kLong), 0, max), c10::ValueError);

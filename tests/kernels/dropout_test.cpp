@@ -14,7 +14,7 @@ namespace {
 
 const RandomKey kKey = RandomKey::of(11).fold(3);
 
-// The draw of an element, by the scalar block function.
+// The random word of an element, from the scalar block function.
 uint32_t draw(RandomKey key, uint64_t element) {
   const uint64_t group = element / 32, half = element % 32 / 16, block = element % 16 / 2;
   return philox(group * 8 + block, PhiloxUse::elements, key.value)[2 * half + element % 2];
@@ -30,7 +30,7 @@ at::Tensor reference(const at::Tensor& x, double p, RandomKey key, int64_t first
   return y;
 }
 
-TEST(Dropout, KeepsWhatTheScalarPhiloxKeeps) {
+TEST(Dropout, MaskMatchesScalarPhilox) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{1000}, (int64_t{1} << 36) - 5}) {
       for (const int64_t count : {1, 17, 33, 101, 1000}) {
@@ -42,16 +42,16 @@ TEST(Dropout, KeepsWhatTheScalarPhiloxKeeps) {
   }
 }
 
-TEST(Dropout, EverySliceIsThatOfTheWhole) {
+TEST(Dropout, SlicesEqualTheUnshardedMask) {
   const at::Tensor x = random_tensor({7, 3, 33}, 3, at::kFloat);
-  const at::Tensor whole = dropout(x, 0.5, kKey, 0);
+  const at::Tensor unsharded = dropout(x, 0.5, kKey, 0);
   for (const auto& [begin, size] : {std::pair<int64_t, int64_t>{0, 2}, {2, 3}, {5, 2}, {3, 0}}) {
-    EXPECT_TRUE(
-        same_bits(dropout(x.narrow(0, begin, size), 0.5, kKey, begin * 99), whole.narrow(0, begin, size)));
+    EXPECT_TRUE(same_bits(dropout(x.narrow(0, begin, size), 0.5, kKey, begin * 99),
+                          unsharded.narrow(0, begin, size)));
   }
 }
 
-TEST(Dropout, ThreadsDoNotChangeTheBits) {
+TEST(Dropout, IsBitwiseIndependentOfThreadCount) {
   const at::Tensor x = random_tensor({100003}, 4, at::kFloat);
   const Threads one(1);
   const at::Tensor alone = dropout(x, 0.1, kKey, 5);
@@ -59,7 +59,7 @@ TEST(Dropout, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(dropout(x, 0.1, kKey, 5), alone));
 }
 
-TEST(Dropout, KeepsTheRightShare) {
+TEST(Dropout, KeepsTheExpectedFraction) {
   const int64_t count = 1 << 20;
   for (const double p : {0.1, 0.5, 0.9}) {
     const at::Tensor y = dropout(at::ones({count}), p, kKey, 0);
@@ -77,7 +77,7 @@ TEST(Dropout, MasksOfDifferentKeysAreIndependent) {
               2.5 / std::sqrt(static_cast<double>(count)));
 }
 
-TEST(Dropout, NothingAndEverything) {
+TEST(Dropout, HandlesZeroAndOne) {
   const at::Tensor x = random_tensor({5, 3}, 5, at::kFloat);
   EXPECT_TRUE(dropout(x, 0, kKey, 0).is_same(x));
   EXPECT_TRUE(same_bits(dropout(x, 1, kKey, 0), at::zeros({5, 3})));

@@ -16,7 +16,7 @@ at::Tensor ids_of(int64_t s, int64_t b, int64_t vocab) {
   return at::tensor(ids, at::kLong).view({s, b});
 }
 
-TEST(Embedding, ShardsAddUpToTheLookup) {
+TEST(Embedding, SumOverShardsEqualsTheLookup) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int64_t h : {1, 17, 33, 101}) {
       const at::Tensor table = random_tensor({23, h}, 1, dtype), ids = ids_of(5, 3, 23);
@@ -45,7 +45,7 @@ TEST(Embedding, BackwardAddsEachPositionToItsRow) {
   }
 }
 
-TEST(Embedding, GradientEqualsDifferences) {
+TEST(Embedding, GradientMatchesFiniteDifferences) {
   const at::Tensor table = random_tensor({7, 5}, 4), dy = random_tensor({6, 5}, 5),
                    ids = ids_of(6, 1, 9).flatten();
   at::Tensor grad = at::zeros({7, 5}, at::kDouble);
@@ -58,7 +58,7 @@ TEST(Embedding, GradientEqualsDifferences) {
   expect_gradient(loss, table, grad);
 }
 
-TEST(Embedding, ThreadsDoNotChangeTheBits) {
+TEST(Embedding, IsBitwiseIndependentOfThreadCount) {
   const at::Tensor ids = ids_of(300, 3, 7), dy = random_tensor({300, 3, 257}, 6, at::kFloat);
   std::vector<at::Tensor> grads;
   for (const int count : {1, 3}) {
@@ -69,7 +69,7 @@ TEST(Embedding, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(grads[0], grads[1]));
 }
 
-TEST(Embedding, WhatDoesNotFitIsRefused) {
+TEST(Embedding, RejectsMismatchedInputs) {
   at::Tensor y = at::empty({3, 4}), grad = at::zeros({5, 4});
   const at::Tensor ids = at::zeros({3}, at::kLong);
   EXPECT_THROW(kernels::embedding_out(y, ids, at::zeros({5, 3}), 0), c10::ValueError);

@@ -48,7 +48,7 @@ void check(const std::vector<int64_t>& shape, at::ScalarType dtype, Gelu form) {
   EXPECT_EQ(dx.scalar_type(), dtype);
 }
 
-TEST(Gelu, ForwardAndBackwardEqualTheFormulaInFp64) {
+TEST(Gelu, ForwardAndBackwardMatchFp64Reference) {
   for (const Gelu form : kForms) {
     for (const at::ScalarType dtype : kDtypes) {
       for (const std::vector<int64_t>& shape :
@@ -58,7 +58,7 @@ TEST(Gelu, ForwardAndBackwardEqualTheFormulaInFp64) {
   }
 }
 
-TEST(Gelu, GradientsEqualDifferences) {
+TEST(Gelu, GradientsMatchFiniteDifferences) {
   const Inputs in({5, 33}, at::kDouble);
   for (const Gelu form : kForms) {
     at::Tensor bias_grad = in.zero_grad();
@@ -70,8 +70,9 @@ TEST(Gelu, GradientsEqualDifferences) {
   }
 }
 
-// 1 + 2⁻⁸ rounds to 1 in bf16; half a place of x is a whole one of gelu where it is steeper than a half.
-TEST(Gelu, TheSumWithTheBiasIsNotRounded) {
+// 1 + 2⁻⁸ rounds to 1 in bf16. Where gelu's slope is above 1/2, half a unit in the last place of x changes
+// gelu by one.
+TEST(Gelu, DoesNotRoundTheSumWithTheBias) {
   const at::Tensor x = at::full({1, 1}, 1, at::kBFloat16), bias = at::full({1}, 0x1p-8, at::kBFloat16);
   for (const Gelu form : kForms) {
     const at::Tensor exact = reference(wide(x) + wide(bias), form);
@@ -80,7 +81,7 @@ TEST(Gelu, TheSumWithTheBiasIsNotRounded) {
   }
 }
 
-TEST(Gelu, NoBiasIsABiasOfZero) {
+TEST(Gelu, WithoutBiasEqualsZeroBias) {
   const Inputs in({5, 33}, at::kFloat);
   for (const Gelu form : kForms) {
     EXPECT_TRUE(same_bits(gelu(in.x, {}, form), gelu(in.x, at::zeros({33}), form)));
@@ -89,7 +90,7 @@ TEST(Gelu, NoBiasIsABiasOfZero) {
   }
 }
 
-TEST(Gelu, LargeInputsStayFinite) {
+TEST(Gelu, IsFiniteForLargeInputs) {
   const double huge = 3e38;
   for (const Gelu form : kForms) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
@@ -104,7 +105,7 @@ TEST(Gelu, LargeInputsStayFinite) {
   }
 }
 
-TEST(Gelu, NaNComesThrough) {
+TEST(Gelu, PropagatesNaN) {
   const at::Tensor x = at::full({1, 3}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
   for (const Gelu form : kForms) {
     EXPECT_TRUE(gelu(x, {}, form).isnan().all().item<bool>());
@@ -112,7 +113,7 @@ TEST(Gelu, NaNComesThrough) {
   }
 }
 
-TEST(Gelu, ThreadsDoNotChangeTheBits) {
+TEST(Gelu, IsBitwiseIndependentOfThreadCount) {
   const Inputs in({1031, 257}, at::kFloat);
   std::vector<at::Tensor> dx, bias_grads;
   for (const int count : {1, 3}) {
@@ -124,10 +125,10 @@ TEST(Gelu, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(bias_grads[0], bias_grads[1]));
 }
 
-TEST(Gelu, NonContiguousAndEmpty) {
+TEST(Gelu, AcceptsNonContiguousAndEmptyInputs) {
   const at::Tensor x = random_tensor({33, 5}, 5, at::kFloat).t(), bias = random_tensor({33}, 6, at::kFloat);
   EXPECT_TRUE(same_bits(gelu(x, bias, Gelu::erf), gelu(x.contiguous(), bias, Gelu::erf)));
-  // A transposed gradient, and a sum's, which is one number seen everywhere.
+  // A transposed gradient, and the expanded gradient of a sum.
   for (const at::Tensor& dy : {random_tensor({33, 5}, 7, at::kFloat).t(), at::ones({1, 1}).expand({5, 33})}) {
     EXPECT_TRUE(same_bits(gelu_backward(dy, x, bias, Gelu::erf, {}),
                           gelu_backward(dy.contiguous(), x.contiguous(), bias, Gelu::erf, {})));
@@ -139,7 +140,7 @@ TEST(Gelu, NonContiguousAndEmpty) {
   EXPECT_TRUE(same_bits(bias_grad, at::ones({8})));
 }
 
-TEST(Gelu, ShapesThatDoNotFitAreNamed) {
+TEST(Gelu, RejectsMismatchedShapes) {
   const at::Tensor x = at::zeros({2, 4}), five = at::zeros({5});
   EXPECT_THROW(gelu(x, five, Gelu::erf), c10::ValueError);
   EXPECT_THROW(gelu(x, at::zeros({4}, at::kDouble), Gelu::erf), c10::ValueError);

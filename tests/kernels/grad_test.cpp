@@ -21,7 +21,7 @@ struct Shape {
 const std::vector<Shape> kShapes = {{1, 1, 1}, {17, 33, 101}, {300, 5, 64}, {1101, 150, 130},
                                     {0, 3, 4}, {4, 0, 3},     {4, 3, 0}};
 
-TEST(Grad, WeightGradientIsAddedWithoutRoundingToTheDtype) {
+TEST(Grad, WeightGradientIsAccumulatedInFp32) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const auto& [n, o, i] : kShapes) {
       const at::Tensor dy = random_tensor({n, o}, 1, dtype), x = random_tensor({n, i}, 2, dtype);
@@ -29,7 +29,7 @@ TEST(Grad, WeightGradientIsAddedWithoutRoundingToTheDtype) {
       at::Tensor grad = start.clone();
       add_weight_grad_(grad, dy, x);
       const at::Tensor expected = wide(start) + at::matmul(wide(dy).t(), wide(x));
-      // Sums of n terms in fp32 (fp64) whatever the dtype: a result in bf16 would miss this by far.
+      // Sums of n terms in fp32 (fp64) for every dtype: accumulating in bf16 would exceed this bound by far.
       EXPECT_LE(relative_error(grad, expected),
                 bound(accumulator(dtype), 4 + 2 * std::sqrt(static_cast<double>(n))))
           << dtype << " " << n << " " << o << " " << i;
@@ -37,7 +37,7 @@ TEST(Grad, WeightGradientIsAddedWithoutRoundingToTheDtype) {
   }
 }
 
-TEST(Grad, BiasGradientIsAddedInFp32) {
+TEST(Grad, BiasGradientIsAccumulatedInFp32) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const auto& [n, o] :
          {std::pair<int64_t, int64_t>{1, 1}, {17, 101}, {300, 33}, {2053, 600}, {0, 3}, {3, 0}}) {
@@ -51,7 +51,7 @@ TEST(Grad, BiasGradientIsAddedInFp32) {
   }
 }
 
-TEST(Grad, ThreadsDoNotChangeTheBits) {
+TEST(Grad, IsBitwiseIndependentOfThreadCount) {
   const at::Tensor dy = random_tensor({1031, 257}, 4, at::kFloat);
   std::vector<at::Tensor> grads;
   for (const int count : {1, 3}) {
@@ -62,7 +62,7 @@ TEST(Grad, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(grads[0], grads[1]));
 }
 
-TEST(Grad, WhatDoesNotFitIsRefused) {
+TEST(Grad, RejectsMismatchedShapes) {
   at::Tensor grad = at::zeros({3, 4}), bias_grad = at::zeros({3});
   EXPECT_THROW(add_weight_grad_(grad, at::zeros({5, 3}), at::zeros({6, 4})), c10::ValueError);
   EXPECT_THROW(add_weight_grad_(grad, at::zeros({5, 4}), at::zeros({5, 3})), c10::ValueError);

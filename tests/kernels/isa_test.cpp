@@ -1,4 +1,4 @@
-// The inner loops themselves, in every build that this processor runs.
+// The inner loops on every instruction set that this processor supports.
 #include "shardwise/kernels/isa.h"
 
 #include <c10/util/BFloat16.h>
@@ -32,7 +32,7 @@ std::vector<Isa> builds() {
   return result;
 }
 
-// Dropout that keeps everything is a conversion to fp32, a product and a conversion back.
+// Dropout that keeps every element converts to fp32, multiplies and converts back.
 template <class T>
 std::vector<T> scaled(const std::vector<T>& x, float scale, Isa isa) {
   std::vector<T> y(x.size());
@@ -84,9 +84,9 @@ TEST(Isa, ExpIsWithinTwoUlp) {
   }
 }
 
-// gelu(z)/z is the normal distribution. Its tail is e^(−z²/2), whose argument is rounded once, times a fitted
-// polynomial that is 2·10⁻⁸ off and takes a dozen roundings.
-TEST(Isa, NormalDistributionKeepsItsRelativeErrorInTheTail) {
+// gelu(z)/z is the normal distribution function. Its tail is e^(−z²/2), whose argument is rounded once, times
+// a fitted polynomial with an error of 2·10⁻⁸ and a dozen roundings.
+TEST(Isa, NormalDistributionIsAccurateInTheTail) {
   std::vector<float> z;
   for (float value = -12; value < 12; value += 1e-3f) z.push_back(value);
   const std::vector<float> zeros(z.size());
@@ -102,7 +102,7 @@ TEST(Isa, NormalDistributionKeepsItsRelativeErrorInTheTail) {
   }
 }
 
-TEST(Isa, ExpOfTheExtremes) {
+TEST(Isa, ExpHandlesExtremeInputs) {
   const std::vector<float> x = {-INFINITY, -87.5f, INFINITY, 88.8f, 0.0f, NAN};
   for (const Isa isa : builds()) {
     std::vector<float> y(x.size());
@@ -117,8 +117,8 @@ TEST(Isa, ExpOfTheExtremes) {
   }
 }
 
-// One running fp32 sum would be off by a percent.
-TEST(Isa, LongSumsKeepTheirPrecision) {
+// A single running fp32 sum would have an error of a percent.
+TEST(Isa, LongSumsAreAccurate) {
   const int64_t rows = 1 << 17;
   const std::vector<float> column(rows, 0.1f);
   for (const Isa isa : builds()) {
@@ -128,8 +128,8 @@ TEST(Isa, LongSumsKeepTheirPrecision) {
   }
 }
 
-// The same numbers from the scalar block function and the library's log, cos and sin.
-TEST(Isa, RandomChunksFollowTheFormulas) {
+// The reference uses the scalar block function and the standard library's log, cos and sin.
+TEST(Isa, RandomChunksMatchTheReference) {
   const auto unit = [](uint32_t high, uint32_t low) {
     return (static_cast<double>((uint64_t{high} << 20) | (low >> 12)) + 0.5) * 0x1p-52;
   };
@@ -158,7 +158,7 @@ std::vector<float> numbers(int64_t count, uint64_t key) {
   return {drawn.begin(), drawn.begin() + count};
 }
 
-// What each build computes from the same numbers, compared with the baseline's.
+// Each instruction set's results for equal inputs, compared with the baseline's.
 void expect_equal_builds(const std::function<std::vector<float>(Isa)>& compute) {
   const std::vector<float> expected = compute(Isa::baseline);
   for (const Isa isa : builds()) {
@@ -172,7 +172,7 @@ void expect_equal_builds(const std::function<std::vector<float>(Isa)>& compute) 
   }
 }
 
-TEST(Isa, BuildsOfNormsAgree) {
+TEST(Isa, NormsAgreeOnEveryIsa) {
   const int64_t rows = 5, h = 101;
   const auto x = numbers(rows * h, 1), weight = numbers(h, 2), dy = numbers(rows * h, 3);
   expect_equal_builds([&](Isa isa) {
@@ -189,7 +189,7 @@ TEST(Isa, BuildsOfNormsAgree) {
   });
 }
 
-TEST(Isa, BuildsOfSwigluAgree) {
+TEST(Isa, SwigluAgreesOnEveryIsa) {
   const int64_t rows = 3, f = 33;
   const auto gate_up = numbers(rows * 2 * f, 1), dy = numbers(rows * f, 2);
   expect_equal_builds([&](Isa isa) {
@@ -218,7 +218,7 @@ std::vector<float> attention_gradients(const AttentionExtent& extent, Isa isa) {
   return gradients;
 }
 
-TEST(Isa, BuildsOfAttentionAgree) {
+TEST(Isa, AttentionAgreesOnEveryIsa) {
   AttentionExtent extent = {.heads = 2,
                             .s = 177,
                             .d = 18,

@@ -39,8 +39,8 @@ struct Inputs {
 };
 
 at::Tensor reference(const at::Tensor& x, const Affine& affine) {
-  const at::Tensor centred = x - x.mean(-1, /*keepdim=*/true);
-  return centred * (centred * centred).mean(-1, /*keepdim=*/true).add(kEps).rsqrt() * affine.weight +
+  const at::Tensor centered = x - x.mean(-1, /*keepdim=*/true);
+  return centered * (centered * centered).mean(-1, /*keepdim=*/true).add(kEps).rsqrt() * affine.weight +
          affine.bias;
 }
 
@@ -65,7 +65,7 @@ void check(const std::vector<int64_t>& shape, at::ScalarType dtype) {
   EXPECT_EQ(dx.scalar_type(), dtype);
 }
 
-TEST(LayerNorm, ForwardAndBackwardEqualTheFormulaInFp64) {
+TEST(LayerNorm, ForwardAndBackwardMatchFp64Reference) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{3, 2, 1}, {5, 17}, {33}, {2, 3, 101}, {131, 2, 64}})
@@ -73,7 +73,7 @@ TEST(LayerNorm, ForwardAndBackwardEqualTheFormulaInFp64) {
   }
 }
 
-TEST(LayerNorm, GradientsEqualDifferences) {
+TEST(LayerNorm, GradientsMatchFiniteDifferences) {
   const Inputs in({4, 3, 33}, at::kDouble);
   const Affine gradients = in.gradients(0);
   const at::Tensor dx = in.backward(gradients);
@@ -88,15 +88,15 @@ TEST(LayerNorm, GradientsEqualDifferences) {
 }
 
 // mean(x²) − mean(x)² of such rows would have no correct digit in fp32.
-TEST(LayerNorm, AFarMeanDoesNotCancel) {
+TEST(LayerNorm, IsAccurateForALargeMean) {
   const at::Tensor x = random_tensor({7, 129}, 1, at::kFloat) + 10000;
   const Affine affine{at::ones({129}), at::zeros({129})};
   const at::Tensor expected = reference(wide(x), {wide(affine.weight), wide(affine.bias)});
-  // x is exact; its mean is off by some 2⁻²⁴ · 10⁴.
+  // x is exact; its mean has an error of about 2⁻²⁴ · 10⁴.
   EXPECT_LE(relative_error(layer_norm(x, affine, kEps), expected), 16 * 10000 * 0x1p-24);
 }
 
-TEST(LayerNorm, UndefinedGradientsAreLeftOut) {
+TEST(LayerNorm, SkipsUndefinedGradients) {
   const Inputs in({70, 33}, at::kFloat);
   const Affine both = in.gradients(0), weight_alone{at::zeros({33}), {}}, bias_alone{{}, at::zeros({33})};
   const at::Tensor dx = in.backward(both);
@@ -107,7 +107,7 @@ TEST(LayerNorm, UndefinedGradientsAreLeftOut) {
   EXPECT_TRUE(same_bits(bias_alone.bias, both.bias));
 }
 
-TEST(LayerNorm, ThreadsDoNotChangeTheBits) {
+TEST(LayerNorm, IsBitwiseIndependentOfThreadCount) {
   const Inputs in({1031, 257}, at::kFloat);
   std::vector<Affine> gradients;
   for (const int count : {1, 3}) {
@@ -119,7 +119,7 @@ TEST(LayerNorm, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(gradients[0].bias, gradients[1].bias));
 }
 
-TEST(LayerNorm, NonContiguousInputsAndNoRows) {
+TEST(LayerNorm, AcceptsNonContiguousAndEmptyInputs) {
   const Inputs in({5, 33}, at::kFloat);
   const at::Tensor x = random_tensor({33, 5}, 1, at::kFloat).t();
   EXPECT_TRUE(same_bits(layer_norm(x, in.affine, kEps), layer_norm(x.contiguous(), in.affine, kEps)));
@@ -131,7 +131,7 @@ TEST(LayerNorm, NonContiguousInputsAndNoRows) {
   EXPECT_TRUE(same_bits(gradients.bias, at::ones({33})));
 }
 
-TEST(LayerNorm, ShapesThatDoNotFitAreNamed) {
+TEST(LayerNorm, RejectsMismatchedShapes) {
   const at::Tensor x = at::zeros({2, 4}), four = at::zeros({4}), five = at::zeros({5});
   EXPECT_THROW(layer_norm(x, {five, four}, kEps), c10::ValueError);
   EXPECT_THROW(layer_norm(x, {four, five}, kEps), c10::ValueError);

@@ -1,4 +1,4 @@
-// The product against an fp64 one, on shapes that either library takes, transposed and not.
+// Compares products with fp64 products, for shapes that use each library, transposed and not.
 #include "shardwise/kernels/product.h"
 
 #include <ATen/TensorOperators.h>
@@ -22,7 +22,8 @@ struct Shape {
 const std::vector<Shape> kShapes = {{1, 1, 1},      {33, 24, 101},   {0, 5, 7},   {5, 0, 7}, {5, 7, 0},
                                     {128, 96, 128}, {257, 129, 131}, {3, 70, 37}, {4, 33, 2}};
 
-/// Rounding of a sum of k products, each operand of size about 1: k·u relative to √k (Higham 2002, §3.1).
+/// The rounding error of a sum of k products of operands of magnitude 1: k·u relative to √k (Higham 2002,
+/// §3.1).
 double bound(at::ScalarType dtype, int64_t k) {
   const double unit = dtype == at::kDouble ? 0x1p-53 : dtype == at::kFloat ? 0x1p-24 : 0x1p-8;
   return dtype == at::kBFloat16 ? 2 * unit : unit * static_cast<double>(k + 2);
@@ -39,7 +40,7 @@ Tensor operand(int64_t rows, int64_t columns, bool is_transposed, uint64_t seed,
                        : testing::random_tensor({rows, columns}, seed, dtype);
 }
 
-TEST(Product, EqualsTheFp64Product) {
+TEST(Product, MatchesTheFp64Product) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (const auto& [m, k, n] : kShapes) {
       for (const int transposed : {0, 1, 2, 3}) {
@@ -57,7 +58,7 @@ TEST(Product, EqualsTheFp64Product) {
   }
 }
 
-TEST(Product, RefusesWhatDoesNotFit) {
+TEST(Product, RejectsMismatchedInputs) {
   Tensor y = at::empty({2, 3});
   EXPECT_THROW(product_out(y, at::randn({2, 4}), at::randn({5, 3})), c10::ValueError);
   EXPECT_THROW(product_out(y, at::randn({2, 4}), at::randn({4, 3}).to(at::kDouble)), c10::ValueError);

@@ -59,7 +59,7 @@ struct Fixture {
               random_tensor({c.b, c.k, c.s, c.d}, 4, dtype)} {}
 };
 
-TEST(QkNorm, ForwardAndEveryGradientEqualTheFormulaInFp64) {
+TEST(QkNorm, ForwardAndGradientsMatchFp64Reference) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const Case& c : kCases) {
       SCOPED_TRACE(::testing::Message() << dtype << " s " << c.s << " d " << c.d);
@@ -72,15 +72,15 @@ TEST(QkNorm, ForwardAndEveryGradientEqualTheFormulaInFp64) {
        (v.permute({1, 2, 0, 3}) * wide(f.grads.v)).sum())
           .backward();
       const Qkv got = split_norm_rotary(f.qkv, f.split, f.norm);
-      // A sum over d, a root, and the products of norm and rotation.
+      // The roundings of a sum over d, a root, and the products of norm and rotation.
       const double limit = bound(dtype, 16 + c.d);
       EXPECT_LE(relative_error(got.q, q), limit);
       EXPECT_LE(relative_error(got.k, k), limit);
       EXPECT_LE(relative_error(got.v, v.permute({1, 2, 0, 3})), 0);
-      EXPECT_TRUE(got.v.is_alias_of(f.qkv)) << "v needs no memory of its own";
+      EXPECT_TRUE(got.v.is_alias_of(f.qkv)) << "v is a view of qkv";
       const QkNormWeights weight_grads = zero_grads(c, dtype);
       const at::Tensor d_qkv = split_norm_rotary_backward(f.grads, f.qkv, f.split, f.norm, weight_grads);
-      // dx is a difference that is far smaller than its terms where d is 2.
+      // For d = 2, dx is a difference of nearly equal terms.
       EXPECT_LE(relative_error(d_qkv, x.grad()), 8 * limit);
       EXPECT_LE(relative_error(weight_grads.q, wq.grad()), 8 * bound(accumulator_type(dtype), 16 + c.d));
       EXPECT_LE(relative_error(weight_grads.k, wk.grad()), 8 * bound(accumulator_type(dtype), 16 + c.d));
@@ -88,7 +88,7 @@ TEST(QkNorm, ForwardAndEveryGradientEqualTheFormulaInFp64) {
   }
 }
 
-TEST(QkNorm, GradientsAreAddedToWhatIsThere) {
+TEST(QkNorm, AccumulatesWeightGradients) {
   const Case c = kCases[2];
   const Fixture f(c, at::kDouble);
   const QkNormWeights once = zero_grads(c, at::kDouble), twice = zero_grads(c, at::kDouble);
@@ -99,7 +99,7 @@ TEST(QkNorm, GradientsAreAddedToWhatIsThere) {
   EXPECT_LE(relative_error(twice.k, once.k * 2), 1e-15);
 }
 
-TEST(QkNorm, AFrozenWeightGetsNoGradientAndChangesNothingElse) {
+TEST(QkNorm, SkipsGradientsOfFrozenWeights) {
   const Case c = kCases[0];
   const Fixture f(c, at::kDouble);
   QkNormWeights weight_grads = zero_grads(c, at::kDouble);
@@ -110,7 +110,7 @@ TEST(QkNorm, AFrozenWeightGetsNoGradientAndChangesNothingElse) {
   EXPECT_TRUE(same_bits(weight_grads.k, expected));
 }
 
-TEST(QkNorm, ThreadsChangeNothing) {
+TEST(QkNorm, IsBitwiseIndependentOfThreadCount) {
   for (const Case& c : {Case{300, 2, 4, 2, 32, 32}, {7, 70, 4, 2, 32, 32}, {50, 20, 4, 2, 32, 32}}) {
     const Fixture f(c, at::kFloat);
     const auto run = [&](int threads) {
@@ -123,7 +123,7 @@ TEST(QkNorm, ThreadsChangeNothing) {
   }
 }
 
-TEST(QkNorm, NoHeadsAndNoRows) {
+TEST(QkNorm, AcceptsZeroHeadsAndZeroRows) {
   for (const Case& each : {Case{3, 2, 0, 0, 4, 4}, {0, 2, 2, 1, 4, 4}, {3, 0, 2, 1, 4, 4}}) {
     const Fixture f(each, at::kFloat);
     EXPECT_EQ(split_norm_rotary(f.qkv, f.split, f.norm).q.sizes(),
@@ -134,7 +134,7 @@ TEST(QkNorm, NoHeadsAndNoRows) {
   }
 }
 
-TEST(QkNorm, AWeightOfAnotherShapeIsRefused) {
+TEST(QkNorm, RejectsMismatchedWeights) {
   Fixture f(kCases[0], at::kFloat);
   f.norm.weights.k = at::zeros({5});
   EXPECT_THROW(split_norm_rotary(f.qkv, f.split, f.norm), c10::ValueError);

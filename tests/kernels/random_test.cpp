@@ -18,14 +18,14 @@ using base::Split;
 
 const RandomKey kKey = RandomKey::of(7);
 
-at::Tensor normal_whole(const std::vector<int64_t>& shape, at::ScalarType dtype) {
-  at::Tensor whole = at::empty(shape, dtype);
-  fill_normal_(whole, shape, 0, {}, kKey, 0, 1);
-  return whole;
+at::Tensor unsharded_normal(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  at::Tensor unsharded = at::empty(shape, dtype);
+  fill_normal_(unsharded, shape, 0, {}, kKey, 0, 1);
+  return unsharded;
 }
 
 // The published known answers of Random123 (kat_vectors, philox4x32 10).
-TEST(Philox, KnownAnswers) {
+TEST(Philox, MatchesKnownAnswers) {
   EXPECT_EQ(philox(PhiloxBlock{0, 0, 0, 0}, 0),
             (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(PhiloxBlock{~0u, ~0u, ~0u, ~0u}, ~uint64_t{0}),
@@ -44,41 +44,41 @@ TEST(RandomKey, FoldedKeysDiffer) {
   EXPECT_NE(kKey.fold(1).fold(2), kKey.fold(2).fold(1));
 }
 
-TEST(Random, EverySliceIsThatOfTheWhole) {
+TEST(Random, SlicesEqualTheUnshardedTensor) {
   const Split heads = Split::even("heads", 7, 3), rest = Split::even("rest", 17, 3, 2),
               none = Split::even("none", 1, 3);
-  const std::vector<ShardRule> rules = {ShardRule::cut(0, rest),
-                                        ShardRule::cut(1, rest),
-                                        ShardRule::cut(2, rest),
+  const std::vector<ShardRule> rules = {ShardRule::sharded(0, rest),
+                                        ShardRule::sharded(1, rest),
+                                        ShardRule::sharded(2, rest),
                                         {1, {{heads, 1}, {none, 3}, {heads, 1}}}};
   for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor whole = normal_whole({17, 17, 17}, dtype);
+    const at::Tensor unsharded = unsharded_normal({17, 17, 17}, dtype);
     for (const ShardRule& rule : rules) {
       for (int rank = 0; rank < 3; ++rank) {
         at::Tensor local = at::empty(rule.local_shape({17, 17, 17}, rank), dtype);
         fill_normal_(local, {17, 17, 17}, rule.dim, rule.pieces(rank), kKey, 0, 1);
-        EXPECT_TRUE(same_bits(local, testing::slice_of(whole, rule, rank))) << dtype << rule.dim << rank;
+        EXPECT_TRUE(same_bits(local, testing::slice_of(unsharded, rule, rank))) << dtype << rule.dim << rank;
       }
     }
   }
 }
 
-TEST(Random, ThreadsDoNotChangeTheBits) {
+TEST(Random, IsBitwiseIndependentOfThreadCount) {
   const Threads one(1);
-  const at::Tensor alone = normal_whole({70001}, at::kFloat);
+  const at::Tensor alone = unsharded_normal({70001}, at::kFloat);
   const Threads three(3);
-  EXPECT_TRUE(same_bits(normal_whole({70001}, at::kFloat), alone));
+  EXPECT_TRUE(same_bits(unsharded_normal({70001}, at::kFloat), alone));
 }
 
-TEST(Random, DtypesAreRoundingsOfTheSameNumbers) {
-  const at::Tensor exact = normal_whole({1001}, at::kDouble);
+TEST(Random, DtypesRoundTheSameNumbers) {
+  const at::Tensor exact = unsharded_normal({1001}, at::kDouble);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    EXPECT_LE(relative_error(normal_whole({1001}, dtype), exact), roundoff(dtype));
+    EXPECT_LE(relative_error(unsharded_normal({1001}, dtype), exact), roundoff(dtype));
   }
 }
 
 // Moments of 2^18 draws, each within five standard errors.
-TEST(Random, NormalHasItsMoments) {
+TEST(Random, NormalHasTheExpectedMoments) {
   const int64_t count = 1 << 18;
   at::Tensor x = at::empty({count}, at::kDouble);
   fill_normal_(x, {count}, 0, {}, kKey, 3, 0.5);
@@ -91,8 +91,8 @@ TEST(Random, NormalHasItsMoments) {
   EXPECT_NEAR((z.narrow(0, 0, count - 1) * z.narrow(0, 1, count - 1)).mean().item<double>(), 0, error);
 }
 
-// The largest distance between the empirical and the true distribution; 1.95/√n is exceeded once in a
-// thousand times.
+// The Kolmogorov-Smirnov distance between the empirical and the exact distribution, which exceeds 1.95/√n
+// with probability 1/1000.
 double kolmogorov_smirnov(const at::Tensor& sample, double (*distribution)(double)) {
   std::vector<double> sorted(sample.const_data_ptr<double>(),
                              sample.const_data_ptr<double>() + sample.numel());
@@ -108,7 +108,7 @@ double kolmogorov_smirnov(const at::Tensor& sample, double (*distribution)(doubl
 TEST(Random, DistributionsAreNormalAndUniform) {
   const int64_t count = 1 << 16;
   const double limit = 1.95 / std::sqrt(static_cast<double>(count));
-  EXPECT_LE(kolmogorov_smirnov(normal_whole({count}, at::kDouble),
+  EXPECT_LE(kolmogorov_smirnov(unsharded_normal({count}, at::kDouble),
                                [](double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }),
             limit);
   at::Tensor uniform = at::empty({count}, at::kDouble);
@@ -118,7 +118,7 @@ TEST(Random, DistributionsAreNormalAndUniform) {
   EXPECT_LT(uniform.max().item<double>(), 6);
 }
 
-TEST(Random, SlicesThatDoNotFitAreRefused) {
+TEST(Random, RejectsMismatchedSlices) {
   at::Tensor local = at::empty({2, 3}), transposed = at::empty({3, 2}).t();
   EXPECT_THROW(fill_normal_(local, {4, 3}, 0, {}, kKey, 0, 1), c10::ValueError);
   EXPECT_THROW(fill_normal_(local, {4, 3}, 0, {{0, 0, 3}}, kKey, 0, 1), c10::ValueError);

@@ -33,7 +33,7 @@ at::Tensor rstd_of(const Inputs& in) {
   return rstd;
 }
 
-TEST(RmsNorm, ForwardAndBackwardEqualTheFormulaInFp64) {
+TEST(RmsNorm, ForwardAndBackwardMatchFp64Reference) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{3, 2, 1}, {5, 17}, {33}, {2, 3, 101}, {131, 2, 64}}) {
@@ -48,7 +48,7 @@ TEST(RmsNorm, ForwardAndBackwardEqualTheFormulaInFp64) {
           << dtype << " " << shape;
       EXPECT_LE(relative_error(rstd, (wide(in.x).square().mean(-1) + kEps).rsqrt()),
                 bound(in.wide_dtype(), 16));
-      // With one element y hardly depends on x: dx is a difference of nearly equal numbers.
+      // With one element, y hardly depends on x: dx is a difference of nearly equal numbers.
       if (shape.back() > 1) {
         EXPECT_LE(relative_error(dx, x.grad()), bound(dtype, 64)) << dtype << " " << shape;
       }
@@ -59,7 +59,7 @@ TEST(RmsNorm, ForwardAndBackwardEqualTheFormulaInFp64) {
   }
 }
 
-TEST(RmsNorm, GradientsEqualDifferences) {
+TEST(RmsNorm, GradientsMatchFiniteDifferences) {
   const Inputs in({4, 3, 33}, at::kDouble);
   at::Tensor weight_grad = at::zeros({33}, at::kDouble);
   const at::Tensor dx = rms_norm_backward(in.dy, in.x, in.weight, rstd_of(in), weight_grad);
@@ -69,14 +69,14 @@ TEST(RmsNorm, GradientsEqualDifferences) {
                   in.weight, weight_grad);
 }
 
-TEST(RmsNorm, AnUndefinedWeightGradientIsLeftOut) {
+TEST(RmsNorm, SkipsAnUndefinedWeightGradient) {
   const Inputs in({5, 33}, at::kFloat);
   at::Tensor weight_grad = at::zeros({33}, at::kFloat);
   const at::Tensor with = rms_norm_backward(in.dy, in.x, in.weight, rstd_of(in), weight_grad);
   EXPECT_TRUE(same_bits(rms_norm_backward(in.dy, in.x, in.weight, rstd_of(in), at::Tensor()), with));
 }
 
-TEST(RmsNorm, ThreadsDoNotChangeTheBits) {
+TEST(RmsNorm, IsBitwiseIndependentOfThreadCount) {
   const Inputs in({1031, 257}, at::kFloat);
   std::vector<at::Tensor> weight_grads;
   for (const int count : {1, 3}) {
@@ -87,7 +87,7 @@ TEST(RmsNorm, ThreadsDoNotChangeTheBits) {
   EXPECT_TRUE(same_bits(weight_grads[0], weight_grads[1]));
 }
 
-TEST(RmsNorm, NonContiguousInputsAndNoRows) {
+TEST(RmsNorm, AcceptsNonContiguousAndEmptyInputs) {
   const Inputs in({33, 5}, at::kFloat);
   const at::Tensor weight = random_tensor({33}, 4, at::kFloat);
   EXPECT_TRUE(same_bits(rms_norm(in.x.t(), weight, kEps), rms_norm(in.x.t().contiguous(), weight, kEps)));
@@ -97,7 +97,7 @@ TEST(RmsNorm, NonContiguousInputsAndNoRows) {
   EXPECT_TRUE(same_bits(weight_grad, at::ones({33})));
 }
 
-TEST(RmsNorm, ShapesThatDoNotFitAreNamed) {
+TEST(RmsNorm, RejectsMismatchedShapes) {
   const at::Tensor x = at::zeros({2, 4});
   EXPECT_THROW(rms_norm(x, at::zeros({5}), kEps), c10::ValueError);
   EXPECT_THROW(rms_norm(x, at::zeros({4}, at::kDouble), kEps), c10::ValueError);

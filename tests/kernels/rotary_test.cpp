@@ -21,7 +21,7 @@ at::ScalarType table_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// x·cos + rotate_half(x)·sin with the tables doubled, as Hugging Face writes it; elements beyond those stay.
+// x·cos + rotate_half(x)·sin with doubled tables, as in Hugging Face; elements beyond those are unchanged.
 // `heads` [b, a, s, d].
 at::Tensor rotated(const at::Tensor& heads, const RotaryTables& tables, int64_t first) {
   const int64_t s = heads.size(2), turned = 2 * tables.cos.size(1);
@@ -40,7 +40,7 @@ Qkv reference(const at::Tensor& qkv, int64_t a, int64_t k, int64_t d, const Rota
   return {rotated(heads(0, a), tables, first), rotated(heads(a, k), tables, first), heads(a + k, k)};
 }
 
-// `turned`: how many of a head's d elements are rotated.
+// `turned` is the number of a head's d elements that are rotated.
 struct Case {
   int64_t s, b, a, k, d, first, turned;
 };
@@ -48,7 +48,7 @@ const std::vector<Case> kCases = {{5, 2, 4, 2, 6, 0, 6},    {1, 1, 1, 1, 2, 7, 2
                                   {33, 1, 6, 1, 34, 1, 34}, {5, 2, 4, 2, 16, 0, 12}, {4, 2, 2, 1, 7, 3, 2},
                                   {9, 1, 2, 2, 5, 0, 0}};
 
-TEST(Rotary, SplitAndItsBackwardEqualTheFormulaInFp64) {
+TEST(Rotary, ForwardAndBackwardMatchFp64Reference) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const auto& [s, b, a, k, d, first, turned] : kCases) {
       const RotaryTables tables = rotary_tables(frequencies(turned), first + s, table_dtype(dtype));
@@ -65,7 +65,7 @@ TEST(Rotary, SplitAndItsBackwardEqualTheFormulaInFp64) {
       ((expected.q * grads.q).sum() + (expected.k * grads.k).sum() + (expected.v * grads.v).sum()).backward();
       const at::Tensor d_qkv = split_rotary_backward(grads, split);
       EXPECT_LE(relative_error(d_qkv, x.grad()), bound(dtype, 3));
-      // As attention lays its gradients out, and with heads whose elements are apart.
+      // Gradients in attention's layout, and heads with strided elements.
       const auto by_row = [](const at::Tensor& t) { return t.transpose(1, 2).contiguous().transpose(1, 2); };
       const auto apart = [](const at::Tensor& t) { return t.transpose(2, 3).contiguous().transpose(2, 3); };
       EXPECT_TRUE(
@@ -74,7 +74,7 @@ TEST(Rotary, SplitAndItsBackwardEqualTheFormulaInFp64) {
   }
 }
 
-TEST(Rotary, TablesHoldTheAnglesOfEachPosition) {
+TEST(Rotary, TablesContainTheAnglesOfEachPosition) {
   const RotaryTables tables = rotary_tables({1.0, 0.25}, 9, at::kDouble);
   EXPECT_EQ(tables.cos.sizes(), at::IntArrayRef({9, 2}));
   EXPECT_EQ(tables.cos[7][1].item<double>(), std::cos(7 * 0.25));
@@ -83,16 +83,16 @@ TEST(Rotary, TablesHoldTheAnglesOfEachPosition) {
             static_cast<float>(std::sin(2.0)));
 }
 
-TEST(Rotary, LaterPositionsAreTheTailOfTheWhole) {
+TEST(Rotary, FirstPositionOffsetsTheAngles) {
   const RotaryTables tables = rotary_tables(frequencies(8), 12, at::kFloat);
   const at::Tensor qkv = random_tensor({12, 2, 32}, 5, at::kFloat);
-  const Qkv whole = split_rotary(qkv, {2, 1, 8, tables}),
+  const Qkv unsharded = split_rotary(qkv, {2, 1, 8, tables}),
             tail = split_rotary(qkv.narrow(0, 5, 7), {2, 1, 8, tables, 5});
-  EXPECT_TRUE(same_bits(tail.q, whole.q.narrow(2, 5, 7)));
-  EXPECT_TRUE(same_bits(tail.k, whole.k.narrow(2, 5, 7)));
+  EXPECT_TRUE(same_bits(tail.q, unsharded.q.narrow(2, 5, 7)));
+  EXPECT_TRUE(same_bits(tail.k, unsharded.k.narrow(2, 5, 7)));
 }
 
-TEST(Rotary, ResultsOwnExactlyTheirMemory) {
+TEST(Rotary, ResultsDoNotShareStorage) {
   const at::Tensor qkv = random_tensor({3, 2, 32}, 6, at::kFloat);
   const Qkv got = split_rotary(qkv, {2, 1, 8, rotary_tables(frequencies(8), 3, at::kFloat)});
   for (const at::Tensor& part : {got.q, got.k, got.v}) {
@@ -102,7 +102,7 @@ TEST(Rotary, ResultsOwnExactlyTheirMemory) {
   }
 }
 
-TEST(Rotary, PositionsAreCountedFromASequencesFirstToken) {
+TEST(Rotary, PositionsCountFromTheFirstToken) {
   const RotaryTables tables = rotary_tables(frequencies(8), 9, at::kFloat);
   const at::Tensor qkv = random_tensor({9, 3, 32}, 7, at::kFloat);
   const HeadSplit padded{2, 1, 8, tables, 0, {{0, 9}, {4, 9}, {2, 5}}};
@@ -120,7 +120,7 @@ TEST(Rotary, PositionsAreCountedFromASequencesFirstToken) {
   }
 }
 
-TEST(Rotary, NoHeadsAndNoRows) {
+TEST(Rotary, AcceptsZeroHeadsAndZeroRows) {
   const RotaryTables tables = rotary_tables(frequencies(8), 3, at::kFloat);
   const HeadSplit no_heads{0, 0, 8, tables};
   const Qkv none = split_rotary(at::zeros({3, 2, 0}), no_heads);
@@ -129,7 +129,7 @@ TEST(Rotary, NoHeadsAndNoRows) {
   EXPECT_EQ(split_rotary(at::zeros({0, 2, 24}), {1, 1, 8, tables}).q.sizes(), at::IntArrayRef({2, 1, 0, 8}));
 }
 
-TEST(Rotary, WhatDoesNotFitIsRefused) {
+TEST(Rotary, RejectsMismatchedInputs) {
   const RotaryTables tables = rotary_tables(frequencies(8), 3, at::kFloat);
   const HeadSplit fits{1, 1, 8, tables};
   EXPECT_THROW(split_rotary(at::zeros({4, 2, 24}), fits), c10::ValueError);

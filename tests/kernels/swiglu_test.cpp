@@ -18,7 +18,7 @@ at::Tensor reference(const at::Tensor& gate_up) {
   return at::silu(parts[0]) * parts[1];
 }
 
-TEST(Swiglu, ForwardAndBackwardEqualTheFormulaInFp64) {
+TEST(Swiglu, ForwardAndBackwardMatchFp64Reference) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int64_t f : {1, 17, 33, 101, 256}) {
       const at::Tensor gate_up = random_tensor({3, 2, 2 * f}, 1, dtype) * 3,
@@ -32,13 +32,13 @@ TEST(Swiglu, ForwardAndBackwardEqualTheFormulaInFp64) {
   }
 }
 
-TEST(Swiglu, GradientEqualsDifferences) {
+TEST(Swiglu, GradientMatchesFiniteDifferences) {
   const at::Tensor gate_up = random_tensor({5, 34}, 3), dy = random_tensor({5, 17}, 4);
   expect_gradient([&](const at::Tensor& x) { return testing::dot(swiglu(x), dy); }, gate_up,
                   swiglu_backward(dy, gate_up));
 }
 
-TEST(Swiglu, LargeGatesStayFinite) {
+TEST(Swiglu, IsFiniteForLargeGates) {
   const double huge = 3e38;
   const at::Tensor gate_up =
       at::tensor({-huge, -200., -104., 104., 200., 1., 1., 1., 1., 1.}, at::kFloat).view({1, 10});
@@ -49,13 +49,13 @@ TEST(Swiglu, LargeGatesStayFinite) {
   EXPECT_TRUE(swiglu_backward(at::ones_like(y), gate_up).isfinite().all().item<bool>());
 }
 
-TEST(Swiglu, NaNComesThrough) {
+TEST(Swiglu, PropagatesNaN) {
   const at::Tensor gate_up = at::tensor({std::numeric_limits<float>::quiet_NaN(), 1.f}).view({1, 2});
   EXPECT_TRUE(swiglu(gate_up).isnan().all().item<bool>());
   EXPECT_TRUE(swiglu(gate_up.to(at::kBFloat16)).isnan().all().item<bool>());
 }
 
-TEST(Swiglu, NonContiguousEmptyAndOdd) {
+TEST(Swiglu, AcceptsNonContiguousAndEmptyAndRejectsOddInputs) {
   const at::Tensor wide_rows = random_tensor({34, 5}, 5, at::kFloat);
   EXPECT_TRUE(same_bits(swiglu(wide_rows.t()), swiglu(wide_rows.t().contiguous())));
   EXPECT_EQ(swiglu(at::zeros({0, 3, 8})).sizes(), at::IntArrayRef({0, 3, 4}));

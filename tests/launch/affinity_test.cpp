@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The kernel's own word for which hardware threads make a core.
+// Identifies cores by the kernel's list of the hardware threads of each core.
 std::set<std::string> cores_of(const cpu_set_t& set) {
   std::set<std::string> cores;
   for (int i = 0; i < CPU_SETSIZE; ++i) {
@@ -66,23 +66,23 @@ std::vector<Bound> bind_in_job(int ranks, const std::vector<std::string>& enviro
 
 TEST(Affinity, ranks_get_disjoint_cores) {
   const int cores = expected_cores();
-  if (cores < 2) GTEST_SKIP() << "one core cannot be shared out";
+  if (cores < 2) GTEST_SKIP() << "one core cannot be divided";
   for (int ranks = 2; ranks <= std::min(cores, 4); ++ranks) {
-    std::set<int> taken;
+    std::set<int> all_bound;
     size_t total = 0;
     for (const Bound& bound : bind_in_job(ranks)) {
       EXPECT_EQ(bound.threads, cores / ranks);
       EXPECT_GE(static_cast<int>(bound.processors.size()), bound.threads);
-      taken.insert(bound.processors.begin(), bound.processors.end());
+      all_bound.insert(bound.processors.begin(), bound.processors.end());
       total += bound.processors.size();
     }
     const cpu_set_t all = allowed();
-    EXPECT_EQ(taken.size(), total) << "shared by two ranks";
+    EXPECT_EQ(all_bound.size(), total) << "shared by two ranks";
     EXPECT_EQ(static_cast<int>(total), CPU_COUNT(&all));
   }
 }
 
-// Confines this process, and those that it starts, to its first core.
+// Confines this process, and the processes that it starts, to its first processor.
 class OneCore {
  public:
   OneCore() {
@@ -114,12 +114,12 @@ TEST(Affinity, one_rank_has_every_allowed_core) {
   EXPECT_EQ(static_cast<int>(bound.processors.size()), CPU_COUNT(&all));
 }
 
-TEST(Affinity, variables_set_the_threads) {
+TEST(Affinity, environment_variables_set_the_number_of_threads) {
   EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3"})[0].threads, 3);
   EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3", "SHARDWISE_THREADS=5"})[0].threads, 5);
   Program program({LAUNCH_JOB, "1", "bind"}, {.environment = {"SHARDWISE_THREADS=0"}});
   EXPECT_EQ(exit_code(program.wait()), 2);
-  EXPECT_NE(program.errors().find("SHARDWISE_THREADS is a whole number, at least 1; got '0'"),
+  EXPECT_NE(program.errors().find("SHARDWISE_THREADS must be an integer of at least 1; got '0'"),
             std::string::npos);
 }
 
@@ -130,7 +130,7 @@ cpu_set_t processors(const std::vector<int>& numbers) {
   return set;
 }
 
-// Allowed processors, one core each, of every rank; and how each shares them.
+// The allowed processors (one core each) of every rank, and the expected share of each rank.
 struct Sharing {
   std::vector<std::vector<int>> allowed;
   int quota;
@@ -138,26 +138,26 @@ struct Sharing {
   int threads;
 };
 
-// What a starter has bound is not divided again.
-TEST(CoreShare, is_of_those_who_may_use_the_same) {
+// Cores that a launcher has bound to a rank are not divided again.
+TEST(CoreShare, divides_the_cores_among_ranks_with_the_same_processors) {
   const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7}, low{0, 1, 2, 3}, high{4, 5, 6, 7};
   const Sharing cases[] = {
       {{all}, 99, {{0, 1}}, 8},                                           // one rank has the machine
-      {{all, all}, 99, {{0, 2}, {1, 2}}, 4},                              // bound by nobody
-      {{low, high}, 99, {{0, 1}, {0, 1}}, 4},                             // bound by its starter, each rank
+      {{all, all}, 99, {{0, 2}, {1, 2}}, 4},                              // not bound
+      {{low, high}, 99, {{0, 1}, {0, 1}}, 4},                             // each rank bound by its launcher
       {{low, high, low, high}, 99, {{0, 2}, {0, 2}, {1, 2}, {1, 2}}, 2},  // two ranks to a socket
-      {{low, {4}}, 99, {{0, 1}, {0, 1}}, 1},                              // as many threads on every rank
-      {{all, all}, 2, {{0, 2}, {1, 2}}, 1},                               // a container's quota
-      {{{0}, {0}, {0}}, 99, {{0, 3}, {1, 3}, {2, 3}}, 1},                 // more ranks than cores
+      {{low, {4}}, 99, {{0, 1}, {0, 1}}, 1},               // the same number of threads on every rank
+      {{all, all}, 2, {{0, 2}, {1, 2}}, 1},                // the quota of a container
+      {{{0}, {0}, {0}}, 99, {{0, 3}, {1, 3}, {2, 3}}, 1},  // more ranks than cores
   };
   for (const char* variable : {"SHARDWISE_THREADS", "OMP_NUM_THREADS"}) unsetenv(variable);
   for (const Sharing& c : cases) {
-    std::vector<comm::Allowance> allowances;
+    std::vector<comm::AvailableCpus> available;
     for (const auto& numbers : c.allowed) {
-      allowances.push_back({processors(numbers), static_cast<int>(numbers.size()), c.quota});
+      available.push_back({processors(numbers), static_cast<int>(numbers.size()), c.quota});
     }
-    for (size_t rank = 0; rank < allowances.size(); ++rank) {
-      const comm::CoreShare share = comm::share_out(allowances, static_cast<int>(rank));
+    for (size_t rank = 0; rank < available.size(); ++rank) {
+      const comm::CoreShare share = comm::share_out(available, static_cast<int>(rank));
       EXPECT_EQ(std::pair(share.index, share.count), c.shares[rank]) << &c - cases << " rank " << rank;
       EXPECT_EQ(share.threads, c.threads) << &c - cases << " rank " << rank;
     }
@@ -180,7 +180,7 @@ class Quota : public ::testing::Test {
   }
 };
 
-TEST_F(Quota, the_least_of_the_own_group_and_those_above) {
+TEST_F(Quota, is_the_smallest_of_the_group_and_its_ancestors) {
   write("a/b/cpu.max", "400000 100000\n");
   write("a/cpu.max", "250000 100000\n");
   write("cpu.max", "max 100000\n");
@@ -189,13 +189,13 @@ TEST_F(Quota, the_least_of_the_own_group_and_those_above) {
   EXPECT_GT(quota("0::/\n"), 1e5);
 }
 
-// A container often sees its own group as the topmost while /proc still names the host's path.
-TEST_F(Quota, a_path_that_is_not_there_counts_from_the_top) {
+// A container often sees its own group as the root while /proc still names the path on the host.
+TEST_F(Quota, falls_back_to_the_root_if_the_path_does_not_exist) {
   write("cpu.max", "150000 100000\n");
   EXPECT_DOUBLE_EQ(quota("0::/system/docker-1\n"), 1.5);
 }
 
-TEST_F(Quota, version_one) {
+TEST_F(Quota, is_read_from_cgroup_version_1) {
   write("cpu/x/cpu.cfs_quota_us", "300000\n");
   write("cpu/x/cpu.cfs_period_us", "100000\n");
   write("cpu/cpu.cfs_quota_us", "-1\n");

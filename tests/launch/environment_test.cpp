@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "shardwise/comm/siblings.h"
+#include "shardwise/comm/parent_process.h"
 
 namespace shardwise::comm::environment_test {
 namespace {
@@ -39,7 +39,7 @@ constexpr const char* kAll[] = {"SHARDWISE_RANK",
                                 "SLURM_STEP_NUM_NODES",
                                 "SLURM_JOB_ID",
                                 "SLURM_STEP_ID",
-                                "SHARDWISE_HOSTS"};
+                                "SHARDWISE_NODES"};
 
 using Variables = std::map<std::string, std::string>;
 
@@ -52,16 +52,16 @@ class Environment : public ::testing::Test {
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
 
-  static Place place_with(const Variables& variables) {
+  static LaunchContext context_with(const Variables& variables) {
     clear();
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    return place_from_environment();
+    return launch_context_from_env();
   }
 
   static void expect_refused(const Variables& variables, const std::string& part) {
     try {
-      place_with(variables);
-      FAIL() << "taken, but expected: " << part;
+      context_with(variables);
+      FAIL() << "accepted, but expected: " << part;
     } catch (const c10::ValueError& error) {
       EXPECT_NE(std::string(error.what_without_backtrace()).find(part), std::string::npos) << error.what();
     }
@@ -118,68 +118,70 @@ class Environment : public ::testing::Test {
   }
 };
 
-TEST_F(Environment, nothing_set_is_a_job_of_one) {
-  const Place place = place_with({});
-  EXPECT_EQ(place.by, Place::By::self);
-  EXPECT_EQ(place.rank, 0);
-  EXPECT_EQ(place.world_size, 1);
-  EXPECT_EQ(place.local_size, 1);
+TEST_F(Environment, no_variables_mean_a_job_of_one) {
+  const LaunchContext context = context_with({});
+  EXPECT_EQ(context.launcher, LaunchContext::Launcher::self);
+  EXPECT_EQ(context.rank, 0);
+  EXPECT_EQ(context.world_size, 1);
+  EXPECT_EQ(context.local_size, 1);
 }
 
 TEST_F(Environment, the_launcher) {
-  const Place place = place_with(launcher());
-  EXPECT_EQ(place.by, Place::By::launcher);
-  EXPECT_EQ(place.rank, 1);
-  EXPECT_EQ(place.local_rank, 1);
-  EXPECT_EQ(place.world_size, 3);
-  EXPECT_EQ(place.local_size, 3);
-  EXPECT_EQ(place.job, "launch/7");
+  const LaunchContext context = context_with(launcher());
+  EXPECT_EQ(context.launcher, LaunchContext::Launcher::launcher);
+  EXPECT_EQ(context.rank, 1);
+  EXPECT_EQ(context.local_rank, 1);
+  EXPECT_EQ(context.world_size, 3);
+  EXPECT_EQ(context.local_size, 3);
+  EXPECT_EQ(context.job, "launch/7");
 }
 
 TEST_F(Environment, torchrun) {
-  const Place place = place_with(torchrun());
-  EXPECT_EQ(place.by, Place::By::torchrun);
-  EXPECT_EQ(place.rank, 2);
-  EXPECT_EQ(place.local_rank, 2);
-  EXPECT_EQ(place.world_size, 4);
-  EXPECT_EQ(place.local_size, 4);
+  const LaunchContext context = context_with(torchrun());
+  EXPECT_EQ(context.launcher, LaunchContext::Launcher::torchrun);
+  EXPECT_EQ(context.rank, 2);
+  EXPECT_EQ(context.local_rank, 2);
+  EXPECT_EQ(context.world_size, 4);
+  EXPECT_EQ(context.local_size, 4);
 }
 
 TEST_F(Environment, jobs_of_torchrun_do_not_mix) {
-  const std::string job = place_with(torchrun()).job;
-  EXPECT_EQ(place_with(torchrun({{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, job);
+  const std::string job = context_with(torchrun()).job;
+  EXPECT_EQ(context_with(torchrun({{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, job);
   for (const char* variable :
        {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
-    EXPECT_NE(place_with(torchrun({{variable, "7"}})).job, job) << variable;
+    EXPECT_NE(context_with(torchrun({{variable, "7"}})).job, job) << variable;
   }
 }
 
 TEST_F(Environment, mpirun_and_srun) {
   for (const Variables& variables : {open_mpi(), hydra(), srun()}) {
-    const Place place = place_with(variables);
-    EXPECT_EQ(place.by, variables.contains("SLURM_PROCID") ? Place::By::srun : Place::By::mpirun);
-    EXPECT_EQ(place.rank, 2);
-    EXPECT_EQ(place.world_size, 4);
-    EXPECT_EQ(place.local_rank, 2);
-    EXPECT_EQ(place.local_size, 4);
-    EXPECT_NE(place.job, "");
+    const LaunchContext context = context_with(variables);
+    EXPECT_EQ(context.launcher, variables.contains("SLURM_PROCID") ? LaunchContext::Launcher::srun
+                                                                   : LaunchContext::Launcher::mpirun);
+    EXPECT_EQ(context.rank, 2);
+    EXPECT_EQ(context.world_size, 4);
+    EXPECT_EQ(context.local_rank, 2);
+    EXPECT_EQ(context.local_size, 4);
+    EXPECT_NE(context.job, "");
   }
 }
 
 TEST_F(Environment, jobs_of_mpirun_and_srun_do_not_mix) {
-  const std::string job = place_with(open_mpi()).job;
-  EXPECT_EQ(place_with(open_mpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})).job,
+  const std::string job = context_with(open_mpi()).job;
+  EXPECT_EQ(context_with(open_mpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})).job,
             job);
-  EXPECT_NE(place_with(open_mpi({{"PMIX_NAMESPACE", "7"}})).job, job);
-  EXPECT_NE(place_with(srun()).job, place_with(srun({{"SLURM_STEP_ID", "1"}})).job);
-  EXPECT_NE(place_with(srun()).job, place_with(srun({{"SLURM_JOB_ID", "8"}})).job);
-  EXPECT_EQ(place_with(hydra()).job, place_with(hydra({{"PMI_RANK", "1"}, {"MPI_LOCALRANKID", "1"}})).job);
-  EXPECT_NE(place_with(hydra()).job, place_with(hydra({{"SHARDWISE_JOB", "mine"}})).job);
+  EXPECT_NE(context_with(open_mpi({{"PMIX_NAMESPACE", "7"}})).job, job);
+  EXPECT_NE(context_with(srun()).job, context_with(srun({{"SLURM_STEP_ID", "1"}})).job);
+  EXPECT_NE(context_with(srun()).job, context_with(srun({{"SLURM_JOB_ID", "8"}})).job);
+  EXPECT_EQ(context_with(hydra()).job,
+            context_with(hydra({{"PMI_RANK", "1"}, {"MPI_LOCALRANKID", "1"}})).job);
+  EXPECT_NE(context_with(hydra()).job, context_with(hydra({{"SHARDWISE_JOB", "mine"}})).job);
 }
 
-// Hydra names no job: all ranks of a host have the same parent, and other jobs have others.
-TEST_F(Environment, children_of_one_process_name_it_alike) {
-  const auto named_by_child = [](bool behind_another_process) {
+// Hydra names no job: all ranks of a node have the same parent, and other jobs have other parents.
+TEST_F(Environment, children_of_one_process_derive_the_same_name) {
+  const auto name_from_child = [](bool behind_another_process) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
     const pid_t child = fork();
@@ -196,59 +198,60 @@ TEST_F(Environment, children_of_one_process_name_it_alike) {
     close(ends[0]);
     return std::string(name);
   };
-  const std::string name = named_by_child(false);
+  const std::string name = name_from_child(false);
   EXPECT_TRUE(name.starts_with(std::to_string(getpid()) + "-")) << name;
-  EXPECT_EQ(named_by_child(false), name);
-  EXPECT_NE(named_by_child(true), name);
+  EXPECT_EQ(name_from_child(false), name);
+  EXPECT_NE(name_from_child(true), name);
 }
 
 // A batch script has srun's variables too, in a step of one task.
-TEST_F(Environment, one_task_of_slurm_may_launch_ranks) {
-  EXPECT_EQ(place_with(srun({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}})).by, Place::By::self);
+TEST_F(Environment, a_slurm_step_of_one_task_may_launch_ranks) {
+  EXPECT_EQ(context_with(srun({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}})).launcher,
+            LaunchContext::Launcher::self);
 }
 
-TEST_F(Environment, inner_starters_come_first) {
+TEST_F(Environment, inner_launchers_take_precedence) {
   Variables all = srun();
-  EXPECT_EQ(place_with(all).by, Place::By::srun);
+  EXPECT_EQ(context_with(all).launcher, LaunchContext::Launcher::srun);
   all.merge(hydra());
-  EXPECT_EQ(place_with(all).by, Place::By::mpirun);
+  EXPECT_EQ(context_with(all).launcher, LaunchContext::Launcher::mpirun);
   all.merge(open_mpi({{"OMPI_COMM_WORLD_RANK", "3"}}));
-  EXPECT_EQ(place_with(all).rank, 3);
+  EXPECT_EQ(context_with(all).rank, 3);
   all.merge(torchrun());
-  EXPECT_EQ(place_with(all).by, Place::By::torchrun);
+  EXPECT_EQ(context_with(all).launcher, LaunchContext::Launcher::torchrun);
   all.merge(launcher());
-  EXPECT_EQ(place_with(all).by, Place::By::launcher);
+  EXPECT_EQ(context_with(all).launcher, LaunchContext::Launcher::launcher);
 }
 
-TEST_F(Environment, pretended_hosts_take_the_ranks_in_order) {
-  const int hosts[] = {0, 0, 0, 1, 1}, local_ranks[] = {0, 1, 2, 0, 1}, local_sizes[] = {3, 3, 3, 2, 2};
+TEST_F(Environment, simulated_nodes_are_filled_in_rank_order) {
+  const int nodes[] = {0, 0, 0, 1, 1}, local_ranks[] = {0, 1, 2, 0, 1}, local_sizes[] = {3, 3, 3, 2, 2};
   for (int rank = 0; rank < 5; ++rank) {
-    const Place place = place_with(launcher(
-        {{"SHARDWISE_RANK", std::to_string(rank)}, {"SHARDWISE_WORLD_SIZE", "5"}, {"SHARDWISE_HOSTS", "2"}}));
-    EXPECT_EQ(place.hosts, 2);
-    EXPECT_EQ(place.host, hosts[rank]);
-    EXPECT_EQ(place.local_rank, local_ranks[rank]);
-    EXPECT_EQ(place.local_size, local_sizes[rank]);
-    for (int peer = 0; peer < 5; ++peer) EXPECT_EQ(place.host_of(peer), hosts[peer]);
+    const LaunchContext context = context_with(launcher(
+        {{"SHARDWISE_RANK", std::to_string(rank)}, {"SHARDWISE_WORLD_SIZE", "5"}, {"SHARDWISE_NODES", "2"}}));
+    EXPECT_EQ(context.nodes, 2);
+    EXPECT_EQ(context.node, nodes[rank]);
+    EXPECT_EQ(context.local_rank, local_ranks[rank]);
+    EXPECT_EQ(context.local_size, local_sizes[rank]);
+    for (int peer = 0; peer < 5; ++peer) EXPECT_EQ(context.node_of(peer), nodes[peer]);
   }
-  expect_refused(launcher({{"SHARDWISE_HOSTS", "4"}}),
-                 "SHARDWISE_HOSTS is at most the number of ranks; got 4 for 3");
-  expect_refused(launcher({{"SHARDWISE_HOSTS", "0"}}),
-                 "SHARDWISE_HOSTS is a whole number, at least 1; got '0'");
+  expect_refused(launcher({{"SHARDWISE_NODES", "4"}}),
+                 "SHARDWISE_NODES must be at most the number of ranks; got 4 for 3");
+  expect_refused(launcher({{"SHARDWISE_NODES", "0"}}),
+                 "SHARDWISE_NODES must be an integer of at least 1; got '0'");
 }
 
-TEST_F(Environment, our_launcher_comes_before_torchrun) {
+TEST_F(Environment, our_launcher_takes_precedence_over_torchrun) {
   Variables both = torchrun();
   both.merge(launcher());
-  EXPECT_EQ(place_with(both).by, Place::By::launcher);
+  EXPECT_EQ(context_with(both).launcher, LaunchContext::Launcher::launcher);
 }
 
-TEST_F(Environment, every_variable_is_needed) {
+TEST_F(Environment, every_variable_is_required) {
   for (const auto& [name, value] : torchrun()) {
     if (name == "RANK") continue;
     Variables variables = torchrun();
     variables.erase(name);
-    expect_refused(variables, "environment: torchrun sets all of its variables; got no " + name);
+    expect_refused(variables, "environment: all variables of torchrun must be set; got no " + name);
   }
   expect_refused({{"SHARDWISE_RANK", "0"}}, "got no SHARDWISE_WORLD_SIZE");
   for (const auto& all : {open_mpi(), hydra(), srun()}) {
@@ -259,70 +262,73 @@ TEST_F(Environment, every_variable_is_needed) {
   }
 }
 
-TEST_F(Environment, what_is_no_number_or_out_of_range_is_refused) {
+TEST_F(Environment, a_value_that_is_not_a_number_or_out_of_range_is_refused) {
   for (const char* text : {"", "x", "-1", "1x", " 1", "1.0", "99999999999"}) {
     expect_refused(torchrun({{"RANK", text}}),
-                   "environment: RANK is a whole number, at least 0; got '" + std::string(text) + "'");
+                   "environment: RANK must be an integer of at least 0; got '" + std::string(text) + "'");
   }
-  expect_refused(torchrun({{"WORLD_SIZE", "0"}}), "WORLD_SIZE is a whole number, at least 1; got '0'");
-  expect_refused(torchrun({{"RANK", "4"}}), "RANK is below WORLD_SIZE; got 4 and 4");
-  expect_refused(torchrun({{"LOCAL_RANK", "5"}}), "LOCAL_RANK is below LOCAL_WORLD_SIZE; got 5 and 4");
+  expect_refused(torchrun({{"WORLD_SIZE", "0"}}), "WORLD_SIZE must be an integer of at least 1; got '0'");
+  expect_refused(torchrun({{"RANK", "4"}}), "RANK must be below WORLD_SIZE; got 4 and 4");
+  expect_refused(torchrun({{"LOCAL_RANK", "5"}}), "LOCAL_RANK must be below LOCAL_WORLD_SIZE; got 5 and 4");
   expect_refused(launcher({{"SHARDWISE_RANK", "3"}}),
-                 "SHARDWISE_RANK is below SHARDWISE_WORLD_SIZE; got 3 and 3");
+                 "SHARDWISE_RANK must be below SHARDWISE_WORLD_SIZE; got 3 and 3");
 }
 
-TEST_F(Environment, a_host_that_holds_more_than_the_job_is_refused) {
+TEST_F(Environment, a_node_with_more_ranks_than_the_job_is_refused) {
   expect_refused(torchrun({{"LOCAL_WORLD_SIZE", "5"}}),
-                 "environment: LOCAL_WORLD_SIZE is at most WORLD_SIZE; got 5 and 4");
-  expect_refused(torchrun({{"LOCAL_RANK", "3"}}), "environment: LOCAL_RANK is at most RANK; got 3 and 2");
-  expect_refused(hydra({{"MPI_LOCALNRANKS", "8"}}), "MPI_LOCALNRANKS is at most PMI_SIZE; got 8 and 4");
+                 "environment: LOCAL_WORLD_SIZE must be at most WORLD_SIZE; got 5 and 4");
+  expect_refused(torchrun({{"LOCAL_RANK", "3"}}),
+                 "environment: LOCAL_RANK must be at most RANK; got 3 and 2");
+  expect_refused(hydra({{"MPI_LOCALNRANKS", "8"}}), "MPI_LOCALNRANKS must be at most PMI_SIZE; got 8 and 4");
   expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "1"}}),
-                 "OMPI_COMM_WORLD_LOCAL_RANK is at most OMPI_COMM_WORLD_RANK; got 2 and 1");
+                 "OMPI_COMM_WORLD_LOCAL_RANK must be at most OMPI_COMM_WORLD_RANK; got 2 and 1");
 }
 
-TEST_F(Environment, several_hosts_are_refused_but_for_open_mpi) {
-  expect_refused(
-      torchrun({{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}),
-      "got 4 ranks, 2 of them here; let torchrun use one host, or start the ranks by Open MPI's mpirun");
-  expect_refused(hydra({{"MPI_LOCALNRANKS", "3"}}), "got 4 ranks, 3 of them here; let mpirun use one host");
-  expect_refused(srun({{"SLURM_STEP_NUM_NODES", "2"}}), "got 4 ranks on 2; let srun use one host");
+TEST_F(Environment, multi_node_jobs_are_refused_except_by_open_mpi) {
+  expect_refused(torchrun({{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}),
+                 "got 4 ranks, 2 of them on this node; let torchrun use one node, or start the ranks with "
+                 "Open MPI's mpirun");
+  expect_refused(hydra({{"MPI_LOCALNRANKS", "3"}}),
+                 "got 4 ranks, 3 of them on this node; let mpirun use one node");
+  expect_refused(srun({{"SLURM_STEP_NUM_NODES", "2"}}), "got 4 ranks on 2 nodes; let srun use one node");
 }
 
-TEST_F(Environment, open_mpi_may_spread_the_ranks) {
-  const Place here = place_with(open_mpi()),
-              apart = place_with(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}));
-  EXPECT_FALSE(here.is_spread);
-  EXPECT_FALSE(here.may_cross_hosts({0, 1, 2, 3}));
-  EXPECT_TRUE(apart.is_spread);
-  EXPECT_EQ(apart.local_rank, 2);
-  EXPECT_EQ(apart.local_size, 3);
-  EXPECT_TRUE(apart.may_cross_hosts({0, 1}));
-  EXPECT_FALSE(apart.may_cross_hosts({1}));
-  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"SHARDWISE_HOSTS", "2"}}),
-                 "SHARDWISE_HOSTS makes one machine play several; got 2 for 4 ranks, 3 of them here");
+TEST_F(Environment, open_mpi_may_start_multi_node_jobs) {
+  const LaunchContext here = context_with(open_mpi()),
+                      multi_node = context_with(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}));
+  EXPECT_FALSE(here.is_multi_node);
+  EXPECT_FALSE(here.may_span_nodes({0, 1, 2, 3}));
+  EXPECT_TRUE(multi_node.is_multi_node);
+  EXPECT_EQ(multi_node.local_rank, 2);
+  EXPECT_EQ(multi_node.local_size, 3);
+  EXPECT_TRUE(multi_node.may_span_nodes({0, 1}));
+  EXPECT_FALSE(multi_node.may_span_nodes({1}));
+  expect_refused(open_mpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"SHARDWISE_NODES", "2"}}),
+                 "SHARDWISE_NODES must be 1 or unset in a job on several real nodes; got 2 for 4 ranks, 3 of "
+                 "them on this node");
 }
 
-TEST_F(Environment, pretended_hosts_are_crossed_by_those_who_are_on_two) {
-  const Place place = place_with(open_mpi({{"SHARDWISE_HOSTS", "2"}}));
-  EXPECT_FALSE(place.may_cross_hosts({0, 1}));
-  EXPECT_TRUE(place.may_cross_hosts({1, 2}));
+TEST_F(Environment, groups_across_simulated_nodes_span_nodes) {
+  const LaunchContext context = context_with(open_mpi({{"SHARDWISE_NODES", "2"}}));
+  EXPECT_FALSE(context.may_span_nodes({0, 1}));
+  EXPECT_TRUE(context.may_span_nodes({1, 2}));
 }
 
-TEST_F(Environment, the_world_is_the_product_of_the_degrees) {
-  const Place place = place_with(torchrun());
-  EXPECT_NO_THROW(check_world_size(place, 4));
+TEST_F(Environment, the_world_size_must_be_the_product_of_the_degrees) {
+  const LaunchContext context = context_with(torchrun());
+  EXPECT_NO_THROW(check_world_size(context, 4));
   try {
-    check_world_size(place, 2);
+    check_world_size(context, 2);
     FAIL();
   } catch (const c10::ValueError& error) {
-    EXPECT_STREQ(
-        error.what_without_backtrace(),
-        "launch: the number of ranks equals the product of the degrees of parallelism; got 4 from torchrun "
-        "for degrees of 2; run torchrun with --nproc-per-node 2");
+    EXPECT_STREQ(error.what_without_backtrace(),
+                 "launch: the number of ranks must equal the product of the degrees of parallelism; got 4 "
+                 "from torchrun "
+                 "for degrees of 2; run torchrun with --nproc-per-node 2");
   }
   const auto complaint = [](const Variables& variables) -> std::string {
     try {
-      check_world_size(place_with(variables), 3);
+      check_world_size(context_with(variables), 3);
     } catch (const c10::ValueError& error) {
       return error.what_without_backtrace();
     }

@@ -1,5 +1,5 @@
 // The program that launch_test starts: `launch_job RANKS MODE [ARGUMENT]...` launches itself, and each rank
-// then does what MODE says.
+// runs MODE.
 #include <c10/util/Exception.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,62 +24,62 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// Announces itself, then sleeps for longer than any test lasts.
-int wait_to_be_ended() {
+// Prints that it is ready, then sleeps for longer than any test lasts.
+int wait_to_be_killed() {
   dprintf(STDERR_FILENO, "ready %d\n", getpid());
   for (int i = 0; i < 600; ++i) usleep(100'000);
   return 0;
 }
 
-// Ends with the exit code given for its rank.
-int exit_with(const comm::Place& place, const Arguments& arguments) {
-  return std::stoi(arguments.at(place.rank));
+// Exits with the code given for its rank.
+int exit_with(const comm::LaunchContext& context, const Arguments& arguments) {
+  return std::stoi(arguments.at(context.rank));
 }
 
 int be_stubborn() {
   for (int request : {SIGINT, SIGTERM, SIGHUP}) signal(request, SIG_IGN);
-  return wait_to_be_ended();
+  return wait_to_be_killed();
 }
 
 volatile sig_atomic_t requests = 0;
 
-// Waits for a request to end, then some more, and says how many there were.
+// Waits for a termination signal, then some more, and prints how many it received.
 int count_requests() {
   for (int request : {SIGINT, SIGTERM}) signal(request, [](int) { requests = requests + 1; });
   dprintf(STDERR_FILENO, "ready %d\n", getpid());
   while (requests == 0) usleep(1000);
   for (int i = 0; i < 100; ++i) usleep(1000);
-  return dprintf(STDERR_FILENO, "asked %d\n", requests), 0;
+  return dprintf(STDERR_FILENO, "requests %d\n", requests), 0;
 }
 
-// Rank 1 fails; the others say afterwards, at length, what they waited in.
-int report(const comm::Place& place) {
-  if (place.rank == 1) return dprintf(STDERR_FILENO, "the cause\nand its hint\n"), 1;
+// Rank 1 fails; the other ranks then print several lines about what they waited for.
+int report(const comm::LaunchContext& context) {
+  if (context.rank == 1) return dprintf(STDERR_FILENO, "the cause\nand its hint\n"), 1;
   usleep(300'000);
   dprintf(STDERR_FILENO, "all_reduce #7 waited\nand a long tail\n");
   return 1;
 }
 
-int talk(const comm::Place& place) {
-  printf("output of %d\n", place.rank);
-  dprintf(STDERR_FILENO, "line of %d\nrest of %d", place.rank, place.rank);
+int talk(const comm::LaunchContext& context) {
+  printf("output of %d\n", context.rank);
+  dprintf(STDERR_FILENO, "line of %d\nrest of %d", context.rank, context.rank);
   return 0;
 }
 
-int count_input(const comm::Place& place) {
+int count_input(const comm::LaunchContext& context) {
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
-  dprintf(STDERR_FILENO, "rank %d of %d in %s read %zu\n", place.rank, place.world_size, place.job.c_str(),
-          input.size());
+  dprintf(STDERR_FILENO, "rank %d of %d in %s read %zu\n", context.rank, context.world_size,
+          context.job.c_str(), input.size());
   return 0;
 }
 
-// Prints the cores it may use: "rank 0 bound, threads 1 on 0".
-int bind(const comm::Place& place) {
-  const std::vector<comm::Allowance> alike(place.local_size, comm::own_allowance());
-  const comm::CoreShare share = comm::share_out(alike, place.local_rank);
+// Prints the processors that it is bound to: "rank 0 bound, threads 1 on 0".
+int bind(const comm::LaunchContext& context) {
+  const std::vector<comm::AvailableCpus> available(context.local_size, comm::available_cpus());
+  const comm::CoreShare share = comm::share_out(available, context.local_rank);
   comm::bind_to(share);
   std::string line =
-      "rank " + std::to_string(place.rank) + " bound, threads " + std::to_string(share.threads) + " on";
+      "rank " + std::to_string(context.rank) + " bound, threads " + std::to_string(share.threads) + " on";
   cpu_set_t cores;
   sched_getaffinity(0, sizeof cores, &cores);
   for (int i = 0; i < CPU_SETSIZE; ++i) {
@@ -89,15 +89,15 @@ int bind(const comm::Place& place) {
   return 0;
 }
 
-int act(const comm::Place& place, const std::string& mode, const Arguments& arguments) {
-  if (mode == "wait") return wait_to_be_ended();
-  if (mode == "exit") return exit_with(place, arguments);
+int act(const comm::LaunchContext& context, const std::string& mode, const Arguments& arguments) {
+  if (mode == "wait") return wait_to_be_killed();
+  if (mode == "exit") return exit_with(context, arguments);
   if (mode == "stubborn") return be_stubborn();
   if (mode == "count") return count_requests();
-  if (mode == "report") return report(place);
-  if (mode == "talk") return talk(place);
-  if (mode == "input") return count_input(place);
-  if (mode == "bind") return bind(place);
+  if (mode == "report") return report(context);
+  if (mode == "talk") return talk(context);
+  if (mode == "input") return count_input(context);
+  if (mode == "bind") return bind(context);
   TORCH_CHECK_VALUE(false, "launch_job: unknown mode ", mode);
 }
 
@@ -106,9 +106,10 @@ int act(const comm::Place& place, const std::string& mode, const Arguments& argu
 int main(int argc, char** argv) {
   const Arguments arguments(argv, argv + argc);
   try {
-    const comm::Place place = comm::place_from_environment();
-    if (place.by == comm::Place::By::self) return comm::launch(std::stoi(arguments.at(1)), arguments);
-    return act(place, arguments.at(2), {arguments.begin() + 3, arguments.end()});
+    const comm::LaunchContext context = comm::launch_context_from_env();
+    if (context.launcher == comm::LaunchContext::Launcher::self)
+      return comm::launch(std::stoi(arguments.at(1)), arguments);
+    return act(context, arguments.at(2), {arguments.begin() + 3, arguments.end()});
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", base::one_line(error).c_str());
     return 2;

@@ -1,5 +1,5 @@
-// Jobs as their user sees them: exit codes, lines, and that nothing outlives them. Deadlines are those of the
-// fault handling itself.
+// Jobs from the outside: exit codes, lines on standard error, and that no process survives the job. The
+// deadlines are those of the fault handling itself.
 #include "shardwise/comm/launch.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ constexpr double kDeadline = 2;  // seconds from a fault to the end of all proce
 
 class Launch : public ::testing::Test {
  protected:
-  // The ranks inherit the mark, so that whatever is left of the job is found by it.
+  // The ranks inherit the mark, by which the test finds processes that survive the job.
   const std::string mark_ = "SHARDWISE_TEST_MARK=" + std::to_string(getpid());
 
   Program::Options marked() const { return {.environment = {mark_}}; }
@@ -33,7 +33,7 @@ class Launch : public ::testing::Test {
     return std::stoi(ready_line.substr(ready_line.find("ready ") + 6));
   }
 
-  void expect_nothing_left(const base::Stopwatch& since) const {
+  void expect_no_processes_left(const base::Stopwatch& since) const {
     while (!processes_with(mark_).empty() && since.seconds() < kDeadline) usleep(5000);
     EXPECT_TRUE(processes_with(mark_).empty());
   }
@@ -61,8 +61,8 @@ TEST_F(Launch, one_rank) {
       << program.errors();
 }
 
-// Which one of them has told.
-TEST_F(Launch, a_mistake_that_all_ranks_found_is_not_told_again) {
+// One of the ranks has printed it.
+TEST_F(Launch, a_usage_error_of_all_ranks_is_not_printed_again) {
   Program program(job(3, {"exit", "2", "2", "2"}));
   EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_EQ(program.errors(), "");
@@ -71,37 +71,37 @@ TEST_F(Launch, a_mistake_that_all_ranks_found_is_not_told_again) {
 TEST_F(Launch, fewer_than_one_rank_is_refused) {
   Program program(job(0, {"exit"}));
   EXPECT_EQ(exit_code(program.wait()), 2);
-  EXPECT_EQ(program.errors(), "launch: a job has at least one rank; got 0\n");
+  EXPECT_EQ(program.errors(), "launch: a job must have at least one rank; got 0\n");
 }
 
 TEST_F(Launch, a_killed_rank_ends_the_job) {
   Program program(job(3, {"wait"}), marked());
   program.wait_for_lines("ready", 3);
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
-  EXPECT_EQ(processes_with(mark_).size(), 4u);  // else finding none below would say nothing
+  EXPECT_EQ(processes_with(mark_).size(), 4u);  // otherwise finding none below would prove nothing
   const base::Stopwatch since;
   ASSERT_TRUE(send_to(pid_in(line[0]), SIGKILL));
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
-  expect_nothing_left(since);
+  expect_no_processes_left(since);
   const std::string expected = "shardwise: rank 1 (pid " + std::to_string(pid_in(line[0])) +
                                ") was killed by signal 9 (Killed); the job is ended\n";
   EXPECT_TRUE(program.errors().ends_with(expected)) << program.errors();
 }
 
-TEST_F(Launch, ranks_that_ignore_signals_are_ended_too) {
+TEST_F(Launch, ranks_that_ignore_signals_are_killed) {
   Program program(job(2, {"stubborn"}), marked());
   program.wait_for_lines("ready", 2);
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
   const base::Stopwatch since;
   ASSERT_TRUE(send_to(pid_in(line[0]), SIGABRT));
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
-  expect_nothing_left(since);
+  expect_no_processes_left(since);
   EXPECT_NE(program.errors().find("signal 6 (Aborted)"), std::string::npos) << program.errors();
 }
 
-// Rank 2 tells its first line only, as it has nothing new to say; rank 0 writes by itself, and the cause
-// tells all.
-TEST_F(Launch, survivors_say_one_line_and_the_cause_comes_last) {
+// Of rank 2 only the first line is printed; rank 0 writes to standard error itself; the failed rank's lines
+// are all printed.
+TEST_F(Launch, survivors_print_one_line_and_the_cause_is_last) {
   Program program(job(3, {"report"}));
   EXPECT_EQ(exit_code(program.wait()), 1);
   const std::regex expected(
@@ -112,9 +112,10 @@ TEST_F(Launch, survivors_say_one_line_and_the_cause_comes_last) {
   EXPECT_EQ(program.errors().find("[rank 2] and a long tail"), std::string::npos);
 }
 
-class EndedFromOutside : public Launch, public ::testing::WithParamInterface<std::tuple<int, const char*>> {};
+class TerminatedLauncher : public Launch,
+                           public ::testing::WithParamInterface<std::tuple<int, const char*>> {};
 
-TEST_P(EndedFromOutside, leaves_nothing) {
+TEST_P(TerminatedLauncher, leaves_no_processes) {
   const auto [signal, mode] = GetParam();
   Program program(job(3, {mode}), marked());
   program.wait_for_lines("ready", 3);
@@ -130,19 +131,19 @@ TEST_P(EndedFromOutside, leaves_nothing) {
               std::string::npos)
         << program.errors();
   }
-  expect_nothing_left(since);
+  expect_no_processes_left(since);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, EndedFromOutside,
+INSTANTIATE_TEST_SUITE_P(Signals, TerminatedLauncher,
                          ::testing::Combine(::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGKILL),
                                             ::testing::Values("wait", "stubborn")));
 
-TEST_F(Launch, a_request_to_end_reaches_every_rank_once) {
+TEST_F(Launch, a_termination_signal_reaches_every_rank_once) {
   Program program(job(3, {"count"}), marked());
   program.wait_for_lines("ready", 3);
   program.send(SIGTERM);
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 143);
-  program.wait_for_lines("asked 1", 3);
+  program.wait_for_lines("requests 1", 3);
 }
 
 // The terminal itself sends the signal to every process of the job.
@@ -151,7 +152,7 @@ TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
   program.wait_for_lines("ready", 3);
   program.press('\x03');
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
-  program.wait_for_lines("asked 1", 3);
+  program.wait_for_lines("requests 1", 3);
 }
 
 TEST_F(Launch, an_ignored_hangup_stays_ignored) {
@@ -164,7 +165,7 @@ TEST_F(Launch, an_ignored_hangup_stays_ignored) {
   EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
 }
 
-TEST_F(Launch, rank_zero_has_the_streams) {
+TEST_F(Launch, rank_zero_has_the_standard_streams) {
   Program program(job(3, {"talk"}));
   EXPECT_EQ(exit_code(program.wait()), 0);
   EXPECT_EQ(program.output(), "output of 0\n");
@@ -174,7 +175,7 @@ TEST_F(Launch, rank_zero_has_the_streams) {
   }
 }
 
-TEST_F(Launch, ranks_know_their_place) {
+TEST_F(Launch, ranks_get_rank_world_size_and_job) {
   Program program(job(2, {"input"}), {.input = "four"});
   EXPECT_EQ(exit_code(program.wait()), 0);
   const std::regex expected(

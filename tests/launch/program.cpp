@@ -18,7 +18,7 @@
 namespace shardwise::testing {
 namespace {
 
-constexpr useconds_t kTick = 5000;  // between two looks
+constexpr useconds_t kPollInterval = 5000;
 
 std::string contents(int fd) {
   std::string text(lseek(fd, 0, SEEK_END), '\0');
@@ -26,27 +26,27 @@ std::string contents(int fd) {
   return text;
 }
 
-// A file of its own for every stream: a reader of it may come whenever it likes. Opened anew for the program,
-// so that looking here does not move the place where it writes.
-int open_anew(int fd, int flags) {
+// Opens the file again for the program, so that reading here does not move the offset at which the program
+// writes.
+int reopen(int fd, int flags) {
   return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags);
 }
 
-// The other end of `terminal`, as the one that controls this process.
-int open_own_terminal(int terminal) {
+// Opens the other end of `terminal` as the controlling terminal of this process.
+int open_controlling_terminal(int terminal) {
   setsid();
   const int fd = open(ptsname(terminal), O_RDWR);
   ioctl(fd, TIOCSCTTY, 0);
   return fd;
 }
 
-[[noreturn]] void become(std::vector<std::string> argv, const Program::Options& options, int input,
-                         int output, int errors) {
+[[noreturn]] void exec_program(std::vector<std::string> argv, const Program::Options& options, int input,
+                               int output, int errors) {
   for (const auto& variable : options.environment) putenv(strdup(variable.c_str()));
   for (int ignored : options.ignored_signals) signal(ignored, SIG_IGN);
-  dup2(options.has_terminal ? open_own_terminal(input) : open_anew(input, O_RDONLY), STDIN_FILENO);
-  dup2(open_anew(output, O_WRONLY | O_APPEND), STDOUT_FILENO);
-  dup2(open_anew(errors, O_WRONLY | O_APPEND), STDERR_FILENO);
+  dup2(options.has_terminal ? open_controlling_terminal(input) : reopen(input, O_RDONLY), STDIN_FILENO);
+  dup2(reopen(output, O_WRONLY | O_APPEND), STDOUT_FILENO);
+  dup2(reopen(errors, O_WRONLY | O_APPEND), STDERR_FILENO);
   std::vector<char*> pointers;
   for (auto& argument : argv) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
@@ -54,7 +54,7 @@ int open_own_terminal(int terminal) {
   _exit(127);
 }
 
-// "NAME=value" among what the process of that folder of /proc was started with.
+// Returns whether the process with that directory in /proc was started with "NAME=value" in its environment.
 bool has_variable(const std::filesystem::path& process, const std::string& variable) {
   std::ifstream file(process / "environ");
   const std::string environment{std::istreambuf_iterator<char>(file), {}};
@@ -74,7 +74,7 @@ Program::Program(const std::vector<std::string>& argv, const Options& options)
     EXPECT_TRUE(grantpt(terminal_) == 0 && unlockpt(terminal_) == 0);
   }
   pid_ = fork();
-  if (pid_ == 0) become(argv, options, options.has_terminal ? terminal_ : input_, output_, errors_);
+  if (pid_ == 0) exec_program(argv, options, options.has_terminal ? terminal_ : input_, output_, errors_);
 }
 
 Program::~Program() {
@@ -94,11 +94,11 @@ int Program::wait(double limit_s) {
   int status = 0;
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (watch.seconds() > limit_s) {
-      ADD_FAILURE() << "still running after " << limit_s << " s; it has said: " << errors();
+      ADD_FAILURE() << "still running after " << limit_s << " s; its standard error: " << errors();
       send(SIGKILL);
       limit_s = 1e9;
     }
-    usleep(kTick);
+    usleep(kPollInterval);
   }
   is_running_ = false;
   return status;
@@ -113,7 +113,7 @@ std::string Program::errors() const {
 
 std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t count) const {
   std::vector<std::string> found;
-  for (const base::Stopwatch watch; found.size() < count && watch.seconds() < 20; usleep(kTick)) {
+  for (const base::Stopwatch watch; found.size() < count && watch.seconds() < 20; usleep(kPollInterval)) {
     found.clear();
     std::istringstream lines(errors());
     for (std::string line; std::getline(lines, line);) {
@@ -145,7 +145,7 @@ std::vector<pid_t> processes_with(const std::string& variable) {
 
 pid_t pid_of_rank(int rank, const std::string& mark) {
   const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
-  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(kTick)) {
+  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(kPollInterval)) {
     for (const pid_t pid : processes_with(mark)) {
       if (has_variable("/proc/" + std::to_string(pid), variable)) return pid;
     }

@@ -1,4 +1,4 @@
-// A started program whose output is kept, and that can be waited for with a deadline.
+// Starts a program, keeps its output and waits for it with a deadline.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 namespace shardwise::testing {
 
-/// Seconds until something that was started shows a sign of life, on a busy machine.
+/// Limit, in seconds, for a started program's first output on a busy machine.
 inline constexpr double kStartLimit = 60;
 
 class Program {
@@ -17,7 +17,7 @@ class Program {
     std::vector<std::string> environment = {};  // added to this process's own: "NAME=value"
     std::string input = {};
     std::vector<int> ignored_signals = {};
-    bool has_terminal = false;  // its input is a terminal of its own, where keys can be pressed
+    bool has_terminal = false;  // standard input is a pseudo-terminal; press() types into it
   };
   explicit Program(const std::vector<std::string>& argv) : Program(argv, Options()) {}
   Program(const std::vector<std::string>& argv, const Options& options);
@@ -29,12 +29,12 @@ class Program {
     if (pid_ > 0) kill(pid_, signal);
   }
   void press(char key) const;
-  /// waitpid's status; fails the test and kills the program after `limit_s`.
+  /// Returns waitpid's status; fails the test and kills the program after `limit_s`.
   int wait(double limit_s = 20);
-  /// What it has written so far.
+  /// Return what the program has written so far.
   std::string output() const;
   std::string errors() const;
-  /// Waits until `errors()` holds `count` lines that contain `text`; returns those lines.
+  /// Waits until `errors()` has `count` lines that contain `text`; returns those lines.
   std::vector<std::string> wait_for_lines(const std::string& text, size_t count) const;
 
  private:
@@ -43,17 +43,17 @@ class Program {
   bool is_running_ = true;
 };
 
-/// Of waitpid's status; -1 where a signal ended the program.
+/// Returns the exit code in waitpid's status; -1 if a signal ended the program.
 int exit_code(int status);
 
-/// kill(2) for a process that was found; false for any other number, which would mean a group or everybody.
+/// Sends a signal by kill(2) if `pid` is a single process; returns false for process groups and for -1.
 bool send_to(pid_t pid, int signal);
 
-/// The processes that were started with "NAME=value" in their environment; zombies do not count.
+/// Returns the processes that were started with "NAME=value" in their environment, without zombies.
 std::vector<pid_t> processes_with(const std::string& variable);
 
-/// Waits for that rank among the processes with `mark` in their environment; fails the test, and gives -1,
-/// when it does not come.
+/// Waits for that rank among the processes with `mark` in their environment and returns its pid; fails the
+/// test and returns -1 at kStartLimit.
 pid_t pid_of_rank(int rank, const std::string& mark);
 
 }  // namespace shardwise::testing

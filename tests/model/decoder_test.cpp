@@ -1,5 +1,5 @@
-// What the grid leaves out: initialisation, inference, accumulation over micro-batches, empty shards,
-// refusals.
+// Tests that the grid does not contain: initialization, inference, accumulation over micro-batches, empty
+// shards and rejected arguments.
 #include "shardwise/model/decoder.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,62 +26,62 @@ using nn::Sharded;
 
 const Problem kProblem{{"6 over 3", 6, 3}, 17, 5, 32, 0.0, /*is_tied=*/false};
 
-Tensors assembled(const model::DecoderWeights& weights, Board& board, Board::What what) {
+Tensors gathered(const model::DecoderWeights& weights, Board& board, Board::What what) {
   board.publish(weights);
-  Tensors whole;
+  Tensors full;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
-    whole[stored.name] = board.whole(parameter, stored, what);
-    EXPECT_EQ(board.differing(whole[stored.name], parameter, stored, what), 0) << stored.name;
+    full[stored.name] = board.whole(parameter, stored, what);
+    EXPECT_EQ(board.differing(full[stored.name], parameter, stored, what), 0) << stored.name;
   });
   board.retract(weights.group());
-  return whole;
+  return full;
 }
 
-Tensors initialised(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
+Tensors initialized(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
   model::DecoderWeights weights(config, group, at::kFloat);
-  weights.initialise_(seed);
-  return assembled(weights, board, Board::What::value);
+  weights.initialize_(seed);
+  return gathered(weights, board, Board::What::value);
 }
 
-TEST(DecoderWeights, AreInitialisedAlikeAtEveryTpSize) {
+TEST(DecoderWeights, InitializationIsIndependentOfTheTpSize) {
   const model::Config config = kProblem.config();
   Board alone(1);
-  const Tensors expected = initialised(config, comm::Group(), alone, 3);
+  const Tensors expected = initialized(config, comm::Group(), alone, 3);
   EXPECT_EQ(expected.size(), stored_shapes(config).size());
   for (const int ranks : {1, 2, 3, 4}) {
     Board board(ranks);
     on_ranks(ranks, [&](const comm::Group& group) {
-      for (const auto& [name, whole] : initialised(config, group, board, 3)) {
-        EXPECT_TRUE(same_bits(whole, expected.at(name))) << name << " on " << ranks;
+      for (const auto& [name, full] : initialized(config, group, board, 3)) {
+        EXPECT_TRUE(same_bits(full, expected.at(name))) << name << " on " << ranks;
       }
     });
   }
 }
 
-TEST(DecoderWeights, AreInitialisedAsTheirDocSays) {
+TEST(DecoderWeights, InitializationHasTheDocumentedDistribution) {
   model::Config config = kProblem.config();
   config.hidden_size = 128;
   config.initializer_range = 0.05;
   Board board(1);
-  const Tensors whole = initialised(config, comm::Group(), board, 3),
-                other = initialised(config, comm::Group(), board, 4);
-  for (const auto& [name, weight] : whole) {
+  const Tensors full = initialized(config, comm::Group(), board, 3),
+                other = initialized(config, comm::Group(), board, 4);
+  for (const auto& [name, weight] : full) {
     const bool is_norm = name.find("norm") != std::string::npos,
                is_bias = name.find("bias") != std::string::npos;
     if (is_norm || is_bias) {
       EXPECT_TRUE(weight.eq(is_norm ? 1 : 0).all().item<bool>()) << name;
       continue;
     }
-    const bool is_into_stream =
+    const bool is_on_residual =
         name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos;
-    const double std = is_into_stream ? 0.05 / std::sqrt(2.0 * config.num_hidden_layers) : 0.05;
+    const double std = is_on_residual ? 0.05 / std::sqrt(2.0 * config.num_hidden_layers) : 0.05;
     const double drawn = std::sqrt(weight.square().mean().item<double>());
     EXPECT_NEAR(drawn, std, 5 * std / std::sqrt(2.0 * weight.numel())) << name;
     EXPECT_FALSE(same_bits(weight, other.at(name))) << name << " does not depend on the seed";
   }
 }
 
-TEST(DecoderWeights, HoldEveryParameterOnce) {
+TEST(DecoderWeights, ContainEveryParameterOnce) {
   for (const bool is_tied : {false, true}) {
     Problem problem = kProblem;
     problem.is_tied = is_tied;
@@ -89,15 +89,15 @@ TEST(DecoderWeights, HoldEveryParameterOnce) {
     const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::set<std::string> names;
     int64_t numel = 0;
-    for (const nn::Role& role : weights.roles()) {
-      EXPECT_TRUE(names.insert(role.parameter->name).second) << role.parameter->name << " twice";
-      numel += role.parameter->global_numel();
+    for (const nn::UsedParameter& used : weights.used_parameters()) {
+      EXPECT_TRUE(names.insert(used.parameter->name).second) << used.parameter->name << " twice";
+      numel += used.parameter->global_numel();
     }
     EXPECT_EQ(numel, model::parameter_count(config));
   }
 }
 
-/// A model of the preset's family that is small enough to allocate.
+/// Returns a config of the preset's family that is small enough to allocate.
 model::Config small_of(const std::string& preset) {
   model::Config config = model::preset(preset);
   config.vocab_size = 17;
@@ -111,21 +111,21 @@ model::Config small_of(const std::string& preset) {
   return config;
 }
 
-TEST(DecoderWeights, AreThoseThatTheConfigListsInEveryFamily) {
+TEST(DecoderWeights, MatchFullTensorsInEveryFamily) {
   for (const char* preset :
        {"tiny", "llama-3.2-1b", "mistral-7b", "qwen2.5-7b", "qwen3-32b", "phi-3-mini", "gpt2"}) {
     const model::Config config = small_of(preset);
     const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
-    const auto listed = model::whole_tensors(config);
-    ASSERT_EQ(weights.roles().size(), listed.size()) << preset;
+    const auto listed = model::full_tensors(config);
+    ASSERT_EQ(weights.used_parameters().size(), listed.size()) << preset;
     for (size_t i = 0; i < listed.size(); ++i) {
-      EXPECT_EQ(weights.roles()[i].parameter->name, listed[i].name) << preset;
-      EXPECT_EQ(weights.roles()[i].parameter->global_shape, listed[i].shape) << listed[i].name;
+      EXPECT_EQ(weights.used_parameters()[i].parameter->name, listed[i].name) << preset;
+      EXPECT_EQ(weights.used_parameters()[i].parameter->global_shape, listed[i].shape) << listed[i].name;
     }
   }
 }
 
-TEST(DecoderWeights, RefuseMoreRanksThanQueryHeads) {
+TEST(DecoderWeights, RejectMoreRanksThanQueryHeads) {
   model::Config config = kProblem.config();
   for (const auto& [heads, kv_heads] : {std::pair(1, 1), {2, 1}, {3, 3}}) {
     config.num_attention_heads = heads;
@@ -140,16 +140,16 @@ TEST(DecoderWeights, RefuseMoreRanksThanQueryHeads) {
 }
 
 // Fewer vocabulary rows, ffn columns and positions than ranks.
-TEST(Decoder, TakesEmptyShards) {
+TEST(Decoder, SupportsEmptyShards) {
   Problem problem{{"MHA", 4, 4}, 3, 2, 3, 0.1, /*is_tied=*/true};
   for (const bool is_tied : {false, true}) {
     problem.is_tied = is_tied;
     const Prepared prepared = prepare(problem, at::kDouble);
     Board board(4);
     on_ranks(4, [&](const comm::Group& group) {
-      for (const Way& way : ways()) {
-        for (const Distance& distance : distances(prepared, way, group, board)) {
-          EXPECT_LE(distance.error, 1e-10) << distance.what << "; " << way.name();
+      for (const RunConfig& run : run_configs()) {
+        for (const Distance& distance : distances(prepared, run, group, board)) {
+          EXPECT_LE(distance.error, 1e-10) << distance.what << "; " << run.name();
         }
       }
     });
@@ -172,11 +172,11 @@ void check_logits(const model::DecoderWeights& weights, const Prepared& prepared
   EXPECT_NEAR(loss.item<double>(), prepared.expected.loss, 1e-12);
 }
 
-TEST(Decoder, LogitsWithoutGradientsAreThoseOfTraining) {
+TEST(Decoder, InferenceLogitsEqualTrainingLogits) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](const comm::Group& ranks_group) {
-      for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const comm::Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
         load_slices_(weights, prepared.weights);
         check_logits<Invariant>(weights, prepared, group);
@@ -186,7 +186,7 @@ TEST(Decoder, LogitsWithoutGradientsAreThoseOfTraining) {
   }
 }
 
-// Gradients of micro-batches add up in main_grad, whatever the sequence length of each.
+// main_grad accumulates gradients of micro-batches with different sequence lengths.
 TEST(Decoder, MicroBatchesAccumulate) {
   Problem longer = kProblem;
   longer.sequence = 7;
@@ -203,7 +203,7 @@ TEST(Decoder, MicroBatchesAccumulate) {
       forward_backward(weights, stream, first.batch, make_step(group, Path::symmetric, 5, key, 0));
       forward_backward(weights, stream, batch, make_step(group, Path::symmetric, 7, key, 0));
       parallel::sync_gradients_(specs_of(weights, stream), group);
-      for (const auto& [name, gradient] : assembled(weights, board, Board::What::gradient)) {
+      for (const auto& [name, gradient] : gathered(weights, board, Board::What::gradient)) {
         EXPECT_LE(relative_error(gradient, first.expected.gradients.at(name) + other.gradients.at(name)),
                   1e-12)
             << name;
@@ -213,15 +213,15 @@ TEST(Decoder, MicroBatchesAccumulate) {
 }
 
 template <nn::ResidualStream Stream>
-void check_refused(const model::DecoderWeights& weights, const Prepared& prepared, const nn::Step& step) {
+void check_rejected(const model::DecoderWeights& weights, const Prepared& prepared, const nn::Step& step) {
   const comm::Counters before = step.group.counters();
   EXPECT_THROW(model::Decoder<Stream>(weights).logits(prepared.batch.ids, step), c10::ValueError);
   EXPECT_EQ((step.group.counters() - before).total().calls, 0);
 }
 
-TEST(Decoder, RefusesAStepThatDoesNotFitBeforeAnythingIsSent) {
+TEST(Decoder, RejectsAnInvalidStepBeforeCommunicating) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
-  const std::vector<void (*)(nn::Step&)> spoils = {
+  const std::vector<void (*)(nn::Step&)> invalidations = {
       [](nn::Step& step) {
         step.valid = {{0, 5}};
       },
@@ -235,16 +235,16 @@ TEST(Decoder, RefusesAStepThatDoesNotFitBeforeAnythingIsSent) {
   on_ranks(2, [&](const comm::Group& group) {
     model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
     load_slices_(weights, prepared.weights);
-    for (const auto spoil_ : spoils) {
+    for (const auto invalidate_ : invalidations) {
       nn::Step step(group, kProblem.sequence);
-      spoil_(step);
-      check_refused<Invariant>(weights, prepared, step);
-      check_refused<Sharded<kSequence>>(weights, prepared, step);
+      invalidate_(step);
+      check_rejected<Invariant>(weights, prepared, step);
+      check_rejected<Sharded<kSequence>>(weights, prepared, step);
     }
   });
 }
 
-TEST(Decoder, VerifyFindsARankWithOtherWeights) {
+TEST(Decoder, VerifyDetectsARankWithDifferentWeights) {
   const Prepared prepared = prepare(kProblem, at::kDouble);
   on_ranks(2, [&](const comm::Group& group) {
     model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
@@ -254,9 +254,9 @@ TEST(Decoder, VerifyFindsARankWithOtherWeights) {
     const at::NoGradGuard no_grad;
     const model::Decoder<Invariant> model(weights);
     EXPECT_NO_THROW(model.logits(prepared.batch.ids, step));
-    for (const nn::Role& role : weights.roles()) {
-      if (role.parameter->name == "model.layers.0.input_layernorm.weight")
-        role.parameter->value.add_(group.rank());
+    for (const nn::UsedParameter& used : weights.used_parameters()) {
+      if (used.parameter->name == "model.layers.0.input_layernorm.weight")
+        used.parameter->value.add_(group.rank());
     }
     EXPECT_THROW(model.logits(prepared.batch.ids, step), c10::Error);
   });

@@ -1,5 +1,5 @@
-// Frozen parameters of a whole model: nothing is made for them, and everything else is as if they were
-// trained.
+// Frozen parameters of a full model have no gradient or optimizer state, and do not change the gradients of
+// other parameters.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,8 +32,8 @@ struct Subset {
 
 const std::vector<Subset>& subsets() {
   static const std::vector<Subset> all = {
-      {"embedding, also a tied head", [](const std::string& n) { return has(n, "embed_tokens"); }},
-      {"head", [](const std::string& n) { return has(n, "lm_head"); }},
+      {"embedding, possibly a tied lm_head", [](const std::string& n) { return has(n, "embed_tokens"); }},
+      {"lm_head", [](const std::string& n) { return has(n, "lm_head"); }},
       {"norms", [](const std::string& n) { return has(n, "norm"); }},
       {"all but norms and biases", [](const std::string& n) { return !has(n, "norm") && !has(n, "bias"); }},
       {"biases", [](const std::string& n) { return has(n, "bias"); }},
@@ -57,24 +57,24 @@ model::Config config_of(bool is_tied) {
   return config;
 }
 
-/// A model after one forward and backward, its gradients synchronised.
+/// A model after one forward and backward, with synchronized gradients.
 struct Trained {
   model::DecoderWeights weights;
   parallel::ParamSpecs specs;
   double loss, norm;
 
-  Trained(const Group& group, const model::Config& config, const Way& way, const IsFrozen& is_frozen,
+  Trained(const Group& group, const model::Config& config, const RunConfig& run, const IsFrozen& is_frozen,
           base::Recompute recompute = base::Recompute::none)
-      : weights(config, group, at::kDouble), specs(specs_of(weights, way.stream)) {
+      : weights(config, group, at::kDouble), specs(specs_of(weights, run.stream)) {
     load_slices_(weights, random_weights(config, 1, at::kDouble));
-    for (const nn::Role& role : weights.roles()) {
-      if (is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
+    for (const nn::UsedParameter& used : weights.used_parameters()) {
+      if (is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
     }
     zero_gradients_(weights);
     const Batch batch = random_batch(config, kSequence, kBatch, 2);
-    nn::Step step = make_step(group, way.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
+    nn::Step step = make_step(group, run.path, kSequence, kernels::RandomKey::of(3), /*dropout=*/0.1);
     step.recompute = recompute;
-    const Tensor value = way.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
+    const Tensor value = run.stream == Stream::tp ? loss_of<nn::Invariant>(batch, step)
                                                   : loss_of<nn::Sharded<nn::kSequence>>(batch, step);
     value.backward();
     parallel::sync_gradients_(specs, group);
@@ -93,17 +93,17 @@ bool none(const std::string&) {
   return false;
 }
 
-void for_each_case(const std::function<void(const Group&, const model::Config&, const Way&)>& check) {
+void for_each_case(const std::function<void(const Group&, const model::Config&, const RunConfig&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const Group& group) {
       for (const bool is_tied : {false, true}) {
-        for (const Way& way : ways()) check(group, config_of(is_tied), way);
+        for (const RunConfig& run : run_configs()) check(group, config_of(is_tied), run);
       }
     });
   }
 }
 
-void expect_the_rest(const Trained& some, const Trained& all, const IsFrozen& is_frozen) {
+void expect_other_gradients(const Trained& some, const Trained& all, const IsFrozen& is_frozen) {
   EXPECT_EQ(some.loss, all.loss);
   for (size_t i = 0; i < some.specs.size(); ++i) {
     const parallel::Parameter &got = *some.specs[i].parameter, &expected = *all.specs[i].parameter;
@@ -115,52 +115,52 @@ void expect_the_rest(const Trained& some, const Trained& all, const IsFrozen& is
   }
 }
 
-TEST(Frozen, ChangeNoOtherGradient) {
-  std::atomic<size_t> compared{0};  // ranks of 2 and of 3 are other threads
-  for_each_case([&](const Group& group, const model::Config& config, const Way& way) {
-    const Trained all(group, config, way, none);
+TEST(FrozenParameters, LeavesOtherGradientsUnchanged) {
+  std::atomic<size_t> compared{0};  // groups of different sizes run in different threads
+  for_each_case([&](const Group& group, const model::Config& config, const RunConfig& run) {
+    const Trained all(group, config, run, none);
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
       for (const auto mode : {base::Recompute::none, base::Recompute::selective, base::Recompute::full}) {
-        expect_the_rest(Trained(group, config, way, is_frozen, mode), all, is_frozen);
+        expect_other_gradients(Trained(group, config, run, is_frozen, mode), all, is_frozen);
         if (group.rank() == 0) ++compared;
       }
     }
   });
-  std::printf("covered: %zu combinations in which what is frozen changes no other gradient\n",
+  std::printf("covered: %zu combinations in which frozen parameters change no other gradient\n",
               compared.load());
 }
 
-// What one rank, which holds all, adds up; fp64 sums of at most some thousand terms.
-TEST(Frozen, AreNotCountedInTheNorm) {
-  for_each_case([](const Group& group, const model::Config& config, const Way& way) {
+// Compares with the sum on one rank, which holds all parameters; fp64 sums of at most a few thousand terms.
+TEST(FrozenParameters, IsExcludedFromTheGradientNorm) {
+  for_each_case([](const Group& group, const model::Config& config, const RunConfig& run) {
     for (const auto& [what, is_frozen] : subsets()) {
-      const Trained alone(Group(), config, {way.stream, Path::symmetric}, is_frozen);
+      const Trained alone(Group(), config, {run.stream, Path::symmetric}, is_frozen);
       double squares = 0;
       for (const parallel::ParamSpec& spec : alone.specs) {
         if (spec.parameter->is_frozen()) continue;
         squares += spec.parameter->main_grad.square().sum().item<double>();
       }
-      EXPECT_NEAR(Trained(group, config, way, is_frozen).norm, std::sqrt(squares), 1e-12 * std::sqrt(squares))
+      EXPECT_NEAR(Trained(group, config, run, is_frozen).norm, std::sqrt(squares), 1e-12 * std::sqrt(squares))
           << what;
     }
   });
 }
 
-TEST(Frozen, HaveNoOptimizerStateAndStayAsTheyAre) {
+TEST(FrozenParameters, HasNoOptimizerStateAndKeepsItsValue) {
   on_ranks(2, [](const Group& group) {
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
       const Trained trained(group, config_of(/*is_tied=*/false), {Stream::tp_sp, Path::symmetric}, is_frozen);
       std::vector<Tensor> before;
-      for (const nn::Role& role : trained.weights.roles())
-        before.push_back(role.parameter->value.detach().clone());
-      train::AdamW optimizer(trained.weights.roles(), {});
+      for (const nn::UsedParameter& used : trained.weights.used_parameters())
+        before.push_back(used.parameter->value.detach().clone());
+      train::AdamW optimizer(trained.weights.used_parameters(), {});
       for (const checkpoint::ParameterState& state : optimizer.state())
         EXPECT_FALSE(state.parameter->is_frozen());
       optimizer.step_(/*step=*/1, /*learning_rate=*/0.1);
       for (size_t i = 0; i < before.size(); ++i) {
-        const parallel::Parameter& parameter = *trained.weights.roles()[i].parameter;
+        const parallel::Parameter& parameter = *trained.weights.used_parameters()[i].parameter;
         if (before[i].numel() == 0) continue;
         EXPECT_EQ(same_bits(parameter.value, before[i]), parameter.is_frozen()) << parameter.name;
       }

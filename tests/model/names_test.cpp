@@ -23,8 +23,8 @@ parallel::Parameter parameter(const std::string& name, std::vector<int64_t> shap
   return {name, std::move(shape), rule, parallel::Init::constant(0), {}, {}};
 }
 
-TEST(StoredTensors, OfFusedQkvAreThreeWithOverlappingKvHeads) {
-  // 6 query and 3 KV heads of 2 on 2 ranks: rank 1 holds KV heads 1 and 2, of which rank 0 owns the first.
+TEST(StoredTensors, FusedQkvIsThreeTensorsWithOverlappingKvHeads) {
+  // 6 query and 3 KV heads of 2 elements on 2 ranks: rank 1 holds KV heads 1 and 2; rank 0 owns KV head 1.
   const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
   const auto stored = stored_tensors(
       parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
@@ -43,7 +43,7 @@ TEST(StoredTensors, OfFusedQkvAreThreeWithOverlappingKvHeads) {
   EXPECT_TRUE(same(stored[2].held(1), {2, 10, 4}));
 }
 
-TEST(StoredTensors, OfGateAndUpAreTwo) {
+TEST(StoredTensors, GateUpIsTwoTensors) {
   const Split ffn = Split::even("ffn", 5, 2);
   const auto stored = stored_tensors(
       parameter("model.layers.1.mlp.gate_up_proj.bias", {10}, {0, {{ffn}, {ffn}}}), preset("tiny"));
@@ -54,7 +54,7 @@ TEST(StoredTensors, OfGateAndUpAreTwo) {
   EXPECT_TRUE(same(stored[1].held(1), {3, 2, 2}));
 }
 
-TEST(StoredTensors, OfAWholeParameterHaveOneWriter) {
+TEST(StoredTensors, ReplicatedParameterHasOneOwner) {
   const auto stored =
       stored_tensors(parameter("model.norm.weight", {7}, ShardRule::replicated()), preset("tiny"));
   ASSERT_EQ(stored.size(), 1);
@@ -64,8 +64,8 @@ TEST(StoredTensors, OfAWholeParameterHaveOneWriter) {
   EXPECT_EQ(stored[0].owned(2).at(0).size, 0);
 }
 
-TEST(StoredTensors, OfPhi3HoldAllSegments) {
-  // The same 6 query and 3 KV heads: in the file k begins at row 12, v at 18.
+TEST(StoredTensors, Phi3TensorsContainAllSegments) {
+  // 6 query and 3 KV heads: in the file k begins at row 12 and v at row 18.
   const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
   const auto stored = stored_tensors(
       parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
@@ -81,7 +81,7 @@ TEST(StoredTensors, OfPhi3HoldAllSegments) {
   EXPECT_TRUE(same({owned[1]}, {16, 8, 2}));
 }
 
-TEST(StoredTensors, OfGpt2AreTransposed) {
+TEST(StoredTensors, Gpt2TensorsAreTransposed) {
   const Split heads = Split::even("heads", 3, 2), ffn = Split::even("ffn", 5, 2);
   const auto qkv = stored_tensors(parameter("model.layers.7.self_attn.qkv_proj.weight", {18, 6},
                                             {0, {{heads, 2}, {heads, 2}, {heads, 2}}}),
@@ -92,20 +92,20 @@ TEST(StoredTensors, OfGpt2AreTransposed) {
   EXPECT_EQ(qkv[0].dim, 1);
   EXPECT_TRUE(same({qkv[0].held(1)[1]}, {6 + 4, 2, 2}));
   const auto down = stored_tensors(
-      parameter("model.layers.7.mlp.down_proj.weight", {6, 5}, ShardRule::cut(1, ffn)), preset("gpt2"));
+      parameter("model.layers.7.mlp.down_proj.weight", {6, 5}, ShardRule::sharded(1, ffn)), preset("gpt2"));
   EXPECT_EQ(down[0].name, "transformer.h.7.mlp.c_proj.weight");
   EXPECT_EQ(down[0].shape, (std::vector<int64_t>{5, 6}));
   EXPECT_EQ(down[0].dim, 0);
   EXPECT_TRUE(same(down[0].held(1), {3, 0, 2}));
   const at::Tensor local = at::empty({6, 2});
   EXPECT_EQ(down[0].oriented(local).sizes(), (std::vector<int64_t>{2, 6}));
-  const auto bias = stored_tensors(parameter("model.layers.7.mlp.up_proj.bias", {5}, ShardRule::cut(0, ffn)),
-                                   preset("gpt2"));
+  const auto bias = stored_tensors(
+      parameter("model.layers.7.mlp.up_proj.bias", {5}, ShardRule::sharded(0, ffn)), preset("gpt2"));
   EXPECT_EQ(bias[0].name, "transformer.h.7.mlp.c_fc.bias");
   EXPECT_FALSE(bias[0].is_transposed);
 }
 
-TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
+TEST(StoredTensors, NamesAndShapesAreThoseOfHuggingFace) {
   for (const bool is_tied : {false, true}) {
     Config config = preset("tiny");
     config.num_hidden_layers = 2;
@@ -113,8 +113,8 @@ TEST(StoredTensors, OfAModelAreThoseOfHuggingFace) {
     config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
     const DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::map<std::string, std::vector<int64_t>> shapes;
-    for (const nn::Role& role : weights.roles()) {
-      for (const StoredTensor& stored : stored_tensors(*role.parameter, config))
+    for (const nn::UsedParameter& used : weights.used_parameters()) {
+      for (const StoredTensor& stored : stored_tensors(*used.parameter, config))
         shapes[stored.name] = stored.shape;
     }
     EXPECT_EQ(shapes, testing::stored_shapes(config));

@@ -1,5 +1,5 @@
-// A batch of sequences of different lengths, padded on either side, is these sequences one by one: loss and
-// every gradient, over streams and ranks.
+// A batch of sequences of different lengths, padded on either side, gives the loss and gradients of the
+// sequences one by one, for every residual stream type and number of ranks.
 #include <gtest/gtest.h>
 
 #include "tests/support/cases.h"
@@ -25,12 +25,12 @@ model::Config config_of(bool has_learned_positions) {
   return config;
 }
 
-/// Padding has ids and labels like any others.
+/// Returns a batch whose padding has random ids and labels too.
 Batch batch_of(const model::Config& config) {
   return random_batch(config, kLength, static_cast<int64_t>(kValid.size()), 1);
 }
 
-/// The tokens of one sequence.
+/// Returns the valid tokens of one sequence.
 Batch alone(Batch batch, int64_t sequence) {
   const auto [begin, end] = kValid[sequence];
   for (at::Tensor* tensor : {&batch.ids, &batch.labels}) {
@@ -44,7 +44,7 @@ struct Result {
   std::vector<at::Tensor> gradients;
 };
 
-/// Adds the micro-batches up.
+/// Accumulates the micro-batches.
 Result run(const model::DecoderWeights& weights, Stream stream, const std::vector<Batch>& batches,
            const std::vector<base::Range>& valid) {
   zero_gradients_(weights);
@@ -55,14 +55,15 @@ Result run(const model::DecoderWeights& weights, Stream stream, const std::vecto
     result.loss += forward_backward(weights, stream, batch, step).loss;
   }
   parallel::sync_gradients_(specs_of(weights, stream), weights.group());
-  for (const nn::Role& role : weights.roles()) result.gradients.push_back(role.parameter->main_grad.clone());
+  for (const nn::UsedParameter& used : weights.used_parameters())
+    result.gradients.push_back(used.parameter->main_grad.clone());
   return result;
 }
 
 void check(const comm::Group& group, bool has_learned_positions, Stream stream) {
   const model::Config config = config_of(has_learned_positions);
   model::DecoderWeights weights(config, group, at::kDouble);
-  weights.initialise_(1);
+  weights.initialize_(1);
   const Batch padded = batch_of(config);
   std::vector<Batch> sequences;
   for (int64_t i = 0; i < static_cast<int64_t>(kValid.size()); ++i) {
@@ -72,15 +73,15 @@ void check(const comm::Group& group, bool has_learned_positions, Stream stream) 
   EXPECT_NEAR(got.loss, expected.loss, 1e-13 * expected.loss);
   for (size_t i = 0; i < got.gradients.size(); ++i) {
     EXPECT_LE(relative_error(got.gradients[i], expected.gradients[i]), 1e-10)
-        << weights.roles()[i].parameter->name;
+        << weights.used_parameters()[i].parameter->name;
   }
   const Result unpadded = run(weights, stream, {padded}, {});
-  EXPECT_GT(std::abs(unpadded.loss - expected.loss), 0.1 * expected.loss) << "nothing was padded";
+  EXPECT_GT(std::abs(unpadded.loss - expected.loss), 0.1 * expected.loss) << "the batch has no padding";
 }
 
 class PaddedBatch : public ::testing::TestWithParam<int> {};
 
-TEST_P(PaddedBatch, IsItsSequencesOneByOne) {
+TEST_P(PaddedBatch, EqualsItsSequencesOneByOne) {
   on_ranks(GetParam(), [](const comm::Group& group) {
     for (const bool has_learned_positions : {false, true}) {
       for (const Stream stream : {Stream::tp, Stream::tp_sp}) {

@@ -1,5 +1,5 @@
-// Recomputation changes memory and communication, never a bit: a training step in every mode, over streams,
-// paths, dtypes and ranks.
+// Recomputation does not change a bit of a training step, for every mode, residual stream type, path, dtype
+// and number of ranks.
 #include "shardwise/base/recompute.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ model::Config config_of(const Kind& kind) {
   return config;
 }
 
-struct Asked {
+struct Variant {
   model::Config config;
   at::ScalarType dtype;
   Stream stream;
@@ -56,22 +56,22 @@ struct Asked {
 bool nothing(const std::string&) {
   return false;
 }
-/// The first block's input then needs no gradient.
+/// With these frozen the first block's input needs no gradient.
 bool embeddings(const std::string& name) {
   return name.find("embed") != std::string::npos;
 }
-/// Two blocks of which nothing is trained, one above and one below the only one that is.
+/// Freezes one block above and one below the only trained block.
 bool all_but_block_1(const std::string& name) {
   return name.find("layers.1.") == std::string::npos;
 }
 
-/// The loss, and every gradient that this rank holds.
-std::vector<at::Tensor> results(const Asked& run, Recompute recompute, const comm::Group& group) {
+/// Returns the loss and this rank's gradients.
+std::vector<at::Tensor> results(const Variant& run, Recompute recompute, const comm::Group& group) {
   model::DecoderWeights weights(run.config, group, run.dtype);
-  for (const nn::Role& role : weights.roles()) {
-    if (run.is_frozen(role.parameter->name)) parallel::freeze_(*role.parameter);
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    if (run.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
-  weights.initialise_(1);
+  weights.initialize_(1);
   zero_gradients_(weights);
   const Batch batch = random_batch(run.config, run.sequence, /*batch=*/2, 1);
   nn::Step step = make_step(group, run.path, run.sequence, kernels::RandomKey::of(1), run.dropout);
@@ -85,13 +85,13 @@ std::vector<at::Tensor> results(const Asked& run, Recompute recompute, const com
                                : loss(model::Decoder<nn::Sharded<nn::kSequence>>(weights));
   std::vector<at::Tensor> results = {value.detach()};
   value.backward();
-  for (const nn::Role& role : weights.roles()) {
-    if (!role.parameter->is_frozen()) results.push_back(role.parameter->main_grad);
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    if (!used.parameter->is_frozen()) results.push_back(used.parameter->main_grad);
   }
   return results;
 }
 
-void expect_same_bits(const Asked& run, const comm::Group& group) {
+void expect_same_bits(const Variant& run, const comm::Group& group) {
   const auto expected = results(run, Recompute::none, group);
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     const auto actual = results(run, recompute, group);
@@ -102,33 +102,33 @@ void expect_same_bits(const Asked& run, const comm::Group& group) {
           << "mode " << static_cast<int>(recompute) << ", result " << i;
       if (i > 0) gradients += actual[i].abs().sum().item<double>();
     }
-    EXPECT_TRUE(std::isfinite(gradients) && gradients > 0);  // else nothing was compared
+    EXPECT_TRUE(std::isfinite(gradients) && gradients > 0);  // otherwise the comparison is vacuous
   }
 }
 
 class RecomputedStep : public ::testing::TestWithParam<int> {
  public:
   static void TearDownTestSuite() {
-    std::printf("covered: %zu combinations that have the same bits in every mode of recomputation\n",
+    std::printf("covered: %zu combinations with the same bits in every recomputation mode\n",
                 compared_.load());
   }
 
  protected:
-  static void check(const Asked& run, const comm::Group& group) {
+  static void check(const Variant& run, const comm::Group& group) {
     expect_same_bits(run, group);
     if (group.rank() == 0) ++compared_;
   }
 
-  static inline std::atomic<size_t> compared_{0};  // by threads of each number of ranks
+  static inline std::atomic<size_t> compared_{0};  // several threads increment it
 };
 
-TEST_P(RecomputedStep, HasTheSameBitsInEveryMode) {
+TEST_P(RecomputedStep, GivesTheSameBitsInEveryMode) {
   on_ranks(GetParam(), [](const comm::Group& group) {
     for (const Kind& kind : kKinds) {
       for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
         for (const Path path : kPaths) {
           for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-            for (const int64_t sequence : {7, 2}) {  // 2: empty shards from three ranks on
+            for (const int64_t sequence : {7, 2}) {  // 2: empty shards with three or more ranks
               SCOPED_TRACE(std::string(kind.name) + ", " + c10::toString(dtype));
               check({config_of(kind), dtype, stream, path, sequence, 0.1, nothing}, group);
             }
@@ -139,7 +139,7 @@ TEST_P(RecomputedStep, HasTheSameBitsInEveryMode) {
   });
 }
 
-TEST_P(RecomputedStep, HasTheSameBitsWhereParametersAreFrozen) {
+TEST_P(RecomputedStep, GivesTheSameBitsWithFrozenParameters) {
   on_ranks(GetParam(), [](const comm::Group& group) {
     for (const Kind& kind : kKinds) {
       for (const Stream stream : {Stream::tp, Stream::tp_sp}) {

@@ -1,4 +1,4 @@
-// The rules without a model are those of a model's layers.
+// sharded_parameters gives the same rules as a model's layers.
 #include "shardwise/model/sharding.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 namespace shardwise::testing::sharding_test {
 namespace {
 
-/// 3 KV heads for 6 query heads, so that several ranks hold one, and every kind of layer in one of the
-/// models.
+/// Returns configs with 3 KV heads for 6 query heads, so that KV heads are replicated, which together contain
+/// every kind of layer.
 std::vector<model::Config> configs() {
   model::Config llama = small_config();
   llama.qkv_bias = llama.attention_out_bias = llama.mlp_bias = true;
@@ -44,7 +44,7 @@ void expect_same(const parallel::Parameter& listed, const parallel::Parameter& o
   }
 }
 
-TEST(ShardedParameters, AreThoseOfTheModelAtEverySize) {
+TEST(ShardedParameters, MatchTheModelAtEveryTpSize) {
   for (const model::Config& config : configs()) {
     for (int tp = 1; tp <= 4; ++tp) {
       const auto listed = model::sharded_parameters(config, tp);
@@ -52,16 +52,16 @@ TEST(ShardedParameters, AreThoseOfTheModelAtEverySize) {
       on_ranks(tp, [&](const comm::Group& group) {
         const model::DecoderWeights weights(config, group, at::kFloat);
         const std::lock_guard lock(mutex);
-        ASSERT_EQ(listed.size(), weights.roles().size());
+        ASSERT_EQ(listed.size(), weights.used_parameters().size());
         for (size_t i = 0; i < listed.size(); ++i) {
-          expect_same(listed[i], *weights.roles()[i].parameter, group.rank());
+          expect_same(listed[i], *weights.used_parameters()[i].parameter, group.rank());
         }
       });
     }
   }
 }
 
-TEST(ShardedParameters, NeedAHeadForEachRank) {
+TEST(ShardedParameters, RequireAHeadPerRank) {
   EXPECT_THROW(model::sharded_parameters(small_config(), 7), c10::ValueError);
 }
 

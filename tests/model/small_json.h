@@ -1,4 +1,4 @@
-// A small model's config.json, as tests of its reader change it.
+// A small model's config.json for tests of its parser.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -9,7 +9,7 @@ namespace shardwise::model {
 
 using nlohmann::json;
 
-/// A small config.json with the fields that must be given, and `changes`; null takes a field out.
+/// Returns a small config.json with the required fields and `changes`; null removes a field.
 inline json small(const json& changes = json::object()) {
   json fields = {{"model_type", "llama"},  {"vocab_size", 100},
                  {"hidden_size", 48},      {"intermediate_size", 101},
@@ -29,7 +29,7 @@ inline Config parse(const json& fields) {
   return parse_config(fields.dump(), "c");
 }
 
-inline std::string refusal(const json& changes) {
+inline std::string parse_error(const json& changes) {
   return test::error_text([&] { parse(small(changes)); });
 }
 

@@ -1,5 +1,5 @@
-// Fifty AdamW steps with clipping: what several ranks hold stays the same bit for bit, and the run follows
-// the unsharded reference.
+// Fifty AdamW steps with clipping: replicas stay equal in every bit, and the run matches the unsharded
+// reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSteps = 50, kSequence = 5, kBatchSize = 2;
 constexpr double kLearningRate = 1e-2, kMaxNorm = 1, kDropout = 0.1;
 
-// Odd sizes, so that the replicas of a KV head lie at different places of a vector register on different
+// Odd sizes, so that the replicas of a KV head have different positions in a vector register on different
 // ranks.
 model::Config config(int64_t heads, int64_t kv_heads) {
   model::Config config = small_config();
@@ -56,30 +56,30 @@ History reference_run(const model::Config& config) {
   return history;
 }
 
-// Whole weights, every rank the share of it that it checks: throws when one rank's replica of an element
-// differs from another's.
-Tensors share_of_weights(const model::DecoderWeights& weights, Board& board) {
+// Returns the full weights that this rank checks, distributed over the ranks. Fails if the replicas of an
+// element differ.
+Tensors checked_weights(const model::DecoderWeights& weights, Board& board) {
   board.publish(weights);
-  Tensors whole;
+  Tensors full;
   int next = 0;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     if (next++ % weights.group().size() != weights.group().rank()) return;
-    const at::Tensor& weight = whole[stored.name] = board.whole(parameter, stored, Board::What::value);
+    const at::Tensor& weight = full[stored.name] = board.whole(parameter, stored, Board::What::value);
     EXPECT_EQ(board.differing(weight, parameter, stored, Board::What::value), 0) << stored.name;
   });
   board.retract(weights.group());
-  return whole;
+  return full;
 }
 
-// The same training on `group`; `check` sees step, loss and norm of each. Returns this rank's share of the
-// weights.
+// Runs the training on `group` and calls `check` with the loss and norm of each step. Returns the weights
+// that this rank checks.
 Tensors sharded_run(const model::Config& config, const Tensors& initial, at::ScalarType dtype, Stream stream,
                     const comm::Group& group, Board& board,
                     const std::function<void(int64_t step, double loss, double norm)>& check) {
   model::DecoderWeights weights(config, group, dtype);
   load_slices_(weights, initial);
-  train::AdamW optimizer(weights.roles(), train::AdamWOptions{0.9, 0.95, 1e-8, 0.1});
-  Tensors share;
+  train::AdamW optimizer(weights.used_parameters(), train::AdamWOptions{0.9, 0.95, 1e-8, 0.1});
+  Tensors checked;
   for (int64_t step = 1; step <= kSteps; ++step) {
     zero_gradients_(weights);
     const nn::Step nn_step = make_step(group, Path::symmetric, kSequence, key_of(step), kDropout);
@@ -90,16 +90,16 @@ Tensors sharded_run(const model::Config& config, const Tensors& initial, at::Sca
     parallel::clip_gradients_(specs, norm, kMaxNorm);
     optimizer.step_(step, kLearningRate);
     check(step, loss, norm);
-    share = share_of_weights(weights, board);
+    checked = checked_weights(weights, board);
   }
-  return share;
+  return checked;
 }
 
 struct Shape {
   int64_t heads, kv_heads;
 };
 
-TEST(Training, FiftyStepsFollowTheReferenceAndReplicasStayEqual) {
+TEST(Training, FiftyStepsMatchTheReferenceAndReplicasStayEqual) {
   for (const Shape& shape : {Shape{6, 3}, {5, 1}}) {
     const model::Config model = config(shape.heads, shape.kv_heads);
     const Tensors initial = random_weights(model, 1, at::kDouble);
@@ -115,8 +115,8 @@ TEST(Training, FiftyStepsFollowTheReferenceAndReplicasStayEqual) {
             EXPECT_LE(std::abs(norm - expected_norm), 1e-10 * expected_norm)
                 << "step " << step << " on " << ranks;
           };
-          const Tensors share = sharded_run(model, initial, at::kDouble, stream, group, board, check);
-          for (const auto& [name, weight] : share) {
+          const Tensors checked = sharded_run(model, initial, at::kDouble, stream, group, board, check);
+          for (const auto& [name, weight] : checked) {
             EXPECT_LE(relative_error(weight, expected.weights.at(name)), 1e-10) << name << " on " << ranks;
           }
         }

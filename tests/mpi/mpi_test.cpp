@@ -1,5 +1,5 @@
-// Ranks joined by MPI: the tests of ranks/ on 2, 3 and 4 ranks, on one host, on pretended ones, over sockets;
-// what becomes of a job whose rank dies; training across hosts.
+// Ranks over MPI: the tests of ranks/ on 2, 3 and 4 ranks, on one node, on simulated nodes and over sockets;
+// jobs with a killed or stopped rank; multi-node training.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,7 +17,7 @@ namespace {
 using test::contains;
 
 constexpr double kDeadline =
-    10;  // seconds from a fault to the end of all processes: 2 of timeout, and mpirun's
+    10;  // seconds from a fault to the exit of all processes: the timeout of 2 s, and mpirun's own
 
 int lines_with(const std::string& text, const std::string& part) {
   int count = 0;
@@ -38,65 +38,66 @@ void PrintTo(const Setting& setting, std::ostream* out) {
 
 class Ranks : public ::testing::TestWithParam<Setting> {
  protected:
-  /// Runs those of the ranks' tests; each rank says in the end that all have passed.
-  void expect_passed(const std::string& filter, bool ends_in_good_order) {
+  /// Runs the ranks' tests that match `filter` and checks that each rank's last line reports success.
+  void expect_passed(const std::string& filter, bool exits_cleanly) {
     const Setting& setting = GetParam();
     Program program(mpirun(setting.ranks, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=" + filter}),
                     environment(setting.environment));
     const int code = exit_code(program.wait(300));
     EXPECT_EQ(lines_with(program.errors(), ": passed"), setting.ranks)
         << program.errors() << program.output();
-    EXPECT_EQ(code == 0, ends_in_good_order) << code << program.errors();
+    EXPECT_EQ(code == 0, exits_cleanly) << code << program.errors();
   }
 };
 
-// By host, ranks of one host share memory, which tests/comm goes through.
+// With the hierarchical topology ranks of one node share memory, which tests/comm tests.
 TEST_P(Ranks, Collectives) {
   expect_passed(GetParam().environment.empty() ? "*Collectives.*/flat:FlatBits.*" : "*Collectives.*:Flat*",
-                /*ends_in_good_order=*/true);
+                /*exits_cleanly=*/true);
 }
-TEST_P(Ranks, Forms) {
-  expect_passed("Forms.*", /*ends_in_good_order=*/true);
+TEST_P(Ranks, C10dApi) {
+  expect_passed("C10dApi.*", /*exits_cleanly=*/true);
 }
-TEST_P(Ranks, Disorder) {
-  expect_passed("*Disorder*", /*ends_in_good_order=*/false);
+TEST_P(Ranks, Failures) {
+  expect_passed("*Failures*", /*exits_cleanly=*/false);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     On, Ranks,
     ::testing::Values(Setting{"two", 2, {}}, Setting{"three", 3, {}}, Setting{"four", 4, {}},
-                      Setting{"four_on_two_hosts", 4, {"SHARDWISE_HOSTS=2"}},
-                      Setting{"three_on_two_hosts", 3, {"SHARDWISE_HOSTS=2"}},
-                      Setting{"two_over_sockets", 2, {"SHARDWISE_HOSTS=2", "OMPI_MCA_btl=self,tcp"}}),
+                      Setting{"four_on_two_nodes", 4, {"SHARDWISE_NODES=2"}},
+                      Setting{"three_on_two_nodes", 3, {"SHARDWISE_NODES=2"}},
+                      Setting{"two_over_sockets", 2, {"SHARDWISE_NODES=2", "OMPI_MCA_btl=self,tcp"}}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
-// Of six ranks on three hosts four are two on two hosts: a group by host beside one in shared memory.
-using SubGroups = Ranks;
-TEST_P(SubGroups, DoNotMix) {
-  expect_passed("*SubGroups.*", /*ends_in_good_order=*/true);
+// With six ranks on three nodes, four ranks are on two nodes: a hierarchical group next to one in shared
+// memory.
+using Subgroups = Ranks;
+TEST_P(Subgroups, DoNotMix) {
+  expect_passed("*Subgroups.*", /*exits_cleanly=*/true);
 }
 
-INSTANTIATE_TEST_SUITE_P(On, SubGroups,
-                         ::testing::Values(Setting{"three_on_two_hosts", 3, {"SHARDWISE_HOSTS=2"}},
+INSTANTIATE_TEST_SUITE_P(On, Subgroups,
+                         ::testing::Values(Setting{"three_on_two_nodes", 3, {"SHARDWISE_NODES=2"}},
                                            Setting{"four", 4, {}},
-                                           Setting{"four_on_two_hosts", 4, {"SHARDWISE_HOSTS=2"}},
-                                           Setting{"six_on_three_hosts", 6, {"SHARDWISE_HOSTS=3"}}),
+                                           Setting{"four_on_two_nodes", 4, {"SHARDWISE_NODES=2"}},
+                                           Setting{"six_on_three_nodes", 6, {"SHARDWISE_NODES=3"}}),
                          [](const auto& setting) { return std::string(setting.param.name); });
 
-class BytesBetweenHosts : public ::testing::TestWithParam<const char*> {};
+class BytesBetweenNodes : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {
-  Program program(mpirun(6, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=*BytesBetweenHosts.*"}),
+TEST_P(BytesBetweenNodes, MatchTheFormulas) {
+  Program program(mpirun(6, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=*BytesBetweenNodes.*"}),
                   environment({GetParam()}));
   EXPECT_EQ(exit_code(program.wait(60)), 0);
   EXPECT_EQ(lines_with(program.errors(), ": passed"), 6) << program.errors() << program.output();
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, BytesBetweenHosts, ::testing::Values("SHARDWISE_HOSTS=2", "SHARDWISE_HOSTS=3"),
-                         [](const auto& hosts) { return std::string(hosts.param).substr(16) + "_hosts"; });
+INSTANTIATE_TEST_SUITE_P(On, BytesBetweenNodes, ::testing::Values("SHARDWISE_NODES=2", "SHARDWISE_NODES=3"),
+                         [](const auto& nodes) { return std::string(nodes.param).substr(16) + "_nodes"; });
 
-TEST(Meeting, RanksThatComeLateOrToOtherGroupsAreNamed) {
-  Program program(mpirun(3, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Meeting.*:LateRanks.*"}),
+TEST(Rendezvous, LateRanksAndMismatchedGroupsAreNamed) {
+  Program program(mpirun(3, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Rendezvous.*:LateRanks.*"}),
                   environment());
   program.wait(60);
   EXPECT_EQ(lines_with(program.errors(), ": passed"), 3) << program.errors() << program.output();
@@ -105,52 +106,52 @@ TEST(Meeting, RanksThatComeLateOrToOtherGroupsAreNamed) {
 /// Tests of ranks/lifetime.cpp, each in a job of its own.
 class Lifetime : public ::testing::Test {
  protected:
-  static void expect_passed(const std::string& test, bool ends_in_good_order) {
+  static void expect_passed(const std::string& test, bool exits_cleanly) {
     Program program(mpirun(2, {MPI_RANKS, "--gtest_brief=1", "--gtest_filter=Lifetime." + test}),
                     environment());
     const int code = exit_code(program.wait(60));
     EXPECT_EQ(lines_with(program.errors(), ": passed"), 2) << program.errors() << program.output();
-    EXPECT_EQ(code == 0, ends_in_good_order) << code << program.errors();
+    EXPECT_EQ(code == 0, exits_cleanly) << code << program.errors();
   }
 };
 
-TEST_F(Lifetime, AFailedStartStaysTheReason) {
-  expect_passed("AFailedStartStaysTheReason", /*ends_in_good_order=*/false);
+TEST_F(Lifetime, EveryCallAfterAFailedStartThrowsItsError) {
+  expect_passed("EveryCallAfterAFailedStartThrowsItsError", /*exits_cleanly=*/false);
 }
-TEST_F(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
-  expect_passed("AProgramThatStartsMpiForOneThreadAtATimeIsRefused", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, AProgramThatInitializesMpiForSerializedCallsIsRefused) {
+  expect_passed("AProgramThatInitializesMpiForSerializedCallsIsRefused", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, AForkEndsByItself) {
-  expect_passed("AForkEndsByItself", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, AForkExitsNormally) {
+  expect_passed("AForkExitsNormally", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, GroupsAreMadeByOneThreadAtATime) {
-  expect_passed("GroupsAreMadeByOneThreadAtATime", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
+  expect_passed("GroupsAreCreatedByOneThreadAtATime", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts) {
-  expect_passed("MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, MessageBytesMustFitAnInt) {
+  expect_passed("MessageBytesMustFitAnInt", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
-  expect_passed("AMessageThatNobodyTakesIsGivenUpInTheEnd", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, ShutdownDropsUnreceivedMessages) {
+  expect_passed("ShutdownDropsUnreceivedMessages", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, TheEndWaitsForABusyRank) {
-  expect_passed("TheEndWaitsForABusyRank", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, ShutdownWaitsForABusyRank) {
+  expect_passed("ShutdownWaitsForABusyRank", /*exits_cleanly=*/true);
 }
-TEST_F(Lifetime, AfterTheEndAGroupHasErrorsOnly) {
-  expect_passed("AfterTheEndAGroupHasErrorsOnly", /*ends_in_good_order=*/true);
+TEST_F(Lifetime, AfterShutdownEveryCallThrows) {
+  expect_passed("AfterShutdownEveryCallThrows", /*exits_cleanly=*/true);
 }
 
 struct Fault {
   int signal;
-  const char* layout;
+  const char* topology;
 };
 
 class FaultyRank : public ::testing::TestWithParam<Fault> {};
 
-// A killed rank's job is ended by mpirun, a stopped one's by the first rank that has waited for too long.
+// If a rank is killed, mpirun ends the job; if one is stopped, the first rank that times out does.
 TEST_P(FaultyRank, EndsTheJob) {
   const std::string mark = "SHARDWISE_TEST_MARK=mpi-" + std::to_string(getpid());
-  const Program::Options options = environment({"SHARDWISE_HOSTS=2", mark});
-  Program program(mpirun(4, {MPI_RANKS, "endless", GetParam().layout}), options);
+  const Program::Options options = environment({"SHARDWISE_NODES=2", mark});
+  Program program(mpirun(4, {MPI_RANKS, "endless", GetParam().topology}), options);
   const std::vector<std::string> ready = program.wait_for_lines("ready", 4);
   ASSERT_EQ(ready.size(), 4u);
   pid_t second = 0;
@@ -169,11 +170,11 @@ TEST_P(FaultyRank, EndsTheJob) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Is, FaultyRank,
-                         ::testing::Values(Fault{SIGKILL, "flat"}, Fault{SIGKILL, "by_host"},
-                                           Fault{SIGSTOP, "flat"}, Fault{SIGSTOP, "by_host"}),
+                         ::testing::Values(Fault{SIGKILL, "flat"}, Fault{SIGKILL, "hierarchical"},
+                                           Fault{SIGSTOP, "flat"}, Fault{SIGSTOP, "hierarchical"}),
                          [](const auto& fault) {
                            return std::string(fault.param.signal == SIGKILL ? "killed_" : "stopped_") +
-                                  fault.param.layout;
+                                  fault.param.topology;
                          });
 
 std::vector<double> losses_in(const std::string& log) {
@@ -183,9 +184,9 @@ std::vector<double> losses_in(const std::string& log) {
   return losses;
 }
 
-class TrainAcrossHosts : public ::testing::Test {
+class MultiNodeTraining : public ::testing::Test {
  protected:
-  TrainAcrossHosts() { small_options(scratch_); }
+  MultiNodeTraining() { small_options(scratch_); }
   std::vector<std::string> train(int tp, const std::string& log, const std::vector<std::string>& more) const {
     std::vector<std::string> argv = {SHARDWISE_PROGRAM,
                                      "train",
@@ -209,31 +210,32 @@ class TrainAcrossHosts : public ::testing::Test {
   static void expect_success(Program& program) {
     EXPECT_EQ(exit_code(program.wait(120)), 0) << program.errors();
   }
-  void expect_losses_of_one_host(int ranks, const std::vector<std::string>& more) {
-    Program here(train(ranks, scratch_ / "here", more), environment());
-    expect_success(here);
-    Program apart(mpirun(ranks, train(ranks, scratch_ / "apart", more)), environment({"SHARDWISE_HOSTS=2"}));
-    expect_success(apart);
-    EXPECT_EQ(losses_in(scratch_ / "here").size(), 4u);
-    expect_close(losses_in(scratch_ / "apart"), losses_in(scratch_ / "here"));
+  void expect_losses_of_one_node(int ranks, const std::vector<std::string>& more) {
+    Program one_node(train(ranks, scratch_ / "one_node", more), environment());
+    expect_success(one_node);
+    Program multi_node(mpirun(ranks, train(ranks, scratch_ / "multi_node", more)),
+                       environment({"SHARDWISE_NODES=2"}));
+    expect_success(multi_node);
+    EXPECT_EQ(losses_in(scratch_ / "one_node").size(), 4u);
+    expect_close(losses_in(scratch_ / "multi_node"), losses_in(scratch_ / "one_node"));
   }
   Scratch scratch_;
 };
 
-TEST_F(TrainAcrossHosts, GivesTheLossesOfOneHost) {
-  expect_losses_of_one_host(4, {});
+TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNode) {
+  expect_losses_of_one_node(4, {});
 }
-TEST_F(TrainAcrossHosts, GivesTheLossesOfOneHostWithoutSequenceParallelism) {
-  expect_losses_of_one_host(4, {"--no-sequence-parallel"});
+TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeWithoutSequenceParallelism) {
+  expect_losses_of_one_node(4, {"--no-sequence-parallel"});
 }
-TEST_F(TrainAcrossHosts, GivesTheLossesOfOneHostOnUnevenHosts) {
-  expect_losses_of_one_host(3, {});
+TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
+  expect_losses_of_one_node(3, {});
 }
 
-using TrainUnderMpirun = TrainAcrossHosts;
+using TrainUnderMpirun = MultiNodeTraining;
 
-// MPI could not start without a way to send messages: the ranks of one host are joined by shared memory.
-TEST_F(TrainUnderMpirun, OnOneHostItTakesNoMpiAndGivesTheSameLosses) {
+// With OMPI_MCA_pml=none MPI cannot start, so this shows that ranks of one node do not use it.
+TEST_F(TrainUnderMpirun, OnOneNodeItUsesNoMpiAndGivesTheSameLosses) {
   Program alone(train(2, scratch_ / "alone", {}), environment());
   expect_success(alone);
   Program program(mpirun(2, train(2, scratch_ / "mpirun", {})), environment({"OMPI_MCA_pml=none"}));
@@ -242,21 +244,21 @@ TEST_F(TrainUnderMpirun, OnOneHostItTakesNoMpiAndGivesTheSameLosses) {
   EXPECT_EQ(losses_in(scratch_ / "mpirun"), losses_in(scratch_ / "alone"));
 }
 
-// Rank 0 cannot write what it alone writes; the others wait for it, and would for the default timeout,
+// Rank 0 cannot write its log; without an abort the other ranks would wait for the default timeout of
 // minutes.
-TEST_F(TrainAcrossHosts, AnErrorOfOneRankIsToldAndEndsTheJob) {
-  Program program(mpirun(4, train(4, "/dev/full", {})), environment({"SHARDWISE_HOSTS=2"}));
+TEST_F(MultiNodeTraining, AnErrorOfOneRankIsPrintedAndEndsTheJob) {
+  Program program(mpirun(4, train(4, "/dev/full", {})), environment({"SHARDWISE_NODES=2"}));
   EXPECT_EQ(exit_code(program.wait(60)), 1);
   EXPECT_PRED2(contains, program.errors(), "shardwise: rank 0: train: --log /dev/full cannot be written");
 }
 
-TEST_F(TrainAcrossHosts, WithoutMpirunIsRefused) {
-  Program program(train(4, scratch_ / "log", {}), environment({"SHARDWISE_HOSTS=2"}));
+TEST_F(MultiNodeTraining, WithoutMpirunIsRefused) {
+  Program program(train(4, scratch_ / "log", {}), environment({"SHARDWISE_NODES=2"}));
   EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_EQ(program.errors(),
-            "shardwise: launch: ranks of several hosts are started by Open MPI's mpirun; got 4 ranks of "
+            "shardwise: launch: multi-node groups need ranks started by Open MPI's mpirun; got 4 ranks of "
             "group world "
-            "on 2 hosts (SHARDWISE_HOSTS); unset it, or run mpirun with -n 4\n");
+            "on 2 nodes (SHARDWISE_NODES); unset it, or run mpirun with -n 4\n");
 }
 
 }  // namespace

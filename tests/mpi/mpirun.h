@@ -1,4 +1,4 @@
-// Jobs of Open MPI on this machine, as Program runs them.
+// Open MPI jobs on this machine, run by Program.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace shardwise::testing {
 
-/// By root too, on fewer cores than ranks, and without binding ranks to cores.
+/// Returns an mpirun command that also runs as root and on fewer cores than ranks, and does not bind ranks to
+/// cores.
 inline std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& command) {
   std::vector<std::string> argv = {
       SHARDWISE_MPIRUN, "-n",  std::to_string(ranks), "--allow-run-as-root", "--oversubscribe",
@@ -16,7 +17,8 @@ inline std::vector<std::string> mpirun(int ranks, const std::vector<std::string>
   return argv;
 }
 
-/// Over shared memory and sockets, which every machine has; `more` may say otherwise.
+/// Returns an environment that selects shared memory and sockets, which every machine has; `more` may
+/// override it.
 inline Program::Options environment(const std::vector<std::string>& more = {}) {
   std::vector<std::string> variables = {
       "OMP_NUM_THREADS=1",

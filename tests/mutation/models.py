@@ -1,5 +1,5 @@
 """Small models in Hugging Face's form, and how `shardwise doctor` is called on each: kinds after those of
-doctor/examine_test.cpp, for ranks that are processes."""
+doctor/run_doctor_test.cpp, for ranks that are processes."""
 import json
 import random
 import struct
@@ -36,7 +36,7 @@ def llama_shapes(config):
     return shapes
 
 
-def put_weights(folder, config):
+def put_weights(directory, config):
     """Drawn numbers in one safetensors file."""
     draw = random.Random(4)
     header, data = {}, b""
@@ -46,14 +46,14 @@ def put_weights(folder, config):
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(numbers)]}
         data += numbers
     text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def put_models(folder):
+def put_models(directory):
     """Writes them all; gives each one's name and the doctor's arguments."""
     for name, config, flags in KINDS:
-        (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps(config))
+        (directory / name).mkdir()
+        (directory / name / "config.json").write_text(json.dumps(config))
         if name == "from_files":
-            put_weights(folder / name, config)
-        yield name, ["doctor", "--model", str(folder / name), "--seed", "9", *flags]
+            put_weights(directory / name, config)
+        yield name, ["doctor", "--model", str(directory / name), "--seed", "9", *flags]

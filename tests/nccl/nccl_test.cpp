@@ -1,6 +1,6 @@
-// Ranks with a GPU each. How they meet, and what is said where there is no GPU, is tested everywhere; the
-// collectives (gpu_ranks.cpp) are registered only where this process sees a GPU. The line that a run begins
-// with says which it is.
+// Groups of ranks with one GPU each. The rendezvous and the errors without a GPU are tested on every machine;
+// the collectives (gpu_ranks.cpp) are registered only if this process sees a GPU. The first line of a run
+// says so.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -32,12 +32,12 @@ TEST(NcclStore, IsServedByRankZeroAndReachedByAll) {
       for (int peer = 0; peer < group.size(); ++peer) {
         EXPECT_EQ(store->get_to_str(std::to_string(peer)), "of rank " + std::to_string(peer));
       }
-      group.barrier();  // rank 0 serves no longer than it holds the store
+      group.barrier();  // rank 0 serves the store until it releases it
     });
   }
 }
 
-TEST(NcclStore, AHostThatCannotBeReachedIsNamedOnAllRanks) {
+TEST(NcclStore, AnUnreachableAddressIsAnErrorOnAllRanks) {
   on_ranks(2, [](const Group& group) {
     const std::string error = error_text<base::CommError>(
         [&] { open_store(group, "no-such-host.invalid", std::chrono::milliseconds(1000)); });
@@ -46,21 +46,21 @@ TEST(NcclStore, AHostThatCannotBeReachedIsNamedOnAllRanks) {
   });
 }
 
-TEST(Nccl, ADeviceThatIsNotThereIsRefusedOnAllRanksWithOneText) {
+TEST(Nccl, AMissingDeviceIsTheSameErrorOnAllRanks) {
   std::vector<std::string> errors(3);
   on_ranks(3, [&](const Group& group) {
     Options options(group);
     options.device = group.rank() == 0 ? 0 : 4096;
     errors[size_t(group.rank())] = error_text([&] { connect(options); });
-    group.barrier();  // the meeting serves on
+    group.barrier();  // the bootstrap group still works
   });
   EXPECT_PRED2(contains, errors[0], "connect: NCCL");
   EXPECT_EQ(errors[1], errors[0]);
   EXPECT_EQ(errors[2], errors[0]);
 }
 
-/// Says why there is no GPU; empty: there is one.
-std::string why_no_gpu() {
+/// Returns why there is no GPU, or an empty string if there is one.
+std::string gpu_error() {
   try {
     device_count();
     return {};
@@ -73,15 +73,15 @@ class OnThisMachine : public ::testing::Test {};
 
 class NoGpu : public OnThisMachine {
   void TestBody() override {
-    EXPECT_TRUE(contains(why_no_gpu(), "connect: NCCL joins ranks with a GPU each; got none: ") ||
-                contains(why_no_gpu(), "connect: NCCL's plugin must load; got "))
-        << why_no_gpu();
+    EXPECT_TRUE(contains(gpu_error(), "connect: NCCL needs one GPU per rank; got none: ") ||
+                contains(gpu_error(), "connect: the NCCL plugin must load; got "))
+        << gpu_error();
     on_ranks(
-        2, [](const Group& group) { EXPECT_EQ(error_text([&] { connect(Options(group)); }), why_no_gpu()); });
+        2, [](const Group& group) { EXPECT_EQ(error_text([&] { connect(Options(group)); }), gpu_error()); });
   }
 };
 
-/// ATen caches whether it has CUDA; a process that has asked too early is told so, not that it has no GPU.
+/// ATen caches whether it has CUDA. A process that asked too early gets an error that says so.
 class AskedTooEarly : public OnThisMachine {
   void TestBody() override {
     Program program({GPU_RANKS, "asked-too-early"});
@@ -102,23 +102,23 @@ class OnGpus : public OnThisMachine {
   int ranks_;
 };
 
-/// One suite whatever the machine has, so that ctest, which lists suites when the program is linked, runs it.
+/// Registers a test in one suite for all machines: ctest lists suites when it links the program.
 template <typename Make>
 void add(const std::string& name, Make make) {
   ::testing::RegisterTest("NcclOnThisMachine", name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
                           [make]() -> OnThisMachine* { return make(); });
 }
 
-/// The one place that decides by what the machine has.
+/// Registers the tests for this machine: with or without GPUs.
 bool register_by_machine() {
-  const std::string why = why_no_gpu();
-  if (!contains(why, "plugin must load")) add("AskedTooEarly", [] { return new AskedTooEarly; });
-  if (!why.empty()) {
-    std::fprintf(stderr, "nccl_test: the collectives on GPUs are not among these tests: %s\n", why.c_str());
-    add("IsRefusedOnAllRanks", [] { return new NoGpu; });
+  const std::string error = gpu_error();
+  if (!contains(error, "plugin must load")) add("AskedTooEarly", [] { return new AskedTooEarly; });
+  if (!error.empty()) {
+    std::fprintf(stderr, "nccl_test: no tests of collectives on GPUs: %s\n", error.c_str());
+    add("MissingGpuIsAnErrorOnAllRanks", [] { return new NoGpu; });
     return false;
   }
-  std::fprintf(stderr, "nccl_test: the collectives run on 1 to %d GPUs\n", device_count());
+  std::fprintf(stderr, "nccl_test: testing collectives on 1 to %d GPUs\n", device_count());
   for (int ranks = 1; ranks <= device_count(); ++ranks)
     add("CollectivesOnRanks" + std::to_string(ranks), [ranks] { return new OnGpus(ranks); });
   return true;

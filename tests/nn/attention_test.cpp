@@ -32,11 +32,11 @@ HeadLayout layout(int64_t query_heads, int64_t kv_heads, int ranks, int rank) {
 
 using Heads = std::vector<int64_t>;
 
-TEST(HeadLayout, GivesEachRankTheKvHeadsOfItsQueryHeads) {
-  const HeadLayout whole = layout(6, 3, 1, 0);
-  EXPECT_EQ(whole.heads, 6);
-  EXPECT_EQ(whole.kv_of_head, (Heads{0, 0, 1, 1, 2, 2}));
-  // Query heads 0–2 need KV heads 0, 1; query heads 3–5 need 1, 2: the second holds head 1 again, as its
+TEST(HeadLayout, AssignsEachRankTheKvHeadsOfItsQueryHeads) {
+  const HeadLayout full = layout(6, 3, 1, 0);
+  EXPECT_EQ(full.heads, 6);
+  EXPECT_EQ(full.kv_of_head, (Heads{0, 0, 1, 1, 2, 2}));
+  // Query heads 0–2 need KV heads 0 and 1, query heads 3–5 need 1 and 2: rank 1 also holds KV head 1, as its
   // first.
   EXPECT_EQ(layout(6, 3, 2, 0).kv_of_head, (Heads{0, 0, 1}));
   EXPECT_EQ(layout(6, 3, 2, 1).kv_of_head, (Heads{0, 1, 1}));
@@ -61,13 +61,13 @@ std::ostream& operator<<(std::ostream& out, const Counts& counts) {
   return out << counts.query << " query heads, " << counts.kv << " KV heads";
 }
 
-// The features of q|k|v and of the result, cut by heads.
+// The features of q|k|v and of the output, sharded by heads.
 ShardRule qkv_rule(const Counts& counts, int ranks) {
   const Split query = Split::even("heads", counts.query, ranks), kv = Split::kv_heads_of(query, counts.kv);
   return {2, {{query, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}};
 }
 
-// What a test asks of attention besides its heads.
+// The options of attention that a test sets.
 struct Asked {
   std::optional<int64_t> window = {};
   bool has_norm = false;
@@ -83,7 +83,7 @@ struct Asked {
   }
 };
 
-// Weights away from one, the same on every rank; gradients are counted from zero.
+// Weights different from 1, equal on every rank, with zeroed gradients.
 QkNorm norm_for(const Group& group) {
   const QkNorm norm = QkNorm::make("attn", kHeadDim, 1e-6, group, at::kDouble);
   const at::NoGradGuard no_grad;
@@ -110,7 +110,7 @@ Result run(const HeadLayout& heads, const Tensor& qkv, const Tensor& dy, const A
   return result;
 }
 
-// Adds the ranks' gradients of q|k|v up: KV heads that several ranks hold get a term from each.
+// Sums the ranks' gradients of q|k|v; ranks that hold the same KV head contribute partial gradients.
 Tensor summed(const std::vector<Tensor>& gradients, const Counts& counts) {
   const int ranks = static_cast<int>(gradients.size());
   Tensor sum = random_tensor({gradients[0].size(0), 2, (counts.query + 2 * counts.kv) * kHeadDim}, 0) * 0;
@@ -123,23 +123,23 @@ Tensor summed(const std::vector<Tensor>& gradients, const Counts& counts) {
   return sum;
 }
 
-// The ranks' heads together are those of one rank that has them all, and so are their gradients.
+// Checks that the ranks' heads and gradients together equal those of a group of one.
 void check_over_ranks(const Counts& counts, int ranks, const Asked& asked) {
   SCOPED_TRACE(::testing::Message() << counts << ", " << ranks << " ranks");
   const Tensor qkv = random_tensor({asked.s, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
   const Tensor dy = random_tensor({asked.s, 2, counts.query * kHeadDim}, 2);
-  const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
+  const Result full = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
   std::vector<Tensor> outputs, gradients;
   for (int rank = 0; rank < ranks; ++rank) {
     const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
-    const Result own =
+    const Result local =
         run(layout(counts.query, counts.kv, ranks, rank), slice_of(qkv, qkv_rule(counts, ranks), rank),
             slice_of(dy, features, 2, rank), asked);
-    outputs.push_back(own.y);
-    gradients.push_back(own.d_qkv);
+    outputs.push_back(local.y);
+    gradients.push_back(local.d_qkv);
   }
-  EXPECT_LE(relative_error(at::cat(outputs, 2), whole.y), 1e-14);
-  EXPECT_LE(relative_error(summed(gradients, counts), whole.d_qkv), 1e-14);
+  EXPECT_LE(relative_error(at::cat(outputs, 2), full.y), 1e-14);
+  EXPECT_LE(relative_error(summed(gradients, counts), full.d_qkv), 1e-14);
 }
 
 void check_over_all_ranks(const Asked& asked) {
@@ -148,26 +148,26 @@ void check_over_all_ranks(const Asked& asked) {
   }
 }
 
-TEST(CausalSelfAttention, OfEachRanksHeadsIsThatOfTheUnshardedOnes) {
+TEST(CausalSelfAttention, ShardedHeadsEqualUnshardedHeads) {
   check_over_all_ranks({});
 }
 
-TEST(CausalSelfAttention, WithAWindowIsThatOfTheUnshardedHeads) {
+TEST(CausalSelfAttention, WithAWindowShardedHeadsEqualUnshardedHeads) {
   check_over_all_ranks({.window = 2});
   check_over_all_ranks({.window = 70, .s = 150});
 }
 
-TEST(CausalSelfAttention, WithPaddingIsThatOfTheUnshardedHeads) {
+TEST(CausalSelfAttention, WithPaddingShardedHeadsEqualUnshardedHeads) {
   check_over_all_ranks({.valid = {{2, 5}, {0, 4}}});
   check_over_all_ranks({.valid = {{0, 0}, {1, 2}}});
 }
 
-TEST(CausalSelfAttention, WithDropoutIsThatOfTheUnshardedHeads) {
+TEST(CausalSelfAttention, WithDropoutShardedHeadsEqualUnshardedHeads) {
   check_over_all_ranks({.dropout = 0.4});
   check_over_all_ranks({.window = 70, .valid = {{3, 150}, {0, 131}}, .dropout = 0.1, .s = 150});
 }
 
-// What is freed with the graph besides the output; its input is nobody else's.
+// Returns the bytes that the graph saves besides the output. Only the graph references the input.
 int64_t saved_bytes(const Asked& asked, at::ScalarType dtype) {
   SelfAttentionOptions options{.window = asked.window, .layer = 0};
   if (asked.has_norm) options.norm = QkNorm::make("attn", kHeadDim, 1e-6, Group(), dtype);
@@ -176,12 +176,12 @@ int64_t saved_bytes(const Asked& asked, at::ScalarType dtype) {
   Tensor y;
   for (int i = 0; i < 2; ++i)  // the first fills the rotary tables
     y = attend(Placed<Sharded<kFeature>>(leaf.clone()), asked.step()).local();
-  const int64_t before = base::live_bytes(), own = static_cast<int64_t>(y.nbytes());
+  const int64_t before = base::live_bytes(), local = static_cast<int64_t>(y.nbytes());
   y.reset();
-  return before - base::live_bytes() - own;
+  return before - base::live_bytes() - local;
 }
 
-TEST(CausalSelfAttention, KeepsHeadsAndLogSumExpWhateverIsAsked) {
+TEST(CausalSelfAttention, SavesOnlyHeadsOutputAndLogSumExp) {
   base::install_memory_counter();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     const int64_t e = static_cast<int64_t>(c10::elementSize(dtype)), e4 = dtype == at::kDouble ? 8 : 4;
@@ -198,7 +198,7 @@ TEST(CausalSelfAttention, KeepsHeadsAndLogSumExpWhateverIsAsked) {
   }
 }
 
-TEST(CausalSelfAttention, DoesNotLookAhead) {
+TEST(CausalSelfAttention, DoesNotAttendToLaterTokens) {
   const HeadLayout heads = layout(4, 2, 1, 0);
   const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1);
   Tensor changed = qkv.clone();
@@ -224,7 +224,7 @@ TEST(CausalSelfAttention, OfEqualValuesIsThatValue) {
   EXPECT_LE(relative_error(y, value.expand_as(y)), 1e-15) << "values must not be rotated";
 }
 
-TEST(CausalSelfAttention, WithoutGradientsMakesNoNode) {
+TEST(CausalSelfAttention, RecordsNoNodeWithoutGradients) {
   const at::NoGradGuard no_grad;
   const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1).requires_grad_();
   const Tensor y =
@@ -232,21 +232,21 @@ TEST(CausalSelfAttention, WithoutGradientsMakesNoNode) {
   EXPECT_FALSE(y.requires_grad());
 }
 
-// x·rstd·weight over each of `count` heads from `first` on, by ATen's operators.
-Tensor normalised(const Tensor& qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
+// RMSNorm over each of `count` heads from `first` on, by ATen's operators.
+Tensor normalized(const Tensor& qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
   const Tensor x = qkv.narrow(2, first * kHeadDim, count * kHeadDim).unflatten(2, {count, kHeadDim});
   return (x * (x.square().mean(-1, /*keepdim=*/true) + eps).rsqrt() * weight).flatten(2, 3);
 }
 
-// The norm, then attention without one, whose gradients others check.
-TEST(CausalSelfAttention, NormalisesHeadsBeforeItRotatesThem) {
+// Compares with the norm followed by attention without a norm; other tests check that one's gradients.
+TEST(CausalSelfAttention, AppliesQkNormBeforeRotary) {
   const Asked asked{.has_norm = true};
   const QkNorm norm = norm_for(Group());
   const Tensor qkv = random_tensor({kSequenceLength, 2, 8 * kHeadDim}, 1).requires_grad_();
   const Tensor q_weight = norm.q->value.detach().clone().requires_grad_();
   const Tensor k_weight = norm.k->value.detach().clone().requires_grad_();
   const Tensor by_hand =
-      at::cat({normalised(qkv, 0, 4, q_weight, norm.eps), normalised(qkv, 4, 2, k_weight, norm.eps),
+      at::cat({normalized(qkv, 0, 4, q_weight, norm.eps), normalized(qkv, 4, 2, k_weight, norm.eps),
                qkv.narrow(2, 6 * kHeadDim, 2 * kHeadDim)},
               2);
   const HeadLayout heads = layout(4, 2, 1, 0);
@@ -260,31 +260,31 @@ TEST(CausalSelfAttention, NormalisesHeadsBeforeItRotatesThem) {
   EXPECT_LE(relative_error(got.d_norm.at(1), k_weight.grad()), 1e-13);
 }
 
-// Every rank has the weights and sees its own heads: summed over the ranks their gradients are the unsharded
-// model's, and the norm counts them once.
-TEST(CausalSelfAttention, QkNormGradientsAreTermsThatTheSyncSums) {
+// Each rank applies the full weights to its heads, so their gradients, summed over the ranks, equal the
+// unsharded model's, and the gradient norm counts them once.
+TEST(CausalSelfAttention, QkNormGradientsArePartialAndSynchronized) {
   const Asked asked{.window = 3, .has_norm = true, .valid = {{0, 5}, {1, 4}}, .dropout = 0.2};
   for (const Counts& counts : kCounts) {
     const Tensor qkv = random_tensor({kSequenceLength, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
     const Tensor dy = random_tensor({kSequenceLength, 2, counts.query * kHeadDim}, 2);
-    const Result whole = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
-    const double norm = at::cat(whole.d_norm).norm().item<double>();
+    const Result full = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
+    const double norm = at::cat(full.d_norm).norm().item<double>();
     for (const int ranks : {1, 2, 3, 4}) {
       check_over_ranks(counts, ranks, asked);
       testing::on_ranks(ranks, [&](const Group& group) {
         const SelfAttentionOptions options{.norm = norm_for(group), .window = asked.window, .layer = 1};
-        const auto own = attention(layout(counts.query, counts.kv, ranks, group.rank()), options);
+        const auto local = attention(layout(counts.query, counts.kv, ranks, group.rank()), options);
         const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
         const Tensor x = slice_of(qkv, qkv_rule(counts, ranks), group.rank()).requires_grad_();
-        own(Placed<Sharded<kFeature>>(x), asked.step(group))
+        local(Placed<Sharded<kFeature>>(x), asked.step(group))
             .local()
             .backward(slice_of(dy, features, 2, group.rank()));
-        Roles roles;
-        own.append_roles(roles);
-        const parallel::ParamSpecs specs = specs_of<Invariant>(roles);
+        UsedParameters parameters;
+        local.append_parameters(parameters);
+        const parallel::ParamSpecs specs = specs_of<Invariant>(parameters);
         parallel::sync_gradients_(specs, group);
-        EXPECT_LE(relative_error(options.norm->q->main_grad, whole.d_norm[0]), 1e-13) << counts;
-        EXPECT_LE(relative_error(options.norm->k->main_grad, whole.d_norm[1]), 1e-13) << counts;
+        EXPECT_LE(relative_error(options.norm->q->main_grad, full.d_norm[0]), 1e-13) << counts;
+        EXPECT_LE(relative_error(options.norm->k->main_grad, full.d_norm[1]), 1e-13) << counts;
         EXPECT_NEAR(parallel::gradient_norm(specs, parallel::Norm::two, group), norm, 1e-13 * norm);
       });
     }
@@ -306,8 +306,8 @@ Tensor output(const SelfAttentionOptions& options, const Tensor& qkv, const Step
   return attention(layout(4, 2, 1, 0), options)(Placed<Sharded<kFeature>>(qkv), step).local();
 }
 
-// Left padding moves a sequence, and nothing else: positions are counted from its first token.
-TEST(CausalSelfAttention, APaddedSequenceIsThatSequenceAlone) {
+// Left padding only shifts a sequence, because positions count from its first token.
+TEST(CausalSelfAttention, PaddingDoesNotChangeASequence) {
   const Tensor qkv = random_tensor({9, 2, 8 * kHeadDim}, 1);
   const Tensor y = output({}, qkv, Asked{.valid = {{4, 9}, {0, 7}}, .s = 9}.step());
   const Tensor left = output({}, qkv.narrow(1, 0, 1).narrow(0, 4, 5), Asked{.s = 5}.step());

@@ -1,4 +1,4 @@
-// What a rank holds at each point of a block, on both streams: the table of docs/theory.md, section 7.
+// The local shapes at each point of a block under TP and TP+SP: the table of docs/theory.md, section 7.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -13,18 +13,18 @@ namespace {
 using at::Tensor;
 using base::ShardRule, base::Split;
 using comm::Group;
-using testing::own_rows, testing::random_tensor;
+using testing::local_rows, testing::random_tensor;
 using Shape = std::vector<int64_t>;
 
 constexpr int64_t kSequenceLength = 7, kBatch = 2, kHidden = 5, kHeadDim = 4;
 constexpr int64_t kHeads = 6, kKvHeads = 3, kFfn = 9;
-const Shape kWhole = {kSequenceLength, kBatch, kHidden};
+const Shape kFull = {kSequenceLength, kBatch, kHidden};
 
-/// What a rank holds of each.
+/// The local sizes of a rank.
 struct Share {
   int64_t positions, heads, kv_heads, ffn;
 };
-/// By t − 1, then by rank; dealt by hand.
+/// Indexed by t − 1, then by rank; written by hand.
 const std::vector<Share> kShares[] = {
     {{7, 6, 3, 9}},
     {{4, 3, 2, 5}, {3, 3, 2, 4}},
@@ -47,7 +47,7 @@ BlockLayers make_block(const Group& group, const GatedMlp& mlp) {
           {"qkv", {kHidden, queries + 2 * keys}, qkv, group, at::kDouble},
           {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
            std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
-          {"out", {queries, kHidden}, ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
+          {"out", {queries, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
           RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
           mlp};
 }
@@ -56,12 +56,12 @@ Layers make_layers(const Group& group) {
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule both{0, {{ffn}, {ffn}}};
   const ColumnParallelLinear gate_up("gate_up", {kHidden, 2 * kFfn}, both, group, at::kDouble);
-  const RowParallelLinear down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble);
+  const RowParallelLinear down("down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble);
   Layers layers{gate_up, down, make_block(group, GatedMlp(gate_up, down))};
-  Roles roles;
-  layers.block.append_roles(roles);
-  for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+  UsedParameters parameters;
+  layers.block.append_parameters(parameters);
+  for (const UsedParameter& used : parameters) {
+    parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
   }
   return layers;
 }
@@ -78,7 +78,7 @@ class Shapes {
       : step_(group, kSequenceLength),
         own_(kShares[group.size() - 1][group.rank()]),
         layers_(make_layers(group)),
-        x_(own_rows<Stream>(random_tensor(kWhole, 1), step_)) {}
+        x_(local_rows<Stream>(random_tensor(kFull, 1), step_)) {}
 
   void check_attention() const {
     const auto normed = layers_.block.norm1(x_, step_);
@@ -98,10 +98,10 @@ class Shapes {
     EXPECT_EQ(shape_of(layers_.down.template to<Stream>(inner, step_)), stream());
   }
 
-  /// The column input and the row output, which the fused products never show.
+  /// The gathered column input and the Partial row output, which the fused products do not return.
   void check_crossings() const {
-    EXPECT_EQ(shape_of(parallel::enter(x_, step_)), kWhole);
-    const Placed<parallel::Partial> term(random_tensor(kWhole, 2));
+    EXPECT_EQ(shape_of(parallel::enter(x_, step_)), kFull);
+    const Placed<parallel::Partial> term(random_tensor(kFull, 2));
     EXPECT_EQ(shape_of(parallel::leave<Stream>(term, step_)), stream());
   }
 
@@ -112,17 +112,18 @@ class Shapes {
       stages.push_back(stage.kind);
       shapes.push_back(local.sizes().vec());
     };
-    EXPECT_EQ(shape_of(Block<Stream>(layers_.block, &observer)(x_, step_)), stream());
+    auto y = run_block(layers_.block, DeferredReduction<Stream>(x_), step_, &observer);
+    EXPECT_EQ(shape_of(y.reduced(step_)), stream());
     EXPECT_EQ(stages, (std::vector<Stage::Kind>{Stage::attention, Stage::mlp}));
     EXPECT_EQ(shapes, (std::vector<Shape>{stream(), stream()}));
   }
 
  private:
   Shape stream() const {
-    if constexpr (std::is_same_v<Stream, Invariant>) return kWhole;
+    if constexpr (std::is_same_v<Stream, Invariant>) return kFull;
     return {own_.positions, kBatch, kHidden};
   }
-  static Shape features(int64_t own) { return {kSequenceLength, kBatch, own}; }
+  static Shape features(int64_t local) { return {kSequenceLength, kBatch, local}; }
 
   Step step_;
   Share own_;
@@ -139,7 +140,7 @@ void check(const Group& group) {
   shapes.check_block();
 }
 
-TEST(Block, HasTheShapesOfTheTableOnBothStreams) {
+TEST(Block, HasTheDocumentedShapesUnderTpAndSp) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       SCOPED_TRACE("rank " + std::to_string(group.rank()) + " of " + std::to_string(ranks));

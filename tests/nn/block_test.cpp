@@ -1,5 +1,4 @@
-// A block's communication, exactly: which collectives, how many bytes. Its numbers are the grid's
-// (model/grid_test).
+// The collectives and bytes of a block. model/grid_test checks its values.
 #include "shardwise/nn/block.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +26,7 @@ using base::ShardRule;
 using base::Split;
 using comm::Group;
 using comm::Op;
-using testing::own_rows;
+using testing::local_rows;
 using testing::Path;
 using testing::random_tensor;
 using testing::relative_error;
@@ -41,25 +40,26 @@ BlockLayers make_layers(const Group& group) {
   const Split heads = Split::even("heads", 4, group.size()), kv = Split::kv_heads_of(heads, 2);
   const Split ffn = Split::even("ffn", kFfn, group.size());
   const ShardRule qkv{0, {{heads, kHeadDim}, {kv, kHeadDim}, {kv, kHeadDim}}}, gate_up{0, {{ffn}, {ffn}}};
-  BlockLayers layers{0,
-                     RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
-                     {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
-                     {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
-                      std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
-                     {"out", {4 * kHeadDim, kHidden}, ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
-                     RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
-                     GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
-                              {"down", {kFfn, kHidden}, ShardRule::cut(1, ffn), group, at::kDouble})};
-  Roles roles;
-  layers.append_roles(roles);
-  for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
-    parallel::zero_grad_(*role.parameter);
+  BlockLayers layers{
+      0,
+      RMSNorm("norm1", kHidden, 1e-5, group, at::kDouble),
+      {"qkv", {kHidden, 8 * kHeadDim}, qkv, group, at::kDouble},
+      {HeadLayout::of(heads, kv, kHeadDim, group.rank()),
+       std::make_shared<Rotary>(std::vector<double>{1.0, 0.1})},
+      {"out", {4 * kHeadDim, kHidden}, ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
+      RMSNorm("norm2", kHidden, 1e-5, group, at::kDouble),
+      GatedMlp({"gate_up", {kHidden, 2 * kFfn}, gate_up, group, at::kDouble},
+               {"down", {kFfn, kHidden}, ShardRule::sharded(1, ffn), group, at::kDouble})};
+  UsedParameters parameters;
+  layers.append_parameters(parameters);
+  for (const UsedParameter& used : parameters) {
+    parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
+    parallel::zero_grad_(*used.parameter);
   }
   return layers;
 }
 
-// GPT-2's form: LayerNorm, biases, GeLU; without positions of its own.
+// A block like GPT-2's: LayerNorm, biases, GeLU.
 BlockLayers make_gelu_layers(const Group& group) {
   const Split heads = Split::even("heads", 4, group.size()), ffn = Split::even("ffn", kFfn, group.size());
   const int64_t width = 4 * kHeadDim;
@@ -69,10 +69,10 @@ BlockLayers make_gelu_layers(const Group& group) {
       LayerNorm("norm1", kHidden, 1e-5, group, at::kDouble),
       {"qkv", with_bias(kHidden, 3 * width), qkv, group, at::kDouble},
       {HeadLayout::of(heads, heads, kHeadDim, group.rank()), std::make_shared<Rotary>(std::vector<double>{})},
-      {"out", with_bias(width, kHidden), ShardRule::cut(1, heads, kHeadDim), group, at::kDouble},
+      {"out", with_bias(width, kHidden), ShardRule::sharded(1, heads, kHeadDim), group, at::kDouble},
       LayerNorm("norm2", kHidden, 1e-5, group, at::kDouble),
-      GeluMlp({"up", with_bias(kHidden, kFfn), ShardRule::cut(0, ffn), group, at::kDouble},
-              {"down", with_bias(kFfn, kHidden), ShardRule::cut(1, ffn), group, at::kDouble},
+      GeluMlp({"up", with_bias(kHidden, kFfn), ShardRule::sharded(0, ffn), group, at::kDouble},
+              {"down", with_bias(kFfn, kHidden), ShardRule::sharded(1, ffn), group, at::kDouble},
               kernels::Gelu::tanh)};
 }
 
@@ -85,7 +85,7 @@ Tensor causal_attention(const Tensor& qkv) {
   return weights.matmul(heads(parts[2])).permute({2, 0, 1, 3}).flatten(2);
 }
 
-// The parameters in the order of their roles.
+// `p`: the parameters in the order of append_parameters.
 Tensor gelu_block(const Tensor& input, const std::vector<Tensor>& p) {
   const auto norm = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
     return at::layer_norm(x, {kHidden}, weight, bias, 1e-5);
@@ -99,12 +99,12 @@ Tensor gelu_block(const Tensor& input, const std::vector<Tensor>& p) {
 template <ResidualStream Stream>
 void check_gelu_block(const Group& group, Path path) {
   const BlockLayers layers = make_gelu_layers(group);
-  Roles roles;
-  layers.append_roles(roles);
+  UsedParameters parameters;
+  layers.append_parameters(parameters);
   std::vector<Tensor> leaves;
-  for (const Role& role : roles) {
+  for (const UsedParameter& used : parameters) {
     const at::NoGradGuard no_grad;
-    parallel::Parameter& parameter = *role.parameter;
+    parallel::Parameter& parameter = *used.parameter;
     leaves.push_back(random_tensor(parameter.global_shape, leaves.size()) / 2);
     parameter.value.copy_(slice_of(leaves.back(), parameter.rule, group.rank()));
     parallel::zero_grad_(parameter);
@@ -112,25 +112,25 @@ void check_gelu_block(const Group& group, Path path) {
   }
   const Step step =
       testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0);
-  const auto own = [&](const Tensor& x) { return own_rows<Stream>(x, step); };
+  const auto local = [&](const Tensor& x) { return local_rows<Stream>(x, step); };
   const std::vector<int64_t> shape = {kSequenceLength, kBatch, kHidden};
-  const Tensor whole_x = random_tensor(shape, 21).requires_grad_(), dy = random_tensor(shape, 22);
-  const Tensor expected = gelu_block(whole_x, leaves), x = own(whole_x).requires_grad_();
+  const Tensor full_x = random_tensor(shape, 21).requires_grad_(), dy = random_tensor(shape, 22);
+  const Tensor expected = gelu_block(full_x, leaves), x = local(full_x).requires_grad_();
   expected.backward(dy);
   const Tensor y = Block<Stream>(layers)(Placed<Stream>(x), step).local();
-  y.backward(own(dy));
-  parallel::sync_gradients_(specs_of<Stream>(roles), group);
-  EXPECT_LE(relative_error(y, own(expected)), 1e-12);
-  EXPECT_LE(relative_error(x.grad(), own(whole_x.grad())), 1e-12);
-  for (size_t i = 0; i < roles.size(); ++i) {
-    const parallel::Parameter& parameter = *roles[i].parameter;
+  y.backward(local(dy));
+  parallel::sync_gradients_(specs_of<Stream>(parameters), group);
+  EXPECT_LE(relative_error(y, local(expected)), 1e-12);
+  EXPECT_LE(relative_error(x.grad(), local(full_x.grad())), 1e-12);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const parallel::Parameter& parameter = *parameters[i].parameter;
     EXPECT_LE(relative_error(parameter.main_grad, slice_of(leaves[i].grad(), parameter.rule, group.rank())),
               1e-12)
         << parameter.name;
   }
 }
 
-TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
+TEST(Block, WithLayerNormBiasesAndGeluEqualsItsFormula) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& group) {
       for (const Path path : testing::kPaths) {
@@ -141,8 +141,8 @@ TEST(Block, OfLayerNormsBiasesAndGeluEqualsItsFormula) {
   }
 }
 
-// What full recomputation runs again is the graph's own.
-TEST(Block, ItsLayersMayBeGoneBeforeBackward) {
+// Full recomputation uses copies of the layers that the graph owns.
+TEST(Block, LayersMayBeDestroyedBeforeBackward) {
   const auto gradient = [](bool drops_layers) {
     auto layers = std::make_unique<BlockLayers>(make_layers(Group()));
     Step step(Group(), kSequenceLength);
@@ -161,24 +161,24 @@ Used run(const Group& ranks, Path path) {
   const Group group = ranks.with_new_counters();
   const BlockLayers layers = make_layers(group);
   Step step = testing::make_step(group, path, kSequenceLength, kernels::RandomKey::of(1), /*dropout=*/0.1);
-  const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
-  const Tensor x = own_rows<Stream>(whole, step).requires_grad_();
+  const Tensor full = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
+  const Tensor x = local_rows<Stream>(full, step).requires_grad_();
   return testing::used(step.group, [&] { return Block<Stream>(layers)(Placed<Stream>(x), step).local(); });
 }
 
-// Bytes of [s, b, h] over the ranks by docs/algorithms.md.
+// The bytes of collectives over [s, b, h], by docs/algorithms.md.
 struct Message {
   Group group;
   int64_t total() const { return kSequenceLength * kBatch * kHidden * 8; }
-  int64_t own_rows() const {
+  int64_t local_rows() const {
     return Split::even("sequence", kSequenceLength, group.size()).range(group.rank()).size() * kBatch *
            kHidden * 8;
   }
-  int64_t all_gather() const { return own_rows() * (group.size() - 1); }
-  int64_t reduce_scatter() const { return total() - own_rows(); }
+  int64_t all_gather() const { return local_rows() * (group.size() - 1); }
+  int64_t reduce_scatter() const { return total() - local_rows(); }
   int64_t all_reduce() const {
-    const int64_t own = Split::even("message", total() / 8, group.size()).range(group.rank()).size() * 8;
-    return own * (group.size() - 1) + total() - own;
+    const int64_t local = Split::even("message", total() / 8, group.size()).range(group.rank()).size() * 8;
+    return local * (group.size() - 1) + total() - local;
   }
 };
 
@@ -195,7 +195,7 @@ void for_each_path(const std::function<void(const Group&, Path)>& check) {
   }
 }
 
-TEST(Block, UnderTpReducesTwiceEachWay) {
+TEST(Block, UnderTpAllReducesTwiceInEachDirection) {
   for_each_path([](const Group& group, Path path) {
     const Used used = run<Invariant>(group, path);
     for (const comm::Counters& way : {used.forward, used.backward}) {
@@ -205,14 +205,14 @@ TEST(Block, UnderTpReducesTwiceEachWay) {
   });
 }
 
-TEST(Block, UnderSequenceParallelismGathersAndScattersTwiceEachWay) {
+TEST(Block, UnderSpAllGathersAndReduceScattersTwiceInEachDirection) {
   for_each_path([](const Group& group, Path path) {
     const Used used = run<Sharded<kSequence>>(group, path);
     const Message message{group};
     expect(used.forward, Op::all_gather, 2, message.all_gather());
     expect(used.forward, Op::reduce_scatter, 2, message.reduce_scatter());
     EXPECT_EQ(used.forward.total().calls, 4);
-    // The two column inputs are read once more for their weight gradients unless they were kept whole.
+    // The two column inputs are gathered again for the weight gradients unless the gathered ones were saved.
     const int64_t gathers = path == Path::keep ? 2 : 4;
     expect(used.backward, Op::all_gather, gathers, message.all_gather());
     expect(used.backward, Op::reduce_scatter, 2, message.reduce_scatter());
@@ -225,18 +225,23 @@ struct Stages {
   Observer observer = [this](const Stage&, const Tensor& local) { seen.push_back(local.detach().clone()); };
 };
 
-/// Two blocks and a norm, whose sums may be left to it.
+struct SumAndNorm {
+  Tensor sum, norm;
+};
+
+/// Two blocks and a norm, which can complete their deferred reductions.
 template <ResidualStream Stream>
-Normed<Stream> two_blocks(const BlockLayers& layers, const Tensor& x, const Step& step,
-                          const Observer* observer = nullptr) {
-  Residual<Stream> stream{Placed<Stream>(x)};
-  for (int i = 0; i < 2; ++i) stream = Block<Stream>(layers, observer)(std::move(stream), step);
-  return layers.norm1(std::move(stream), step);
+SumAndNorm two_blocks(const BlockLayers& layers, const Tensor& input, const Step& step,
+                      const Observer* observer = nullptr) {
+  DeferredReduction<Stream> x{Placed<Stream>(input)};
+  for (int i = 0; i < 2; ++i) x = run_block(layers, std::move(x), step, observer);
+  const Tensor norm = layers.norm1(x, step).local();
+  return {x.value->local(), norm};
 }
 
 template <ResidualStream Stream>
-void check_left_sums(const BlockLayers& layers, const Step& step) {
-  const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
+void check_deferred_reductions(const BlockLayers& layers, const Step& step) {
+  const Tensor full = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
   const auto added = [&](const std::function<void()>& forward) {
     const comm::Counters before = step.group.counters();
     forward();
@@ -244,57 +249,59 @@ void check_left_sums(const BlockLayers& layers, const Step& step) {
   };
   Tensor x, norm;
   const comm::Counters recorded = added([&] {
-    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step).requires_grad_(), step);
-    x = y.x.local().detach(), norm = y.norm.local().detach();
+    const auto y = two_blocks<Stream>(layers, local_rows<Stream>(full, step).requires_grad_(), step);
+    x = y.sum.detach(), norm = y.norm.detach();
   });
   const at::NoGradGuard no_grad;
-  const comm::Counters left = added([&] {
-    const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step);
-    EXPECT_TRUE(testing::same_bits(y.x.local(), x));
-    EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+  const comm::Counters deferred = added([&] {
+    const auto y = two_blocks<Stream>(layers, local_rows<Stream>(full, step), step);
+    EXPECT_TRUE(testing::same_bits(y.sum, x));
+    EXPECT_TRUE(testing::same_bits(y.norm, norm));
   });
   for (int op = 0; op < comm::kCountedOps; ++op) {
-    EXPECT_EQ(left.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
-    EXPECT_EQ(left.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
+    EXPECT_EQ(deferred.ops[op].calls, recorded.ops[op].calls) << name(Op(op));
+    EXPECT_EQ(deferred.ops[op].bytes, recorded.ops[op].bytes) << name(Op(op));
   }
-  if (step.group.has_symmetric()) {
-    EXPECT_EQ(left.total().copied_bytes, 0);
+  if (step.group.has_symmetric_heap()) {
+    EXPECT_EQ(deferred.total().copied_bytes, 0);
   }
   Stages stages;  // are shown the sums
-  const auto y = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step, &stages.observer);
+  const auto y = two_blocks<Stream>(layers, local_rows<Stream>(full, step), step, &stages.observer);
   EXPECT_EQ(stages.seen.size(), 4u);
   EXPECT_TRUE(testing::same_bits(stages.seen.back(), x));
-  EXPECT_TRUE(testing::same_bits(y.norm.local(), norm));
+  EXPECT_TRUE(testing::same_bits(y.norm, norm));
 }
 
-// Other bits, more messages, or a copy would show that the sum of a pass is not that of the ops.
-TEST(Block, LeavesItsSumsToTheNormsWhereNoGradientIsRecorded) {
+// Bits, traffic and copies equal those of the separate ops.
+TEST(Block, DefersReductionsToTheNormsWithoutGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const Step step(group, kSequenceLength);
         const BlockLayers layers = make_layers(group);
-        check_left_sums<Invariant>(layers, step);
-        check_left_sums<Sharded<kSequence>>(layers, step);
+        check_deferred_reductions<Invariant>(layers, step);
+        check_deferred_reductions<Sharded<kSequence>>(layers, step);
       }
     });
   }
 }
 
-// LayerNorm, and a dropout between sum and stream, take the sum first; the bits are the same with gradients.
-TEST(Block, TakesASumThatNoPassReads) {
+// LayerNorm reduces before it normalizes, and with dropout nothing is deferred. The bits equal those with
+// gradients.
+TEST(Block, ReducesBeforeTheNormWithoutAFusedPass) {
   testing::on_ranks(3, [](const Group& group) {
     const BlockLayers gelu = make_gelu_layers(group), gated = make_layers(group);
-    Roles roles;
-    gelu.append_roles(roles);
-    for (const Role& role : roles) parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), group);
+    UsedParameters parameters;
+    gelu.append_parameters(parameters);
+    for (const UsedParameter& used : parameters)
+      parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), group);
     Step dropping(group, kSequenceLength);
     dropping.dropout = 0.3;
-    const Tensor whole = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
+    const Tensor full = random_tensor({kSequenceLength, kBatch, kHidden}, 1);
     const auto compare = [&]<class Stream>(Stream, const BlockLayers& layers, const Step& step) {
-      const Tensor with = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm.local();
+      const Tensor with = two_blocks<Stream>(layers, local_rows<Stream>(full, step), step).norm;
       const at::NoGradGuard no_grad;
-      const Tensor without = two_blocks<Stream>(layers, own_rows<Stream>(whole, step), step).norm.local();
+      const Tensor without = two_blocks<Stream>(layers, local_rows<Stream>(full, step), step).norm;
       EXPECT_TRUE(testing::same_bits(without, with.detach()));
     };
     for (const auto& [layers, step] : {std::pair(&gelu, Step(group, kSequenceLength)), {&gated, dropping}}) {
@@ -304,7 +311,7 @@ TEST(Block, TakesASumThatNoPassReads) {
   });
 }
 
-TEST(Block, AloneCommunicatesNothing) {
+TEST(Block, GroupOfOneDoesNotCommunicate) {
   const Used used = run<Sharded<kSequence>>(Group(), Path::symmetric);
   EXPECT_EQ(used.forward.total().calls + used.backward.total().calls, 0);
 }

@@ -22,7 +22,7 @@ using testing::same_bits;
 using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 7, kHidden = 5;
-constexpr Place kPlace{3, Place::mlp_output};
+constexpr DropoutSite kSite{3, DropoutSite::mlp_output};
 
 Step step(const Group& group, double p, int64_t sequence = kSequenceLength) {
   Step step(group, sequence, kernels::RandomKey::of(11));
@@ -30,78 +30,77 @@ Step step(const Group& group, double p, int64_t sequence = kSequenceLength) {
   return step;
 }
 
-Tensor whole() {
+Tensor full() {
   return random_tensor({kSequenceLength, 2, kHidden}, 1);
 }
 
-Tensor dropped(const Tensor& x, const Step& step, const Place& place = kPlace) {
-  return dropout(Placed<Invariant>(x), step, place).local();
+Tensor dropped(const Tensor& x, const Step& step, const DropoutSite& site = kSite) {
+  return dropout(Placed<Invariant>(x), step, site).local();
 }
 
-TEST(Dropout, OfShardsIsTheSliceOfTheWholeOnEveryStream) {
-  const Tensor expected = dropped(whole(), step(Group(), 0.3));
+TEST(Dropout, OfShardsIsASliceOfTheFullResult) {
+  const Tensor expected = dropped(full(), step(Group(), 0.3));
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
-      const Step own = step(group, 0.3);
-      EXPECT_TRUE(same_bits(dropped(whole(), own), expected));
-      const Tensor shard = slice_of(whole(), own.sequence, 0, group.rank());
-      EXPECT_TRUE(same_bits(dropout(Placed<Sharded<kSequence>>(shard), own, kPlace).local(),
-                            slice_of(expected, own.sequence, 0, group.rank())));
+      const Step local_step = step(group, 0.3);
+      EXPECT_TRUE(same_bits(dropped(full(), local_step), expected));
+      const Tensor shard = slice_of(full(), local_step.sequence, 0, group.rank());
+      EXPECT_TRUE(same_bits(dropout(Placed<Sharded<kSequence>>(shard), local_step, kSite).local(),
+                            slice_of(expected, local_step.sequence, 0, group.rank())));
     });
   }
 }
 
-TEST(Dropout, KeepsOrScalesEveryElementAndItsGradientAlike) {
-  const Tensor x = whole().requires_grad_(), dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
+TEST(Dropout, MasksOutputsAndGradientsAlike) {
+  const Tensor x = full().requires_grad_(), dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
   const Tensor y = dropped(x, step(Group(), 0.25));
   y.backward(dy);
   const Tensor is_kept = y.detach().ne(0);
-  EXPECT_LE(testing::relative_error(y, whole() * is_kept / 0.75), 1e-15);
+  EXPECT_LE(testing::relative_error(y, full() * is_kept / 0.75), 1e-15);
   EXPECT_LE(testing::relative_error(x.grad(), dy * is_kept / 0.75), 1e-15);
   EXPECT_GT(is_kept.sum().item<int64_t>(), 0);
   EXPECT_LT(is_kept.sum().item<int64_t>(), is_kept.numel());
 }
 
-TEST(Dropout, OfProbabilityZeroIsTheInputItself) {
-  const Tensor x = whole().requires_grad_();
+TEST(Dropout, OfProbabilityZeroReturnsTheInput) {
+  const Tensor x = full().requires_grad_();
   EXPECT_TRUE(dropped(x, step(Group(), 0)).is_same(x));
 }
 
-TEST(Dropout, OfAnUnusedValueMasksTheGradientAlone) {
-  const Tensor x = whole().requires_grad_(), same = whole().requires_grad_(),
+TEST(Dropout, OfADiscardedOutputMasksOnlyTheGradient) {
+  const Tensor x = full().requires_grad_(), same = full().requires_grad_(),
                dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
-  const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kPlace, Value::unused).local();
+  const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kSite, OutputUse::discarded).local();
   EXPECT_EQ(y.const_data_ptr(), x.const_data_ptr());
   y.backward(dy);
   dropped(same, step(Group(), 0.25)).backward(dy);
   EXPECT_TRUE(same_bits(x.grad(), same.grad()));
 }
 
-TEST(Dropout, DropsTheShareThatItSays) {
+TEST(Dropout, DropsTheGivenFraction) {
   const Tensor y = dropped(at::ones({100, 20, 50}, at::kDouble), step(Group(), 0.1, 100));
   EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.1, 5 * std::sqrt(0.1 * 0.9 / y.numel()));
 }
 
-std::vector<Place> places(int64_t layers) {
-  std::vector<Place> places = {{-1, Place::embedding}};
+std::vector<DropoutSite> sites(int64_t layers) {
+  std::vector<DropoutSite> sites = {{-1, DropoutSite::embedding}};
   for (int64_t layer = 0; layer < layers; ++layer) {
-    places.push_back({layer, Place::attention_output});
-    places.push_back({layer, Place::mlp_output});
-    places.push_back({layer, Place::attention_probabilities});
+    sites.push_back({layer, DropoutSite::attention_output});
+    sites.push_back({layer, DropoutSite::mlp_output});
+    sites.push_back({layer, DropoutSite::attention_probabilities});
   }
-  return places;
+  return sites;
 }
 
-// No place of a model, and no step, shares another's mask, nor a shifted one: their correlation is that of
-// chance.
-TEST(Dropout, PlacesAndStepsDrawIndependentMasks) {
+// Masks of different sites and steps, also shifted ones, are uncorrelated.
+TEST(Dropout, SitesAndStepsHaveIndependentMasks) {
   std::vector<Tensor> masks;
   const auto ones = at::ones({100, 10, 10}, at::kDouble);
   for (const uint64_t key : {11, 12}) {
-    for (const Place& place : places(3)) {
-      Step own(Group(), 100, kernels::RandomKey::of(key));
-      own.dropout = 0.5;
-      masks.push_back((dropped(ones, own, place) - 1).flatten());  // ±1
+    for (const DropoutSite& site : sites(3)) {
+      Step local_step(Group(), 100, kernels::RandomKey::of(key));
+      local_step.dropout = 0.5;
+      masks.push_back((dropped(ones, local_step, site) - 1).flatten());  // ±1
     }
   }
   const double chance = 5 / std::sqrt(10000.0);
@@ -113,10 +112,10 @@ TEST(Dropout, PlacesAndStepsDrawIndependentMasks) {
   }
 }
 
-TEST(Dropout, NoTwoPlacesShareAKey) {
+TEST(Dropout, SitesHaveDistinctKeys) {
   std::set<uint64_t> keys;
-  const std::vector<Place> all = places(200);
-  for (const Place& place : all) keys.insert(mask_key(kernels::RandomKey::of(1), place).value);
+  const std::vector<DropoutSite> all = sites(200);
+  for (const DropoutSite& site : all) keys.insert(mask_key(kernels::RandomKey::of(1), site).value);
   EXPECT_EQ(keys.size(), all.size());
 }
 

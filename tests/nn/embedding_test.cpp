@@ -22,7 +22,7 @@ using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 5, kHidden = 6;
 
-// Ids that repeat, and that touch the first and the last row.
+// Ids that repeat and include the first and the last row.
 Tensor ids(int64_t vocab) {
   return at::tensor({0, 1, 0, 16, 3, 3, 16, 8, 0, 5}, at::kLong).remainder(vocab).view({kSequenceLength, 2});
 }
@@ -37,14 +37,14 @@ struct Table {
         vocab(Split::even("vocab", vocab_size, ranks.size())),
         embedding("embedding", kHidden, vocab, parallel::Init::normal(1), ranks, at::kDouble) {
     const at::NoGradGuard no_grad;
-    embedding.weight()->value.copy_(slice_of(whole(), vocab, 0, ranks.rank()));
+    embedding.weight()->value.copy_(slice_of(full(), vocab, 0, ranks.rank()));
     parallel::zero_grad_(*embedding.weight());
   }
-  Tensor whole() const { return random_tensor({vocab.size(), kHidden}, 1); }
-  Tensor expected() const { return at::embedding(whole(), ids(vocab.size())); }
+  Tensor full() const { return random_tensor({vocab.size(), kHidden}, 1); }
+  Tensor expected() const { return at::embedding(full(), ids(vocab.size())); }
 
   void check_gradient(const Tensor& dy) const {
-    const Tensor leaf = whole().requires_grad_();
+    const Tensor leaf = full().requires_grad_();
     at::embedding(leaf, ids(vocab.size())).backward(dy);
     EXPECT_LE(
         testing::relative_error(embedding.weight()->main_grad, slice_of(leaf.grad(), vocab, 0, group.rank())),
@@ -52,19 +52,19 @@ struct Table {
   }
 };
 
-// 2 leaves ranks without a row.
+// With 2 ids some ranks have no row.
 void for_each_table(const std::function<void(const Table&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       for (const int64_t vocab : {17, 2}) {
         check(Table(group, vocab));
-        check(Table(group.without_symmetric(), vocab));
+        check(Table(group.without_symmetric_heap(), vocab));
       }
     });
   }
 }
 
-TEST(VocabParallelEmbedding, LooksUpTheWholeTable) {
+TEST(VocabParallelEmbedding, LooksUpTheFullTable) {
   for_each_table([](const Table& table) {
     const Step step(table.group, kSequenceLength);
     const Tensor y = table.embedding.to<Invariant>(ids(table.vocab.size()), step).local();
@@ -75,7 +75,7 @@ TEST(VocabParallelEmbedding, LooksUpTheWholeTable) {
   });
 }
 
-TEST(VocabParallelEmbedding, GivesEachRankItsRowsOfTheSequence) {
+TEST(VocabParallelEmbedding, ReturnsEachRanksRowsOfTheSequence) {
   for_each_table([](const Table& table) {
     const Step step(table.group, kSequenceLength);
     const int rank = table.group.rank();
@@ -87,7 +87,7 @@ TEST(VocabParallelEmbedding, GivesEachRankItsRowsOfTheSequence) {
   });
 }
 
-TEST(VocabParallelEmbedding, CommunicatesOnceEachWayAsItsDocSays) {
+TEST(VocabParallelEmbedding, CallsTheDocumentedCollectives) {
   testing::on_ranks(3, [](const Group& group) {
     const Table table(group, 17);
     const Step step(group, kSequenceLength);
@@ -110,7 +110,7 @@ TEST(VocabParallelEmbedding, CommunicatesOnceEachWayAsItsDocSays) {
   });
 }
 
-TEST(VocabParallelEmbedding, RefusesIdsOutsideTheVocabulary) {
+TEST(VocabParallelEmbedding, RejectsIdsOutsideTheVocabulary) {
   const Table table(Group(), 17);
   const Step step(Group(), 1);
   EXPECT_THROW(table.embedding.to<Invariant>(at::tensor({17}, at::kLong).view({1, 1}), step),
@@ -121,7 +121,7 @@ TEST(VocabParallelEmbedding, RefusesIdsOutsideTheVocabulary) {
   EXPECT_THROW(table.embedding.to<Invariant>(at::tensor({1}, at::kLong), step), c10::ValueError);
 }
 
-TEST(VocabParallelEmbedding, WithoutGradientsMakesNoNode) {
+TEST(VocabParallelEmbedding, RecordsNoNodeWithoutGradients) {
   const Table table(Group(), 17);
   const at::NoGradGuard no_grad;
   const Tensor y = table.embedding.to<Invariant>(ids(17), Step(Group(), kSequenceLength)).local();

@@ -42,7 +42,7 @@ LossOptions options(double label_smoothing, double z_loss) {
   return options;
 }
 
-// The same from ATen, over the whole vocabulary.
+// The reference: ATen over the full vocabulary.
 Tensor formula(const Tensor& logits, const Tensor& label, const LossOptions& o = kValidTokens) {
   const Tensor rows = logits.flatten(0, 1), labels = label.flatten();
   const Tensor cross_entropy =
@@ -62,45 +62,45 @@ struct Case {
   LossOptions options = kValidTokens;
 };
 
-// On every number of ranks, vocabularies that divide, do not, and leave ranks without a column.
+// Runs on 1 to 4 ranks with vocabularies that divide evenly, do not, and leave ranks without a column.
 void check(const Case& c, const std::function<Tensor(int64_t vocab)>& label_of) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       for (const int64_t vocab_size : {127, 17, 12, 2}) {
-        const Tensor whole =
+        const Tensor full =
             (random_tensor({kSequenceLength, 2, vocab_size}, 1) * c.logits_scale).requires_grad_();
-        const Tensor expected = formula(whole, label_of(vocab_size), c.options);
+        const Tensor expected = formula(full, label_of(vocab_size), c.options);
         (expected * 3).backward();
         const Split vocab = Split::even("vocab", vocab_size, ranks);
-        const Tensor shard = slice_of(whole.detach(), vocab, -1, group.rank()).requires_grad_();
+        const Tensor shard = slice_of(full.detach(), vocab, -1, group.rank()).requires_grad_();
         const Tensor actual = loss(shard, label_of(vocab_size), vocab, group, c.options);
         (actual * 3).backward();
         EXPECT_LE(relative_error(actual, expected), c.bound) << vocab_size << " over " << ranks;
-        EXPECT_LE(relative_error(shard.grad(), slice_of(whole.grad(), vocab, -1, group.rank())), c.bound);
+        EXPECT_LE(relative_error(shard.grad(), slice_of(full.grad(), vocab, -1, group.rank())), c.bound);
       }
     });
   }
 }
 
-TEST(CrossEntropy, EqualsLogSoftmaxOfTheWholeVocabulary) {
+TEST(CrossEntropy, EqualsLogSoftmaxOverTheFullVocabulary) {
   check({/*logits_scale=*/1, /*bound=*/1e-14}, labels);
 }
 
-TEST(CrossEntropy, StaysExactForLogitsThatOverflowExp) {
+TEST(CrossEntropy, IsAccurateIfExpOfTheLogitsOverflows) {
   check({1000, 1e-13}, labels);
 }
 
-TEST(CrossEntropy, SmoothsLabelsOverTheWholeVocabulary) {
+TEST(CrossEntropy, SmoothsLabelsOverTheFullVocabulary) {
   for (const double smoothing : {0.1, 1.0}) check({1, 1e-14, options(smoothing, 0)}, labels);
   check({1000, 1e-13, options(0.1, 0)}, labels);
 }
 
-TEST(CrossEntropy, AddsTheSquareOfTheLogSumExp) {
+TEST(CrossEntropy, AddsTheZLoss) {
   check({1, 1e-14, options(0, 1e-2)}, labels);
   check({1000, 1e-13, options(0, 1e-4)}, labels);
 }
 
-TEST(CrossEntropy, SmoothedLabelsAndZLossAddUp) {
+TEST(CrossEntropy, CombinesLabelSmoothingAndZLoss) {
   check({1, 1e-14, options(0.3, 0.5)}, labels);
 }
 
@@ -119,14 +119,14 @@ TEST(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
   });
 }
 
-// `numbers` per token in the second all_reduce.
+// `numbers`: values per token in the second all_reduce.
 void check_collectives(const LossOptions& options, int64_t numbers) {
   testing::on_ranks(4, [&](const Group& group) {
     const Split vocab = Split::even("vocab", 17, 4);
     const Tensor shard =
         slice_of(random_tensor({kSequenceLength, 2, 17}, 1), vocab, -1, group.rank()).requires_grad_();
     const comm::Counters before = group.counters();
-    const Tensor own = loss(shard, labels(17), vocab, group, options);
+    const Tensor local = loss(shard, labels(17), vocab, group, options);
     const comm::Counters used = group.counters() - before;
     EXPECT_EQ(used[Op::all_reduce].calls, 2);
     EXPECT_EQ(used.total().calls, 2);
@@ -136,22 +136,22 @@ void check_collectives(const LossOptions& options, int64_t numbers) {
     };
     EXPECT_EQ(used.total().bytes, sent(kSequenceLength * 2) + sent(numbers * kSequenceLength * 2));
     const comm::Counters before_backward = group.counters();
-    own.backward();
+    local.backward();
     EXPECT_EQ((group.counters() - before_backward).total().calls, 0);
-    Tensor first = own.detach().clone();
+    Tensor first = local.detach().clone();
     group.broadcast_(first, 0);
-    EXPECT_TRUE(testing::same_bits(own.detach(), first));
+    EXPECT_TRUE(testing::same_bits(local.detach(), first));
   });
 }
 
-TEST(CrossEntropy, IsTheSameBitsOnEveryRankInTwoAllReduces) {
+TEST(CrossEntropy, IsBitIdenticalOnEveryRankAndTakesTwoAllReduces) {
   check_collectives(kValidTokens, /*numbers=*/2);
   check_collectives(options(0, 0.1), 2);
   check_collectives(options(0.1, 0.1), 3);
 }
 
 TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
-  const Split vocab = Split::whole("vocab", 17);
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
   const Step step(Group(), kSequenceLength);
   const auto mean = [&](int64_t column, int64_t columns) {
@@ -163,8 +163,8 @@ TEST(CrossEntropy, MicroBatchesAddUpToTheStepsMean) {
   EXPECT_NEAR(mean(0, 1) + mean(1, 1), mean(0, 2), 1e-15);
 }
 
-TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
-  const Split vocab = Split::whole("vocab", 17);
+TEST(CrossEntropy, RejectsLabelsOutsideTheVocabulary) {
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({1, 1, 17}, 1);
   for (const int64_t bad : {17, -1, -101}) {
     const Tensor label = at::tensor({bad}, at::kLong).view({1, 1});
@@ -172,35 +172,35 @@ TEST(CrossEntropy, RefusesLabelsOutsideTheVocabulary) {
   }
 }
 
-TEST(CrossEntropy, RefusesLabelsOfAnotherShape) {
-  const Split vocab = Split::whole("vocab", 17);
+TEST(CrossEntropy, RejectsLabelsOfAnotherShape) {
+  const Split vocab = Split::unsharded("vocab", 17);
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1), label = labels(17);
   for (const Tensor& bad : {label.t(), label.flatten(), label.narrow(0, 0, 4)}) {
     EXPECT_THROW(loss(logits, bad, vocab, Group()), c10::ValueError) << bad.sizes();
   }
 }
 
-TEST(CrossEntropy, RefusesPaddingThatDoesNotFit) {
+TEST(CrossEntropy, RejectsPaddingOfAnotherBatch) {
   const Placed<Sharded<kFeature>> logits(random_tensor({kSequenceLength, 2, 17}, 1));
   Step step(Group(), kSequenceLength);
   for (const std::vector<base::Range>& bad :
        {std::vector<base::Range>{{0, 5}}, {{0, 5}, {0, 6}}, {{0, 5}, {3, 2}}, {{-1, 5}, {0, 5}}}) {
     step.valid = bad;
-    EXPECT_THROW(cross_entropy(logits, labels(17), Split::whole("vocab", 17), 1, step), c10::ValueError);
+    EXPECT_THROW(cross_entropy(logits, labels(17), Split::unsharded("vocab", 17), 1, step), c10::ValueError);
   }
 }
 
-TEST(CrossEntropy, RefusesOptionsThatAreNoLoss) {
+TEST(CrossEntropy, RejectsInvalidOptions) {
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1);
   for (const LossOptions& bad : {options(-0.1, 0), options(1.1, 0), options(NAN, 0), options(0, -1e-4)}) {
-    EXPECT_THROW(loss(logits, labels(17), Split::whole("vocab", 17), Group(), bad), c10::ValueError);
+    EXPECT_THROW(loss(logits, labels(17), Split::unsharded("vocab", 17), Group(), bad), c10::ValueError);
   }
 }
 
-TEST(CrossEntropy, WithoutGradientsMakesNoNode) {
+TEST(CrossEntropy, RecordsNoNodeWithoutGradients) {
   const at::NoGradGuard no_grad;
   const Tensor logits = random_tensor({kSequenceLength, 2, 17}, 1).requires_grad_();
-  const Tensor value = loss(logits, labels(17), Split::whole("vocab", 17), Group());
+  const Tensor value = loss(logits, labels(17), Split::unsharded("vocab", 17), Group());
   EXPECT_FALSE(value.requires_grad());
   EXPECT_LE(relative_error(value, formula(logits, labels(17))), 1e-14);
 }

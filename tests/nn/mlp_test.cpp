@@ -27,7 +27,7 @@ using testing::with_bias;
 
 constexpr int64_t kSequenceLength = 5, kHidden = 6, kFfn = 7;
 
-// down(silu(gate x) · up x) of whole weights that want gradients.
+// The reference: down(silu(gate x) · up x) with unsharded weights that require gradients.
 struct Formula {
   Tensor gate_up = random_tensor({2 * kFfn, kHidden}, 1).requires_grad_();
   Tensor down = random_tensor({kHidden, kFfn}, 2).requires_grad_();
@@ -44,44 +44,44 @@ struct Slices {
   ColumnParallelLinear gate_up;
   RowParallelLinear down;
 
-  Slices(const Group& group, const Formula& whole)
+  Slices(const Group& group, const Formula& full)
       : gate_up("gate_up", {kHidden, 2 * kFfn}, gate_up_rule(group), group, at::kDouble),
-        down("down", {kFfn, kHidden}, ShardRule::cut(1, ffn(group)), group, at::kDouble) {
-    fill_(gate_up.weight(), whole.gate_up, group.rank());
-    fill_(down.weight(), whole.down, group.rank());
+        down("down", {kFfn, kHidden}, ShardRule::sharded(1, ffn(group)), group, at::kDouble) {
+    fill_(gate_up.weight(), full.gate_up, group.rank());
+    fill_(down.weight(), full.down, group.rank());
   }
   static Split ffn(const Group& group) { return Split::even("ffn", kFfn, group.size()); }
   static ShardRule gate_up_rule(const Group& group) { return {0, {{ffn(group)}, {ffn(group)}}}; }
-  static void fill_(const ParameterPtr& parameter, const Tensor& whole, int rank) {
+  static void fill_(const ParameterPtr& parameter, const Tensor& full, int rank) {
     const at::NoGradGuard no_grad;
-    parameter->value.copy_(slice_of(whole, parameter->rule, rank));
+    parameter->value.copy_(slice_of(full, parameter->rule, rank));
     parallel::zero_grad_(*parameter);
   }
 };
 
 template <ResidualStream Stream>
 void check(const Group& group) {
-  const Formula whole;
-  const Tensor expected = whole();
-  expected.backward(whole.dy);
+  const Formula full;
+  const Tensor expected = full();
+  expected.backward(full.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
-  const Slices own(group, whole);
-  const Tensor x = own_rows(whole.x).requires_grad_();
-  const Tensor y = taken(GatedMlp(own.gate_up, own.down)(Placed<Stream>(x), step), step).local();
-  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
-  y.backward(own_rows(whole.dy));
-  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
+  const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
+  const Slices local(group, full);
+  const Tensor x = local_rows(full.x).requires_grad_();
+  const Tensor y = GatedMlp(local.gate_up, local.down)(Placed<Stream>(x), step).reduced(step).local();
+  EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
+  y.backward(local_rows(full.dy));
+  EXPECT_LE(relative_error(x.grad(), local_rows(full.x.grad())), 1e-14);
   for (const auto& [parameter, gradient] :
-       {std::pair(own.gate_up.weight(), whole.gate_up.grad()), {own.down.weight(), whole.down.grad()}}) {
+       {std::pair(local.gate_up.weight(), full.gate_up.grad()), {local.down.weight(), full.down.grad()}}) {
     EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14);
   }
 }
 
-TEST(GatedMlp, EqualsItsFormulaOnBothStreams) {
+TEST(GatedMlp, EqualsItsFormulaUnderTpAndSp) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         check<Invariant>(group);
         check<Sharded<kSequence>>(group);
       }
@@ -89,7 +89,7 @@ TEST(GatedMlp, EqualsItsFormulaOnBothStreams) {
   }
 }
 
-// down(gelu(up x + b)) + c of whole weights that want gradients.
+// The reference: down(gelu(up x + b)) + c with unsharded weights that require gradients.
 struct GeluFormula {
   kernels::Gelu form;
   Tensor up = random_tensor({kFfn, kHidden}, 1).requires_grad_();
@@ -109,44 +109,45 @@ struct GeluSlices {
   ColumnParallelLinear up;
   RowParallelLinear down;
 
-  GeluSlices(const Group& group, const GeluFormula& whole)
-      : up("up", with_bias(kHidden, kFfn), ShardRule::cut(0, Slices::ffn(group)), group, at::kDouble),
-        down("down", with_bias(kFfn, kHidden), ShardRule::cut(1, Slices::ffn(group)), group, at::kDouble) {
-    Slices::fill_(up.weight(), whole.up, group.rank());
-    Slices::fill_(up.bias(), whole.up_bias, group.rank());
-    Slices::fill_(down.weight(), whole.down, group.rank());
-    Slices::fill_(down.bias(), whole.down_bias, group.rank());
+  GeluSlices(const Group& group, const GeluFormula& full)
+      : up("up", with_bias(kHidden, kFfn), ShardRule::sharded(0, Slices::ffn(group)), group, at::kDouble),
+        down("down", with_bias(kFfn, kHidden), ShardRule::sharded(1, Slices::ffn(group)), group,
+             at::kDouble) {
+    Slices::fill_(up.weight(), full.up, group.rank());
+    Slices::fill_(up.bias(), full.up_bias, group.rank());
+    Slices::fill_(down.weight(), full.down, group.rank());
+    Slices::fill_(down.bias(), full.down_bias, group.rank());
   }
 };
 
 template <ResidualStream Stream>
 void check_gelu(const Group& group, kernels::Gelu form) {
-  const GeluFormula whole{form};
-  const Tensor expected = whole();
-  expected.backward(whole.dy);
+  const GeluFormula full{form};
+  const Tensor expected = full();
+  expected.backward(full.dy);
   const Step step(group, kSequenceLength);
-  const auto own_rows = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
-  const GeluSlices own(group, whole);
-  const Tensor x = own_rows(whole.x).requires_grad_();
-  const Tensor y = taken(Mlp(GeluMlp(own.up, own.down, form))(Placed<Stream>(x), step), step).local();
-  EXPECT_LE(relative_error(y, own_rows(expected)), 1e-14);
-  y.backward(own_rows(whole.dy));
-  EXPECT_LE(relative_error(x.grad(), own_rows(whole.x.grad())), 1e-14);
-  for (const auto& [parameter, gradient] : {std::pair(own.up.weight(), whole.up.grad()),
-                                            {own.up.bias(), whole.up_bias.grad()},
-                                            {own.down.weight(), whole.down.grad()}}) {
+  const auto local_rows = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
+  const GeluSlices local(group, full);
+  const Tensor x = local_rows(full.x).requires_grad_();
+  const Tensor y = Mlp(GeluMlp(local.up, local.down, form))(Placed<Stream>(x), step).reduced(step).local();
+  EXPECT_LE(relative_error(y, local_rows(expected)), 1e-14);
+  y.backward(local_rows(full.dy));
+  EXPECT_LE(relative_error(x.grad(), local_rows(full.x.grad())), 1e-14);
+  for (const auto& [parameter, gradient] : {std::pair(local.up.weight(), full.up.grad()),
+                                            {local.up.bias(), full.up_bias.grad()},
+                                            {local.down.weight(), full.down.grad()}}) {
     EXPECT_LE(relative_error(parameter->main_grad, slice_of(gradient, parameter->rule, group.rank())), 1e-14)
         << parameter->name;
   }
   const Tensor own_term =
-      own_rows(whole.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
-  EXPECT_LE(relative_error(own.down.bias()->main_grad, own_term), 1e-14);
+      local_rows(full.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
+  EXPECT_LE(relative_error(local.down.bias()->main_grad, own_term), 1e-14);
 }
 
-TEST(GeluMlp, EqualsItsFormulaOnBothStreams) {
+TEST(GeluMlp, EqualsItsFormulaUnderTpAndSp) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         for (const kernels::Gelu form : {kernels::Gelu::erf, kernels::Gelu::tanh}) {
           check_gelu<Invariant>(group, form);
           check_gelu<Sharded<kSequence>>(group, form);
@@ -160,12 +161,12 @@ Tensor gelu_of(const Tensor& x, const ParameterPtr& bias) {
   return gelu(Placed<Sharded<kFeature>>(x), bias, kernels::Gelu::erf).local();
 }
 
-TEST(BiasGelu, WithoutABiasAndWithAFrozenOne) {
+TEST(BiasGelu, AcceptsNoBiasAndAFrozenBias) {
   const Tensor x = random_tensor({3, 2, 8}, 1).requires_grad_(), dy = random_tensor({3, 2, 8}, 2);
   gelu_of(x, nullptr).backward(dy);
   const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
                                              parallel::Init::constant(0), Group(), at::kDouble);
-  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::initialize_(*bias, kernels::RandomKey::of(1), Group());
   parallel::freeze_(*bias);
   const Tensor same = x.detach().clone().requires_grad_();
   gelu_of(same, bias).backward(dy);
@@ -173,12 +174,12 @@ TEST(BiasGelu, WithoutABiasAndWithAFrozenOne) {
   EXPECT_FALSE(bias->main_grad.defined());
 }
 
-// A frozen model below a bias that is trained alone.
-TEST(BiasGelu, TrainsABiasUnderAnInputThatWantsNoGradient) {
+// Only the bias is trained, and everything below it is frozen.
+TEST(BiasGelu, TrainsABiasIfTheInputNeedsNoGradient) {
   const Tensor x = random_tensor({3, 2, 8}, 1), dy = random_tensor({3, 2, 8}, 2);
   const auto bias = parallel::make_parameter("bias", {8}, ShardRule::replicated(),
                                              parallel::Init::constant(1), Group(), at::kDouble);
-  parallel::initialise_(*bias, kernels::RandomKey::of(1), Group());
+  parallel::initialize_(*bias, kernels::RandomKey::of(1), Group());
   parallel::zero_grad_(*bias);
   gelu_of(x, bias).backward(dy);
   const Tensor leaf = at::ones({8}, at::kDouble).requires_grad_();
@@ -188,7 +189,7 @@ TEST(BiasGelu, TrainsABiasUnderAnInputThatWantsNoGradient) {
   EXPECT_FALSE(gelu_of(x, bias).requires_grad());
 }
 
-TEST(SwiGlu, IsItsFormula) {
+TEST(SwiGlu, EqualsItsFormula) {
   const Tensor gate_up = random_tensor({3, 2, 8}, 1).requires_grad_();
   const Tensor y = swiglu(Placed<Sharded<kFeature>>(gate_up)).local();
   const auto halves = gate_up.detach().chunk(2, -1);

@@ -21,7 +21,7 @@ using testing::slice_of;
 constexpr int64_t kSequenceLength = 5, kHidden = 6;
 constexpr double kEps = 1e-2;  // large, so that a wrong place for it shows
 
-// Weight, and bias where the norm has one.
+// The weight, and the bias if the norm has one.
 using Affine = std::vector<Tensor>;
 
 Tensor scaled(const Tensor& x, const Tensor& weight) {
@@ -37,20 +37,20 @@ Tensor formula(const LayerNorm&, const Tensor& x, const Affine& affine) {
 template <class Layer>
 struct Case {
   Layer layer;
-  Roles roles;
+  UsedParameters parameters;
 
   explicit Case(const Group& group) : layer("norm", kHidden, kEps, group, at::kDouble) {
-    layer.append_roles(roles);
+    layer.append_parameters(parameters);
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < roles.size(); ++i) {
-      roles[i].parameter->value.copy_(whole_affine(i));
-      parallel::zero_grad_(*roles[i].parameter);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].parameter->value.copy_(whole_affine(i));
+      parallel::zero_grad_(*parameters[i].parameter);
     }
   }
   static Tensor whole_affine(size_t i) { return random_tensor({kHidden}, 10 + i); }
   Affine leaves() const {
     Affine leaves;
-    for (size_t i = 0; i < roles.size(); ++i) leaves.push_back(whole_affine(i).requires_grad_());
+    for (size_t i = 0; i < parameters.size(); ++i) leaves.push_back(whole_affine(i).requires_grad_());
     return leaves;
   }
 };
@@ -59,21 +59,21 @@ Tensor whole(uint64_t seed) {
   return random_tensor({kSequenceLength, 2, kHidden}, seed);
 }
 
-// The rows that a rank holds, forward and backward, against the formula on the same rows.
+// Compares forward and backward of this rank's rows with the formula.
 template <class Layer, ResidualStream Stream>
 void check(const Group& group, const Tensor& rows, const Tensor& dy) {
-  const Case<Layer> own(group);
+  const Case<Layer> local(group);
   const Tensor x = rows.clone().requires_grad_(), x_expected = rows.clone().requires_grad_();
-  const Affine leaves = own.leaves();
+  const Affine leaves = local.leaves();
   const comm::Counters before = group.counters();
-  const Tensor y = Norm(own.layer)(Placed<Stream>(x), Step(group, kSequenceLength)).local();
-  const Tensor expected = formula(own.layer, x_expected, leaves);
+  const Tensor y = Norm(local.layer)(Placed<Stream>(x), Step(group, kSequenceLength)).local();
+  const Tensor expected = formula(local.layer, x_expected, leaves);
   EXPECT_LE(relative_error(y, expected), 1e-15);
   y.backward(dy);
   expected.backward(dy);
   EXPECT_LE(relative_error(x.grad(), x_expected.grad()), 1e-14);
   for (size_t i = 0; i < leaves.size(); ++i)
-    EXPECT_LE(relative_error(own.roles[i].parameter->main_grad, leaves[i].grad()), 1e-14);
+    EXPECT_LE(relative_error(local.parameters[i].parameter->main_grad, leaves[i].grad()), 1e-14);
   EXPECT_EQ((group.counters() - before).total().calls, 0);
   EXPECT_TRUE(testing::same_bits(x.detach(), rows)) << "the input was changed";
 }
@@ -83,17 +83,17 @@ class Norms : public ::testing::Test {};
 using Layers = ::testing::Types<RMSNorm, LayerNorm>;
 TYPED_TEST_SUITE(Norms, Layers);
 
-TYPED_TEST(Norms, OfTheWholeStream) {
+TYPED_TEST(Norms, EqualTheirFormulaOnTheFullSequence) {
   for (const int ranks : {1, 2}) {
     testing::on_ranks(ranks,
                       [](const Group& group) { check<TypeParam, Invariant>(group, whole(2), whole(3)); });
   }
 }
 
-TYPED_TEST(Norms, OfSequenceShardsIsThatOfTheOwnRows) {
+TYPED_TEST(Norms, EqualTheirFormulaOnSequenceShards) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& ranks_group) {
-      for (const Group& group : {ranks_group, ranks_group.without_symmetric()}) {
+      for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const base::Split sequence = Step(group, kSequenceLength).sequence;
         const int rank = group.rank();
         check<TypeParam, Sharded<kSequence>>(group, slice_of(whole(2), sequence, 0, rank),
@@ -103,57 +103,58 @@ TYPED_TEST(Norms, OfSequenceShardsIsThatOfTheOwnRows) {
   }
 }
 
-// Every rank sees other rows of the stream under SP, the same under TP.
-TYPED_TEST(Norms, GradientsAreTermsUnderSequenceParallelismOnly) {
-  const Case<TypeParam> own{Group()};
-  for (size_t i = 0; i < own.roles.size(); ++i) {
-    EXPECT_EQ(specs_of<Sharded<kSequence>>(own.roles)[i].gradient_over("tp"),
+// Ranks process different rows of the residual stream under SP, and the same rows under TP.
+TYPED_TEST(Norms, GradientsArePartialOnlyUnderSp) {
+  const Case<TypeParam> local{Group()};
+  for (size_t i = 0; i < local.parameters.size(); ++i) {
+    EXPECT_EQ(specs_of<Sharded<kSequence>>(local.parameters)[i].gradient_over("tp"),
               parallel::GradientKind::partial);
-    EXPECT_EQ(specs_of<Invariant>(own.roles)[i].gradient_over("tp"), parallel::GradientKind::invariant);
+    EXPECT_EQ(specs_of<Invariant>(local.parameters)[i].gradient_over("tp"),
+              parallel::GradientKind::invariant);
   }
 }
 
-TYPED_TEST(Norms, OfNoRowsAtAll) {
+TYPED_TEST(Norms, AcceptEmptyShards) {
   testing::on_ranks(4, [](const Group& group) {
-    const Case<TypeParam> own(group);
+    const Case<TypeParam> local(group);
     const Step step(group, 2);  // two ranks hold no row
-    const Tensor x = random_tensor({step.own_sequence().size(), 2, kHidden}, 1).requires_grad_();
-    const Tensor y = own.layer(Placed<Sharded<kSequence>>(x), step).local();
+    const Tensor x = random_tensor({step.local_sequence().size(), 2, kHidden}, 1).requires_grad_();
+    const Tensor y = local.layer(Placed<Sharded<kSequence>>(x), step).local();
     y.backward(y.detach());
     EXPECT_EQ(y.sizes(), x.sizes());
     EXPECT_EQ(x.grad().sizes(), x.sizes());
   });
 }
 
-// On shared memory the shard feeds a crossing, which reads it where it lies.
-TYPED_TEST(Norms, WriteShardsWherePeersCanReadThem) {
+// On shared memory the collective that follows reads the shard in place.
+TYPED_TEST(Norms, WriteShardsToTheSymmetricHeap) {
   testing::on_ranks(2, [](const Group& group) {
-    const Case<TypeParam> own(group);
+    const Case<TypeParam> local(group);
     const Tensor x = random_tensor({2, 2, kHidden}, 1);
     const Step step(group, 4);
-    EXPECT_TRUE(group.symmetric()->contains(own.layer(Placed<Sharded<kSequence>>(x), step).local()));
-    EXPECT_FALSE(group.symmetric()->contains(own.layer(Placed<Invariant>(x), step).local()));
+    EXPECT_TRUE(group.symmetric_heap()->contains(local.layer(Placed<Sharded<kSequence>>(x), step).local()));
+    EXPECT_FALSE(group.symmetric_heap()->contains(local.layer(Placed<Invariant>(x), step).local()));
   });
 }
 
-TYPED_TEST(Norms, WithoutGradientsMakeNoNode) {
-  const Case<TypeParam> own{Group()};
+TYPED_TEST(Norms, RecordNoNodeWithoutGradients) {
+  const Case<TypeParam> local{Group()};
   const at::NoGradGuard no_grad;
   const Tensor y =
-      own.layer(Placed<Invariant>(whole(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
+      local.layer(Placed<Invariant>(whole(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
   EXPECT_FALSE(y.requires_grad());
-  EXPECT_LE(relative_error(y, formula(own.layer, whole(2), own.leaves())), 1e-15);
+  EXPECT_LE(relative_error(y, formula(local.layer, whole(2), local.leaves())), 1e-15);
 }
 
-// Each parameter frozen in turn: the others' gradients and x's are the same bits, its own is not made.
-TYPED_TEST(Norms, FrozenParametersChangeNoOtherGradient) {
+// Freezes each parameter in turn: the other gradients keep their bits, and the frozen one is not computed.
+TYPED_TEST(Norms, FrozenParametersLeaveOtherGradientsUnchanged) {
   const auto run = [](int frozen) {
-    Case<TypeParam> own{Group()};
-    if (frozen >= 0) parallel::freeze_(*own.roles.at(frozen).parameter);
+    Case<TypeParam> local{Group()};
+    if (frozen >= 0) parallel::freeze_(*local.parameters.at(frozen).parameter);
     const Tensor x = whole(2).requires_grad_();
-    own.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(whole(3));
+    local.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(whole(3));
     Affine gradients = {x.grad()};
-    for (const Role& role : own.roles) gradients.push_back(role.parameter->main_grad);
+    for (const UsedParameter& used : local.parameters) gradients.push_back(used.parameter->main_grad);
     return gradients;
   };
   const Affine expected = run(-1);

@@ -1,4 +1,4 @@
-// What padding must not change outside attention: the loss, and positions that are learned.
+// Padding changes neither the loss nor learned positions. attention_test covers attention.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -62,15 +62,15 @@ template <ResidualStream Stream>
 void check_positions(const Group& group) {
   const Step step = padded_step(group);
   const LearnedPositions add("p", kLength, 4, parallel::Init::normal(1), group, at::kDouble);
-  Roles roles;
-  add.append_roles(roles);
-  const parallel::Parameter& table = *roles.at(0).parameter;
+  UsedParameters parameters;
+  add.append_parameters(parameters);
+  const parallel::Parameter& table = *parameters.at(0).parameter;
   {
     const at::NoGradGuard no_grad;
     table.value.copy_(random_tensor({kLength, 4}, 1));
   }
-  parallel::zero_grad_(*roles.at(0).parameter);
-  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
+  parallel::zero_grad_(*parameters.at(0).parameter);
+  const auto local = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
   const Tensor x = random_tensor({kLength, kBatch, 4}, 2), dy = random_tensor({kLength, kBatch, 4}, 3);
   Tensor expected = x.clone(), d_table = at::zeros({kLength, 4}, at::kDouble);
   for (int64_t row = 0; row < kLength; ++row) {
@@ -80,14 +80,14 @@ void check_positions(const Group& group) {
       d_table[position] += dy[row][sequence];
     }
   }
-  const Tensor y = add(Placed<Stream>(own(x).requires_grad_()), step).local();
-  y.backward(own(dy));
-  EXPECT_TRUE(testing::same_bits(y.detach(), own(expected)));
-  parallel::sync_gradients_(specs_of<Stream>(roles), group);
+  const Tensor y = add(Placed<Stream>(local(x).requires_grad_()), step).local();
+  y.backward(local(dy));
+  EXPECT_TRUE(testing::same_bits(y.detach(), local(expected)));
+  parallel::sync_gradients_(specs_of<Stream>(parameters), group);
   EXPECT_LE(testing::relative_error(table.main_grad, d_table), 1e-15);
 }
 
-TEST(Padding, LearnedPositionsAreCountedFromASequencesFirstToken) {
+TEST(Padding, LearnedPositionsCountFromTheFirstToken) {
   for (const int ranks : {1, 2, 3}) {
     testing::on_ranks(ranks, check_positions<Invariant>);
     testing::on_ranks(ranks, check_positions<Sharded<kSequence>>);

@@ -25,41 +25,42 @@ Tensor whole_table() {
 
 struct Table {
   LearnedPositions add;
-  Roles roles;
+  UsedParameters parameters;
 
   explicit Table(const Group& group)
       : add("positions", kPositions, kHidden, parallel::Init::normal(1), group, at::kDouble) {
-    add.append_roles(roles);
+    add.append_parameters(parameters);
     const at::NoGradGuard no_grad;
     weight()->value.copy_(whole_table());
     parallel::zero_grad_(*weight());
   }
-  const ParameterPtr& weight() const { return roles.at(0).parameter; }
+  const ParameterPtr& weight() const { return parameters.at(0).parameter; }
 };
 
-// The whole model's gradient after the sum over ranks that the stream asks for.
+// The full table's gradient, after the sum over the ranks under SP.
 template <ResidualStream Stream>
 void check(const Group& group, int64_t sequence_length) {
   const Table table(group);
   const Step step(group, sequence_length);
   const std::vector<int64_t> shape = {sequence_length, kBatch, kHidden};
-  const auto own = [&](const Tensor& x) { return testing::own_rows<Stream>(x, step); };
-  const Tensor whole_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
-  const Tensor x = own(whole_x).requires_grad_();
+  const auto local = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
+  const Tensor full_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
+  const Tensor x = local(full_x).requires_grad_();
   const comm::Counters before = group.counters();
   const Tensor y = table.add(Placed<Stream>(x), step).local();
-  y.backward(own(whole_dy));
+  y.backward(local(whole_dy));
   EXPECT_EQ((group.counters() - before).total().calls, 0);
-  EXPECT_TRUE(same_bits(y.detach(), own(whole_x + whole_table().narrow(0, 0, sequence_length).unsqueeze(1))));
-  EXPECT_TRUE(same_bits(x.grad(), own(whole_dy)));
+  EXPECT_TRUE(
+      same_bits(y.detach(), local(full_x + whole_table().narrow(0, 0, sequence_length).unsqueeze(1))));
+  EXPECT_TRUE(same_bits(x.grad(), local(whole_dy)));
 
-  parallel::sync_gradients_(specs_of<Stream>(table.roles), group);
+  parallel::sync_gradients_(specs_of<Stream>(table.parameters), group);
   const Tensor gradient = table.weight()->main_grad;
   EXPECT_LE(testing::relative_error(gradient.narrow(0, 0, sequence_length), whole_dy.sum(1)), 1e-15);
   EXPECT_EQ(gradient.narrow(0, sequence_length, kPositions - sequence_length).abs().sum().item<double>(), 0);
 }
 
-TEST(LearnedPositions, EqualTheTableOnBothStreams) {
+TEST(LearnedPositions, EqualTheTableUnderTpAndSp) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& group) {
       for (const int64_t sequence_length : {9, 7, 2}) {  // all positions, some, and ranks without a row
@@ -70,7 +71,7 @@ TEST(LearnedPositions, EqualTheTableOnBothStreams) {
   }
 }
 
-TEST(LearnedPositions, FrozenAddTheSameAndKeepNoGradient) {
+TEST(LearnedPositions, FrozenTableAddsTheSameAndHasNoGradient) {
   const Table table{Group()}, frozen{Group()};
   parallel::freeze_(*frozen.weight());
   const Tensor x = random_tensor({kPositions, kBatch, kHidden}, 2).requires_grad_();
@@ -82,23 +83,23 @@ TEST(LearnedPositions, FrozenAddTheSameAndKeepNoGradient) {
   EXPECT_FALSE(frozen.weight()->main_grad.defined());
 }
 
-TEST(LearnedPositions, WithoutGradientsMakeNoNode) {
+TEST(LearnedPositions, RecordNoNodeWithoutGradients) {
   const Table table{Group()};
   const at::NoGradGuard no_grad;
   const Tensor x = random_tensor({kPositions, kBatch, kHidden}, 2).requires_grad_();
   EXPECT_FALSE(table.add(Placed<Invariant>(x), Step(Group(), kPositions)).local().requires_grad());
 }
 
-TEST(LearnedPositions, RefuseASequenceThatIsTooLong) {
+TEST(LearnedPositions, RejectASequenceThatIsTooLong) {
   testing::on_ranks(2, [](const Group& group) {
     const Table table(group);
     const Step step(group, kPositions + 1);
-    const Tensor shard = random_tensor({step.own_sequence().size(), kBatch, kHidden}, 2);
+    const Tensor shard = random_tensor({step.local_sequence().size(), kBatch, kHidden}, 2);
     EXPECT_THROW(table.add(Placed<Sharded<kSequence>>(shard), step), c10::ValueError);
   });
 }
 
-TEST(LearnedPositions, RefuseAStepThatDoesNotFitTheBatch) {
+TEST(LearnedPositions, RejectAStepOfAnotherBatch) {
   const Table table{Group()};
   Step step(Group(), /*sequence_length=*/3);
   step.valid = {{0, 2}};
@@ -106,8 +107,8 @@ TEST(LearnedPositions, RefuseAStepThatDoesNotFitTheBatch) {
   EXPECT_THROW(table.add(x, step), c10::ValueError);
 }
 
-// Rows of two texts, which go on where their caches end.
-TEST(LearnedPositions, GoOnWhereACacheEnds) {
+// Rows of two sequences, which continue after their caches.
+TEST(LearnedPositions, ContinueAfterTheCachedTokens) {
   const at::NoGradGuard no_grad;
   const Table table{Group()};
   Cache first = Cache::empty(1, 1, 1, /*capacity=*/8, at::kDouble), second = first;

@@ -1,5 +1,5 @@
-// What each layer keeps from forward to backward is what its header says, byte for byte. Whole models are
-// plan/saved_bytes_test's.
+// The bytes that each layer saves for backward are those that its header documents. plan/saved_bytes_test
+// covers full models.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -29,33 +29,33 @@ class SavedByLayer : public ::testing::TestWithParam<at::ScalarType> {
   Step step() const { return Step(Group(), s); }
 };
 
-/// What is freed with the graph of `layer` besides its output; its input is nobody else's.
+/// Returns the bytes that the graph of `layer` saves besides its output. Only the graph references the input.
 int64_t saved(const std::function<Tensor(const Tensor&)>& layer, int64_t width, at::ScalarType dtype,
               bool needs_dx = true) {
   const Tensor leaf = testing::random_tensor({s, b, width}, 1, dtype).requires_grad_(needs_dx);
   Tensor y = layer(leaf.clone());
-  const int64_t before = base::live_bytes(), own = static_cast<int64_t>(y.nbytes());
+  const int64_t before = base::live_bytes(), local = static_cast<int64_t>(y.nbytes());
   y.reset();
-  return before - base::live_bytes() - own;
+  return before - base::live_bytes() - local;
 }
 
 template <class Layer>
 Layer ready(Layer layer) {
-  Roles roles;
-  layer.append_roles(roles);
-  for (const Role& role : roles) {
-    parallel::initialise_(*role.parameter, kernels::RandomKey::of(1), Group());
-    parallel::zero_grad_(*role.parameter);
+  UsedParameters parameters;
+  layer.append_parameters(parameters);
+  for (const UsedParameter& used : parameters) {
+    parallel::initialize_(*used.parameter, kernels::RandomKey::of(1), Group());
+    parallel::zero_grad_(*used.parameter);
   }
   return layer;
 }
 
-/// With gradients no sum is left.
+/// Returns the value; with gradients no reduction is pending.
 Tensor local(const Placed<Invariant>& x) {
   return x.local();
 }
-Tensor local(const Addend<Invariant>& y) {
-  return std::get<Placed<Invariant>>(y).local();
+Tensor local(const DeferredReduction<Invariant>& y) {
+  return y.value->local();
 }
 
 template <class Layer>
@@ -64,19 +64,19 @@ int64_t saved_on_stream(const Layer& layer, at::ScalarType dtype) {
                dtype);
 }
 
-TEST_P(SavedByLayer, NormsKeepTheirInputAndItsStatistics) {
+TEST_P(SavedByLayer, NormsSaveTheirInputAndItsStatistics) {
   EXPECT_EQ(saved_on_stream(ready(RMSNorm("n", h, 1e-5, Group(), GetParam())), GetParam()),
             s * b * h * e() + s * b * e4());
   EXPECT_EQ(saved_on_stream(ready(LayerNorm("n", h, 1e-5, Group(), GetParam())), GetParam()),
             s * b * h * e() + 2 * s * b * e4());
 }
 
-TEST_P(SavedByLayer, LearnedPositionsKeepNothing) {
+TEST_P(SavedByLayer, LearnedPositionsSaveNothing) {
   const LearnedPositions positions("p", s, h, parallel::Init::normal(1), Group(), GetParam());
   EXPECT_EQ(saved_on_stream(ready(positions), GetParam()), 0);
 }
 
-TEST_P(SavedByLayer, ActivationsKeepTheirInput) {
+TEST_P(SavedByLayer, ActivationsSaveTheirInput) {
   const auto features = [](const Tensor& x) { return Placed<Sharded<kFeature>>(x); };
   EXPECT_EQ(saved([&](const Tensor& x) { return swiglu(features(x)).local(); }, 2 * f, GetParam()),
             s * b * 2 * f * e());
@@ -91,19 +91,19 @@ struct Linears {
 
   explicit Linears(at::ScalarType dtype)
       : up(ready(ColumnParallelLinear("up", testing::with_bias(h, f),
-                                      ShardRule::cut(0, Split::whole("ffn", f)), Group(), dtype))),
+                                      ShardRule::sharded(0, Split::unsharded("ffn", f)), Group(), dtype))),
         down(ready(RowParallelLinear("down", testing::with_bias(f, h),
-                                     ShardRule::cut(1, Split::whole("ffn", f)), Group(), dtype))) {}
+                                     ShardRule::sharded(1, Split::unsharded("ffn", f)), Group(), dtype))) {}
 };
 
-// The product without its bias, and its activation: both products' inputs and the activation's.
-TEST_P(SavedByLayer, GeluMlpKeepsThreeTensors) {
+// The inputs of both products and of the activation.
+TEST_P(SavedByLayer, GeluMlpSavesThreeTensors) {
   const Linears linears(GetParam());
   const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
   EXPECT_EQ(saved_on_stream(mlp, GetParam()), s * b * (h + 2 * f) * e());
 }
 
-TEST_P(SavedByLayer, FrozenWeightsKeepNoInput) {
+TEST_P(SavedByLayer, FrozenWeightsSaveNoInput) {
   const Linears linears(GetParam());
   const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
   parallel::freeze_(*linears.up.weight());
@@ -116,8 +116,8 @@ TEST_P(SavedByLayer, FrozenWeightsKeepNoInput) {
       << "the input's gradient still passes the gelu";
 }
 
-// The gelu keeps its input for its bias's sake.
-TEST_P(SavedByLayer, SelectiveRecomputationMakesDownsInputAgainWhereABiasAloneIsTrained) {
+// GeLU saves its input for its bias gradient.
+TEST_P(SavedByLayer, SelectiveRecomputationWorksIfOnlyABiasIsTrained) {
   const Linears linears(GetParam());
   const GeluMlp mlp(linears.up, linears.down, kernels::Gelu::tanh);
   parallel::freeze_(*linears.up.weight());

@@ -1,4 +1,4 @@
-// What a build without MPI says; linked with no_mpi.cpp in place of the rest of that folder.
+// The errors of a build without MPI; linked with no_mpi.cpp instead of the rest of that directory.
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/join.h"
@@ -10,32 +10,32 @@ namespace {
 
 using test::error_text;
 
-Place spread_place() {
-  Place place;
-  place.by = Place::By::mpirun;
-  place.world_size = 4;
-  place.is_spread = true;
-  return place;
+LaunchContext multi_node_context() {
+  LaunchContext context;
+  context.launcher = LaunchContext::Launcher::mpirun;
+  context.world_size = 4;
+  context.is_multi_node = true;
+  return context;
 }
 
-TEST(NoMpi, SaysHowToGetIt) {
+TEST(NoMpi, ErrorsNameTheMissingPackage) {
   EXPECT_FALSE(mpi::is_built_in());
   EXPECT_EQ(
       error_text([] {
         mpi::connect({"job", "tp", {0, 1}, 0, 2});
       }),
-      "connect: ranks of several hosts are joined by Open MPI, which this build lacks; got 2 ranks of group "
+      "connect: multi-node groups need Open MPI; this build was configured without it; got 2 ranks of group "
       "tp; install libopenmpi-dev and build again");
   EXPECT_EQ(
-      error_text([] { check_hosts(spread_place(), 4); }),
-      "launch: ranks of several hosts are joined by Open MPI, which this build lacks; got 4 ranks of group "
+      error_text([] { check_nodes(multi_node_context(), 4); }),
+      "launch: multi-node groups need Open MPI; this build was configured without it; got 4 ranks of group "
       "world; install libopenmpi-dev and build again");
-  mpi::finish();
+  mpi::shutdown();
 }
 
-TEST(NoMpi, RanksOfOneHostDoNotNeedIt) {
-  EXPECT_EQ(connect(spread_place(), "alone", {0}).size(), 1);
-  EXPECT_NO_THROW(check_hosts(Place(), 4));
+TEST(NoMpi, RanksOfOneNodeConnect) {
+  EXPECT_EQ(connect_group(multi_node_context(), "alone", {0}).size(), 1);
+  EXPECT_NO_THROW(check_nodes(LaunchContext(), 4));
 }
 
 }  // namespace

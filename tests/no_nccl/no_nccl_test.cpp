@@ -1,4 +1,4 @@
-// What a build without NCCL says; linked with no_nccl.cpp in place of the rest of that folder.
+// The errors of a build without NCCL. Linked with no_nccl.cpp instead of the rest of that directory.
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/nccl/nccl.h"
@@ -9,15 +9,15 @@ namespace {
 
 using test::error_text;
 
-TEST(NoNccl, SaysHowToGetIt) {
+TEST(NoNccl, ErrorsSayHowToBuildWithIt) {
   EXPECT_FALSE(nccl::is_built_in());
   EXPECT_EQ(error_text([] { nccl::device_count(); }),
-            "device_count: GPUs are for a build with NCCL, which this one lacks; got no plugin; install the "
-            "headers of CUDA and NCCL and build again");
-  EXPECT_EQ(
-      error_text([] { nccl::connect(nccl::Options(Group())); }),
-      "connect: ranks with a GPU each are joined by NCCL, which this build lacks; got 1 ranks; install the "
-      "headers of CUDA and NCCL and build again");
+            "device_count: GPUs need a build with NCCL; got a build without it; install the CUDA and NCCL "
+            "headers and rebuild");
+  EXPECT_EQ(error_text([] { nccl::connect(nccl::Options(Group())); }),
+            "connect: a group of GPUs needs a build with NCCL; got 1 ranks in a build without it; install "
+            "the CUDA and "
+            "NCCL headers and rebuild");
 }
 
 }  // namespace

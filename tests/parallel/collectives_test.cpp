@@ -1,5 +1,5 @@
-// Each typed collective: its forward against the whole that its input stands for, its backward as the
-// forward's adjoint (⟨Ax, y⟩ = ⟨x, Aᵀy⟩), for even, uneven and empty shards, in shared memory and without.
+// Each conjugate collective: its forward against the unsharded tensor, its backward as the forward's adjoint
+// (⟨Ax, y⟩ = ⟨x, Aᵀy⟩), for even, uneven and empty shards, with and without the symmetric heap.
 #include "shardwise/parallel/collectives.h"
 
 #include <ATen/TensorOperators.h>
@@ -20,11 +20,11 @@ namespace {
 using at::Tensor;
 using base::Split;
 using comm::Group;
-using testing::Made;
+using testing::GlobalSpec;
+using testing::LocalValue;
 using testing::random_tensor;
 using testing::same_bits;
 using testing::slice_of;
-using testing::Whole;
 
 using SequenceShard = Sharded<kSequence>;
 using FeatureShard = Sharded<kFeature>;
@@ -34,44 +34,46 @@ constexpr uint64_t kInput = 1, kGradient = 2;
 // One length over the ranks, in both kinds of group.
 struct Given {
   Group group;
-  int64_t length;  // of the dim that is cut
+  int64_t length;  // of the sharded dim
 
   Split split() const { return Split::even("length", length, group.size()); }
   Step step() const { return Step(group, length); }
-  Whole first(uint64_t seed) const { return {{length, 2, 3}, split(), seed}; }  // cut along dim 0
-  Whole last(uint64_t seed) const { return {{3, 2, length}, split(), seed}; }   // cut along dim −1
+  GlobalSpec first(uint64_t seed) const { return {{length, 2, 3}, split(), seed}; }  // sharded along dim 0
+  GlobalSpec last(uint64_t seed) const { return {{3, 2, length}, split(), seed}; }   // sharded along dim −1
 };
 
 void for_each_group(const std::function<void(const Given&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
-      for (const int64_t length : {12, 7, 2, 0}) {  // divisible by each t, by none, shorter, nothing at all
+      for (const int64_t length : {12, 7, 2, 0}) {  // divisible by each t, by none, fewer than t, empty
         check({group, length});
-        check({group.without_symmetric(), length});
+        check({group.without_symmetric_heap(), length});
       }
     });
   }
 }
 
-// y = forward(x) and dx of dy, with the checks that hold for every linear map between placements.
+// Runs forward and backward and checks what is true for every linear map between placements. Returns y.
 template <class From, class To>
-Tensor check_map(const std::function<Placed<To>(const Placed<From>&)>& forward, const Whole& from,
-                 const Whole& to, const Group& group) {
-  const Tensor x = Made<From>::local(from, group), x_before = x.clone();
-  const Tensor dy = Made<typename GradientOf<To>::type>::local(to, group), dy_before = dy.clone();
+Tensor check_map(const std::function<Placed<To>(const Placed<From>&)>& forward, const GlobalSpec& from,
+                 const GlobalSpec& to, const Group& group) {
+  const Tensor x = LocalValue<From>::local(from, group), x_before = x.clone();
+  const Tensor dy = LocalValue<typename GradientOf<To>::type>::local(to, group), dy_before = dy.clone();
   const Tensor leaf = x.detach().requires_grad_();
   const Tensor y = forward(Placed<From>(leaf)).local();
-  EXPECT_EQ(y.sizes(), (Made<To>::local(to, group).sizes()));
+  EXPECT_EQ(y.sizes(), (LocalValue<To>::local(to, group).sizes()));
   y.backward(dy);
   const Tensor dx = leaf.grad();
 
-  const double there = testing::pairing<To>(y, dy, group), back = testing::pairing<From>(x, dx, group);
-  EXPECT_NEAR(there, back, 1e-12 * (1 + std::abs(there))) << "the backward is not the adjoint";
+  const double forward_dot = testing::pairing<To>(y, dy, group),
+               backward_dot = testing::pairing<From>(x, dx, group);
+  EXPECT_NEAR(forward_dot, backward_dot, 1e-12 * (1 + std::abs(forward_dot)))
+      << "the backward is not the adjoint";
   EXPECT_TRUE(same_bits(x, x_before)) << "the input was changed";
   EXPECT_TRUE(same_bits(dy, dy_before)) << "the output's gradient was changed";
   const at::NoGradGuard no_grad;
   const Tensor without = forward(Placed<From>(leaf)).local();
-  EXPECT_FALSE(without.grad_fn()) << "a node although no gradient is wanted";
+  EXPECT_FALSE(without.grad_fn()) << "a node was recorded without gradients";
   EXPECT_TRUE(same_bits(without, y.detach()));
   return y.detach();
 }
@@ -92,22 +94,22 @@ TEST(Collectives, EnterFromSequenceShardsGathers) {
   });
 }
 
-TEST(Collectives, LeaveToInvariantSums) {
+TEST(Collectives, LeaveToInvariantAllReduces) {
   for_each_group([](const Given& g) {
     const Tensor y =
         check_map<Partial, Invariant>([&](const auto& x) { return leave<Invariant>(x, g.step()); },
                                       g.first(kInput), g.first(kGradient), g.group);
-    EXPECT_TRUE(same_bits(y, Made<Partial>::sum(g.first(kInput), g.group.size())))
+    EXPECT_TRUE(same_bits(y, LocalValue<Partial>::sum(g.first(kInput), g.group.size())))
         << "not the sum in rank order";
   });
 }
 
-TEST(Collectives, LeaveToSequenceShardsSumsAndScatters) {
+TEST(Collectives, LeaveToSequenceShardsReduceScatters) {
   for_each_group([](const Given& g) {
     const Tensor y =
         check_map<Partial, SequenceShard>([&](const auto& x) { return leave<SequenceShard>(x, g.step()); },
                                           g.first(kInput), g.first(kGradient), g.group);
-    const Tensor sum = Made<Partial>::sum(g.first(kInput), g.group.size());
+    const Tensor sum = LocalValue<Partial>::sum(g.first(kInput), g.group.size());
     EXPECT_TRUE(same_bits(y, slice_of(sum, g.split(), 0, g.group.rank())));
   });
 }
@@ -155,11 +157,11 @@ TEST(Collectives, SumToReplicated) {
     const Tensor y =
         check_map<Partial, Replicated>([&](const auto& x) { return sum_to_replicated(x, g.group); },
                                        g.first(kInput), g.first(kGradient), g.group);
-    EXPECT_TRUE(same_bits(y, Made<Partial>::sum(g.first(kInput), g.group.size())));
+    EXPECT_TRUE(same_bits(y, LocalValue<Partial>::sum(g.first(kInput), g.group.size())));
   });
 }
 
-TEST(Collectives, ExchangeMovesTheCutFromOneDimToAnother) {
+TEST(Collectives, ExchangeMovesTheShardingToAnotherDim) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& group) {
       const Split rows = Split::even("rows", 12, group.size()),
@@ -172,7 +174,7 @@ TEST(Collectives, ExchangeMovesTheCutFromOneDimToAnother) {
   }
 }
 
-TEST(Collectives, ExchangeRefusesUnevenSplits) {
+TEST(Collectives, ExchangeRejectsUnevenSplits) {
   testing::on_ranks(2, [](const Group& group) {
     const Split odd = Split::even("rows", 3, 2), even = Split::even("columns", 4, 2);
     const Placed<SequenceShard> x(random_tensor({odd.range(group.rank()).size(), 1, 4}, kInput));
@@ -180,23 +182,23 @@ TEST(Collectives, ExchangeRefusesUnevenSplits) {
   });
 }
 
-// The two backwards of a gather and of a slice, told apart by gradients that differ from rank to rank.
+// The gradients differ from rank to rank, which distinguishes the two backwards of a gather and of a slice.
 TEST(Collectives, GatherAndSliceHaveTwoBackwardsEach) {
   testing::on_ranks(3, [](const Group& group) {
     const Split split = Split::even("features", 7, 3);
-    const Whole whole{{2, 1, 7}, split, kGradient};
+    const GlobalSpec full{{2, 1, 7}, split, kGradient};
     const auto gradient_of = [&](const Tensor& y, const Tensor& leaf, const Tensor& dy) {
       y.backward(dy);
       return leaf.grad();
     };
-    const Tensor term = Made<Partial>::local(whole, group), sum = Made<Partial>::sum(whole, 3);
-    const auto shard = [&] { return Made<FeatureShard>::local(whole, group).requires_grad_(); };
+    const Tensor partial = LocalValue<Partial>::local(full, group), sum = LocalValue<Partial>::sum(full, 3);
+    const auto shard = [&] { return LocalValue<FeatureShard>::local(full, group).requires_grad_(); };
 
     const Tensor a = shard(), b = shard();
     const Tensor sliced =
         gradient_of(gather_to_invariant(Placed<FeatureShard>(a), split, group).local(), a, sum);
     const Tensor reduced =
-        gradient_of(gather_to_replicated(Placed<FeatureShard>(b), split, group).local(), b, term);
+        gradient_of(gather_to_replicated(Placed<FeatureShard>(b), split, group).local(), b, partial);
     EXPECT_TRUE(same_bits(sliced, slice_of(sum, split, -1, group.rank())));
     EXPECT_TRUE(same_bits(reduced, slice_of(sum, split, -1, group.rank())));
 
@@ -212,30 +214,30 @@ TEST(Collectives, GatherAndSliceHaveTwoBackwardsEach) {
   });
 }
 
-TEST(Collectives, TakeNonContiguousInputs) {
+TEST(Collectives, AcceptNonContiguousInputs) {
   testing::on_ranks(2, [](const Group& group) {
-    const Tensor terms[] = {random_tensor({3, 2, 5}, 10), random_tensor({3, 2, 5}, 11)};
-    const Tensor own = terms[group.rank()].transpose(0, 2);  // [5, 2, 3]
+    const Tensor partials[] = {random_tensor({3, 2, 5}, 10), random_tensor({3, 2, 5}, 11)};
+    const Tensor local = partials[group.rank()].transpose(0, 2);  // [5, 2, 3]
     const Step step(group, 5);
-    const Tensor sum = (terms[0] + terms[1]).transpose(0, 2).contiguous();
-    EXPECT_TRUE(same_bits(leave<Invariant>(Placed<Partial>(own), step).local(), sum));
-    EXPECT_TRUE(same_bits(leave<SequenceShard>(Placed<Partial>(own), step).local(),
+    const Tensor sum = (partials[0] + partials[1]).transpose(0, 2).contiguous();
+    EXPECT_TRUE(same_bits(leave<Invariant>(Placed<Partial>(local), step).local(), sum));
+    EXPECT_TRUE(same_bits(leave<SequenceShard>(Placed<Partial>(local), step).local(),
                           slice_of(sum, step.sequence, 0, group.rank())));
-    const Tensor whole = random_tensor({3, 2, 5}, 12).transpose(0, 2);
-    const base::Range range = step.own_sequence();
-    const Tensor shard = whole.narrow(0, range.begin, range.size());
-    EXPECT_TRUE(same_bits(enter(Placed<SequenceShard>(shard), step).local(), whole.contiguous()));
+    const Tensor full = random_tensor({3, 2, 5}, 12).transpose(0, 2);
+    const base::Range range = step.local_sequence();
+    const Tensor shard = full.narrow(0, range.begin, range.size());
+    EXPECT_TRUE(same_bits(enter(Placed<SequenceShard>(shard), step).local(), full.contiguous()));
   });
 }
 
-TEST(Collectives, CountAsTheirDocSays) {
+TEST(Collectives, CallAndSendWhatIsDocumented) {
   testing::on_ranks(3, [](const Group& group) {
     const Step step(group, 7);
-    const int64_t row = 2 * 3 * 8, own = step.own_sequence().size() * row, total = 7 * row;
+    const int64_t row = 2 * 3 * 8, local = step.local_sequence().size() * row, total = 7 * row;
     const int64_t slice = Split::even("message", 7 * 2 * 3, 3).range(group.rank()).size() * 8;
     const int64_t reduce_bytes = slice * 2 + (total - slice);
-    const Tensor shard = random_tensor({step.own_sequence().size(), 2, 3}, 1).requires_grad_();
-    const Tensor whole = random_tensor({7, 2, 3}, 1).requires_grad_();
+    const Tensor shard = random_tensor({step.local_sequence().size(), 2, 3}, 1).requires_grad_();
+    const Tensor full = random_tensor({7, 2, 3}, 1).requires_grad_();
     const auto counted = [&](comm::Op op, const std::function<Tensor()>& run) {
       const comm::Counters before = group.counters();
       const Tensor result = run();
@@ -255,24 +257,24 @@ TEST(Collectives, CountAsTheirDocSays) {
       return [y] { return y.backward(at::full(y.sizes(), 1.0, at::kDouble)), y; };
     };
 
-    const Tensor f = nothing([&] { return enter(Placed<Invariant>(whole), step).local(); });
+    const Tensor f = nothing([&] { return enter(Placed<Invariant>(full), step).local(); });
     EXPECT_EQ(counted(comm::Op::all_reduce, backward(f)).first, reduce_bytes);
     const auto [f_star_bytes, f_star] =
-        counted(comm::Op::all_reduce, [&] { return leave<Invariant>(Placed<Partial>(whole), step).local(); });
+        counted(comm::Op::all_reduce, [&] { return leave<Invariant>(Placed<Partial>(full), step).local(); });
     EXPECT_EQ(f_star_bytes, reduce_bytes);
     nothing(backward(f_star));
     const auto [g_bytes, g] =
         counted(comm::Op::all_gather, [&] { return enter(Placed<SequenceShard>(shard), step).local(); });
-    EXPECT_EQ(g_bytes, own * 2);
-    EXPECT_EQ(counted(comm::Op::reduce_scatter, backward(g)).first, total - own);
+    EXPECT_EQ(g_bytes, local * 2);
+    EXPECT_EQ(counted(comm::Op::reduce_scatter, backward(g)).first, total - local);
     const auto [g_star_bytes, g_star] = counted(
-        comm::Op::reduce_scatter, [&] { return leave<SequenceShard>(Placed<Partial>(whole), step).local(); });
-    EXPECT_EQ(g_star_bytes, total - own);
-    EXPECT_EQ(counted(comm::Op::all_gather, backward(g_star)).first, own * 2);
+        comm::Op::reduce_scatter, [&] { return leave<SequenceShard>(Placed<Partial>(full), step).local(); });
+    EXPECT_EQ(g_star_bytes, total - local);
+    EXPECT_EQ(counted(comm::Op::all_gather, backward(g_star)).first, local * 2);
   });
 }
 
-TEST(Collectives, AGroupOfOneCommunicatesNothing) {
+TEST(Collectives, GroupOfOneDoesNotCommunicate) {
   const Group alone;
   const Step step(alone, 5);
   const Tensor x = random_tensor({5, 2, 3}, 1).requires_grad_();

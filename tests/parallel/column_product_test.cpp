@@ -27,54 +27,54 @@ using SequenceShard = Sharded<kSequence>;
 constexpr double kBound = 1e-14;  // fp64 sums of at most 24 terms
 
 struct Column {
-  LinearCase whole;
+  LinearCase full;
   Group group;
   Step step;
   Split features;
   LinearParameters w;
 
   Column(const LinearCase& linear, Path path, const Group& ranks)
-      : whole(linear),
+      : full(linear),
         group(ranks),
         step(step_on(ranks, path, linear.sequence)),
         features(Split::even("features", linear.out, ranks.size())),
-        w(linear.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), ranks)) {}
+        w(linear.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), ranks)) {}
 
-  Tensor own_dy() const { return slice_of(whole.dy(), features, -1, group.rank()); }
+  Tensor local_dy() const { return slice_of(full.dy(), features, -1, group.rank()); }
   Tensor weight() const { return w.weight->value.detach(); }
 
   void check_output(const Tensor& y) const {
-    const Tensor expected = at::linear(whole.x(), whole.weight(), whole.has_bias ? whole.bias() : Tensor());
+    const Tensor expected = at::linear(full.x(), full.weight(), full.has_bias ? full.bias() : Tensor());
     EXPECT_LE(relative_error(y, slice_of(expected, features, -1, group.rank())), kBound);
   }
   void check_weight_gradients() const {
-    const Tensor dy = rows_of(own_dy());
-    EXPECT_LE(relative_error(added(w.weight), at::mm(dy.t(), rows_of(whole.x()))), kBound);
+    const Tensor dy = rows_of(local_dy());
+    EXPECT_LE(relative_error(added(w.weight), at::mm(dy.t(), rows_of(full.x()))), kBound);
     if (w.bias) {
       EXPECT_LE(relative_error(added(w.bias), dy.sum(0)), kBound);
     }
   }
-  /// What the layer makes of rows that this rank holds: no sum over ranks, so equal bit for bit.
+  /// The output for rows that this rank holds. There is no sum over ranks, so the bits must be equal.
   Tensor local_output(const Tensor& x) const {
     const Tensor y = local_product(rows_of(x), weight().t()).view({x.size(0), x.size(1), weight().size(0)});
     return w.bias ? y + w.bias->value.detach() : y;
   }
-  Tensor input_gradient() const { return at::matmul(whole.dy(), whole.weight()); }
+  Tensor input_gradient() const { return at::matmul(full.dy(), full.weight()); }
 };
 
 template <class P>
 Tensor run(const Column& column, const Tensor& x) {
-  const Tensor x_before = x.detach().clone(), dy = column.own_dy();
+  const Tensor x_before = x.detach().clone(), dy = column.local_dy();
   const Tensor y = column_product(Placed<P>(x), column.w, column.step).local();
   y.backward(dy);
   EXPECT_TRUE(same_bits(x.detach(), x_before)) << "the input was changed";
-  EXPECT_TRUE(same_bits(dy, column.own_dy())) << "the output's gradient was changed";
+  EXPECT_TRUE(same_bits(dy, column.local_dy())) << "the output's gradient was changed";
   column.check_output(y);
   column.check_weight_gradients();
   return y.detach();
 }
 
-TEST(ColumnProduct, OfInvariantSumsTheInputGradient) {
+TEST(ColumnProduct, OfInvariantAllReducesTheInputGradient) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor x = linear.x().requires_grad_();
@@ -83,11 +83,11 @@ TEST(ColumnProduct, OfInvariantSumsTheInputGradient) {
     EXPECT_TRUE(same_bits(y, column.local_output(linear.x())));
     Tensor first = x.grad().clone();
     group.broadcast_(first, 0);
-    EXPECT_TRUE(same_bits(x.grad(), first)) << "ranks hold different bits";
+    EXPECT_TRUE(same_bits(x.grad(), first)) << "ranks have different bits";
   });
 }
 
-TEST(ColumnProduct, OfSequenceShardsGathersAndScatters) {
+TEST(ColumnProduct, OfSequenceShardsAllGathersAndReduceScatters) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Split& sequence = column.step.sequence;
@@ -101,18 +101,18 @@ TEST(ColumnProduct, OfSequenceShardsGathersAndScatters) {
   });
 }
 
-TEST(ColumnProduct, OfReplicatedLeavesAPartial) {
+TEST(ColumnProduct, OfReplicatedHasAPartialInputGradient) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor x = linear.x().requires_grad_();
     const Tensor y = run<Replicated>(column, x);
     EXPECT_TRUE(same_bits(y, column.local_output(linear.x())));
-    const Tensor term = local_product(rows_of(column.own_dy()), column.weight()).view(x.sizes());
-    EXPECT_TRUE(same_bits(x.grad(), term));
+    const Tensor partial = local_product(rows_of(column.local_dy()), column.weight()).view(x.sizes());
+    EXPECT_TRUE(same_bits(x.grad(), partial));
   });
 }
 
-TEST(ColumnProduct, IsTheSameBitForBitOnEveryPath) {
+TEST(ColumnProduct, IsBitIdenticalOnEveryPath) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const auto results = [&](Path on) {
       const Column column(linear, on, group);
@@ -125,7 +125,7 @@ TEST(ColumnProduct, IsTheSameBitForBitOnEveryPath) {
   });
 }
 
-TEST(ColumnProduct, CallsTheCollectivesThatItsDocNames) {
+TEST(ColumnProduct, CallsTheDocumentedCollectives) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& ranks) {
     const Group group = ranks.with_new_counters();
     const Column column(linear, path, group);
@@ -146,7 +146,7 @@ TEST(ColumnProduct, CallsTheCollectivesThatItsDocNames) {
     comm::Counters before = counted.counters();
     const Tensor y = column_product(Placed<Invariant>(x), column.w, column.step).local();
     EXPECT_EQ(total_calls(before), 0);
-    y.backward(column.own_dy());
+    y.backward(column.local_dy());
     check(before, Op::all_reduce, 1, bytes.all_reduce());
     EXPECT_EQ(total_calls(before), calls);
 
@@ -156,15 +156,15 @@ TEST(ColumnProduct, CallsTheCollectivesThatItsDocNames) {
     check(before, Op::all_gather, 1, bytes.all_gather());
     EXPECT_EQ(total_calls(before), calls);
     before = counted.counters();
-    y_of_shard.backward(column.own_dy());
-    const bool reads_again = path != Path::keep;
+    y_of_shard.backward(column.local_dy());
+    const bool gathers_again = path != Path::keep;
     check(before, Op::reduce_scatter, 1, bytes.reduce_scatter());
-    check(before, Op::all_gather, reads_again, reads_again * bytes.all_gather());
-    EXPECT_EQ(total_calls(before), calls * (1 + reads_again));
+    check(before, Op::all_gather, gathers_again, gathers_again * bytes.all_gather());
+    EXPECT_EQ(total_calls(before), calls * (1 + gathers_again));
 
     before = counted.counters();
     const Tensor x_used = linear.x().requires_grad_();
-    column_product(Placed<Replicated>(x_used), column.w, column.step).local().backward(column.own_dy());
+    column_product(Placed<Replicated>(x_used), column.w, column.step).local().backward(column.local_dy());
     EXPECT_EQ(total_calls(before), 0);
   });
 }
@@ -182,29 +182,29 @@ TEST(ColumnProduct, ReadsShardsInPlaceWithoutCopying) {
   });
 }
 
-TEST(ColumnProduct, WithoutGradientsMakesNoNode) {
+TEST(ColumnProduct, RecordsNoNodeWithoutGradients) {
   for_each_case({{7, 5, 10}}, [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor x = linear.x().requires_grad_();
     const Tensor x_shard = slice_of(linear.x(), column.step.sequence, 0, group.rank()).requires_grad_();
     const at::NoGradGuard no_grad;
-    const Tensor of_whole = column_product(Placed<Invariant>(x), column.w, column.step).local();
+    const Tensor of_full = column_product(Placed<Invariant>(x), column.w, column.step).local();
     const Tensor of_shard = column_product(Placed<SequenceShard>(x_shard), column.w, column.step).local();
-    EXPECT_FALSE(of_whole.grad_fn() || of_shard.grad_fn());
-    EXPECT_FALSE(of_whole.requires_grad() || of_shard.requires_grad());
-    column.check_output(of_whole);
+    EXPECT_FALSE(of_full.grad_fn() || of_shard.grad_fn());
+    EXPECT_FALSE(of_full.requires_grad() || of_shard.requires_grad());
+    column.check_output(of_full);
     column.check_output(of_shard);
   });
 }
 
-// What is frozen gets no gradient, and an input that wants none costs no collective.
-TEST(ColumnProduct, ComputesOnlyTheGradientsThatAreWanted) {
+// Frozen parameters get no gradient, and an input that needs none costs no collective.
+TEST(ColumnProduct, ComputesOnlyTheRequiredGradients) {
   for_each_case({{7, 5, 10}}, [](const LinearCase& linear, Path path, const Group& ranks) {
     const Group group = ranks.with_new_counters();
     const Column column(linear, path, group);
     const Group& counted = column.step.group;
     comm::Counters before = counted.counters();
-    column_product(Placed<Invariant>(linear.x()), column.w, column.step).local().backward(column.own_dy());
+    column_product(Placed<Invariant>(linear.x()), column.w, column.step).local().backward(column.local_dy());
     EXPECT_EQ((counted.counters() - before).total().calls, 0);
     column.check_weight_gradients();
 
@@ -214,7 +214,7 @@ TEST(ColumnProduct, ComputesOnlyTheGradientsThatAreWanted) {
                  bias_before = column.w.bias->main_grad.clone();
     const Tensor x_shard = slice_of(linear.x(), column.step.sequence, 0, group.rank()).requires_grad_();
     const Tensor y = column_product(Placed<SequenceShard>(x_shard), column.w, column.step).local();
-    y.backward(column.own_dy());
+    y.backward(column.local_dy());
     const Tensor expected = slice_of(column.input_gradient(), column.step.sequence, 0, group.rank());
     EXPECT_LE(relative_error(x_shard.grad(), expected), kBound);
     EXPECT_TRUE(same_bits(column.w.weight->main_grad, weight_before));
@@ -222,12 +222,12 @@ TEST(ColumnProduct, ComputesOnlyTheGradientsThatAreWanted) {
   });
 }
 
-TEST(ColumnProduct, TakesNonContiguousInputsAndGradients) {
+TEST(ColumnProduct, AcceptsNonContiguousInputsAndGradients) {
   for_each_case({{7, 5, 10}}, [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor shard = slice_of(linear.x(), column.step.sequence, 0, group.rank());
     const Tensor x = shard.transpose(0, 2).contiguous().transpose(0, 2).requires_grad_();
-    const Tensor dy = column.own_dy().transpose(0, 2).contiguous().transpose(0, 2);
+    const Tensor dy = column.local_dy().transpose(0, 2).contiguous().transpose(0, 2);
     const Tensor y = column_product(Placed<SequenceShard>(x), column.w, column.step).local();
     y.backward(dy);
     column.check_output(y);
@@ -237,7 +237,7 @@ TEST(ColumnProduct, TakesNonContiguousInputsAndGradients) {
   });
 }
 
-TEST(ColumnProduct, RefusesAnInputOfAnotherWidth) {
+TEST(ColumnProduct, RejectsInputsOfAnotherWidth) {
   const LinearCase linear{3, 4, 6};
   const Column column(linear, Path::symmetric, Group());
   const Tensor wide = testing::random_tensor({3, 2, 5}, 1), flat = testing::random_tensor({6, 4}, 1);
@@ -245,7 +245,7 @@ TEST(ColumnProduct, RefusesAnInputOfAnotherWidth) {
   EXPECT_THROW(column_product(Placed<Invariant>(flat), column.w, column.step), c10::ValueError);
 }
 
-TEST(ColumnProduct, VerifyFindsARankWithAnotherInput) {
+TEST(ColumnProduct, VerifyDetectsARankWithAnotherInput) {
   testing::on_ranks(3, [](const Group& group) {
     const LinearCase linear{3, 4, 6};
     Column column(linear, Path::symmetric, group);

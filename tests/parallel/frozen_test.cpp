@@ -1,5 +1,5 @@
-// Frozen parameters of the two products: the same outputs and the same other gradients, bit for bit, and
-// nothing sent or read for a gradient that nobody wants.
+// Frozen parameters in the two products: outputs and other gradients keep their bits, and gradients that are
+// not required cost no communication.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -27,13 +27,13 @@ struct Frozen {
   bool weight, bias, input;
 };
 
-/// A product on one path: where its input and its output's gradient are cut, how it is called, and the one
-/// collective that its input's gradient takes.
+/// A product with one input placement: how it is called, along which dims its input and its output gradient
+/// are sharded, and the collective of its input gradient.
 struct Product {
   const char* name;
   Tensor (*apply)(const Tensor& x, const LinearParameters& w, const Step& step);
   bool is_column;
-  int64_t x_dim, dy_dim;  // 2: whole
+  int64_t x_dim, dy_dim;  // 2: unsharded
   std::optional<Op> backward = {};
 };
 
@@ -46,14 +46,14 @@ Tensor row(const Tensor& x, const LinearParameters& w, const Step& step) {
   return row_product<P>(Placed<FeatureShard>(x), w, step).local();
 }
 
-constexpr int64_t kWhole = 2;
+constexpr int64_t kUnsharded = 2;
 constexpr Product kProducts[] = {
-    {"column of I", column<Invariant>, true, kWhole, kFeature, Op::all_reduce},
+    {"column of I", column<Invariant>, true, kUnsharded, kFeature, Op::all_reduce},
     {"column of S<0>", column<SequenceShard>, true, kSequence, kFeature, Op::reduce_scatter},
-    {"column of R", column<Replicated>, true, kWhole, kFeature},
-    {"row to I", row<Invariant>, false, kFeature, kWhole},
+    {"column of R", column<Replicated>, true, kUnsharded, kFeature},
+    {"row to I", row<Invariant>, false, kFeature, kUnsharded},
     {"row to S<0>", row<SequenceShard>, false, kFeature, kSequence, Op::all_gather},
-    {"row to P", row<Partial>, false, kFeature, kWhole},
+    {"row to P", row<Partial>, false, kFeature, kUnsharded},
 };
 
 struct Results {
@@ -76,12 +76,12 @@ struct FrozenRun {
         group(ranks),
         features(Split::even("features", each.is_column ? of.out : of.in, ranks.size())) {}
 
-  Tensor own(const Tensor& whole, int64_t dim) const {
-    if (dim == kWhole) return whole.clone();
-    return slice_of(whole, dim == kSequence ? step.sequence : features, dim, group.rank());
+  Tensor local(const Tensor& full, int64_t dim) const {
+    if (dim == kUnsharded) return full.clone();
+    return slice_of(full, dim == kSequence ? step.sequence : features, dim, group.rank());
   }
   LinearParameters parameters(const Frozen& frozen) const {
-    const ShardRule rule = ShardRule::cut(product.is_column ? 0 : 1, features);
+    const ShardRule rule = ShardRule::sharded(product.is_column ? 0 : 1, features);
     const ShardRule bias = product.is_column ? rule : ShardRule::replicated();
     LinearParameters w = linear.parameters(rule, bias, group);
     if (frozen.weight) freeze_(*w.weight);
@@ -90,10 +90,10 @@ struct FrozenRun {
   }
   Results operator()(const Frozen& frozen) const {
     Results results{{}, {}, parameters(frozen), {}};
-    const Tensor x = own(linear.x(), product.x_dim).requires_grad_(!frozen.input);
+    const Tensor x = local(linear.x(), product.x_dim).requires_grad_(!frozen.input);
     results.y = product.apply(x, results.w, step);
     const comm::Counters before = group.counters();
-    if (results.y.requires_grad()) results.y.backward(own(linear.dy(), product.dy_dim));
+    if (results.y.requires_grad()) results.y.backward(local(linear.dy(), product.dy_dim));
     results.backward = group.counters() - before;
     results.dx = x.grad();
     return results;
@@ -113,7 +113,7 @@ void for_each_product(const std::function<void(const FrozenRun&)>& check) {
   });
 }
 
-TEST(FrozenProduct, ChangesNoOtherResult) {
+TEST(FrozenProduct, LeavesOtherResultsUnchanged) {
   for_each_product([](const FrozenRun& run) {
     const Results all = run({false, false, false});
     for (const Frozen& frozen : {Frozen{true, false, false},
@@ -132,61 +132,62 @@ TEST(FrozenProduct, ChangesNoOtherResult) {
   });
 }
 
-TEST(FrozenProduct, WithNothingToTrainMakesNoNode) {
+TEST(FrozenProduct, RecordsNoNodeIfNothingIsTrained) {
   for_each_product([](const FrozenRun& run) { EXPECT_FALSE(run({true, true, true}).y.requires_grad()); });
 }
 
-// Of the weight's gradient alone: the second reading of a column's gathered input. What dX needs stays.
-TEST(FrozenProduct, CommunicatesForTheInputGradientAlone) {
+// Only the weight gradient needs a column product's input to be gathered again; dX keeps its collective.
+TEST(FrozenProduct, CommunicatesOnlyForTheInputGradient) {
   for_each_product([](const FrozenRun& run) {
     const comm::Counters used = run({true, false, false}).backward;
-    const std::optional<Op> crossing = run.product.backward;
+    const std::optional<Op> collective = run.product.backward;
     for (const Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter})
-      EXPECT_EQ(used[op].calls, crossing == op && run.group.size() > 1)
+      EXPECT_EQ(used[op].calls, collective == op && run.group.size() > 1)
           << run.product.name << ": " << name(op);
-    EXPECT_EQ(used.total().calls, crossing && run.group.size() > 1) << run.product.name;
+    EXPECT_EQ(used.total().calls, collective && run.group.size() > 1) << run.product.name;
     EXPECT_EQ(run({true, false, true}).backward.total().calls, 0) << run.product.name;
   });
 }
 
-// Nothing of the input is kept for a frozen weight: it is freed as soon as the caller lets go of it.
-TEST(FrozenProduct, KeepsNoInput) {
+// With a frozen weight the input is not saved: it is released as soon as the caller releases it.
+TEST(FrozenProduct, SavesNoInput) {
   for_each_product([](const FrozenRun& run) {
     for (const bool is_frozen : {true, false}) {
       const LinearParameters w = run.parameters({is_frozen, false, false});
-      Tensor x = run.own(run.linear.x(), run.product.x_dim).requires_grad_().clone();
+      Tensor x = run.local(run.linear.x(), run.product.x_dim).requires_grad_().clone();
       const c10::weak_intrusive_ptr<c10::StorageImpl> memory(x.storage().getWeakStorageImpl());
       const Tensor y = run.product.apply(x, w, run.step);
       x.reset();
-      const bool keeps_gathered = run.step.gathered == Gathered::keep && run.product.x_dim == kSequence &&
-                                  run.group.size() > 1;  // a copy; alone, the gathered input is the input
-      EXPECT_EQ(memory.expired(), is_frozen || keeps_gathered) << run.product.name;
+      const bool saves_gathered =
+          run.step.save_for_backward == SaveForBackward::gathered && run.product.x_dim == kSequence &&
+          run.group.size() > 1;  // a copy; in a group of one the gathered input is the input
+      EXPECT_EQ(memory.expired(), is_frozen || saves_gathered) << run.product.name;
     }
   });
 }
 
 TEST(FrozenParameter, HasNoGradientToZero) {
   const LinearCase linear{3, 4, 5};
-  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
-                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  const LinearParameters w = linear.parameters(ShardRule::sharded(0, Split::unsharded("out", 5)),
+                                               ShardRule::sharded(0, Split::unsharded("out", 5)), Group());
   EXPECT_FALSE(w.weight->is_frozen());
   freeze_(*w.weight);
   EXPECT_TRUE(w.weight->is_frozen());
   zero_grad_(*w.weight);
   EXPECT_FALSE(w.weight->main_grad.defined());
-  EXPECT_FALSE(w.weight->wanted_gradient().defined());
+  EXPECT_FALSE(w.weight->main_grad_if_trainable().defined());
 }
 
 TEST(Parameter, BackwardBeforeZeroGradIsAnError) {
   const LinearCase linear{3, 4, 5};
-  const LinearParameters w = linear.parameters(ShardRule::cut(0, Split::whole("out", 5)),
-                                               ShardRule::cut(0, Split::whole("out", 5)), Group());
+  const LinearParameters w = linear.parameters(ShardRule::sharded(0, Split::unsharded("out", 5)),
+                                               ShardRule::sharded(0, Split::unsharded("out", 5)), Group());
   w.weight->main_grad.reset();
-  EXPECT_THROW(w.weight->wanted_gradient(), c10::ValueError);
+  EXPECT_THROW(w.weight->main_grad_if_trainable(), c10::ValueError);
 }
 
-// Of what is trained: a frozen parameter is neither sent nor counted.
-TEST(FrozenParameter, IsNotSynchronisedNorCounted) {
+// Only trained parameters are sent and counted.
+TEST(FrozenParameter, IsNeitherSynchronizedNorCounted) {
   testing::on_ranks(2, [](const Group& group) {
     const auto make = [&](const char* name) {
       const ParameterPtr p =

@@ -25,8 +25,8 @@ using testing::random_tensor;
 using testing::same_bits;
 using testing::slice_of;
 
-// A model's kinds of parameters. KV heads are held by several ranks where there are fewer of them than ranks
-// or where a group of query heads is cut; the vocabulary of 2 leaves ranks without a row.
+// The kinds of parameters in a model. Several ranks hold a KV head if there are more ranks than KV heads or a
+// group of query heads is split; a vocabulary of 2 leaves some ranks without a row.
 struct Model {
   Group group;
   Split heads = Split::even("heads", 6, group.size());
@@ -50,15 +50,15 @@ struct Model {
   Specs specs(GradientKind norm_gradient) const {
     Specs specs{
         ParamSpec::over_tp(make("qkv", qkv_shape(), qkv()), GradientKind::sharded),
-        ParamSpec::over_tp(make("table", {2, kHidden}, ShardRule::cut(0, vocab)), GradientKind::sharded),
+        ParamSpec::over_tp(make("table", {2, kHidden}, ShardRule::sharded(0, vocab)), GradientKind::sharded),
         ParamSpec::over_tp(make("norm", {kHidden}, ShardRule::replicated()), norm_gradient),
         ParamSpec::over_tp(make("frozen", {kHidden}, ShardRule::replicated()), norm_gradient)};
     specs.frozen.parameter->main_grad.reset();
     return specs;
   }
 
-  // What rank `rank` adds up for element i of a whole tensor: its own multiple of it.
-  Tensor term(const std::vector<int64_t>& shape, uint64_t seed, int rank) const {
+  // The partial gradient of `rank`: a multiple of a full random tensor.
+  Tensor partial(const std::vector<int64_t>& shape, uint64_t seed, int rank) const {
     return random_tensor(shape, seed) * (rank + 1);
   }
 };
@@ -67,14 +67,14 @@ void for_each_group(const std::function<void(const Model&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
       check({group});
-      check({group.without_symmetric()});
+      check({group.without_symmetric_heap()});
     });
   }
 }
 
-// Σ over the KV head's holders of their terms, for the rows of the K or V segment that this rank holds.
-Tensor summed_over_holders(const Model& model, const Tensor& whole) {
-  Tensor multiples = at::zeros_like(whole);
+// The sum of the partial gradients over the ranks that hold each KV head, for this rank's shard.
+Tensor summed_over_holders(const Model& model, const Tensor& full) {
+  Tensor multiples = at::zeros_like(full);
   for (int64_t head = 0; head < 3; ++head) {
     double multiple = 0;
     for (const int rank : model.kv_heads.holders(head)) multiple += rank + 1;
@@ -84,16 +84,17 @@ Tensor summed_over_holders(const Model& model, const Tensor& whole) {
   }
   const int rank = model.group.rank();
   multiples.narrow(0, 0, 12).fill_(rank + 1);  // query heads have one holder each
-  return slice_of(whole * multiples, model.qkv(), rank);
+  return slice_of(full * multiples, model.qkv(), rank);
 }
 
-TEST(GradientSync, SumsTermsAndReplicatedHeadsAndNothingElse) {
+TEST(GradientSync, SumsOnlyPartialsAndReplicatedHeads) {
   for_each_group([](const Model& model) {
     const int rank = model.group.rank(), ranks = model.group.size();
     const auto specs = model.specs(GradientKind::partial);
-    specs.qkv.parameter->main_grad.copy_(slice_of(model.term(model.qkv_shape(), 1, rank), model.qkv(), rank));
+    specs.qkv.parameter->main_grad.copy_(
+        slice_of(model.partial(model.qkv_shape(), 1, rank), model.qkv(), rank));
     specs.table.parameter->main_grad.fill_(rank + 1);
-    specs.norm.parameter->main_grad.copy_(model.term({Model::kHidden}, 2, rank));
+    specs.norm.parameter->main_grad.copy_(model.partial({Model::kHidden}, 2, rank));
     sync_gradients_(specs.all(), model.group);
 
     const Tensor expected = summed_over_holders(model, random_tensor(model.qkv_shape(), 1));
@@ -107,7 +108,7 @@ TEST(GradientSync, SumsTermsAndReplicatedHeadsAndNothingElse) {
   });
 }
 
-TEST(GradientSync, LeavesInvariantGradientsAlone) {
+TEST(GradientSync, LeavesInvariantGradientsUnchanged) {
   for_each_group([](const Model& model) {
     const auto specs = model.specs(GradientKind::invariant);
     specs.norm.parameter->main_grad.fill_(3);
@@ -127,7 +128,7 @@ TEST(GradientSync, MakesReplicasEqualBitForBit) {
   });
 }
 
-TEST(GradientSync, IsOneAllReduceOrNone) {
+TEST(GradientSync, TakesOneAllReduceOrNone) {
   for (const int ranks : {2, 3, 4}) {
     testing::on_ranks(ranks, [](const Group& group) {
       const Model model{group};
@@ -141,10 +142,10 @@ TEST(GradientSync, IsOneAllReduceOrNone) {
       const comm::OpCount all = calls(model.specs(GradientKind::partial).all());
       EXPECT_EQ(all.calls, 1);
       const bool has_replicas = !model.kv_heads.is_partition();
-      // On 2 and on 4 ranks one of the three KV heads is held twice: two rows of k and two of v.
+      // On 2 and on 4 ranks two ranks hold one of the three KV heads: two rows of k and two of v.
       const int64_t elements = (has_replicas ? 2 * 2 * Model::kHidden : 0) + Model::kHidden;
-      const int64_t own = Split::even("message", elements, group.size()).range(group.rank()).size();
-      EXPECT_EQ(all.bytes, 8 * (own * (group.size() - 1) + elements - own));
+      const int64_t local = Split::even("message", elements, group.size()).range(group.rank()).size();
+      EXPECT_EQ(all.bytes, 8 * (local * (group.size() - 1) + elements - local));
       EXPECT_EQ(calls({model.specs(GradientKind::invariant).table}).calls, 0);
       EXPECT_EQ(calls({model.specs(GradientKind::invariant).norm}).calls, 0);
       EXPECT_EQ(calls({}).calls, 0);
@@ -178,7 +179,7 @@ TEST(GradientNorm, CountsEachElementOfTheUnshardedModelOnce) {
   });
 }
 
-TEST(GradientNorm, IsTheSameBitsOnEveryRankAndOneAllReduce) {
+TEST(GradientNorm, IsBitIdenticalOnEveryRankAndTakesOneAllReduce) {
   testing::on_ranks(4, [](const Group& group) {
     const Model model{group};
     const auto specs = model.specs(GradientKind::partial);
@@ -196,14 +197,14 @@ TEST(GradientNorm, IsTheSameBitsOnEveryRankAndOneAllReduce) {
   });
 }
 
-TEST(GradientNorm, OfOneBadElementIsNotFiniteOnEveryRank) {
+TEST(GradientNorm, OfANaNOrInfIsNotFiniteOnAnyRank) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     testing::on_ranks(3, [&](const Group& group) {
       const Model model{group};
-      for (const int place : {0, 1, 2}) {
+      for (const int bad_rank : {0, 1, 2}) {
         const auto specs = model.specs(GradientKind::partial);
-        if (group.rank() == place) specs.qkv.parameter->main_grad[0][0] = bad;
+        if (group.rank() == bad_rank) specs.qkv.parameter->main_grad[0][0] = bad;
         for (const Norm norm : {Norm::one, Norm::two, Norm::inf}) {
           EXPECT_FALSE(std::isfinite(gradient_norm(specs.all(), norm, group)));
         }
@@ -212,7 +213,7 @@ TEST(GradientNorm, OfOneBadElementIsNotFiniteOnEveryRank) {
   }
 }
 
-TEST(ClipGradients, ScalesToTheMaximumWhenAboveIt) {
+TEST(ClipGradients, ScalesToMaxNormIfAboveIt) {
   const Model model{Group()};
   const auto specs = model.specs(GradientKind::partial);
   specs.norm.parameter->main_grad.fill_(2);
@@ -221,7 +222,8 @@ TEST(ClipGradients, ScalesToTheMaximumWhenAboveIt) {
                         at::full({Model::kHidden}, 2.0, at::kDouble) * (1 / (10 + 1e-6))));
   const Tensor before = specs.norm.parameter->main_grad.clone();
   clip_gradients_(specs.all(), /*norm=*/0.5, /*max_norm=*/1);
-  EXPECT_TRUE(same_bits(specs.norm.parameter->main_grad, before)) << "clipped although below the maximum";
+  EXPECT_TRUE(same_bits(specs.norm.parameter->main_grad, before))
+      << "clipped although the norm is below the maximum";
 }
 
 }  // namespace

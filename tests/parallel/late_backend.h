@@ -1,5 +1,5 @@
-// A backend whose sums, broadcasts and gathers go on by themselves, late and in the order of their calls, as
-// those of a network do: what is read before it was waited for is wrong.
+// A backend that progresses asynchronously, like a network's: collectives complete late and in the order of
+// their calls, so reading a result before waiting for it gives wrong values.
 #pragma once
 #include <chrono>
 #include <future>
@@ -24,20 +24,21 @@ class LateWork final : public c10d::Work {
   std::shared_future<void> done_;
 };
 
-class LateBackend final : public comm::Backend {
+class LateBackend final : public comm::C10dBackend {
  public:
-  using comm::Backend::Backend;
-  bool works_in_calls() const override { return false; }
+  using comm::C10dBackend::C10dBackend;
+  bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return later([this, tensors, options]() mutable { Backend::allreduce(tensors, options); });
+    return later([this, tensors, options]() mutable { C10dBackend::allreduce(tensors, options); });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return later([this, tensors, options]() mutable { Backend::broadcast(tensors, options); });
+    return later([this, tensors, options]() mutable { C10dBackend::broadcast(tensors, options); });
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override {
-    return later([this, outputs, inputs, options]() mutable { Backend::gather(outputs, inputs, options); });
+    return later(
+        [this, outputs, inputs, options]() mutable { C10dBackend::gather(outputs, inputs, options); });
   }
 
  private:
@@ -54,9 +55,9 @@ class LateBackend final : public comm::Backend {
 };
 
 inline comm::Group late_group(const std::string& job, int rank, int ranks) {
-  const comm::shm::Options meeting = options(job, rank, ranks);
+  const comm::shm::Options shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<LateBackend>(
-      std::make_shared<comm::shm::Transport>(comm::shm::meet(meeting), rank, meeting.timeout)));
+      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout)));
 }
 
 }  // namespace shardwise::testing

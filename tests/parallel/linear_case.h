@@ -1,4 +1,4 @@
-// One linear map, whole and cut over the ranks: what the tests of both fused products start from.
+// A linear layer, unsharded and sharded over the ranks, for the tests of both fused products.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,7 +12,7 @@
 
 namespace shardwise::parallel {
 
-/// y = x Wᵀ + b, of random numbers that every rank draws alike.
+/// y = x Wᵀ + b, of random values that are equal on every rank.
 struct LinearCase {
   int64_t sequence, in, out;
   bool has_bias = true;
@@ -24,7 +24,7 @@ struct LinearCase {
   at::Tensor weight() const { return testing::random_tensor({out, in}, 3, dtype); }
   at::Tensor bias() const { return testing::random_tensor({out}, 4, dtype); }
 
-  /// This rank's slices; main_grad starts at one everywhere, for gradients are added.
+  /// This rank's shards. Every main_grad starts at 1, to check that gradients are added.
   LinearParameters parameters(const base::ShardRule& weight_rule, const base::ShardRule& bias_rule,
                               const comm::Group& group) const {
     LinearParameters w{make("weight", weight(), weight_rule, group), nullptr};
@@ -33,12 +33,12 @@ struct LinearCase {
   }
 
  private:
-  ParameterPtr make(const std::string& name, const at::Tensor& whole, const base::ShardRule& rule,
+  ParameterPtr make(const std::string& name, const at::Tensor& full, const base::ShardRule& rule,
                     const comm::Group& group) const {
     const ParameterPtr parameter =
-        make_parameter(name, whole.sizes().vec(), rule, Init::constant(0), group, dtype);
+        make_parameter(name, full.sizes().vec(), rule, Init::constant(0), group, dtype);
     const at::NoGradGuard no_grad;
-    parameter->value.copy_(testing::slice_of(whole, rule, group.rank()));
+    parameter->value.copy_(testing::slice_of(full, rule, group.rank()));
     zero_grad_(*parameter);
     parameter->main_grad.fill_(1);
     return parameter;
@@ -50,14 +50,14 @@ inline at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({x.size(0) * x.size(1), x.size(2)});
 }
 
-/// a·b of local shapes by the kernel that the products use: what they must equal bit for bit.
+/// a·b by the kernel that the fused products use, which must return the same bits.
 inline at::Tensor local_product(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor y = at::empty({a.size(0), b.size(1)}, a.options());
   kernels::product_out(y, a, b);
   return y;
 }
 
-/// What was added to a parameter's main_grad.
+/// The gradient that was added to a parameter's main_grad.
 inline at::Tensor added(const ParameterPtr& parameter) {
   return parameter->main_grad - 1;
 }
@@ -66,7 +66,7 @@ inline Step step_on(const comm::Group& group, testing::Path path, int64_t sequen
   return testing::make_step(group, path, sequence, kernels::RandomKey::of(0), /*dropout=*/0);
 }
 
-/// A column whose features, and a sequence whose rows, are divisible by the ranks, not divisible, fewer.
+/// Features and sequence lengths that are divisible by the ranks, not divisible, and fewer than the ranks.
 inline std::vector<LinearCase> column_cases() {
   return {{12, 5, 24}, {7, 5, 10}, {2, 3, 3}, {1, 4, 7, /*has_bias=*/false}};
 }
@@ -83,16 +83,16 @@ inline void for_each_case(
   }
 }
 
-/// Bytes that a rank sends for one collective over `rows` of `row_elements` (docs/algorithms.md).
+/// The bytes that a rank sends for one collective over `rows` of `row_bytes` (docs/algorithms.md).
 struct Bytes {
   const comm::Group& group;
   int64_t rows, row_bytes, element_bytes = 8;
 
-  int64_t own() const {
+  int64_t local() const {
     return base::Split::even("rows", rows, group.size()).range(group.rank()).size() * row_bytes;
   }
-  int64_t all_gather() const { return own() * (group.size() - 1); }
-  int64_t reduce_scatter() const { return rows * row_bytes - own(); }
+  int64_t all_gather() const { return local() * (group.size() - 1); }
+  int64_t reduce_scatter() const { return rows * row_bytes - local(); }
   int64_t all_reduce() const {
     const int64_t elements = rows * row_bytes / element_bytes;
     const int64_t slice =

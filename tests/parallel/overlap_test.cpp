@@ -1,5 +1,4 @@
-// Crossings beside their products: what arrives late is waited for, and the bits are those of the crossings
-// apart from them.
+// Collectives overlapped with products: the order of launches and waits, and the bits of Overlap::off.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +8,7 @@
 #include "shardwise/parallel/row_product.h"
 #include "tests/parallel/late_backend.h"
 #include "tests/parallel/linear_case.h"
-#include "tests/parallel/told_backend.h"
+#include "tests/parallel/recording_backend.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::parallel::overlap_test {
@@ -24,27 +23,28 @@ using testing::slice_of;
 using SequenceShard = Sharded<kSequence>;
 using FeatureShard = Sharded<kFeature>;
 
-/// Result, input's gradient and weight's, of a column and of a row under TP+SP and of a column under TP.
-std::vector<Tensor> results(const Group& group, Overlap overlap, Gathered gathered) {
+/// Returns output, input gradient and weight gradient of a column and a row product under TP+SP and of a
+/// column product under TP.
+std::vector<Tensor> results(const Group& group, Overlap overlap, SaveForBackward save_for_backward) {
   Step step(group, /*sequence_length=*/7);
   step.overlap = overlap;
-  step.gathered = gathered;
+  step.save_for_backward = save_for_backward;
   const LinearCase up{7, 6, 10}, down{7, 10, 6};
   const Split features = Split::even("features", 10, group.size());
   const auto rows = [&](const Tensor& x) { return slice_of(x, step.sequence, 0, group.rank()).clone(); };
   const auto columns = [&](const Tensor& x) { return slice_of(x, features, -1, group.rank()).clone(); };
 
-  const auto w1 = up.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), group);
+  const auto w1 = up.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), group);
   const Tensor x1 = rows(up.x()).requires_grad_();
   const Tensor y1 = column_product(Placed<SequenceShard>(x1), w1, step).local();
   y1.backward(columns(up.dy()));
 
-  const auto w2 = down.parameters(ShardRule::cut(1, features), ShardRule::replicated(), group);
+  const auto w2 = down.parameters(ShardRule::sharded(1, features), ShardRule::replicated(), group);
   const Tensor x2 = columns(down.x()).requires_grad_();
   const Tensor y2 = row_product<SequenceShard>(Placed<FeatureShard>(x2), w2, step).local();
   y2.backward(rows(down.dy()));
 
-  const auto w3 = up.parameters(ShardRule::cut(0, features), ShardRule::cut(0, features), group);
+  const auto w3 = up.parameters(ShardRule::sharded(0, features), ShardRule::sharded(0, features), group);
   const Tensor x3 = up.x().clone().requires_grad_();
   const Tensor y3 = column_product(Placed<Invariant>(x3), w3, step).local();
   y3.backward(columns(up.dy()));
@@ -52,15 +52,15 @@ std::vector<Tensor> results(const Group& group, Overlap overlap, Gathered gather
           y3.detach(), x3.grad(), w3.weight->main_grad};
 }
 
-TEST(Overlap, WaitsForWhatArrivesLate) {
+TEST(Overlap, AsynchronousBackendGivesTheBitsOfOverlapOff) {
   for (const int ranks : {2, 3, 4}) {
     const std::string job = testing::new_job();
     testing::on_ranks(ranks, [&](const Group& group) {
-      const auto expected = results(group, Overlap::off, Gathered::again);
+      const auto expected = results(group, Overlap::off, SaveForBackward::shard);
       const Group late = testing::late_group(job, group.rank(), ranks);
-      for (const Gathered gathered : {Gathered::keep, Gathered::again}) {
+      for (const SaveForBackward save_for_backward : {SaveForBackward::gathered, SaveForBackward::shard}) {
         for (const Overlap overlap : {Overlap::on, Overlap::off}) {
-          const auto actual = results(late, overlap, gathered);
+          const auto actual = results(late, overlap, save_for_backward);
           for (size_t i = 0; i < expected.size(); ++i)
             EXPECT_TRUE(testing::same_bits(actual[i], expected[i])) << ranks << " ranks, tensor " << i;
         }
@@ -69,29 +69,30 @@ TEST(Overlap, WaitsForWhatArrivesLate) {
   }
 }
 
-/// "product" as each of this thread's matrix products begins, for as long as this lives.
-class ProductsTold {
+/// Calls `record` at the start of each matrix product of this thread, during this object's lifetime.
+class ProductRecorder {
  public:
-  explicit ProductsTold(std::function<void()> tell) : tell_(std::move(tell)) {
+  explicit ProductRecorder(std::function<void()> record) : record_(std::move(record)) {
     current_ = this;
     handle_ =
         at::addThreadLocalCallback(at::RecordFunctionCallback(&begins).scopes({at::RecordScope::FUNCTION}));
   }
-  ~ProductsTold() { at::removeCallback(handle_); }
+  ~ProductRecorder() { at::removeCallback(handle_); }
 
  private:
   static std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& call) {
     const std::string_view name = call.name();
-    if (name == "aten::mm" || name == "aten::addmm_") current_->tell_();
+    if (name == "aten::mm" || name == "aten::addmm_") current_->record_();
     return nullptr;
   }
 
-  static inline thread_local ProductsTold* current_ = nullptr;
-  std::function<void()> tell_;
+  static inline thread_local ProductRecorder* current_ = nullptr;
+  std::function<void()> record_;
   at::CallbackHandle handle_;
 };
 
-/// What rank 0 of two does in forward and in backward, each word one event.
+/// The events of rank 0 of 2 in forward and in backward: products, launches of collectives, and waits
+/// ("/op").
 struct Events {
   std::string forward, backward;
 };
@@ -99,18 +100,18 @@ struct Events {
 Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap overlap) {
   Events events;
   testing::on_threads(2, [&](int rank, const std::string& job) {
-    std::string told;
-    const auto tell = [&](const std::string& what) { told += (told.empty() ? "" : " ") + what; };
-    const Group group = testing::told_group(
-        job, rank, 2, [&](const char* op, int, bool begins) { tell(begins ? op : std::string("/") + op); });
-    const ProductsTold products([&] { tell("product"); });
+    std::string recorded;
+    const auto record = [&](const std::string& what) { recorded += (recorded.empty() ? "" : " ") + what; };
+    const Group group = testing::recording_group(
+        job, rank, 2, [&](const char* op, int, bool begins) { record(begins ? op : std::string("/") + op); });
+    const ProductRecorder products([&] { record("product"); });
     Step step(group, /*sequence_length=*/7);
     step.overlap = overlap;
-    step.gathered = Gathered::again;
+    step.save_for_backward = SaveForBackward::shard;
     const Tensor y = forward(step);
-    const std::string first = std::exchange(told, "");
+    const std::string forward_events = std::exchange(recorded, "");
     y.backward(at::ones_like(y));
-    if (rank == 0) events = {first, told};
+    if (rank == 0) events = {forward_events, recorded};
   });
   return events;
 }
@@ -123,9 +124,9 @@ const Split& features_of_two() {
 template <class X>
 Tensor column(const Step& step) {
   const LinearCase up{7, 6, 10, /*has_bias=*/false};
-  const ShardRule rule = ShardRule::cut(0, features_of_two());
-  const bool is_whole = std::is_same_v<X, Invariant>;
-  const Tensor x = is_whole ? up.x() : slice_of(up.x(), step.sequence, 0, step.group.rank());
+  const ShardRule rule = ShardRule::sharded(0, features_of_two());
+  const bool is_full = std::is_same_v<X, Invariant>;
+  const Tensor x = is_full ? up.x() : slice_of(up.x(), step.sequence, 0, step.group.rank());
   const auto w = up.parameters(rule, rule, step.group);
   return column_product(Placed<X>(x.clone().requires_grad_()), w, step).local();
 }
@@ -133,23 +134,24 @@ Tensor column(const Step& step) {
 Tensor row(const Step& step) {
   const LinearCase down{7, 10, 6, /*has_bias=*/false};
   const Tensor x = slice_of(down.x(), features_of_two(), -1, step.group.rank());
-  const auto w = down.parameters(ShardRule::cut(1, features_of_two()), ShardRule::replicated(), step.group);
+  const auto w =
+      down.parameters(ShardRule::sharded(1, features_of_two()), ShardRule::replicated(), step.group);
   return row_product<SequenceShard>(Placed<FeatureShard>(x.clone().requires_grad_()), w, step).local();
 }
 
-// dX's sum beside dW.
-TEST(Overlap, OfAColumnUnderTp) {
+// The all_reduce of dX overlaps with the product for dW.
+TEST(Overlap, ColumnProductUnderTpReducesDxDuringDw) {
   const Events on = events_of(column<Invariant>, Overlap::on),
                off = events_of(column<Invariant>, Overlap::off);
   EXPECT_EQ(on.forward, "product");
-  EXPECT_EQ(on.backward, "product sum product /sum");
+  EXPECT_EQ(on.backward, "product all_reduce product /all_reduce");
   EXPECT_EQ(off.forward, "product");
-  EXPECT_EQ(off.backward, "product product sum /sum");
+  EXPECT_EQ(off.backward, "product product all_reduce /all_reduce");
 }
 
-// Forward: the own rows while the peer's come. Backward: X's rows come, and dX's parts go, beside both
-// products.
-TEST(Overlap, OfAColumnUnderTpAndSp) {
+// Forward: the local rows are multiplied while the peer's arrive. Backward: X's rows arrive during the
+// products for dX, whose rows are sent as soon as they are computed.
+TEST(Overlap, ColumnProductUnderSpGathersAndScattersDuringProducts) {
   const Events on = events_of(column<SequenceShard>, Overlap::on),
                off = events_of(column<SequenceShard>, Overlap::off);
   EXPECT_EQ(on.forward, "broadcast broadcast product /broadcast /broadcast product");
@@ -160,8 +162,9 @@ TEST(Overlap, OfAColumnUnderTpAndSp) {
   EXPECT_EQ(off.backward, "product product product product gather gather /gather /gather");
 }
 
-// Forward: each rank's rows go when they are made. Backward: dY's rows come beside both products of the own.
-TEST(Overlap, OfARowUnderTpAndSp) {
+// Forward: each rank's rows are sent as soon as they are computed. Backward: the peer's rows of dY arrive
+// during both products with the local rows.
+TEST(Overlap, RowProductUnderSpScattersAndGathersDuringProducts) {
   const Events on = events_of(row, Overlap::on), off = events_of(row, Overlap::off);
   EXPECT_EQ(on.forward, "product gather product gather /gather /gather");
   EXPECT_EQ(on.backward, "broadcast broadcast product product /broadcast /broadcast product product");
@@ -169,15 +172,15 @@ TEST(Overlap, OfARowUnderTpAndSp) {
   EXPECT_EQ(off.backward, "product product product product");
 }
 
-// On shared memory the own shard's product does not wait for a peer's shard: this peer brings its own when
-// that product has begun.
-TEST(Overlap, OfSharedMemoryBeginsWithTheOwnShard) {
+// On shared memory the product with the local shard does not wait for the peer's shard: rank 1 shares its
+// shard only after that product has started.
+TEST(Overlap, SharedMemoryMultipliesTheLocalShardFirst) {
   std::promise<void> has_begun;
   testing::on_threads(2, [&](int rank, const std::string& job) {
     const Group group = comm::shm::connect(testing::options(job, rank, 2));
     const Step step(group, /*sequence_length=*/7);
     bool is_first = rank == 0;
-    const ProductsTold products([&] {
+    const ProductRecorder products([&] {
       if (std::exchange(is_first, false)) has_begun.set_value();
     });
     if (rank == 1) {
@@ -187,13 +190,13 @@ TEST(Overlap, OfSharedMemoryBeginsWithTheOwnShard) {
   });
 }
 
-// A rank whose peers fail does not wait for their rows for ever, and may drop what is under way.
-TEST(Overlap, ARankThatIsGoneIsAnError) {
+// A rank whose peer aborts gets an error and may destroy what is in flight.
+TEST(Overlap, AbortedPeerIsAnError) {
   testing::on_threads(3, [](int rank, const std::string& job) {
     const comm::shm::Options meeting = testing::options(job, rank, 3);
     const Group group = comm::shm::connect(meeting);
     if (rank == 2) return group.abort("gone on purpose");
-    EXPECT_THROW(results(group, Overlap::on, Gathered::again), base::CommError);
+    EXPECT_THROW(results(group, Overlap::on, SaveForBackward::shard), base::CommError);
   });
 }
 

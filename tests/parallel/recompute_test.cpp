@@ -1,4 +1,4 @@
-// What full recomputation promises of any stretch of layers; a whole model in every mode: tests/model.
+// Full recomputation of a sequence of layers. tests/model covers full models in every mode.
 #include "shardwise/parallel/recompute.h"
 
 #include <ATen/TensorOperators.h>
@@ -22,28 +22,28 @@ using testing::same_bits;
 
 constexpr int64_t kLength = 5, kHidden = 6, kInner = 7;
 
-/// Which values `forward` was asked for.
-using Calls = std::vector<Value>;
+/// The OutputUse of each call of forward.
+using Calls = std::vector<OutputUse>;
 
-Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, Value value) {
-  calls.push_back(value);
+Placed<Invariant> square(const Placed<Invariant>& x, Calls& calls, OutputUse use) {
+  calls.push_back(use);
   return Placed<Invariant>(x.local() * x.local());
 }
 
-TEST(Recompute, RunsForwardAgainInBackwardAndOnlyThen) {
+TEST(Recompute, RunsForwardAgainOnlyInBackward) {
   Calls calls;
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
   const auto y = recomputed(Placed<Invariant>(x), /*is_trained=*/false,
-                            [&calls](const auto& input, Value value) { return square(input, calls, value); });
-  EXPECT_EQ(calls, Calls{Value::needed});
+                            [&calls](const auto& input, OutputUse use) { return square(input, calls, use); });
+  EXPECT_EQ(calls, Calls{OutputUse::needed});
   y.local().sum().backward();
-  EXPECT_EQ(calls, (Calls{Value::needed, Value::unused}));
+  EXPECT_EQ(calls, (Calls{OutputUse::needed, OutputUse::discarded}));
   EXPECT_TRUE(same_bits(x.grad(), x.detach() * 2));
 }
 
-TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
+TEST(Recompute, RecordsNoNodeWithoutGradients) {
   Calls calls;
-  const auto run = [&calls](const auto& input, Value value) { return square(input, calls, value); };
+  const auto run = [&calls](const auto& input, OutputUse use) { return square(input, calls, use); };
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1);
   EXPECT_FALSE(recomputed(Placed<Invariant>(x), /*is_trained=*/false, run).local().requires_grad());
   EXPECT_TRUE(recomputed(Placed<Invariant>(x), /*is_trained=*/true, run).local().requires_grad());
@@ -51,10 +51,10 @@ TEST(Recompute, WithoutAGradientRunsOnceAndMakesNoNode) {
   EXPECT_FALSE(recomputed(Placed<Invariant>(x), /*is_trained=*/true, run).local().requires_grad());
 }
 
-TEST(Recompute, StretchesFollowAndHoldOneAnother) {
+TEST(Recompute, RegionsCanFollowAndContainOneAnother) {
   Calls calls;
-  const auto inner = [&calls](const auto& x, Value value) { return square(x, calls, value); };
-  const auto outer = [&](const auto& x, Value) {
+  const auto inner = [&calls](const auto& x, OutputUse use) { return square(x, calls, use); };
+  const auto outer = [&](const auto& x, OutputUse) {
     return recomputed(recomputed(x, false, inner), false, inner);
   };
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
@@ -62,19 +62,18 @@ TEST(Recompute, StretchesFollowAndHoldOneAnother) {
   EXPECT_LE(testing::relative_error(x.grad(), 4 * x.detach().pow(3)), 1e-14);
 }
 
-/// A failure in the forward that runs again comes out of backward as what it is, and the thread's engine
-/// works on.
+/// An error in the second forward leaves backward with its type, and the autograd engine stays usable.
 TEST(Recompute, ErrorsOfTheSecondForwardKeepTheirType) {
   const Tensor x = random_tensor({kLength, 2, kHidden}, 1).requires_grad_();
-  const auto fails = [](const Placed<Invariant>& input, Value value) {
-    TORCH_CHECK_VALUE(value == Value::needed, "the second time");
+  const auto fails = [](const Placed<Invariant>& input, OutputUse use) {
+    TORCH_CHECK_VALUE(use == OutputUse::needed, "the second time");
     return Placed<Invariant>(input.local() * 2);
   };
   const auto y = recomputed(Placed<Invariant>(x), false, fails);
   EXPECT_THROW(y.local().sum().backward(), c10::ValueError);
   Calls calls;
   recomputed(Placed<Invariant>(x), false,
-             [&calls](const auto& input, Value value) { return square(input, calls, value); })
+             [&calls](const auto& input, OutputUse use) { return square(input, calls, use); })
       .local()
       .sum()
       .backward();
@@ -87,9 +86,9 @@ struct Mlp {
   explicit Mlp(const Group& group) {
     const base::Split inner = base::Split::even("inner", kInner, group.size());
     const auto make = [&](const char* name, std::vector<int64_t> shape, int64_t dim) {
-      const ParameterPtr weight = make_parameter(name, std::move(shape), base::ShardRule::cut(dim, inner),
+      const ParameterPtr weight = make_parameter(name, std::move(shape), base::ShardRule::sharded(dim, inner),
                                                  Init::normal(1), group, at::kDouble);
-      initialise_(*weight, kernels::RandomKey::of(1), group);
+      initialize_(*weight, kernels::RandomKey::of(1), group);
       zero_grad_(*weight);
       return weight;
     };
@@ -98,52 +97,53 @@ struct Mlp {
   }
 
   template <ResidualStream Stream>
-  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, Value value) const {
-    return row_product<Stream>(column_product(x, up, step), down, step, {value, {}});
+  Placed<Stream> operator()(const Placed<Stream>& x, const Step& step, OutputUse use) const {
+    return row_product<Stream>(column_product(x, up, step), down, step, {use, {}});
   }
 };
 
-/// Collectives in backward: what the forward did, but for the sum that ends it, and what backward does.
+/// Counts the collectives in backward: those of the second forward, without its last reduction, and
+/// backward's.
 template <ResidualStream Stream>
 void check_collectives(const Group& group, comm::Counters& backward) {
   const Mlp mlp(group);
   const Step step(group, kLength);
-  const bool is_whole = std::is_same_v<Stream, Invariant>;
-  const Tensor whole = random_tensor({kLength, 2, kHidden}, 1);
-  const Tensor x = is_whole ? whole : testing::slice_of(whole, step.sequence, 0, group.rank());
+  const bool is_full = std::is_same_v<Stream, Invariant>;
+  const Tensor full = random_tensor({kLength, 2, kHidden}, 1);
+  const Tensor x = is_full ? full : testing::slice_of(full, step.sequence, 0, group.rank());
   const Tensor leaf = x.clone().requires_grad_();
   const auto y = recomputed(Placed<Stream>(leaf), /*is_trained=*/true,
-                            [mlp, step](const auto& input, Value value) { return mlp(input, step, value); });
+                            [mlp, step](const auto& input, OutputUse use) { return mlp(input, step, use); });
   const comm::Counters before = group.counters();
   y.local().sum().backward();
   backward = group.counters() - before;
   const Mlp plain(group);
   const Tensor same = x.clone().requires_grad_();
-  plain(Placed<Stream>(same), step, Value::needed).local().sum().backward();
+  plain(Placed<Stream>(same), step, OutputUse::needed).local().sum().backward();
   EXPECT_TRUE(same_bits(leaf.grad(), same.grad()));
   EXPECT_TRUE(same_bits(mlp.up.weight->main_grad, plain.up.weight->main_grad));
   EXPECT_TRUE(same_bits(mlp.down.weight->main_grad, plain.down.weight->main_grad));
 }
 
-TEST(Recompute, LeavesOutTheSumThatNobodyReads) {
+TEST(Recompute, OmitsTheLastReduction) {
   testing::on_ranks(3, [](const Group& group) {
     comm::Counters backward;
     check_collectives<Invariant>(group, backward);
     EXPECT_EQ(backward.total().calls, 1);  // dX of the column product
     check_collectives<Sharded<kSequence>>(group, backward);
-    EXPECT_EQ(backward[Op::all_gather].calls, 3);  // x again; dY; x for the weight gradient
+    EXPECT_EQ(backward[Op::all_gather].calls, 3);  // x in the second forward; dY; x for the weight gradient
     EXPECT_EQ(backward[Op::reduce_scatter].calls, 1);
     EXPECT_EQ(backward.total().calls, 4);
   });
 }
 
-/// The row product keeps what its input is made from.
-TEST(Recompute, ARemadeInputGivesTheSameBits) {
+/// The row product saves RecomputeInput::from instead of its input.
+TEST(Recompute, RecomputedInputGivesTheSameBits) {
   testing::on_ranks(2, [](const Group& group) {
     const Step step(group, kLength);
-    const Mlp kept(group), remade(group);
-    const int64_t own = kept.down.weight->value.size(1);
-    const Tensor from = random_tensor({kLength, 2, own}, 3);
+    const Mlp saved(group), recomputed_input(group);
+    const int64_t local_features = saved.down.weight->value.size(1);
+    const Tensor from = random_tensor({kLength, 2, local_features}, 3);
     const auto twice = [](const Tensor& x) { return x * 2; };
     const Tensor dy = random_tensor({kLength, 2, kHidden}, 4);
     const auto run = [&](const Mlp& mlp, const RowOptions& options) {
@@ -151,7 +151,7 @@ TEST(Recompute, ARemadeInputGivesTheSameBits) {
       row_product<Invariant>(x, mlp.down, step, options).local().backward(dy);
       return mlp.down.weight->main_grad;
     };
-    EXPECT_TRUE(same_bits(run(remade, {Value::needed, {from, twice}}), run(kept, {})));
+    EXPECT_TRUE(same_bits(run(recomputed_input, {OutputUse::needed, {from, twice}}), run(saved, {})));
   });
 }
 

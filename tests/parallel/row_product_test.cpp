@@ -32,33 +32,33 @@ std::vector<LinearCase> row_cases() {
 }
 
 struct Row {
-  LinearCase whole;
+  LinearCase full;
   Group group;
   Step step;
   Split features;
   LinearParameters w;
 
   Row(const LinearCase& linear, Path path, const Group& ranks)
-      : whole(linear),
+      : full(linear),
         group(ranks),
         step(step_on(ranks, path, linear.sequence)),
         features(Split::even("features", linear.in, ranks.size())),
-        w(linear.parameters(ShardRule::cut(1, features), ShardRule::replicated(), ranks)) {}
+        w(linear.parameters(ShardRule::sharded(1, features), ShardRule::replicated(), ranks)) {}
 
-  Tensor own_x() const { return slice_of(whole.x(), features, -1, group.rank()); }
+  Tensor local_x() const { return slice_of(full.x(), features, -1, group.rank()); }
   Tensor weight() const { return w.weight->value.detach(); }
-  Tensor product() const { return at::linear(whole.x(), whole.weight()); }
-  Tensor output() const { return whole.has_bias ? product() + whole.bias() : product(); }
-  Tensor own_rows(const Tensor& x) const { return slice_of(x, step.sequence, 0, group.rank()); }
+  Tensor product() const { return at::linear(full.x(), full.weight()); }
+  Tensor output() const { return full.has_bias ? product() + full.bias() : product(); }
+  Tensor local_rows(const Tensor& x) const { return slice_of(x, step.sequence, 0, group.rank()); }
 
   void check_gradients(const Tensor& x) const {
-    const Tensor dx = slice_of(at::matmul(whole.dy(), whole.weight()), features, -1, group.rank());
+    const Tensor dx = slice_of(at::matmul(full.dy(), full.weight()), features, -1, group.rank());
     EXPECT_LE(relative_error(x.grad(), dx), kBound);
-    EXPECT_LE(relative_error(added(w.weight), at::mm(rows_of(whole.dy()).t(), rows_of(own_x()))), kBound);
+    EXPECT_LE(relative_error(added(w.weight), at::mm(rows_of(full.dy()).t(), rows_of(local_x()))), kBound);
   }
 };
 
-// Forward, backward of `dy`, and that neither argument was changed.
+// Runs forward and backward and checks the gradients and that neither argument was changed. Returns y.
 template <class To>
 Tensor run(const Row& row, const Tensor& x, const Tensor& dy) {
   const Tensor x_before = x.detach().clone(), dy_before = dy.clone();
@@ -70,10 +70,10 @@ Tensor run(const Row& row, const Tensor& x, const Tensor& dy) {
   return y.detach();
 }
 
-TEST(RowProduct, ToInvariantSums) {
+TEST(RowProduct, ToInvariantAllReduces) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
-    const Tensor x = row.own_x().requires_grad_();
+    const Tensor x = row.local_x().requires_grad_();
     const Tensor y = run<Invariant>(row, x, linear.dy());
     EXPECT_LE(relative_error(y, row.output()), kBound);
     EXPECT_TRUE(same_bits(x.grad(), local_product(rows_of(linear.dy()), row.weight()).view(x.sizes())));
@@ -82,16 +82,16 @@ TEST(RowProduct, ToInvariantSums) {
     }
     Tensor first = y.clone();
     group.broadcast_(first, 0);
-    EXPECT_TRUE(same_bits(y, first)) << "ranks hold different bits";
+    EXPECT_TRUE(same_bits(y, first)) << "ranks have different bits";
   });
 }
 
-TEST(RowProduct, ToSequenceShardsScattersAndGathers) {
+TEST(RowProduct, ToSequenceShardsReduceScattersAndAllGathers) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
-    const Tensor x = row.own_x().requires_grad_(), dy = row.own_rows(linear.dy());
+    const Tensor x = row.local_x().requires_grad_(), dy = row.local_rows(linear.dy());
     const Tensor y = run<SequenceShard>(row, x, dy);
-    EXPECT_LE(relative_error(y, row.own_rows(row.output())), kBound);
+    EXPECT_LE(relative_error(y, row.local_rows(row.output())), kBound);
     if (linear.has_bias) {
       EXPECT_LE(relative_error(added(row.w.bias), rows_of(dy).sum(0)), kBound);
     }
@@ -103,12 +103,12 @@ TEST(RowProduct, ToSequenceShardsScattersAndGathers) {
   });
 }
 
-TEST(RowProduct, ToPartialIsTheOwnTermWithoutBias) {
+TEST(RowProduct, ToPartialIsTheLocalProductWithoutBias) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
-    const Tensor x = row.own_x().requires_grad_();
+    const Tensor x = row.local_x().requires_grad_();
     const Tensor y = run<Partial>(row, x, linear.dy());
-    EXPECT_TRUE(same_bits(y, local_product(rows_of(row.own_x()), row.weight().t()).view(y.sizes())));
+    EXPECT_TRUE(same_bits(y, local_product(rows_of(row.local_x()), row.weight().t()).view(y.sizes())));
     if (linear.has_bias) {
       EXPECT_EQ(added(row.w.bias).abs().sum().item<double>(), 0);
     }
@@ -121,20 +121,20 @@ TEST(RowProduct, AddsTheBiasOnce) {
     const Row row(linear, path, group);
     const at::NoGradGuard no_grad;
     row.w.weight->value.zero_();
-    const Tensor y = row_product<Invariant>(Placed<FeatureShard>(row.own_x()), row.w, row.step).local();
+    const Tensor y = row_product<Invariant>(Placed<FeatureShard>(row.local_x()), row.w, row.step).local();
     EXPECT_TRUE(same_bits(y, linear.bias().expand_as(y)));
     const Tensor y_shard =
-        row_product<SequenceShard>(Placed<FeatureShard>(row.own_x()), row.w, row.step).local();
+        row_product<SequenceShard>(Placed<FeatureShard>(row.local_x()), row.w, row.step).local();
     EXPECT_TRUE(same_bits(y_shard, linear.bias().expand_as(y_shard)));
   });
 }
 
-TEST(RowProduct, IsTheSameBitForBitOnEveryPath) {
+TEST(RowProduct, IsBitIdenticalOnEveryPath) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const auto results = [&](Path on) {
       const Row row(linear, on, group);
-      const Tensor x = row.own_x().requires_grad_();
-      const Tensor y = run<SequenceShard>(row, x, row.own_rows(linear.dy()));
+      const Tensor x = row.local_x().requires_grad_();
+      const Tensor y = run<SequenceShard>(row, x, row.local_rows(linear.dy()));
       return std::vector<Tensor>{y, x.grad(), row.w.weight->main_grad};
     };
     const auto expected = results(Path::symmetric), actual = results(path);
@@ -142,7 +142,7 @@ TEST(RowProduct, IsTheSameBitForBitOnEveryPath) {
   });
 }
 
-TEST(RowProduct, CallsTheCollectivesThatItsDocNames) {
+TEST(RowProduct, CallsTheDocumentedCollectives) {
   for_each_case(row_cases(), [](const LinearCase& linear, Path path, const Group& ranks) {
     const Group group = ranks.with_new_counters();
     const Row row(linear, path, group);
@@ -162,7 +162,7 @@ TEST(RowProduct, CallsTheCollectivesThatItsDocNames) {
       act();
       EXPECT_EQ((counted.counters() - before).total().calls, 0);
     };
-    const auto fresh_x = [&] { return Placed<FeatureShard>(row.own_x().requires_grad_()); };
+    const auto fresh_x = [&] { return Placed<FeatureShard>(row.local_x().requires_grad_()); };
 
     Tensor y;
     only(Op::all_reduce, bytes.all_reduce(),
@@ -170,7 +170,7 @@ TEST(RowProduct, CallsTheCollectivesThatItsDocNames) {
     none([&] { y.backward(linear.dy()); });
     only(Op::reduce_scatter, bytes.reduce_scatter(),
          [&] { y = row_product<SequenceShard>(fresh_x(), row.w, row.step).local(); });
-    only(Op::all_gather, bytes.all_gather(), [&] { y.backward(row.own_rows(linear.dy())); });
+    only(Op::all_gather, bytes.all_gather(), [&] { y.backward(row.local_rows(linear.dy())); });
     none([&] {
       y = row_product<Partial>(fresh_x(), row.w, row.step).local();
       y.backward(linear.dy());
@@ -178,11 +178,11 @@ TEST(RowProduct, CallsTheCollectivesThatItsDocNames) {
   });
 }
 
-TEST(RowProduct, WithoutGradientsMakesNoNode) {
+TEST(RowProduct, RecordsNoNodeWithoutGradients) {
   for_each_case({{7, 10, 5}}, [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
     const at::NoGradGuard no_grad;
-    const Placed<FeatureShard> x(row.own_x().requires_grad_());
+    const Placed<FeatureShard> x(row.local_x().requires_grad_());
     const Tensor y = row_product<Invariant>(x, row.w, row.step).local();
     const Tensor y_shard = row_product<SequenceShard>(x, row.w, row.step).local();
     EXPECT_FALSE(y.grad_fn() || y_shard.grad_fn());
@@ -191,13 +191,13 @@ TEST(RowProduct, WithoutGradientsMakesNoNode) {
   });
 }
 
-TEST(RowProduct, TakesNonContiguousInputsAndGradients) {
+TEST(RowProduct, AcceptsNonContiguousInputsAndGradients) {
   for_each_case({{7, 10, 5}}, [](const LinearCase& linear, Path path, const Group& group) {
     const Row row(linear, path, group);
     const auto strided = [](const Tensor& x) { return x.transpose(0, 2).contiguous().transpose(0, 2); };
-    const Tensor x = strided(row.own_x()).requires_grad_();
-    const Tensor y = run<SequenceShard>(row, x, strided(row.own_rows(linear.dy())));
-    EXPECT_LE(relative_error(y, row.own_rows(row.output())), kBound);
+    const Tensor x = strided(row.local_x()).requires_grad_();
+    const Tensor y = run<SequenceShard>(row, x, strided(row.local_rows(linear.dy())));
+    EXPECT_LE(relative_error(y, row.local_rows(row.output())), kBound);
   });
 }
 
@@ -206,10 +206,10 @@ TEST(RowProduct, FrozenWeightsGetNoGradient) {
     const Row row(linear, path, group);
     row.w.weight->value.requires_grad_(false);
     row.w.bias->value.requires_grad_(false);
-    const Tensor x = row.own_x().requires_grad_();
+    const Tensor x = row.local_x().requires_grad_();
     row_product<SequenceShard>(Placed<FeatureShard>(x), row.w, row.step)
         .local()
-        .backward(row.own_rows(linear.dy()));
+        .backward(row.local_rows(linear.dy()));
     EXPECT_LE(relative_error(x.grad(), slice_of(at::matmul(linear.dy(), linear.weight()), row.features, -1,
                                                 group.rank())),
               kBound);
@@ -218,7 +218,7 @@ TEST(RowProduct, FrozenWeightsGetNoGradient) {
   });
 }
 
-TEST(RowProduct, RefusesAnInputOfAnotherShape) {
+TEST(RowProduct, RejectsInputsOfAnotherShape) {
   const LinearCase linear{3, 4, 6};
   const Row row(linear, Path::symmetric, Group());
   const Tensor wide = testing::random_tensor({3, 2, 5}, 1), short_one = testing::random_tensor({2, 2, 4}, 1);

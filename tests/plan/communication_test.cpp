@@ -1,5 +1,4 @@
-// The communication tables against closed forms; counts_test.cpp compares them with the counters of real
-// runs.
+// Planned communication against closed forms; counts_test.cpp compares it with the counters of real runs.
 #include "shardwise/plan/communication.h"
 
 #include <gtest/gtest.h>
@@ -10,135 +9,138 @@
 namespace shardwise::plan::communication_test {
 namespace {
 
-Workload llama_3_8b(int tp, Stream stream, Gathered gathered = Gathered::in_place) {
+Workload llama_3_8b(int tp, Parallelism parallelism,
+                    SaveForBackward save_for_backward = SaveForBackward::shard_in_place) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.tp = tp;
-  workload.stream = stream;
+  workload.parallelism = parallelism;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   workload.element_bytes = 2;
-  workload.gathered = gathered;
+  workload.save_for_backward = save_for_backward;
   return workload;
 }
 
-constexpr int64_t kStream = 8192 * 4096 * 2;  // bytes of [s, b, h]
+constexpr int64_t kHidden = 8192 * 4096 * 2;  // bytes of [s, b, h]
 
 TEST(PlanCommunication, OneRankSendsNothing) {
-  const Workload workload = llama_3_8b(1, Stream::tp_sp);
+  const Workload workload = llama_3_8b(1, Parallelism::tp_sp);
   EXPECT_EQ(micro_batch_communication(workload, 0).both(), Collectives{});
   EXPECT_EQ(optimizer_communication(workload, 0), Collectives{});
 }
 
 TEST(PlanCommunication, TensorParallelBlockReducesTwiceEachWay) {
-  const Passes block = block_communication(llama_3_8b(8, Stream::tp), 3, /*layer=*/0);
-  EXPECT_EQ(block.forward.all_reduce, (Traffic{2, 2 * 2 * kStream * 7 / 8}));
+  const Passes block = block_communication(llama_3_8b(8, Parallelism::tp), 3, /*layer=*/0);
+  EXPECT_EQ(block.forward.all_reduce, (Traffic{2, 2 * 2 * kHidden * 7 / 8}));
   EXPECT_EQ(block.backward, block.forward);
   EXPECT_EQ(block.forward.total(), block.forward.all_reduce);
 }
 
 TEST(PlanCommunication, SequenceParallelBlockGathersAndScatters) {
-  const Passes block = block_communication(llama_3_8b(8, Stream::tp_sp), 3, /*layer=*/0);
-  EXPECT_EQ(block.forward.all_gather, (Traffic{2, 2 * kStream * 7 / 8}));
+  const Passes block = block_communication(llama_3_8b(8, Parallelism::tp_sp), 3, /*layer=*/0);
+  EXPECT_EQ(block.forward.all_gather, (Traffic{2, 2 * kHidden * 7 / 8}));
   EXPECT_EQ(block.forward.reduce_scatter, block.forward.all_gather);
-  EXPECT_EQ(block.backward.all_gather, (Traffic{4, 4 * kStream * 7 / 8}));
+  EXPECT_EQ(block.backward.all_gather, (Traffic{4, 4 * kHidden * 7 / 8}));
   EXPECT_EQ(block.backward.reduce_scatter, block.forward.reduce_scatter);
   EXPECT_EQ(block.both().all_reduce, Traffic{});
 }
 
-// Eight units of bsh(t−1)/t with the gathered inputs kept, as many as TP; ten without: 14 and 17.5 GiB in 32
-// layers.
-TEST(PlanCommunication, GatheringAgainCostsTenUnitsForEight) {
+// One unit is bsh(t−1)/t. With saved gathered inputs TP+SP sends eight units, as TP does; without, ten: 14
+// and 17.5 GiB in 32 layers.
+TEST(PlanCommunication, RegatheringSendsTenUnitsInsteadOfEight) {
   const int64_t gib = int64_t{1} << 30;
   const auto layers = [](const Workload& workload) {
     return 32 * block_communication(workload, 0, /*layer=*/0).both().total().bytes;
   };
-  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp)), 14 * gib);
-  EXPECT_EQ(layers(llama_3_8b(8, Stream::tp_sp, Gathered::keep)), 14 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::again)), 35 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Stream::tp_sp, Gathered::in_place)), 35 * gib);
+  EXPECT_EQ(layers(llama_3_8b(8, Parallelism::tp)), 14 * gib);
+  EXPECT_EQ(layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::gathered)), 14 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard)), 35 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard_in_place)), 35 * gib);
 }
 
-/// The forward's two crossings in and the first one out happen again, the sum that ends it does not: three
-/// units more, where gathered inputs are kept eleven, as the kept ones live for one block only.
-TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCrossings) {
-  Workload workload = llama_3_8b(8, Stream::tp_sp);
-  const int64_t unit = kStream * 7 / 8;
+/// Backward repeats the forward's two g and its first g*, but not the last g*: three units more. With saved
+/// gathered inputs eleven in total, because those inputs live for one block only.
+TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCollectives) {
+  Workload workload = llama_3_8b(8, Parallelism::tp_sp);
+  const int64_t unit = kHidden * 7 / 8;
   const auto sent = [&] { return block_communication(workload, 0, /*layer=*/0).both().total(); };
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
   workload.recompute = Recompute::selective;
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
   workload.recompute = Recompute::full;
   EXPECT_EQ(sent(), (Traffic{13, 13 * unit}));
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(sent(), (Traffic{11, 11 * unit}));
-  workload.stream = Stream::tp;  // an all_reduce is two units
+  workload.parallelism = Parallelism::tp;  // an all_reduce is two units
   EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
 }
 
-TEST(PlanCommunication, HalvesSendAsMuchInTwiceAsManyCalls) {
-  Workload workload = llama_3_8b(8, Stream::tp);
+TEST(PlanCommunication, SplitBatchSendsTheSameBytesInTwiceTheCalls) {
+  Workload workload = llama_3_8b(8, Parallelism::tp);
   workload.batch_size = 3;
-  const Passes whole = block_communication(workload, 3, /*layer=*/0);
-  workload.in_halves = true;
+  const Passes full = block_communication(workload, 3, /*layer=*/0);
+  workload.split_batch = true;
   const Passes halves = block_communication(workload, 3, /*layer=*/0);
-  EXPECT_EQ(halves.forward.all_reduce, (Traffic{4, 3 * 2 * 2 * kStream * 7 / 8}));
+  EXPECT_EQ(halves.forward.all_reduce, (Traffic{4, 3 * 2 * 2 * kHidden * 7 / 8}));
   EXPECT_EQ(halves.backward, halves.forward);
-  EXPECT_EQ(whole.forward.all_reduce, (Traffic{2, 3 * 2 * 2 * kStream * 7 / 8}));
+  EXPECT_EQ(full.forward.all_reduce, (Traffic{2, 3 * 2 * 2 * kHidden * 7 / 8}));
   EXPECT_EQ(head_communication(workload, 3).both().all_reduce.calls, 3);
 }
 
-/// Backward gathers for the two row-parallel layers alone.
+/// Backward all-gathers for the two row-parallel layers only.
 TEST(PlanCommunication, NothingIsGatheredForFrozenColumnWeights) {
-  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  Workload workload = llama_3_8b(8, Parallelism::tp_sp);
   workload.frozen = {"model.layers.4.self_attn.qkv_proj.weight", "model.layers.4.mlp.gate_up_proj.weight"};
-  const int64_t unit = kStream * 7 / 8;
+  const int64_t unit = kHidden * 7 / 8;
   const Passes block = block_communication(workload, 0, /*layer=*/4);
   EXPECT_EQ(block.backward.all_gather, (Traffic{2, 2 * unit}));
   EXPECT_EQ(block.backward.reduce_scatter, (Traffic{2, 2 * unit}));
   EXPECT_EQ(block.forward, block_communication(workload, 0, /*layer=*/3).forward);
 }
 
-TEST(PlanCommunication, NothingIsSentBelowWhatIsTrained) {
+TEST(PlanCommunication, BackwardSendsNothingBelowTheFirstTrainedLayer) {
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    Workload workload = llama_3_8b(8, Stream::tp_sp);
+    Workload workload = llama_3_8b(8, Parallelism::tp_sp);
     workload.recompute = recompute;
     workload.frozen = all_but(workload.config, {"lm_head"});
-    const int64_t unit = kStream * 7 / 8;
+    const int64_t unit = kHidden * 7 / 8;
     const Passes passes = micro_batch_communication(workload, 2);
     EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * unit}));
     EXPECT_EQ(passes.backward.total(), (Traffic{1, unit}));  // for the head's weight
-    workload.stream = Stream::tp;
+    workload.parallelism = Parallelism::tp;
     EXPECT_EQ(micro_batch_communication(workload, 2).backward, Collectives{});
   }
 }
 
-/// A bias takes its own rows' gradient, which is there; the MLP above sends it, and gathers for no weight.
+/// The bias gradient needs only the local rows. The MLP's reduce_scatter produces them, and no frozen weight
+/// needs a gathered input.
 TEST(PlanCommunication, RowBiasAloneGathersNothing) {
-  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  Workload workload = llama_3_8b(8, Parallelism::tp_sp);
   workload.config.attention_out_bias = true;
   workload.frozen = all_but(workload.config, {".31.self_attn.o_proj.bias"});
-  const int64_t unit = kStream * 7 / 8;
+  const int64_t unit = kHidden * 7 / 8;
   const Collectives backward = block_communication(workload, 0, /*layer=*/31).backward;
   EXPECT_EQ(backward.all_gather, (Traffic{1, unit}));
   EXPECT_EQ(backward.reduce_scatter, (Traffic{1, unit}));
 }
 
 TEST(PlanCommunication, FullRecomputationSkipsBlocksWithoutABackward) {
-  Workload workload = llama_3_8b(8, Stream::tp_sp);
+  Workload workload = llama_3_8b(8, Parallelism::tp_sp);
   workload.recompute = Recompute::full;
   workload.frozen = all_but(workload.config, {".5.mlp.down_proj", "norm.weight"});
-  for (int layer = 0; layer < 5; ++layer)  // block 5's norms are trained as well as those below
+  for (int layer = 0; layer < 5; ++layer)  // norms of block 5 and later stay trained
     for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
       workload.frozen.insert("model.layers." + std::to_string(layer) + "." + norm + ".weight");
-  const int64_t unit = kStream * 7 / 8;
+  const int64_t unit = kHidden * 7 / 8;
   EXPECT_EQ(block_communication(workload, 0, /*layer=*/4).backward, Collectives{});
-  // Again: two gathers and a sum. Back: two sums, and two gathers of the row-parallel layers' gradients.
+  // Recomputation: two all_gathers, one reduce_scatter. Backward: two reduce_scatters, and two all_gathers of
+  // the row-parallel output gradients.
   EXPECT_EQ(block_communication(workload, 0, /*layer=*/5).backward.total(), (Traffic{7, 7 * unit}));
 }
 
-TEST(PlanCommunication, UnevenShardsSendWhatTheyHold) {
-  Workload workload = llama_3_8b(4, Stream::tp_sp);
+TEST(PlanCommunication, UnevenShardsSendTheirLocalBytes) {
+  Workload workload = llama_3_8b(4, Parallelism::tp_sp);
   workload.sequence_length = 6;  // 2, 2, 1, 1 positions
   const int64_t position = 4096 * 2;
   const Passes first = embedding_communication(workload, 0), last = embedding_communication(workload, 3);
@@ -148,86 +150,87 @@ TEST(PlanCommunication, UnevenShardsSendWhatTheyHold) {
   EXPECT_EQ(last.backward.all_gather, (Traffic{1, 1 * position * 3}));
 }
 
-TEST(PlanCommunication, EmptyShardsStillTakePart) {
-  Workload workload = llama_3_8b(4, Stream::tp_sp);
+TEST(PlanCommunication, EmptyShardsCountACall) {
+  Workload workload = llama_3_8b(4, Parallelism::tp_sp);
   workload.sequence_length = 3;
   EXPECT_EQ(embedding_communication(workload, 3).backward.all_gather, (Traffic{1, 0}));
 }
 
-TEST(PlanCommunication, LossSendsThreeNumbersPerToken) {
-  const Passes head = head_communication(llama_3_8b(8, Stream::tp), 0);
+TEST(PlanCommunication, LossReducesThreeValuesPerToken) {
+  const Passes head = head_communication(llama_3_8b(8, Parallelism::tp), 0);
   EXPECT_EQ(head.forward.all_reduce, (Traffic{2, 2 * 3 * 8192 * 4 * 7 / 8}));
-  EXPECT_EQ(head.backward.all_reduce, (Traffic{1, 2 * kStream * 7 / 8}));
+  EXPECT_EQ(head.backward.all_reduce, (Traffic{1, 2 * kHidden * 7 / 8}));
 }
 
-TEST(PlanCommunication, SmoothedLabelsSendAFourth) {
-  Workload workload = llama_3_8b(8, Stream::tp);
-  workload.smooths_labels = true;
+TEST(PlanCommunication, LabelSmoothingReducesAFourthValue) {
+  Workload workload = llama_3_8b(8, Parallelism::tp);
+  workload.has_label_smoothing = true;
   EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, 2 * 4 * 8192 * 4 * 7 / 8}));
 }
 
-// Three tokens over two ranks: the even slices of 3 and 6 numbers are 2, 1 and 3, 3.
+// Three tokens over two ranks: 3 and 6 values are split evenly into 2, 1 and 3, 3.
 TEST(PlanCommunication, AllReduceOfAnOddMessageCountsTheEvenSlice) {
-  Workload workload = llama_3_8b(2, Stream::tp_sp);
+  Workload workload = llama_3_8b(2, Parallelism::tp_sp);
   workload.sequence_length = 3;
   EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, (2 + 1 + 3 + 3) * 4}));
   EXPECT_EQ(head_communication(workload, 1).forward.all_reduce, (Traffic{2, (1 + 2 + 3 + 3) * 4}));
 }
 
-TEST(PlanCommunication, OptimizerSumsNormWeightsOnlyUnderSequenceParallelism) {
-  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp)), 0);
-  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp), 0).all_reduce, (Traffic{1, 7 * 8 + 0}));
-  EXPECT_EQ(synchronised_elements(llama_3_8b(8, Stream::tp_sp)), (2 * 32 + 1) * 4096);
-  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Stream::tp_sp), 1).all_reduce,
+TEST(PlanCommunication, OptimizerReducesNormWeightsOnlyUnderSequenceParallelism) {
+  EXPECT_EQ(synchronized_elements(llama_3_8b(8, Parallelism::tp)), 0);
+  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Parallelism::tp), 0).all_reduce, (Traffic{1, 7 * 8 + 0}));
+  EXPECT_EQ(synchronized_elements(llama_3_8b(8, Parallelism::tp_sp)), (2 * 32 + 1) * 4096);
+  EXPECT_EQ(optimizer_communication(llama_3_8b(8, Parallelism::tp_sp), 1).all_reduce,
             (Traffic{2, 2 * (2 * 32 + 1) * 4096 * 4 * 7 / 8 + 8}));
 }
 
-TEST(PlanCommunication, OptimizerSumsKvHeadsWhenSomeAreHeldByMoreThanOneRank) {
-  EXPECT_EQ(synchronised_elements(llama_3_8b(32, Stream::tp)), 32 * 2 * 8 * 128 * 4096);
-  Workload overlapping = llama_3_8b(2, Stream::tp);
-  overlapping.config.num_attention_heads = 6;  // KV heads 0, 1 and 1, 2: one is held twice
+TEST(PlanCommunication, OptimizerReducesReplicatedKvHeads) {
+  EXPECT_EQ(synchronized_elements(llama_3_8b(32, Parallelism::tp)), 32 * 2 * 8 * 128 * 4096);
+  Workload overlapping = llama_3_8b(2, Parallelism::tp);
+  overlapping.config.num_attention_heads = 6;  // KV heads 0, 1 and 1, 2: one is replicated
   overlapping.config.num_key_value_heads = 3;
-  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
+  EXPECT_EQ(synchronized_elements(overlapping), 32 * 2 * 1 * 128 * 4096);
   overlapping.config.qkv_bias = overlapping.config.attention_out_bias = true;
-  EXPECT_EQ(synchronised_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
+  EXPECT_EQ(synchronized_elements(overlapping), 32 * 2 * 1 * 128 * 4097);
 }
 
-TEST(PlanCommunication, RowBiasesAreSummedLikeNormWeights) {
-  Workload workload = llama_3_8b(2, Stream::tp_sp);
+TEST(PlanCommunication, RowBiasesAreReducedLikeNormWeights) {
+  Workload workload = llama_3_8b(2, Parallelism::tp_sp);
   workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
-  EXPECT_EQ(synchronised_elements(workload), (4 * 32 + 1) * 4096);
+  EXPECT_EQ(synchronized_elements(workload), (4 * 32 + 1) * 4096);
 }
 
-// GPT-2: two norms of weight and bias and two row biases a layer, the last norm, 1024 learned positions.
-TEST(PlanCommunication, LearnedPositionsAreSummedWhereRanksSeeOtherRows) {
-  Workload workload = llama_3_8b(2, Stream::tp_sp);
+// GPT-2: per layer two norms with weight and bias and two row-parallel biases; the last norm; 1024 learned
+// positions.
+TEST(PlanCommunication, LearnedPositionsAreReducedUnderSequenceParallelism) {
+  Workload workload = llama_3_8b(2, Parallelism::tp_sp);
   workload.config = model::preset("gpt2");
-  EXPECT_EQ(synchronised_elements(workload), (12 * 6 + 2 + 1024) * 768);
-  workload.stream = Stream::tp;
-  EXPECT_EQ(synchronised_elements(workload), 0);
+  EXPECT_EQ(synchronized_elements(workload), (12 * 6 + 2 + 1024) * 768);
+  workload.parallelism = Parallelism::tp;
+  EXPECT_EQ(synchronized_elements(workload), 0);
 }
 
-TEST(PlanCommunication, QkNormWeightsAreTermsOnEveryStream) {
-  Workload workload = llama_3_8b(2, Stream::tp);
+TEST(PlanCommunication, QkNormGradientsArePartialSumsWithAndWithoutSequenceParallelism) {
+  Workload workload = llama_3_8b(2, Parallelism::tp);
   workload.config.qk_norm = true;
-  EXPECT_EQ(synchronised_elements(workload), 32 * 2 * 128);
+  EXPECT_EQ(synchronized_elements(workload), 32 * 2 * 128);
 }
 
-TEST(PlanCommunication, FrozenParametersAreNotSynchronised) {
-  Workload workload = llama_3_8b(8, Stream::tp_sp);
+TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
+  Workload workload = llama_3_8b(8, Parallelism::tp_sp);
   workload.frozen = {"model.norm.weight", "model.layers.0.input_layernorm.weight"};
-  EXPECT_EQ(synchronised_elements(workload), (2 * 32 - 1) * 4096);
+  EXPECT_EQ(synchronized_elements(workload), (2 * 32 - 1) * 4096);
   workload.frozen = all_but(workload.config, {"_proj.weight"});
   EXPECT_EQ(optimizer_communication(workload, 1).all_reduce, (Traffic{1, 8}));
 }
 
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
-  const Workload workload = llama_3_8b(8, Stream::tp_sp, Gathered::again);
+  const Workload workload = llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard);
   const Passes passes = micro_batch_communication(workload, 2);
-  EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kStream * 7 / 8}));
-  EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kStream * 7 / 8}));
-  EXPECT_EQ(passes.backward.all_gather, (Traffic{130, 130 * kStream * 7 / 8}));
-  EXPECT_EQ(passes.backward.reduce_scatter, (Traffic{65, 65 * kStream * 7 / 8}));
+  EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kHidden * 7 / 8}));
+  EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kHidden * 7 / 8}));
+  EXPECT_EQ(passes.backward.all_gather, (Traffic{130, 130 * kHidden * 7 / 8}));
+  EXPECT_EQ(passes.backward.reduce_scatter, (Traffic{65, 65 * kHidden * 7 / 8}));
 }
 
 }  // namespace

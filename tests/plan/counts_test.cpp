@@ -1,12 +1,12 @@
-// The calls and bytes that groups really count equal plan/communication's, for every pass and rank, whatever
-// is frozen.
+// The calls and bytes that groups count match plan/communication for every pass and rank, with any parameters
+// frozen.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <set>
 
 #include "shardwise/plan/communication.h"
-#include "shardwise/plan/wanted.h"
+#include "shardwise/plan/required_gradients.h"
 #include "tests/plan/print.h"
 #include "tests/support/planned_run.h"
 #include "tests/support/ranks.h"
@@ -17,7 +17,7 @@ namespace {
 
 using comm::Op;
 
-/// What `work` makes the group count; anything but the three collectives is a failure.
+/// Returns what the group counts during `work`; fails for any but the three collectives.
 template <class Work>
 Collectives counted(const comm::Group& group, const Work& work) {
   const comm::Counters before = group.counters();
@@ -33,14 +33,14 @@ Collectives counted(const comm::Group& group, const Work& work) {
 class Counts : public ::testing::TestWithParam<int> {
  public:
   static void TearDownTestSuite() {
-    std::printf("covered: %zu combinations whose calls and bytes are the plan's\n", compared_);
+    std::printf("covered: %zu combinations whose calls and bytes match the plan\n", compared_);
   }
 
  protected:
   static inline size_t compared_ = 0;
 };
 
-TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
+TEST_P(Counts, ForwardAndBackwardMatchThePlan) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& any : all) {
@@ -57,20 +57,20 @@ TEST_P(Counts, OfForwardAndBackwardEqualTheTable) {
   compared_ += all.size();
 }
 
-/// Three sequences: of two and of one.
-TEST_P(Counts, OfABatchInHalvesEqualTheTable) {
-  std::vector<PlannedRun> in_halves;
+/// Three sequences: a half of two and a half of one.
+TEST_P(Counts, SplitBatchMatchesThePlan) {
+  std::vector<PlannedRun> split_runs;
   for (PlannedRun& run : runs(GetParam())) {
-    const bool can_be = run.workload.stream == Stream::tp && run.workload.recompute != Recompute::full &&
-                        run.asked.dropout == 0 && run.asked.attention_dropout == 0 &&
-                        !run.asked.is_padded;  // for two sequences
+    const bool can_be = run.workload.parallelism == Parallelism::tp &&
+                        run.workload.recompute != Recompute::full && run.options.dropout == 0 &&
+                        run.options.attention_dropout == 0 && !run.options.is_padded;  // for two sequences
     if (!can_be) continue;
-    run.workload.in_halves = true;
+    run.workload.split_batch = true;
     run.workload.batch_size = 3;
-    in_halves.push_back(std::move(run));
+    split_runs.push_back(std::move(run));
   }
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& run : in_halves) {
+    for (const PlannedRun& run : split_runs) {
       const RunningModel model(run, group);
       const Passes planned = micro_batch_communication(run.workload, group.rank());
       at::Tensor loss;
@@ -78,11 +78,11 @@ TEST_P(Counts, OfABatchInHalvesEqualTheTable) {
       EXPECT_EQ(counted(model.group(), [&] { loss.backward(); }), planned.backward) << run.name();
     }
   });
-  EXPECT_FALSE(in_halves.empty());
-  compared_ += in_halves.size();
+  EXPECT_FALSE(split_runs.empty());
+  compared_ += split_runs.size();
 }
 
-TEST_P(Counts, OfAnOptimizerStepEqualTheTable) {
+TEST_P(Counts, OptimizerStepMatchesThePlan) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& run : all) {
@@ -98,47 +98,49 @@ TEST_P(Counts, OfAnOptimizerStepEqualTheTable) {
   });
 }
 
-/// Rows of the stream that a rank's backward copies. It stages its own shard of the gradients that reach the
-/// row-parallel layers, but those which nothing is made of, and gathers the embedding's: its own shard in,
-/// all of it out.
-int64_t copied_rows(const Workload& workload, const Share& share) {
-  const auto reads = [](const Wanted& row) { return row.input || row.weight; };
+/// Returns the rows of [s, b, h] that a rank's backward copies. It stages its shard of the output gradient of
+/// each row-parallel layer that needs it. It all-gathers the embedding's output gradient: its shard in, all
+/// rows out.
+int64_t copied_rows(const Workload& workload, const RankShard& shard) {
+  const auto reads = [](const RequiredGradients& row) { return row.input || row.weight; };
   int64_t staged = 0;
   for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer) {
-    const WantedByBlock wanted = wanted_by_block(workload, layer);
-    staged += reads(wanted.out) + reads(wanted.down);
+    const RequiredByBlock required = required_by_block(workload, layer);
+    staged += reads(required.out) + reads(required.down);
   }
   const bool trains_embedding = !workload.frozen.contains("model.embed_tokens.weight");
-  return staged * share.stream_rows + trains_embedding * (share.stream_rows + share.rows);
+  return staged * shard.residual_rows + trains_embedding * (shard.residual_rows + shard.rows);
 }
 
-/// On shared memory TP+SP copies nothing in forward.
-TEST_P(Counts, OfCopiedBytesAreTheGradientsAlone) {
+/// In shared memory TP+SP copies nothing in forward.
+TEST_P(Counts, CopiedBytesAreThoseOfGradients) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& run : all) {
-      if (run.workload.stream == Stream::tp || run.workload.gathered != Gathered::in_place) continue;
+      if (run.workload.parallelism == Parallelism::tp ||
+          run.workload.save_for_backward != SaveForBackward::shard_in_place)
+        continue;
       const RunningModel model(run, group);
       const comm::Counters start = model.group().counters();
       const auto copied = [&](Op op) { return (model.group().counters() - start)[op].copied_bytes; };
       const at::Tensor loss = model.forward();
       EXPECT_EQ(copied(Op::all_gather), 0) << run.name();
       loss.backward();
-      const Share share = share_of(run.workload, group.rank());
+      const RankShard shard = rank_shard(run.workload, group.rank());
       const int64_t row = run.workload.config.hidden_size * run.workload.element_bytes;
-      const int64_t expected = GetParam() == 1 ? 0 : copied_rows(run.workload, share) * row;
+      const int64_t expected = GetParam() == 1 ? 0 : copied_rows(run.workload, shard) * row;
       EXPECT_EQ(copied(Op::all_gather), expected) << run.name();
       EXPECT_EQ(copied(Op::reduce_scatter), 0) << run.name();
     }
   });
 }
 
-/// What the comparisons above run: a new family must be among it.
-TEST(PlannedRuns, HoldEveryFamilyAndEmptyShards) {
+/// The runs above must include every family.
+TEST(PlannedRuns, CoverEveryFamilyAndEmptyShards) {
   std::set<std::string> families;
   bool has_empty_ffn = false, has_empty_vocab = false;
   for (const PlannedRun& run : runs(/*ranks=*/3)) {
-    const Share last = share_of(run.workload, /*rank=*/2);
+    const RankShard last = rank_shard(run.workload, /*rank=*/2);
     families.insert(run.workload.config.model_type);
     has_empty_ffn |= last.ffn == 0;
     has_empty_vocab |= last.vocab == 0;

@@ -1,4 +1,4 @@
-// Which of a model's parameters the tests of plan/ freeze.
+// Sets of frozen parameters for the tests of plan/.
 #pragma once
 #include <algorithm>
 #include <set>
@@ -9,10 +9,10 @@
 
 namespace shardwise::plan {
 
-/// All of them but those whose names hold one of `parts`.
+/// Returns all parameters except those whose names contain one of `parts`.
 inline std::set<std::string> all_but(const model::Config& config, const std::vector<std::string>& parts) {
   std::set<std::string> frozen;
-  for (const model::WholeTensor& tensor : model::whole_tensors(config)) {
+  for (const model::FullTensor& tensor : model::full_tensors(config)) {
     const auto holds = [&](const std::string& part) { return tensor.name.find(part) != std::string::npos; };
     if (std::ranges::none_of(parts, holds)) frozen.insert(tensor.name);
   }

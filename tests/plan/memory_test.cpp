@@ -1,5 +1,4 @@
-// The memory tables against published figures and closed forms; saved_bytes_test.cpp compares them with real
-// runs.
+// Planned memory against published figures and closed forms; saved_bytes_test.cpp compares it with real runs.
 #include "shardwise/plan/memory.h"
 
 #include <c10/util/Exception.h>
@@ -13,11 +12,11 @@
 namespace shardwise::plan::memory_test {
 namespace {
 
-Workload llama(const std::string& preset, int tp = 1, Stream stream = Stream::tp_sp) {
+Workload llama(const std::string& preset, int tp = 1, Parallelism parallelism = Parallelism::tp_sp) {
   Workload workload;
   workload.config = model::preset(preset);
   workload.tp = tp;
-  workload.stream = stream;
+  workload.parallelism = parallelism;
   workload.sequence_length = 128;
   workload.batch_size = 3;
   workload.element_bytes = 2;
@@ -25,8 +24,8 @@ Workload llama(const std::string& preset, int tp = 1, Stream stream = Stream::tp
 }
 
 /// 6 query and 3 KV heads, nothing divisible by two.
-Workload odd(int tp, Stream stream) {
-  Workload workload = llama("tiny", tp, stream);
+Workload odd(int tp, Parallelism parallelism) {
+  Workload workload = llama("tiny", tp, parallelism);
   workload.config.hidden_size = 30;
   workload.config.head_dim = 5;
   workload.config.num_attention_heads = 6;
@@ -38,38 +37,38 @@ Workload odd(int tp, Stream stream) {
   return workload;
 }
 
-std::map<std::string, int64_t> by_name(const Entries& entries) {
+std::map<std::string, int64_t> by_name(const Allocations& allocations) {
   std::map<std::string, int64_t> bytes;
-  for (const Entry& entry : entries) bytes[entry.name] = entry.bytes;
+  for (const Allocation& allocation : allocations) bytes[allocation.name] = allocation.bytes;
   return bytes;
 }
 
 TEST(PlanMemory, BlockOfOneRankSavesTheFormulasBytesPerToken) {
   const int64_t tokens = 128 * 3;
-  // 12h + 4(k/a)h + 6f + 4a + 8, written out: planning figures for 8B and Llama-2-7B plus two fp32 per token.
+  // 12h + 4(k/a)h + 6f + 4a + 8, as numbers for Llama-3-8B and Llama-2-7B, plus two fp32 values per token.
   EXPECT_EQ(total(saved_by_block(llama("llama-3-8b"), 0, /*layer=*/0)), tokens * (139'392 + 8));
   EXPECT_EQ(total(saved_by_block(llama("llama-2-7b"), 0, /*layer=*/0)), tokens * (131'712 + 8));
 }
 
-TEST(PlanMemory, TensorParallelBlockDividesAllButTheStream) {
+TEST(PlanMemory, TensorParallelBlockDividesAllButTheResidualStream) {
   const int64_t tokens = 128 * 3, h = 4096, rest = 139'392 - 8 * h;
-  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp), 5, /*layer=*/0)),
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Parallelism::tp), 5, /*layer=*/0)),
             tokens * (8 * h + 8 + rest / 8));
-  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Stream::tp_sp), 5, /*layer=*/0)),
+  EXPECT_EQ(total(saved_by_block(llama("llama-3-8b", 8, Parallelism::tp_sp), 5, /*layer=*/0)),
             tokens * (139'392 + 8) / 8);
 }
 
-TEST(PlanMemory, KeptGatheredInputsAreWhole) {
+TEST(PlanMemory, SavedGatheredInputsAreUnsharded) {
   Workload workload = llama("llama-3-8b", 8);
   const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0, /*layer=*/0));
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
-  workload.gathered = Gathered::again;
+  workload.save_for_backward = SaveForBackward::shard;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), shard);
 }
 
-/// Selective drops 2f of bf16's bytes per token, full keeps the input: 2h, cut under TP+SP.
-TEST(PlanMemory, RecomputationKeepsLess) {
+/// In bf16, selective saves 2f fewer bytes per token; full saves the input, 2h, sharded under TP+SP.
+TEST(PlanMemory, RecomputationSavesLess) {
   const int64_t tokens = 128 * 3, h = 4096, f = 14336;
   Workload workload = llama("llama-3-8b", 8);
   const int64_t none = total(saved_by_block(workload, 0, /*layer=*/0));
@@ -78,30 +77,30 @@ TEST(PlanMemory, RecomputationKeepsLess) {
   workload.recompute = Recompute::full;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   EXPECT_EQ(total(read_by_block(workload, 0, /*layer=*/0)), none);
-  workload.gathered = Gathered::keep;  // within the one block that runs again
+  workload.save_for_backward = SaveForBackward::gathered;  // only within the block that is recomputed
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
-  workload.stream = Stream::tp;
+  workload.parallelism = Parallelism::tp;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h);
 }
 
-/// LayerNorm keeps a mean besides, the GeLU MLP one product of width f instead of two.
-TEST(PlanMemory, Gpt2BlockSavesItsOwnFormula) {
+/// LayerNorm also saves a mean; the GeLU MLP saves one GEMM output of width f instead of two.
+TEST(PlanMemory, Gpt2BlockSavesTheFormulasBytes) {
   const int64_t tokens = 128 * 3, h = 768, a = 12, f = 4 * h;
   EXPECT_EQ(total(saved_by_block(llama("gpt2"), 0, /*layer=*/0)),
             tokens * (2 * (4 * h + 4 * h + 2 * f) + 4 * a + 16));
 }
 
-/// The bias is added where GeLU reads its input: between the product and what GeLU makes of it there is no
-/// third tensor of the inner width, 4h/t.
-TEST(PlanMemory, BiasAndGeluKeepNoSum) {
+/// GeLU adds the bias as it reads its input: apart from the GEMM output and GeLU's output, no third tensor of
+/// the inner width 4h/t is saved.
+TEST(PlanMemory, BiasAndGeluSaveNoSum) {
   const int64_t inner = 128 * 3 * (4 * 768 / 4) * 2;
-  const Entries saved = saved_by_block(llama("gpt2", 4), 1, /*layer=*/0);
+  const Allocations saved = saved_by_block(llama("gpt2", 4), 1, /*layer=*/0);
   EXPECT_EQ(by_name(saved)["up"], inner);
   EXPECT_EQ(by_name(saved)["down input"], inner);
-  EXPECT_EQ(std::ranges::count(saved, inner, &Entry::bytes), 2);
+  EXPECT_EQ(std::ranges::count(saved, inner, &Allocation::bytes), 2);
 }
 
-TEST(PlanMemory, FrozenWeightsKeepNoInput) {
+TEST(PlanMemory, FrozenWeightsSaveNoInput) {
   const int64_t tokens = 128 * 3, h = 4096, f = 14336;
   Workload workload = llama("llama-3-8b");
   workload.frozen = {"model.layers.7.self_attn.qkv_proj.weight", "model.layers.7.mlp.gate_up_proj.weight",
@@ -111,8 +110,8 @@ TEST(PlanMemory, FrozenWeightsKeepNoInput) {
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/7)), tokens * (all - 2 * 2 * h - 2 * f));
 }
 
-/// Neither norm1, whose weight is frozen in the first block that is trained, nor anything below it.
-TEST(PlanMemory, NothingIsKeptBelowWhatIsTrained) {
+/// norm1 is frozen in the first trained block: neither it nor any earlier layer saves anything.
+TEST(PlanMemory, NothingIsSavedBelowTheFirstTrainedLayer) {
   const int64_t tokens = 128 * 3, h = 4096;
   Workload workload = llama("llama-3-8b");
   workload.frozen = all_but(workload.config, {".31.self_attn", ".31.mlp", "lm_head"});
@@ -126,43 +125,43 @@ TEST(PlanMemory, NothingIsKeptBelowWhatIsTrained) {
   EXPECT_EQ(total(saved_by_head(workload, 0)), tokens * (2 * h + 2 * 128256 + 4));
 }
 
-/// An output projection keeps its input, with which attention has nothing to do.
-TEST(PlanMemory, ProductsKeepTheirInputsWithoutTheLayersBeforeThem) {
+/// An output projection saves its input even if attention has no backward.
+TEST(PlanMemory, GemmsSaveTheirInputsIndependentlyOfEarlierLayers) {
   const int64_t tokens = 128 * 3, h = 4096, all = 139'392 + 8;
   Workload workload = llama("llama-3-8b");
   workload.frozen = all_but(workload.config, {".0.self_attn.o_proj"});
-  const auto kept = by_name(saved_by_block(workload, 0, /*layer=*/0));
-  EXPECT_EQ(kept.at("attention output"), tokens * 2 * h);
-  EXPECT_FALSE(kept.contains("q") || kept.contains("norm1 input") || kept.contains("attention lse"));
-  EXPECT_EQ(kept.at("norm2 input"), tokens * 2 * h);  // whose gradient goes to o_proj
+  const auto saved = by_name(saved_by_block(workload, 0, /*layer=*/0));
+  EXPECT_EQ(saved.at("attention output"), tokens * 2 * h);
+  EXPECT_FALSE(saved.contains("q") || saved.contains("norm1 input") || saved.contains("attention lse"));
+  EXPECT_EQ(saved.at("norm2 input"), tokens * 2 * h);  // its gradient reaches o_proj
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/1)), tokens * (all - 2 * 2 * h - 2 * 14336));
 }
 
-/// It is made again from what the activation keeps, if the activation has a backward. GPT-2's has one for its
-/// bias, too, and then the product before it may have none.
-TEST(PlanMemory, SelectiveKeepsTheDownInputWhereTheActivationKeepsNothing) {
+/// Selective recomputation starts from the activation's saved input, if the activation has a backward.
+/// GPT-2's activation has one for its bias even if the GEMM before it has none.
+TEST(PlanMemory, SelectiveSavesTheDownInputIfTheActivationSavesNothing) {
   const int64_t tokens = 128 * 3, h = 768, f = 4 * h;
   Workload workload = llama("gpt2");
   workload.recompute = Recompute::selective;
-  const auto kept = [&] { return by_name(saved_by_block(workload, 0, /*layer=*/11)); };
-  using Kept = std::map<std::string, int64_t>;
+  const auto saved = [&] { return by_name(saved_by_block(workload, 0, /*layer=*/11)); };
+  using Saved = std::map<std::string, int64_t>;
   workload.frozen = all_but(workload.config, {".11.mlp.down_proj.weight"});
-  EXPECT_EQ(kept(), (Kept{{"down input", tokens * 2 * f}}));
+  EXPECT_EQ(saved(), (Saved{{"down input", tokens * 2 * f}}));
   workload.frozen.erase("model.layers.11.mlp.up_proj.bias");
-  EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}}));
+  EXPECT_EQ(saved(), (Saved{{"up", tokens * 2 * f}}));
   workload.frozen.erase("model.layers.11.mlp.up_proj.weight");
-  EXPECT_EQ(kept(), (Kept{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
+  EXPECT_EQ(saved(), (Saved{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
 }
 
-/// The caller's labels are not counted; those without the padding's are the loss's own.
-TEST(PlanMemory, PaddingKeepsLabelsOfItsOwn) {
+/// The caller's labels are not counted; labels without the padding are a copy that belongs to the loss.
+TEST(PlanMemory, PaddingSavesACopyOfTheLabels) {
   Workload workload = llama("llama-3-8b", /*tp=*/8);
   const int64_t tokens = 128 * 3, without = total(saved_by_head(workload, 0));
   workload.is_padded = true;
   EXPECT_EQ(total(saved_by_head(workload, 0)) - without, tokens * 8);
 }
 
-TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {
+TEST(PlanMemory, RanksBeyondTheKvHeadsReplicateThem) {
   const auto at_8 = by_name(saved_by_block(llama("llama-3-8b", 8), 0, /*layer=*/0));
   const auto at_32 = by_name(saved_by_block(llama("llama-3-8b", 32), 0, /*layer=*/0));
   EXPECT_EQ(at_32.at("k"), at_8.at("k"));
@@ -170,7 +169,7 @@ TEST(PlanMemory, MoreRanksThanKvHeadsStopDividingThem) {
 }
 
 TEST(PlanMemory, OddSizesAreCountedPerRank) {
-  const Workload workload = odd(/*tp=*/2, Stream::tp_sp);
+  const Workload workload = odd(/*tp=*/2, Parallelism::tp_sp);
   const auto first = by_name(saved_by_block(workload, 0, /*layer=*/0)),
              second = by_name(saved_by_block(workload, 1, /*layer=*/0));
   EXPECT_EQ(first.at("norm1 input"), 4 * 3 * 30 * 4);  // 4 of 7 positions
@@ -183,8 +182,8 @@ TEST(PlanMemory, OddSizesAreCountedPerRank) {
   EXPECT_EQ(by_name(saved_by_head(workload, 1)).at("logits"), 63 * 21 * 4);
 }
 
-TEST(PlanMemory, RankWithoutPositionsSavesNoStream) {
-  Workload workload = odd(/*tp=*/4, Stream::tp_sp);
+TEST(PlanMemory, RankWithoutPositionsSavesNoResidualStream) {
+  Workload workload = odd(/*tp=*/4, Parallelism::tp_sp);
   workload.sequence_length = 3;
   const auto last = by_name(saved_by_block(workload, 3, /*layer=*/0));
   EXPECT_EQ(last.at("norm1 input") + last.at("qkv input") + last.at("norm2 rstd"), 0);
@@ -192,22 +191,22 @@ TEST(PlanMemory, RankWithoutPositionsSavesNoStream) {
 }
 
 TEST(PlanMemory, StatisticsAreFp64InFp64Models) {
-  Workload workload = odd(1, Stream::tp);
+  Workload workload = odd(1, Parallelism::tp);
   const int64_t fp32 = total(saved_by_block(workload, 0, /*layer=*/0));
   workload.element_bytes = 8;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), 2 * fp32);
 }
 
-TEST(PlanMemory, OneRankHoldsThePublishedNumberOfParameters) {
-  EXPECT_EQ(parameters_held(llama("llama-2-7b"), 0), 6'738'415'616);
-  EXPECT_EQ(parameters_held(llama("llama-3.2-1b"), 0), 1'235'814'400);
-  EXPECT_EQ(parameters_held(llama("llama-3-8b"), 0), 8'030'261'248);
+TEST(PlanMemory, OneRankHasThePublishedNumberOfParameters) {
+  EXPECT_EQ(local_parameter_count(llama("llama-2-7b"), 0), 6'738'415'616);
+  EXPECT_EQ(local_parameter_count(llama("llama-3.2-1b"), 0), 1'235'814'400);
+  EXPECT_EQ(local_parameter_count(llama("llama-3-8b"), 0), 8'030'261'248);
 }
 
-TEST(PlanMemory, RanksHoldEveryParameterOnceAndReplicasAgain) {
+TEST(PlanMemory, RanksStoreEveryParameterOncePlusReplicas) {
   for (int tp : {2, 4, 8, 32}) {
     int64_t held = 0;
-    for (int rank = 0; rank < tp; ++rank) held += parameters_held(llama("llama-3-8b", tp), rank);
+    for (int rank = 0; rank < tp; ++rank) held += local_parameter_count(llama("llama-3-8b", tp), rank);
     const int64_t norms = (2 * 32 + 1) * 4096;
     const int64_t kv_copies = std::max(8, tp) - 8;
     EXPECT_EQ(held, 8'030'261'248 + (tp - 1) * norms + kv_copies * 32 * 2 * 128 * 4096) << "tp " << tp;
@@ -215,17 +214,17 @@ TEST(PlanMemory, RanksHoldEveryParameterOnceAndReplicasAgain) {
 }
 
 TEST(PlanMemory, BiasesAreCounted) {
-  Workload workload = odd(/*tp=*/2, Stream::tp_sp);
-  const int64_t without = parameters_held(workload, 1);
+  Workload workload = odd(/*tp=*/2, Parallelism::tp_sp);
+  const int64_t without = local_parameter_count(workload, 1);
   workload.config.qkv_bias = workload.config.attention_out_bias = workload.config.mlp_bias = true;
-  const int64_t qkv = (3 + 2 + 2) * 5, gate_up = 2 * 50, into_stream = 2 * 30;
-  EXPECT_EQ(parameters_held(workload, 1) - without, 6 * (qkv + gate_up + into_stream));
+  const int64_t qkv = (3 + 2 + 2) * 5, gate_up = 2 * 50, row_biases = 2 * 30;
+  EXPECT_EQ(local_parameter_count(workload, 1) - without, 6 * (qkv + gate_up + row_biases));
 }
 
-TEST(PlanMemory, EveryFamilyHoldsItsParameters) {
+TEST(PlanMemory, EveryFamilyHasItsParameterCount) {
   for (const std::string& name : model::preset_names()) {
     const Workload workload = llama(name);
-    EXPECT_EQ(parameters_held(workload, 0), model::parameter_count(workload.config)) << name;
+    EXPECT_EQ(local_parameter_count(workload, 0), model::parameter_count(workload.config)) << name;
   }
 }
 
@@ -236,15 +235,15 @@ TEST(PlanMemory, StatesTake16BytesPerParameterInFp32And18InBf16) {
   EXPECT_EQ(total(model_states(workload, 0)), int64_t{16} * 1'235'814'400);
 }
 
-TEST(PlanMemory, FrozenParametersTakeTheirWeightsAlone) {
+TEST(PlanMemory, FrozenParametersHaveWeightsOnly) {
   Workload workload = llama("llama-3.2-1b", /*tp=*/2);
-  const int64_t all = total(model_states(workload, 0)), held = parameters_held(workload, 0);
+  const int64_t all = total(model_states(workload, 0)), held = local_parameter_count(workload, 0);
   workload.frozen = {"model.embed_tokens.weight"};
   EXPECT_EQ(all - total(model_states(workload, 0)), int64_t{16} * 128256 / 2 * 2048);
-  EXPECT_EQ(parameters_held(workload, 0), held);
+  EXPECT_EQ(local_parameter_count(workload, 0), held);
 }
 
-TEST(PlanMemory, ImpossibleWorkloadsAreErrors) {
+TEST(PlanMemory, InvalidWorkloadsThrow) {
   EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/9), 0, /*layer=*/0), c10::ValueError);
   EXPECT_THROW(saved_by_block(llama("tiny", /*tp=*/2), 2, /*layer=*/0), c10::ValueError);
   Workload workload = llama("tiny");

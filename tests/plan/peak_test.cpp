@@ -1,5 +1,4 @@
-// What ranks that are processes of their own really held at most, by the counting allocator, against
-// plan/peak.
+// The peak memory of rank processes, measured by the counting allocator, against plan/peak.
 #include "shardwise/plan/peak.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +14,7 @@
 namespace shardwise::plan::peak_test {
 namespace {
 
-/// Standard output of the program. One thread a rank: each takes scratch of its own, above all in products.
+/// Returns the program's standard output. One thread per rank, because every thread allocates scratch memory.
 std::string output_of(const std::string& arguments) {
   const std::string command =
       "SHARDWISE_THREADS=1 " + std::string(SHARDWISE_PROGRAM) + " " + arguments + " 2>/dev/null";
@@ -30,7 +29,7 @@ std::string output_of(const std::string& arguments) {
 struct Case {
   const char* name;
   int tp;
-  Stream stream;
+  Parallelism parallelism;
   int64_t element_bytes;
   int64_t sequence_length, batch_size;
   Recompute recompute = Recompute::none;
@@ -50,7 +49,7 @@ const char* flag_of(Recompute recompute) {
   return recompute == Recompute::none ? "none" : recompute == Recompute::full ? "full" : "selective";
 }
 
-/// `options` after it, each quoted for the shell.
+/// Returns `flag` and `options`, each quoted for the shell.
 std::string flag_with(const char* flag, const std::vector<std::string>& options) {
   if (options.empty()) return "";
   std::string text = std::string(" ") + flag;
@@ -60,104 +59,103 @@ std::string flag_with(const char* flag, const std::vector<std::string>& options)
 
 class PlanPeak : public ::testing::TestWithParam<Case> {};
 
-/// The counter also sees what the formulas leave out (tables, small buffers, what oneDNN packs): one part in
-/// a hundred.
-TEST_P(PlanPeak, IsWhatEveryRankHeldAtMost) {
+/// The counter includes what the formulas leave out (tables, small buffers, packed weights of oneDNN): 1 %.
+TEST_P(PlanPeak, MatchesTheMeasuredPeakOfEveryRank) {
   const Case& c = GetParam();
   Workload workload;
   workload.config = model::preset("tiny");
   workload.tp = c.tp;
-  workload.stream = c.stream;
+  workload.parallelism = c.parallelism;
   workload.element_bytes = c.element_bytes;
   workload.sequence_length = c.sequence_length;
   workload.batch_size = c.batch_size;
   workload.recompute = c.recompute;
-  workload.factor_bytes = kernels::has_bf16_products() ? 2 : 4;
+  workload.wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4;
   workload.has_dropout = std::string(c.dropout) != "0";
   workload.frozen = train::frozen_by(c.freeze, workload.config).parameters;
   const std::string output = output_of(
       std::string("train --preset tiny --steps 2 --json --text " SHARDWISE_SOURCE_DIR "/shardwise") +
-      " --tp " + std::to_string(c.tp) + (c.stream == Stream::tp ? " --no-sequence-parallel" : "") +
+      " --tp " + std::to_string(c.tp) + (c.parallelism == Parallelism::tp ? " --no-sequence-parallel" : "") +
       " --dtype " + (c.element_bytes == 2 ? "bf16" : "fp32") + " --seq-len " +
       std::to_string(c.sequence_length) + " --batch-size " + std::to_string(c.batch_size) + " --recompute " +
       flag_of(c.recompute) + " --dropout " + c.dropout + flag_with("--freeze", c.freeze));
   const auto ranks = nlohmann::json::parse(output)["ranks"];
   ASSERT_EQ(ranks.size(), static_cast<size_t>(c.tp));
   for (int rank = 0; rank < c.tp; ++rank) {
-    const double held = ranks[rank]["peak_memory_bytes"], planned = training_peak(workload, rank).bytes();
-    EXPECT_NEAR(planned / held, 1, 0.01) << "rank " << rank << " held " << held;
+    const double measured = ranks[rank]["peak_memory_bytes"], planned = training_peak(workload, rank).bytes();
+    EXPECT_NEAR(planned / measured, 1, 0.01) << "rank " << rank << " measured " << measured;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Runs, PlanPeak,
-    ::testing::Values(Case{"One", 1, Stream::tp, 4, 128, 4}, Case{"Tp", 2, Stream::tp, 4, 128, 4},
-                      Case{"TpSp", 2, Stream::tp_sp, 4, 128, 4},
-                      Case{"TpSpUnevenBf16", 3, Stream::tp_sp, 2, 101, 5},
-                      Case{"TpSpSelective", 2, Stream::tp_sp, 4, 128, 4, Recompute::selective},
-                      Case{"TpFull", 2, Stream::tp, 4, 128, 4, Recompute::full},
-                      Case{"TpFullDropout", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1"},
-                      Case{"TpDropout", 2, Stream::tp, 4, 128, 4, Recompute::none, "0.1"},
-                      Case{"OneBf16", 1, Stream::tp, 2, 128, 4},
-                      Case{"TpSpFullUnevenBf16", 3, Stream::tp_sp, 2, 101, 5, Recompute::full}),
+    ::testing::Values(Case{"One", 1, Parallelism::tp, 4, 128, 4}, Case{"Tp", 2, Parallelism::tp, 4, 128, 4},
+                      Case{"TpSp", 2, Parallelism::tp_sp, 4, 128, 4},
+                      Case{"TpSpUnevenBf16", 3, Parallelism::tp_sp, 2, 101, 5},
+                      Case{"TpSpSelective", 2, Parallelism::tp_sp, 4, 128, 4, Recompute::selective},
+                      Case{"TpFull", 2, Parallelism::tp, 4, 128, 4, Recompute::full},
+                      Case{"TpFullDropout", 2, Parallelism::tp, 4, 128, 4, Recompute::full, "0.1"},
+                      Case{"TpDropout", 2, Parallelism::tp, 4, 128, 4, Recompute::none, "0.1"},
+                      Case{"OneBf16", 1, Parallelism::tp, 2, 128, 4},
+                      Case{"TpSpFullUnevenBf16", 3, Parallelism::tp_sp, 2, 101, 5, Recompute::full}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Frozen, PlanPeak,
     ::testing::Values(
-        Case{"OneAllButHead", 1, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
-        Case{"TpAllButHead", 2, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
-        Case{"TpSpAllButHead", 2, Stream::tp_sp, 4, 128, 4, Recompute::none, "0", kAllButHead},
-        Case{"TpSpAllButHeadBf16", 3, Stream::tp_sp, 2, 101, 5, Recompute::none, "0.1", kAllButHead},
-        Case{"TpSpLowerHalf", 2, Stream::tp_sp, 4, 128, 4, Recompute::none, "0", kLowerHalf},
-        Case{"TpLowerHalfFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0", kLowerHalf},
-        Case{"TpSpUpperHalfBf16", 2, Stream::tp_sp, 2, 128, 4, Recompute::none, "0", kUpperHalf},
-        Case{"TpUpperHalfSelective", 2, Stream::tp, 4, 128, 4, Recompute::selective, "0", kUpperHalf},
-        Case{"TpAllButNorms", 2, Stream::tp, 4, 128, 4, Recompute::none, "0", kAllButNorms},
-        Case{"TpSpAllButNormsFull", 2, Stream::tp_sp, 4, 128, 4, Recompute::full, "0", kAllButNorms},
-        Case{"TpAllButLastDownFull", 2, Stream::tp, 4, 128, 4, Recompute::full, "0.1", kAllButLastDown}),
+        Case{"OneAllButHead", 1, Parallelism::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpAllButHead", 2, Parallelism::tp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpSpAllButHead", 2, Parallelism::tp_sp, 4, 128, 4, Recompute::none, "0", kAllButHead},
+        Case{"TpSpAllButHeadBf16", 3, Parallelism::tp_sp, 2, 101, 5, Recompute::none, "0.1", kAllButHead},
+        Case{"TpSpLowerHalf", 2, Parallelism::tp_sp, 4, 128, 4, Recompute::none, "0", kLowerHalf},
+        Case{"TpLowerHalfFull", 2, Parallelism::tp, 4, 128, 4, Recompute::full, "0", kLowerHalf},
+        Case{"TpSpUpperHalfBf16", 2, Parallelism::tp_sp, 2, 128, 4, Recompute::none, "0", kUpperHalf},
+        Case{"TpUpperHalfSelective", 2, Parallelism::tp, 4, 128, 4, Recompute::selective, "0", kUpperHalf},
+        Case{"TpAllButNorms", 2, Parallelism::tp, 4, 128, 4, Recompute::none, "0", kAllButNorms},
+        Case{"TpSpAllButNormsFull", 2, Parallelism::tp_sp, 4, 128, 4, Recompute::full, "0", kAllButNorms},
+        Case{"TpAllButLastDownFull", 2, Parallelism::tp, 4, 128, 4, Recompute::full, "0.1", kAllButLastDown}),
     [](const auto& info) { return info.param.name; });
 
-/// Shards of every column-parallel input, and one term of [s, b, h] at a time.
-TEST(PlanPeakFormulas, SharedMemoryHoldsColumnInputsAndOneTerm) {
+/// The shards of every column-parallel input, and one partial sum [s, b, h] at a time.
+TEST(PlanPeakFormulas, SymmetricHeapHoldsColumnInputsAndOnePartialSum) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.tp = 8;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   workload.element_bytes = 2;
-  const int64_t whole = 8192 * 4096 * 2;
-  EXPECT_EQ(training_peak(workload, 0).shared_bytes(), (2 * 32 + 1) * whole / 8 + whole);
-  workload.gathered = Gathered::again;
-  EXPECT_EQ(training_peak(workload, 0).shared_bytes(), 0);
+  const int64_t full = 8192 * 4096 * 2;
+  EXPECT_EQ(training_peak(workload, 0).symmetric_heap_bytes(), (2 * 32 + 1) * full / 8 + full);
+  workload.save_for_backward = SaveForBackward::shard;
+  EXPECT_EQ(training_peak(workload, 0).symmetric_heap_bytes(), 0);
 }
 
-/// Under TP the sum over the ranks that is the first block's input stays where it was made; dropout makes it
-/// anew in ordinary memory. At the loss both models hold it, and no mask.
-TEST(PlanPeakFormulas, FirstInputStaysInSharedMemoryUnderTp) {
+/// Under TP the first block's input is the reduced embedding in the symmetric heap; dropout copies it to
+/// private memory. At the loss both models hold it, and no mask.
+TEST(PlanPeakFormulas, FirstBlockInputStaysInTheSymmetricHeapUnderTp) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.tp = 8;
-  workload.stream = Stream::tp;
+  workload.parallelism = Parallelism::tp;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
-  const int64_t whole = 8192 * 4096 * 4;
+  const int64_t full = 8192 * 4096 * 4;
   const auto at_loss = [&](Pool pool) {
-    for (const Instant& instant : fullest_instants(workload, 0)) {
-      if (instant.name == "loss") return total(instant.entries, pool);
+    for (const MemorySnapshot& snapshot : peak_candidates(workload, 0)) {
+      if (snapshot.name == "loss") return total(snapshot.allocations, pool);
     }
     return int64_t{0};
   };
-  const int64_t own = at_loss(Pool::own);
-  EXPECT_EQ(at_loss(Pool::shared), whole);
+  const int64_t private_bytes = at_loss(Pool::private_memory);
+  EXPECT_EQ(at_loss(Pool::symmetric_heap), full);
   workload.has_dropout = true;
-  EXPECT_EQ(at_loss(Pool::own) - own, whole);
-  EXPECT_EQ(at_loss(Pool::shared), 0);
+  EXPECT_EQ(at_loss(Pool::private_memory) - private_bytes, full);
+  EXPECT_EQ(at_loss(Pool::symmetric_heap), 0);
 }
 
-/// Everything but the head of a model without a backward but the head's: what the last block's MLP holds
-/// before its sum, norm2's output among it, and nothing of the other blocks.
-TEST(PlanPeakFormulas, FrozenModelIsFullestInForward) {
+/// Only the head has a backward. The peak is what the last block's MLP holds before its output is reduced,
+/// including norm2's output, and nothing of the other blocks.
+TEST(PlanPeakFormulas, FrozenModelPeaksInForward) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.config.vocab_size = 256;
@@ -165,42 +163,41 @@ TEST(PlanPeakFormulas, FrozenModelIsFullestInForward) {
   workload.batch_size = 1;
   workload.frozen = all_but(workload.config, {"lm_head"});
   const Peak peak = training_peak(workload, 0);
-  EXPECT_EQ(peak.own.name, "down, forward");
-  EXPECT_EQ(total(peak.own.entries), 8192 * (3 * 4096 + 3 * 14336) * 4);
+  EXPECT_EQ(peak.private_memory.name, "down, forward");
+  EXPECT_EQ(total(peak.private_memory.allocations), 8192 * (3 * 4096 + 3 * 14336) * 4);
 }
 
-/// Without shared memory two buffers of [s, b, h] live in a column-parallel backward when it gathers again;
-/// on shared memory one.
-TEST(PlanPeakFormulas, GatheringAgainNeedsTwoWholeBuffers) {
+/// A column-parallel backward holds two buffers of [s, b, h] if it all-gathers its input again, and one if it
+/// reads the peers' shards in shared memory.
+TEST(PlanPeakFormulas, RegatheringNeedsTwoUnshardedBuffers) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.tp = 8;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
-  const int64_t whole = 8192 * 4096 * 4, column_inputs = (2 * 32 + 1) * whole / 8;
+  const int64_t full = 8192 * 4096 * 4, column_inputs = (2 * 32 + 1) * full / 8;
   const auto bytes_in_head = [&] {
-    for (const Instant& instant : fullest_instants(workload, 0)) {
-      if (instant.name == "head") return total(instant.entries);
+    for (const MemorySnapshot& snapshot : peak_candidates(workload, 0)) {
+      if (snapshot.name == "head") return total(snapshot.allocations);
     }
     return int64_t{0};
   };
   const int64_t in_place = bytes_in_head();
-  workload.gathered = Gathered::again;
-  EXPECT_EQ(bytes_in_head() - in_place, whole);
-  workload.gathered = Gathered::keep;
+  workload.save_for_backward = SaveForBackward::shard;
+  EXPECT_EQ(bytes_in_head() - in_place, full);
+  workload.save_for_backward = SaveForBackward::gathered;
   EXPECT_EQ(bytes_in_head() - in_place, 7 * column_inputs);
 }
 
-/// 32 layers of a model whose vocabulary is small are fullest in the last block, few layers under many logits
-/// at the loss.
-TEST(PlanPeakFormulas, NamesTheFullestInstant) {
+/// 32 layers peak at the loss with a large vocabulary, and in the last block with a small one.
+TEST(PlanPeakFormulas, NamesThePeakSnapshot) {
   Workload workload;
   workload.config = model::preset("llama-3-8b");
   workload.sequence_length = 8192;
   workload.batch_size = 1;
-  EXPECT_EQ(training_peak(workload, 0).own.name, "loss");
+  EXPECT_EQ(training_peak(workload, 0).private_memory.name, "loss");
   workload.config.vocab_size = 256;
-  EXPECT_EQ(training_peak(workload, 0).own.name, "activation");
+  EXPECT_EQ(training_peak(workload, 0).private_memory.name, "activation");
 }
 
 }  // namespace

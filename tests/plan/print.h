@@ -1,4 +1,4 @@
-// How gtest prints plan's types.
+// gtest printers for plan's types.
 #pragma once
 #include <ostream>
 

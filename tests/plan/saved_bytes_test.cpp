@@ -1,5 +1,5 @@
-// What autograd really keeps from forward to backward equals plan/memory's tables, byte for byte and rank by
-// rank, whatever is frozen.
+// The bytes that autograd saves from forward to backward equal plan/memory on every rank, with any parameters
+// frozen.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,13 +12,13 @@
 namespace shardwise::plan::saved_bytes_test {
 namespace {
 
-/// This rank's tensors, in ordinary and in shared memory. The counter sees all threads: one rank works at a
-/// time.
+/// Returns the bytes of this rank's live tensors in private memory and in the symmetric heap. The counter
+/// includes all threads, so ranks run one at a time.
 int64_t live_bytes(const comm::Group& group) {
-  return base::live_bytes() + (group.symmetric() ? group.symmetric()->live_bytes() : 0);
+  return base::live_bytes() + (group.symmetric_heap() ? group.symmetric_heap()->live_bytes() : 0);
 }
 
-/// Calls `work` on one rank after the other, while the others wait.
+/// Calls `work` on one rank after another while the others wait.
 template <class Work>
 void in_turns(const comm::Group& group, const Work& work) {
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -28,7 +28,7 @@ void in_turns(const comm::Group& group, const Work& work) {
   group.barrier();
 }
 
-/// What dies with the graph of one forward.
+/// Returns the bytes freed with the graph of one forward.
 int64_t saved_bytes(const PlannedRun& run, const comm::Group& group) {
   const RunningModel model(run, group);
   model.forward();  // fills the rotary tables
@@ -54,15 +54,15 @@ class SavedBytes : public ::testing::TestWithParam<int> {
  public:
   static void SetUpTestSuite() { base::install_memory_counter(); }
   static void TearDownTestSuite() {
-    std::printf("covered: %zu combinations whose saved bytes are the plan's\n", compared_);
+    std::printf("covered: %zu combinations whose saved bytes match the plan\n", compared_);
   }
 
  protected:
   static inline size_t compared_ = 0;
 };
 
-/// Models of one and of two layers, so that neither a block's nor the head's figure can hide in the other's.
-TEST_P(SavedBytes, EqualTheTableOnEveryRank) {
+/// Models of one and of two layers, so that an error in a block cannot cancel one in the head.
+TEST_P(SavedBytes, MatchThePlanOnEveryRank) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& any : all) {
@@ -76,8 +76,8 @@ TEST_P(SavedBytes, EqualTheTableOnEveryRank) {
   compared_ += all.size();
 }
 
-/// A whole step frees what it took: nothing that backward leaves behind adds up over the steps.
-TEST_P(SavedBytes, StepLeavesNothingBehind) {
+/// A step frees all that it allocates.
+TEST_P(SavedBytes, StepLeaksNoMemory) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& run : all) {

@@ -2,8 +2,8 @@
 //
 //   chat_tool < REQUESTS
 //
-// A request is a line with a JSON object: `folder`, `messages`, `add_generation_prompt`, `variables`, and
-// `tools` where there are any. Each is answered by a line with `text` or `error`.
+// A request is a line with a JSON object: `directory`, `messages`, `add_generation_prompt`, `variables`, and
+// optionally `tools`. The answer is a line with `text` or `error`.
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -21,7 +21,7 @@ std::string render(const OrderedJson& request) {
                             .tools = {},
                             .variables = request["variables"]};
   if (request.contains("tools")) options.tools = request["tools"];
-  return text::ChatTemplate::load(request["folder"]).render(request["messages"], options);
+  return text::ChatTemplate::load(request["directory"]).render(request["messages"], options);
 }
 
 OrderedJson answer(const std::string& line) {

@@ -41,7 +41,7 @@ CHATS = {
                   {"role": "tool", "tool_call_id": "abcdefgh1", "content": "21.5"},
                   {"role": "tool", "tool_call_id": "abcdefgh2", "content": "12:00"},
                   {"role": "assistant", "content": "Noon."}, QUESTION],
-    "calls spelt otherwise": [QUESTION, calling({"name": "now", "arguments": "{\"a\": 1}"}),
+    "calls spelled otherwise": [QUESTION, calling({"name": "now", "arguments": "{\"a\": 1}"}),
                               {"role": "tool", "content": {"content": [1, 2.0, None, {"b": True}]}}],
     "id too short": [QUESTION, calling({**CALL, "id": "x"})],
     "parts": [{"role": "system", "content": [{"type": "text", "text": "Look well."}]},

@@ -1,4 +1,4 @@
-"""A training run beside transformers under torch's AdamW: what the tests of curves and checkpoints share."""
+"""Shared code of the tests that compare training with transformers under torch's AdamW."""
 import math
 
 import torch
@@ -12,7 +12,7 @@ PEAK_LR, LAST_LR, WARMUP = 3e-3, 5e-4, 4
 WEIGHT_DECAY, CLIP = 0.2, 0.5
 WINDOWS_PER_STEP = BATCH * ACCUMULATED
 
-# Ten times what fp32 leaves after 20 steps: 1e-6 of a loss, 3e-7 of a gradient's norm (measured).
+# Ten times the measured fp32 error after 20 steps: 1e-6 of the loss, 3e-7 of the gradient norm.
 TOLERANCE = 1e-5
 
 FLAGS = ["--seq-len", SEQ_LEN, "--batch-size", BATCH, "--grad-accum", ACCUMULATED, "--seed", SEED, "--lr", PEAK_LR,
@@ -20,7 +20,7 @@ FLAGS = ["--seq-len", SEQ_LEN, "--batch-size", BATCH, "--grad-accum", ACCUMULATE
 
 
 def learning_rate(step, horizon):
-    """Linear warm-up, then half a cosine; steps count from 1."""
+    """Linear warm-up, then cosine decay; steps count from 1."""
     if step <= WARMUP:
         return PEAK_LR * step / WARMUP
     return LAST_LR + (PEAK_LR - LAST_LR) * (1 + math.cos(math.pi * (step - WARMUP) / (horizon - WARMUP))) / 2
@@ -32,7 +32,7 @@ def loss_of(model, windows):
 
 
 def reference_curve(model, windows, steps):
-    """Loss, gradient norm and learning rate of every step by transformers and torch."""
+    """Returns loss, gradient norm and learning rate of every step by transformers and torch."""
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([dict(params=decayed, weight_decay=WEIGHT_DECAY),
@@ -53,43 +53,43 @@ def reference_curve(model, windows, steps):
 class CurveTest(ParityTest):
     def setUp(self):
         super().setUp()
-        self.text = self.folder / "text"
+        self.text = self.directory / "text"
         self.text.write_bytes(b"".join(b"%d squared is %d\n" % (i, i * i) for i in range(400)))
         self.all_windows = self.windows(self.text, SEQ_LEN, SEED, (STEPS + 1) * WINDOWS_PER_STEP)
 
     def train(self, *flags):
-        """The log of a run."""
-        log = self.folder / "log"
+        """Runs training and returns its log."""
+        log = self.directory / "log"
         run(PROGRAM, "train", "--text", self.text, "--log", log, *FLAGS, *flags)
         return read_log(log)
 
     def initial_model(self, family="llama", **fields):
         model = random_model(family, 7, vocab_size=256, **fields)
-        model.save_pretrained(self.folder / "initial")
+        model.save_pretrained(self.directory / "initial")
         return model
 
     def check_curve(self, theirs, *flags):
-        """Ours from the same weights is `theirs`, a reference_curve."""
-        ours = self.train("--init", self.folder / "initial", "--steps", STEPS, *flags)
+        """Checks that training from the same weights gives `theirs`, a reference_curve."""
+        ours = self.train("--init", self.directory / "initial", "--steps", STEPS, *flags)
         self.assertEqual([line["step"] for line in ours], list(range(1, STEPS + 1)))
         for our, their in zip(ours, theirs):
             self.assertAlmostEqual(our["loss"], their["loss"], delta=TOLERANCE, msg=our)
             self.assertAlmostEqual(our["grad_norm"], their["grad_norm"], delta=TOLERANCE * their["grad_norm"], msg=our)
             self.assertAlmostEqual(our["lr"], their["lr"], delta=1e-9, msg=our)
-        # The curve must go somewhere, and the clip must bite, or equal curves say little.
+        # The loss must fall and clipping must be active, otherwise equal curves prove little.
         self.assertLess(theirs[-1]["loss"], theirs[0]["loss"] - 1)
         self.assertGreater(theirs[0]["grad_norm"], 2 * CLIP)
 
-    def loaded_there(self, folder):
-        model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    def loaded_there(self, directory):
+        model, report = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             self.assertFalse(report[kind], kind)
         return model.eval()
 
     def check_checkpoint(self, saved):
-        """Trained on two ranks and saved, the model has there the loss that our own next step has."""
+        """Checks that a model trained on two ranks has the loss of shardwise's next step when transformers loads it."""
         horizon = ["--steps", STEPS + 1]
-        self.train("--init", self.folder / "initial", "--tp", 2, *horizon, "--stop-after", STEPS, "--save", saved)
+        self.train("--init", self.directory / "initial", "--tp", 2, *horizon, "--stop-after", STEPS, "--save", saved)
         next_step = self.train("--resume", saved, *horizon)[-1]
         model = self.loaded_there(saved / "latest")
         self.assertEqual(next_step["step"], STEPS + 1)

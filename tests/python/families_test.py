@@ -1,4 +1,4 @@
-"""Every family but Llama, which logits_test and training_test have: logits, curves and files like transformers'."""
+"""Logits, training curves and files of every family equal transformers'; logits_test and training_test cover Llama."""
 import json
 
 import torch
@@ -15,14 +15,14 @@ class FamiliesTest(ParityTest):
         ids = torch.randint(model.config.vocab_size, (2, 61))
         with torch.no_grad():
             expected = model(input_ids=ids).logits
-        for name, logits in self.our_logits(self.folder / "model", ids).items():
+        for name, logits in self.our_logits(self.directory / "model", ids).items():
             error = (logits - expected).abs().max() / expected.abs().max()
             self.assertLess(error.item(), TOLERANCE, name)
 
     def check(self, family, seed, **fields):
         with self.subTest(family=family, **fields):
             model = random_model(family, seed, **fields)
-            model.save_pretrained(self.folder / "model")
+            model.save_pretrained(self.directory / "model")
             self.compare(model)
 
     def test_logits(self):
@@ -42,14 +42,14 @@ class FamiliesTest(ParityTest):
         self.check("phi3", 18, rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.75))
 
     def test_files_of_half_precision(self):
-        """Fused, transposed and tied weights, widened while they are read."""
+        """Fused, transposed and tied weights, converted to fp32 while loading."""
         for seed, family in enumerate(OTHERS):
             for dtype in (torch.float16, torch.bfloat16):
                 with self.subTest(family=family, dtype=dtype):
                     self.compare(self.save_rounded(random_model(family, 30 + seed), dtype))
 
     def rewrite_config(self, change):
-        path = self.folder / "model/config.json"
+        path = self.directory / "model/config.json"
         config = json.loads(path.read_text())
         change(config)
         path.write_text(json.dumps(config))
@@ -65,30 +65,30 @@ class FamiliesTest(ParityTest):
         for family in OTHERS:
             with self.subTest(family=family):
                 model = random_model(family, 20)
-                model.save_pretrained(self.folder / "model")
+                model.save_pretrained(self.directory / "model")
                 self.rewrite_config(older)
                 self.compare(model)
 
-    def test_gpt2_as_openai_published_it(self):
-        """No prefix before the names, and the causal masks beside the weights."""
+    def test_gpt2_in_the_original_format(self):
+        """Names without a prefix, and causal masks among the weights."""
         model = random_model("gpt2", 21)
-        model.save_pretrained(self.folder / "model")
-        path = self.folder / "model/model.safetensors"
+        model.save_pretrained(self.directory / "model")
+        path = self.directory / "model/model.safetensors"
         published = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
         published |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8) for layer in range(2)}
         save_file(published, path, metadata={"format": "pt"})
         self.rewrite_config(lambda config: config.update(n_ctx=config["n_positions"]))
         self.compare(model)
 
-    def test_greedy_texts(self):
+    def test_greedy_generation(self):
         for family in OTHERS:
             with self.subTest(family=family):
                 model = random_model(family, 22, vocab_size=256)
-                model.save_pretrained(self.folder / "model")
+                model.save_pretrained(self.directory / "model")
                 prompt = "tensor parallel"
                 ids = torch.tensor([list(prompt.encode())])
                 expected = model.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)[0, ids.shape[1]:]
-                said = run_bytes(PROGRAM, "generate", "--model", self.folder / "model", "--prompt", prompt,
+                said = run_bytes(PROGRAM, "generate", "--model", self.directory / "model", "--prompt", prompt,
                                  "--max-new-tokens", 20, "--tp", 2)
                 text = bytes(expected.tolist()).decode(errors="replace")
                 self.assertEqual(said.decode().removeprefix(prompt), text + "\n")
@@ -96,7 +96,7 @@ class FamiliesTest(ParityTest):
 
 class FamiliesTrainingTest(CurveTest):
     def test_curves(self):
-        """At 1, 2 and 3 ranks; the weights that transformers wrote are where they begin."""
+        """At 1, 2 and 3 ranks, from weights that transformers wrote."""
         for family in OTHERS:
             model = self.initial_model(family)
             theirs = reference_curve(model, self.all_windows, STEPS)
@@ -108,4 +108,4 @@ class FamiliesTrainingTest(CurveTest):
         for family in OTHERS:
             with self.subTest(family=family):
                 self.initial_model(family)
-                self.check_checkpoint(self.folder / family)
+                self.check_checkpoint(self.directory / family)

@@ -1,4 +1,4 @@
-"""`shardwise generate` against transformers: tokens, their log probabilities, prompts, ends and texts."""
+"""`shardwise generate` against transformers: tokens, log probabilities, prompts, stop conditions and text."""
 import json
 import math
 
@@ -10,17 +10,17 @@ from parity import FAMILIES, PROGRAM, ParityTest, random_model, run
 
 TOKENS = 64
 DRAWS = 3000  # of one of 127 equally likely tokens none is missed
-# The logits are of order one: log probabilities inherit the bound that theirs have.
+# The logits are of order one, so log probabilities have the same error bound.
 TOLERANCE = 1e-4
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}")
 
 
 def expected_tokens(model, prompt, count=TOKENS, **options):
-    """Greedy ids, and the log probability of each under the model's own distribution."""
+    """Returns greedy ids, and the log probability of each under the model's distribution."""
     options = dict(do_sample=False, pad_token_id=0) | options
     prompt = torch.tensor([prompt])
-    # Without a mask transformers would take tokens of id 0 for padding.
+    # Without a mask transformers would treat tokens of id 0 as padding.
     ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, **options)[0]
     with torch.no_grad():
         logits = model(input_ids=ids[None]).logits[0].double()
@@ -31,14 +31,14 @@ def expected_tokens(model, prompt, count=TOKENS, **options):
 
 class GenerationTest(ParityTest):
     def generate(self, *flags):
-        return json.loads(run(PROGRAM, "generate", "--model", self.folder / "model", "--json", *flags))
+        return json.loads(run(PROGRAM, "generate", "--model", self.directory / "model", "--json", *flags))
 
     def save(self, model):
-        model.save_pretrained(self.folder / "model")
+        model.save_pretrained(self.directory / "model")
         return model
 
     def batch_file(self, prompts):
-        path = self.folder / "batch.jsonl"
+        path = self.directory / "batch.jsonl"
         path.write_text("".join(json.dumps({"prompt_ids": prompt}) + "\n" for prompt in prompts))
         return path
 
@@ -48,7 +48,7 @@ class GenerationTest(ParityTest):
         self.assertLess((torch.tensor(result["logprobs"], dtype=torch.double) - logprobs).abs().max(), TOLERANCE, name)
 
     def test_tokens_of_every_family(self):
-        """At 1 to 4 ranks; prompts of several lengths in batches of several sizes, read whole and in pieces."""
+        """At 1 to 4 ranks; prompts of several lengths in batches of several sizes, with and without chunked prefill."""
         for seed, family in enumerate(FAMILIES):
             model = self.save(random_model(family, 40 + seed))
             prompts = [torch.randint(model.config.vocab_size, (length,)).tolist() for length in (1, 2, 19, 70)]
@@ -72,32 +72,32 @@ class GenerationTest(ParityTest):
                                        "--logprobs")
                 self.expect(result, expected, f"{fields} tp {tp}")
 
-    def test_penalty_and_ends(self):
-        """What generation_config.json says is the default, what the command line says goes first."""
+    def test_penalty_and_stop_conditions(self):
+        """generation_config.json has the defaults; the command line overrides them."""
         model = self.save(random_model("llama", 70))
         prompt = [3, 1, 4, 1, 5]
-        penalised = expected_tokens(model, prompt, repetition_penalty=1.3)
-        end = penalised[0][20]
+        penalized = expected_tokens(model, prompt, repetition_penalty=1.3)
+        end = penalized[0][20]
         config = GenerationConfig(repetition_penalty=1.3, eos_token_id=[end, 126], pad_token_id=126, do_sample=False,
                                   max_new_tokens=50)
-        config.save_pretrained(self.folder / "model")
+        config.save_pretrained(self.directory / "model")
         flags = ("--prompt-ids", "3,1,4,1,5", "--tp", 2)
         ids = self.generate(*flags)
         theirs = model.generate(torch.tensor([prompt]), generation_config=config)[0, len(prompt):]
         self.assertEqual(ids["token_ids"], theirs.tolist())
         self.assertEqual(ids["finish_reason"], "stop")
         longer = self.generate(*flags, "--ignore-eos")
-        self.assertEqual(longer["token_ids"], penalised[0][:50])
+        self.assertEqual(longer["token_ids"], penalized[0][:50])
         self.assertEqual(longer["finish_reason"], "length")
         plain = self.generate(*flags, "--ignore-eos", "--repetition-penalty", 1, "--max-new-tokens", 30)
         self.assertEqual(plain["token_ids"], expected_tokens(model, prompt, count=30)[0])
 
-    def test_a_config_that_samples_and_says_no_top_k(self):
-        """At a temperature that flattens all logits, the tokens drawn are those that may be: transformers' 50."""
+    def test_sampling_config_without_top_k(self):
+        """At a temperature that makes all logits equal, the sampled tokens are among transformers' default top 50."""
         model = self.save(random_model("llama", 74))
-        GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.folder / "model")
-        self.assertNotIn("top_k", json.loads((self.folder / "model" / "generation_config.json").read_text()))
-        theirs = AutoModelForCausalLM.from_pretrained(self.folder / "model").generate(
+        GenerationConfig(do_sample=True, temperature=1000.0).save_pretrained(self.directory / "model")
+        self.assertNotIn("top_k", json.loads((self.directory / "model" / "generation_config.json").read_text()))
+        theirs = AutoModelForCausalLM.from_pretrained(self.directory / "model").generate(
             torch.tensor([[7, 8]]), attention_mask=torch.ones(1, 2), max_new_tokens=1, num_return_sequences=DRAWS,
             pad_token_id=0)[:, 2]
         self.assertEqual(len(set(theirs.tolist())), 50)
@@ -107,10 +107,10 @@ class GenerationTest(ParityTest):
             self.assertEqual(drawn, expected, top_k)
 
     def test_evaluation(self):
-        """The mean negative log-likelihood in windows, and of a text in one window."""
+        """Mean negative log-likelihood of a text in several windows and in one window."""
         model = self.save(random_model("qwen3", 73, vocab_size=256))
         text = "Where a value lives is part of its type. — " * 9
-        path = self.folder / "text"
+        path = self.directory / "text"
         path.write_text(text)
         ids = torch.tensor(list(text.encode()))
         for length in (512, 50, 7):
@@ -122,9 +122,9 @@ class GenerationTest(ParityTest):
                 losses.append(torch.nn.functional.cross_entropy(logits, window[1:], reduction="none"))
             expected = torch.cat(losses).mean().item()
             for tp in (1, 3):
-                result = json.loads(run(PROGRAM, "eval", "--model", self.folder / "model", "--text", path, "--json",
+                result = json.loads(run(PROGRAM, "eval", "--model", self.directory / "model", "--text", path, "--json",
                                         "--seq-len", length, "--tp", tp))
-                self.assertEqual((result["tokens"], result["predicted"]), (len(ids), len(ids) - 1))
+                self.assertEqual((result["tokens"], result["predicted_tokens"]), (len(ids), len(ids) - 1))
                 self.assertLess(abs(result["nll"] - expected), 1e-5)
                 self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]), places=6)
 
@@ -137,11 +137,11 @@ class GenerationTest(ParityTest):
         tokenizer.train_from_iterator(["tensor parallel and sequence parallel, naïve façade — 並列"] * 9, trainer)
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
         fast.chat_template = TEMPLATE
-        fast.save_pretrained(self.folder / "model")
+        fast.save_pretrained(self.directory / "model")
         return fast
 
-    def test_texts(self):
-        """The model's tokenizer and chat template; a stop ends the text before it, on every rank."""
+    def test_text(self):
+        """The model's tokenizer and chat template; the text ends before a stop string, on every rank."""
         model = self.save(random_model("llama", 71, vocab_size=280))
         tokenizer = self.tokenizer()
         prompt = "tensor naïve 並列"
@@ -152,7 +152,7 @@ class GenerationTest(ParityTest):
             result = self.generate(*flags)
             self.assertEqual((result["prompt_ids"], result["token_ids"], result["text"]),
                              (tokenizer(prompt).input_ids, expected, text))
-            streamed = run(PROGRAM, "generate", "--model", self.folder / "model", *flags)
+            streamed = run(PROGRAM, "generate", "--model", self.directory / "model", *flags)
             self.assertEqual(streamed, prompt + text + "\n")
             stop = text[len(text) // 2:][:3]
             stopped = self.generate(*flags, "--stop", stop, "never said")
@@ -161,7 +161,7 @@ class GenerationTest(ParityTest):
             self.assertEqual(stopped["token_ids"], expected[:len(stopped["token_ids"])])
             self.assertLess(len(stopped["token_ids"]), TOKENS)
         chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)["input_ids"]
-        lines = self.folder / "chats.jsonl"
+        lines = self.directory / "chats.jsonl"
         messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "parallel"},
                     {"role": "user", "content": "z"}]
         lines.write_text(json.dumps({"messages": messages, "max_new_tokens": 3}) + "\n" + json.dumps({"prompt": prompt}))
@@ -173,7 +173,7 @@ class GenerationTest(ParityTest):
         self.assertEqual((result["prompt_ids"], result["token_ids"]), (chat, expected_tokens(model, chat, count=5)[0]))
 
     def test_samples(self):
-        """Continuations of one prompt: as many as asked for, of seeds that follow one another, alike at every tp."""
+        """--num-return samples with consecutive seeds, equal at every tp."""
         self.save(random_model("llama", 72))
         flags = ("--prompt-ids", "7,8", "--max-new-tokens", 12, "--temperature", 1.1, "--top-k", 20, "--top-p", 0.95)
         three = [result["token_ids"] for result in self.generate(*flags, "--seed", 5, "--num-return", 3)["results"]]

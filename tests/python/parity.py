@@ -1,4 +1,4 @@
-"""What the comparisons with transformers share: random models, our programs, and files between the two."""
+"""Shared code of the comparisons with transformers: random models, shardwise's programs, and files for both."""
 import copy
 import json
 import math
@@ -21,7 +21,7 @@ TOOL = os.environ["PARITY_TOOL"]
 
 
 def run_bytes(*command):
-    """What a program of ours prints; its own error line when it fails."""
+    """Runs a program of shardwise and returns its output; fails with its error line."""
     done = subprocess.run([str(part) for part in command], capture_output=True, timeout=300)
     if done.returncode != 0:
         raise AssertionError(f"{command[:2]} exited with {done.returncode}: {done.stderr.decode().strip()}")
@@ -32,7 +32,7 @@ def run(*command):
     return run_bytes(*command).decode()
 
 
-# Uneven over 2, 3 and 4 ranks wherever the family allows it.
+# Uneven over 2, 3 and 4 ranks if the family allows it.
 SIZES = dict(vocab_size=127, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, max_position_embeddings=512,
              bos_token_id=None, eos_token_id=None)
 GROUPED = SIZES | dict(num_key_value_heads=3, head_dim=8, intermediate_size=101)
@@ -47,7 +47,7 @@ FAMILIES = {
 
 
 def random_model(family, seed, **fields):
-    """A model in fp32 whose activations are of order one, and whose norms and biases are not their defaults."""
+    """Returns an fp32 model with activations of order one and random norms and biases."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(FAMILIES[family] | fields))).eval()
     with torch.no_grad():
@@ -63,34 +63,34 @@ def random_llama(seed, **fields):
 
 
 class ParityTest(unittest.TestCase):
-    """A test with a folder of its own."""
+    """A test with a temporary directory."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardwise-parity-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory(prefix="shardwise-parity-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
 
-    def our_logits(self, model_folder, ids):
-        """`ids` [b, s] -> logits [b, s, v] of 1 to 4 ranks, TP and TP+SP, by name; the same bits on each rank."""
-        save_file({"ids": ids.t().contiguous()}, self.folder / "ids")
-        run(TOOL, "logits", model_folder, self.folder / "ids", self.folder / "logits")
-        logits = {name: value.transpose(0, 1) for name, value in load_file(self.folder / "logits").items()}
-        (self.folder / "logits").unlink()
+    def our_logits(self, model_directory, ids):
+        """Returns the logits [b, s, v] of `ids` [b, s] for 1 to 4 ranks, TP and TP+SP, by name; bit-equal on all ranks."""
+        save_file({"ids": ids.t().contiguous()}, self.directory / "ids")
+        run(TOOL, "logits", model_directory, self.directory / "ids", self.directory / "logits")
+        logits = {name: value.transpose(0, 1) for name, value in load_file(self.directory / "logits").items()}
+        (self.directory / "logits").unlink()
         return logits
 
     def save_rounded(self, model, dtype, max_shard_size="1GB"):
-        """Saves the model in `dtype` -> the model of the rounded weights in fp32, as transformers reads it."""
-        folder = self.folder / "model"
-        shutil.rmtree(folder, ignore_errors=True)
-        copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
-        stored = {value.dtype for path in folder.glob("*.safetensors") for value in load_file(path).values()}
+        """Saves the model in `dtype` and returns transformers' fp32 model of the rounded weights."""
+        directory = self.directory / "model"
+        shutil.rmtree(directory, ignore_errors=True)
+        copy.deepcopy(model).to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
+        stored = {value.dtype for path in directory.glob("*.safetensors") for value in load_file(path).values()}
         self.assertEqual(stored, {dtype})
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
 
     def windows(self, text, seq_len, seed, count):
-        """The first tokens [count, seq_len + 1] that training sees."""
-        run(TOOL, "windows", text, seq_len, seed, count, self.folder / "windows")
-        return load_file(self.folder / "windows")["windows"]
+        """Returns the first `count` training windows, [count, seq_len + 1]."""
+        run(TOOL, "windows", text, seq_len, seed, count, self.directory / "windows")
+        return load_file(self.directory / "windows")["windows"]
 
 
 def read_log(path):

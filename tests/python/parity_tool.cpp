@@ -1,8 +1,8 @@
-// What the comparison with transformers needs of us and the program does not print: logits, and the windows
-// of text that training sees. Both go to a safetensors file.
+// Data for the comparison with transformers that the program does not print: logits, and the windows
+// of text that training uses. Writes them to a safetensors file.
 //
-//   parity_tool logits FOLDER IDS OUT
-//     `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1 to 4 ranks, once it has seen that all ranks
+//   parity_tool logits DIRECTORY IDS OUT
+//     `ids` [s, b] of IDS → `tp1`, `tp1_sp`, ... [s, b, v] for 1 to 4 ranks, after checking that all ranks
 //     have the same bits
 //   parity_tool windows TEXT SEQ_LEN SEED COUNT OUT
 //     → `windows` [count, s + 1]
@@ -39,7 +39,7 @@ void write(const std::string& path, const std::vector<Named>& tensors) {
   }
   const auto file = io::SafetensorsWriter::create(path, io::plan_file(specs));
   for (const auto& [name, tensor] : tensors) {
-    file.write_whole(file.layout().find(name), tensor.contiguous().const_data_ptr());
+    file.write_tensor(file.layout().find(name), tensor.contiguous().const_data_ptr());
   }
 }
 
@@ -47,7 +47,7 @@ at::Tensor read_ids(const std::string& path) {
   const io::SafetensorsFile file(path);
   const io::TensorInfo& info = file.find("ids");
   at::Tensor ids = at::empty(info.shape, at::kLong);
-  file.read_whole(info, ids.mutable_data_ptr());
+  file.read_tensor(info, ids.mutable_data_ptr());
   return ids;
 }
 
@@ -58,26 +58,26 @@ at::Tensor whole_logits(const model::DecoderWeights& weights, const at::Tensor& 
   return weights.group().all_gather(shard_v, weights.layout().vocab, /*dim=*/-1);
 }
 
-/// What one rank has gathered.
+/// The gathered logits of one rank.
 struct Logits {
   at::Tensor tp, tp_sp;
 };
 
-std::vector<Logits> logits_of_ranks(const std::string& folder, const at::Tensor& ids, int ranks) {
-  const model::Config config = model::load_config(folder);
+std::vector<Logits> logits_of_ranks(const std::string& directory, const at::Tensor& ids, int ranks) {
+  const model::Config config = model::load_config(directory);
   std::vector<Logits> results(ranks);
   on_ranks(ranks, [&](const comm::Group& group) {
     const at::NoGradGuard no_grad;
     model::DecoderWeights weights(config, group, at::kFloat);
-    checkpoint::load_weights(folder, weights);
+    checkpoint::load_weights(directory, weights);
     results[group.rank()] = {whole_logits<nn::Invariant>(weights, ids),
                              whole_logits<nn::Sharded<nn::kSequence>>(weights, ids)};
   });
   return results;
 }
 
-/// Ranks choose tokens from these numbers without asking one another. They are gathered: this holds the
-/// gather, and runs/replicas_test what comes before it.
+/// Ranks sample tokens from these logits without communication, so they must be bit-equal. This checks the
+/// gather; runs/replicas_test checks the values before it.
 void check_same_bits(const std::vector<Logits>& of_ranks) {
   for (const auto& [tp, tp_sp] : of_ranks) {
     TORCH_CHECK(same_bits(tp, of_ranks[0].tp) && same_bits(tp_sp, of_ranks[0].tp_sp),
@@ -85,12 +85,12 @@ void check_same_bits(const std::vector<Logits>& of_ranks) {
   }
 }
 
-void logits(const std::string& folder, const std::string& ids_path, const std::string& out) {
-  checkpoint::check(folder, /*needs_state=*/false);
+void logits(const std::string& directory, const std::string& ids_path, const std::string& out) {
+  checkpoint::check(directory, /*needs_state=*/false);
   const at::Tensor ids = read_ids(ids_path);
   std::vector<Named> results;
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-    const std::vector<Logits> of_ranks = logits_of_ranks(folder, ids, ranks);
+    const std::vector<Logits> of_ranks = logits_of_ranks(directory, ids, ranks);
     check_same_bits(of_ranks);
     const std::string name = "tp" + std::to_string(ranks);
     results.push_back({name, of_ranks[0].tp});
@@ -105,7 +105,7 @@ void windows(const std::string& text, int64_t seq_len, uint64_t seed, int64_t co
   const text::Windows windows(source, {.seq_len = seq_len, .seed = seed});
   at::Tensor tokens = at::empty({count, seq_len + 1}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
-    windows.training(
+    windows.read_training(
         i, {tokens.mutable_data_ptr<int64_t>() + i * (seq_len + 1), static_cast<size_t>(seq_len + 1)});
   }
   write(out, {{"windows", tokens}});

@@ -1,9 +1,9 @@
-"""Texts that tokenizers find hard, the same on every run: scripts, emoji, controls, blanks, long words, bytes that are
-no UTF-8, and special tokens in the middle of it all."""
+"""Difficult texts for tokenizers, equal on every run: scripts, emoji, control characters, blanks, long words, invalid
+UTF-8, and special tokens within them."""
 import random
 import unicodedata
 
-# Ranges of scripts and symbols that Unicode 12 knows: of later ones the libraries' tables do not all tell which are
+# Ranges of scripts and symbols in Unicode 12: for later ones the libraries' tables disagree about which characters are
 # letters.
 RANGES = [(0x20, 0x7e), (0x20, 0x7e), (0xa0, 0x24f), (0x250, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x531, 0x5f4),
           (0x600, 0x6ff), (0x710, 0x74a), (0x900, 0x97f), (0x980, 0x9fe), (0xb80, 0xbfa), (0xe00, 0xe5b),
@@ -24,7 +24,7 @@ BAD = [b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xed\x
 
 
 def is_known_to_all(c):
-    """Assigned; where it composes or is reordered, long ago: the tables of the tokenizers package are of Unicode 9."""
+    """Returns whether the character is assigned and, if it composes or is reordered, in Unicode 9, as the tokenizers package."""
     if unicodedata.combining(c) or unicodedata.decomposition(c):
         return unicodedata.ucd_3_2_0.category(c) != "Cn"
     return unicodedata.category(c) not in ("Cn", "Cs")
@@ -63,7 +63,7 @@ def piece(draw, corpus, specials):
 
 
 def texts(count, corpus, specials, seed):
-    """`count` strings; the first few are those that loops miss."""
+    """Returns `count` strings; the first few are edge cases."""
     draw = random.Random(seed)
     made = ["", " ", "\n", "a", specials[0], " " + specials[0] + " ", "\x00", "  hello", "\ufffd"]
     while len(made) < count:
@@ -72,7 +72,7 @@ def texts(count, corpus, specials, seed):
 
 
 def broken_lines(count, corpus, specials, seed):
-    """`count` lines of bytes, most of which are no UTF-8."""
+    """Returns `count` lines of bytes, mostly invalid UTF-8."""
     draw = random.Random(seed)
     lines = []
     while len(lines) < count:

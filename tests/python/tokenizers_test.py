@@ -1,4 +1,4 @@
-"""Ids and texts equal those of the tokenizers and sentencepiece packages, for every kind of tokenizer that is read."""
+"""Ids and texts equal those of the tokenizers and sentencepiece packages, for every supported kind of tokenizer."""
 import json
 import os
 import random
@@ -24,7 +24,7 @@ SPECIALS = ["<|endoftext|>", "<s>", "</s>", "<unk>", "<|start|>", "<|left|>", "<
 
 
 def corpus():
-    """Sources and documents of this repository, and texts of many scripts made of a seed."""
+    """Returns sources and documents of this repository, and random texts in many scripts."""
     files = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("shardwise/**/*.cpp")])
     text = "\n".join(path.read_text() for path in files)[:1_500_000]
     return text + "\n".join(texts(3000, text, ["<s>"], seed=1))
@@ -37,9 +37,9 @@ def lines_of(text):
     return [line + "\n" for line in text.split("\n")]
 
 
-def tokenize(folder, flags, lines):
-    """What the program answers to each line of bytes."""
-    done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", str(folder), *flags], input=b"".join(
+def tokenize(directory, flags, lines):
+    """Returns the program's answer to each line of bytes."""
+    done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", str(directory), *flags], input=b"".join(
         line + b"\n" for line in lines), capture_output=True, timeout=600)
     if done.returncode != 0:
         raise AssertionError(done.stderr.decode())
@@ -65,23 +65,23 @@ class TokenizersTest(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.directory = Path(scratch.name)
 
-    def check(self, name, folder, encode, decode, plain):
-        """encode(text), decode(ids) and plain(text), without specials around, are the other side's."""
+    def check(self, name, directory, encode, decode, plain):
+        """encode(text), decode(ids), and plain(text) without special tokens are the reference's."""
         strings = texts(STRINGS, CORPUS, SPECIALS, seed=hash_of(name))
         expected = [encode(text) for text in strings]
-        self.equal(name, strings, expected, tokenize(folder, ["--json-lines"], as_json(strings)))
+        self.equal(name, strings, expected, tokenize(directory, ["--json-lines"], as_json(strings)))
         self.equal(name, strings, [plain(text) for text in strings],
-                   tokenize(folder, ["--json-lines", "--no-special-tokens"], as_json(strings)))
+                   tokenize(directory, ["--json-lines", "--no-special-tokens"], as_json(strings)))
         ids = expected + self.shuffled(expected, name)
         for skips in (False, True):
             flags = ["--decode"] + (["--no-special-tokens"] if skips else [])
             self.equal(name, ids, [decode(each, skips) for each in ids],
-                       tokenize(folder, flags, [json.dumps(each).encode() for each in ids]))
+                       tokenize(directory, flags, [json.dumps(each).encode() for each in ids]))
         lines = broken_lines(BROKEN, CORPUS, SPECIALS, seed=hash_of(name) + 1)
         self.equal(name, lines, [encode(line.decode("utf-8", "replace")) for line in lines],
-                   tokenize(folder, ["--lines"], lines))
+                   tokenize(directory, ["--lines"], lines))
         self.count(len(strings) + len(lines), len(ids))
 
     @classmethod
@@ -92,7 +92,7 @@ class TokenizersTest(unittest.TestCase):
 
     @staticmethod
     def shuffled(lists, name):
-        """Lists that no text gives: cut characters, runs of bytes in any order."""
+        """Returns id lists that no text produces: incomplete characters, bytes in any order."""
         draw = random.Random(hash_of(name) + 2)
         everything = [id for each in lists for id in each]
         everything += [0, 1, 2] * (len(everything) // 30)  # controls, where there are any
@@ -104,7 +104,7 @@ class TokenizersTest(unittest.TestCase):
             self.assertEqual(right, ours, f"{name}: {given!r}")
 
     def check_json(self, name, tokenizer, edit=lambda file: None):
-        path = self.folder / name
+        path = self.directory / name
         path.mkdir()
         file = json.loads(tokenizer.to_str())
         edit(file)
@@ -130,7 +130,7 @@ class TokenizersTest(unittest.TestCase):
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
         self.check_json("gpt2", tokenizer)
 
-    def test_gpt2_with_a_blank_put_first_and_merges_as_strings(self):
+    def test_gpt2_with_a_prefix_space_and_merges_as_strings(self):
         def as_strings(file):
             file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
 
@@ -170,7 +170,7 @@ class TokenizersTest(unittest.TestCase):
         self.check_json("forms", self.byte_level(pre, normalizer=form))
 
     def test_patterns(self):
-        """What a pattern matches is removed: over every character that both know, and texts that are hard to fold."""
+        """Removes the matches of a pattern, for every character that both know, and for texts with difficult case folding."""
         every = [chr(c) for c in range(0x20000) if is_known_to_all(chr(c))]
         strings = ["".join(every[i:i + 500]) for i in range(0, len(every), 500)]
         strings += texts(300, CORPUS, SPECIALS, seed=3)
@@ -187,11 +187,11 @@ class TokenizersTest(unittest.TestCase):
                 pre_tokenizers.Split(Regex(pattern), "removed"),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
             tokenizer.decoder = decoders.ByteLevel()
-            folder = self.folder / str(i)
-            folder.mkdir()
-            tokenizer.save(str(folder / "tokenizer.json"))
+            directory = self.directory / str(i)
+            directory.mkdir()
+            tokenizer.save(str(directory / "tokenizer.json"))
             self.equal(pattern, strings, [tokenizer.encode(text).ids for text in strings],
-                       tokenize(folder, ["--json-lines"], as_json(strings)))
+                       tokenize(directory, ["--json-lines"], as_json(strings)))
 
     def test_added_tokens_of_every_kind(self):
         tokenizer = self.byte_level(self.split(QWEN2), normalizer=normalizers.NFC())
@@ -219,7 +219,7 @@ class TokenizersTest(unittest.TestCase):
         return processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[
             ("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))])
 
-    def test_llama2_converted_in_the_older_way(self):
+    def test_llama2_in_the_older_conversion(self):
         tokenizer = self.sentencepiece_like()
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")  # while it learns
         edit = self.train_fallback(tokenizer)
@@ -260,7 +260,7 @@ class TokenizersTest(unittest.TestCase):
                 tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
                 self.check_json(f"unk-{fuses}", tokenizer, edit)
 
-    def test_ids_that_are_none(self):
+    def test_invalid_ids(self):
         for ids, got in (("[18446744073709551615]", "[18446744073709551615]"), ("[1, 2.0]", "[1,2.0]"), ("[256]", "256")):
             done = subprocess.run([PROGRAM, "tokenize", "--tokenizer", "bytes", "--decode"], input=ids.encode(),
                                   capture_output=True, timeout=60)
@@ -268,13 +268,13 @@ class TokenizersTest(unittest.TestCase):
             self.assertTrue(done.stderr.decode().endswith(f"got {got}\n"), done.stderr)
 
     def check_sentencepiece(self, name, **options):
-        folder = self.folder / name
-        folder.mkdir()
+        directory = self.directory / name
+        directory.mkdir()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(line for line in CORPUS.split("\n") if 0 < len(line) < 2000 and "\0" not in line),
-            model_prefix=str(folder / "tokenizer"), vocab_size=2000, minloglevel=2, num_threads=1, **options)
-        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-        self.check(name, folder, theirs.encode, lambda ids, skips: theirs.decode(ids), theirs.encode)
+            model_prefix=str(directory / "tokenizer"), vocab_size=2000, minloglevel=2, num_threads=1, **options)
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
+        self.check(name, directory, theirs.encode, lambda ids, skips: theirs.decode(ids), theirs.encode)
 
     def test_sentencepiece_bpe_with_byte_fallback(self):
         self.check_sentencepiece("sp-bpe", model_type="bpe", byte_fallback=True, normalization_rule_name="identity",

@@ -179,7 +179,7 @@ class CollectivesTest(RanksTest):
                 time.sleep(0.2)
             dist.barrier()
             self.assertGreaterEqual(time.monotonic() - begin, 0.19)
-            dist.group.WORLD.monitored_barrier(timedelta(seconds=20), True)  # dist's own form takes gloo alone
+            dist.group.WORLD.monitored_barrier(timedelta(seconds=20), True)  # dist.monitored_barrier supports only gloo
 
     def test_async_op_is_done_at_once(self):
         @self.on_ranks(2, 3)
@@ -258,9 +258,9 @@ class CollectivesTest(RanksTest):
     def test_what_is_wrong_is_said(self):
         @self.on_ranks(2)
         def body(rank, size):
-            with self.assertRaisesRegex(ValueError, "takes one CPU tensor per rank"):
+            with self.assertRaisesRegex(ValueError, "accepts one CPU tensor per rank"):
                 dist.all_gather([torch.zeros(2)] * 3, torch.zeros(2))
             with self.assertRaisesRegex(ValueError, "dtype must be"):
                 dist.all_reduce(torch.zeros(3, dtype=torch.uint16))
-            # The group is whole still.
+            # The group still works.
             dist.barrier()

@@ -1,4 +1,4 @@
-"""What c10d promises of every backend, as PyTorch's own tests of Gloo state it: handles, futures, coalescing, groups made of
+"""The contract of every c10d backend, as PyTorch's tests of Gloo define it: Work handles, futures, coalescing, subgroups of
 groups, timeouts, errors."""
 import copy
 import os
@@ -63,11 +63,11 @@ class HandlesTest(ContractTest):
         @self.on_ranks(2)
         def body(rank, size):
             future = dist.all_reduce(value((5,), rank), async_op=True).get_future()
-            told = []
-            future.add_done_callback(lambda done: told.append(done.value()[0]))
+            calls = []
+            future.add_done_callback(lambda done: calls.append(done.value()[0]))
             chained = future.then(lambda done: done.value()[0] * 2).then(lambda done: done.value() + 1)
             self.equal(chained.wait(), 2 * sum_of((5,), size) + 1)
-            self.equal(told[0], sum_of((5,), size))
+            self.equal(calls[0], sum_of((5,), size))
 
             def fails(done):
                 raise ValueError("of the callback")
@@ -77,21 +77,21 @@ class HandlesTest(ContractTest):
             both = torch.futures.collect_all([future, dist.barrier(async_op=True).get_future()]).wait()
             self.equal(both[0].value()[0], sum_of((5,), size))
 
-    def test_a_failure_is_the_handles(self):
+    def test_the_handle_raises_the_failure(self):
         @self.on_ranks(2, dying=[1])
         def body(rank, size):
             dist.barrier()
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            told = []
+            calls = []
             work = dist.all_reduce(torch.ones(5000), async_op=True)
             self.assertTrue(work.is_completed())
             future = work.get_future()
-            chained = future.then(lambda done: told.append("called") or done.value())
+            chained = future.then(lambda done: calls.append("called") or done.value())
             for call in (work.wait, future.wait, future.value):
-                self.within(SOON_S, dist.DistBackendError, "all_reduce .*rank 1 .* is gone", call)
-            self.within(SOON_S, RuntimeError, "DistBackendError: all_reduce .*rank 1 .* is gone", chained.wait)
-            self.assertEqual(told, ["called"])
+                self.within(SOON_S, dist.DistBackendError, "all_reduce .*rank 1 .* exited", call)
+            self.within(SOON_S, RuntimeError, "DistBackendError: all_reduce .*rank 1 .* exited", chained.wait)
+            self.assertEqual(calls, ["called"])
             self.assertEqual(work.get_future_result().wait(), COMM_ERROR)
             for call in (lambda: dist.all_reduce(torch.ones(1)), dist.irecv(torch.ones(1), 1).wait,
                          dist.isend(torch.ones(1), 1).wait):
@@ -109,7 +109,7 @@ class HandlesTest(ContractTest):
             x = functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD)
             self.within(SOON_S, dist.DistBackendError, "rank 1 ", lambda: x + 0)
 
-    def test_wrong_arguments_are_told_by_the_call(self):
+    def test_the_call_raises_for_wrong_arguments(self):
         @self.on_ranks(2)
         def body(rank, size):
             world, x = dist.group.WORLD, torch.ones(3)
@@ -117,10 +117,10 @@ class HandlesTest(ContractTest):
                 sparse = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,))
             doubled = dist._make_nccl_premul_sum(2.0)
             for text, call in [
-                    ("allreduce: takes dense tensors on the CPU; got a Sparse one",
+                    ("allreduce: accepts dense tensors on the CPU; got a Sparse tensor",
                      lambda: dist.all_reduce(sparse, async_op=True)),
-                    ("reduces by SUM, AVG, .*; got PREMUL_SUM", lambda: dist.all_reduce(x, doubled, async_op=True)),
-                    ("allreduce: takes one tensor; got 2", lambda: world.allreduce([x, x])),
+                    ("supports SUM, AVG, .*; got PREMUL_SUM", lambda: dist.all_reduce(x, doubled, async_op=True)),
+                    ("allreduce: accepts one tensor; got 2", lambda: world.allreduce([x, x])),
                     (r"broadcast: rank must be in \[0, 2\); got 7", lambda: world.broadcast(x, 7)),
                     (r"broadcast: rank must be in \[0, 2\); got -1", lambda: world.broadcast(x, -1)),
                     (r"reduce: rank must be in \[0, 2\); got 2", lambda: world.reduce(x, 2)),
@@ -128,13 +128,13 @@ class HandlesTest(ContractTest):
                      lambda: world.gather([[x, x]], [x], self.rooted(dist.GatherOptions))),
                     (r"scatter: rank must be in \[0, 2\); got 2",
                      lambda: world.scatter([x], [[x, x]], self.rooted(dist.ScatterOptions))),
-                    ("input and own output differ; got 3 and 2", lambda: dist.all_gather([x[:2], x[:2]], x)),
-                    ("one side must hold one piece per rank", lambda: dist.all_gather_into_tensor(x, x)),
-                    ("as many outputs as inputs; got 2 and 1", lambda: world.allgather_into_tensor_coalesced([x, x], [x])),
+                    ("input and this rank.s output must have the same size; got 3 and 2", lambda: dist.all_gather([x[:2], x[:2]], x)),
+                    ("the larger tensor must hold one piece per rank", lambda: dist.all_gather_into_tensor(x, x)),
+                    ("the number of outputs must be that of inputs; got 2 and 1", lambda: world.allgather_into_tensor_coalesced([x, x], [x])),
             ]:
                 with self.assertRaisesRegex(ValueError, text):
                     call()
-            dist.barrier()  # the group is whole still
+            dist.barrier()  # the group still works
 
     @staticmethod
     def rooted(options):
@@ -167,7 +167,7 @@ class HandlesTest(ContractTest):
 
 
 class CoalescingTest(ContractTest):
-    def test_forms_that_torch_joins_into_one(self):
+    def test_collectives_that_torch_coalesces(self):
         @self.on_ranks(2, 3)
         def body(rank, size):
             shapes, world = [(1,), (3, 5), (70, 80)], (size, 3)
@@ -214,7 +214,7 @@ class CoalescingTest(ContractTest):
             work = manager.works[0]
             self.assertEqual(len(work.get_future().wait()), 3)
             dist.barrier()  # of the next block
-            with self.assertRaisesRegex(ValueError, "a block must have been started"):
+            with self.assertRaisesRegex(ValueError, "start_coalescing must come first"):
                 dist.group.WORLD._end_coalescing(CPU)
 
     def test_batched_messages(self):
@@ -237,7 +237,7 @@ class CoalescingTest(ContractTest):
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.zeros(3), 1)])
-            self.within(SOON_S, dist.DistBackendError, "recv .*rank 1 .* is gone", works[0].wait)
+            self.within(SOON_S, dist.DistBackendError, "recv .*rank 1 .* exited", works[0].wait)
             self.within(SOON_S, dist.DistBackendError, "rank 1 ", lambda: works[0].get_future().wait())
 
 
@@ -248,7 +248,7 @@ class GroupsOfGroupsTest(ContractTest):
         return x.item()
 
     def test_split(self):
-        """dist.split_group itself asks for an accelerator that the default group is bound to."""
+        """dist.split_group needs an accelerator that the default group is bound to."""
         @self.on_ranks(3)
         def body(rank, size):
             world = dist.group.WORLD
@@ -283,8 +283,8 @@ class GroupsOfGroupsTest(ContractTest):
             self.assertEqual((dist.get_backend_config(), dist.get_backend()), ("cpu:shardwise", "shardwise"))
             self.assertTrue(dist.is_backend_available("shardwise"))
 
-    def test_checked_in_detail(self):
-        """TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every backend in one that compares the ranks' calls first."""
+    def test_debug_detail(self):
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every backend in one that first compares the ranks' calls."""
         @self.on_ranks(2)
         def body(rank, size):
             dist.set_debug_level(dist.DebugLevel.DETAIL)
@@ -294,7 +294,7 @@ class GroupsOfGroupsTest(ContractTest):
             with self.assertRaisesRegex(RuntimeError, "(?s)mismatch"):
                 dist.all_reduce(torch.ones(3 + rank), group=group)
 
-    def test_a_fork_leaves_alone(self):
+    def test_a_forked_process_does_not_use_the_group(self):
         @self.on_ranks(2)
         def body(rank, size):
             dist.barrier()
@@ -306,7 +306,7 @@ class GroupsOfGroupsTest(ContractTest):
                     try:
                         dist.barrier()
                     except ValueError as error:
-                        os._exit(0 if "until it is shut down" in str(error) else 1)
+                        os._exit(0 if "must not be used after shutdown" in str(error) else 1)
                 finally:
                     os._exit(2)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
@@ -327,7 +327,7 @@ class TimeoutsTest(ContractTest):
         def body(rank, size):
             dist.barrier()
             if rank == 0:
-                self.late(lambda: call(dist.group.WORLD), "did not come; rank 0 waited 0.3")
+                self.late(lambda: call(dist.group.WORLD), "timed out waiting for rank 1 .*; rank 0 waited 0.3")
             else:
                 time.sleep(0.6)
 
@@ -348,7 +348,7 @@ class TimeoutsTest(ContractTest):
 
         self.on_rank_0(call)
 
-    def test_a_calls_own_is_not_the_next_ones(self):
+    def test_a_timeout_of_one_call_does_not_affect_the_next(self):
         @self.on_ranks(2)
         def body(rank, size):
             world = dist.group.WORLD

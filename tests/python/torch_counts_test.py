@@ -1,4 +1,4 @@
-"""How many collectives DTensor's plans of tensor and sequence parallelism come to on the backend."""
+"""The number of collectives that DTensor's plans of tensor and sequence parallelism run on the backend."""
 import copy
 import warnings
 
@@ -33,7 +33,7 @@ class Block(nn.Module):
 
 
 class CountsTest(RanksTest):
-    """Of forward, then of backward."""
+    """Counts collectives of forward, then of backward."""
 
     def counts(self, call):
         with CommDebugMode() as counted:
@@ -53,7 +53,7 @@ class CountsTest(RanksTest):
             model = parallelize_module(Mlp(6, 12), init_device_mesh("cpu", (size,)),
                                        {"up": ColwiseParallel(), "down": RowwiseParallel()})
             self.check(lambda: model(torch.ones(4, 6, requires_grad=True)), {"all_reduce": 1}, {"all_reduce": 1})
-            self.check(lambda: model(torch.ones(4, 6)), {"all_reduce": 1}, {})  # nobody asks for the input's gradient
+            self.check(lambda: model(torch.ones(4, 6)), {"all_reduce": 1}, {})  # the input needs no gradient
 
     def test_sequence_parallel(self):
         @self.on_ranks(2, 3)

@@ -1,4 +1,4 @@
-"""Groups, objects and starting over: what torch.distributed builds on collectives."""
+"""Groups, object collectives and re-initialization: features that torch.distributed builds on collectives."""
 import threading
 from datetime import timedelta
 
@@ -37,7 +37,7 @@ class GroupsTest(RanksTest):
             dist.destroy_process_group(alone[rank])
             self.sum_of(range(size), None)
 
-    def test_a_group_beside_gloo(self):
+    def test_a_group_next_to_a_gloo_group(self):
         @self.on_ranks(2)
         def body(rank, size):
             gloo = dist.new_group(backend="gloo")
@@ -58,14 +58,14 @@ class GroupsTest(RanksTest):
             self.sum_of([rank % 2, rank % 2 + 2], mesh["dp"].get_group())
             self.assertEqual(dist.get_backend(mesh["tp"].get_group()), "shardwise")
 
-    def test_starting_over_with_a_tcp_store(self):
+    def test_reinitialization_with_a_tcp_store(self):
         @self.on_ranks(3)
         def body(rank, size):
             server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
             ports = [server and server.port]
             dist.broadcast_object_list(ports)
             store = server or dist.TCPStore("127.0.0.1", ports[0])
-            for _ in range(3):  # the store still holds the names of the group before
+            for _ in range(3):  # the store still has the keys of the previous group
                 dist.destroy_process_group()
                 dist.init_process_group("shardwise", store=store, rank=rank, world_size=size)
                 self.sum_of(range(size), None)
@@ -73,7 +73,7 @@ class GroupsTest(RanksTest):
             dist.barrier()
 
     def test_two_groups_on_two_threads(self):
-        """As torch saves a checkpoint behind the training's back."""
+        """As torch's asynchronous checkpoints use groups."""
         @self.on_ranks(2)
         def body(rank, size):
             other, failures = dist.new_group(), []
@@ -130,12 +130,12 @@ class GroupsTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             store = dist.HashStore()
-            with self.assertRaisesRegex(dist.DistBackendError, f"did not come: rank {1 - rank}; rank {rank} waited"):
+            with self.assertRaisesRegex(dist.DistBackendError, f"timed out waiting for rank {1 - rank}; rank {rank} waited"):
                 from shardwise import _C
                 _C.create_backend(store, rank, size, timedelta(milliseconds=300))
 
     def test_ranks_as_threads(self):
-        """A store in memory, and the creator as torch calls it: it lets other threads run while it waits."""
+        """With a store in memory; the backend's creator releases the GIL while it waits."""
         @self.on_ranks(1)
         def body(rank, size):
             from shardwise import _C
@@ -151,18 +151,18 @@ class GroupsTest(RanksTest):
                 thread.join()
             self.assertEqual([backend.rank() for backend in backends], [0, 1])
 
-    def test_another_host_is_refused(self):
+    def test_another_node_is_rejected(self):
         @self.on_ranks(1)
         def body(rank, size):
             from shardwise import _C
             store = dist.HashStore()
             store.set("shardwise/1/1", "another place\nelsewhere (pid 1, user 0)\n")
-            with self.assertRaisesRegex(ValueError, r"ranks of one host.*; got rank 0 on .*, rank 1 on elsewhere \("):
+            with self.assertRaisesRegex(ValueError, r"must be on one node.*; got rank 0 on .*, rank 1 on elsewhere \("):
                 _C.create_backend(store, 0, 2, timedelta(seconds=20))
 
 
 class DeviceStringTest(GroupsTest):
-    """Named with the device, as programs do that use another backend for their GPUs."""
+    """The backend string names the device, as in programs with another backend for GPUs."""
 
     backend = "cpu:shardwise"
 

@@ -1,4 +1,4 @@
-"""Messages between two ranks: send, receive, and what torch.distributed builds on them."""
+"""Point-to-point messages: send, recv, and features that torch.distributed builds on them."""
 import itertools
 
 import torch

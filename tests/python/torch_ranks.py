@@ -19,43 +19,43 @@ LIMIT_S = 60
 
 
 def value(shape, rank, dtype=torch.float32):
-    """Small whole numbers (or parities) of the rank and the place: exact in every dtype, and so are their sums."""
+    """Returns small integers (or parities) of rank and position: they and their sums are exact in every dtype."""
     numbers = (torch.arange(torch.Size(shape).numel()) * 3 + rank * 5) % 11 + 1
     return (numbers % 2 if dtype is torch.bool else numbers).reshape(shape).to(dtype)
 
 
 class RanksTest(unittest.TestCase):
-    """A test whose bodies run on ranks; what a rank asserts, the test asserts."""
+    """A test whose bodies run on ranks; a failed assertion on any rank fails the test."""
 
     backend = "shardwise"
 
     def on_ranks(self, *sizes, dying=(), timeout_s=20):
-        """Decorator: runs body(rank, size) on groups of these sizes, of which the ranks in `dying` get killed."""
+        """Decorator: runs body(rank, size) on groups of these sizes; the ranks in `dying` are killed."""
         def run(body):
             for size in sizes:
-                with self.subTest(ranks=size), tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as folder:
-                    self.check_ends(self.start(body, size, folder, timeout_s), dying)
+                with self.subTest(ranks=size), tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as directory:
+                    self.check_ends(self.start(body, size, directory, timeout_s), dying)
         return run
 
-    def start(self, body, size, folder, timeout_s):
+    def start(self, body, size, directory, timeout_s):
         fork = multiprocessing.get_context("fork")
         ranks = []
         for rank in range(size):
             reader, writer = fork.Pipe(duplex=False)
-            arguments = (body, rank, size, folder, timedelta(seconds=timeout_s), writer)
+            arguments = (body, rank, size, directory, timedelta(seconds=timeout_s), writer)
             process = fork.Process(target=self.live, args=arguments)
             process.start()
             writer.close()
             ranks.append((process, reader))
         return ranks
 
-    def live(self, body, rank, size, folder, timeout, report):
-        """A rank's life. It reports the text of its failure, or none."""
-        os.chdir(folder)
+    def live(self, body, rank, size, directory, timeout, report):
+        """Runs a rank. Reports the text of its failure, or None."""
+        os.chdir(directory)
         torch.manual_seed(0)
         failure = ""
         try:
-            dist.init_process_group(self.backend, init_method=f"file://{folder}/.store", rank=rank, world_size=size,
+            dist.init_process_group(self.backend, init_method=f"file://{directory}/.store", rank=rank, world_size=size,
                                     timeout=timeout)
             body(rank, size)
             if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""The groups' memory as torch.distributed._symmetric_memory: buffers that all ranks see, and signals between them."""
+"""The symmetric heap as torch.distributed._symmetric_memory: buffers that all ranks access, and signals."""
 import os
 import signal
 import threading
@@ -27,12 +27,12 @@ class SymmetricTest(RanksTest):
             call()
         self.assertEqual(len(str(caught.exception).splitlines()), 1)
 
-    def test_it_is_the_cpus(self):
+    def test_it_is_the_cpu_backend(self):
         self.assertEqual(symmetric.get_backend("cpu"), "shardwise")
         symmetric.set_backend("shardwise")
         self.refuses(RuntimeError, "group", lambda: symmetric.empty(3))  # there is none
 
-    def test_buffers_are_everybodys(self):
+    def test_buffers_are_shared(self):
         @self.on_ranks(1, 2, 3)
         def body(rank, size):
             for dtype in (torch.float32, torch.bfloat16, torch.int64):
@@ -97,7 +97,7 @@ class SymmetricTest(RanksTest):
                 dist.all_reduce(own, group=group)
                 self.equal(own, torch.full((100,), float(sum(pair))))
 
-    def test_a_tensor_has_one_handle_a_group(self):
+    def test_a_tensor_has_one_handle_per_group(self):
         @self.on_ranks(2)
         def body(rank, size):
             x = symmetric.empty(100)
@@ -107,7 +107,7 @@ class SymmetricTest(RanksTest):
                 self.assertEqual(self.met(x[3:]).buffer_ptrs, handle.buffer_ptrs)
             handle.barrier()
 
-    def test_memory_is_used_again(self):
+    def test_memory_is_reused(self):
         @self.on_ranks(2)
         def body(rank, size):
             places = set()
@@ -136,14 +136,14 @@ class SymmetricTest(RanksTest):
                     time.sleep(0.01)
                 handle.put_signal(0)
 
-    def test_starting_over(self):
+    def test_reinitialization(self):
         @self.on_ranks(2)
         def body(rank, size):
             for start in range(3):
                 handle = self.met(symmetric.empty(10).fill_(rank))
                 handle.barrier()
                 dist.destroy_process_group()
-                self.refuses(ValueError, "symmetric_barrier: the group takes calls until it is shut down",
+                self.refuses(ValueError, "symmetric_barrier: the group must not be used after shutdown",
                              handle.barrier)
                 dist.init_process_group("shardwise", init_method=f"file://{os.getcwd()}/.store{start}", rank=rank,
                                         world_size=size)
@@ -154,9 +154,9 @@ class SymmetricTest(RanksTest):
             x = symmetric.empty(10)
             handle = self.met(x)
             gloo = dist.new_group(backend="gloo")
-            other = r"symmetric memory: takes groups of backend shardwise; got group 1 of backend gloo"
+            other = r"symmetric memory: the backend of the group must be shardwise; got group 1 of backend gloo"
             self.refuses(ValueError, other, lambda: self.met(x, gloo))
-            self.refuses(ValueError, "takes storages that it has allocated", lambda: self.met(torch.empty(10)))
+            self.refuses(ValueError, "the storage must be allocated by symmetric memory", lambda: self.met(torch.empty(10)))
             self.refuses(RuntimeError, "no group", lambda: symmetric.rendezvous(x, "no group"))
             self.refuses(RuntimeError, r"44 bytes\) exceeds the allocated size \(40",
                          lambda: handle.get_buffer(0, (10,), torch.float32, 1))
@@ -175,8 +175,8 @@ class SymmetricTest(RanksTest):
                     time.sleep(0.5)
                     os.kill(os.getpid(), signal.SIGKILL)
                 begin = time.monotonic()
-                told = rf"{call} #\d+: rank 1 \(pid \d+\) is gone; rank {rank} waited"
-                with self.assertRaisesRegex(dist.DistBackendError, told):
+                expected = rf"{call} #\d+: rank 1 \(pid \d+\) exited; rank {rank} waited"
+                with self.assertRaisesRegex(dist.DistBackendError, expected):
                     handle.wait_signal(1) if call == "wait_signal" else handle.barrier()
                 self.assertLess(time.monotonic() - begin, 0.5 + SOON_S)
                 dist.destroy_process_group()
@@ -188,6 +188,6 @@ class SymmetricTest(RanksTest):
             if rank == 1:
                 return time.sleep(1.5)
             begin = time.monotonic()
-            with self.assertRaisesRegex(dist.DistBackendError, r"wait_signal #1: rank 1 .* did not come; rank 0 waited"):
+            with self.assertRaisesRegex(dist.DistBackendError, r"wait_signal #1: timed out waiting for rank 1 .*; rank 0 waited"):
                 handle.wait_signal(1, timeout_ms=100)
             self.assertLess(time.monotonic() - begin, SOON_S)

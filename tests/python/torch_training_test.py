@@ -1,4 +1,4 @@
-"""What trains models on top of collectives: DTensor, DDP, FSDP2 and checkpoints, against one process."""
+"""Training features built on collectives (DTensor, DDP, FSDP2, checkpoints), against one process."""
 import copy
 
 import torch
@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch_ranks import RanksTest
 
 H, F_, V, S, B = 12, 24, 30, 6, 4
-# fp32 sums of up to S·B·F_ terms in another order; values of order one.
+# fp32 sums of up to S·B·F_ summands in another order; values of order one.
 CLOSE = dict(rtol=1e-5, atol=1e-5)
 
 
@@ -101,7 +101,7 @@ class TrainingTest(RanksTest):
             optimizer.step()
 
     def trained_alone(self, reference, x):
-        """The reference after the same steps on the whole batch."""
+        """Returns the reference after the same steps on the full batch."""
         self.train(reference, x, torch.optim.SGD(reference.parameters(), lr=0.1))
         return reference
 
@@ -109,7 +109,7 @@ class TrainingTest(RanksTest):
         @self.on_ranks(2, 3)
         def body(rank, size):
             reference, x = Model(), torch.randn(2 * size, B, H)
-            # A rank that starts elsewhere takes rank 0's weights.
+            # A rank with other initial weights gets rank 0's weights.
             model = copy.deepcopy(reference) if rank == 0 else Model()
             model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
             self.train(model, x.chunk(size)[rank], torch.optim.SGD(model.parameters(), lr=0.1))

@@ -1,4 +1,4 @@
-"""The Python package's types: mypy reads the sources and the examples, stubtest holds _C.pyi against the built module."""
+"""The Python package's types: mypy checks the sources and the examples, stubtest compares _C.pyi with the built module."""
 import ast
 import inspect
 import subprocess
@@ -13,7 +13,7 @@ from shardwise import _C
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, EXAMPLES = ROOT / "python/shardwise", ROOT / "examples/python"
-# Users' programs of torch's own classes: what a module's attribute is, and that a gradient is a DTensor, mypy cannot see.
+# For programs with torch's classes: mypy infers neither the types of module attributes nor that a gradient is a DTensor.
 LENIENT = ["--check-untyped-defs", "--disable-error-code", "union-attr", "--disable-error-code", "operator"]
 
 
@@ -42,7 +42,7 @@ class TypesTest(unittest.TestCase):
         self.check("mypy.stubtest", "shardwise._C")
 
     def test_the_stub_names_the_module_s_parameters(self):
-        """Which stubtest cannot see: pybind11 tells them in the docstring alone."""
+        """stubtest cannot check them, because pybind11 lists them only in the docstring."""
         stub = ast.parse((PACKAGE / "_C.pyi").read_text())
         functions = [node for node in stub.body if isinstance(node, ast.FunctionDef)]
         self.assertTrue(functions)

@@ -1,6 +1,6 @@
-"""`pip install .` as README has it: the wheel, alone in an environment with torch, is a backend that torch finds by itself.
+"""`pip install .` as in README: in an environment with only torch and the wheel, torch finds the backend automatically.
 
-The build folder stays, so that a second run compiles nothing. Nothing is downloaded.
+The build directory stays, so that a second run compiles nothing. Nothing is downloaded.
 """
 import os
 import subprocess
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["WHEEL_BUILD"])
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-# Installed as it is, and nothing of ours imported by name.
+# The program does not import shardwise.
 PROGRAM = """
 import sys
 import torch
@@ -24,7 +24,7 @@ dist.init_process_group("shardwise")
 x = torch.arange(5.0) + dist.get_rank()
 dist.all_reduce(x)
 assert x.tolist() == [1, 3, 5, 7, 9], x
-# One write: an unbuffered Python lets another rank's words in between those of a print.
+# One write, because the output of several ranks could interleave within a print of an unbuffered Python.
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} {sys.modules['shardwise.torch'].__file__}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
@@ -43,19 +43,19 @@ def run(*command, **options):
 
 class WheelTest(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardwise-wheel-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory(prefix="shardwise-wheel-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
 
     def build(self):
         run(*PIP, "wheel", "--no-build-isolation", "--check-build-dependencies", "--no-deps", "--no-index",
-            "--config-settings", f"build-dir={BUILD}", "-w", self.folder, ROOT)  # -C is not in Debian 12's pip
-        [wheel] = self.folder.glob("*.whl")
+            "--config-settings", f"build-dir={BUILD}", "-w", self.directory, ROOT)  # -C is not in Debian 12's pip
+        [wheel] = self.directory.glob("*.whl")
         return wheel
 
     def install(self, wheel):
-        """Into an environment that has this one's packages, torch among them; its Python."""
-        venv = self.folder / "venv"
+        """Installs the wheel into an environment with this one's packages, torch among them; returns its Python."""
+        venv = self.directory / "venv"
         run(sys.executable, "-m", "venv", "--without-pip", venv)
         [site] = venv.glob("lib/python*/site-packages")
         (site / "torch.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
@@ -69,12 +69,12 @@ class WheelTest(unittest.TestCase):
         self.assertEqual({f"shardwise/{name}" for name in ("__init__.py", "_C.pyi", "py.typed", "torch.py")} | {module},
                          {name for name in names if ".dist-info/" not in name})
         python = self.install(wheel)
-        program = self.folder / "program.py"
+        program = self.directory / "program.py"
         program.write_text(PROGRAM)
         printed = run(python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program,
-                      cwd=self.folder)
+                      cwd=self.directory)
         for rank in range(2):
-            self.assertIn(f"rank {rank} of 2 {self.folder}/venv/lib/", printed)
+            self.assertIn(f"rank {rank} of 2 {self.directory}/venv/lib/", printed)
 
 
 if __name__ == "__main__":

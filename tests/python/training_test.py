@@ -1,4 +1,4 @@
-"""Training gives the curve of transformers under torch's AdamW, and checkpoints that transformers reads."""
+"""Training matches the curve of transformers under torch's AdamW, and transformers reads its checkpoints."""
 import torch
 
 from curves import STEPS, TOLERANCE, WARMUP, CurveTest, reference_curve
@@ -22,16 +22,16 @@ class TrainingTest(CurveTest):
         for is_tied in (False, True):
             with self.subTest(is_tied=is_tied):
                 self.initial_model(tie_word_embeddings=is_tied)
-                self.check_checkpoint(self.folder / f"saved-{is_tied}")
+                self.check_checkpoint(self.directory / f"saved-{is_tied}")
 
     def test_our_bf16_checkpoint_loads_there(self):
         self.initial_model()
-        self.train("--init", self.folder / "initial", "--dtype", "bf16", "--tp", 2, "--steps", WARMUP,
-                   "--save", self.folder / "saved")
-        model = self.loaded_there(self.folder / "saved/latest")
+        self.train("--init", self.directory / "initial", "--dtype", "bf16", "--tp", 2, "--steps", WARMUP,
+                   "--save", self.directory / "saved")
+        model = self.loaded_there(self.directory / "saved/latest")
         self.assertEqual({parameter.dtype for parameter in model.parameters()}, {torch.bfloat16})
         ids = self.all_windows[:2, :-1]
         with torch.no_grad():
             expected = model.float()(input_ids=ids).logits
-        for name, logits in self.our_logits(self.folder / "saved/latest", ids).items():
+        for name, logits in self.our_logits(self.directory / "saved/latest", ids).items():
             self.assertLess(((logits - expected).abs().max() / expected.abs().max()).item(), TOLERANCE, name)

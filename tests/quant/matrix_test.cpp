@@ -1,4 +1,4 @@
-// Codes back to numbers: every place of a code in its word, every place of a column in its group.
+// Dequantization, for every position of a value in its word and every position of a column in its group.
 #include "shardwise/quant/matrix.h"
 
 #include <ATen/ops/arange.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/quant/dequantise_isa.h"
+#include "shardwise/quant/dequantize_isa.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -20,16 +20,16 @@ using quant::Matrix;
 
 constexpr int64_t kRows = 3, kColumns = 53;
 
-/// Any codes, scales and zeros.
+/// Returns a matrix with random quantized values, scales and zero points.
 Matrix random_matrix(const Format& format, const Range& columns) {
   Matrix m = Matrix::empty(format, kRows, kColumns, columns);
-  m.codes.view(at::kByte).copy_(at::randint(256, m.codes.view(at::kByte).sizes()));
+  m.qweight.view(at::kByte).copy_(at::randint(256, m.qweight.view(at::kByte).sizes()));
   m.scales.copy_(random_tensor(m.scales.sizes().vec(), /*seed=*/1, at::kFloat));
-  m.zeros.copy_(at::randint(format.code_limit(), m.zeros.sizes()));
+  m.zero_points.copy_(at::randint(format.levels(), m.zero_points.sizes()));
   return m;
 }
 
-/// Element by element, by the layout's words.
+/// Dequantizes element by element from the packed words.
 at::Tensor expected(const Matrix& m) {
   at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
   const Format& f = m.format;
@@ -37,31 +37,31 @@ at::Tensor expected(const Matrix& m) {
   for (int64_t row = 0; row < m.rows(); ++row) {
     for (int64_t column = m.columns.begin; column < m.columns.end; ++column) {
       const int64_t j = column - m.columns.begin;
-      const auto word =
-          static_cast<uint32_t>(m.codes[row][column / per_word - m.columns.begin / per_word].item<int32_t>());
-      const auto code = static_cast<float>(word >> (column % per_word * f.bits) & ((1 << f.bits) - 1));
+      const auto word = static_cast<uint32_t>(
+          m.qweight[row][column / per_word - m.columns.begin / per_word].item<int32_t>());
+      const auto value = static_cast<float>(word >> (column % per_word * f.bits) & ((1 << f.bits) - 1));
       const int64_t group =
-          m.group_of.defined() ? m.group_of[j].item<int32_t>() : column / size - m.columns.begin / size;
-      const float zero = m.zeros[row][group].item<uint8_t>();
-      w[row][j] = (code - zero) * m.scales[row][group].item<float>();
+          m.group_index.defined() ? m.group_index[j].item<int32_t>() : column / size - m.columns.begin / size;
+      const float zero_point = m.zero_points[row][group].item<uint8_t>();
+      w[row][j] = (value - zero_point) * m.scales[row][group].item<float>();
     }
   }
   return w;
 }
 
-at::Tensor dequantised(const Matrix& m, at::ScalarType dtype) {
+at::Tensor dequantized(const Matrix& m, at::ScalarType dtype) {
   at::Tensor w = at::empty({m.rows(), m.width()}, dtype);
-  dequantise_out(w, m, {0, m.rows()});
+  dequantize_out(w, m, {0, m.rows()});
   return w;
 }
 
-TEST(Dequantise, EveryRunOfColumns) {
+TEST(Dequantize, MatchesReferenceForEveryColumnRange) {
   for (const int64_t bits : {4, 8}) {
     for (const int64_t group_size : {0, 8, 32}) {
       for (const Range columns : {Range{0, 53}, Range{0, 8}, Range{5, 6}, Range{7, 53}, Range{13, 40},
                                   Range{32, 53}, Range{50, 50}}) {
         const Matrix m = random_matrix({bits, group_size}, columns);
-        EXPECT_TRUE(same_bits(dequantised(m, at::kFloat), expected(m)))
+        EXPECT_TRUE(same_bits(dequantized(m, at::kFloat), expected(m)))
             << bits << " bits, groups of " << group_size << ", from " << columns.begin << " to "
             << columns.end;
       }
@@ -69,44 +69,47 @@ TEST(Dequantise, EveryRunOfColumns) {
   }
 }
 
-TEST(Dequantise, ByAListOfGroups) {
+TEST(Dequantize, MatchesReferenceWithAGroupPerColumn) {
   for (const int64_t bits : {4, 8}) {
     Matrix m = random_matrix({bits, 8, quant::Grouping::by_column}, {13, 40});
     EXPECT_EQ(m.scales.size(1), 7);  // all of 53 columns
-    m.group_of.copy_(at::randint(7, {27}));
-    EXPECT_TRUE(same_bits(dequantised(m, at::kFloat), expected(m))) << bits;
+    m.group_index.copy_(at::randint(7, {27}));
+    EXPECT_TRUE(same_bits(dequantized(m, at::kFloat), expected(m))) << bits;
   }
 }
 
-TEST(Dequantise, RoundsOnceToEachType) {
+TEST(Dequantize, RoundsOnceToEachDtype) {
   const Matrix m = random_matrix({4, 8}, {3, 53});
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16, at::kHalf}) {
-    EXPECT_TRUE(same_bits(dequantised(m, dtype), expected(m).to(dtype))) << dtype;
+    EXPECT_TRUE(same_bits(dequantized(m, dtype), expected(m).to(dtype))) << dtype;
   }
 }
 
-TEST(Dequantise, SomeRowsAlone) {
+TEST(Dequantize, AcceptsARangeOfRows) {
   const Matrix m = random_matrix({4, 32}, {5, 53});
   at::Tensor w = at::empty({1, 48}, at::kFloat);
-  dequantise_out(w, m, {2, 3});
+  dequantize_out(w, m, {2, 3});
   EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 2, 1)));
   EXPECT_PRED2(test::contains, test::error_text([&] {
-                 dequantise_out(w, m, {0, 2});
+                 dequantize_out(w, m, {0, 2});
                }),
-               "dequantise: w must be");
+               "dequantize: w must be");
 }
 
-TEST(Dequantise, EveryBuildGivesTheSameBits) {
+TEST(Dequantize, IsBitwiseEqualOnEveryIsa) {
   const Matrix m = random_matrix({4, 0}, {0, kColumns});
-  const quant::RowCodes row{static_cast<const uint8_t*>(m.codes.const_data_ptr()),
-                            static_cast<const float*>(m.scales.const_data_ptr()),
-                            static_cast<const uint8_t*>(m.zeros.const_data_ptr())};
-  const quant::RowShape shape{
-      .width = kColumns, .first_code = 0, .group_size = kColumns, .into_group = 0, .group_of = nullptr};
+  const quant::QuantizedRow row{static_cast<const uint8_t*>(m.qweight.const_data_ptr()),
+                                static_cast<const float*>(m.scales.const_data_ptr()),
+                                static_cast<const uint8_t*>(m.zero_points.const_data_ptr())};
+  const quant::RowShape shape{.width = kColumns,
+                              .first_value = 0,
+                              .group_size = kColumns,
+                              .offset_in_group = 0,
+                              .group_index = nullptr};
   for (const auto isa : {kernels::Isa::baseline, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (isa > kernels::best_isa()) continue;
     at::Tensor w = at::empty({1, kColumns}, at::kFloat);
-    quant::dequantise_loops<float>(isa).row4(w.mutable_data_ptr<float>(), row, shape);
+    quant::dequantize_loops<float>(isa).row4(w.mutable_data_ptr<float>(), row, shape);
     EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 0, 1))) << static_cast<int>(isa);
   }
 }

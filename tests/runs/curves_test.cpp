@@ -1,6 +1,6 @@
-// The loss of a run does not depend on how it is split: at 1 to 4 ranks, with and without sequence
-// parallelism, its curve stays as close to that of one rank as the curves of runs on one rank do whose
-// weights are moved by their last bit before every step. What rounding does is measured thus, not assumed.
+// The loss curve of a run does not depend on the TP size: on 1 to 4 ranks, with and without sequence
+// parallelism, it stays as close to one rank's curve as runs on one rank whose weights change by their last
+// bit before every step. These perturbed runs measure the effect of rounding.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/nextafter.h>
@@ -20,8 +20,8 @@ namespace {
 
 using Losses = std::vector<double>;
 
-// Student's t with so many degrees of freedom is more than kTail away with a probability below 10⁻⁵.
-constexpr int kMoved = 8;
+// Student's t with kPerturbedRuns degrees of freedom exceeds kTail with a probability below 10⁻⁵.
+constexpr int kPerturbedRuns = 8;
 constexpr double kTail = 10;
 
 train::Options options_of(const Scratch& scratch) {
@@ -33,24 +33,24 @@ train::Options options_of(const Scratch& scratch) {
   return options;
 }
 
-// Every weight becomes the next number above or below it.
-void move_last_bits_(const model::DecoderWeights& weights, uint64_t seed) {
+// Replaces every weight by the next floating-point number above or below it.
+void perturb_last_bits_(const model::DecoderWeights& weights, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (const nn::Role& role : weights.roles()) {
-    at::Tensor& value = role.parameter->value;
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    at::Tensor& value = used.parameter->value;
     const at::Tensor side = random_tensor(value.sizes().vec(), seed++, at::kFloat).sign() * INFINITY;
     value.copy_(at::nextafter(value, side));
   }
 }
 
-// `seed`: moves the weights' last bits before every step; 0: leaves them.
+// Returns the losses of a run. A nonzero `seed` perturbs the weights' last bits before every step.
 Losses losses_of(const train::Options& options, uint64_t seed = 0) {
   const train::Job job(options);
   Losses losses;
   on_ranks(static_cast<int>(options.tp), [&](const comm::Group& group) {
     train::Trainer trainer(job, group);
     while (trainer.steps_done() < options.steps) {
-      if (seed != 0) move_last_bits_(trainer.weights(), 1000000 * seed + 100 * trainer.steps_done());
+      if (seed != 0) perturb_last_bits_(trainer.weights(), 1000000 * seed + 100 * trainer.steps_done());
       const double loss = trainer.step().loss;
       if (group.rank() == 0) losses.push_back(loss);
     }
@@ -58,26 +58,26 @@ Losses losses_of(const train::Options& options, uint64_t seed = 0) {
   return losses;
 }
 
-// The largest difference up to each step: once apart, curves may cross again by chance.
-Losses apart(const Losses& a, const Losses& b) {
+// Returns the largest difference up to each step, since diverged curves may cross by chance.
+Losses max_distance(const Losses& a, const Losses& b) {
   Losses largest(a.size());
   double so_far = 0;
   for (size_t i = 0; i < a.size(); ++i) largest[i] = so_far = std::max(so_far, std::abs(a[i] - b[i]));
   return largest;
 }
 
-// At each step the root mean square over the moved runs.
-Losses spread_of(const std::vector<Losses>& moved, const Losses& base) {
+// Returns the root mean square distance of the perturbed runs at each step.
+Losses spread_of(const std::vector<Losses>& perturbed, const Losses& base) {
   Losses spread(base.size());
-  for (const Losses& losses : moved) {
-    const Losses distance = apart(losses, base);
-    for (size_t i = 0; i < base.size(); ++i) spread[i] += distance[i] * distance[i] / moved.size();
+  for (const Losses& losses : perturbed) {
+    const Losses distance = max_distance(losses, base);
+    for (size_t i = 0; i < base.size(); ++i) spread[i] += distance[i] * distance[i] / perturbed.size();
   }
   for (double& square : spread) square = std::sqrt(square);
   return spread;
 }
 
-// What docs/curves.svg is drawn from, where SHARDWISE_CURVES names a file.
+// Writes the data of docs/curves.svg to the file that SHARDWISE_CURVES names, if it is set.
 void write(const nlohmann::ordered_json& curves) {
   const char* path = std::getenv("SHARDWISE_CURVES");
   if (path == nullptr) return;
@@ -87,14 +87,14 @@ void write(const nlohmann::ordered_json& curves) {
   EXPECT_TRUE(file) << path << " cannot be written";
 }
 
-TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
+TEST(Curves, LossesAtEveryTpSizeDifferOnlyByRounding) {
   const Scratch scratch;
   train::Options options = options_of(scratch);
   const Losses base = losses_of(options);
-  EXPECT_LT(base.back(), base.front() - 0.3) << "nothing was learnt";
-  std::vector<Losses> moved;
-  for (uint64_t seed = 1; seed <= kMoved; ++seed) moved.push_back(losses_of(options, seed));
-  const Losses spread = spread_of(moved, base);
+  EXPECT_LT(base.back(), base.front() - 0.3) << "nothing was learned";
+  std::vector<Losses> perturbed;
+  for (uint64_t seed = 1; seed <= kPerturbedRuns; ++seed) perturbed.push_back(losses_of(options, seed));
+  const Losses spread = spread_of(perturbed, base);
 
   nlohmann::ordered_json curves = {{"spread", spread}, {"TP 1", base}};
   double largest = 0, of_spread = 0;
@@ -104,9 +104,10 @@ TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
       const std::string name = "TP " + std::to_string(tp) + (sequence_parallel ? " + SP" : "");
       const Losses losses = losses_of(options);
       curves[name] = losses;
-      const Losses distance = apart(losses, base);
+      const Losses distance = max_distance(losses, base);
       for (size_t i = 0; i < base.size(); ++i) {
-        // Before anything was moved far enough to be seen, what one rounding of the loss is.
+        // At least one rounding of the loss, for the first steps, in which the perturbed runs do not differ
+        // yet.
         const double rounding = base[i] * 0x1p-24;
         ASSERT_LE(distance[i], kTail * std::max(spread[i], rounding)) << name << ", step " << i + 1;
         of_spread = std::max(of_spread, distance[i] / std::max(spread[i], rounding));
@@ -115,7 +116,7 @@ TEST(Curves, StayAsCloseAsRoundingLetsThemHoweverTheRunIsSplit) {
     }
   }
   write(curves);
-  std::printf("covered: 8 loss curves of %ld steps, at most %.1e apart, %.1f times what last bits do\n",
+  std::printf("covered: 8 loss curves of %ld steps, at most %.1e apart, %.1f times the effect of last bits\n",
               static_cast<long>(options.steps), largest, of_spread);
 }
 

@@ -1,4 +1,4 @@
-// The same run twice is the same to the bit, whatever the ranks' timing was.
+// Training is bitwise reproducible, independent of the ranks' timing.
 #include <random>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::string weights, moments;  // of the checkpoint, byte for byte
+  std::string weights, moments;  // the checkpoint's bytes
   bool operator==(const Outcome&) const = default;
 };
 
@@ -26,7 +26,7 @@ Outcome outcome_of(train::Options options, const Scratch& scratch, const AfterSt
   return outcome;
 }
 
-// Each rank is late by itself, after half of its steps.
+// Delays each rank independently, after half of its steps on average.
 class Delays {
  public:
   explicit Delays(int64_t ranks) {
@@ -41,7 +41,7 @@ class Delays {
   std::vector<std::mt19937> random_;
 };
 
-TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
+TEST(Repeat, EqualRunsAreBitEqual) {
   const int64_t steps = is_full() ? 1000 : 20;
   for (const char* dtype : {"fp32", "bf16"}) {
     for (const int64_t tp : {1, 2, 3, 4}) {
@@ -55,7 +55,7 @@ TEST(Repeat, TheSameRunTwiceIsTheSameToTheBit) {
         options.sequence_parallel = sequence_parallel;
         const Outcome once = outcome_of(options, first), again = outcome_of(options, second, Delays(tp));
         ASSERT_EQ(once.losses.size(), static_cast<size_t>(steps));
-        EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learnt";
+        EXPECT_LT(once.losses.back(), once.losses.front()) << "nothing was learned";
         EXPECT_TRUE(once == again) << dtype << " on " << tp << (sequence_parallel ? " with" : " without")
                                    << " sequence parallelism";
         options.seed = 1;

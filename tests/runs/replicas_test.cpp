@@ -1,5 +1,5 @@
-// What several ranks hold (norm weights, row biases, shared KV heads) stays the same bit for bit, step after
-// step: weights and synchronised gradients, through dropout, clipping and AdamW.
+// Replicated tensors (norm weights, row biases, shared KV heads) stay bit-equal on all ranks in every step:
+// weights and synchronized gradients, with dropout, clipping and AdamW.
 #include <cmath>
 
 #include "shardwise/train/trainer.h"
@@ -10,7 +10,8 @@
 namespace shardwise::testing::replicas_test {
 namespace {
 
-// Rows held by a rank beside their owner, and how many ranks' tensors differ from the owners'.
+// The number of rows with replicas on other ranks than their owner, and of tensors that differ from the
+// owner's.
 struct Replicas {
   int64_t rows = 0, differing = 0;
 };
@@ -21,7 +22,7 @@ int64_t length(const std::vector<base::ShardRule::Piece>& pieces) {
   return length;
 }
 
-// Collective: each rank looks at its share of the tensors.
+// Compares the replicas (collective). Each rank compares a part of the tensors.
 Replicas compared(const model::DecoderWeights& weights, Board& board) {
   Replicas replicas;
   const int ranks = weights.group().size();
@@ -30,8 +31,8 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     if (next++ % ranks != weights.group().rank()) return;
     for (const Board::What what : {Board::What::value, Board::What::gradient}) {
-      const at::Tensor whole = board.whole(parameter, stored, what);
-      replicas.differing += board.differing(whole, parameter, stored, what);
+      const at::Tensor full = board.whole(parameter, stored, what);
+      replicas.differing += board.differing(full, parameter, stored, what);
     }
     for (int rank = 0; rank < ranks; ++rank)
       replicas.rows += length(stored.held(rank)) - length(stored.owned(rank));
@@ -40,7 +41,7 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
   return replicas;
 }
 
-// 6 over 3 on 2 and 4 ranks, and row biases.
+// 6 query heads and 3 KV heads on 2 to 4 ranks, and row biases.
 train::Options options_of(const Scratch& scratch, const char* dtype, int64_t tp, bool sequence_parallel) {
   train::Options options = small_options(scratch);
   model::Config config = small_byte_config();
@@ -68,11 +69,11 @@ void check(const train::Options& options) {
       ASSERT_EQ(replicas.differing, 0) << "step " << record.step << " on rank " << group.rank();
       rows += replicas.rows;
     }
-    EXPECT_GT(rows, 0) << "nothing is held twice";
+    EXPECT_GT(rows, 0) << "no rows are replicated";
   });
 }
 
-TEST(Replicas, StayTheSameToTheBit) {
+TEST(Replicas, StayBitEqual) {
   int runs = 0;
   int64_t steps = 0;
   for (const char* dtype : {"fp32", "bf16"}) {

@@ -62,13 +62,14 @@ StepResult run(const DecoderWeights& weights, const Batch& batch, const nn::Step
 
 comm::Group on_path(const comm::Group& group, Path path) {
   const bool in_place = path == Path::symmetric || path == Path::symmetric_apart;
-  return in_place ? group : group.without_symmetric();
+  return in_place ? group : group.without_symmetric_heap();
 }
 
 void for_each_stored(const DecoderWeights& weights,
                      const std::function<void(size_t, const StoredTensor&)>& visit) {
-  for (size_t i = 0; i < weights.roles().size(); ++i) {
-    for (const StoredTensor& stored : model::stored_tensors(*weights.roles()[i].parameter, weights.config()))
+  for (size_t i = 0; i < weights.used_parameters().size(); ++i) {
+    for (const StoredTensor& stored :
+         model::stored_tensors(*weights.used_parameters()[i].parameter, weights.config()))
       visit(i, stored);
   }
 }
@@ -79,7 +80,7 @@ void load_slices_(const DecoderWeights& weights, const Tensors& whole) {
     const at::Tensor& from = whole.at(stored.name);
     TORCH_INTERNAL_ASSERT(from.sizes() == at::IntArrayRef(stored.shape), stored.name, " has shape ",
                           from.sizes());
-    const at::Tensor local = stored.oriented(weights.roles()[i].parameter->value);
+    const at::Tensor local = stored.oriented(weights.used_parameters()[i].parameter->value);
     for (const ShardRule::Piece& piece : stored.held(weights.group().rank())) {
       local.narrow(stored.dim, piece.local_begin, piece.size)
           .copy_(from.narrow(stored.dim, piece.global_begin, piece.size));
@@ -90,7 +91,8 @@ void load_slices_(const DecoderWeights& weights, const Tensors& whole) {
 nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernels::RandomKey key,
                    double dropout) {
   nn::Step step(on_path(group, path), sequence, key);
-  step.gathered = path == Path::keep ? parallel::Gathered::keep : parallel::Gathered::again;
+  step.save_for_backward =
+      path == Path::keep ? parallel::SaveForBackward::gathered : parallel::SaveForBackward::shard;
   const bool apart = path == Path::symmetric_apart || path == Path::again_apart;
   step.overlap = apart ? parallel::Overlap::off : parallel::Overlap::on;
   step.dropout = dropout;
@@ -108,13 +110,13 @@ parallel::ParamSpecs specs_of(const DecoderWeights& weights, Stream stream) {
 }
 
 void zero_gradients_(const DecoderWeights& weights) {
-  for (const nn::Role& role : weights.roles()) parallel::zero_grad_(*role.parameter);
+  for (const nn::UsedParameter& role : weights.used_parameters()) parallel::zero_grad_(*role.parameter);
 }
 
 void Board::publish(const DecoderWeights& weights) {
   auto& own = parameters_.at(weights.group().rank());
   own.clear();
-  for (const nn::Role& role : weights.roles()) own.push_back(role.parameter);
+  for (const nn::UsedParameter& role : weights.used_parameters()) own.push_back(role.parameter);
   weights.group().barrier();
 }
 

@@ -7,10 +7,10 @@
 namespace shardwise::testing {
 namespace {
 
-// Of as many candidates the best is taken; more bring hardly smaller coverings.
+// Number of candidates from which the best is chosen; more hardly give smaller coverings.
 constexpr int kCandidates = 8;
 
-// std::uniform_int_distribution and std::shuffle differ from library to library.
+// std::uniform_int_distribution and std::shuffle are implementation-defined.
 size_t below(size_t bound, std::mt19937_64& random) {
   return random() % bound;
 }
@@ -20,12 +20,12 @@ void shuffle(std::vector<T>& values, std::mt19937_64& random) {
   for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[below(i, random)]);
 }
 
-// Some dimensions, and which combinations of their values are still to be shown.
+// A tuple of dimensions, and which combinations of their values are not covered yet.
 struct Meeting {
   std::vector<size_t> dimensions;
   std::vector<bool> missing;  // by position
 
-  // Where the values of these dimensions lie in `missing`; none when one is unset.
+  // Returns the position of these dimensions' values in `missing`; nullopt if one is unset.
   std::optional<size_t> position(const Combination& combination, const Space& space) const {
     size_t position = 0;
     for (const size_t dimension : dimensions) {
@@ -35,7 +35,7 @@ struct Meeting {
     return position;
   }
 
-  // The values at `position`, all others unset.
+  // Returns the combination at `position`, with all other dimensions unset.
   Combination at(size_t position, const Space& space) const {
     Combination partial(space.dimensions(), kUnset);
     for (auto d = dimensions.rbegin(); d != dimensions.rend(); ++d) {
@@ -85,7 +85,7 @@ class Greedy {
   }
 
  private:
-  // What cannot be completed need not be shown.
+  // Tuples that cannot be completed need not be covered.
   void add_meeting_(std::vector<size_t> dimensions) {
     size_t size = 1;
     for (const size_t dimension : dimensions) size *= space_.values(dimension);
@@ -111,7 +111,7 @@ class Greedy {
     return position && meeting.missing[*position];
   }
 
-  // Sets the other dimensions in a random order, each to the value that shows most of what is missing.
+  // Sets the other dimensions in random order, each to the value that covers most of the missing tuples.
   Combination grown(Combination partial) {
     std::vector<size_t> open;
     for (size_t d = 0; d < partial.size(); ++d) {
@@ -147,14 +147,14 @@ class Greedy {
   const Space& space_;
   std::mt19937_64 random_;
   std::vector<Meeting> meetings_;
-  std::vector<std::vector<size_t>> of_;  // the meetings of each dimension
+  std::vector<std::vector<size_t>> of_;  // the tuples that contain each dimension
 };
 
 }  // namespace
 
 std::vector<Combination> covering(const Space& space, int strength, uint64_t seed) {
   if (strength < 1 || static_cast<size_t>(strength) > space.dimensions())
-    throw std::out_of_range("covering: strength must lie between 1 and the number of dimensions");
+    throw std::out_of_range("covering: strength must be from 1 to the number of dimensions");
   return Greedy(space, strength, seed).run();
 }
 

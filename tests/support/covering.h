@@ -1,7 +1,8 @@
-// Coverings: a few of a space's combinations in which any two (or three) values that may occur together do.
+// Covering arrays: a small set of a space's combinations that contains every allowed pair (or triple) of
+// values.
 //
-// Most faults need one option or the meeting of two; a covering of strength 2 shows every such meeting at
-// least once while the space is far too large to walk through. Source: Cohen et al. 1997 (AETG), greedy.
+// Most faults need one option or an interaction of two. A covering array of strength 2 contains every such
+// pair, while the full space is far too large to test. Source: Cohen et al. 1997 (AETG), greedy.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,35 +11,36 @@
 
 namespace shardwise::testing {
 
-/// One value for each dimension, as its index; kUnset where none is chosen yet.
+/// One value per dimension, as its index; kUnset if no value is chosen yet.
 using Combination = std::vector<int>;
 inline constexpr int kUnset = -1;
 
-/// Dimensions with their values, and which two values exclude each other.
+/// Dimensions with their values, and pairs of values that exclude each other.
 class Space {
  public:
-  /// The name of a dimension and of one of its values.
+  /// A dimension's name and the name of one of its values.
   struct Choice {
     std::string dimension, value;
   };
 
   void add(std::string dimension, std::vector<std::string> values);
-  /// No combination holds both; a value that excludes itself is in none. Errors: std::out_of_range when there
-  /// is no such choice.
+  /// Excludes combinations with both values; a value that excludes itself is in no combination.
+  /// Errors: std::out_of_range if there is no such choice.
   void exclude(const Choice& a, const Choice& b);
 
   size_t dimensions() const { return dimensions_.size(); }
   int values(size_t dimension) const { return static_cast<int>(dimensions_[dimension].values.size()); }
-  /// What is given, the rest unset. Errors: as exclude.
+  /// Returns a combination with the given choices and the rest unset. Errors: std::out_of_range if there is
+  /// no such choice.
   Combination partial(const std::vector<Choice>& choices) const;
-  /// "ranks 4, heads MQA".
+  /// Formats a combination, as in "ranks 4, heads MQA".
   std::string name(const Combination& combination) const;
 
-  /// No two of the values set so far exclude each other.
+  /// Returns true if no two of the values set so far exclude each other.
   bool allows(const Combination& combination) const;
-  /// An allowed combination that holds what is set in `partial`; none when there is none.
+  /// Returns an allowed combination with the values set in `partial`, or nullopt.
   std::optional<Combination> completed(Combination partial) const;
-  /// Every allowed combination that holds what is set in `partial`, in the order of their values.
+  /// Returns all allowed combinations with the values set in `partial`, in lexicographic order.
   std::vector<Combination> all(const Combination& partial) const;
   std::vector<Combination> all() const { return all(partial({})); }
 
@@ -58,8 +60,8 @@ class Space {
   std::vector<std::pair<Index, Index>> excluded_;
 };
 
-/// Allowed combinations in which every `strength` values that occur together in the whole space do so. The
-/// same on every machine for the same seed. Cost: about (combinations · dimensions^strength) steps.
+/// Returns allowed combinations that contain every `strength`-tuple of values that occurs in the space.
+/// Deterministic for a seed on every machine. Cost: about (combinations · dimensions^strength) steps.
 std::vector<Combination> covering(const Space& space, int strength, uint64_t seed);
 
 }  // namespace shardwise::testing

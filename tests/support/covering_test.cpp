@@ -8,7 +8,7 @@
 namespace shardwise::testing::covering_test {
 namespace {
 
-// With exclusions, one of them through a third dimension: b 2 and e 1 leave no value of d.
+// A space with exclusions, one of which is indirect: b 2 and e 1 leave no value of d.
 Space sample_space() {
   Space space;
   space.add("a", {"0", "1", "2", "3"});
@@ -27,7 +27,7 @@ Space sample_space() {
   return space;
 }
 
-// Every `strength` values that occur together, each as a combination that sets no others.
+// Returns every `strength`-tuple of values that occurs, as a combination with no other values set.
 std::set<Combination> meetings(const std::vector<Combination>& combinations, int strength) {
   std::set<Combination> found;
   for (const Combination& whole : combinations) {
@@ -44,7 +44,7 @@ std::set<Combination> meetings(const std::vector<Combination>& combinations, int
   return found;
 }
 
-TEST(Covering, ShowsEveryMeetingOfTheWholeSpace) {
+TEST(Covering, CoversEveryPairOfValues) {
   const Space space = sample_space();
   const std::vector<Combination> whole = space.all();
   for (const int strength : {1, 2, 3}) {
@@ -56,7 +56,7 @@ TEST(Covering, ShowsEveryMeetingOfTheWholeSpace) {
   }
 }
 
-TEST(Covering, HoldsAllowedCombinationsOnly) {
+TEST(Covering, ContainsOnlyAllowedCombinations) {
   const Space space = sample_space();
   const std::vector<Combination> whole = space.all();
   for (const Combination& combination : covering(space, 2, 1)) {
@@ -64,8 +64,8 @@ TEST(Covering, HoldsAllowedCombinationsOnly) {
   }
 }
 
-// No covering of strength 2 is smaller than the two largest dimensions together: here 5 · 4.
-TEST(Covering, IsMuchSmallerThanTheWhole) {
+// A covering of strength 2 has at least the product of the two largest dimensions, here 5 · 4.
+TEST(Covering, IsMuchSmallerThanTheSpace) {
   const Space space = sample_space();
   EXPECT_EQ(space.all().size(), 10u /* of a, c */ * 7 /* of b, d, e */ * 60);
   EXPECT_GE(covering(space, 2, 1).size(), 20u);
@@ -73,13 +73,13 @@ TEST(Covering, IsMuchSmallerThanTheWhole) {
   EXPECT_LE(covering(space, 3, 1).size(), 120u);
 }
 
-TEST(Covering, IsTheSameForTheSameSeed) {
+TEST(Covering, IsDeterministicForASeed) {
   const Space space = sample_space();
   EXPECT_EQ(covering(space, 2, 7), covering(space, 2, 7));
   EXPECT_NE(covering(space, 2, 7), covering(space, 2, 8));
 }
 
-TEST(Covering, OfASpaceWithoutCombinationsIsEmpty) {
+TEST(Covering, IsEmptyForASpaceWithoutCombinations) {
   Space space;
   space.add("a", {"0", "1"});
   space.add("b", {"0"});
@@ -89,7 +89,7 @@ TEST(Covering, OfASpaceWithoutCombinationsIsEmpty) {
   EXPECT_TRUE(covering(space, 2, 1).empty());
 }
 
-TEST(Space, LeavesOutAValueThatExcludesItselfAndKeepsWhatIsSet) {
+TEST(Space, OmitsSelfExcludingValuesAndKeepsFixedOnes) {
   Space space = sample_space();
   space.exclude({"f", "4"}, {"f", "4"});
   EXPECT_EQ(space.all().size(), 10u * 7 * 48);
@@ -102,7 +102,7 @@ TEST(Space, LeavesOutAValueThatExcludesItselfAndKeepsWhatIsSet) {
   EXPECT_EQ(space.name(partial), "a 3, b 2");
 }
 
-TEST(Covering, RefusesWhatIsNotThere) {
+TEST(Covering, RejectsUnknownChoices) {
   Space space = sample_space();
   EXPECT_THROW(space.exclude({"a", "4"}, {"b", "0"}), std::out_of_range);
   EXPECT_THROW(space.exclude({"a", "0"}, {"z", "0"}), std::out_of_range);

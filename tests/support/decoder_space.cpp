@@ -16,7 +16,7 @@ struct Dimension {
   std::vector<Value> values;
 };
 
-// A dimension that sets one field of the problem.
+// Returns a dimension that sets one field of the problem.
 template <typename Field>
 Dimension of_problem(const char* name, Field Problem::*field,
                      const std::vector<std::pair<const char*, Field>>& values) {
@@ -30,8 +30,8 @@ Dimension of_problem(const char* name, Field Problem::*field,
 // `ranks` comes first: some values depend on it.
 std::vector<Dimension> split_dimensions() {
   const auto ranks = [](int t) { return [t](Case& c) { c.ranks = t; }; };
-  const auto stream = [](Stream s) { return [s](Case& c) { c.way.stream = s; }; };
-  const auto path = [](Path p) { return [p](Case& c) { c.way.path = p; }; };
+  const auto stream = [](Stream s) { return [s](Case& c) { c.run.stream = s; }; };
+  const auto path = [](Path p) { return [p](Case& c) { c.run.path = p; }; };
   return {
       {"ranks", {{"1", ranks(1)}, {"2", ranks(2)}, {"3", ranks(3)}, {"4", ranks(4)}}},
       {"stream", {{"TP", stream(Stream::tp)}, {"TP+SP", stream(Stream::tp_sp)}}},
@@ -41,7 +41,7 @@ std::vector<Dimension> split_dimensions() {
         {"gathered again", path(Path::again)},
         {"in place, apart", path(Path::symmetric_apart)},
         {"gathered again, apart", path(Path::again_apart)}}},
-      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.way.in_halves = true; }}}},
+      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.run.split_batch = true; }}}},
       of_problem<Heads>("heads", &Problem::heads,
                         {{"MHA", {"MHA", 4, 4}},
                          {"GQA", {"GQA", 8, 4}},
@@ -94,7 +94,7 @@ bool is_projection(const std::string& name) {
 }
 
 std::vector<Dimension> step_dimensions() {
-  const auto recompute = [](base::Recompute r) { return [r](Case& c) { c.way.recompute = r; }; };
+  const auto recompute = [](base::Recompute r) { return [r](Case& c) { c.run.recompute = r; }; };
   return {
       of_problem<bool>("padding", &Problem::is_padded, {{"no", false}, {"yes", true}}),
       of_problem<double>("attention dropout", &Problem::attention_dropout, {{"0", 0}, {"0.2", 0.2}}),
@@ -131,7 +131,7 @@ Space space_of(const std::vector<Dimension>& dimensions) {
   return space;
 }
 
-// No combination holds it.
+// Excludes a value from all combinations.
 void exclude_(Space& space, const Space::Choice& choice) {
   space.exclude(choice, choice);
 }
@@ -221,7 +221,7 @@ Space family_space(const FamilyChoices& family, Tables tables) {
   return space;
 }
 
-std::vector<Combination> whole_of(const FamilyChoices& family, const Space& space) {
+std::vector<Combination> all_splits(const FamilyChoices& family, const Space& space) {
   const std::vector<Combination> steps = covering(space_of(step_dimensions()), /*strength=*/2, /*seed=*/1);
   const size_t rest = steps[0].size();
   Combination fixed = space.partial(family.fixed);

@@ -1,41 +1,41 @@
-// The space of all that a decoder's training step can be asked to do: its dimensions, which of their values
-// cannot meet, and what a combination of them stands for.
+// The option space of a decoder's training step: its dimensions, their exclusions, and the Case of a
+// combination.
 #pragma once
 #include "tests/support/covering.h"
 #include "tests/support/problem.h"
 
 namespace shardwise::testing {
 
-/// One training step: on how many ranks, split how, of what problem.
+/// One training step: number of ranks, sharding, and problem.
 struct Case {
   int ranks = 1;
-  Way way = {Stream::tp, Path::symmetric};
+  RunConfig run = {Stream::tp, Path::symmetric};
   Problem problem = {{"MHA", 4, 4}, 17, 12, 32, /*dropout=*/0, /*is_tied=*/false};
   std::string name;
 };
 
-/// Vocabulary tables of 31123 rows, the large ones, take most of the time that they are in.
+/// Vocabulary sizes to include. Large tables, of 31123 rows, dominate the time of their cases.
 enum class Tables { all, small, large };
 Space decoder_space(Tables tables);
 
 Case case_of(const Combination& combination, const Space& space);
 
-/// A published family: the values that are fixed by it.
+/// A published model family and the values that it fixes.
 struct FamilyChoices {
   const char* name;
   std::vector<Space::Choice> fixed;
 };
 const std::vector<FamilyChoices>& family_choices();
 
-/// What of the space is the family's.
+/// Returns the part of the space that belongs to the family.
 Space family_space(const FamilyChoices& family, Tables tables);
 
-/// Every combination of what decides a split (ranks, stream, path, halves, heads, vocabulary, sequence, ffn,
-/// dropout, ties) for one family; what else a step can be asked is drawn for each from a covering of
+/// Returns every combination of the sharding options (ranks, stream, path, split batch, heads, vocabulary,
+/// sequence, ffn, dropout, ties) for one family. The other options of each come from a covering of
 /// strength 2.
-std::vector<Combination> whole_of(const FamilyChoices& family, const Space& space);
+std::vector<Combination> all_splits(const FamilyChoices& family, const Space& space);
 
-/// The same split and problem with every recomputation and everything that may be frozen.
+/// Returns the combination with every recomputation mode and every set of frozen parameters.
 std::vector<Combination> in_every_mode(const Combination& combination, const Space& space);
 
 }  // namespace shardwise::testing

@@ -1,4 +1,4 @@
-// What a call that must fail says.
+// The error message of a call that must throw.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 namespace shardwise::test {
 
-/// The text of the `Error` that `call` throws; fails the test when it throws none or takes more than one
-/// line.
+/// Returns the message of the `Error` that `call` throws. Fails the test if it throws none, or if the message
+/// has more than one line.
 template <typename Error = c10::ValueError, typename Call>
 std::string error_text(Call&& call) {
   try {

@@ -1,11 +1,11 @@
-// How much of a large space, or of a long run, the tests walk through.
+// Selects the extent of tests with a large space or a long run.
 #pragma once
 #include <cstdlib>
 #include <string_view>
 
 namespace shardwise::testing {
 
-/// Whether whole spaces and long runs are wanted (`make test-full`) in place of coverings and samples.
+/// Returns true if tests run full spaces and long runs (`make test-full`) instead of coverings and samples.
 inline bool is_full() {
   const char* asked = std::getenv("SHARDWISE_TEST_FULL");
   return asked && std::string_view(asked) == "1";

@@ -15,23 +15,24 @@ Distance distance(const std::string& name, const at::Tensor& actual, const at::T
   return {name, off / size, is_fp64 ? 1e-10 : kTail * prepared.spread.at(name) / size};
 }
 
-nn::Step step_of(const Prepared& prepared, const Way& way, const comm::Group& group) {
+nn::Step step_of(const Prepared& prepared, const RunConfig& run, const comm::Group& group) {
   const Problem& problem = prepared.problem;
-  nn::Step step = make_step(group, way.path, problem.sequence, prepared.key, problem.dropout);
+  nn::Step step = make_step(group, run.path, problem.sequence, prepared.key, problem.dropout);
   step.attention_dropout = problem.attention_dropout;
   step.valid = prepared.batch.valid;
-  step.recompute = way.recompute;
-  step.in_halves = way.in_halves;
+  step.recompute = run.recompute;
+  step.split_batch = run.split_batch;
   return step;
 }
 
 void freeze_(const model::DecoderWeights& weights, const Frozen& frozen) {
-  for (const nn::Role& role : weights.roles()) {
+  for (const nn::UsedParameter& role : weights.used_parameters()) {
     if (frozen.holds(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
 }
 
-// Of the tensors that are trained: whole gradients from their owners, against the reference and the replicas.
+// Compares the unsharded gradients of all trained tensors, taken from their owners, with the reference and
+// the replicas.
 std::vector<Distance> gradient_distances(const model::DecoderWeights& weights, const Prepared& prepared,
                                          Board& board) {
   const Tensors& expected = prepared.expected.gradients;
@@ -40,7 +41,7 @@ std::vector<Distance> gradient_distances(const model::DecoderWeights& weights, c
   size_t index = 0, seen = 0;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     seen += expected.count(stored.name);
-    const parallel::Parameter& own = *weights.roles()[parameter].parameter;
+    const parallel::Parameter& own = *weights.used_parameters()[parameter].parameter;
     TORCH_CHECK(own.is_frozen() != own.main_grad.defined(), own.name, " has ",
                 own.is_frozen() ? "a gradient" : "none");
     const bool is_other_ranks = static_cast<int>(index++ % group.size()) != group.rank();
@@ -74,7 +75,7 @@ Prepared prepare(const Problem& problem, at::ScalarType dtype) {
   return prepared;
 }
 
-std::vector<Distance> distances(const Prepared& prepared, const Way& way, const comm::Group& group,
+std::vector<Distance> distances(const Prepared& prepared, const RunConfig& run, const comm::Group& group,
                                 Board& board) {
   const Problem& problem = prepared.problem;
   const ReferenceResult& expected = prepared.expected;
@@ -82,9 +83,9 @@ std::vector<Distance> distances(const Prepared& prepared, const Way& way, const 
   load_slices_(weights, prepared.weights);
   freeze_(weights, problem.frozen);
   zero_gradients_(weights);
-  const nn::Step step = step_of(prepared, way, group);
-  const StepResult result = forward_backward(weights, way.stream, prepared.batch, step);
-  parallel::sync_gradients_(specs_of(weights, way.stream), step.group);
+  const nn::Step step = step_of(prepared, run, group);
+  const StepResult result = forward_backward(weights, run.stream, prepared.batch, step);
+  parallel::sync_gradients_(specs_of(weights, run.stream), step.group);
 
   board.publish(weights);
   std::vector<Distance> distances = gradient_distances(weights, prepared, board);

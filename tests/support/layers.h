@@ -1,4 +1,5 @@
-// What the tests of layers share: linear layers with a bias, a rank's part of the stream, what a layer sends.
+// Shared by the tests of layers: linear layers with a bias, a rank's rows of the residual stream,
+// communication counters.
 #pragma once
 #include <functional>
 
@@ -13,9 +14,9 @@ inline nn::LinearOptions with_bias(int64_t in, int64_t out) {
   return options;
 }
 
-/// What a rank holds of a whole stream [s, b, h], in memory of its own and without a graph.
+/// Returns a copy of this rank's rows of the unsharded residual stream [s, b, h], detached from the graph.
 template <nn::ResidualStream Stream>
-at::Tensor own_rows(const at::Tensor& whole, const nn::Step& step) {
+at::Tensor local_rows(const at::Tensor& whole, const nn::Step& step) {
   if constexpr (std::is_same_v<Stream, nn::Invariant>) return whole.detach().clone();
   return slice_of(whole.detach(), step.sequence, /*dim=*/0, step.group.rank());
 }
@@ -24,7 +25,7 @@ struct Used {
   comm::Counters forward, backward;
 };
 
-/// What this rank sends in `forward` and in the backward of its result.
+/// Returns the communication counters of `forward` and of the backward of its result on this rank.
 inline Used used(const comm::Group& group, const std::function<at::Tensor()>& forward) {
   const comm::Counters before = group.counters();
   const at::Tensor y = forward();

@@ -1,4 +1,4 @@
-// How far a step's results may be from the exact ones: docs/numerics.md §4 as code.
+// Error bounds of a step's results, as derived in docs/numerics.md §4.
 #pragma once
 #include <map>
 #include <string>
@@ -10,19 +10,19 @@ namespace shardwise::testing {
 inline constexpr const char* kLoss = "loss";
 inline constexpr const char* kInput = "input";  // the gradient of the embedding's output
 
-/// Of a step's results: the loss, the input's gradient, and every weight's gradient by name.
+/// A step's results by name: the loss, the input's gradient, and every weight's gradient.
 using ByResult = std::map<std::string, at::Tensor>;
 ByResult by_result(const ReferenceResult& result);
 
-/// How far from exact any program is expected to be that stores in `dtype` what docs/numerics.md §3 lists:
-/// the root mean square of ‖disturbed − exact‖ over kSamples drawn roundings. `weights` are fp64.
+/// The expected error of any program that stores the tensors of docs/numerics.md §3 in `dtype`: the root mean
+/// square of ‖disturbed − exact‖ over kSamples random roundings. `weights` are fp64.
 using Spread = std::map<std::string, double>;
 inline constexpr int kSamples = 16;
 Spread spread_of(const model::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
                  const ReferenceResult& exact, at::ScalarType dtype);
 
-/// How many times its spread a result may be off: Student's t with kSamples degrees of freedom is farther out
-/// with a probability of 6·10⁻⁷.
+/// The bound of an error as a multiple of its spread. Student's t with kSamples degrees of freedom exceeds it
+/// with probability 6·10⁻⁷.
 inline constexpr double kTail = 8;
 
 }  // namespace shardwise::testing

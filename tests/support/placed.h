@@ -1,4 +1,4 @@
-// Values of every placement for tests, and the pairing under which a collective's backward is its adjoint.
+// Test values for every placement, and the pairing with which a collective's backward is its adjoint.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -9,50 +9,54 @@
 
 namespace shardwise::testing {
 
-/// How a placed value is made: the whole it stands for, and its split over the ranks when it is sharded.
-struct Whole {
+/// Describes a distributed test value: its global shape, its split if it is sharded, and its seed.
+struct GlobalSpec {
   std::vector<int64_t> shape;
   base::Split split;
   uint64_t seed;
 };
 
+/// Creates a rank's local tensor of a distributed value with placement P.
 template <class P>
-struct Made;
+struct LocalValue;
 
 template <>
-struct Made<parallel::Invariant> {
-  static at::Tensor local(const Whole& whole, const comm::Group&) {
+struct LocalValue<parallel::Invariant> {
+  static at::Tensor local(const GlobalSpec& whole, const comm::Group&) {
     return random_tensor(whole.shape, whole.seed);
   }
 };
 template <>
-struct Made<parallel::Replicated> : Made<parallel::Invariant> {};
+struct LocalValue<parallel::Replicated> : LocalValue<parallel::Invariant> {};
 template <int64_t dim>
-struct Made<parallel::Sharded<dim>> {
-  static at::Tensor local(const Whole& whole, const comm::Group& group) {
+struct LocalValue<parallel::Sharded<dim>> {
+  static at::Tensor local(const GlobalSpec& whole, const comm::Group& group) {
     return slice_of(random_tensor(whole.shape, whole.seed), whole.split, dim, group.rank());
   }
 };
 template <>
-struct Made<parallel::Partial> {
-  /// A term of its own for every rank.
-  static at::Tensor term(const Whole& whole, int rank) {
+struct LocalValue<parallel::Partial> {
+  /// Returns a rank's partial sum.
+  static at::Tensor partial(const GlobalSpec& whole, int rank) {
     return random_tensor(whole.shape, whole.seed + 1000 * rank);
   }
-  static at::Tensor local(const Whole& whole, const comm::Group& group) { return term(whole, group.rank()); }
-  static at::Tensor sum(const Whole& whole, int ranks) {
-    at::Tensor sum = term(whole, 0);
-    for (int rank = 1; rank < ranks; ++rank) sum = sum + term(whole, rank);
+  static at::Tensor local(const GlobalSpec& whole, const comm::Group& group) {
+    return partial(whole, group.rank());
+  }
+  static at::Tensor sum(const GlobalSpec& whole, int ranks) {
+    at::Tensor sum = partial(whole, 0);
+    for (int rank = 1; rank < ranks; ++rank) sum = sum + partial(whole, rank);
     return sum;
   }
 };
 
-/// ⟨value, gradient⟩ of the whole: an Invariant is one value, anything else a term per rank. Collective.
+/// Returns the global pairing ⟨value, gradient⟩: the local one for an Invariant, otherwise the sum over the
+/// ranks. Collective.
 template <class P>
 double pairing(const at::Tensor& value, const at::Tensor& gradient, const comm::Group& group) {
-  const double own = testing::dot(value, gradient);
-  if constexpr (std::is_same_v<P, parallel::Invariant>) return own;
-  return group.all_reduce(at::full({1}, own, at::kDouble)).item<double>();
+  const double local = testing::dot(value, gradient);
+  if constexpr (std::is_same_v<P, parallel::Invariant>) return local;
+  return group.all_reduce(at::full({1}, local, at::kDouble)).item<double>();
 }
 
 }  // namespace shardwise::testing

@@ -14,7 +14,7 @@ using testing::Space;
 
 namespace {
 
-/// A model in small, as its family's config.json would have it.
+/// A small model of a family, as from its config.json.
 struct Kind {
   const char* name;
   const char* model_type;
@@ -32,7 +32,8 @@ void make_gpt2(model::Config& config) {
   config.positions = model::Positions::learned;
   config.tie_word_embeddings = true;
 }
-/// From three ranks on some hold nothing of the MLP and of the vocabulary. Heads cannot be fewer than ranks.
+/// From three ranks on, some ranks have empty shards of the MLP and the vocabulary. There are at least as
+/// many heads as ranks.
 void leave_shards_empty(model::Config& config) {
   config.intermediate_size = config.vocab_size = 2;
 }
@@ -45,7 +46,7 @@ const Kind kKinds[] = {
      [](model::Config& config) {
        config.qkv_bias = true;
        config.sliding_window = 3;
-       config.slides = {false, true};
+       config.sliding_layers = {false, true};
      }},
     {"Qwen 3, 4 over 2 heads", "qwen3", 4, 2, [](model::Config& config) { config.qk_norm = true; }},
     {"Phi-3, 4 heads", "phi3", 4, 4,
@@ -63,8 +64,8 @@ const Kind kKinds[] = {
 
 struct Micro {
   const char* name;
-  int64_t sequence, element_bytes;  // a sequence of 0: one position less than ranks
-  Asked asked;
+  int64_t sequence, element_bytes;  // a sequence of 0 means one position less than the number of ranks
+  StepOptions options;
 };
 const Micro kMicros[] = {
     {"fp32, dropout", 7, 4, {.dropout = 0.1, .label_smoothing = 0.1}},
@@ -75,18 +76,19 @@ const Micro kMicros[] = {
      4,
      {.attention_dropout = 0.2, .label_smoothing = 0.1, .z_loss = 0.01, .is_padded = true}}};
 
-struct NamedStream {
+struct NamedParallelism {
   const char* name;
-  Stream value;
+  Parallelism value;
 };
-const NamedStream kStreams[] = {{"TP", Stream::tp}, {"TP+SP", Stream::tp_sp}};
+const NamedParallelism kParallelisms[] = {{"TP", Parallelism::tp}, {"TP+SP", Parallelism::tp_sp}};
 
 struct NamedGathered {
   const char* name;
-  Gathered value;
+  SaveForBackward value;
 };
-const NamedGathered kGathered[] = {
-    {"in place", Gathered::in_place}, {"kept", Gathered::keep}, {"gathered again", Gathered::again}};
+const NamedGathered kGathered[] = {{"in place", SaveForBackward::shard_in_place},
+                                   {"kept", SaveForBackward::gathered},
+                                   {"gathered again", SaveForBackward::shard}};
 
 struct NamedRecompute {
   const char* name;
@@ -150,10 +152,10 @@ model::Config config_of(const Kind& kind) {
   return config;
 }
 
-/// Whether anything is left to train of a model of one layer, too.
+/// Returns true if a one-layer model also has trainable parameters left.
 bool leaves_something(const FrozenSubset& subset, model::Config config) {
   config.num_hidden_layers = 1;
-  const auto tensors = model::whole_tensors(config);
+  const auto tensors = model::full_tensors(config);
   return std::ranges::any_of(tensors, [&](const auto& tensor) { return !subset.has(tensor.name, config); });
 }
 
@@ -166,7 +168,7 @@ std::vector<std::string> names_of(const Named& named) {
   return names;
 }
 
-/// The dimensions, in the order in which run_space adds them.
+/// The dimensions, in the order of run_space.
 enum { kModel, kStream, kGather, kMode, kMicro, kFrozen };
 
 Space run_space() {
@@ -174,7 +176,7 @@ Space run_space() {
   subsets.insert(subsets.begin(), kNothing);
   Space space;
   space.add("model", names_of(kKinds));
-  space.add("stream", names_of(kStreams));
+  space.add("stream", names_of(kParallelisms));
   space.add("gathered", names_of(kGathered));
   space.add("recompute", names_of(kRecompute));
   space.add("micro-batch", names_of(kMicros));
@@ -194,19 +196,19 @@ PlannedRun run_of(int ranks, const Combination& combination) {
   PlannedRun run;
   run.kind = kind.name;
   run.micro = micro.name;
-  run.asked = micro.asked;
+  run.options = micro.options;
   if (combination[kFrozen] > 0) run.frozen = &kSubsets[combination[kFrozen] - 1];
   run.workload = {.config = config_of(kind),
                   .tp = ranks,
-                  .stream = kStreams[combination[kStream]].value,
+                  .parallelism = kParallelisms[combination[kStream]].value,
                   .sequence_length = micro.sequence > 0 ? micro.sequence : std::max(1, ranks - 1),
                   .batch_size = 2,
                   .element_bytes = micro.element_bytes,
-                  .gathered = kGathered[combination[kGather]].value,
+                  .save_for_backward = kGathered[combination[kGather]].value,
                   .recompute = kRecompute[combination[kMode]].value,
-                  .smooths_labels = micro.asked.label_smoothing > 0,
-                  .has_dropout = micro.asked.dropout > 0,
-                  .is_padded = micro.asked.is_padded};
+                  .has_label_smoothing = micro.options.label_smoothing > 0,
+                  .has_dropout = micro.options.dropout > 0,
+                  .is_padded = micro.options.is_padded};
   return run.of_layers(run.workload.config.num_hidden_layers);
 }
 
@@ -216,9 +218,9 @@ PlannedRun PlannedRun::of_layers(int64_t layers) const {
   PlannedRun run = *this;
   model::Config& config = run.workload.config;
   config.num_hidden_layers = layers;
-  if (!config.slides.empty()) config.slides.resize(layers);
+  if (!config.sliding_layers.empty()) config.sliding_layers.resize(layers);
   run.workload.frozen.clear();
-  for (const model::WholeTensor& tensor : model::whole_tensors(config)) {
+  for (const model::FullTensor& tensor : model::full_tensors(config)) {
     if (frozen && frozen->has(tensor.name, config)) run.workload.frozen.insert(tensor.name);
   }
   return run;
@@ -229,21 +231,21 @@ at::ScalarType PlannedRun::dtype() const {
 }
 
 testing::Stream PlannedRun::stream() const {
-  return workload.stream == Stream::tp ? testing::Stream::tp : testing::Stream::tp_sp;
+  return workload.parallelism == Parallelism::tp ? testing::Stream::tp : testing::Stream::tp_sp;
 }
 
 Path PlannedRun::path() const {
-  return workload.gathered == Gathered::in_place ? Path::symmetric
-         : workload.gathered == Gathered::keep   ? Path::keep
-                                                 : Path::again;
+  return workload.save_for_backward == SaveForBackward::shard_in_place ? Path::symmetric
+         : workload.save_for_backward == SaveForBackward::gathered     ? Path::keep
+                                                                       : Path::again;
 }
 
 std::string PlannedRun::name() const {
   const char* paths[] = {"in place", "kept", "gathered again"};
   const char* modes[] = {"", ", selective", ", full"};
-  return (workload.stream == Stream::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
-         paths[static_cast<int>(workload.gathered)] + modes[static_cast<int>(workload.recompute)] + ", " +
-         kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
+  return (workload.parallelism == Parallelism::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
+         paths[static_cast<int>(workload.save_for_backward)] + modes[static_cast<int>(workload.recompute)] +
+         ", " + kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
          (frozen ? std::string(", frozen: ") + frozen->name : "");
 }
 
@@ -266,14 +268,14 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
       batch_(testing::random_batch(run.workload.config, run.workload.sequence_length, run.workload.batch_size,
                                    1)),
       step_(testing::make_step(group, run.path(), run.workload.sequence_length, kernels::RandomKey::of(1),
-                               run.asked.dropout)) {
+                               run.options.dropout)) {
   step_.recompute = run.workload.recompute;
-  step_.in_halves = run.workload.in_halves;
-  step_.attention_dropout = run.asked.attention_dropout;
+  step_.split_batch = run.workload.split_batch;
+  step_.attention_dropout = run.options.attention_dropout;
   const int64_t sequence = run.workload.sequence_length;
-  if (run.asked.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
-  weights_.initialise_(1);
-  for (const nn::Role& role : weights_.roles()) {
+  if (run.options.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
+  weights_.initialize_(1);
+  for (const nn::UsedParameter& role : weights_.used_parameters()) {
     if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
   }
   testing::zero_gradients_(weights_);
@@ -281,12 +283,12 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
 
 at::Tensor RunningModel::forward() const {
   nn::LossOptions options(batch_.valid_tokens);
-  options.label_smoothing = run_.asked.label_smoothing;
-  options.z_loss = run_.asked.z_loss;
+  options.label_smoothing = run_.options.label_smoothing;
+  options.z_loss = run_.options.z_loss;
   const auto loss = [&](const auto& model) {
     return model.loss(batch_.ids, batch_.labels, options, step_).local();
   };
-  if (run_.workload.stream == Stream::tp) return loss(model::Decoder<nn::Invariant>(weights_));
+  if (run_.workload.parallelism == Parallelism::tp) return loss(model::Decoder<nn::Invariant>(weights_));
   return loss(model::Decoder<nn::Sharded<nn::kSequence>>(weights_));
 }
 

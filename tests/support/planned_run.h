@@ -1,4 +1,4 @@
-// A real micro-batch of a planned workload, for the tests that compare plan/ with what happens.
+// Runs a micro-batch of a planned workload, for the tests that compare plan/ with measurements.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,26 +8,26 @@
 
 namespace shardwise::plan {
 
-/// Parameters that a run leaves as they are, in words and by our names; null: none.
+/// A named set of frozen parameters.
 struct FrozenSubset {
   const char* name;
   bool (*has)(const std::string& parameter, const model::Config& config);
 };
 
-/// What is asked of a step besides its sizes.
-struct Asked {
+/// The options of a step besides its sizes.
+struct StepOptions {
   double dropout = 0, attention_dropout = 0, label_smoothing = 0, z_loss = 0;
   bool is_padded = false;
 };
 
-/// How a workload runs: its element type, what is asked of it, and what is frozen.
+/// A workload with its options and frozen parameters.
 struct PlannedRun {
-  std::string kind, micro;  // of model and of micro-batch, in words
+  std::string kind, micro;  // descriptions of the model and of the micro-batch
   Workload workload;
-  Asked asked;
+  StepOptions options;
   const FrozenSubset* frozen = nullptr;
 
-  /// The same with as many layers, and what is frozen of them.
+  /// Returns a copy of this run with `layers` layers.
   PlannedRun of_layers(int64_t layers) const;
   at::ScalarType dtype() const;
   testing::Stream stream() const;
@@ -35,22 +35,23 @@ struct PlannedRun {
   std::string name() const;
 };
 
-/// TP, TP+SP × in place, kept, gathered again × no, selective and full recomputation × a model of each family
-/// (MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads), and two whose ffn and vocabulary are empty on some
-/// of three ranks × fp32 with dropout and smoothed labels, bf16, fp64 with a sequence shorter than the ranks,
-/// fp32 with padding, attention dropout, z-loss and smoothed labels. All of them with nothing frozen; those
-/// with each of the frozen subsets as a covering of strength 3, or all of them too (tests/support/extent.h).
+/// Returns the runs to test: TP, TP+SP × gathered inputs read in place, saved, gathered again × no, selective
+/// and full recomputation × a model of each family (MHA, GQA, few KV heads, MQA, 6 query and 3 KV heads), and
+/// two whose ffn and vocabulary are empty on some of three ranks × fp32 with dropout and label smoothing,
+/// bf16, fp64 with a sequence shorter than the number of ranks, fp32 with padding, attention dropout, z-loss
+/// and label smoothing. Without frozen parameters it returns all combinations; with each frozen subset a
+/// covering of strength 3, or all of them (tests/support/extent.h).
 std::vector<PlannedRun> runs(int ranks);
 
-/// The model of a run, with weights drawn, some frozen, and gradients zeroed.
+/// The model of a run, with random weights, frozen parameters, and zeroed gradients.
 class RunningModel {
  public:
   RunningModel(const PlannedRun& run, const comm::Group& group);
 
-  /// One forward; the graph hangs on the loss.
+  /// Runs forward and returns the loss with its graph.
   at::Tensor forward() const;
   const model::DecoderWeights& weights() const { return weights_; }
-  /// The one that the step uses: its counters are those of this run.
+  /// Returns the group of the step, whose counters count this run.
   const comm::Group& group() const { return step_.group; }
 
  private:

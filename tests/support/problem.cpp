@@ -5,14 +5,15 @@ namespace {
 
 constexpr uint64_t kBatchSeed = 11;
 
-// Llama 3's, with a context so short that the smoothing's three ranges all occur at head_dim 6.
+// Llama 3's rotary scaling, with a context so short that all three ranges of its interpolation occur at
+// head_dim 6.
 constexpr model::RopeScaling kScaling{4, 1, 4, 64};
 
 bool has(const std::string& name, const char* part) {
   return name.find(part) != std::string::npos;
 }
 
-// Leaves each sequence two positions, or the one that it has.
+// Keeps two positions of each sequence, or its only one.
 std::vector<base::Range> padded(int64_t sequence) {
   return {{sequence > 1 ? 1 : 0, sequence}, {0, sequence > 3 ? sequence - 1 : sequence}};
 }
@@ -41,7 +42,7 @@ model::Config Problem::config() const {
   config.rope_theta = 100;
   if (heads.kv == 3 || heads.kv == 2) config.rope_scaling = kScaling;
   config.sliding_window = window;
-  config.slides = slides;
+  config.sliding_layers = slides;
   model::validate(config);
   return config;
 }
@@ -68,19 +69,19 @@ bool Problem::has_no_gradient(const std::string& name) const {
   return has(name, "k_proj.bias") && positions == model::Positions::learned && !has_qk_norm;
 }
 
-std::string Way::name() const {
+std::string RunConfig::name() const {
   const char* paths[] = {"in place", "kept", "gathered again", "in place, apart", "gathered again, apart"};
   const char* recomputes[] = {"", ", selective recomputation", ", full recomputation"};
   return std::string(stream == Stream::tp ? "TP, " : "TP+SP, ") + paths[static_cast<int>(path)] +
-         recomputes[static_cast<int>(recompute)] + (in_halves ? ", in halves" : "");
+         recomputes[static_cast<int>(recompute)] + (split_batch ? ", in halves" : "");
 }
 
-std::vector<Way> ways() {
-  std::vector<Way> ways;
+std::vector<RunConfig> run_configs() {
+  std::vector<RunConfig> configs;
   for (const Stream stream : {Stream::tp, Stream::tp_sp}) {
-    for (const Path path : kPaths) ways.push_back({stream, path});
+    for (const Path path : kPaths) configs.push_back({stream, path});
   }
-  return ways;
+  return configs;
 }
 
 }  // namespace shardwise::testing

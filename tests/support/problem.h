@@ -1,4 +1,4 @@
-// One small problem of the grid: what model, on what batch, and how its training step is split.
+// One small problem of the grid: its model, its batch, and the run configuration of its training step.
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace shardwise::testing {
 
-/// How many query heads share a KV head, by name.
+/// Numbers of query and KV heads, with a name.
 struct Heads {
   const char* name;
   int64_t query, kv;
 };
 
-/// Which linear layers have one: none of them; q, k and v (as Qwen 2); all but the head (as GPT-2).
+/// Which linear layers have a bias: none; q, k and v (Qwen 2); all except the head (GPT-2).
 enum class Biases { none, qkv, all };
 
-/// Which parameters are not trained, by name.
+/// A named predicate of frozen parameters.
 struct Frozen {
   const char* name = "nothing";
   bool (*holds)(const std::string& parameter) = [](const std::string&) { return false; };
@@ -25,14 +25,14 @@ struct Frozen {
 
 inline constexpr int64_t kBatch = 2;
 
-/// A reference serves all ways to split it.
+/// A model and a batch. One reference result serves all run configurations of a problem.
 struct Problem {
   Heads heads;
   int64_t vocab, sequence, ffn;
   double dropout;
   bool is_tied;
 
-  // The model; these defaults are a Llama's.
+  // The model; the defaults are Llama's.
   model::Norm norm = model::Norm::rms;
   model::Activation activation = model::Activation::silu_gated;
   model::Positions positions = model::Positions::rotary;
@@ -47,24 +47,26 @@ struct Problem {
   double attention_dropout = 0, label_smoothing = 0, z_loss = 0;
   Frozen frozen = {};
 
-  /// Two layers; Llama 3's rotary scaling in some of the head counts.
+  /// Returns a config with two layers, with Llama 3's rotary scaling for some of the head counts.
   model::Config config() const;
-  /// Padding, on the left of the first sequence and on the right of the second, has no labels.
+  /// Returns the batch. Padding is on the left of the first sequence and on the right of the second, without
+  /// labels.
   Batch batch() const;
-  /// A gradient that is zero by its formula: of what only attention's scores depend on, at one position;
-  /// of a key bias that is added to every key alike.
+  /// Returns true if the gradient is zero by its formula: for parameters that affect only attention's scores
+  /// if there is one position, and for a key bias that shifts all scores of a query equally.
   bool has_no_gradient(const std::string& name) const;
 };
 
-struct Way {
+/// How a training step is parallelized.
+struct RunConfig {
   Stream stream;
   Path path;
   base::Recompute recompute = base::Recompute::none;
-  bool in_halves = false;
+  bool split_batch = false;
   std::string name() const;
 };
 
-/// TP, TP+SP × in place, kept, gathered again.
-std::vector<Way> ways();
+/// Returns TP and TP+SP, each with every Path.
+std::vector<RunConfig> run_configs();
 
 }  // namespace shardwise::testing

@@ -1,4 +1,4 @@
-// What the reference computes on: shapes, weights, batches and dropout masks.
+// The inputs of the reference: shapes, weights, batches and dropout masks.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
@@ -13,7 +13,7 @@
 namespace shardwise::testing {
 namespace {
 
-// The list in the making. A name without ".weight" or ".bias".
+// Collects tensor shapes. Names are without ".weight" or ".bias".
 struct Shapes {
   const model::Config& c;
   std::map<std::string, std::vector<int64_t>> by_name = {};
@@ -56,7 +56,7 @@ at::Tensor random_normal(const std::vector<int64_t>& shape, double mean, double 
   return drawn;
 }
 
-// A row of probabilities is drawn in whole groups.
+// A row of probabilities uses full groups of random words.
 int64_t drawn_row(int64_t keys) {
   return (keys + kernels::kDropoutGroup - 1) / kernels::kDropoutGroup * kernels::kDropoutGroup;
 }
@@ -117,22 +117,22 @@ Batch random_batch(const model::Config& config, int64_t sequence, int64_t batch,
 Masks dropout_masks(const model::Config& config, const Batch& batch, const Dropout& p, kernels::RandomKey key,
                     at::ScalarType dtype) {
   const int64_t sequence = batch.ids.size(0), sequences = batch.ids.size(1);
-  const auto draw = [&](std::vector<int64_t> shape, double rate, const nn::Place& place) {
+  const auto draw = [&](std::vector<int64_t> shape, double rate, const nn::DropoutSite& place) {
     return kernels::dropout(at::ones(shape, dtype), rate, nn::mask_key(key, place), /*first_element=*/0);
   };
-  const auto of_stream = [&](int64_t layer, nn::Place::Site site) {
+  const auto of_stream = [&](int64_t layer, nn::DropoutSite::Site site) {
     return draw({sequence, sequences, config.hidden_size}, p.stream, {layer, site});
   };
   Masks masks;
-  if (p.stream > 0) masks.stream.push_back(of_stream(-1, nn::Place::embedding));
+  if (p.stream > 0) masks.stream.push_back(of_stream(-1, nn::DropoutSite::embedding));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (p.stream > 0) {
-      masks.stream.push_back(of_stream(layer, nn::Place::attention_output));
-      masks.stream.push_back(of_stream(layer, nn::Place::mlp_output));
+      masks.stream.push_back(of_stream(layer, nn::DropoutSite::attention_output));
+      masks.stream.push_back(of_stream(layer, nn::DropoutSite::mlp_output));
     }
     if (p.attention > 0) {
       const at::Tensor drawn = draw({sequences, config.num_attention_heads, sequence, drawn_row(sequence)},
-                                    p.attention, {layer, nn::Place::attention_probabilities});
+                                    p.attention, {layer, nn::DropoutSite::attention_probabilities});
       masks.attention.push_back(of_tokens(drawn, batch.valid));
     }
   }

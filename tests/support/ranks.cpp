@@ -65,7 +65,7 @@ class Ranks {
   }
 
   void call(const comm::Group& group) const {
-    if (group.has_symmetric()) group.symmetric()->reset_peak();
+    if (group.has_symmetric_heap()) group.symmetric_heap()->reset_peak();
     (*body_)(group.with_new_counters());
     if (::testing::Test::HasFatalFailure()) throw std::runtime_error("a rank's test assertion failed");
     group.barrier();
@@ -79,7 +79,7 @@ class Ranks {
     group.abort(error.what());
   }
 
-  std::barrier<> turn_;  // of the ranks and the caller: before a body, and after
+  std::barrier<> turn_;  // synchronizes the ranks and the caller before and after a body
   const Body* body_ = nullptr;
   int job_ = 0;
   std::mutex mutex_;

@@ -1,9 +1,9 @@
 // Runs one function on t ranks, as threads of this process joined by the shared-memory backend.
 //
-// The threads and their group are kept for the next call, so that a case costs about as much as its body; the
-// group is made anew after an error. Ranks that must die are processes (tests/comm/workers.h): a fork without
-// exec is no way to get them, because this process has threads, and what their locks guard would be broken in
-// the child.
+// The threads and their group are reused by the next call, so that a case costs little more than its body;
+// after an error the group is created again. Ranks that must die are separate processes
+// (tests/comm/workers.h). They cannot be forked without exec, because this process has threads that may hold
+// locks.
 #pragma once
 #include <functional>
 
@@ -11,9 +11,10 @@
 
 namespace shardwise::testing {
 
-/// Calls `body(group)` on `ranks` threads and rethrows the first error after poisoning the group for the
-/// others. Each call counts from zero and ends with a barrier, which also finds a rank that ran another
-/// number of collectives. A fatal test assertion in one rank ends the others. One ATen thread per rank.
+/// Calls `body(group)` on `ranks` threads. On an error, aborts the group for the other ranks and rethrows the
+/// first error. Each call resets the counters and ends with a barrier, which also detects ranks that called
+/// different numbers of collectives. A fatal test assertion in one rank stops the others. Each rank has one
+/// ATen thread.
 void on_ranks(int ranks, const std::function<void(comm::Group)>& body);
 
 }  // namespace shardwise::testing

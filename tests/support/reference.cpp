@@ -16,7 +16,7 @@ at::Tensor masked(const at::Tensor& x, const Masks& masks, size_t site, const Lo
   return masks.stream.empty() ? x : w.rounding.stored(x * masks.stream.at(site), {});
 }
 
-// Positions are counted from a sequence's first token.
+// Positions count from a sequence's first token.
 at::Tensor with_positions(const at::Tensor& embedded, const model::Config& config, const Batch& batch,
                           const Lookup& w) {
   const at::Tensor x = w.rounding.stored(embedded, {});
@@ -27,7 +27,7 @@ at::Tensor with_positions(const at::Tensor& embedded, const model::Config& confi
   return w.rounding.stored(x + rows, {});
 }
 
-// From the embedding's output to the logits.
+// Computes the logits from the embedding's output.
 at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const Batch& batch,
                   const Masks& masks, const Lookup& w) {
   at::Tensor x = masked(with_positions(embedded, config, batch, w), masks, 0, w);
@@ -35,7 +35,8 @@ at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const
     const std::string name = "model.layers." + std::to_string(layer) + ".";
     const auto norm = [&](const char* which) { return reference_norm(x, name + which, config.norm_eps, w); };
     const at::Tensor mask = masks.attention.empty() ? at::Tensor() : masks.attention.at(layer);
-    const bool slides = config.sliding_window && (config.slides.empty() || config.slides[layer]);
+    const bool slides =
+        config.sliding_window && (config.sliding_layers.empty() || config.sliding_layers[layer]);
     const at::Tensor attended =
         reference_attention(norm("input_layernorm"), name + "self_attn.", config,
                             slides ? config.sliding_window : std::nullopt, batch, mask, w);

@@ -1,4 +1,4 @@
-// Self-attention of the reference, every score written out.
+// Self-attention of the reference, with explicit scores.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/logsumexp.h>
@@ -20,8 +20,8 @@ at::Tensor rotate_half(const at::Tensor& x) {
   return at::cat({-halves[1], halves[0]}, -1);
 }
 
-// `x` [b, heads, s, d]; the angle of position p and frequency i is p·f_i, for both halves of what is turned:
-// the head's first two elements a frequency.
+// Rotates `x` [b, heads, s, d]. The angle of position p and frequency i is p·f_i, for both halves of the
+// rotated elements: two elements of the head per frequency.
 at::Tensor rotate(const at::Tensor& x, const std::vector<double>& frequencies) {
   const auto doubles = at::TensorOptions(at::kDouble);
   const at::Tensor angles = at::outer(at::arange(x.size(2), doubles), at::tensor(frequencies, doubles));
@@ -37,7 +37,8 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, -1}).permute({1, 2, 0, 3});
 }
 
-// [b, 1, s, s]: whether query i sees key j: not before the window, not after i, and no padding.
+// Returns [b, 1, s, s]: whether query i attends to key j, which is within the window, not after i, and not
+// padding.
 at::Tensor visible(const at::Tensor& ids, const std::vector<base::Range>& valid,
                    std::optional<int64_t> window) {
   const int64_t length = ids.size(0), sequences = ids.size(1);
@@ -52,9 +53,8 @@ at::Tensor visible(const at::Tensor& ids, const std::vector<base::Range>& valid,
   return seen;
 }
 
-// A backward from the stored output takes rowsum(dO ∘ O) where ordinary autograd takes rowsum(P ∘ dP): what
-// storing changed in O then reaches every score of the row, as P · rowsum(dO ∘ change). The log-sum-exp's
-// gradient is P.
+// A backward from the stored output uses rowsum(dO ∘ O) where autograd uses rowsum(P ∘ dP), so the rounding
+// error of O affects every score of the row by P · rowsum(dO ∘ error). The log-sum-exp's gradient is P.
 at::Tensor as_stored(const at::Tensor& out, const at::Tensor& scores, const Lookup& w) {
   const at::Tensor stored = w.rounding.stored(out, {.value = scores.size(-1)});
   const at::Tensor change = (stored - out).detach();
@@ -66,7 +66,7 @@ struct Heads {
   at::Tensor q, k, v;  // [b, a, s, d]
 };
 
-// A query that sees nothing has probabilities of zero.
+// A fully masked query has probabilities of zero.
 at::Tensor core(const Heads& heads, const at::Tensor& seen, const at::Tensor& mask, const Lookup& w) {
   const int64_t d = heads.q.size(3);
   const at::Tensor products =

@@ -76,7 +76,7 @@ at::Tensor reference_loss(const at::Tensor& logits, const Batch& batch, const Lo
   const double smoothing = batch.label_smoothing;
   const at::Tensor ignored = batch.labels == -100;
   const at::Tensor label = batch.labels.masked_fill(ignored, 0).unsqueeze(-1);
-  // The log-sum-exp is kept, and the backward's probabilities are its exponentials.
+  // The log-sum-exp is saved, and backward recomputes the probabilities from it.
   const at::Tensor lse = w.rounding.kept(at::logsumexp(logits, {-1}, /*keepdim=*/true), {logits.size(-1)});
   at::Tensor wanted = logits.gather(-1, label) * (1 - smoothing);
   if (smoothing > 0) wanted = wanted + smoothing * logits.mean(-1, /*keepdim=*/true);

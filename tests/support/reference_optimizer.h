@@ -1,14 +1,14 @@
-// Clipping and AdamW on whole tensors by their formulas: what the ranks' slices must follow.
+// Reference clipping and AdamW on unsharded tensors.
 // Source: Loshchilov & Hutter 2019, algorithm 2; torch.nn.utils.clip_grad_norm_.
 #pragma once
 #include "tests/support/reference.h"
 
 namespace shardwise::testing {
 
-/// (Σ |g|^order)^(1/order) over all tensors; order infinity is the largest |g|.
+/// Returns (Σ |g|^order)^(1/order) over all tensors; for order infinity the maximum of |g|.
 double reference_norm(const Tensors& gradients, double order);
 
-/// Scales all gradients by max_norm / (norm + 1e-6) when that is below one.
+/// Scales all gradients by max_norm / (norm + 1e-6) if that is below one.
 void reference_clip_(Tensors& gradients, double norm, double max_norm);
 
 class ReferenceAdamW {
@@ -18,7 +18,7 @@ class ReferenceAdamW {
   };
   explicit ReferenceAdamW(const Options& options) : options_(options) {}
 
-  /// Steps are counted from 1.
+  /// Applies one step; `step` counts from 1.
   void step_(Tensors& weights, const Tensors& gradients, int64_t step, double learning_rate);
 
  private:

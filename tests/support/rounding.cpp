@@ -54,7 +54,8 @@ struct Rounding::Disturb : torch::autograd::Function<Disturb> {
 };
 
 Rounding::Error Rounding::error(double unit, int64_t terms) const {
-  // n terms make n partial sums, each rounded: together a variance of u² n / 6 of the sum's square (§2).
+  // n terms give n intermediate sums, each rounded: together a variance of u² n / 6 relative to the sum's
+  // square (§2).
   const double adding = terms > 1 ? sum_unit_ * std::sqrt(static_cast<double>(terms) / 2) : 0;
   return {unit, adding};
 }

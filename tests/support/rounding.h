@@ -1,6 +1,6 @@
-// Arithmetic as random errors: what storing a tensor in a dtype, and adding up its terms in fp32, may have
-// changed. docs/numerics.md §1–2. The reference computes with these in fp64, so that its results scatter as
-// those of any program must that stores the same tensors.
+// Random errors that model the rounding of storing a tensor in a dtype and of summing in fp32
+// (docs/numerics.md §1–2). The reference applies them in fp64, so that its results scatter like those of any
+// program that stores the same tensors.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -9,32 +9,33 @@
 
 namespace shardwise::testing {
 
-/// Half the distance from 1 to the next number of the dtype: 2^−53, 2^−24, 2^−8.
+/// Returns the unit roundoff, half the distance from 1 to the next number: 2^−53, 2^−24, 2^−8.
 double unit_roundoff(at::ScalarType dtype);
 
 class Rounding {
  public:
-  /// Exact: changes nothing.
+  /// Creates an exact rounding, which changes nothing.
   Rounding() = default;
-  /// As if tensors were stored in `dtype`: fp64, fp32 or bf16.
+  /// Models tensors stored in `dtype`: fp64, fp32 or bf16.
   Rounding(at::ScalarType dtype, uint64_t seed);
 
-  /// How many terms an element is a sum of, and an element of its gradient.
+  /// The number of terms in the sums of an element and of its gradient.
   struct Terms {
     int64_t value = 1, gradient = 1;
   };
 
-  /// `x` as it is read back from memory; so is its gradient.
+  /// Rounds `x`, and its gradient, as if stored in the dtype.
   at::Tensor stored(const at::Tensor& x, Terms terms) const;
-  /// `x`, whose gradient is stored before that of other uses is added to it.
+  /// Returns `x`; its gradient is rounded before the gradients of other uses are added.
   at::Tensor branch(const at::Tensor& x, int64_t gradient_terms) const;
-  /// `x` and its gradient kept in the dtype of sums: fp32, fp64 for fp64.
+  /// Rounds `x`, and its gradient, as if stored in the accumulation dtype: fp32, fp64 for fp64.
   at::Tensor kept(const at::Tensor& x, Terms terms) const;
-  /// A weight, whose gradient is kept in the dtype of sums.
+  /// Returns a weight whose gradient is rounded as if stored in the accumulation dtype.
   at::Tensor weight(const at::Tensor& x, int64_t gradient_terms) const;
 
  private:
-  /// Of an element: at most `storing` of itself, and a variance of adding²/3 of its row's mean square.
+  /// An element's error: at most `storing` relative to itself, and a variance of adding²/3 relative to its
+  /// row's mean square.
   struct Error {
     double storing = 0, adding = 0;
   };

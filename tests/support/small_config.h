@@ -1,10 +1,11 @@
-// The small model that tests begin with; what one of them needs otherwise it changes on top.
+// The small model config from which tests derive theirs.
 #pragma once
 #include "shardwise/model/config.h"
 
 namespace shardwise::testing {
 
-/// Two Llama layers of odd sizes. 6 query and 3 KV heads: on 2 ranks the holders of KV head 1 overlap.
+/// Returns a Llama config of two layers with odd sizes. 6 query and 3 KV heads: on 2 ranks KV head 1 is
+/// replicated.
 inline model::Config small_config() {
   model::Config config;
   config.vocab_size = 17;

@@ -1,4 +1,4 @@
-// A folder of a test's own, gone with it.
+// A temporary directory that is removed on destruction.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -9,23 +9,23 @@
 
 namespace shardwise::test {
 
-class TemporaryFolder {
+class TemporaryDirectory {
  public:
-  TemporaryFolder() : path_(base::make_temporary_folder("shardwise-test-")) {}
-  ~TemporaryFolder() {
+  TemporaryDirectory() : path_(base::make_temporary_directory("shardwise-test-")) {}
+  ~TemporaryDirectory() {
     std::error_code ignored;
     if (!is_kept_) std::filesystem::remove_all(path_, ignored);
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// Leaves the folder behind.
+  /// Keeps the directory after destruction.
   void keep() { is_kept_ = true; }
 
-  /// Writes a file (and the folders above it) and returns its path.
+  /// Writes a file (and the directories above it) and returns its path.
   std::string put(const std::string& name, const std::string& text) const {
     const std::filesystem::path file = *this / name;
     std::filesystem::create_directories(file.parent_path());
@@ -38,7 +38,7 @@ class TemporaryFolder {
   bool is_kept_ = false;
 };
 
-/// The whole of a file, read without our own code.
+/// Returns a file's contents, read without our own code.
 inline std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -21,7 +21,7 @@ double relative_error(const at::Tensor& a, const at::Tensor& b) {
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
-  if (x.numel() == 0) return true;  // memcmp takes no null pointer
+  if (x.numel() == 0) return true;  // memcmp must not get a null pointer
   return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 

@@ -1,13 +1,13 @@
-// How far two tensors are apart, as the tests state it.
+// Distances of tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardwise::testing {
 
-/// ‖a−b‖ / ‖b‖ in fp64; ‖a‖ when b is zero; infinity when shapes differ or a value is not finite.
+/// Returns ‖a−b‖ / ‖b‖ in fp64; ‖a‖ if b is zero; infinity if shapes differ or a value is NaN or Inf.
 double relative_error(const at::Tensor& a, const at::Tensor& b);
 
-/// Same shape, dtype and bits (NaN equals itself).
+/// Returns true if shape, dtype and bits are equal (NaN equals itself).
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace shardwise::testing

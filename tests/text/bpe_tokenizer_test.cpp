@@ -1,5 +1,5 @@
-// What a tokenizer.json may ask for and may not, and properties that need no other implementation; that ids
-// are right is held by tests/python/tokenizers_test.py.
+// Supported and unsupported features of tokenizer.json, and properties that need no reference implementation.
+// tests/python/tokenizers_test.py compares the ids with transformers.
 #include "shardwise/text/bpe_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -18,11 +18,11 @@ using nlohmann::json;
 using test::contains, test::error_text;
 using Ids = std::vector<int64_t>;
 
-/// Byte-level: bytes are ids 0 to 255 in order, then `learned` by their merges.
-json byte_level(const std::vector<std::pair<std::string, std::string>>& learned) {
+/// Returns a byte-level tokenizer: ids 0 to 255 are the bytes, then one id per merge.
+json byte_level(const std::vector<std::pair<std::string, std::string>>& merged_pairs) {
   json vocab = json::object(), merges = json::array();
   for (int byte = 0; byte < 256; ++byte) vocab[byte_characters()[byte]] = byte;
-  for (const auto& [left, right] : learned) {
+  for (const auto& [left, right] : merged_pairs) {
     vocab[left + right] = vocab.size();
     merges.push_back({left, right});
   }
@@ -38,43 +38,43 @@ json byte_level(const std::vector<std::pair<std::string, std::string>>& learned)
 class BpeTokenizers : public ::testing::Test {
  protected:
   std::unique_ptr<Tokenizer> load(const json& file) {
-    folder_.put("tokenizer.json", file.dump());
-    return load_tokenizer(folder_.path());
+    directory_.put("tokenizer.json", file.dump());
+    return load_tokenizer(directory_.path());
   }
-  /// `file` with `value` at `place` is refused by a line that holds all of `named`.
-  void expect_refused(json file, const char* place, const json& value,
-                      const std::vector<std::string>& named) {
-    file[json::json_pointer(place)] = value;
+  /// Checks that `file` with `value` at `pointer` gives a one-line error that contains all `parts`.
+  void expect_error(json file, const char* pointer, const json& value,
+                    const std::vector<std::string>& parts) {
+    file[json::json_pointer(pointer)] = value;
     const std::string error = error_text([&] { load(file); });
     EXPECT_PRED2(contains, error, "tokenizer.json: ");
     EXPECT_EQ(error.find('\n'), std::string::npos);
-    for (const std::string& part : named) EXPECT_PRED2(contains, error, part);
+    for (const std::string& part : parts) EXPECT_PRED2(contains, error, part);
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
-TEST_F(BpeTokenizers, MergesTheEarliestLearnedAndOfEqualsTheLeftmost) {
+TEST_F(BpeTokenizers, MergesByRankThenLeftmost) {
   const auto tokenizer = load(byte_level({{"a", "a"}, {"b", "c"}, {"aa", "b"}}));
   EXPECT_EQ(tokenizer->encode("aaa"), (Ids{256, 'a'}));
-  EXPECT_EQ(tokenizer->encode("aabc"), (Ids{256, 257}));  // bc goes before aab
+  EXPECT_EQ(tokenizer->encode("aabc"), (Ids{256, 257}));  // bc has a lower rank than aab
   EXPECT_EQ(tokenizer->encode("aabb"), (Ids{258, 'b'}));
   EXPECT_EQ(tokenizer->vocab_size(), 260);
   EXPECT_EQ(tokenizer->id_of("<end>"), 259);
 }
 
-TEST_F(BpeTokenizers, LongWordsMergeAsShortOnes) {
-  // Long ones go through the heap, short ones are scanned: a word cut where nothing merges gives the same.
+TEST_F(BpeTokenizers, LongWordsMergeAsShortWords) {
+  // Long words use the heap, short ones scanning. Splitting a word where nothing merges gives the same ids.
   const auto tokenizer = load(byte_level({{"a", "b"}, {"ab", "a"}, {"a", "a"}, {"aba", "ab"}, {"b", "b"}}));
   const std::string part = "abaababbaabaaaabbbabz";
   Ids expected;
-  for (int i = 0; i < 50; ++i) tokenizer->encode(part, Specials::kWith, expected);
+  for (int i = 0; i < 50; ++i) tokenizer->encode(part, SpecialTokens::with, expected);
   std::string word;
   for (int i = 0; i < 50; ++i) word += part;
   EXPECT_EQ(tokenizer->encode(word), expected);
 }
 
-TEST_F(BpeTokenizers, EveryTextComesBackAsItsCharacters) {
+TEST_F(BpeTokenizers, RoundTripsEveryText) {
   const auto tokenizer = load(byte_level({{"a", "b"}}));
   std::string text;
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7919 >> 3);
@@ -84,85 +84,85 @@ TEST_F(BpeTokenizers, EveryTextComesBackAsItsCharacters) {
 
 TEST_F(BpeTokenizers, StreamsWholeCharacters) {
   const auto tokenizer = load(byte_level({}));
-  const auto stream = tokenizer->stream(Specials::kWith);
+  const auto stream = tokenizer->stream(SpecialTokens::with);
   for (const int64_t byte : {0xf0, 0x9f, 0x98}) EXPECT_EQ(stream->push(byte), "");
   EXPECT_EQ(stream->push(0x80), "\xf0\x9f\x98\x80");
   EXPECT_EQ(stream->push(0xc3), "");
   EXPECT_EQ(stream->finish(), kReplacement);
 }
 
-TEST_F(BpeTokenizers, SpecialTokensAreFoundKeptAndLeftOut) {
+TEST_F(BpeTokenizers, EncodesDecodesAndSkipsSpecialTokens) {
   const auto tokenizer = load(byte_level({}));
   EXPECT_EQ(tokenizer->encode("a<end>b"), (Ids{'a', 256, 'b'}));
   EXPECT_EQ(tokenizer->decode({'a', 256}), "a<end>");
-  EXPECT_EQ(tokenizer->decode({'a', 256}, Specials::kWithout), "a");
+  EXPECT_EQ(tokenizer->decode({'a', 256}, SpecialTokens::without), "a");
 }
 
-TEST_F(BpeTokenizers, ConfigNamesSpecialIds) {
+TEST_F(BpeTokenizers, ConfigDefinesSpecialIds) {
   const json file = byte_level({});
-  folder_.put("tokenizer_config.json",
-              R"({"eos_token": "<end>", "bos_token": {"content": "a"}, "pad_token": null})");
+  directory_.put("tokenizer_config.json",
+                 R"({"eos_token": "<end>", "bos_token": {"content": "a"}, "pad_token": null})");
   const SpecialIds ids = load(file)->special_ids();
   EXPECT_EQ(ids.eos, 256);
   EXPECT_EQ(ids.bos, 'a');
   EXPECT_FALSE(ids.pad || ids.unk);
-  folder_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
+  directory_.put("tokenizer_config.json", R"({"eos_token": "<other>"})");
   EXPECT_PRED2(contains, error_text([&] { load(file); }), "eos_token must be a token of the vocabulary");
-  folder_.put("tokenizer_config.json", R"({"eos_token": 5})");
+  directory_.put("tokenizer_config.json", R"({"eos_token": 5})");
   EXPECT_PRED2(contains, error_text([&] { load(file); }),
                "eos_token must be a string or an AddedToken; got 5");
-  folder_.put("tokenizer_config.json", "[]");
+  directory_.put("tokenizer_config.json", "[]");
   EXPECT_PRED2(contains, error_text([&] { load(file); }),
                "tokenizer_config.json: must be a JSON object; got []");
 }
 
-TEST_F(BpeTokenizers, TheTemplateAloneTellsWhatStandsAroundAText) {
-  folder_.put("tokenizer_config.json",
-              R"({"bos_token": "<end>", "add_bos_token": true, "add_eos_token": true})");
+TEST_F(BpeTokenizers, OnlyThePostProcessorAddsTokens) {
+  directory_.put("tokenizer_config.json",
+                 R"({"bos_token": "<end>", "add_bos_token": true, "add_eos_token": true})");
   EXPECT_EQ(load(byte_level({}))->encode("a"), Ids{'a'});
 }
 
-TEST_F(BpeTokenizers, RefusesWhatItDoesNotCompute) {
+TEST_F(BpeTokenizers, RejectsUnsupportedFeatures) {
   const json file = byte_level({{"a", "b"}});
-  expect_refused(file, "/version", "2.0", {"version", "2.0"});
-  expect_refused(file, "/truncation", {{"max_length", 5}}, {"truncation must be null", "max_length"});
-  expect_refused(file, "/padding", {{"strategy", "Fixed"}}, {"padding", "Fixed"});
-  expect_refused(file, "/something", 1, {"something", "left out"});
-  expect_refused(file, "/model/type", "Unigram", {"model.type must be BPE", "Unigram"});
-  expect_refused(file, "/model/dropout", 0.1, {"model.dropout", "0.1"});
-  expect_refused(file, "/model/end_of_word_suffix", "</w>", {"model.end_of_word_suffix", "</w>"});
-  expect_refused(file, "/model/new_option", true, {"model.\"new_option\"", "true"});
-  expect_refused(file, "/normalizer", {{"type", "BertNormalizer"}}, {"normalizer.type", "BertNormalizer"});
-  expect_refused(file, "/pre_tokenizer/type", "Whitespace", {"pre_tokenizer.type", "Whitespace"});
-  expect_refused(file, "/decoder/type", "WordPiece", {"decoder.type", "WordPiece"});
-  expect_refused(file, "/decoder", nullptr, {"decoder must be given"});
-  expect_refused(file, "/post_processor", {{"type", "BertProcessing"}},
-                 {"post_processor.type", "BertProcessing"});
-  expect_refused(file, "/pre_tokenizer",
-                 {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
-                 {"pretokenizers[1].type", "left out after ByteLevel"});
+  expect_error(file, "/version", "2.0", {"version", "2.0"});
+  expect_error(file, "/truncation", {{"max_length", 5}}, {"truncation must be null", "max_length"});
+  expect_error(file, "/padding", {{"strategy", "Fixed"}}, {"padding", "Fixed"});
+  expect_error(file, "/something", 1, {"something", "omitted"});
+  expect_error(file, "/model/type", "Unigram", {"model.type must be BPE", "Unigram"});
+  expect_error(file, "/model/dropout", 0.1, {"model.dropout", "0.1"});
+  expect_error(file, "/model/end_of_word_suffix", "</w>", {"model.end_of_word_suffix", "</w>"});
+  expect_error(file, "/model/new_option", true, {"model.\"new_option\"", "true"});
+  expect_error(file, "/normalizer", {{"type", "BertNormalizer"}}, {"normalizer.type", "BertNormalizer"});
+  expect_error(file, "/pre_tokenizer/type", "Whitespace", {"pre_tokenizer.type", "Whitespace"});
+  expect_error(file, "/decoder/type", "WordPiece", {"decoder.type", "WordPiece"});
+  expect_error(file, "/decoder", nullptr, {"decoder must be given"});
+  expect_error(file, "/post_processor", {{"type", "BertProcessing"}},
+               {"post_processor.type", "BertProcessing"});
+  expect_error(file, "/pre_tokenizer",
+               {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
+               {"pretokenizers[1].type", "omitted after ByteLevel"});
 }
 
-TEST_F(BpeTokenizers, RefusesWhatContradictsItself) {
+TEST_F(BpeTokenizers, RejectsInconsistentModels) {
   const json file = byte_level({{"a", "b"}});
-  expect_refused(file, "/model/merges/0", {"a", "q!"}, {"model.merges[0]", "q!"});
-  expect_refused(file, "/model/merges/0", "a b c", {"model.merges[0]", "a b c"});
-  expect_refused(file, "/model/vocab/ab", 5, {"an id of its own"});
-  expect_refused(file, "/model/vocab/ab", -5, {"a whole number below 2^24", "-5"});
-  expect_refused(file, "/model/vocab/ab", 1u << 24, {"2^24"});
-  expect_refused(file, "/model/unk_token", "nothing", {"model.unk_token", "nothing"});
-  expect_refused(file, "/added_tokens/0/id", 7, {"added_tokens[0].id", "7"});
-  expect_refused(file, "/added_tokens/0/content", "", {"added_tokens[0].content"});
+  expect_error(file, "/model/merges/0", {"a", "q!"}, {"model.merges[0]", "q!"});
+  expect_error(file, "/model/merges/0", "a b c", {"model.merges[0]", "a b c"});
+  expect_error(file, "/model/vocab/ab", 5, {"a unique id"});
+  expect_error(file, "/model/vocab/ab", -5, {"an integer from 0 to 2^24 - 1", "-5"});
+  expect_error(file, "/model/vocab/ab", 1u << 24, {"2^24"});
+  expect_error(file, "/model/unk_token", "nothing", {"model.unk_token", "nothing"});
+  expect_error(file, "/added_tokens/0/id", 7, {"added_tokens[0].id", "7"});
+  expect_error(file, "/added_tokens/0/content", "", {"added_tokens[0].content"});
   json without = file;
   without["model"]["vocab"].erase("A");
   EXPECT_PRED2(contains, error_text([&] { load(without); }),
                "must have a token for every byte; got none for 65");
   without = file;
   without.erase("pre_tokenizer");
-  EXPECT_PRED2(contains, error_text([&] { load(without); }), "unk_token must be given without byte_fallback");
+  EXPECT_PRED2(contains, error_text([&] { load(without); }), "unk_token must be given if byte_fallback");
 }
 
-TEST_F(BpeTokenizers, RefusesTemplatesWhoseIdsAreNoTokens) {
+TEST_F(BpeTokenizers, RejectsTemplatesWithUnknownIds) {
   json file = byte_level({});
   file["post_processor"] = {
       {"type", "TemplateProcessing"},
@@ -170,32 +170,32 @@ TEST_F(BpeTokenizers, RefusesTemplatesWhoseIdsAreNoTokens) {
       {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {65}}, {"tokens", {"<s>"}}}}}}};
   EXPECT_EQ(load(file)->encode("b"), (Ids{'A', 'b'}));
   const char* id = "/post_processor/special_tokens/<s>/ids/0";
-  expect_refused(file, id, 257, {"post_processor must be a template of ids that are tokens", "257"});
-  expect_refused(file, id, 70000, {"post_processor", "70000"});
-  expect_refused(file, id, -5, {"special_tokens.<s>.ids must be a whole number below 2^24", "-5"});
+  expect_error(file, id, 257, {"post_processor must be a template whose ids are in the vocabulary", "257"});
+  expect_error(file, id, 70000, {"post_processor", "70000"});
+  expect_error(file, id, -5, {"special_tokens.<s>.ids must be an integer from 0 to 2^24 - 1", "-5"});
 }
 
-TEST_F(BpeTokenizers, RefusesWhatItsReferenceDoes) {
+TEST_F(BpeTokenizers, RejectsWhatTheReferenceRejects) {
   const json file = byte_level({});
   const json metaspace{{"type", "Metaspace"}, {"replacement", "_"}};
   const auto with = [](json object, const json& more) {
     object.update(more);
     return object;
   };
-  for (const char* place : {"/pre_tokenizer", "/decoder"}) {
-    expect_refused(file, place, with(metaspace, {{"prepend_scheme", "bogus"}}), {"prepend_scheme", "bogus"});
-    expect_refused(file, place, with(metaspace, {{"add_prefix_space", false}, {"prepend_scheme", "always"}}),
-                   {"prepend_scheme must be never", "always"});
-    expect_refused(file, place, with(metaspace, {{"add_prefix_space", false}}), {"prepend_scheme", "always"});
-    expect_refused(file, place, with(metaspace, {{"replacement", "__"}}), {"one character", "__"});
+  for (const char* pointer : {"/pre_tokenizer", "/decoder"}) {
+    expect_error(file, pointer, with(metaspace, {{"prepend_scheme", "bogus"}}), {"prepend_scheme", "bogus"});
+    expect_error(file, pointer, with(metaspace, {{"add_prefix_space", false}, {"prepend_scheme", "always"}}),
+                 {"prepend_scheme must be never", "always"});
+    expect_error(file, pointer, with(metaspace, {{"add_prefix_space", false}}), {"prepend_scheme", "always"});
+    expect_error(file, pointer, with(metaspace, {{"replacement", "__"}}), {"one character", "__"});
   }
   const json replace{{"type", "Replace"}, {"content", ""}, {"pattern", {{"String", "a"}, {"Regex", "b"}}}};
-  expect_refused(file, "/normalizer", replace, {"normalizer.pattern must be a String or a Regex"});
-  expect_refused(file, "/decoder", replace, {"decoder.pattern must be a String or a Regex"});
+  expect_error(file, "/normalizer", replace, {"normalizer.pattern must be a String or a Regex"});
+  expect_error(file, "/decoder", replace, {"decoder.pattern must be a String or a Regex"});
 }
 
-// No worse than n log n in their lengths: these would take hours otherwise.
-TEST_F(BpeTokenizers, LongRunsOfMarksAndBlanksTakeNoHours) {
+// O(n log n) at worst; a quadratic algorithm would take hours.
+TEST_F(BpeTokenizers, LongRunsOfMarksAndWhitespaceAreFast) {
   constexpr int kMany = 500000;
   json file = byte_level({});
   file["normalizer"] = {{"type", "NFC"}};
@@ -217,20 +217,21 @@ TEST_F(BpeTokenizers, LongRunsOfMarksAndBlanksTakeNoHours) {
   EXPECT_EQ(tokenizer->encode(std::string(kMany, '\v')), Ids(kMany, 258));
 }
 
-TEST_F(BpeTokenizers, RefusesIdsThatAreNone) {
+TEST_F(BpeTokenizers, RejectsUnknownIds) {
   const auto tokenizer = load(byte_level({}));
   for (const int64_t id : {-1, 257}) {
     EXPECT_PRED2(contains, error_text([&] { tokenizer->decode({id}); }), "got " + std::to_string(id));
   }
 }
 
-TEST_F(BpeTokenizers, NamesThatAreNoTokenizer) {
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "got neither");
+TEST_F(BpeTokenizers, RejectsInvalidNames) {
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }), "got neither");
   EXPECT_PRED2(contains, error_text([] { load_tokenizer("words"); }), "got words");
-  folder_.put("tokenizer.model", "no model");
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "that SentencePiece reads");
-  folder_.put("tokenizer.json", "{");
-  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(folder_.path()); }), "must be JSON");
+  directory_.put("tokenizer.model", "no model");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }),
+               "must be a SentencePiece model");
+  directory_.put("tokenizer.json", "{");
+  EXPECT_PRED2(contains, error_text([&] { load_tokenizer(directory_.path()); }), "must be JSON");
 }
 
 }  // namespace

@@ -11,20 +11,20 @@
 namespace shardwise::text::chat_template_test {
 namespace {
 
-using test::contains, test::error_text, test::TemporaryFolder;
+using test::contains, test::error_text, test::TemporaryDirectory;
 
 const OrderedJson kHello = {{{"role", "user"}, {"content", "hello"}}};
 
 std::string render(const std::string& jinja, const OrderedJson& messages = kHello,
                    const ChatOptions& options = {}) {
-  const TemporaryFolder folder;
-  folder.put("chat_template.jinja", jinja);
-  return ChatTemplate::load(folder.path()).render(messages, options);
+  const TemporaryDirectory directory;
+  directory.put("chat_template.jinja", jinja);
+  return ChatTemplate::load(directory.path()).render(messages, options);
 }
 
-/// The line of what `jinja` must not render, without the file's folder.
-std::string refusal(const std::string& jinja, const OrderedJson& messages = kHello,
-                    const ChatOptions& options = {}) {
+/// Returns the error of rendering `jinja`, without the file's directory.
+std::string render_error(const std::string& jinja, const OrderedJson& messages = kHello,
+                         const ChatOptions& options = {}) {
   const std::string text = error_text([&] { render(jinja, messages, options); });
   return text.substr(
       text.find("chat_template.jinja") == std::string::npos ? 0 : text.find("chat_template.jinja"));
@@ -34,18 +34,18 @@ bool has_python() {
   return contains(test::contents("/proc/self/maps"), "libpython");
 }
 
-// First in this file: Python stays.
+// Must be the first test in this file, since Python stays loaded.
 TEST(ChatRenderer, IsLoadedAtTheFirstRendering) {
-  const TemporaryFolder folder;
-  folder.put("tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
-  const ChatTemplate made = ChatTemplate::load(folder.path());
+  const TemporaryDirectory directory;
+  directory.put("tokenizer_config.json", R"({"chat_template": "{{ messages[0].content }}"})");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
   EXPECT_FALSE(has_python());
-  EXPECT_EQ(made.render(kHello), "hello");
+  EXPECT_EQ(chat.render(kHello), "hello");
   EXPECT_TRUE(has_python());
 }
 
-// A suite is a process in ctest: these threads start Python.
-TEST(ChatRendererInThreads, ServesSeveralFromTheFirst) {
+// ctest runs each suite in a process of its own, so these threads start Python.
+TEST(ChatRendererInThreads, RendersConcurrentFirstRequests) {
   std::vector<std::string> texts(4);
   {
     std::vector<std::jthread> threads;
@@ -55,11 +55,11 @@ TEST(ChatRendererInThreads, ServesSeveralFromTheFirst) {
   EXPECT_EQ(texts, std::vector<std::string>(4, "user"));
 }
 
-// The same: Python starts here, in this environment.
-TEST(ChatRendererElsewhere, ListensToNoVariablesOfTheEnvironment) {
-  const TemporaryFolder folder;
-  folder.put("jinja2.py", "raise Exception('not this one')");
-  setenv("PYTHONPATH", folder.path().c_str(), /*replace=*/1);
+// A suite of its own, so Python starts in this environment.
+TEST(ChatRendererEnvironment, IgnoresPythonVariables) {
+  const TemporaryDirectory directory;
+  directory.put("jinja2.py", "raise Exception('not this one')");
+  setenv("PYTHONPATH", directory.path().c_str(), /*replace=*/1);
   setenv("PYTHONHOME", "/nowhere", /*replace=*/1);
   EXPECT_EQ(render("fine"), "fine");
   unsetenv("PYTHONPATH");
@@ -71,7 +71,7 @@ TEST(ChatTemplate, KeepsTheOrderOfFields) {
   EXPECT_EQ(render("{{ messages[0] | tojson }}", messages), R"({"z": 1, "a": {"y": 2.0, "b": "é"}})");
 }
 
-TEST(ChatTemplate, TakesOptions) {
+TEST(ChatTemplate, PassesOptionsToTheTemplate) {
   const std::string jinja = "{{ add_generation_prompt }} {{ tools | tojson }} {{ x is defined }} {{ x }}";
   EXPECT_EQ(render(jinja), "True null False ");
   const ChatOptions options{
@@ -79,61 +79,61 @@ TEST(ChatTemplate, TakesOptions) {
   EXPECT_EQ(render(jinja, kHello, options), "False [] True 5");
 }
 
-TEST(ChatTemplate, NamesSpecialTokens) {
-  const TemporaryFolder folder;
-  folder.put("tokenizer_config.json", R"({"chat_template": "", "bos_token": "<s>", "add_bos_token": true,
+TEST(ChatTemplate, ReadsSpecialTokens) {
+  const TemporaryDirectory directory;
+  directory.put("tokenizer_config.json", R"({"chat_template": "", "bos_token": "<s>", "add_bos_token": true,
                                           "eos_token": {"__type": "AddedToken", "content": "</s>"}})");
   const std::map<std::string, std::string> expected{{"bos_token", "<s>"}, {"eos_token", "</s>"}};
-  EXPECT_EQ(ChatTemplate::load(folder.path()).special_tokens(), expected);
+  EXPECT_EQ(ChatTemplate::load(directory.path()).special_tokens(), expected);
 }
 
-TEST(ChatTemplate, TellsWhatATemplateRefuses) {
-  const std::string rule = "chat_template.jinja: the chat template must take these messages; got ";
-  EXPECT_EQ(refusal("\n{{ raise_exception('no\n' ~ messages[0].role) }}"),
+TEST(ChatTemplate, ReportsErrorsOfTheTemplate) {
+  const std::string rule = "chat_template.jinja: the chat template must accept these messages; got ";
+  EXPECT_EQ(render_error("\n{{ raise_exception('no\n' ~ messages[0].role) }}"),
             rule + "line 2, TemplateError: no user");
-  EXPECT_EQ(refusal("a\nb {% if %}"),
+  EXPECT_EQ(render_error("a\nb {% if %}"),
             rule + "line 2, TemplateSyntaxError: Expected an expression, got 'end of statement block'");
-  EXPECT_PRED2(contains, refusal("{{ '%c' % 55296 }}"), "UnicodeEncodeError");  // half of a surrogate pair
-  EXPECT_PRED2(contains, refusal("{{ raise_exception('%c' % 55296) }}"), R"(TemplateError: \ud800)");
-  EXPECT_PRED2(contains, refusal("{{ ''.__class__.__name__ }}"),
+  EXPECT_PRED2(contains, render_error("{{ '%c' % 55296 }}"), "UnicodeEncodeError");  // an unpaired surrogate
+  EXPECT_PRED2(contains, render_error("{{ raise_exception('%c' % 55296) }}"), R"(TemplateError: \ud800)");
+  EXPECT_PRED2(contains, render_error("{{ ''.__class__.__name__ }}"),
                "SecurityError: access to attribute '__class__'");
-  EXPECT_PRED2(contains, refusal("{{ x }}", kHello, {.tools = {}, .variables = {{"messages", 1}}}),
+  EXPECT_PRED2(contains, render_error("{{ x }}", kHello, {.tools = {}, .variables = {{"messages", 1}}}),
                "TypeError");
 }
 
-TEST(ChatTemplate, RefusesWhatAreNoMessages) {
-  EXPECT_EQ(refusal("", OrderedJson::object()), "chat template: messages must be a list; got {}");
-  EXPECT_EQ(refusal("", OrderedJson::array()), "chat template: messages must hold at least one; got none");
-  EXPECT_EQ(refusal("", {{{"role", "user"}}, "hello"}),
+TEST(ChatTemplate, RejectsInvalidMessages) {
+  EXPECT_EQ(render_error("", OrderedJson::object()), "chat template: messages must be a list; got {}");
+  EXPECT_EQ(render_error("", OrderedJson::array()), "chat template: messages must not be empty; got none");
+  EXPECT_EQ(render_error("", {{{"role", "user"}}, "hello"}),
             R"(chat template: messages[1] must be an object; got "hello")");
-  EXPECT_EQ(refusal("", kHello, {.tools = OrderedJson("x"), .variables = OrderedJson::object()}),
+  EXPECT_EQ(render_error("", kHello, {.tools = OrderedJson("x"), .variables = OrderedJson::object()}),
             R"(chat template: tools must be a list; got "x")");
-  EXPECT_EQ(refusal("", kHello, {.tools = {}, .variables = 1}),
+  EXPECT_EQ(render_error("", kHello, {.tools = {}, .variables = 1}),
             "chat template: variables must be an object; got 1");
-  EXPECT_PRED2(contains, refusal("", {{{"content", "\xff"}}}), "must be UTF-8");
+  EXPECT_PRED2(contains, render_error("", {{{"content", "\xff"}}}), "must be UTF-8");
 }
 
-TEST(ChatTemplate, RefusesFilesThatAreNone) {
-  const auto refusal_of = [](const std::string& config) {
-    const TemporaryFolder folder;
-    folder.put("tokenizer_config.json", config);
-    const std::string text = error_text([&] { ChatTemplate::load(folder.path()); });
-    return text.substr(std::min(folder.path().size(), text.size()));
+TEST(ChatTemplate, RejectsInvalidFiles) {
+  const auto load_error = [](const std::string& config) {
+    const TemporaryDirectory directory;
+    directory.put("tokenizer_config.json", config);
+    const std::string text = error_text([&] { ChatTemplate::load(directory.path()); });
+    return text.substr(std::min(directory.path().size(), text.size()));
   };
   const std::string file = "/tokenizer_config.json: ";
-  EXPECT_PRED2(contains, refusal_of("{"), file + "must be JSON; got ");
-  EXPECT_EQ(refusal_of("[]"), file + "must be a JSON object; got []");
-  EXPECT_EQ(refusal_of("{}"),
-            ": must hold a chat template, in chat_template.jinja or tokenizer_config.json; got none");
-  EXPECT_EQ(refusal_of(R"({"chat_template": 5})"), file + "chat_template default must be a string; got 5");
-  EXPECT_EQ(refusal_of(R"({"chat_template": [{"name": "x"}]})"),
-            file + R"(chat_template must list objects of name and template; got {"name":"x"})");
-  EXPECT_EQ(refusal_of(R"({"chat_template": "", "bos_token": 1})"),
+  EXPECT_PRED2(contains, load_error("{"), file + "must be JSON; got ");
+  EXPECT_EQ(load_error("[]"), file + "must be a JSON object; got []");
+  EXPECT_EQ(load_error("{}"),
+            ": must have a chat template in chat_template.jinja or tokenizer_config.json; got none");
+  EXPECT_EQ(load_error(R"({"chat_template": 5})"), file + "chat_template default must be a string; got 5");
+  EXPECT_EQ(load_error(R"({"chat_template": [{"name": "x"}]})"),
+            file + R"(chat_template must be a list of objects with name and template; got {"name":"x"})");
+  EXPECT_EQ(load_error(R"({"chat_template": "", "bos_token": 1})"),
             file + "bos_token must be a string or an AddedToken; got 1");
-  const TemporaryFolder folder;
-  folder.put("additional_chat_templates", "no folder");
-  EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(folder.path()); }),
-               "additional_chat_templates must be a readable folder");
+  const TemporaryDirectory directory;
+  directory.put("additional_chat_templates", "no directory");
+  EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(directory.path()); }),
+               "additional_chat_templates must be a readable directory");
 }
 
 }  // namespace

@@ -32,121 +32,123 @@ int64_t descriptors() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
-/// Files whose path holds `part` that this process has open.
+/// Returns the number of open files of this process whose path contains `part`.
 int64_t open_files(const std::string& part) {
   int64_t count = 0;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the descriptor of this very iteration
-    count += contains(fs::read_symlink(entry.path(), gone).string(), part);
+    std::error_code error;  // the descriptor of this iteration is closed
+    count += contains(fs::read_symlink(entry.path(), error).string(), part);
   }
   return count;
 }
 
 TEST(Corpus, FilesKeepTheirOrder) {
-  const test::TemporaryFolder folder;
-  const Corpus corpus({folder.put("b", "two"), folder.put("a", "one"), folder.put("b", "two")});
+  const test::TemporaryDirectory directory;
+  const Corpus corpus({directory.put("b", "two"), directory.put("a", "one"), directory.put("b", "two")});
   EXPECT_EQ(corpus.size(), 9);
   EXPECT_EQ(all(corpus), "twoonetwo");
 }
 
-TEST(Corpus, FoldersAreReadRecursivelyAndSorted) {
-  const test::TemporaryFolder folder;
-  folder.put("b/2", "4");
-  folder.put("b/1", "3");
-  folder.put("a", "1");
-  folder.put("ab/x/y", "2");
-  folder.put("c", "");
-  EXPECT_EQ(all(Corpus({folder.path()})), "1234");
-  EXPECT_EQ(all(Corpus({folder.path() + "/"})), "1234");
-  EXPECT_EQ(Corpus({folder.path()}).file_count(), 4);
+TEST(Corpus, DirectoriesAreReadRecursivelyAndSorted) {
+  const test::TemporaryDirectory directory;
+  directory.put("b/2", "4");
+  directory.put("b/1", "3");
+  directory.put("a", "1");
+  directory.put("ab/x/y", "2");
+  directory.put("c", "");
+  EXPECT_EQ(all(Corpus({directory.path()})), "1234");
+  EXPECT_EQ(all(Corpus({directory.path() + "/"})), "1234");
+  EXPECT_EQ(Corpus({directory.path()}).file_count(), 4);
 }
 
-TEST(Corpus, HiddenEntriesOfAFolderAreLeftOut) {
-  const test::TemporaryFolder folder;
-  folder.put(".git/objects", "x");
-  folder.put("a", "1");
-  folder.put(".b", "2");
-  EXPECT_EQ(all(Corpus({folder.path()})), "1");
-  EXPECT_EQ(all(Corpus({folder / ".b"})), "2");
+TEST(Corpus, SkipsHiddenEntriesOfDirectories) {
+  const test::TemporaryDirectory directory;
+  directory.put(".git/objects", "x");
+  directory.put("a", "1");
+  directory.put(".b", "2");
+  EXPECT_EQ(all(Corpus({directory.path()})), "1");
+  EXPECT_EQ(all(Corpus({directory / ".b"})), "2");
 }
 
-TEST(Corpus, LinksToFilesAreReadAndLinksToFoldersLeftOut) {
-  const test::TemporaryFolder folder;
-  folder.put("a/file", "1");
-  fs::create_symlink("file", folder / "a/link");
-  fs::create_directory_symlink("..", folder / "a/up");
-  EXPECT_EQ(all(Corpus({folder / "a"})), "11");
-  EXPECT_EQ(all(Corpus({folder / "a/up/a"})), "11");
+TEST(Corpus, FollowsLinksToFilesButNotToDirectories) {
+  const test::TemporaryDirectory directory;
+  directory.put("a/file", "1");
+  fs::create_symlink("file", directory / "a/link");
+  fs::create_directory_symlink("..", directory / "a/up");
+  EXPECT_EQ(all(Corpus({directory / "a"})), "11");
+  EXPECT_EQ(all(Corpus({directory / "a/up/a"})), "11");
 }
 
-TEST(Corpus, AnyBytesAreText) {
-  const test::TemporaryFolder folder;
+TEST(Corpus, AcceptsAnyBytes) {
+  const test::TemporaryDirectory directory;
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
-  EXPECT_EQ(all(Corpus({folder.put("a", bytes)})), bytes);
+  EXPECT_EQ(all(Corpus({directory.put("a", bytes)})), bytes);
 }
 
 TEST(Corpus, ReadsAcrossFiles) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   std::mt19937 random(7);
-  std::string whole;
+  std::string expected;
   std::vector<std::string> paths;
   for (int file = 0; file < 20; ++file) {
-    std::string bytes(random() % 6000, '\0');  // below and above a page
+    std::string bytes(random() % 6000, '\0');  // below and above one page
     for (char& byte : bytes) byte = static_cast<char>(random());
-    paths.push_back(folder.put(std::to_string(file), bytes));
-    whole += bytes;
+    paths.push_back(directory.put(std::to_string(file), bytes));
+    expected += bytes;
   }
   const Corpus corpus(paths);
-  ASSERT_EQ(corpus.size(), static_cast<int64_t>(whole.size()));
+  ASSERT_EQ(corpus.size(), static_cast<int64_t>(expected.size()));
   for (int i = 0; i < 500; ++i) {
-    const size_t offset = random() % (whole.size() + 1), length = random() % (whole.size() - offset + 1);
-    ASSERT_EQ(read(corpus, offset, length), whole.substr(offset, length)) << offset << " " << length;
+    const size_t offset = random() % (expected.size() + 1),
+                 length = random() % (expected.size() - offset + 1);
+    ASSERT_EQ(read(corpus, offset, length), expected.substr(offset, length)) << offset << " " << length;
   }
 }
 
-TEST(Corpus, HoldsFewFilesOpen) {
-  const test::TemporaryFolder folder;
-  const int64_t files = static_cast<int64_t>(Corpus::kMostOpen) + 50;
-  fs::create_directory(folder / "many");
+TEST(Corpus, LimitsTheNumberOfOpenFiles) {
+  const test::TemporaryDirectory directory;
+  const int64_t files = static_cast<int64_t>(Corpus::kMaxOpenFiles) + 50;
+  fs::create_directory(directory / "many");
   for (int64_t i = 0; i < files; ++i)
-    std::ofstream(folder / ("many/" + std::to_string(100000 + i))) << i % 10;
+    std::ofstream(directory / ("many/" + std::to_string(100000 + i))) << i % 10;
   const int64_t before = descriptors();
   {
-    const Corpus corpus({folder / "many"});
+    const Corpus corpus({directory / "many"});
     EXPECT_EQ(descriptors(), before);
     for (int round = 0; round < 2; ++round) {
       const std::string text = all(corpus);
       for (int64_t i = 0; i < files; ++i) ASSERT_EQ(text[i], static_cast<char>('0' + i % 10)) << i;
     }
-    EXPECT_EQ(open_files(folder.path()), static_cast<int64_t>(Corpus::kMostOpen));
+    EXPECT_EQ(open_files(directory.path()), static_cast<int64_t>(Corpus::kMaxOpenFiles));
   }
   EXPECT_EQ(descriptors(), before);
 }
 
-TEST(Corpus, KeepsTheFilesReadLast) {
-  const test::TemporaryFolder folder;
-  const int64_t files = static_cast<int64_t>(Corpus::kMostOpen) + 1;
-  fs::create_directory(folder / "many");
-  for (int64_t i = 0; i < files; ++i) std::ofstream(folder / ("many/" + std::to_string(100000 + i))) << "x";
-  const Corpus corpus({folder / "many"});
+TEST(Corpus, ClosesTheLeastRecentlyReadFile) {
+  const test::TemporaryDirectory directory;
+  const int64_t files = static_cast<int64_t>(Corpus::kMaxOpenFiles) + 1;
+  fs::create_directory(directory / "many");
+  for (int64_t i = 0; i < files; ++i)
+    std::ofstream(directory / ("many/" + std::to_string(100000 + i))) << "x";
+  const Corpus corpus({directory / "many"});
   read(corpus, 0, files - 1);
-  read(corpus, 0, 1);          // now the second file is the one read longest ago
-  read(corpus, files - 1, 1);  // and makes room for the last
+  read(corpus, 0, 1);          // now the second file is the least recently read
+  read(corpus, files - 1, 1);  // and is closed for the last
   EXPECT_EQ(open_files("many/100000"), 1);
   EXPECT_EQ(open_files("many/100001"), 0);
   EXPECT_EQ(open_files("many/" + std::to_string(100000 + files - 1)), 1);
 }
 
-TEST(Corpus, ThreadsMayShareIt) {
-  const test::TemporaryFolder folder;
+TEST(Corpus, IsThreadSafe) {
+  const test::TemporaryDirectory directory;
   std::string expected;
   for (int i = 0; i < 100; ++i) {
     const std::string bytes(10, static_cast<char>('a' + i % 26));
-    folder.put(std::to_string(100 + i), bytes);
+    directory.put(std::to_string(100 + i), bytes);
     expected += bytes;
   }
-  const Corpus corpus({folder.path()});
+  const Corpus corpus({directory.path()});
   std::vector<std::thread> threads;
   std::vector<int> wrong(4);
   for (int t = 0; t < 4; ++t) {
@@ -161,29 +163,29 @@ TEST(Corpus, ThreadsMayShareIt) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-TEST(Corpus, RefusesPathsThatAreNoText) {
-  const test::TemporaryFolder folder;
-  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  folder.put("sub/a", "x");
-  fs::create_symlink("nowhere", folder / "sub/dangling");
+TEST(Corpus, RejectsInvalidPaths) {
+  const test::TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
+  directory.put("sub/a", "x");
+  fs::create_symlink("nowhere", directory / "sub/dangling");
   for (const std::string name : {"missing", "fifo", "sub"}) {
-    EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / name}); }), folder / name);
+    EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / name}); }), directory / name);
   }
-  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / "sub"}); }), folder / "sub/dangling");
-  EXPECT_PRED2(contains, error_text([] { Corpus corpus({}); }), "at least one file or folder");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / "sub"}); }), directory / "sub/dangling");
+  EXPECT_PRED2(contains, error_text([] { Corpus corpus({}); }), "at least one file or directory");
 }
 
-TEST(Corpus, RefusesPathsWithoutAByte) {
-  const test::TemporaryFolder folder;
-  fs::create_directories(folder / "empty/sub");
-  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder / "empty"}); }),
-               "must hold at least one byte");
-  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({folder.put("none", "")}); }), folder / "none");
+TEST(Corpus, RejectsEmptyPaths) {
+  const test::TemporaryDirectory directory;
+  fs::create_directories(directory / "empty/sub");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / "empty"}); }),
+               "must contain at least one byte");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory.put("none", "")}); }), directory / "none");
 }
 
-TEST(Corpus, RefusesToReadOutside) {
-  const test::TemporaryFolder folder;
-  const Corpus corpus({folder.put("a", "abc")});
+TEST(Corpus, RejectsReadsOutOfBounds) {
+  const test::TemporaryDirectory directory;
+  const Corpus corpus({directory.put("a", "abc")});
   EXPECT_EQ(read(corpus, 3, 0), "");
   for (const auto& [offset, length] :
        std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {3, 1}, {-1, 1}, {4, 0}}) {
@@ -194,41 +196,41 @@ TEST(Corpus, RefusesToReadOutside) {
   EXPECT_PRED2(contains, error_text([&] { corpus.read(1, INT64_MAX, &byte); }), "within its 3 bytes");
 }
 
-TEST(Corpus, AFileThatChangedIsNamed) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.put("a", "abc");
+TEST(Corpus, NamesAChangedFile) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("a", "abc");
   const Corpus corpus({path});
-  folder.put("a", "ab");
+  directory.put("a", "ab");
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
-TEST(Corpus, AFileThatWasReplacedByOneAsLongIsNamed) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.put("a", "abc");
+TEST(Corpus, NamesAReplacedFileOfEqualSize) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("a", "abc");
   const Corpus corpus({path});
-  fs::rename(folder.put("b", "xyz"), path);
+  fs::rename(directory.put("b", "xyz"), path);
   EXPECT_PRED2(contains, error_text([&] { all(corpus); }), path + ": must not change");
 }
 
-// Copied from the map alone, this would end the process by SIGBUS.
-TEST(Corpus, AFileThatShrinksWhileItIsReadIsNamed) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.put("a", std::string(100'000, 'a'));
+// Copying from the mapping without a check would raise SIGBUS.
+TEST(Corpus, NamesATruncatedFile) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("a", std::string(100'000, 'a'));
   const Corpus corpus({path});
   EXPECT_EQ(read(corpus, 99'999, 1), "a");
   fs::resize_file(path, 5000);
-  EXPECT_PRED2(contains, error_text([&] { read(corpus, 50'000, 10); }), "read " + path + ": must hold");
+  EXPECT_PRED2(contains, error_text([&] { read(corpus, 50'000, 10); }), "read " + path + ": must have");
   EXPECT_EQ(read(corpus, 4000, 1), "a");
 }
 
-TEST(Corpus, AFingerprintTellsAChangedText) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.put("text/a", "abc");
-  folder.put("text/b", "abc");
-  const uint64_t before = Corpus({folder / "text"}).fingerprint();
-  EXPECT_EQ(Corpus({folder / "text"}).fingerprint(), before);
+TEST(Corpus, FingerprintChangesWithAFile) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("text/a", "abc");
+  directory.put("text/b", "abc");
+  const uint64_t before = Corpus({directory / "text"}).fingerprint();
+  EXPECT_EQ(Corpus({directory / "text"}).fingerprint(), before);
   fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(1));
-  EXPECT_NE(Corpus({folder / "text"}).fingerprint(), before);
+  EXPECT_NE(Corpus({directory / "text"}).fingerprint(), before);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace shardwise::text::stop_strings_test {
 namespace {
 
-/// All that is shown of `text` when it comes in pieces of `size` bytes.
-std::string shown(const std::string& text, const std::vector<std::string>& stops, size_t size) {
+/// Returns the output for `text` in chunks of `size` bytes.
+std::string filtered(const std::string& text, const std::vector<std::string>& stops, size_t size) {
   StopStrings stop(stops);
   std::string result;
   for (size_t i = 0; i < text.size() && !stop.is_found(); i += size)
@@ -15,19 +15,19 @@ std::string shown(const std::string& text, const std::vector<std::string>& stops
   return result + stop.finish();
 }
 
-TEST(StopStrings, EndBeforeTheFirstThatIsFoundHoweverTheTextComes) {
+TEST(StopStrings, EndTheTextIndependentlyOfItsChunks) {
   for (size_t size = 1; size <= 12; ++size) {
-    EXPECT_EQ(shown("one, two\n\nthree", {"\n\n"}, size), "one, two");
-    EXPECT_EQ(shown("aabaabaac", {"aabaac", "c"}, size), "aab");
-    EXPECT_EQ(shown("ababab", {"abc"}, size), "ababab");
-    EXPECT_EQ(shown("ab###", {"####", "b#"}, size), "a");
-    EXPECT_EQ(shown("abcd", {"abcd", "bc"}, size), "a");
-    EXPECT_EQ(shown("stop", {"stop"}, size), "");
-    EXPECT_EQ(shown("no stop here", {}, size), "no stop here");
+    EXPECT_EQ(filtered("one, two\n\nthree", {"\n\n"}, size), "one, two");
+    EXPECT_EQ(filtered("aabaabaac", {"aabaac", "c"}, size), "aab");
+    EXPECT_EQ(filtered("ababab", {"abc"}, size), "ababab");
+    EXPECT_EQ(filtered("ab###", {"####", "b#"}, size), "a");
+    EXPECT_EQ(filtered("abcd", {"abcd", "bc"}, size), "a");
+    EXPECT_EQ(filtered("stop", {"stop"}, size), "");
+    EXPECT_EQ(filtered("no stop here", {}, size), "no stop here");
   }
 }
 
-TEST(StopStrings, HoldBackNoMoreThanMayBecomeOne) {
+TEST(StopStrings, HoldBackOnlyPrefixesOfStopStrings) {
   StopStrings stop({"END"});
   EXPECT_EQ(stop.push("the E"), "the ");
   EXPECT_EQ(stop.push("N"), "");
@@ -39,7 +39,7 @@ TEST(StopStrings, HoldBackNoMoreThanMayBecomeOne) {
   EXPECT_EQ(stop.finish(), "");
 }
 
-TEST(StopStrings, HoldACharacter) {
+TEST(StopStrings, RejectEmptyStrings) {
   EXPECT_THROW(StopStrings({"x", ""}), c10::ValueError);
 }
 

@@ -27,11 +27,11 @@ class TokenFiles : public ::testing::Test {
     return ids;
   }
 
-  test::TemporaryFolder folder_;
-  std::string path_ = folder_ / "ids";
+  test::TemporaryDirectory directory_;
+  std::string path_ = directory_ / "ids";
 };
 
-TEST_F(TokenFiles, GiveBackWhatWasWritten) {
+TEST_F(TokenFiles, RoundTrip) {
   for (const int64_t vocab_size : {65536, 65537}) {
     write(vocab_size, {{1, 65535}, {}, {vocab_size - 1}});
     EXPECT_EQ(read_all(), (std::vector<int64_t>{1, 65535, vocab_size - 1}));
@@ -45,50 +45,50 @@ TEST_F(TokenFiles, GiveBackWhatWasWritten) {
   }
 }
 
-TEST_F(TokenFiles, UnfinishedOnesLeaveTheOldOne) {
+TEST_F(TokenFiles, UnfinishedWriteKeepsTheOldFile) {
   write(10, {{1, 2, 3}});
   {
     TokenFileWriter writer(path_, 10);
     writer.append(std::vector<int64_t>{4});
   }
   EXPECT_EQ(read_all(), (std::vector<int64_t>{1, 2, 3}));
-  const auto count = std::distance(std::filesystem::directory_iterator(folder_.path()), {});
+  const auto count = std::distance(std::filesystem::directory_iterator(directory_.path()), {});
   EXPECT_EQ(count, 1);
 }
 
-TEST_F(TokenFiles, RefuseWhatIsNone) {
-  const auto refused = [&](const std::string& rule) {
+TEST_F(TokenFiles, RejectInvalidFiles) {
+  const auto expect_error = [&](const std::string& rule) {
     EXPECT_PRED2(contains, error_text([&] { read_all(); }), rule);
   };
   write(10, {{1, 2, 3}});
   std::filesystem::resize_file(path_, 69);
-  refused("must hold the ids that its header says");
+  expect_error("must have the number of ids in its header");
   std::filesystem::resize_file(path_, 63);
-  refused("64 bytes of header");
+  expect_error("64 bytes of header");
   write(10, {{1, 2, 3}});
   std::vector<int64_t> four(4);
   EXPECT_PRED2(contains, error_text([&] { TokenFile(path_).read(0, four); }), "within its 3 tokens");
 }
 
-TEST_F(TokenFiles, RefuseEachFieldThatIsWrong) {
+TEST_F(TokenFiles, RejectEachInvalidField) {
   write(10, {{1, 2, 3}});
   const std::string good = test::contents(path_);
-  const auto refused = [&](size_t at, char byte, const std::string& rule) {
+  const auto expect_error = [&](size_t at, char byte, const std::string& rule) {
     std::string changed = good;
     changed[at] = byte;
-    folder_.put("ids", changed);
+    directory_.put("ids", changed);
     EXPECT_PRED2(contains, error_text([&] { read_all(); }), rule) << at;
   };
   const std::string another = "must be a token file of version 1";
-  refused(/*magic*/ 7, 'x', another);
-  refused(/*version*/ 8, 2, another);
-  refused(/*bytes of an id*/ 12, 3, another);
-  refused(/*count*/ 16, 4, "must hold the ids that its header says");
-  refused(/*third id*/ 68, 30, "ids must be from 0 to below its vocab_size, 10; got 30");
-  refused(/*vocab_size*/ 24, 3, "ids must be from 0 to below its vocab_size, 3; got 3");
+  expect_error(/*magic*/ 7, 'x', another);
+  expect_error(/*version*/ 8, 2, another);
+  expect_error(/*bytes of an id*/ 12, 3, another);
+  expect_error(/*count*/ 16, 4, "must have the number of ids in its header");
+  expect_error(/*third id*/ 68, 30, "ids must be from 0 to below its vocab_size, 10; got 30");
+  expect_error(/*vocab_size*/ 24, 3, "ids must be from 0 to below its vocab_size, 3; got 3");
 }
 
-TEST_F(TokenFiles, TakeNoIdsThatAreNone) {
+TEST_F(TokenFiles, RejectInvalidIds) {
   for (const int64_t vocab_size : {10, 100000}) {
     TokenFileWriter writer(path_, vocab_size);
     for (const int64_t id : {int64_t{-5}, vocab_size, int64_t{70000} * 65536}) {

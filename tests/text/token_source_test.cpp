@@ -19,12 +19,12 @@ Ids read(const TokenSource& source, int64_t begin, int64_t count) {
 
 class TokenSources : public ::testing::Test {
  protected:
-  test::TemporaryFolder folder_;
-  Corpus corpus_{{folder_.put("a", "one\xff"), folder_.put("b", "two, three")}};
+  test::TemporaryDirectory directory_;
+  Corpus corpus_{{directory_.put("a", "one\xff"), directory_.put("b", "two, three")}};
   Ids all_{'o', 'n', 'e', 0xff, 't', 'w', 'o', ',', ' ', 't', 'h', 'r', 'e', 'e'};
 };
 
-TEST_F(TokenSources, BytesAndEncodedBytesAreTheSame) {
+TEST_F(TokenSources, BytesAndEncodedBytesAreEqual) {
   const ByteTokens bytes(corpus_);
   const EncodedTokens encoded(corpus_, BytesTokenizer());
   for (const TokenSource* source :
@@ -39,22 +39,22 @@ TEST_F(TokenSources, BytesAndEncodedBytesAreTheSame) {
   }
 }
 
-/// Ids from a number on, and one that begins every text.
+/// A bytes tokenizer whose ids start at `first`, with a BOS token.
 class Shifted : public BytesTokenizer {
  public:
   explicit Shifted(int64_t first) : first_(first) {}
   int64_t vocab_size() const override { return first_ + 257; }
 
  private:
-  void encode_checked(std::string_view text, Specials specials, Ids& ids) const override {
-    if (specials == Specials::kWith) ids.push_back(first_ + 256);
+  void encode_checked(std::string_view text, SpecialTokens specials, Ids& ids) const override {
+    if (specials == SpecialTokens::with) ids.push_back(first_ + 256);
     for (const char c : text) ids.push_back(first_ + static_cast<uint8_t>(c));
   }
 
   int64_t first_;
 };
 
-// Each file is a text of its own.
+// Each file is encoded as a separate text.
 TEST_F(TokenSources, EncodedFileByFile) {
   const EncodedTokens encoded(corpus_, Shifted(1000));
   EXPECT_EQ(encoded.vocab_size(), 1257);
@@ -62,14 +62,14 @@ TEST_F(TokenSources, EncodedFileByFile) {
   EXPECT_EQ(encoded.size(), 16);
 }
 
-TEST_F(TokenSources, AnotherTokenizerIsAnotherFingerprint) {
+TEST_F(TokenSources, FingerprintDependsOnTheTokenizer) {
   const auto of = [this](int64_t first) { return EncodedTokens(corpus_, Shifted(first)).fingerprint(); };
   EXPECT_EQ(of(1), of(1));
   EXPECT_NE(of(1), of(2));
 }
 
-TEST_F(TokenSources, AFileOfIdsIsOne) {
-  const std::string path = folder_ / "ids";
+TEST_F(TokenSources, TokenFileIsATokenSource) {
+  const std::string path = directory_ / "ids";
   TokenFileWriter writer(path, /*vocab_size=*/256);
   writer.append(all_);
   writer.finish();

@@ -29,7 +29,7 @@ TEST(BytesTokenizer, DecodesEveryByte) {
   EXPECT_EQ(BytesTokenizer().encode(text), ids);
 }
 
-TEST(BytesTokenizer, RefusesOtherIds) {
+TEST(BytesTokenizer, RejectsInvalidIds) {
   for (const int64_t id : {-1, 256}) {
     EXPECT_PRED2(contains, error_text([&] {
                    BytesTokenizer().decode({65, id});
@@ -40,7 +40,7 @@ TEST(BytesTokenizer, RefusesOtherIds) {
 
 TEST(BytesTokenizer, StreamsWholeCharacters) {
   const BytesTokenizer tokenizer;
-  const auto stream = tokenizer.stream(Specials::kWith);
+  const auto stream = tokenizer.stream(SpecialTokens::with);
   EXPECT_EQ(stream->push('a'), "a");
   EXPECT_EQ(stream->push(0xc3), "");
   EXPECT_EQ(stream->push(0xa9), "\u00e9");
@@ -49,9 +49,9 @@ TEST(BytesTokenizer, StreamsWholeCharacters) {
   EXPECT_EQ(stream->finish(), "\ufffd");
 }
 
-TEST(BytesTokenizer, RefusesTextsThatAreTooLong) {
-  constexpr size_t kTooLong = Tokenizer::kMostTextBytes + 1;
-  // No memory is behind it: only its length may be looked at.
+TEST(BytesTokenizer, RejectsTextsThatAreTooLong) {
+  constexpr size_t kTooLong = Tokenizer::kMaxTextBytes + 1;
+  // The mapping is not accessible, so only its length may be used.
   void* map = ::mmap(nullptr, kTooLong, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(map, MAP_FAILED);
   EXPECT_PRED2(contains, error_text([&] {
@@ -61,14 +61,14 @@ TEST(BytesTokenizer, RefusesTextsThatAreTooLong) {
   ::munmap(map, kTooLong);
 }
 
-TEST(TokenizerPaths, AreThoseThatItIsReadFrom) {
+TEST(TokenizerPaths, AreTheFilesOfTheTokenizer) {
   using Paths = std::vector<std::string>;
-  const test::TemporaryFolder folder;
-  const std::string config = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
+  const test::TemporaryDirectory directory;
+  const std::string config = directory / "tokenizer_config.json", added = directory / "added_tokens.json";
   EXPECT_EQ(tokenizer_paths("bytes"), Paths());
-  EXPECT_EQ(tokenizer_paths(folder / "x.json"), (Paths{config, added, folder / "x.json"}));
-  EXPECT_EQ(tokenizer_paths(folder.path()),
-            (Paths{config, added, folder / "tokenizer.json", folder / "tokenizer.model"}));
+  EXPECT_EQ(tokenizer_paths(directory / "x.json"), (Paths{config, added, directory / "x.json"}));
+  EXPECT_EQ(tokenizer_paths(directory.path()),
+            (Paths{config, added, directory / "tokenizer.json", directory / "tokenizer.model"}));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 const std::string kR(kReplacement);
 
-TEST(Utf8, ReplacesTheLongestBeginningOfACharacterByOne) {
+TEST(Utf8, ReplacesMaximalSubparts) {
   EXPECT_EQ(replace_invalid("a\xff"), "a" + kR);
   EXPECT_EQ(replace_invalid("\xf0\x9f\x98!"), kR + "!");
   EXPECT_EQ(replace_invalid("\xe2\x82"), kR);
@@ -29,7 +29,7 @@ TEST(Utf8, ReplacedTextIsUtf8) {
   }
 }
 
-TEST(Utf8, StreamGivesWholeCharactersOnly) {
+TEST(Utf8, StreamReturnsWholeCharactersOnly) {
   const std::string text = "a\xf0\x9f\x98\x80\xe2\x82 b\xff\xc3";
   Utf8Stream stream;
   std::string all;
@@ -42,7 +42,7 @@ TEST(Utf8, StreamGivesWholeCharactersOnly) {
   EXPECT_EQ(all + stream.finish(), replace_invalid(text));
 }
 
-TEST(Utf8, CharactersAndBlanks) {
+TEST(Utf8, CharactersAndWhiteSpace) {
   EXPECT_EQ(code_point("\xf0\x9f\x98\x80", 0), U'\U0001F600');
   EXPECT_EQ(code_point("a\xe2\x96\x81", 1), U'\u2581');
   EXPECT_EQ(character_before("a\xe2\x96\x81", 4), 1u);

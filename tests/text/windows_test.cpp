@@ -14,7 +14,7 @@ namespace {
 
 using test::contains, test::error_text;
 
-/// A corpus of `bytes` bytes in two files; byte i is i mod 251.
+/// A corpus of `bytes` bytes in two files, in which byte i is i mod 251.
 class Counting {
  public:
   explicit Counting(int64_t bytes) : corpus_({put("a", 0, bytes / 3), put("b", bytes / 3, bytes)}) {}
@@ -24,9 +24,9 @@ class Counting {
   std::string put(const std::string& name, int64_t begin, int64_t end) const {
     std::string text;
     for (int64_t i = begin; i < end; ++i) text += static_cast<char>(i % 251);
-    return folder_.put(name, text);
+    return directory_.put(name, text);
   }
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   Corpus corpus_;
   ByteTokens tokens_{corpus_};
 };
@@ -37,12 +37,12 @@ std::vector<int64_t> counted(int64_t begin, int64_t count) {
   return tokens;
 }
 
-TEST(Windows, TrainingTokensLieAtTheOffset) {
+TEST(Windows, TrainingTokensAreAtTheOffset) {
   const Counting corpus(1000);
   const Windows windows(*corpus, {.seq_len = 16, .seed = 3});
   std::vector<int64_t> tokens(17);
   for (int64_t n = 0; n < 50; ++n) {
-    windows.training(n, tokens);
+    windows.read_training(n, tokens);
     EXPECT_EQ(tokens, counted(windows.training_offset(n), 17)) << n;
   }
 }
@@ -60,7 +60,7 @@ TEST(Windows, OffsetsDependOnSeedAndNumberAlone) {
   EXPECT_LT(same, 3);
 }
 
-TEST(Windows, EveryBitOfSeedAndNumberCounts) {
+TEST(Windows, OffsetsDependOnEveryBitOfSeedAndNumber) {
   const Counting corpus(100000);
   std::set<int64_t> offsets;
   for (int bit = 0; bit < 63; ++bit) {
@@ -72,81 +72,82 @@ TEST(Windows, EveryBitOfSeedAndNumberCounts) {
 }
 
 TEST(Windows, OffsetsAreUniformOverAllThatFit) {
-  const int64_t seq_len = 10, bytes = 30, places = bytes - seq_len;  // the last window ends with the text
+  const int64_t seq_len = 10, bytes = 30,
+                places = bytes - seq_len;  // the last window ends at the end of the text
   const Counting corpus(bytes);
   const Windows windows(*corpus, {.seq_len = seq_len, .seed = 42});
   std::vector<int64_t> hits(places);
   const int64_t draws = 20000;
   for (int64_t n = 0; n < draws; ++n) ++hits.at(windows.training_offset(n));
-  // Chi-squared with 19 degrees of freedom: above 43.8 once in a thousand seeds.
+  // Chi-squared with 19 degrees of freedom exceeds 43.8 for one in a thousand seeds.
   const double expected = double(draws) / double(places);
   double chi_squared = 0;
   for (const int64_t count : hits) chi_squared += (count - expected) * (count - expected) / expected;
   EXPECT_LT(chi_squared, 43.8);
 }
 
-TEST(Windows, TheShortestTextHasOneWindow) {
+TEST(Windows, ShortestTextHasOneWindow) {
   const Counting corpus(9);
   const Windows windows(*corpus, {.seq_len = 8, .seed = 0});
   std::vector<int64_t> tokens(9);
   for (int64_t n = 0; n < 20; ++n) {
-    windows.training(n, tokens);
+    windows.read_training(n, tokens);
     EXPECT_EQ(tokens, counted(0, 9));
   }
 }
 
-TEST(Windows, ValidationIsTheTailAndIsNeverTrainedOn) {
+TEST(Windows, ValidationIsTheEndAndIsNotTrainedOn) {
   const Counting corpus(1000);
   const Windows windows(*corpus, {.seq_len = 16, .seed = 3, .val_fraction = 0.25});
   for (int64_t n = 0; n < 2000; ++n) ASSERT_LE(windows.training_offset(n) + 17, 750);
   EXPECT_EQ(windows.validation_count(), (250 - 1) / 16);
   std::vector<int64_t> tokens(17);
   for (int64_t n = 0; n < windows.validation_count(); ++n) {
-    windows.validation(n, tokens);
+    windows.read_validation(n, tokens);
     EXPECT_EQ(tokens, counted(750 + n * 16, 17)) << n;  // a window's last label is the next one's first input
   }
-  EXPECT_PRED2(contains, error_text([&] { windows.validation(windows.validation_count(), tokens); }),
+  EXPECT_PRED2(contains, error_text([&] { windows.read_validation(windows.validation_count(), tokens); }),
                "must be below 15");
-  EXPECT_PRED2(contains, error_text([&] { windows.validation(-1, tokens); }), "got -1");
+  EXPECT_PRED2(contains, error_text([&] { windows.read_validation(-1, tokens); }), "got -1");
 }
 
-TEST(Windows, WithoutAFractionThereIsNoValidation) {
+TEST(Windows, NoValidationWithoutAFraction) {
   const Counting corpus(1000);
   EXPECT_EQ(Windows(*corpus, {.seq_len = 16, .seed = 3}).validation_count(), 0);
 }
 
-TEST(Windows, RefusesTextShorterThanABatch) {
+TEST(Windows, RejectsTextShorterThanABatch) {
   const Counting corpus(100);
-  const auto refused = [&](int64_t seq_len, int64_t windows_per_batch) {
+  const auto error = [&](int64_t seq_len, int64_t windows_per_batch) {
     return error_text(
         [&] { Windows(*corpus, {.seq_len = seq_len, .seed = 0, .windows_per_batch = windows_per_batch}); });
   };
   Windows(*corpus, {.seq_len = 33, .seed = 0, .windows_per_batch = 3});  // 3 x 33 + 1 tokens
-  EXPECT_PRED2(contains, refused(25, 4), "at least one batch of 4 x 25 + 1 tokens for training; got 100");
-  EXPECT_PRED2(contains, refused(100, 1), "got 100");
-  EXPECT_PRED2(contains, refused(std::numeric_limits<int64_t>::max(), 1), "got 100");
-  EXPECT_PRED2(contains, refused(1, std::numeric_limits<int64_t>::max()), "got 100");
-  EXPECT_PRED2(contains, refused(0, 1), "seq_len must be at least 1");
-  EXPECT_PRED2(contains, refused(1, 0), "at least one sequence");
+  EXPECT_PRED2(contains, error(25, 4), "at least one batch of 4 x 25 + 1 tokens for training; got 100");
+  EXPECT_PRED2(contains, error(100, 1), "got 100");
+  EXPECT_PRED2(contains, error(std::numeric_limits<int64_t>::max(), 1), "got 100");
+  EXPECT_PRED2(contains, error(1, std::numeric_limits<int64_t>::max()), "got 100");
+  EXPECT_PRED2(contains, error(0, 1), "seq_len must be at least 1");
+  EXPECT_PRED2(contains, error(1, 0), "windows_per_batch must be at least 1");
 }
 
-TEST(Windows, RefusesFractionsThatLeaveTooLittle) {
+TEST(Windows, RejectsInvalidFractions) {
   const Counting corpus(100);
-  const auto refused = [&](double val_fraction) {
+  const auto error = [&](double val_fraction) {
     return error_text([&] { Windows(*corpus, {.seq_len = 10, .seed = 0, .val_fraction = val_fraction}); });
   };
   for (const double outside : {-0.1, 1.0, 1.5, std::nan("")}) {
-    EXPECT_PRED2(contains, refused(outside), "val_fraction must be at least 0 and below 1");
+    EXPECT_PRED2(contains, error(outside), "val_fraction must be at least 0 and below 1");
   }
-  EXPECT_PRED2(contains, refused(0.1), "10 + 1 tokens for validation; got 10");
-  EXPECT_PRED2(contains, refused(0.95), "for training; got 5");
+  EXPECT_PRED2(contains, error(0.1), "10 + 1 tokens for validation; got 10");
+  EXPECT_PRED2(contains, error(0.95), "for training; got 5");
 }
 
-TEST(Windows, RefusesBuffersOfAnotherLength) {
+TEST(Windows, RejectsBuffersOfAnotherLength) {
   const Counting corpus(100);
   const Windows windows(*corpus, {.seq_len = 10, .seed = 0});
   std::vector<int64_t> tokens(10);
-  EXPECT_PRED2(contains, error_text([&] { windows.training(0, tokens); }), "got room for 10");
+  EXPECT_PRED2(contains, error_text([&] { windows.read_training(0, tokens); }), "got 10");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ std::string word_of(uint32_t number) {
   return "word " + std::to_string(number);
 }
 
-/// One to three ids that tell the number.
+/// Returns one to three ids that identify the number.
 std::vector<uint32_t> ids_of(uint32_t number) {
   return std::vector<uint32_t>(1 + number % 3, number);
 }
@@ -27,17 +27,17 @@ std::vector<uint32_t> found(const WordCache& cache, uint32_t number) {
 
 TEST(WordCache, KeepsEveryWordWhileItGrows) {
   WordCache cache;
-  for (uint32_t i = 0; i < WordCache::kMostWords; ++i) {
+  for (uint32_t i = 0; i < WordCache::kMaxWords; ++i) {
     ASSERT_TRUE(found(cache, i).empty()) << i;
     insert(cache, i);
     ASSERT_EQ(found(cache, i), ids_of(i));
   }
-  for (uint32_t i = 0; i < WordCache::kMostWords; ++i) ASSERT_EQ(found(cache, i), ids_of(i));
+  for (uint32_t i = 0; i < WordCache::kMaxWords; ++i) ASSERT_EQ(found(cache, i), ids_of(i));
 }
 
-TEST(WordCache, ForgetsAllWhenFullAndGoesOn) {
+TEST(WordCache, IsClearedWhenFull) {
   WordCache cache;
-  const uint32_t most = WordCache::kMostWords;
+  const uint32_t most = WordCache::kMaxWords;
   for (uint32_t i = 0; i <= most; ++i) insert(cache, i);
   EXPECT_EQ(found(cache, most), ids_of(most));
   for (uint32_t i = 0; i < most; ++i) ASSERT_TRUE(found(cache, i).empty()) << i;
@@ -46,7 +46,7 @@ TEST(WordCache, ForgetsAllWhenFullAndGoesOn) {
   EXPECT_EQ(found(cache, most), ids_of(most));
 }
 
-TEST(WordCache, TellsWordsOfOneHashApart) {
+TEST(WordCache, DistinguishesWordsOfEqualHash) {
   WordCache cache;
   const std::vector<uint32_t> one{1}, two{2, 2};
   cache.insert("one", /*hash=*/7, one);

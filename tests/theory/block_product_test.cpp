@@ -1,4 +1,5 @@
-// Matrices of matrices multiply like matrices; transposing one also transposes its blocks.
+// Block matrices multiply like matrices of scalars, and transposing a block matrix also transposes its
+// blocks.
 #include <gtest/gtest.h>
 
 #include "tests/theory/matrix.h"
@@ -12,14 +13,14 @@ Matrix block(const Matrix& a, Range rows, Range columns) {
   return columns_of(rows_of(a, rows), columns);
 }
 
-// X [5, 7] and A [7, 6], each cut into 2 by 2 blocks that fit: X's columns where A's rows are.
+// X [5, 7] and A [7, 6], each partitioned into 2 by 2 blocks; X's columns are partitioned like A's rows.
 const Matrix kX = sample(5, 7, 1), kA = sample(7, 6, 2);
-const Range kTop{0, 2}, kBottom{2, 5};    // of X's rows
-const Range kFirst{0, 4}, kSecond{4, 7};  // of the index that is summed over
-const Range kLeft{0, 1}, kRight{1, 6};    // of A's columns
+const Range kTop{0, 2}, kBottom{2, 5};    // X's rows
+const Range kFirst{0, 4}, kSecond{4, 7};  // the index that is summed over
+const Range kLeft{0, 1}, kRight{1, 6};    // A's columns
 
-// (XA)ᵢₖ = Σⱼ Xᵢⱼ Aⱼₖ, with blocks in place of entries.
-TEST(BlockProduct, MultipliesLikeAProductOfEntries) {
+// (XA)ᵢₖ = Σⱼ Xᵢⱼ Aⱼₖ, with blocks in place of scalars.
+TEST(BlockProduct, MultipliesLikeAProductOfScalars) {
   for (const Range rows : {kTop, kBottom}) {
     for (const Range columns : {kLeft, kRight}) {
       const Matrix sum = block(kX, rows, kFirst) * block(kA, kFirst, columns) +
@@ -30,7 +31,7 @@ TEST(BlockProduct, MultipliesLikeAProductOfEntries) {
 }
 
 // The block at (i, j) of Aᵀ is the transpose of A's block at (j, i).
-TEST(BlockProduct, TransposingTransposesTheBlocksToo) {
+TEST(BlockProduct, TransposeTransposesEachBlock) {
   for (const Range rows : {kFirst, kSecond}) {
     for (const Range columns : {kLeft, kRight}) {
       EXPECT_EQ(block(transposed(kA), columns, rows), transposed(block(kA, rows, columns)));
@@ -38,7 +39,7 @@ TEST(BlockProduct, TransposingTransposesTheBlocksToo) {
   }
 }
 
-TEST(BlockProduct, TheTransposeOfAProductIsTheProductOfTransposesReversed) {
+TEST(BlockProduct, TransposeOfAProductIsTheReversedProductOfTransposes) {
   EXPECT_EQ(transposed(kX * kA), transposed(kA) * transposed(kX));
   for (const Range rows : {kTop, kBottom}) {
     for (const Range columns : {kLeft, kRight}) {
@@ -49,8 +50,8 @@ TEST(BlockProduct, TheTransposeOfAProductIsTheProductOfTransposesReversed) {
   }
 }
 
-// Hence "flipping": cut by columns, Aᵀ is cut by rows.
-TEST(BlockProduct, ColumnsOfAMatrixAreRowsOfItsTranspose) {
+// If A is sharded by columns, Aᵀ is sharded by rows.
+TEST(BlockProduct, ColumnsAreRowsOfTheTranspose) {
   EXPECT_EQ(rows_of(transposed(kA), kRight), transposed(columns_of(kA, kRight)));
   EXPECT_EQ(columns_of(transposed(kA), kSecond), transposed(rows_of(kA, kSecond)));
 }

@@ -1,4 +1,4 @@
-// An all_reduce is a reduce_scatter and an all_gather: the same numbers, and the same bytes.
+// An all_reduce is a reduce_scatter and an all_gather: equal results and equal bytes.
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ Numbers numbers_of(const Tensor& x) {
   return {first, first + x.numel()};
 }
 
-/// A rank's term: the whole numbers from 1 on, each rank's behind those of the one before.
+/// A rank's partial sum: consecutive integers from 1 on, continued from rank to rank.
 Tensor term(int64_t size, int rank) {
   return at::arange(size * rank + 1, size * (rank + 1) + 1, at::kDouble);
 }
@@ -38,18 +38,18 @@ void compare(const comm::Group& group, int64_t size) {
 
   EXPECT_EQ(numbers_of(group.all_reduce(x)), sum);
 
-  const Tensor own = group.reduce_scatter(x, split);
+  const Tensor local = group.reduce_scatter(x, split);
   const base::Range range = split.range(group.rank());
-  EXPECT_EQ(numbers_of(own), Numbers(sum.begin() + range.begin, sum.begin() + range.end));
-  EXPECT_EQ(numbers_of(group.all_gather(own, split)), sum);
+  EXPECT_EQ(numbers_of(local), Numbers(sum.begin() + range.begin, sum.begin() + range.end));
+  EXPECT_EQ(numbers_of(group.all_gather(local, split)), sum);
 
   const comm::Counters used = group.counters() - before;
   EXPECT_EQ(used[Op::all_reduce].bytes > 0, group.size() > 1 && size > 0);
   EXPECT_EQ(used[Op::all_reduce].bytes, used[Op::reduce_scatter].bytes + used[Op::all_gather].bytes);
 }
 
-// 1 2 3 4 + 5 6 7 8 by hand; then lengths that nothing divides, shorter than the ranks, empty, and longer
-// than what an all_reduce sends with its announcement.
+// Checks 1 2 3 4 + 5 6 7 8 explicitly; then lengths that are not divisible, shorter than the number of ranks,
+// empty, and longer than the payload that an all_reduce sends inline with its header.
 TEST(Collectives, AllReduceIsReduceScatterThenAllGather) {
   EXPECT_EQ(sum_of_terms(4, 2), (Numbers{6, 8, 10, 12}));
   for (const int ranks : {1, 2, 3, 4}) {

@@ -1,6 +1,6 @@
-// Matrices as loops over indices: what the proofs of docs/theory.md are written in. No ATen.
+// Matrices as plain loops over indices, without ATen, for the tests of docs/theory.md.
 //
-// Every entry is a small integer, so that sums are exact in any order and the proofs compare with ==.
+// Every entry is a small integer, so that sums are exact in any order and the tests compare with ==.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@ struct Matrix {
   bool operator==(const Matrix&) const = default;
 };
 
-/// Every entry by its indices.
+/// Builds a matrix from a function of the indices.
 inline Matrix matrix(int64_t rows, int64_t columns, const std::function<double(int64_t, int64_t)>& entry) {
   Matrix m(rows, columns);
   for (int64_t i = 0; i < rows; ++i) {
@@ -30,7 +30,7 @@ inline Matrix matrix(int64_t rows, int64_t columns, const std::function<double(i
   return m;
 }
 
-/// Integers from −4 to 4 without order.
+/// Returns a matrix of irregular integers from −4 to 4.
 inline Matrix sample(int64_t rows, int64_t columns, int64_t seed) {
   return matrix(rows, columns, [seed](int64_t i, int64_t j) {
     return static_cast<double>((7 * i * i + 5 * i * j + 3 * j + 11 * seed + j * j * seed) % 9 - 4);
@@ -71,12 +71,12 @@ inline Matrix rows_of(const Matrix& a, base::Range range) {
   return matrix(range.size(), a.columns, [&](int64_t i, int64_t j) { return a(range.begin + i, j); });
 }
 
-/// The same row added to every row: a bias.
+/// Adds `row` to every row, like a bias.
 inline Matrix plus_row(const Matrix& a, const Matrix& row) {
   return matrix(a.rows, a.columns, [&](int64_t i, int64_t j) { return a(i, j) + row(0, j); });
 }
 
-/// Σᵢ Aᵢⱼ as one row: a bias's gradient.
+/// Returns Σᵢ Aᵢⱼ as one row, like a bias's gradient.
 inline Matrix column_sums(const Matrix& a) {
   return matrix(1, a.columns, [&](int64_t, int64_t j) {
     double sum = 0;
@@ -94,27 +94,27 @@ inline double dot(const Matrix& a, const Matrix& b) {
   return sum;
 }
 
-/// What each rank holds, put together again along the columns.
+/// Concatenates the ranks' shards along the columns.
 inline Matrix concatenated(const std::vector<Matrix>& shards) {
-  Matrix whole(shards[0].rows, 0);
+  Matrix result(shards[0].rows, 0);
   for (const Matrix& shard : shards) {
-    const Matrix left = whole;
-    whole = matrix(left.rows, left.columns + shard.columns, [&](int64_t i, int64_t j) {
+    const Matrix left = result;
+    result = matrix(left.rows, left.columns + shard.columns, [&](int64_t i, int64_t j) {
       return j < left.columns ? left(i, j) : shard(i, j - left.columns);
     });
   }
-  return whole;
+  return result;
 }
 
-/// The sum over the ranks: what an all_reduce gives each of them.
+/// Returns the sum over the ranks, the result of an all_reduce.
 inline Matrix summed(const std::vector<Matrix>& terms) {
   Matrix sum(terms[0].rows, terms[0].columns);
   for (const Matrix& term : terms) sum = sum + term;
   return sum;
 }
 
-/// ∂f/∂Aᵢⱼ as the central difference, which is exact where f is quadratic in each entry of A: no rule of
-/// calculus is taken for granted.
+/// Returns ∂f/∂Aᵢⱼ by central differences, which are exact if f is quadratic in each entry of A. So the tests
+/// assume no differentiation rules.
 inline Matrix difference_quotient(const std::function<double(const Matrix&)>& f, const Matrix& at) {
   return matrix(at.rows, at.columns, [&](int64_t i, int64_t j) {
     Matrix above = at, below = at;

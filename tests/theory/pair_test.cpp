@@ -1,5 +1,6 @@
-// The pair, column then row: z = φ(x W0 + b0) W1 + b1 with the index e between them reshaped into (r, f),
-// rank and position in the rank's shard. Forward, every gradient, and the library's layers entry for entry.
+// The pair, column then row: z = φ(x W0 + b0) W1 + b1, with the intermediate index e reshaped into (r, f),
+// rank and position in the rank's shard. Checks forward, every gradient, and the library's layers, entry by
+// entry.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int64_t kN = 5, kD = 4, kE = 7;
 
-// φ(x) = x² + x: elementwise and not linear; the loss stays quadratic in each entry of x, W0 and b0, so that
+// φ(x) = x² + x: elementwise and nonlinear. The loss is quadratic in each entry of x, W0 and b0, so
 // difference quotients are exact.
 double phi(double x) {
   return x * x + x;
@@ -32,7 +33,7 @@ struct Mlp {
 const Mlp kMlp;
 const Matrix kG = sample(kN, kD, 6);  // ∂L/∂z, with L = Σ G ∘ z
 
-/// ∂L/∂(one of the five).
+/// Returns the gradient with respect to one of the five tensors.
 Matrix gradient(Matrix Mlp::*of) {
   return difference_quotient(
       [of](const Matrix& changed) {
@@ -43,16 +44,16 @@ Matrix gradient(Matrix Mlp::*of) {
       kMlp.*of);
 }
 
-// What rank r holds of the index e, and what it computes without a word from the others.
+// Rank r's shard of the index e, and its local computations.
 struct Rank {
   Matrix w0, b0, w1;  // columns, columns, rows: W0_(d,rf), b0_rf, W1_(rf,d)
 
-  explicit Rank(base::Range own)
-      : w0(columns_of(kMlp.w0, own)), b0(columns_of(kMlp.b0, own)), w1(rows_of(kMlp.w1, own)) {}
+  explicit Rank(base::Range local)
+      : w0(columns_of(kMlp.w0, local)), b0(columns_of(kMlp.b0, local)), w1(rows_of(kMlp.w1, local)) {}
 
   Matrix inner() const { return plus_row(kMlp.x * w0, b0); }
   Matrix term() const { return apply(phi, inner()) * w1; }
-  // φ' is taken where φ was: of the inner value, not of the gradient.
+  // φ' is evaluated at φ's input, not at the gradient.
   Matrix d_inner() const { return times_each(kG * transposed(w1), apply(phi_slope, inner())); }
 };
 
@@ -66,15 +67,15 @@ std::vector<Matrix> on_each_rank(int ranks, const std::function<Matrix(const Ran
 constexpr int kRanks[] = {1, 2, 3, 4, 9};
 
 // z_d = Σ_r Σ_f W1_(rf,d) φ(Σ_d' x_d' W0_(d',rf) + b0_rf) + b1_d: one sum over the ranks, at the end.
-TEST(Pair, TheForwardNeedsOneSumOverTheRanks) {
+TEST(Pair, ForwardNeedsOneAllReduce) {
   for (const int ranks : kRanks) {
     const auto terms = on_each_rank(ranks, [](const Rank& rank) { return rank.term(); });
     EXPECT_EQ(plus_row(summed(terms), kMlp.b1), kMlp()) << ranks;
   }
 }
 
-// ∂L/∂x = Σ_r ((G W1_rᵀ) ∘ φ'(x W0_r + b0_r)) W0_rᵀ: one sum over the ranks again, the pair backwards.
-TEST(Pair, TheBackwardNeedsOneSumOverTheRanks) {
+// ∂L/∂x = Σ_r ((G W1_rᵀ) ∘ φ'(x W0_r + b0_r)) W0_rᵀ: again one sum over the ranks, the pair in reverse.
+TEST(Pair, BackwardNeedsOneAllReduce) {
   for (const int ranks : kRanks) {
     const auto terms =
         on_each_rank(ranks, [](const Rank& rank) { return rank.d_inner() * transposed(rank.w0); });
@@ -82,7 +83,7 @@ TEST(Pair, TheBackwardNeedsOneSumOverTheRanks) {
   }
 }
 
-TEST(Pair, WeightGradientsAreOfTheOwnPart) {
+TEST(Pair, WeightGradientsAreLocal) {
   for (const int ranks : kRanks) {
     const auto d_w0 =
         on_each_rank(ranks, [](const Rank& rank) { return transposed(kMlp.x) * rank.d_inner(); });
@@ -96,18 +97,19 @@ TEST(Pair, WeightGradientsAreOfTheOwnPart) {
   EXPECT_EQ(column_sums(kG), gradient(&Mlp::b1));
 }
 
-// Cut by rows first, φ would need the sum before it: φ(Σ) is not Σ φ.
-TEST(Pair, RowThenColumnWouldNeedASumBeforeTheNonlinearity) {
+// If the first weight were sharded by rows, φ would need the reduced sum: φ(Σ) is not Σ φ.
+TEST(Pair, RowThenColumnNeedsAnAllReduceBeforeTheNonlinearity) {
   const auto split = base::Split::even("d", kD, 2);
   std::vector<Matrix> terms;
   for (const int rank : {0, 1}) {
-    const base::Range own = split.range(rank);
-    terms.push_back(apply(phi, columns_of(kMlp.x, own) * rows_of(kMlp.w0, own)));
+    const base::Range local = split.range(rank);
+    terms.push_back(apply(phi, columns_of(kMlp.x, local) * rows_of(kMlp.w0, local)));
   }
   EXPECT_NE(summed(terms), apply(phi, kMlp.x * kMlp.w0));
 }
 
-// The library's two layers on the same integers. Theirs are [out, in], the documents' [in, out].
+// The library's two layers on the same integers. Their weights are [out, in], those of docs/theory.md [in,
+// out].
 at::Tensor tensor_of(const Matrix& m) {
   at::Tensor tensor = at::empty({m.rows, 1, m.columns}, at::kDouble);
   std::copy(m.entries.begin(), m.entries.end(), tensor.mutable_data_ptr<double>());
@@ -132,12 +134,12 @@ struct Layers {
   nn::RowParallelLinear row;
 
   explicit Layers(const comm::Group& group)
-      : column("column", with_bias(kD, kE), base::ShardRule::cut(0, split(group)), group, at::kDouble),
-        row("row", with_bias(kE, kD), base::ShardRule::cut(1, split(group)), group, at::kDouble) {
-    const Rank own(split(group).range(group.rank()));
-    fill_(column.weight(), transposed(own.w0));
-    fill_(column.bias(), own.b0);
-    fill_(row.weight(), transposed(own.w1));
+      : column("column", with_bias(kD, kE), base::ShardRule::sharded(0, split(group)), group, at::kDouble),
+        row("row", with_bias(kE, kD), base::ShardRule::sharded(1, split(group)), group, at::kDouble) {
+    const Rank local(split(group).range(group.rank()));
+    fill_(column.weight(), transposed(local.w0));
+    fill_(column.bias(), local.b0);
+    fill_(row.weight(), transposed(local.w1));
     fill_(row.bias(), kMlp.b1);
   }
   static base::Split split(const comm::Group& group) { return base::Split::even("e", kE, group.size()); }
@@ -160,15 +162,15 @@ void compare_with_the_library(const comm::Group& group) {
   EXPECT_EQ(matrix_of(z), rows_of(kMlp(), rows));
 
   z.backward(tensor_of(rows_of(kG, rows)));
-  const base::Range own = Layers::split(group).range(group.rank());
+  const base::Range local = Layers::split(group).range(group.rank());
   EXPECT_EQ(matrix_of(x.grad()), rows_of(gradient(&Mlp::x), rows));
-  EXPECT_EQ(matrix_of(layers.column.weight()->main_grad), transposed(columns_of(gradient(&Mlp::w0), own)));
-  EXPECT_EQ(matrix_of(layers.column.bias()->main_grad), columns_of(gradient(&Mlp::b0), own));
-  EXPECT_EQ(matrix_of(layers.row.weight()->main_grad), transposed(rows_of(gradient(&Mlp::w1), own)));
+  EXPECT_EQ(matrix_of(layers.column.weight()->main_grad), transposed(columns_of(gradient(&Mlp::w0), local)));
+  EXPECT_EQ(matrix_of(layers.column.bias()->main_grad), columns_of(gradient(&Mlp::b0), local));
+  EXPECT_EQ(matrix_of(layers.row.weight()->main_grad), transposed(rows_of(gradient(&Mlp::w1), local)));
   EXPECT_EQ(matrix_of(layers.row.bias()->main_grad), column_sums(rows_of(kG, rows)));
 }
 
-TEST(Pair, TheLibrarysLayersGiveTheSameNumbers) {
+TEST(Pair, LayersGiveTheSameNumbers) {
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const comm::Group& group) {
       SCOPED_TRACE("rank " + std::to_string(group.rank()) + " of " + std::to_string(ranks));

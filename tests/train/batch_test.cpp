@@ -7,14 +7,14 @@ namespace {
 
 using testing::Scratch;
 
-/// A text whose byte at offset i is i mod 251: a token tells where it was read.
+/// Returns a text whose byte at offset i is i mod 251, so a token identifies its position.
 std::string ramp(size_t bytes) {
   std::string text;
   for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);
   return text;
 }
 
-TEST(Batch, ColumnsAreWindowsAndLabelsAreOneOn) {
+TEST(Batch, ColumnsAreWindowsAndLabelsAreShiftedByOne) {
   const Scratch scratch;
   const text::Corpus corpus({scratch.put("ramp", ramp(1000))});
   const text::ByteTokens tokens(corpus);
@@ -32,7 +32,7 @@ TEST(Batch, ColumnsAreWindowsAndLabelsAreOneOn) {
   }
 }
 
-TEST(Batch, ValidationReadsTheTail) {
+TEST(Batch, ValidationWindowsAreAtTheEnd) {
   const Scratch scratch;
   const text::Corpus corpus({scratch.put("ramp", ramp(200))});
   const text::ByteTokens tokens(corpus);

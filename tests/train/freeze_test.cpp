@@ -13,7 +13,7 @@ using testing::small_byte_config;
 using testing::small_options;
 using Names = std::set<std::string>;
 
-TEST(Freeze, GlobsAreOverTheNamesInTheFiles) {
+TEST(Freeze, GlobsMatchHuggingFaceNames) {
   const Frozen frozen =
       frozen_by({"model.layers.1.mlp.*", "*.0.self_attn.o_proj.weight"}, small_byte_config());
   EXPECT_EQ(frozen.parameters,
@@ -26,7 +26,7 @@ TEST(Freeze, GlobsAreOverTheNamesInTheFiles) {
   EXPECT_EQ(frozen_by({"*.[0-9].*.?_proj.weight"}, small_byte_config()).parameters.size(), 4u);
 }
 
-TEST(Freeze, ATiedHeadIsTheEmbedding) {
+TEST(Freeze, TiedHeadIsFrozenWithTheEmbedding) {
   model::Config tied = small_byte_config();
   tied.tie_word_embeddings = true;
   EXPECT_EQ(frozen_by({"*embed_tokens*"}, tied).parameters, Names{"model.embed_tokens.weight"});
@@ -34,19 +34,19 @@ TEST(Freeze, ATiedHeadIsTheEmbedding) {
   EXPECT_EQ(frozen_by({"lm_head.weight"}, small_byte_config()).parameters, Names{"lm_head.weight"});
 }
 
-TEST(Freeze, SaysInOneLineWhatItCannotFreeze) {
+TEST(Freeze, RejectsInvalidGlobs) {
   const auto error = [](const std::vector<std::string>& globs) {
     return test::error_text([&] { frozen_by(globs, small_byte_config()); });
   };
   EXPECT_EQ(error({"*embed*", "model.layers.7.*"}),
             "train: --freeze must match tensors of the model, such as model.embed_tokens.weight; got "
-            "model.layers.7.*, which matches none");
-  EXPECT_EQ(
-      error({"model.layers.0.self_attn.[qk]_proj.weight"}),
-      "train: --freeze must take all or none of model.layers.0.self_attn.q_proj.weight, "
-      "model.layers.0.self_attn.k_proj.weight, model.layers.0.self_attn.v_proj.weight, which are trained as "
-      "one; got only model.layers.0.self_attn.q_proj.weight, model.layers.0.self_attn.k_proj.weight");
-  EXPECT_EQ(error({"*"}), "train: --freeze must leave something to train; got all 21 tensors");
+            "model.layers.7.*, which matches no tensor");
+  EXPECT_EQ(error({"model.layers.0.self_attn.[qk]_proj.weight"}),
+            "train: --freeze must match all or none of model.layers.0.self_attn.q_proj.weight, "
+            "model.layers.0.self_attn.k_proj.weight, model.layers.0.self_attn.v_proj.weight, which are one "
+            "fused parameter; got only model.layers.0.self_attn.q_proj.weight, "
+            "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(error({"*"}), "train: --freeze must not match all tensors; got all 21 tensors");
 }
 
 Options freezing(const Scratch& scratch, const std::string& save) {
@@ -61,19 +61,19 @@ bool is_frozen(const std::string& name) {
       .tensors.contains(name);
 }
 
-/// The bytes of every tensor of a file.
+/// Returns the bytes of every tensor in a file.
 std::map<std::string, std::string> tensors_of(const std::string& path) {
   const io::SafetensorsFile file(path);
   std::map<std::string, std::string> tensors;
   for (const io::TensorInfo& info : file.tensors()) {
     std::string& bytes = tensors[info.name];
     bytes.resize(static_cast<size_t>(info.bytes()));
-    file.read_whole(info, bytes.data());
+    file.read_tensor(info, bytes.data());
   }
   return tensors;
 }
 
-TEST(Freeze, LeavesTensorsAsTheyAreAndTrainsTheOthersAlikeAtEveryTpSize) {
+TEST(Freeze, KeepsFrozenTensorsAndTrainsTheOthersAtEveryTpSize) {
   const Scratch scratch;
   Options options = freezing(scratch, "one");
   options.steps = 1;
@@ -98,24 +98,24 @@ TEST(Freeze, LeavesTensorsAsTheyAreAndTrainsTheOthersAlikeAtEveryTpSize) {
   }
 }
 
-TEST(Freeze, ResumesAsIfNeverStopped) {
+TEST(Freeze, ResumedRunHasTheSameLosses) {
   const Scratch scratch;
   for (const char* dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    Options options = freezing(scratch, std::string("whole-") + dtype);
+    Options options = freezing(scratch, std::string("full-") + dtype);
     options.dtype = dtype;
-    const std::vector<double> whole = run_job(options).losses();
-    options.save = scratch / (std::string("halves-") + dtype);
+    const std::vector<double> full_run = run_job(options).losses();
+    options.save = scratch / (std::string("resumed-") + dtype);
     options.stop_after = 3;
     run_job(options);
     options.stop_after = {};
     options.resume = options.save;
     const std::vector<double> second = run_job(options).losses();
-    EXPECT_EQ(second, std::vector<double>(whole.begin() + 3, whole.end()));
+    EXPECT_EQ(second, std::vector<double>(full_run.begin() + 3, full_run.end()));
   }
 }
 
-TEST(Freeze, OfAResumedRunMayGrowButNotShrink) {
+TEST(Freeze, ResumedRunMayFreezeMoreButNotLess) {
   const Scratch scratch;
   Options options = freezing(scratch, "saved");
   options.stop_after = 3;

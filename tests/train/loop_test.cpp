@@ -23,20 +23,20 @@ Options with(Options options, int64_t tp, bool sequence_parallel) {
   return options;
 }
 
-TEST(Loop, LossesAreThoseOfOneRankAtEveryTpSizeWithDropoutAndClipping) {
+TEST(Loop, LossesMatchOneRankAtEveryTpSizeWithDropoutAndClipping) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.dropout = options.attention_dropout = 0.1;
   options.clip_grad = 0.5;
   const TestRun reference = run_job(options);
-  EXPECT_GT(reference.records[0].grad_norm, 0.5) << "clipping was not tried";
-  EXPECT_LT(reference.losses().back(), reference.losses().front() - 0.1) << "nothing was learnt";
+  EXPECT_GT(reference.records[0].grad_norm, 0.5) << "no gradient was clipped";
+  EXPECT_LT(reference.losses().back(), reference.losses().front() - 0.1) << "nothing was learned";
   for (const int64_t tp : {1, 2, 3}) {
     for (const bool sequence_parallel : {true, false}) {
       SCOPED_TRACE("tp " + std::to_string(tp) + (sequence_parallel ? " with" : " without") + " sp");
       const TestRun other = run_job(with(options, tp, sequence_parallel));
       expect_close(other.losses(), reference.losses());
-      // The same moves change the norm of the gradient four times as much.
+      // The same roundings change the gradient norm four times as much.
       EXPECT_NEAR(other.records[3].grad_norm, reference.records[3].grad_norm,
                   4 * kRounding * reference.records[3].grad_norm);
     }
@@ -47,7 +47,7 @@ TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
   const Scratch scratch;
   Options options = small_options(scratch);
   const std::vector<double> plain = run_job(options).losses();
-  EXPECT_EQ(run_job(options).losses(), plain) << "the same job twice";
+  EXPECT_EQ(run_job(options).losses(), plain) << "the same job run twice";
   for (double* dropout : {&options.dropout, &options.attention_dropout}) {
     *dropout = 0.2;
     EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
@@ -57,11 +57,11 @@ TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
   EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
 }
 
-TEST(Loop, EveryStepAndMicroBatchHasMasksOfItsOwn) {
+TEST(Loop, EveryStepAndMicroBatchHasDistinctDropoutMasks) {
   const Scratch scratch;
   Options options = small_options(scratch);
-  options.text = {scratch.put("same", std::string(1000, 'a'))};  // every window is the same
-  options.lr = 1e-30;                                            // and the weights stay
+  options.text = {scratch.put("same", std::string(1000, 'a'))};  // all windows are equal
+  options.lr = 1e-30;                                            // and the weights do not change
   for (double* dropout : {&options.dropout, &options.attention_dropout}) {
     options.batch_size = 1, options.grad_accum = 1;
     const std::vector<double> plain = run_job(options).losses();
@@ -78,7 +78,7 @@ TEST(Loop, EveryStepAndMicroBatchHasMasksOfItsOwn) {
 TEST(Loop, ClipsLargeGradientsOnly) {
   const Scratch scratch;
   Options options = small_options(scratch);
-  options.eps = 1;  // without it AdamW hardly sees the gradient's size
+  options.eps = 1;  // with a small eps AdamW is nearly independent of the gradient's scale
   const auto losses = [&](double clip_grad) {
     options.clip_grad = clip_grad;
     return run_job(options).losses();
@@ -87,26 +87,26 @@ TEST(Loop, ClipsLargeGradientsOnly) {
   EXPECT_NE(losses(0.1), losses(0));
 }
 
-TEST(Loop, MicroBatchesAddUpToOneLargeBatch) {
+TEST(Loop, GradientAccumulationMatchesOneLargeBatch) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.batch_size = 4, options.grad_accum = 1;
-  const TestRun whole = run_job(options);
+  const TestRun full_run = run_job(options);
   options.batch_size = 1, options.grad_accum = 4;
   const TestRun split = run_job(options);
-  expect_close(split.losses(), whole.losses());
-  EXPECT_EQ(whole.records[1].tokens, 2 * 4 * 11);
+  expect_close(split.losses(), full_run.losses());
+  EXPECT_EQ(full_run.records[1].tokens, 2 * 4 * 11);
   EXPECT_EQ(split.records[1].tokens, 2 * 4 * 11);
 }
 
-TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
+TEST(Loop, ResumedAtAnotherTpSizeHasTheSameLosses) {
   const Scratch scratch;
   for (const std::string dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
     Options options = small_options(scratch);
     options.dropout = options.attention_dropout = 0.1;
     options.dtype = dtype;
-    const std::vector<double> whole = run_job(options).losses();
+    const std::vector<double> full_run = run_job(options).losses();
     options.save = scratch / dtype;
     options.stop_after = 3;
     options.tp = 2;
@@ -115,7 +115,8 @@ TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
     options.resume = options.save;
     options.model_config.reset();
     options.dtype.reset();
-    // bf16 rounds the partial sums of another TP size: measured 1e-4 over six steps, and ten times that.
+    // Another TP size rounds other partial sums to bf16. The tolerance is ten times the measured 1e-4 of six
+    // steps.
     const double tolerance = dtype == "fp32" ? kRounding : 1e-3;
     for (const int64_t tp : {1, 2, 3}) {
       SCOPED_TRACE("tp " + std::to_string(tp));
@@ -123,27 +124,27 @@ TEST(Loop, ResumedAtAnotherTpSizeGoesOnAsIfNeverStopped) {
       const TestRun rest = run_job(with(options, tp, /*sequence_parallel=*/tp != 3));
       EXPECT_EQ(rest.records.front().step, 4);
       EXPECT_EQ(rest.records.back().tokens, 6 * 4 * 11);
-      expect_close(rest.losses(), {whole.begin() + 3, whole.end()}, tolerance);
+      expect_close(rest.losses(), {full_run.begin() + 3, full_run.end()}, tolerance);
     }
   }
 }
 
-TEST(Loop, ResumedAtTheSameTpSizeIsTheSameToTheBit) {
+TEST(Loop, ResumedAtTheSameTpSizeIsBitEqual) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.dropout = options.attention_dropout = 0.1;
   options.tp = 2;
-  const std::vector<double> whole = run_job(options).losses();
+  const std::vector<double> full_run = run_job(options).losses();
   options.save = scratch / "saved";
   options.stop_after = 4;
   run_job(options);
   options.stop_after.reset();
   options.resume = options.save;
   const std::vector<double> rest = run_job(options).losses();
-  EXPECT_EQ(rest, std::vector<double>(whole.begin() + 4, whole.end()));
+  EXPECT_EQ(rest, std::vector<double>(full_run.begin() + 4, full_run.end()));
 }
 
-TEST(Loop, InitTakesTheWeightsAndBeginsAtStepOne) {
+TEST(Loop, InitLoadsTheWeightsAndStartsAtStepOne) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.save = scratch / "first";
@@ -157,7 +158,7 @@ TEST(Loop, InitTakesTheWeightsAndBeginsAtStepOne) {
   EXPECT_LT(second.losses().front(), run_job(small_options(scratch)).losses().front() - 0.1);
 }
 
-TEST(Loop, EvaluatesAndSavesWhenDue) {
+TEST(Loop, EvaluatesAndSavesAtTheGivenIntervals) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.val_fraction = 0.2;
@@ -165,7 +166,7 @@ TEST(Loop, EvaluatesAndSavesWhenDue) {
   options.save = scratch / "saved";
   options.save_every = 2;
   options.keep = 2;
-  options.dropout = options.attention_dropout = 0.5;  // evaluation has none
+  options.dropout = options.attention_dropout = 0.5;  // evaluation uses no dropout
   options.tp = 2;
   const TestRun result = run_job(options);
   for (const StepRecord& record : result.records) {
@@ -177,7 +178,7 @@ TEST(Loop, EvaluatesAndSavesWhenDue) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "saved/step-2"));
 }
 
-TEST(Loop, EvaluationIsTheSameAtEveryTpSize) {
+TEST(Loop, EvaluationIsEqualAtEveryTpSize) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.val_fraction = 0.2;
@@ -186,7 +187,7 @@ TEST(Loop, EvaluationIsTheSameAtEveryTpSize) {
   EXPECT_NEAR(*run_job(with(options, 2, false)).summary.last.val_loss, reference, kRounding * reference);
 }
 
-TEST(Loop, StopsBeforeTheStepWhoseLossIsNoNumber) {
+TEST(Loop, StopsBeforeTheStepWhoseLossIsNotFinite) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.lr = 1e30;
@@ -195,7 +196,7 @@ TEST(Loop, StopsBeforeTheStepWhoseLossIsNoNumber) {
   options.tp = 2;
   try {
     run_job(options);
-    FAIL() << "a loss that is not finite went through";
+    FAIL() << "a loss that is not finite was accepted";
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     EXPECT_NE(text.find("must be finite"), std::string::npos) << text;
@@ -206,7 +207,7 @@ TEST(Loop, StopsBeforeTheStepWhoseLossIsNoNumber) {
   EXPECT_TRUE(std::filesystem::exists(scratch / "saved/latest/config.json"));
 }
 
-TEST(Loop, CountsWhatEveryRankSends) {
+TEST(Loop, CountsTheBytesThatEveryRankSends) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.tp = 3;
@@ -220,12 +221,12 @@ TEST(Loop, CountsWhatEveryRankSends) {
   }
 }
 
-TEST(Trainer, VerifiesInEvaluationToo) {
+TEST(Trainer, VerifiesReplicasInEvaluation) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.val_fraction = 0.2;
   options.tp = 2;
-  options.sequence_parallel = false;  // whose layers take the same input on every rank
+  options.sequence_parallel = false;  // whose layers have replicated inputs
   const auto all_reduces = [&](bool verify) {
     options.verify = verify;
     const Job job(options);
@@ -241,7 +242,7 @@ TEST(Trainer, VerifiesInEvaluationToo) {
   EXPECT_GT(all_reduces(true), all_reduces(false));
 }
 
-TEST(Record, LineHoldsTheNamedFieldsAndTheLargestOverRanks) {
+TEST(Record, JsonHasTheMaximaOverRanks) {
   StepRecord record;
   record.step = 3, record.tokens = 66, record.loss = 1.5, record.grad_norm = 2.5, record.lr = 0.25;
   record.tokens_per_s = 100, record.step_ms = 220;

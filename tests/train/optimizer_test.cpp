@@ -38,8 +38,9 @@ void set_gradient_(const ParameterPtr& parameter, int64_t step) {
   for (int64_t i = 0; i < flat.numel(); ++i) flat[i] = gradient_at(step, i);
 }
 
-/// Loshchilov & Hutter 2019, algorithm 2, one number at a time.
-double by_hand(double weight, int64_t element, int64_t steps, double learning_rate, double weight_decay) {
+/// Computes Loshchilov & Hutter 2019, algorithm 2, for one element.
+double reference_weight(double weight, int64_t element, int64_t steps, double learning_rate,
+                        double weight_decay) {
   double m = 0, v = 0;
   for (int64_t t = 1; t <= steps; ++t) {
     const double g = gradient_at(t, element);
@@ -52,72 +53,73 @@ double by_hand(double weight, int64_t element, int64_t steps, double learning_ra
   return weight;
 }
 
-void take_steps_(AdamW& optimizer, const ParameterPtr& parameter, int64_t steps) {
+void run_steps_(AdamW& optimizer, const ParameterPtr& parameter, int64_t steps) {
   for (int64_t step = 1; step <= steps; ++step) {
     set_gradient_(parameter, step);
     optimizer.step_(step, /*learning_rate=*/0.1);
   }
 }
 
-void expect_by_hand(const Tensor& weights, double weight_decay, double tolerance) {
+void expect_reference(const Tensor& weights, double weight_decay, double tolerance) {
   const Tensor flat = weights.view({-1});
   for (int64_t i = 0; i < flat.numel(); ++i) {
-    EXPECT_NEAR(flat[i].item<double>(), by_hand(weight_at(i), i, 5, 0.1, weight_decay), tolerance) << i;
+    EXPECT_NEAR(flat[i].item<double>(), reference_weight(weight_at(i), i, 5, 0.1, weight_decay), tolerance)
+        << i;
   }
 }
 
-nn::Roles roles(const ParameterPtr& parameter) {
-  return {{parameter, nn::WorksOn::own_slice}};
+nn::UsedParameters used_parameters(const ParameterPtr& parameter) {
+  return {{parameter, nn::ParameterUse::sharded}};
 }
 
 TEST(AdamW, FollowsTheFormulaInFp64) {
   const ParameterPtr parameter = make_parameter({3, 5}, at::kDouble);
   set_weights_(parameter);
-  AdamW optimizer(roles(parameter), kOptions);
-  take_steps_(optimizer, parameter, 5);
-  expect_by_hand(parameter->value.detach(), kOptions.weight_decay, 1e-14);
+  AdamW optimizer(used_parameters(parameter), kOptions);
+  run_steps_(optimizer, parameter, 5);
+  expect_reference(parameter->value.detach(), kOptions.weight_decay, 1e-14);
 }
 
 TEST(AdamW, FollowsTheFormulaInFp32) {
   const ParameterPtr parameter = make_parameter({7, 5}, at::kFloat);
   set_weights_(parameter);
-  AdamW optimizer(roles(parameter), kOptions);
-  take_steps_(optimizer, parameter, 5);
+  AdamW optimizer(used_parameters(parameter), kOptions);
+  run_steps_(optimizer, parameter, 5);
   // Five updates of size 0.1 on weights up to 10: a few roundings of 6e-8 each.
-  expect_by_hand(parameter->value.detach(), kOptions.weight_decay, 5e-6);
+  expect_reference(parameter->value.detach(), kOptions.weight_decay, 5e-6);
 }
 
-TEST(AdamW, LeavesTheSizeOfOneDimensionalParametersAlone) {
+TEST(AdamW, DoesNotDecayOneDimensionalParameters) {
   const ParameterPtr parameter = make_parameter({6}, at::kDouble);
   set_weights_(parameter);
-  AdamW optimizer(roles(parameter), kOptions);
-  take_steps_(optimizer, parameter, 5);
-  expect_by_hand(parameter->value.detach(), /*weight_decay=*/0, 1e-14);
+  AdamW optimizer(used_parameters(parameter), kOptions);
+  run_steps_(optimizer, parameter, 5);
+  expect_reference(parameter->value.detach(), /*weight_decay=*/0, 1e-14);
 }
 
-TEST(AdamW, Bf16WeightsAreRoundedFp32Masters) {
+TEST(AdamW, Bf16WeightsAreRoundedFp32MasterWeights) {
   const ParameterPtr parameter = make_parameter({4, 4}, at::kBFloat16);
   set_weights_(parameter);
-  AdamW optimizer(roles(parameter), kOptions);
+  AdamW optimizer(used_parameters(parameter), kOptions);
   const Tensor start = parameter->value.detach().to(at::kDouble).view({-1});
-  take_steps_(optimizer, parameter, 5);
+  run_steps_(optimizer, parameter, 5);
   const Tensor master = optimizer.state()[0].master;
   ASSERT_EQ(master.scalar_type(), at::kFloat);
   for (int64_t i = 0; i < 16; ++i) {
     EXPECT_NEAR(master.view({-1})[i].item<double>(),
-                by_hand(start[i].item<double>(), i, 5, 0.1, kOptions.weight_decay), 5e-6);
+                reference_weight(start[i].item<double>(), i, 5, 0.1, kOptions.weight_decay), 5e-6);
   }
   EXPECT_TRUE(parameter->value.detach().equal(master.to(at::kBFloat16)));
 }
 
-TEST(AdamW, Fp32ModelsHaveNoMasters) {
+TEST(AdamW, Fp32ModelsHaveNoMasterWeights) {
   const ParameterPtr parameter = make_parameter({2, 2}, at::kFloat);
-  EXPECT_FALSE(AdamW(roles(parameter), kOptions).state()[0].master.defined());
+  EXPECT_FALSE(AdamW(used_parameters(parameter), kOptions).state()[0].master.defined());
 }
 
-TEST(AdamW, EmptySlicesAreLeftAlone) {
+TEST(AdamW, SkipsEmptyShards) {
   const ParameterPtr parameter = make_parameter({0, 5}, at::kFloat);
-  AdamW optimizer(roles(parameter), kOptions);
+  AdamW optimizer(used_parameters(parameter), kOptions);
   optimizer.step_(1, 0.1);
   EXPECT_EQ(parameter->value.numel(), 0);
 }

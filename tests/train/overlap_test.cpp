@@ -1,9 +1,10 @@
-// Crossings beside their products in a run: the same bits as apart from them, and auto keeps what was faster.
+// Overlap of collectives with GEMMs in a run: it gives the same bits, and auto chooses the faster setting.
 #include <gtest/gtest.h>
 
 #include <c10/util/Exception.h>
 
 #include "shardwise/train/overlap_choice.h"
+#include "tests/parallel/late_backend.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
@@ -15,42 +16,42 @@ using testing::run_job;
 using testing::Scratch;
 using testing::small_options;
 
-/// Steps that take `on_ns` and `off_ns`, but for a first one and two that were disturbed.
+/// Records steps of `on_ns` and `off_ns`, except for the first step and two outliers.
 OverlapChoice measured(int64_t on_ns, int64_t off_ns) {
   OverlapChoice choice("auto");
   int counts[2] = {};
   for (int step = 0; step < 13; ++step) {
-    EXPECT_FALSE(choice.finding()) << step;
+    EXPECT_FALSE(choice.decision()) << step;
     const bool is_on = choice.current() == Overlap::on;
     counts[is_on] += step > 0;
-    const bool is_disturbed = step == 0 || step == 4 || step == 7;
-    choice.record(is_disturbed ? 1'000'000'000 : is_on ? on_ns : off_ns);
+    const bool is_outlier = step == 0 || step == 4 || step == 7;
+    choice.record(is_outlier ? 1'000'000'000 : is_on ? on_ns : off_ns);
   }
   EXPECT_EQ(counts[0], 6);
   EXPECT_EQ(counts[1], 6);
   return choice;
 }
 
-TEST(OverlapChoice, AutoKeepsTheFasterOfTheTwo) {
+TEST(OverlapChoice, AutoChoosesTheFasterSetting) {
   const OverlapChoice on = measured(2'000'000, 3'000'000), off = measured(3'500'000, 3'000'000);
   EXPECT_EQ(on.current(), Overlap::on);
   EXPECT_EQ(off.current(), Overlap::off);
-  EXPECT_EQ(on.finding(), "overlap on: 2 ms a step with it, 3 without (medians of 6 steps each)");
-  EXPECT_EQ(off.finding(), "overlap off: 3.5 ms a step with it, 3 without (medians of 6 steps each)");
+  EXPECT_EQ(on.decision(), "overlap on: 2 ms a step with it, 3 without (medians of 6 steps each)");
+  EXPECT_EQ(off.decision(), "overlap off: 3.5 ms a step with it, 3 without (medians of 6 steps each)");
 }
 
-TEST(OverlapChoice, WhatWasAskedForStays) {
+TEST(OverlapChoice, OnAndOffAreFixed) {
   for (const auto& [word, overlap] : {std::pair("on", Overlap::on), {"off", Overlap::off}}) {
     OverlapChoice choice(word);
     for (int step = 0; step < 20; ++step) {
       EXPECT_EQ(choice.current(), overlap);
       choice.record(step);
     }
-    EXPECT_FALSE(choice.finding());
+    EXPECT_FALSE(choice.decision());
   }
 }
 
-TEST(Overlap, ChangesNoBitOfARun) {
+TEST(Overlap, GivesTheBitsOfTheRunWithoutOverlap) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.tp = 3;
@@ -65,13 +66,13 @@ TEST(Overlap, ChangesNoBitOfARun) {
   }
 }
 
-TEST(Overlap, TheRecordSaysWhichItWas) {
+TEST(Overlap, IsInTheRecord) {
   const Scratch scratch;
   Options options = small_options(scratch);
   const auto words = [&] {
-    std::vector<std::string> said;
-    for (const StepRecord& record : run_job(options).records) said.push_back(record.overlap);
-    return said;
+    std::vector<std::string> recorded;
+    for (const StepRecord& record : run_job(options).records) recorded.push_back(record.overlap);
+    return recorded;
   };
   options.steps = 3;
   EXPECT_EQ(words(), std::vector<std::string>(3, ""));  // one rank
@@ -84,7 +85,7 @@ TEST(Overlap, TheRecordSaysWhichItWas) {
   EXPECT_EQ(words(), (std::vector<std::string>{"on", "on", "off"}));
 }
 
-TEST(Overlap, Mistakes) {
+TEST(Overlap, ValidationErrors) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.overlap = "yes";
@@ -92,46 +93,67 @@ TEST(Overlap, Mistakes) {
             "train: --overlap must be auto, on or off; got yes");
 }
 
-/// Losses of halves differ from those of whole batches by rounding, those of halves not at all.
-TEST(Domino, TrainsAsWholeBatchesDo) {
+/// Runs on a backend that progresses asynchronously.
+testing::TestRun run_asynchronously(const Options& options) {
+  const std::string job = testing::new_job();
+  return run_job(options, {}, [&](const comm::Group& group) {
+    return testing::late_group(job, group.rank(), group.size());
+  });
+}
+
+/// Losses of the split-batch schedule differ from full batches by rounding; overlap does not change them.
+TEST(SplitBatch, MatchesFullBatches) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.sequence_parallel = false;
   options.batch_size = 3;
-  for (const int tp : {1, 2, 3}) {
+  for (const int tp : {2, 3}) {
     options.tp = tp;
     options.overlap = "on";
-    options.domino = false;
-    const auto whole = run_job(options);
-    options.domino = true;
-    const auto run = run_job(options);
-    testing::expect_close(run.losses(), whole.losses());
-    EXPECT_NE(run.records.back().grad_norm, whole.records.back().grad_norm) << "not in halves";
+    options.split_batch = false;
+    const auto full = run_asynchronously(options);
+    options.split_batch = true;
+    const auto run = run_asynchronously(options);
+    testing::expect_close(run.losses(), full.losses());
+    EXPECT_NE(run.records.back().grad_norm, full.records.back().grad_norm) << "the batch was not split";
     options.overlap = "off";
-    const auto apart = run_job(options);
-    EXPECT_EQ(run.losses(), apart.losses()) << tp;
-    EXPECT_EQ(run.records.back().grad_norm, apart.records.back().grad_norm) << tp;
+    const auto without_overlap = run_asynchronously(options);
+    EXPECT_EQ(run.losses(), without_overlap.losses()) << tp;
+    EXPECT_EQ(run.records.back().grad_norm, without_overlap.records.back().grad_norm) << tp;
   }
 }
 
-TEST(Domino, Mistakes) {
+TEST(SplitBatch, NeedsAnAsynchronousBackend) {
   const Scratch scratch;
-  const auto refusal = [&](const std::function<void(Options&)>& change) {
+  Options options = small_options(scratch);
+  options.sequence_parallel = false;
+  options.split_batch = true;
+  for (const int tp : {1, 2}) {
+    options.tp = tp;
+    EXPECT_EQ(test::error_text([&] { run_job(options); }),
+              "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got " +
+                  std::to_string(tp) + " ranks in shared memory or over MPI; leave it out");
+  }
+}
+
+TEST(SplitBatch, ValidationErrors) {
+  const Scratch scratch;
+  const auto error = [&](const std::function<void(Options&)>& change) {
     Options options = small_options(scratch);
-    options.domino = true;
+    options.split_batch = true;
     options.sequence_parallel = false;
     EXPECT_NO_THROW(validate(options));
     change(options);
     return test::error_text([&] { validate(options); });
   };
-  EXPECT_EQ(refusal([](Options& o) { o.sequence_parallel = true; }),
-            "train: --domino is for whole activations; got --sequence-parallel; give --no-sequence-parallel");
-  EXPECT_EQ(refusal([](Options& o) { o.batch_size = 1; }),
-            "train: --batch-size with --domino must be at least 2; got 1");
-  EXPECT_EQ(refusal([](Options& o) { o.attention_dropout = 0.1; }),
-            "train: --domino needs --dropout 0 and --attention-dropout 0; got 0 and 0.1");
-  EXPECT_EQ(refusal([](Options& o) { o.recompute = "full"; }),
-            "train: --domino goes with --recompute none or selective; got full");
+  EXPECT_EQ(error([](Options& o) { o.sequence_parallel = true; }),
+            "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel");
+  EXPECT_EQ(error([](Options& o) { o.batch_size = 1; }),
+            "train: --batch-size with --split-batch must be at least 2; got 1");
+  EXPECT_EQ(error([](Options& o) { o.attention_dropout = 0.1; }),
+            "train: --split-batch needs --dropout 0 and --attention-dropout 0; got 0 and 0.1");
+  EXPECT_EQ(error([](Options& o) { o.recompute = "full"; }),
+            "train: --split-batch needs --recompute none or selective; got full");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Small training runs for the tests of train/: a text, a model, and ranks as threads.
+// Small training runs for the tests of train/, with ranks as threads.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 
 namespace shardwise::testing {
 
-using Scratch = test::TemporaryFolder;
+using Scratch = test::TemporaryDirectory;
 
-/// Bytes with some order to be learnt.
+/// Returns text with regularities that a model can learn.
 inline std::string sample_text(size_t bytes = 4000) {
   std::string text;
   for (size_t i = 0; text.size() < bytes; ++i)
@@ -23,7 +23,7 @@ inline std::string sample_text(size_t bytes = 4000) {
   return text.substr(0, bytes);
 }
 
-/// One that reads bytes.
+/// Returns a small model config for the bytes tokenizer.
 inline model::Config small_byte_config() {
   model::Config config = small_config();
   config.vocab_size = 259;
@@ -33,12 +33,12 @@ inline model::Config small_byte_config() {
   return config;
 }
 
-/// A few steps of the small model on the sample text; nothing is saved.
+/// Returns options for a few steps of the small model on the sample text, without saving.
 inline train::Options small_options(const Scratch& scratch) {
   train::Options options;
   options.text = {scratch.put("text", sample_text())};
   options.model_config = scratch.put("config.json", model::to_json(small_byte_config()));
-  options.seq_len = 11;  // no multiple of 2 or 3 ranks
+  options.seq_len = 11;  // not a multiple of 2 or 3
   options.batch_size = 2;
   options.grad_accum = 2;
   options.steps = 6;
@@ -47,8 +47,8 @@ inline train::Options small_options(const Scratch& scratch) {
   return options;
 }
 
-/// The command that trains the small model of `scratch` (small_options put it there) for ever; `more` comes
-/// last.
+/// Returns a command that trains the small model in `scratch` (written by small_options) for 1000000 steps,
+/// with `more` appended.
 inline std::vector<std::string> endless_training(const Scratch& scratch,
                                                  const std::vector<std::string>& more) {
   std::vector<std::string> argv = {SHARDWISE_PROGRAM, "train",
@@ -61,6 +61,7 @@ inline std::vector<std::string> endless_training(const Scratch& scratch,
   return argv;
 }
 
+/// The results of a run.
 struct TestRun {
   std::vector<train::StepRecord> records;  // rank 0's
   train::Summary summary;
@@ -71,28 +72,34 @@ struct TestRun {
   }
 };
 
-/// What a rank does after each of its steps.
+/// Called on every rank after each of its steps.
 using AfterStep = std::function<void(int rank)>;
 
-inline TestRun run_job(const train::Options& options, const AfterStep& after_step = {}) {
+/// The group that a rank trains on, made from one in shared memory.
+using MakeGroup = std::function<comm::Group(const comm::Group& shared_memory)>;
+
+/// Runs a training job with ranks as threads.
+inline TestRun run_job(
+    const train::Options& options, const AfterStep& after_step = {},
+    const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
   const train::Job job(options);
   TestRun result;
   on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
-    const bool keeps = group.rank() == 0;
-    const auto summary = train::run(job, group, [&](const train::StepRecord& record) {
-      if (keeps) result.records.push_back(record);
+    const bool is_rank_0 = group.rank() == 0;
+    const auto summary = train::run(job, make_group(group), [&](const train::StepRecord& record) {
+      if (is_rank_0) result.records.push_back(record);
       if (after_step) after_step(group.rank());
     });
-    if (keeps) result.summary = summary;
+    if (is_rank_0) result.summary = summary;
   });
   return result;
 }
 
-/// How far fp32 losses of one run may lie apart however it is split, relative to them: ten times, as in
-/// runs/curves_test, what moving every weight by its last bit before each step does to these runs, 1e-7.
+/// The relative tolerance between fp32 losses of one run at different TP sizes: ten times the effect of
+/// changing every weight's last bit before each step, which is 1e-7 for these runs (as in runs/curves_test).
 inline constexpr double kRounding = 1e-6;
 
-/// All within `tolerance` of each other, relative to the reference.
+/// Checks that all losses are within `tolerance`, relative to the reference.
 inline void expect_close(const std::vector<double>& losses, const std::vector<double>& reference,
                          double tolerance = kRounding) {
   ASSERT_EQ(losses.size(), reference.size());

@@ -5,7 +5,7 @@
 namespace shardwise::train::schedule_test {
 namespace {
 
-TEST(Schedule, WarmsUpLinearlyThenFollowsHalfACosine) {
+TEST(Schedule, WarmsUpLinearlyThenDecaysByCosine) {
   const Schedule schedule{.peak = 1.0, .last = 0.2, .warmup = 4, .horizon = 12};
   EXPECT_DOUBLE_EQ(schedule.learning_rate(1), 0.25);
   EXPECT_DOUBLE_EQ(schedule.learning_rate(4), 1.0);
@@ -15,7 +15,7 @@ TEST(Schedule, WarmsUpLinearlyThenFollowsHalfACosine) {
   EXPECT_DOUBLE_EQ(schedule.learning_rate(13), 0.2);
 }
 
-TEST(Schedule, HorizonIsStepsWhateverStopsEarlier) {
+TEST(Schedule, HorizonIsIndependentOfStopAfter) {
   Options options;
   options.steps = 100;
   options.stop_after = 10;
@@ -27,7 +27,7 @@ TEST(Schedule, HorizonIsStepsWhateverStopsEarlier) {
   EXPECT_DOUBLE_EQ(schedule.learning_rate(55), (3e-4 + 3e-5) / 2);
 }
 
-TEST(Schedule, WithoutWarmupBeginsOnTheCosine) {
+TEST(Schedule, WithoutWarmupStartsOnTheCosine) {
   const Schedule schedule{.peak = 1.0, .last = 0.0, .warmup = 0, .horizon = 2};
   EXPECT_DOUBLE_EQ(schedule.learning_rate(1), 0.5);
 }

@@ -1,4 +1,4 @@
-// Ranks that come upon different things to begin from, though their names and sizes are the same.
+// Ranks that read different checkpoints or texts with the same names and sizes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,20 +14,20 @@ namespace {
 namespace fs = std::filesystem;
 using train::Job;
 
-/// What both ranks say whose jobs were made before and after `change`.
-void expect_change_is_seen(const train::Options& options, const std::function<void()>& change) {
+/// Checks that both ranks throw if one constructs its job before `change` and one after it.
+void expect_change_is_detected(const train::Options& options, const std::function<void()>& change) {
   const Job before(options);
   change();
   const Job after(options);
   on_ranks(2, [&](const comm::Group& group) {
     const Job& job = group.rank() == 0 ? before : after;
-    const std::string text = test::error_text<base::AgreedError>([&] { train::Trainer(job, group); });
-    EXPECT_PRED2(test::contains, text, "must begin from the same checkpoint and text");
+    const std::string text = test::error_text<base::CollectiveError>([&] { train::Trainer(job, group); });
+    EXPECT_PRED2(test::contains, text, "must start from the same checkpoint and text");
   });
   on_ranks(2, [&](const comm::Group& group) { EXPECT_NO_THROW(train::Trainer(after, group)); });
 }
 
-TEST(Start, ACheckpointThatWasReplacedMeanwhile) {
+TEST(Start, DetectsAReplacedCheckpoint) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
   options.save = scratch / "first";
@@ -39,17 +39,17 @@ TEST(Start, ACheckpointThatWasReplacedMeanwhile) {
   options.steps = 20;
   options.tp = 2;
   options.resume = scratch / "first";
-  expect_change_is_seen(options, [&] {
+  expect_change_is_detected(options, [&] {
     fs::remove_all(scratch / "first/step-6");
     fs::rename(scratch / "second/step-6", scratch / "first/step-6");
   });
 }
 
-// The instant between the two renames at the end of a save.
-TEST(Start, ASaveThatWasKilledBeforeItMovedTheLinkIsDoneAgain) {
+// A save that was killed between the two renames at its end.
+TEST(Start, RepeatsASaveThatWasKilledBeforeItMovedTheLink) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
-  const std::vector<double> whole = run_job(options).losses();
+  const std::vector<double> full_run = run_job(options).losses();
   options.save = scratch / "saved";
   options.save_every = 2;
   options.stop_after = 4;
@@ -58,15 +58,15 @@ TEST(Start, ASaveThatWasKilledBeforeItMovedTheLinkIsDoneAgain) {
   fs::create_directory_symlink("step-2", scratch / "saved/latest");
   options.resume = scratch / "saved";
   options.stop_after.reset();
-  EXPECT_EQ(run_job(options).losses(), std::vector<double>(whole.begin() + 2, whole.end()));
+  EXPECT_EQ(run_job(options).losses(), std::vector<double>(full_run.begin() + 2, full_run.end()));
   EXPECT_EQ(fs::read_symlink(scratch / "saved/latest"), "step-6");
   options.resume = scratch / "saved/step-4";
   options.stop_after = 5;
   EXPECT_PRED2(test::contains, test::error_text([&] { Job job(options); }),
-               "holds step-6, later than step 4");
+               "must not contain steps after 4, where this run starts; got step-6");
 }
 
-TEST(Start, WhatNoRunReadsFromACheckpointIsNoPartOfIt) {
+TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
   options.save = scratch / "saved";
@@ -74,23 +74,23 @@ TEST(Start, WhatNoRunReadsFromACheckpointIsNoPartOfIt) {
   options.save.reset();
   options.steps = 20;
   fs::create_symlink("nowhere", scratch / "saved/step-6/notes.json");
-  std::string blanks;  // another size each time: a clock may not have moved on
-  for (auto* begins_from : {&options.resume, &options.init}) {
-    *begins_from = scratch / "saved";
+  std::string blanks;  // a different size each time, since the modification time may not change
+  for (auto* starting_point : {&options.resume, &options.init}) {
+    *starting_point = scratch / "saved";
     const Job job(options);
     scratch.put("saved/step-6/README.md", "later");
     EXPECT_EQ(job.fingerprint_now(), job.fingerprint());
     scratch.put("saved/step-6/config.json", model::to_json(job.config()) + (blanks += ' '));
     EXPECT_NE(job.fingerprint_now(), job.fingerprint());
-    begins_from->reset();
+    starting_point->reset();
   }
 }
 
-TEST(Start, ATextThatWasWrittenToMeanwhile) {
+TEST(Start, DetectsAModifiedText) {
   const Scratch scratch;
   train::Options options = small_options(scratch);
   options.tp = 2;
-  expect_change_is_seen(options, [&] {
+  expect_change_is_detected(options, [&] {
     std::string text = sample_text();
     text[7] = '!';
     scratch.put("text", text);

@@ -1,7 +1,8 @@
 """python3 tools/report FIGURES [OTHER] >PAGE.html
 
-One self-contained page from what `shardwise train --report FIGURES` wrote: loss, step time, memory and the shapes of
-the slices; OTHER, the same job's first steps on one rank, adds how far the losses are apart. Python alone, no network.
+Makes one self-contained page from the output of `shardwise train --report FIGURES`: loss, step time, memory and the
+shapes of the shards. OTHER, the first steps of the same job on one rank, adds a comparison of the losses. Needs Python
+alone and no network.
 """
 import json
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from charts import bars, curves, legend
 
-WARM_UP = 3  # steps whose times are left out: memory is first touched in them
+WARM_UP = 3  # steps whose times are omitted, because they include page faults
 CLASSES = [("weights", "c1"), ("main gradients", "c2"), ("optimizer", "c3"), ("activations", "c4"),
            ("shared memory", "c5")]
 
@@ -22,7 +23,7 @@ def mean(values):
 
 
 def smoothed(points, weight=0.9):
-    """Running mean with its start corrected, as Adam's."""
+    """Running mean with Adam's bias correction."""
     out, average, norm = [], 0.0, 0.0
     for x, y in points:
         average, norm = weight * average + (1 - weight) * y, weight * norm + 1 - weight
@@ -33,7 +34,7 @@ def smoothed(points, weight=0.9):
 def loss_chart(steps):
     train = [(s["step"], s["loss"]) for s in steps]
     series = [("faint", train, ["line"]), ("c1", smoothed(train), ["line"])]
-    names = [("c1", "training (running mean; each step in grey)")]
+    names = [("c1", "training (running mean; each step in gray)")]
     validation = [(s["step"], s["val_loss"]) for s in steps if "val_loss" in s]
     if validation:
         series.append(("c3", validation, ["line", "dots"]))
@@ -47,7 +48,7 @@ def sent_table(ranks):
         return "".join(f"<td>{x:,}</td>" for x in figures)
 
     rows = "".join(f"<tr><td class=rank>rank {i}</td>{cells(rank)}</tr>" for i, rank in enumerate(ranks))
-    return ("<table><thead><tr><th class=rank>bytes in a step</th><th>sent</th><th>by formula</th><th>copied</th></tr>"
+    return ("<table><thead><tr><th class=rank>bytes per step</th><th>sent</th><th>planned</th><th>copied</th></tr>"
             f"</thead>{rows}</table>")
 
 
@@ -58,14 +59,14 @@ def time_chart(steps):
         step, comm, wait = (mean([s[field][rank] for s in used]) for field in ("step_ms", "comm_ms", "wait_ms"))
         rows.append((f"rank {rank}", [("c1", step - comm), ("c3", comm - wait), ("c4", wait)]))
     return bars(rows, "ms") + legend(
-        [("c1", "computing"), ("c3", "communicating: copying and adding"), ("c4", "waiting for a peer")])
+        [("c1", "computing"), ("c3", "communicating: copies and sums"), ("c4", "waiting for a peer")])
 
 
 def memory_chart(ranks):
     rows = []
     for i, rank in enumerate(ranks):
-        for name, field in (("measured", "memory"), ("by formula", "expected_memory")):
-            if field not in rank:  # of batches in halves
+        for name, field in (("measured", "memory"), ("planned", "expected_memory")):
+            if field not in rank:  # split batches have no planned memory
                 continue
             rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in CLASSES]))
     return bars(rows, "MB") + legend([(css, name) for name, css in CLASSES])
@@ -80,25 +81,25 @@ def shape(sizes):
 
 
 def shape_table(parameters, ranks):
-    """Layers whose slices are alike share a row."""
-    alike = sorted(parameters, key=lambda p: (pattern(p["name"]), p["shape"], p["slices"]))
+    """Layers with equal shards share a row."""
+    alike = sorted(parameters, key=lambda p: (pattern(p["name"]), p["shape"], p["rank_shapes"]))
     order = {pattern(p["name"]): i for i, p in reversed(list(enumerate(parameters)))}
-    rows = [(key, list(same)) for key, same in groupby(alike, lambda p: (pattern(p["name"]), p["shape"], p["slices"]))]
+    rows = [(key, list(same)) for key, same in groupby(alike, lambda p: (pattern(p["name"]), p["shape"], p["rank_shapes"]))]
     rows.sort(key=lambda row: order[row[0][0]])
     body = []
-    for (name, whole, slices), same in rows:
+    for (name, full, shards), same in rows:
         times = f' <span class="times">{len(same)} layers</span>' if len(same) > 1 else ""
-        cells = "".join(f'<td class="{"cut" if s != whole else "whole"}">{shape(s)}</td>' for s in slices)
-        body.append(f"<tr><td class=name>{escape(name)}{times}</td><td>{shape(whole)}</td>{cells}</tr>")
+        cells = "".join(f'<td class="{"shard" if s != full else "full"}">{shape(s)}</td>' for s in shards)
+        body.append(f"<tr><td class=name>{escape(name)}{times}</td><td>{shape(full)}</td>{cells}</tr>")
     head = "".join(f"<th>rank {i}</th>" for i in range(ranks))
-    return f'<table><thead><tr><th class=name>parameter</th><th>whole</th>{head}</tr></thead>{"".join(body)}</table>'
+    return f'<table><thead><tr><th class=name>parameter</th><th>full</th>{head}</tr></thead>{"".join(body)}</table>'
 
 
 def comparison(steps, others):
-    split, whole = ([(s["step"], s["loss"]) for s in some[: len(others)]] for some in (steps, others))
-    apart = [abs(a - b) for (_, a), (_, b) in zip(split, whole)]
-    chart = curves([("c1", split, ["line"]), ("c4", whole, ["dots"])], "step", "loss, nats per token")
-    note = f"The largest of {len(apart)} differences is {max(apart):.1e}; {apart.count(0)} are none at all."
+    split, single = ([(s["step"], s["loss"]) for s in some[: len(others)]] for some in (steps, others))
+    differences = [abs(a - b) for (_, a), (_, b) in zip(split, single)]
+    chart = curves([("c1", split, ["line"]), ("c4", single, ["dots"])], "step", "loss, nats per token")
+    note = f"The largest of {len(differences)} differences is {max(differences):.1e}; {differences.count(0)} are zero."
     return chart + legend([("c1", "this run"), ("c4", "one rank")]) + f"<p class=note>{note}</p>"
 
 
@@ -113,26 +114,26 @@ def tiles(figures):
     values = [(f'{figures["run"]["parameters"] / 1e6:.2f} M', "parameters"),
               (f'{steps[-1]["loss"]:.3f}', f'loss after {steps[-1]["step"]} steps')]
     values += [(f"{validation[-1]:.3f}", "on validation text")] if validation else []
-    values += [(f'{figures["run"]["tokens_per_step"] / step_ms * 1e3:,.0f}', "tokens a second"),
-               (f'{sum(rank["memory"].values()) / 1e6:.1f} MB', "most held by rank 0"),
-               (f'{rank["comm_bytes"] / 1e6:.1f} MB', "sent by it in a step")]
+    values += [(f'{figures["run"]["tokens_per_step"] / step_ms * 1e3:,.0f}', "tokens per second"),
+               (f'{sum(rank["memory"].values()) / 1e6:.1f} MB', "peak memory of rank 0"),
+               (f'{rank["comm_bytes"] / 1e6:.1f} MB', "sent by rank 0 per step")]
     return "".join(f"<div><b>{value}</b>{name}</div>" for value, name in values)
 
 
 def page(figures, others):
     run, parts = figures["run"], []
-    parts.append(figure("Loss", "What the model learns.", loss_chart(figures["steps"])))
+    parts.append(figure("Loss", "Training and validation loss by step.", loss_chart(figures["steps"])))
     if others:
-        parts.append(figure("The same on one rank", "The first steps again with TP=1: the split changes rounding only.",
+        parts.append(figure("Comparison with one rank", "The first steps again with TP=1: losses differ by rounding only.",
                             comparison(figures["steps"], others["steps"])))
-    parts.append(figure("A step's time", f"Mean over the steps after the first {WARM_UP}, by rank.",
+    parts.append(figure("Step time", f"Mean over the steps after the first {WARM_UP}, by rank.",
                         time_chart(figures["steps"]) + sent_table(figures["ranks"])))
-    parts.append(figure("Memory at its fullest", "Counted by the allocators, beside the formula.",
+    parts.append(figure("Peak memory", "Measured by the allocators, next to the planned memory.",
                         memory_chart(figures["ranks"])))
-    parts.append(figure("Every parameter's slices", "In colour: a part of the whole.",
+    parts.append(figure("Shards of every parameter", "Shards of split parameters are in color.",
                         shape_table(figures["parameters"], len(figures["ranks"])), wide=True))
-    stream = "TP with sequence parallelism" if run["sequence_parallel"] else "TP"
-    title = f'{run["tp"]} ranks, {stream}' if run["tp"] > 1 else "one rank"
+    mode = "TP with sequence parallelism" if run["sequence_parallel"] else "TP"
+    title = f'{run["tp"]} ranks, {mode}' if run["tp"] > 1 else "one rank"
     template = (Path(__file__).parent / "page.html").read_text()
     fields = {"title": title, "description": escape(run["description"]), "tiles": tiles(figures),
               "figures": "".join(parts)}
@@ -141,7 +142,7 @@ def page(figures, others):
 
 def main(paths):
     if not 1 <= len(paths) <= 2:
-        sys.exit("report: one or two files must be given, as `shardwise train --report` writes them")
+        sys.exit("report: needs one or two files written by `shardwise train --report`")
     loaded = [json.loads(Path(path).read_text()) for path in paths]
     print(page(loaded[0], loaded[1] if len(loaded) > 1 else None))
 

@@ -1,4 +1,4 @@
-"""Charts as SVG text: lines, stacked bars and a legend. Data in, markup out; colours are the page's CSS classes."""
+"""Charts as SVG text: lines, stacked bars and a legend. Colors are CSS classes of the page."""
 import math
 from html import escape
 
@@ -7,7 +7,7 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 12, 14, 40
 
 
 def ticks(low, high, count=5):
-    """About `count` round numbers within [low, high]."""
+    """Returns about `count` round numbers within [low, high]."""
     step = 10 ** math.floor(math.log10((high - low) / count or 1))
     step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= count)
     first = math.ceil(low / step - 1e-9)
@@ -68,7 +68,7 @@ def dots(axes, points, css):
 
 
 def curves(series, x_label, y_label):
-    """`series`: (css, points, which of "line" and "dots" to draw) each."""
+    """Draws `series`, a list of (css, points, list of "line" and "dots")."""
     points = [point for _, some, _ in series for point in some]
     axes = Axes([x for x, _ in points], [y for _, y in points])
     body = axes.grid(x_label, y_label)
@@ -79,7 +79,7 @@ def curves(series, x_label, y_label):
 
 
 def bars(rows, unit):
-    """Horizontal stacked bars. `rows`: (name, [(css, value)]) each; values of a row add up to its length."""
+    """Draws horizontal stacked bars. `rows` is a list of (name, [(css, value)])."""
     pitch, left = 34, 118
     longest = max(sum(value for _, value in parts) for _, parts in rows)
     scale = (WIDTH - left - 96) / (longest or 1)

@@ -1,7 +1,7 @@
-// What a rank does between two looks at MPI: spin, yield, then sleep in short naps.
+// Polling back-off for MPI progress: spin, then yield, then sleep for increasing intervals.
 //
-// Nobody can wake it, and messages only move while it looks (MPI has no thread of its own here): naps are
-// short while data is on its way, and grow while a peer has not come.
+// A sleeping rank cannot be woken, and messages progress only while it polls (MPI has no progress thread
+// here): sleep intervals are short during a data transfer and grow while a peer has not arrived.
 #pragma once
 #include <sched.h>
 
@@ -11,8 +11,8 @@
 
 namespace shardwise::comm::mpi {
 
-/// While a peer has not come.
-inline constexpr std::chrono::microseconds kLongestNap{1000};
+/// The longest sleep while a peer has not arrived.
+inline constexpr std::chrono::microseconds kMaxSleep{1000};
 
 class Backoff {
  public:
@@ -20,7 +20,8 @@ class Backoff {
 
   struct Policy {
     std::chrono::nanoseconds spin{0}, yield{0};
-    /// A rank that spins on the core of the one it waits for costs a time slice.
+    /// Returns a policy without spinning if the ranks outnumber the processors: a rank that spins on the core
+    /// of the rank it waits for costs a time slice.
     static Policy choose(int ranks, int processors) {
       using std::chrono::microseconds;
       if (ranks <= processors) return {microseconds(50), microseconds(2000)};
@@ -28,17 +29,18 @@ class Backoff {
     }
   };
 
-  Backoff(const Policy& policy, std::chrono::microseconds longest_nap)
-      : policy_(policy), longest_nap_(longest_nap) {}
+  Backoff(const Policy& policy, std::chrono::microseconds max_sleep)
+      : policy_(policy), max_sleep_(max_sleep) {}
 
   Clock::duration elapsed() const { return Clock::now() - start_; }
-  bool is_asleep() const { return is_asleep_; }
+  bool is_sleeping() const { return is_sleeping_; }
 
-  /// Something has come, and more is mostly near: spins again. `elapsed` goes on.
-  void wake() {
-    if (!is_asleep_) return;
-    is_asleep_ = false;
-    nap_ = kShortestNap;
+  /// Returns to spinning after a message has arrived, since the next one usually follows soon. Does not reset
+  /// `elapsed`.
+  void reset() {
+    if (!is_sleeping_) return;
+    is_sleeping_ = false;
+    sleep_ = kMinSleep;
     awake_since_ = Clock::now();
   }
 
@@ -49,17 +51,17 @@ class Backoff {
     } else if (waited < policy_.spin + policy_.yield) {
       sched_yield();
     } else {
-      is_asleep_ = true;
-      std::this_thread::sleep_for(nap_);
-      nap_ = std::min(2 * nap_, longest_nap_);
+      is_sleeping_ = true;
+      std::this_thread::sleep_for(sleep_);
+      sleep_ = std::min(2 * sleep_, max_sleep_);
     }
   }
 
  private:
   Policy policy_;
-  static constexpr std::chrono::microseconds kShortestNap{20};
-  std::chrono::microseconds nap_ = kShortestNap, longest_nap_;
-  bool is_asleep_ = false;
+  static constexpr std::chrono::microseconds kMinSleep{20};
+  std::chrono::microseconds sleep_ = kMinSleep, max_sleep_;
+  bool is_sleeping_ = false;
   Clock::time_point start_ = Clock::now(), awake_since_ = start_;
 };
 

@@ -8,22 +8,22 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-constexpr std::chrono::microseconds kLongestNapWithData{50};
+constexpr std::chrono::microseconds kMaxSleepDuringTransfer{50};
 
 }  // namespace
 
-Channel::Channel(const Options& options, Meeting meeting)
-    : meeting_(std::move(meeting)),
+Channel::Channel(const Options& options, Membership membership)
+    : membership_(std::move(membership)),
       timeout_(options.timeout),
       message_bytes_(options.message_bytes),
       announcements_(std::make_shared<Announcements>()),
-      left_(size_t(meeting_.size())) {
+      left_(size_t(membership_.size())) {
   announcements_->theirs.resize(size_t(size()));
 }
 
-Channel::Attempt Channel::attempt(Awaited awaited) const {
+Channel::WaitContext Channel::wait_context(WaitKind kind) const {
   const bool is_limited = collectives_limit_.count() > 0;
-  return {std::string(name(mine_.op)), sequence_, is_limited ? collectives_limit_ : timeout(), awaited};
+  return {std::string(name(mine_.op)), sequence_, is_limited ? collectives_limit_ : timeout(), kind};
 }
 
 void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
@@ -38,23 +38,23 @@ void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
 }
 
 void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call");
 }
 
-// Announcements are compared in the order of ranks as they come: two that differ are found whether or not a
-// third rank comes.
+// Announcements are compared in rank order as they arrive, so two that differ are detected even if a third
+// rank never arrives.
 void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   check_member(name(descriptor.op));
   TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;
-  throw_if_broken(
-      attempt(Awaited::announcement));  // who has given up does not announce: the wait sees notices
+  // A rank that has failed sends no announcement; the wait below reads its control message.
+  throw_if_broken(wait_context(WaitKind::announcement));
   if (!sides.to_peers.empty())
     compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())], {});
   announce(descriptor, sides);
-  Transfers transfers(*meeting_.process, kWhole);
-  transfers.keep(announcements_);
+  Transfers transfers(*membership_.process, kUnsplit);
+  transfers.retain(announcements_);
   std::vector<int> peers;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank()) peers.push_back(peer);
@@ -66,12 +66,12 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
     const int peer = (rank() + step) % size();
     transfers.send(&announcements_->mine[sides.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
   }
-  const Attempt opening = attempt(Awaited::announcement);
-  Backoff backoff = this->backoff(opening.awaited);
+  const WaitContext opening = wait_context(WaitKind::announcement);
+  Backoff backoff = this->backoff(opening.kind);
   for (size_t i = 0; i < peers.size(); ++i) {
     wait(transfers, i + 1, opening, backoff);
     compare(peers[i], sides, backoff.elapsed());
-    backoff.wake();
+    backoff.reset();
   }
   wait(transfers, transfers.count(), opening, backoff);
 }
@@ -81,17 +81,17 @@ void Channel::compare(int peer, const Sides& sides, Backoff::Clock::duration ela
   if (!theirs.descriptor.matches(mine_) || theirs.sequence != sequence_) {
     const std::string ours = fmt::format("rank {} runs {}", rank(), describe(mine_));
     const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs.descriptor));
-    fail(attempt(Awaited::announcement), peer, rank() < peer ? ours + ", " + others : others + ", " + ours,
-         elapsed);
+    fail(wait_context(WaitKind::announcement), peer,
+         rank() < peer ? ours + ", " + others : others + ", " + ours, elapsed);
   }
   compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)],
                 elapsed);
 }
 
-void Channel::compare_sizes(int peer, int64_t sent, int64_t taken, Backoff::Clock::duration elapsed) {
-  if (sent == taken) return;
-  fail_transfer(attempt(Awaited::announcement), peer, describe(mine_.dtype, sent),
-                describe(mine_.dtype, taken), elapsed);
+void Channel::compare_sizes(int peer, int64_t sent, int64_t expected, Backoff::Clock::duration elapsed) {
+  if (sent == expected) return;
+  fail_transfer(wait_context(WaitKind::announcement), peer, describe(mine_.dtype, sent),
+                describe(mine_.dtype, expected), elapsed);
 }
 
 const std::byte* Channel::payload(int peer) const {
@@ -99,28 +99,28 @@ const std::byte* Channel::payload(int peer) const {
 }
 
 void Channel::run(Transfers& transfers) {
-  wait(transfers, transfers.count(), attempt(Awaited::data));
-  const std::vector<uint64_t>& hosts = meeting_.hosts;
-  crossed_bytes_ +=
-      transfers.sent_bytes([&](int peer) { return hosts[size_t(peer)] != hosts[size_t(rank())]; });
+  wait(transfers, transfers.count(), wait_context(WaitKind::data));
+  const std::vector<uint64_t>& nodes = membership_.nodes;
+  inter_node_bytes_ +=
+      transfers.sent_bytes([&](int peer) { return nodes[size_t(peer)] != nodes[size_t(rank())]; });
 }
 
-Backoff Channel::backoff(Awaited awaited) const {
-  return {meeting_.policy, awaited == Awaited::data ? kLongestNapWithData : kLongestNap};
+Backoff Channel::backoff(WaitKind kind) const {
+  return {membership_.policy, kind == WaitKind::data ? kMaxSleepDuringTransfer : kMaxSleep};
 }
 
-void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt) {
-  Backoff backoff = this->backoff(attempt.awaited);
-  wait(transfers, parts, attempt, backoff);
+void Channel::wait(Transfers& transfers, size_t parts, const WaitContext& context) {
+  Backoff backoff = this->backoff(context.kind);
+  wait(transfers, parts, context, backoff);
 }
 
-void Channel::wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff) {
+void Channel::wait(Transfers& transfers, size_t parts, const WaitContext& context, Backoff& backoff) {
   while (!transfers.advance(parts)) {
-    if (backoff.is_asleep()) check_failures(attempt, transfers.peer(), backoff);
+    if (backoff.is_sleeping()) check_failures(context, transfers.peer(), backoff);
     backoff.pause();
   }
   if (transfers.error() != MPI_SUCCESS)
-    fail(attempt, transfers.peer(), "MPI: " + error_text(transfers.error()), backoff.elapsed());
+    fail(context, transfers.peer(), "MPI: " + error_text(transfers.error()), backoff.elapsed());
 }
 
 }  // namespace shardwise::comm::mpi

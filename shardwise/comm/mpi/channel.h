@@ -1,8 +1,9 @@
-// The synchronisation of a group over MPI: announce a collective, wait for the peers' announcements, find out
-// who failed.
+// The synchronization of a group over MPI: announces a collective, waits for the peers' announcements and
+// detects failures.
 //
-// As comm/shm/channel.h, with messages for flags. Every rank tells every other what it is about to do before
-// any data moves: 64 bytes each, and behind them the terms of small sums, which then need no more messages.
+// The counterpart of comm/shm/channel.h, with messages instead of flags. Before any data moves, every rank
+// sends every peer a 64-byte announcement of the collective. Small inputs are appended as its payload; such
+// reductions need no further messages.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -15,123 +16,127 @@
 #include <vector>
 
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/rendezvous.h"
 #include "shardwise/comm/mpi/transfers.h"
 
 namespace shardwise::comm::mpi {
 
-/// Together with its header one message of 4032 bytes, which MPI sends without asking the receiver first.
+/// With the header one message of 4032 bytes, which MPI sends eagerly (without waiting for the receiver).
 inline constexpr size_t kPayloadBytes = 3968;
 
-/// One rank's side of one collective, as told to one peer; sent up to the end of the payload's used part.
+/// One rank's announcement of a collective to one peer; sent without the unused end of the payload.
 struct Announcement {
   uint64_t sequence = 0;
-  int64_t for_peer = 0;  // elements that this peer will get, where ranks know their own pieces alone
+  int64_t for_peer = 0;  // number of elements sent to this peer, if only the two ranks know it
   Descriptor descriptor;
   alignas(64) std::byte payload[kPayloadBytes] = {};
 };
 static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 64 + kPayloadBytes);
 
-/// Collectives come from one thread at a time; `abort`, and those who wait for messages, from any.
+/// The state of a group over MPI. One thread at a time runs collectives; `abort` and waits for messages may
+/// run on any thread.
 class Channel {
  public:
-  Channel(const Options& options, Meeting meeting);
+  Channel(const Options& options, Membership membership);
 
-  int rank() const { return meeting_.rank; }
-  int size() const { return meeting_.size(); }
+  int rank() const { return membership_.rank; }
+  int size() const { return membership_.size(); }
   uint64_t sequence() const { return sequence_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
-  const Meeting& meeting() const { return meeting_; }
-  /// For a collective's data; none under way yet.
-  Transfers transfers() const { return Transfers(*meeting_.process, message_bytes_); }
-  Address data(int peer) const { return {meeting_.data, peer}; }
+  const Membership& membership() const { return membership_; }
+  /// Returns an empty set of transfers for a collective's data.
+  Transfers transfers() const { return Transfers(*membership_.process, message_bytes_); }
+  Address data(int peer) const { return {membership_.data, peer}; }
 
-  /// Whether a message goes with the announcements: a rank sends it to all others.
+  /// Returns whether an input of `bytes` is sent with the announcements, of which a rank sends one to each
+  /// peer.
   bool fits_payload(size_t bytes) const {
     constexpr size_t kAllPayloads = size_t{32} << 10;
     return bytes <= kPayloadBytes && bytes * size_t(size() - 1) <= kAllPayloads;
   }
   struct Sides {
     std::span<const std::byte> payload;
-    // Elements, where each pair of ranks has a piece of its own size; empty: none.
+    // Number of elements per peer, if each pair of ranks has its own; otherwise empty.
     std::span<const int64_t> to_peers, from_peers;
   };
-  /// Begins a collective: returns when all peers have announced the same, within the timeout for all of them
-  /// together. Errors: base::CommError.
+  /// Begins a collective: returns when all peers have announced the same one. The timeout limits the wait for
+  /// all peers together. Errors: base::CommError.
   void open(const Descriptor& descriptor, const Sides& sides = {});
-  /// What a peer has announced, or this rank.
+  /// Returns the announced payload of a peer or of this rank.
   const std::byte* payload(int peer) const;
-  /// Until all of a collective's messages are done. Errors: base::CommError.
+  /// Waits until all of a collective's messages are complete. Errors: base::CommError.
   void run(Transfers& transfers);
-  /// Of what `run` has sent, that to ranks of other hosts.
-  int64_t crossed_bytes() const { return crossed_bytes_; }
+  /// Returns the bytes that `run` has sent to ranks of other nodes so far.
+  int64_t inter_node_bytes() const { return inter_node_bytes_; }
 
-  enum class Awaited { announcement, data, message };
-  /// What an error tells of a call that waits.
-  struct Attempt {
+  enum class WaitKind { announcement, data, message };
+  /// What a waiting call reports in its error.
+  struct WaitContext {
     std::string op;
     uint64_t sequence;  // number of the collective, or of this rank's sends or receives
     std::chrono::milliseconds limit;
-    Awaited awaited;
+    WaitKind kind;
   };
-  /// What a call must look at that has waited for `peer` (below 0: any rank) so long: notices, whether the
-  /// rank has left, the limit.
-  void check_failures(const Attempt& attempt, int peer, const Backoff& backoff);
-  /// Errors: c10::ValueError after `leave`.
+  /// Throws if a wait for `peer` (below 0: any rank) must end: a control message reports a failure, the peer
+  /// has left the group, or the limit has passed. Called during long waits.
+  void check_failures(const WaitContext& context, int peer, const Backoff& backoff);
+  /// Checks that `leave` was not called. Errors: c10::ValueError.
   void check_member(std::string_view op) const;
-  /// The reason that the group is broken for, if it is.
-  void throw_if_broken(const Attempt& attempt, Backoff::Clock::duration elapsed = {});
-  /// Until the first `parts` of the messages are done; several waits by one backoff have one limit together.
-  void wait(Transfers& transfers, size_t parts, const Attempt& attempt, Backoff& backoff);
-  void wait(Transfers& transfers, size_t parts, const Attempt& attempt);
-  Backoff backoff(Awaited awaited) const;
-  /// Breaks the group and throws.
-  [[noreturn]] void fail(const Attempt& attempt, int peer, const std::string& what,
+  /// Throws base::CommError with the recorded failure if the group is broken.
+  void throw_if_broken(const WaitContext& context, Backoff::Clock::duration elapsed = {});
+  /// Waits until the first `parts` of the messages are complete. Waits with one `backoff` have one limit
+  /// together.
+  void wait(Transfers& transfers, size_t parts, const WaitContext& context, Backoff& backoff);
+  void wait(Transfers& transfers, size_t parts, const WaitContext& context);
+  Backoff backoff(WaitKind kind) const;
+  /// Breaks the group and throws base::CommError.
+  [[noreturn]] void fail(const WaitContext& context, int peer, const std::string& what,
                          Backoff::Clock::duration elapsed = {});
-  /// The same for messages that nobody waits for, without throwing: the next call does.
-  void fail_unwaited(const Transfers& transfers);
+  /// Breaks the group because of messages that no call waits for; the next call throws.
+  void record_transfer_failure(const Transfers& transfers);
 
-  [[noreturn]] void fail_transfer(const Attempt& attempt, int peer, const std::string& sent,
-                                  const std::string& taken, Backoff::Clock::duration elapsed = {});
+  /// Breaks the group because the size sent by `peer` differs from the size expected here, and throws.
+  [[noreturn]] void fail_transfer(const WaitContext& context, int peer, const std::string& sent,
+                                  const std::string& expected, Backoff::Clock::duration elapsed = {});
 
   void abort(const std::string& reason);
-  /// Ends this rank's use of the group: peers are told when they wait for more.
+  /// Ends this rank's use of the group. A peer that later waits for this rank throws.
   void leave();
 
  private:
-  struct Notice;
+  struct ControlMessage;
   struct Failure {
     int peer;
     std::string reason;
   };
   struct Announcements {
-    std::vector<Announcement> mine;  // one for all where they are alike
+    std::vector<Announcement> mine;  // one for all peers if they are equal
     std::vector<Announcement> theirs;
   };
 
-  Attempt attempt(Awaited awaited) const;
+  WaitContext wait_context(WaitKind kind) const;
   void announce(const Descriptor& descriptor, const Sides& sides);
   void compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed);
-  void compare_sizes(int peer, int64_t sent, int64_t taken, Backoff::Clock::duration elapsed);
-  bool has_left(int peer, const Attempt& attempt) const;
-  void read_notices();
-  [[noreturn]] void throw_failure(const Attempt& attempt, const Failure& failure,
+  void compare_sizes(int peer, int64_t sent, int64_t expected, Backoff::Clock::duration elapsed);
+  bool has_left(int peer, const WaitContext& context) const;
+  void read_control_messages();
+  [[noreturn]] void throw_failure(const WaitContext& context, const Failure& failure,
                                   Backoff::Clock::duration elapsed) const;
-  void poison(const Failure& failure);
-  void send_to_all(const Notice& notice);
+  void record_failure(const Failure& failure);
+  void send_to_all(const ControlMessage& message);
 
-  Meeting meeting_;
+  Membership membership_;
   std::chrono::milliseconds collectives_limit_{0};
   std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
   int64_t message_bytes_;
   uint64_t sequence_ = 0;
-  int64_t crossed_bytes_ = 0;
+  int64_t inter_node_bytes_ = 0;
   bool has_left_ = false;
   Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;
-  mutable std::mutex failure_mutex_;           // of the two below
+  mutable std::mutex failure_mutex_;           // guards left_ and failure_
   std::vector<std::optional<uint64_t>> left_;  // the last collective of a rank that has left
   std::optional<Failure> failure_;
 };

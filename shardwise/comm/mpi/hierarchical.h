@@ -1,13 +1,13 @@
-// Collectives of ranks on several hosts, as many on each: shared memory inside a host, MPI across.
+// Hierarchical collectives for nodes with equally many ranks: shared memory within a node, MPI between nodes.
 //
-// all_reduce: a reduce_scatter inside each host; of every slice, the sum over the hosts by those who hold its
-// terms, one rank a host; an all_gather inside. Of n bytes, (hosts − 1)/hosts · 2n cross between a host and
-// the others, where flat messages would be as many times more as a host has ranks.
-// A host's terms are added in the order of its ranks, the hosts' sums in the order of hosts; fp16 and bf16
-// stay fp32 until the end and are rounded once, for which their terms cross in twice their bytes: 3n in
-// place of 2n for an all_reduce, 2n in place of n for a reduce_scatter. Every rank gets the same bits; other
-// bits, by rounding, than in flat order. What gains nothing by it (few bytes, other reductions than sums)
-// goes flat.
+// all_reduce: a reduce_scatter within each node; a reduction of every slice over the nodes by the ranks that
+// have its partial sums, one rank per node; an all_gather within each node. For n bytes, a node exchanges
+// (nodes - 1)/nodes * 2n bytes with the other nodes; flat messages exchange that times the ranks per node.
+// Partial sums are added in rank order within a node and in node order between nodes. fp16 and bf16 stay fp32
+// until the end and are rounded once, so their partial sums use twice their bytes between nodes: 3n instead
+// of 2n for an all_reduce, 2n instead of n for a reduce_scatter. Every rank gets the same bits; they differ
+// from the flat order's by rounding. Collectives that gain nothing from this (few bytes, reductions other
+// than sums) use the flat algorithm.
 #pragma once
 #include <memory>
 #include <vector>
@@ -17,24 +17,24 @@
 
 namespace shardwise::comm::mpi {
 
-/// The ranks of a group by host, hosts in the order of their lowest ranks.
-struct Hosts {
+/// The ranks of a group by node; nodes are in the order of their lowest ranks.
+struct Nodes {
   std::vector<std::vector<int>> ranks;
-  int own = 0;    // of this rank
-  int local = 0;  // this rank, among those of its host
-  static Hosts of(const Meeting& meeting);
+  int node = 0;        // index of this rank's node
+  int local_rank = 0;  // this rank's index within its node
+  static Nodes of(const Membership& membership);
   int count() const { return static_cast<int>(ranks.size()); }
-  int local_count() const { return static_cast<int>(ranks[size_t(own)].size()); }
+  int local_size() const { return static_cast<int>(ranks[size_t(node)].size()); }
   bool is_even() const;
 };
 
-/// The ranks of this host, in their order, by shared memory.
-Group join_host(const Options& options, const Hosts& hosts);
+/// Creates a shared-memory group of the ranks of this node, in their order.
+Group connect_node(const Options& options, const Nodes& nodes);
 
-/// The forms that it does not override are flat.
+/// The hierarchical transport. Collectives that it does not override are flat.
 class Hierarchical final : public Transport {
  public:
-  Hierarchical(const Options& options, Meeting meeting, Hosts hosts);
+  Hierarchical(const Options& options, Membership membership, Nodes nodes);
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
@@ -46,19 +46,19 @@ class Hierarchical final : public Transport {
 
  private:
   void reduce_part(at::Tensor& part, Reduce reduce);
-  /// Sums the hosts' terms in `sum`, cut as `sizes` say; gives this host's part.
-  at::Tensor sum_across(const at::Tensor& sum, const std::vector<int64_t>& sizes, Reduce reduce);
-  /// Of the ranks that hold place `local` on their hosts, what `pieces` holds for them.
-  std::vector<int64_t> column_sizes(const Tensors& pieces, int local) const;
-  int64_t largest_column(const Tensors& pieces) const;
+  /// Reduces the nodes' partial sums in `partial`, split by `sizes`, and returns this node's piece.
+  at::Tensor reduce_inter_node(const at::Tensor& partial, const std::vector<int64_t>& sizes, Reduce reduce);
+  /// Returns the sizes of the pieces for the ranks with local rank `local_rank`, by node.
+  std::vector<int64_t> inter_node_sizes(const Tensors& pieces, int local_rank) const;
+  int64_t largest_inter_node_size(const Tensors& pieces) const;
   template <class Call>
-  void inside(const Call& call);
+  void intra_node(const Call& call);
   template <class Call>
-  void across(const Call& call);
+  void inter_node(const Call& call);
 
-  Group inside_;
-  Hosts hosts_;
-  Team column_;  // of every host, the rank in this one's place
+  Group intra_node_group_;
+  Nodes nodes_;
+  Subgroup inter_node_group_;  // the rank of every node that has this rank's local rank
 };
 
 }  // namespace shardwise::comm::mpi

@@ -21,10 +21,10 @@ struct Envelope {
 };
 static_assert(sizeof(Envelope) == 512);
 
-/// A receive under way. Dropped before the envelope is there, it gives its place up (Transfers).
-class Receiving final : public c10d::Work {
+/// A receive in flight. If it is destroyed before the envelope arrives, the receive is canceled (Transfers).
+class ReceiveWork final : public c10d::Work {
  public:
-  Receiving(std::shared_ptr<Channel> channel, at::Tensor x, const Address& envelope, uint64_t sequence)
+  ReceiveWork(std::shared_ptr<Channel> channel, at::Tensor x, const Address& envelope, uint64_t sequence)
       : c10d::Work(channel->rank(),
                    envelope.peer == MPI_ANY_SOURCE ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV),
         channel_(std::move(channel)),
@@ -32,18 +32,19 @@ class Receiving final : public c10d::Work {
         dense_(dense_like(x_)),
         sequence_(sequence),
         envelope_(std::make_shared<Envelope>()),
-        envelopes_(*channel_->meeting().process, kWhole),
+        envelopes_(*channel_->membership().process, kUnsplit),
         payload_(channel_->transfers()) {
-    envelopes_.keep(envelope_);
+    envelopes_.retain(envelope_);
     envelopes_.receive(envelope_.get(), sizeof(Envelope), envelope);
   }
 
-  /// Never waits; true also after a failure, or the group's timeout since the first call.
+  /// Never waits. Returns true also after a failure, and after the group's timeout since the first call.
   bool isCompleted() override {
     if (is_done_ || exception_) return true;
-    if (!polling_) polling_.emplace(Backoff::Policy(), std::chrono::microseconds(0));
+    if (!poll_backoff_) poll_backoff_.emplace(Backoff::Policy(), std::chrono::microseconds(0));
     try {
-      if (poll(envelopes_) && (is_open_ || open(channel_->timeout())) && poll(payload_)) finish();
+      if (poll(envelopes_) && (has_envelope_ || read_envelope(channel_->timeout())) && poll(payload_))
+        complete();
     } catch (const base::CommError&) {
       exception_ = std::current_exception();
     }
@@ -54,12 +55,12 @@ class Receiving final : public c10d::Work {
     if (exception_) std::rethrow_exception(exception_);
     if (is_done_) return true;
     const std::chrono::milliseconds limit = timeout == kNoTimeout ? channel_->timeout() : timeout;
-    Backoff backoff = channel_->backoff(Channel::Awaited::message);
-    channel_->wait(envelopes_, envelopes_.count(), attempt(limit), backoff);
-    if (!is_open_) open(limit);
-    backoff.wake();
-    channel_->wait(payload_, payload_.count(), attempt(limit), backoff);
-    finish();
+    Backoff backoff = channel_->backoff(Channel::WaitKind::message);
+    channel_->wait(envelopes_, envelopes_.count(), wait_context(limit), backoff);
+    if (!has_envelope_) read_envelope(limit);
+    backoff.reset();
+    channel_->wait(payload_, payload_.count(), wait_context(limit), backoff);
+    complete();
     return true;
   }
   void synchronize() override {}
@@ -67,40 +68,41 @@ class Receiving final : public c10d::Work {
   std::vector<at::Tensor> result() override { return {x_}; }
 
  private:
-  Channel::Attempt attempt(std::chrono::milliseconds limit) const {
-    return {"recv", sequence_, limit, Channel::Awaited::message};
+  Channel::WaitContext wait_context(std::chrono::milliseconds limit) const {
+    return {"recv", sequence_, limit, Channel::WaitKind::message};
   }
 
   bool poll(Transfers& transfers) {
-    const Channel::Attempt polling = attempt(channel_->timeout());
+    const Channel::WaitContext polling = wait_context(channel_->timeout());
     if (!transfers.advance()) {
-      channel_->check_failures(polling, transfers.peer(), *polling_);
+      channel_->check_failures(polling, transfers.peer(), *poll_backoff_);
       return false;
     }
-    channel_->wait(transfers, transfers.count(), polling);  // does not wait: tells of an error
+    channel_->wait(transfers, transfers.count(), polling);  // does not wait: throws if the transfer failed
     return true;
   }
 
-  /// The envelope is there.
-  bool open(std::chrono::milliseconds limit) {
+  /// Checks the received envelope and receives the payload.
+  bool read_envelope(std::chrono::milliseconds limit) {
     source_ = envelopes_.source(0);
     const auto dtype = static_cast<int8_t>(x_.scalar_type());
     if (envelope_->dtype != dtype || envelope_->numel != x_.numel()) {
-      channel_->fail_transfer(attempt(limit), source_,
+      channel_->fail_transfer(wait_context(limit), source_,
                               describe(static_cast<int8_t>(envelope_->dtype), envelope_->numel),
                               describe(dtype, x_.numel()));
     }
-    is_open_ = true;
+    has_envelope_ = true;
     if (x_.nbytes() > sizeof(Envelope::payload)) {
-      payload_.receive(dense_, {channel_->meeting().data, source_, static_cast<int>(envelope_->payload_tag)});
+      payload_.receive(dense_,
+                       {channel_->membership().data, source_, static_cast<int>(envelope_->payload_tag)});
     } else if (x_.numel() > 0) {
       std::memcpy(dense_.mutable_data_ptr(), envelope_->payload, x_.nbytes());
     }
     return true;
   }
 
-  void finish() {
-    put_back(x_, dense_);
+  void complete() {
+    copy_back(x_, dense_);
     is_done_ = true;
   }
 
@@ -109,51 +111,52 @@ class Receiving final : public c10d::Work {
   uint64_t sequence_;
   std::shared_ptr<Envelope> envelope_;
   Transfers envelopes_, payload_;
-  std::optional<Backoff> polling_;  // since the first look
+  std::optional<Backoff> poll_backoff_;  // since the first poll
   int source_ = -1;
-  bool is_open_ = false, is_done_ = false;
+  bool has_envelope_ = false, is_done_ = false;
 };
 
 }  // namespace
 
-// Tag 0 is the channel's own, on both communicators; payloads have the others of `data`.
-int Messages::checked(int tag, const char* op) const {
-  const int largest = channel_->meeting().process->largest_tag() - 1;
+// Tag 0 is reserved for the channel on both communicators; payloads use the other tags of `data`.
+int Messages::to_mpi_tag(int tag, const char* op) const {
+  const int largest = channel_->membership().process->largest_tag() - 1;
   TORCH_CHECK_VALUE(tag >= 0 && tag <= largest, op, ": tag must be in [0, ", largest, "]; got ", tag);
   return tag + 1;
 }
 
 Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
-  const int own_tag = checked(tag, "send");
-  const Channel::Attempt sending{"send", ++sent_, channel_->timeout(), Channel::Awaited::message};
+  const int mpi_tag = to_mpi_tag(tag, "send");
+  const Channel::WaitContext sending{"send", ++sent_, channel_->timeout(), Channel::WaitKind::message};
   channel_->check_member(sending.op);
   channel_->throw_if_broken(sending);
   const c10::NoGradGuard no_grad;
   const at::Tensor copy = at::empty(x.sizes(), x.options());
   copy.copy_(x);
-  const int payload_tag = 1 + static_cast<int>(sent_ % uint64_t(channel_->meeting().process->largest_tag()));
+  const int payload_tag =
+      1 + static_cast<int>(sent_ % uint64_t(channel_->membership().process->largest_tag()));
   const auto envelope = std::make_shared<Envelope>();
   envelope->dtype = static_cast<int64_t>(x.scalar_type());
   envelope->numel = x.numel();
   envelope->payload_tag = payload_tag;
-  const bool is_inside = x.nbytes() <= sizeof(Envelope::payload);
-  if (is_inside && x.numel() > 0) std::memcpy(envelope->payload, copy.const_data_ptr(), x.nbytes());
+  const bool fits_envelope = x.nbytes() <= sizeof(Envelope::payload);
+  if (fits_envelope && x.numel() > 0) std::memcpy(envelope->payload, copy.const_data_ptr(), x.nbytes());
   const auto transfers = std::make_shared<Transfers>(channel_->transfers());
-  transfers->keep(envelope);
-  transfers->send(envelope.get(), sizeof(Envelope), {channel_->meeting().control, peer, own_tag});
-  if (!is_inside) transfers->send(copy, {channel_->meeting().data, peer, payload_tag});
-  channel_->meeting().process->drive(
-      transfers, [channel = channel_](const Transfers& failed) { channel->fail_unwaited(failed); });
+  transfers->retain(envelope);
+  transfers->send(envelope.get(), sizeof(Envelope), {channel_->membership().control, peer, mpi_tag});
+  if (!fits_envelope) transfers->send(copy, {channel_->membership().data, peer, payload_tag});
+  channel_->membership().process->complete_in_background(
+      transfers, [channel = channel_](const Transfers& failed) { channel->record_transfer_failure(failed); });
   channel_->throw_if_broken(sending);
   return c10::make_intrusive<DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
 }
 
 Messages::WorkPtr Messages::receive(const at::Tensor& x, int peer, int tag) {
-  const int own_tag = checked(tag, "recv");
+  const int mpi_tag = to_mpi_tag(tag, "recv");
   channel_->check_member("recv");
-  channel_->throw_if_broken({"recv", ++received_, channel_->timeout(), Channel::Awaited::message});
-  const Address envelope{channel_->meeting().control, peer == kAnySource ? MPI_ANY_SOURCE : peer, own_tag};
-  return c10::make_intrusive<Receiving>(channel_, x, envelope, received_);
+  channel_->throw_if_broken({"recv", ++received_, channel_->timeout(), Channel::WaitKind::message});
+  const Address envelope{channel_->membership().control, peer == kAnySource ? MPI_ANY_SOURCE : peer, mpi_tag};
+  return c10::make_intrusive<ReceiveWork>(channel_, x, envelope, received_);
 }
 
 }  // namespace shardwise::comm::mpi

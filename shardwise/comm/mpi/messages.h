@@ -1,9 +1,9 @@
-// Messages between two ranks: c10d's send, recv and recv_anysource.
+// Point-to-point messages: c10d's send, recv and recv_anysource.
 //
-// An envelope {dtype, numel, tag} goes before each message, so that another size or dtype is an error that
-// names both sides, and holds a small one. A longer one follows under a tag of its own, by which receives may
-// be waited for in any order. A send copies its tensor and is done; MPI's own thread looks after it
-// (process.h). A receive is posted at once and waited for by its Work; of one source and tag, messages go to
+// An envelope {dtype, numel, tag} precedes each message, so that a size or dtype mismatch is an error that
+// names both sides; it also carries a small message. A longer message follows under a tag of its own, so that
+// receives may be waited for in any order. A send copies its tensor and returns; MPI's thread progresses it
+// (process.h). A receive is posted at once and completed by its Work. Messages of one source and tag match
 // receives in order.
 #pragma once
 #include <memory>
@@ -18,13 +18,13 @@ class Messages {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   explicit Messages(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
-  /// Errors: c10::ValueError for a tag that MPI does not take.
+  /// Sends a copy of `x`. Errors: c10::ValueError if MPI cannot represent the tag.
   WorkPtr send(const at::Tensor& x, int peer, int tag);
-  /// `peer` may be kAnySource. The Work's wait gives base::CommError.
+  /// Posts a receive; `peer` may be kAnySource. The Work's wait throws base::CommError.
   WorkPtr receive(const at::Tensor& x, int peer, int tag);
 
  private:
-  int checked(int tag, const char* op) const;
+  int to_mpi_tag(int tag, const char* op) const;
 
   std::shared_ptr<Channel> channel_;
   uint64_t sent_ = 0, received_ = 0;

@@ -13,12 +13,12 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-void say_uneven(const Options& options, const Hosts& hosts) {
+void log_uneven_nodes(const Options& options, const Nodes& nodes) {
   std::vector<size_t> sizes;
-  for (const std::vector<int>& host : hosts.ranks) sizes.push_back(host.size());
+  for (const std::vector<int>& node : nodes.ranks) sizes.push_back(node.size());
   base::log_info(
-      fmt::format("group {}: {} ranks on its {} hosts, not as many on each: MPI between all of them",
-                  options.name, fmt::join(sizes, ", "), sizes.size()));
+      fmt::format("group {}: {} nodes with unequal numbers of ranks ({}); uses MPI between all ranks",
+                  options.name, sizes.size(), fmt::join(sizes, ", ")));
 }
 
 }  // namespace
@@ -30,23 +30,23 @@ bool is_built_in() {
 Group connect(const Options& options) {
   TORCH_CHECK_VALUE(options.message_bytes > 0 && options.message_bytes <= INT_MAX,
                     "connect: message_bytes must be from 1 to 2147483647; got ", options.message_bytes);
-  Process& process = Process::of({options.rank, options.world_size, options.timeout});
-  const auto turn = process.begin_group(options.name);
-  Meeting meeting = greet(process, options);
-  const Hosts hosts = Hosts::of(meeting);
-  const bool by_host = options.layout == Layout::by_host;
-  if (by_host && hosts.count() == 1) return join_host(options, hosts);
-  make_communicators(meeting, options);
-  if (by_host && hosts.is_even() && hosts.local_count() > 1) {
-    return Group(
-        c10::make_intrusive<Backend>(std::make_shared<Hierarchical>(options, std::move(meeting), hosts)));
+  Process& process = Process::get({options.rank, options.world_size, options.timeout});
+  const auto creation_lock = process.lock_group_creation(options.name);
+  Membership membership = exchange_peer_info(process, options);
+  const Nodes nodes = Nodes::of(membership);
+  const bool hierarchical = options.topology == Topology::hierarchical;
+  if (hierarchical && nodes.count() == 1) return connect_node(options, nodes);
+  make_communicators(membership, options);
+  if (hierarchical && nodes.is_even() && nodes.local_size() > 1) {
+    return Group(c10::make_intrusive<C10dBackend>(
+        std::make_shared<Hierarchical>(options, std::move(membership), nodes)));
   }
-  if (by_host && !hosts.is_even() && meeting.rank == 0) say_uneven(options, hosts);
-  return Group(c10::make_intrusive<Backend>(std::make_shared<Transport>(options, std::move(meeting))));
+  if (hierarchical && !nodes.is_even() && membership.rank == 0) log_uneven_nodes(options, nodes);
+  return Group(c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, std::move(membership))));
 }
 
-void finish() {
-  if (Process* const process = Process::started()) process->finish();
+void shutdown() {
+  if (Process* const process = Process::started()) process->shutdown();
 }
 
 }  // namespace shardwise::comm::mpi

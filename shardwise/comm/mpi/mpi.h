@@ -1,7 +1,7 @@
-// The backend for ranks of several hosts, over Open MPI: entry point of the folder.
+// The backend for ranks of several nodes, over Open MPI: entry point of the directory.
 //
-// Inside a host ranks share memory as ever (comm/shm); only what crosses hosts goes through MPI. Where CMake
-// finds no MPI, no_mpi.cpp stands in for the rest of the folder.
+// Ranks of one node share memory (comm/shm); only traffic between nodes uses MPI. If CMake finds no MPI,
+// no_mpi.cpp replaces the rest of the directory.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -9,27 +9,28 @@
 #include <vector>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/host.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::mpi {
 
-enum class Layout {
-  by_host,  // shared memory inside hosts, MPI across, where all hosts hold as many ranks; else flat
-  flat      // MPI between any two ranks: the bits of a sum are those of comm/shm
+enum class Topology {
+  hierarchical,  // shared memory within nodes, MPI between them if all nodes have equally many ranks; else
+                 // flat
+  flat           // MPI between any two ranks: reductions give the same bits as comm/shm
 };
 
 struct Options {
-  std::string job;         // tells what else meets on a host apart
+  std::string job;         // distinguishes this job's rendezvous on a node from those of other jobs
   std::string name;        // of the group, the same on its ranks
   std::vector<int> ranks;  // of the job, ascending, this one among them
   int rank;                // in the job, as its mpirun counts
   int world_size;
-  uint64_t host = own_host();  // the same for ranks that may share memory
-  Layout layout = Layout::by_host;
+  uint64_t node = node_id();  // the same for ranks that may share memory
+  Topology topology = Topology::hierarchical;
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, MPI's start included
-  int64_t message_bytes = int64_t{1} << 30;      // a longer message is sent in several: MPI counts in int
-  int64_t round_bytes = int64_t{8} << 20;        // what a rank holds of each peer's terms during a sum
+  int64_t message_bytes = int64_t{1} << 30;      // a longer message is sent in chunks: MPI counts in int
+  int64_t round_bytes = int64_t{8} << 20;        // receive buffer per peer during a reduction
   Options(std::string job_name, std::string group_name, std::vector<int> members, int rank_in_job,
           int job_size)
       : job(std::move(job_name)),
@@ -39,22 +40,22 @@ struct Options {
         world_size(job_size) {}
 };
 
-/// Whether this build has MPI.
+/// Returns whether this build has MPI.
 bool is_built_in();
 
-/// Collective over `ranks`, at the first call over all ranks of the job, for whom MPI is started. Gives a
-/// group in shared memory when all of them turn out to be on one host. Groups are made by one thread at a
-/// time, those that share ranks in the same order on all of these.
-/// Errors: base::CommError when ranks are missing at the timeout or name other groups; c10::ValueError when
-/// MPI is not built in, another thread is making a group, the ranks were not started by Open MPI's mpirun, or
-/// message_bytes is not from 1 to INT_MAX.
+/// Creates a group. Collective over `ranks`; the first call starts MPI and is collective over all ranks of
+/// the job. Returns a group in shared memory if all ranks are on one node. One thread at a time may create
+/// groups, and ranks must create the groups that they share in the same order. Errors: base::CommError if
+/// ranks are missing at the timeout or create a different group; c10::ValueError if MPI is not built in,
+/// another thread is creating a group, the ranks were not started by Open MPI's mpirun, or message_bytes is
+/// not from 1 to INT_MAX.
 Group connect(const Options& options);
 
-/// Collective over the job where MPI was started: ends it in good order, once all ranks have come, however
-/// long they compute before. Messages that were sent and that their receivers do not take within the timeout
-/// are lost. Afterwards no group works: its calls throw base::CommError. Happens by itself in a process that
-/// returns from main with 0; one that ends otherwise ends the job. A program that has started MPI itself
-/// calls it before MPI_Finalize.
-void finish();
+/// Shuts MPI down cleanly if it was started. Collective over the job: waits for all ranks, however long they
+/// compute before they call it. Messages that were sent but not received within the timeout are lost.
+/// Afterward all calls of all groups throw base::CommError. Called automatically in a process that returns 0
+/// from main; a process that exits otherwise aborts the job. A program that initialized MPI itself must call
+/// this before MPI_Finalize.
+void shutdown();
 
 }  // namespace shardwise::comm::mpi

@@ -1,4 +1,4 @@
-// In place of the rest of this folder where there is no MPI.
+// Replaces the rest of this directory in a build without MPI.
 #include <c10/util/Exception.h>
 
 #include "shardwise/comm/mpi/mpi.h"
@@ -11,10 +11,10 @@ bool is_built_in() {
 
 Group connect(const Options& options) {
   TORCH_CHECK_VALUE(
-      false, "connect: ranks of several hosts are joined by Open MPI, which this build lacks; got ",
+      false, "connect: multi-node groups need Open MPI; this build was configured without it; got ",
       options.ranks.size(), " ranks of group ", options.name, "; install libopenmpi-dev and build again");
 }
 
-void finish() {}
+void shutdown() {}
 
 }  // namespace shardwise::comm::mpi

@@ -12,12 +12,12 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-constexpr std::chrono::microseconds kNap{100};   // between two looks at messages that nobody waits for
-constexpr std::chrono::milliseconds kLook{100};  // between two looks at whether a call hangs
-constexpr int kFailure = 1;
+constexpr std::chrono::microseconds kPollInterval{100};        // of background transfers
+constexpr std::chrono::milliseconds kStuckCheckInterval{100};  // while another call holds the lock
+constexpr int kFailureExitCode = 1;
 
 std::mutex start_mutex;
-Process* the_process = nullptr;  // never freed: its thread may be in a call that hangs
+Process* the_process = nullptr;  // never freed: its thread may be in a call that never returns
 
 [[noreturn]] void fail(const Job& job, const std::string& what, std::chrono::milliseconds elapsed,
                        const char* op) {
@@ -39,51 +39,50 @@ Process* Process::started() {
   return the_process;
 }
 
-Process& Process::of(const Job& job) {
+Process& Process::get(const Job& job) {
   const std::lock_guard guard(start_mutex);
   if (the_process == nullptr) {
     the_process = new Process(job.timeout);
-    on_exit([](int code, void*) { the_process->end_with(code); }, nullptr);
+    on_exit([](int code, void*) { the_process->at_exit(code); }, nullptr);
     the_process->begin(job);
   }
   if (the_process->start_failure_) std::rethrow_exception(the_process->start_failure_);
   the_process->check(job);
-  TORCH_CHECK_VALUE(!the_process->is_finished_,
-                    "connect: MPI is started once in a process; got a group after its end");
-  the_process->enter();  // it does not hang
+  TORCH_CHECK_VALUE(!the_process->shutdown_started_,
+                    "connect: MPI can be started only once per process; got a group after shutdown");
+  the_process->lock();  // throws if a call never returned
   return *the_process;
 }
 
 Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
-  std::thread([this] { serve(); }).detach();
+  std::thread([this] { run_thread(); }).detach();
 }
 
 void Process::begin(const Job& job) {
   try {
     if (!run([this] { start(); }, job.timeout))
-      fail(job, "not all ranks of the job came to start MPI", job.timeout, "connect");
+      fail(job, "timed out waiting for all ranks of the job to start MPI", job.timeout, "connect");
     check(job);
   } catch (...) {
     start_failure_ = std::current_exception();
-    if (!is_stuck_ && world_ != MPI_COMM_NULL && size_ == 1) finish();  // which waits for nobody
+    if (!is_stuck_ && world_ != MPI_COMM_NULL && size_ == 1) shutdown();  // does not wait for other ranks
   }
 }
 
-// On the own thread, with the lock.
+// Runs on MPI's thread, with the lock.
 void Process::start() {
   int is_started = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&is_started);
-  is_ours_ = !is_started;
-  if (is_ours_) {
+  initialized_here_ = !is_started;
+  if (initialized_here_) {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
-    TORCH_CHECK_VALUE(
-        level >= MPI_THREAD_SERIALIZED,
-        "connect: MPI must serve one thread after the other (MPI_THREAD_SERIALIZED); got level ", level);
-  } else {  // the program's own calls know nothing of the lock
+    TORCH_CHECK_VALUE(level >= MPI_THREAD_SERIALIZED,
+                      "connect: MPI must support MPI_THREAD_SERIALIZED; got level ", level);
+  } else {  // the program's calls do not use the lock
     MPI_Query_thread(&level);
-    TORCH_CHECK_VALUE(level >= MPI_THREAD_MULTIPLE,
-                      "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level ",
-                      level);
+    TORCH_CHECK_VALUE(
+        level >= MPI_THREAD_MULTIPLE,
+        "connect: a program that initializes MPI itself must request MPI_THREAD_MULTIPLE; got level ", level);
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
@@ -95,22 +94,22 @@ void Process::start() {
   if (is_known) largest_tag_ = *largest;
 }
 
-// A process that another MPI's mpirun has started is alone in this one's eyes.
+// A process that another MPI's mpirun started is a singleton to this MPI.
 void Process::check(const Job& job) const {
   TORCH_CHECK_VALUE(rank_ == job.rank && size_ == job.world_size,
-                    "connect: ranks of several hosts are started by Open MPI's own mpirun; got rank ",
-                    job.rank, " of ", job.world_size, ", which MPI knows as ", rank_, " of ", size_);
+                    "connect: multi-node ranks must be started by Open MPI's own mpirun; got rank ", job.rank,
+                    " of ", job.world_size, ", while MPI reports rank ", rank_, " of ", size_);
 }
 
-// Two at once would wait for each other where another rank begins with the other.
-std::unique_lock<std::mutex> Process::begin_group(const std::string& name) {
-  std::unique_lock guard(making_, std::try_to_lock);
-  TORCH_CHECK_VALUE(guard, "connect: groups across hosts are made by one thread at a time; got group ", name,
-                    " while another is made");
+// Two threads creating groups would deadlock with a rank that creates them in the other order.
+std::unique_lock<std::mutex> Process::lock_group_creation(const std::string& name) {
+  std::unique_lock guard(group_creation_, std::try_to_lock);
+  TORCH_CHECK_VALUE(guard, "connect: multi-node groups must be created by one thread at a time; got group ",
+                    name, " while another is being created");
   return guard;
 }
 
-std::future<void> Process::hand_over(std::function<void()> call) {
+std::future<void> Process::submit(std::function<void()> call) {
   std::packaged_task<void()> task(std::move(call));
   std::future<void> done = task.get_future();
   {
@@ -122,56 +121,56 @@ std::future<void> Process::hand_over(std::function<void()> call) {
 }
 
 bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout) {
-  std::future<void> done = hand_over(std::move(call));
+  std::future<void> done = submit(std::move(call));
   if (done.wait_for(timeout) != std::future_status::ready) {
     is_stuck_ = true;
-    give_up();
+    mark_unusable();
     return false;
   }
   done.get();
   return true;
 }
 
-std::unique_lock<std::timed_mutex> Process::try_enter() {
-  std::unique_lock guard(lock_, std::defer_lock);
-  while (!has_ended_ && !guard.try_lock_for(kLook) && !is_stuck_) continue;
-  if (has_ended_ && guard) guard.unlock();
+std::unique_lock<std::timed_mutex> Process::try_lock() {
+  std::unique_lock guard(mpi_mutex_, std::defer_lock);
+  while (!is_shut_down_ && !guard.try_lock_for(kStuckCheckInterval) && !is_stuck_) continue;
+  if (is_shut_down_ && guard) guard.unlock();
   return guard;
 }
 
-std::unique_lock<std::timed_mutex> Process::enter() {
-  std::unique_lock guard = try_enter();
+std::unique_lock<std::timed_mutex> Process::lock() {
+  std::unique_lock guard = try_lock();
   if (guard) return guard;
   const Job job{rank_, size_, timeout_};
-  if (has_ended_) fail(job, "MPI has ended in this process", {}, "finish");
-  fail(job, "a call of MPI hangs since an error", {}, "connect");
+  if (is_shut_down_) fail(job, "MPI has been shut down in this process", {}, "shutdown");
+  fail(job, "an MPI call has not returned since an earlier error", {}, "connect");
 }
 
-void Process::drive(std::shared_ptr<Transfers> transfers, Failed failed) {
+void Process::complete_in_background(std::shared_ptr<Transfers> transfers, OnFailure on_failure) {
   if (transfers->advance()) {
-    if (transfers->error() != MPI_SUCCESS) failed(*transfers);
+    if (transfers->error() != MPI_SUCCESS) on_failure(*transfers);
     return;
   }
   {
     const std::lock_guard guard(mutex_);
-    driven_.push_back({std::move(transfers), std::move(failed)});
+    background_.push_back({std::move(transfers), std::move(on_failure)});
   }
   work_.notify_one();
 }
 
-void Process::serve() {
+void Process::run_thread() {
   std::unique_lock guard(mutex_);
   while (true) {
     const auto has_call = [&] { return !calls_.empty(); };
-    if (driven_.empty()) {
-      work_.wait(guard, [&] { return has_call() || !driven_.empty(); });
+    if (background_.empty()) {
+      work_.wait(guard, [&] { return has_call() || !background_.empty(); });
     } else {
-      work_.wait_for(guard, kNap, has_call);
+      work_.wait_for(guard, kPollInterval, has_call);
     }
-    const std::vector<Driven> failed = drive_all();
+    const std::vector<BackgroundTransfers> failed = advance_background();
     if (!failed.empty()) {
       guard.unlock();
-      for (const Driven& messages : failed) messages.failed(*messages.transfers);
+      for (const BackgroundTransfers& messages : failed) messages.on_failure(*messages.transfers);
       guard.lock();
     }
     if (!has_call()) continue;
@@ -179,18 +178,18 @@ void Process::serve() {
     calls_.pop_front();
     guard.unlock();
     {
-      const std::lock_guard mpi(lock_);
+      const std::lock_guard mpi_guard(mpi_mutex_);
       call();
     }
     guard.lock();
   }
 }
 
-// With `mutex_`. Gives those that have failed.
-std::vector<Process::Driven> Process::drive_all() {
-  if (has_ended_) driven_.clear();
-  std::vector<Driven> failed;
-  std::erase_if(driven_, [&](const Driven& messages) {
+// Progresses background transfers and returns those that failed. Called with `mutex_` held.
+std::vector<Process::BackgroundTransfers> Process::advance_background() {
+  if (is_shut_down_) background_.clear();
+  std::vector<BackgroundTransfers> failed;
+  std::erase_if(background_, [&](const BackgroundTransfers& messages) {
     if (!messages.transfers->advance()) return false;
     if (messages.transfers->error() != MPI_SUCCESS) failed.push_back(messages);
     return true;
@@ -198,36 +197,36 @@ std::vector<Process::Driven> Process::drive_all() {
   return failed;
 }
 
-bool Process::has_driven() {
+bool Process::has_background() {
   const std::lock_guard guard(mutex_);
-  return !driven_.empty();
+  return !background_.empty();
 }
 
-// MPI_Finalize is collective in Open MPI: it returns when all ranks have come to it. They may compute for
-// long before; if one dies, mpirun ends the job.
-void Process::finish() {
-  if (is_fork() || is_given_up_ || is_finished_.exchange(true)) return;
+// MPI_Finalize is collective in Open MPI: it returns when all ranks have called it. They may compute for a
+// long time before; if one dies, mpirun ends the job.
+void Process::shutdown() {
+  if (is_fork() || is_unusable_ || shutdown_started_.exchange(true)) return;
   const auto start = std::chrono::steady_clock::now();
-  while (has_driven() && std::chrono::steady_clock::now() - start < timeout_)
-    std::this_thread::sleep_for(kNap);
+  while (has_background() && std::chrono::steady_clock::now() - start < timeout_)
+    std::this_thread::sleep_for(kPollInterval);
   {
     const std::lock_guard guard(mutex_);
-    driven_.clear();  // what nobody has taken stays MPI's (Transfers)
-    has_ended_ = true;
+    background_.clear();  // unreceived messages are leaked (Transfers)
+    is_shut_down_ = true;
   }
-  if (is_ours_) hand_over([] { MPI_Finalize(); }).get();
+  if (initialized_here_) submit([] { MPI_Finalize(); }).get();
 }
 
-// At the end of the process. Without MPI_Abort the others would wait for this rank until their timeouts.
-// A fork has inherited the handler, but not the thread that serves.
-void Process::end_with(int exit_code) {
+// Runs at process exit. Without MPI_Abort the other ranks would wait for this one until their timeouts.
+// A fork inherits the handler but not MPI's thread.
+void Process::at_exit(int exit_code) {
   if (is_fork()) return;
-  int is_over = 0;
-  MPI_Finalized(&is_over);
-  if (has_ended_ || is_over) return;
-  if (exit_code == 0 && !is_given_up_) return finish();
+  int is_finalized = 0;
+  MPI_Finalized(&is_finalized);
+  if (is_shut_down_ || is_finalized) return;
+  if (exit_code == 0 && !is_unusable_) return shutdown();
   std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, exit_code == 0 ? kFailure : exit_code);
+  MPI_Abort(MPI_COMM_WORLD, exit_code == 0 ? kFailureExitCode : exit_code);
 }
 
 }  // namespace shardwise::comm::mpi

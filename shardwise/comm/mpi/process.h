@@ -1,9 +1,11 @@
-// MPI in this process: started once, used by one thread at a time, ended in good order or with the job.
+// MPI in this process: initialized once, used by one thread at a time, finalized cleanly or aborted with the
+// job.
 //
-// MPI_THREAD_SERIALIZED, not FUNNELED: what returns only once other ranks come (the start, new communicators,
-// the end) runs on a thread of its own, so that its caller waits no longer than its timeout; and a group's
-// caller may change threads. A lock around every call keeps the promise and costs nanoseconds. A program that
-// has started MPI itself calls it without that lock: then it must be MPI_THREAD_MULTIPLE.
+// Requires MPI_THREAD_SERIALIZED rather than FUNNELED: calls that block until other ranks call them
+// (initialization, new communicators, finalization) run on a separate thread, so that their caller waits no
+// longer than its timeout; and a group may be used from several threads in turn. A lock around every MPI call
+// ensures serialization and costs nanoseconds. A program that initialized MPI itself calls it without that
+// lock, so it needs MPI_THREAD_MULTIPLE.
 #pragma once
 #include <mpi.h>
 #include <unistd.h>
@@ -24,82 +26,84 @@ namespace shardwise::comm::mpi {
 
 class Transfers;
 
-/// This process's place in the job, as told by whoever started it.
+/// This process's rank in the job, from the launcher's environment variables.
 struct Job {
   int rank;
   int world_size;
   std::chrono::milliseconds timeout;
 };
 
+/// The MPI library of this process.
 class Process {
  public:
-  /// MPI of this process, which the first call starts: collective over the job.
-  /// Errors: base::CommError when not all ranks came in time; c10::ValueError when MPI knows another job. A
-  /// start that has failed stays so: every later call throws its error.
-  static Process& of(const Job& job);
-  /// Null before.
+  /// Returns the process's instance. The first call initializes MPI and is collective over the job.
+  /// Errors: base::CommError if not all ranks started MPI in time; c10::ValueError if MPI reports another
+  /// rank or world size. After a failed initialization every later call throws the same error.
+  static Process& get(const Job& job);
+  /// Returns the instance, or null before the first `get`.
   static Process* started();
 
-  /// All ranks of the job; not MPI_COMM_WORLD, which is the program's.
+  /// Returns a communicator of all ranks of the job: a duplicate of MPI_COMM_WORLD, which belongs to the
+  /// program.
   MPI_Comm world() const { return world_; }
   int largest_tag() const { return largest_tag_; }
-  /// Held around every call of MPI. Nobody waits for a peer with it, but for `run`.
-  /// Errors: base::CommError when a call that `run` gave up keeps it, or MPI has ended.
-  std::unique_lock<std::timed_mutex> enter();
-  /// The same for those who can do without: empty where `enter` throws.
-  std::unique_lock<std::timed_mutex> try_enter();
+  /// Locks MPI; held around every MPI call. Only `run` waits for peers while holding it.
+  /// Errors: base::CommError if a timed-out call of `run` still holds the lock, or MPI has been shut down.
+  std::unique_lock<std::timed_mutex> lock();
+  /// Locks MPI like `lock`, but returns an empty lock where `lock` throws.
+  std::unique_lock<std::timed_mutex> try_lock();
 
-  /// To be held while a group is made. Errors: c10::ValueError while another thread does.
-  std::unique_lock<std::mutex> begin_group(const std::string& name);
+  /// Returns a lock to hold while a group is created. Errors: c10::ValueError if another thread holds it.
+  std::unique_lock<std::mutex> lock_group_creation(const std::string& name);
 
-  /// Runs a call that may wait for peers. False when it has not returned in time: then it keeps what it
-  /// refers to and the lock, and MPI is of no more use to this process.
+  /// Runs a call that may block on peers. Returns false if it has not returned in time: it then keeps the
+  /// lock and everything that it refers to, and this process can no longer use MPI.
   bool run(std::function<void()> call, std::chrono::milliseconds timeout);
-  /// Looks after messages that nobody waits for, until they are done. `failed` is told, by this thread or
-  /// MPI's own, when they cannot be.
-  using Failed = std::function<void(const Transfers&)>;
-  void drive(std::shared_ptr<Transfers> transfers, Failed failed);
-  /// Whether this is a child that fork() made of the process: no rank, and MPI is not its own.
+  /// Progresses transfers that no call waits for until they are complete. If they fail, `on_failure` is
+  /// called on this thread or on MPI's.
+  using OnFailure = std::function<void(const Transfers&)>;
+  void complete_in_background(std::shared_ptr<Transfers> transfers, OnFailure on_failure);
+  /// Returns whether this process is a fork of the rank. A fork is not a rank and must not use MPI.
   bool is_fork() const { return getpid() != pid_; }
-  /// From now on MPI cannot be ended in good order.
-  void give_up() { is_given_up_ = true; }
-  /// Waits for messages that `drive` looks after, up to the timeout, and for the other ranks as long as they
-  /// live. Nothing where MPI was given up, or in a fork.
-  void finish();
+  /// Records that MPI can no longer be finalized cleanly.
+  void mark_unusable() { is_unusable_ = true; }
+  /// Finalizes MPI: waits for background transfers up to the timeout, and for the other ranks as long as they
+  /// live. Does nothing in a fork or after `mark_unusable`.
+  void shutdown();
 
  private:
   explicit Process(std::chrono::milliseconds timeout);
   void begin(const Job& job);
   void start();
   void check(const Job& job) const;
-  std::future<void> hand_over(std::function<void()> call);
-  void serve();
-  struct Driven {
+  std::future<void> submit(std::function<void()> call);
+  void run_thread();
+  struct BackgroundTransfers {
     std::shared_ptr<Transfers> transfers;
-    Failed failed;
+    OnFailure on_failure;
   };
-  std::vector<Driven> drive_all();
-  bool has_driven();
-  void end_with(int exit_code);
+  std::vector<BackgroundTransfers> advance_background();
+  bool has_background();
+  void at_exit(int exit_code);
 
-  std::mutex making_;
-  std::timed_mutex lock_;
-  std::mutex mutex_;  // of the three below; taken before lock_
+  std::mutex group_creation_;
+  std::timed_mutex mpi_mutex_;
+  std::mutex mutex_;  // guards the three members below; locked before mpi_mutex_
   std::condition_variable work_;
   std::deque<std::packaged_task<void()>> calls_;
-  std::vector<Driven> driven_;
+  std::vector<BackgroundTransfers> background_;
 
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, largest_tag_ = 32767;
-  bool is_ours_ = true;  // not started by the program itself
+  bool initialized_here_ = true;  // rather than by the program
   std::exception_ptr start_failure_;
-  std::atomic<bool> is_stuck_ = false, is_given_up_ = false, is_finished_ = false;
-  std::atomic<bool> has_ended_ = false;  // no call of MPI is begun any more
+  std::atomic<bool> is_stuck_ = false, is_unusable_ = false, shutdown_started_ = false;
+  std::atomic<bool> is_shut_down_ = false;  // no further MPI calls
   std::chrono::milliseconds timeout_;
   pid_t pid_ = getpid();
 };
 
-/// MPI's words for a code.
+/// Returns MPI's text for an error code.
 std::string error_text(int code);
 
 }  // namespace shardwise::comm::mpi

@@ -8,12 +8,12 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-/// Never freed, see Transfers.
-void lose(std::vector<std::any> owners) {
+/// Keeps the owners alive for ever, see Transfers.
+void leak(std::vector<std::any> owners) {
   static std::mutex mutex;
-  static auto* const lost = new std::vector<std::vector<std::any>>;
+  static auto* const leaked = new std::vector<std::vector<std::any>>;
   const std::lock_guard guard(mutex);
-  lost->push_back(std::move(owners));
+  leaked->push_back(std::move(owners));
 }
 
 template <class Start>
@@ -28,7 +28,7 @@ Transfers::Transfers(Transfers&& other) noexcept
     : process_(other.process_),
       part_bytes_(other.part_bytes_),
       parts_(std::move(other.parts_)),
-      kept_(std::move(other.kept_)),
+      retained_(std::move(other.retained_)),
       done_(other.done_),
       error_(other.error_),
       failed_peer_(other.failed_peer_) {
@@ -38,16 +38,16 @@ Transfers::Transfers(Transfers&& other) noexcept
 
 Transfers::~Transfers() {
   if (done_ == parts_.size()) return;
-  const auto guard = process_->try_enter();
+  const auto guard = process_->try_lock();
   for (size_t i = done_; guard && i < parts_.size(); ++i) {
     if (parts_[i].is_received && parts_[i].request != MPI_REQUEST_NULL) MPI_Cancel(&parts_[i].request);
   }
-  lose(std::move(kept_));
+  leak(std::move(retained_));
 }
 
 void Transfers::send(const void* data, int64_t bytes, const Address& to) {
   in_parts(bytes, part_bytes_, [&](int64_t begin, int count) {
-    const auto guard = process_->enter();
+    const auto guard = process_->lock();
     Part part{MPI_REQUEST_NULL, to.peer, count, /*is_received=*/false};
     const int code = MPI_Isend(static_cast<const std::byte*>(data) + begin, count, MPI_BYTE, to.peer, to.tag,
                                to.comm, &part.request);
@@ -57,7 +57,7 @@ void Transfers::send(const void* data, int64_t bytes, const Address& to) {
 }
 
 void Transfers::start_receive(void* data, int bytes, int expected_bytes, const Address& from) {
-  const auto guard = process_->enter();
+  const auto guard = process_->lock();
   Part part{MPI_REQUEST_NULL, from.peer, expected_bytes, /*is_received=*/true};
   const int code = MPI_Irecv(data, bytes, MPI_BYTE, from.peer, from.tag, from.comm, &part.request);
   if (code != MPI_SUCCESS) fail(code, from.peer);
@@ -76,13 +76,13 @@ void Transfers::receive_at_most(void* data, int bytes, const Address& from) {
 
 void Transfers::send(const at::Tensor& x, const Address& to) {
   if (x.numel() == 0) return;
-  keep(x);
+  retain(x);
   send(x.const_data_ptr(), int64_t(x.nbytes()), to);
 }
 
 void Transfers::receive(const at::Tensor& x, const Address& from) {
   if (x.numel() == 0) return;
-  keep(x);
+  retain(x);
   receive(x.mutable_data_ptr(), int64_t(x.nbytes()), from);
 }
 
@@ -92,7 +92,7 @@ void Transfers::fail(int code, int peer) {
   failed_peer_ = peer;
 }
 
-// A part that has failed may be done, too: its memory is free.
+// A part that failed may be complete as well: then its memory may be reused.
 bool Transfers::test(Part& part) {
   int is_done = 0, bytes = 0;
   MPI_Status status;
@@ -106,7 +106,7 @@ bool Transfers::test(Part& part) {
 }
 
 bool Transfers::advance(size_t count) {
-  const auto guard = process_->enter();
+  const auto guard = process_->lock();
   while (error_ == MPI_SUCCESS && done_ < count && test(parts_[done_])) ++done_;
   return done_ >= count || error_ != MPI_SUCCESS;
 }

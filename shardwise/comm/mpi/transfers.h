@@ -1,5 +1,5 @@
-// Messages between this rank and others that are under way: started at once, in parts that MPI's int counts
-// hold, and looked at until they are done.
+// Sends and receives in flight between this rank and others: started at once, in parts that fit MPI's int
+// counts, and polled until they are complete.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <mpi.h>
@@ -11,8 +11,8 @@ namespace shardwise::comm::mpi {
 
 class Process;
 
-/// Parts of messages that are never cut.
-inline constexpr int64_t kWhole = int64_t{1} << 30;
+/// The part size for messages that are never split.
+inline constexpr int64_t kUnsplit = int64_t{1} << 30;
 
 struct Address {
   MPI_Comm comm;
@@ -20,37 +20,38 @@ struct Address {
   int tag = 0;
 };
 
-/// What is not done when a Transfers dies stays MPI's for good, with all that it refers to: a request cannot
-/// be taken back, and memory that it may still write to must not be used again.
+/// A set of sends and receives in flight. A request that is incomplete when its Transfers is destroyed is
+/// never freed, nor is its memory: MPI cannot take a request back and may still write to that memory.
 class Transfers {
  public:
-  /// `part_bytes`: of one message at most.
+  /// A message longer than `part_bytes` is split into parts.
   Transfers(Process& process, int64_t part_bytes) : process_(&process), part_bytes_(part_bytes) {}
   ~Transfers();
   Transfers(Transfers&& other) noexcept;
   Transfers& operator=(Transfers&&) = delete;
 
-  /// Nothing happens for tensors without elements; the others are contiguous and live until they are done.
+  /// Start a message of a contiguous tensor, which is retained until it is complete. Empty tensors are not
+  /// sent.
   void send(const at::Tensor& x, const Address& to);
   void receive(const at::Tensor& x, const Address& from);
-  /// Memory that `keep` or the caller holds.
+  /// Start a message of memory that `retain` or the caller keeps alive.
   void send(const void* data, int64_t bytes, const Address& to);
   void receive(void* data, int64_t bytes, const Address& from);
-  /// One part, which may be shorter.
+  /// Starts the receive of one part, which may be shorter than `bytes`.
   void receive_at_most(void* data, int bytes, const Address& from);
-  void keep(std::any owner) { kept_.push_back(std::move(owner)); }
+  void retain(std::any owner) { retained_.push_back(std::move(owner)); }
 
   size_t count() const { return parts_.size(); }
-  /// Lets MPI work; whether the first `count` parts are done, or one has failed.
+  /// Progresses MPI and returns whether the first `count` parts are complete or one has failed.
   bool advance(size_t count);
   bool advance() { return advance(count()); }
-  /// Whom the part that has failed is with, else the first that is not done.
+  /// Returns the peer of the part that failed, else of the first incomplete part.
   int peer() const { return error_ == MPI_SUCCESS ? parts_[done_].peer : failed_peer_; }
-  /// The sender of a part that is done.
+  /// Returns the sender of a completed part.
   int source(size_t part) const { return parts_[part].peer; }
-  /// MPI_SUCCESS unless one has failed.
+  /// Returns the MPI error code of the first part that failed, else MPI_SUCCESS.
   int error() const { return error_; }
-  /// Of the messages to those peers that `counts` holds for.
+  /// Returns the bytes sent to the peers for which `counts(peer)` is true.
   template <class Counts>
   int64_t sent_bytes(const Counts& counts) const {
     int64_t bytes = 0;
@@ -62,7 +63,7 @@ class Transfers {
   struct Part {
     MPI_Request request;
     int peer;
-    int bytes;  // below 0, where it is received: any number
+    int bytes;  // below 0 for a receive of any length
     bool is_received;
   };
   void start_receive(void* data, int bytes, int expected_bytes, const Address& from);
@@ -72,9 +73,9 @@ class Transfers {
   Process* process_;
   int64_t part_bytes_;
   std::vector<Part> parts_;
-  std::vector<std::any> kept_;
-  size_t done_ = 0;          // from the first on
-  int error_ = MPI_SUCCESS;  // the first
+  std::vector<std::any> retained_;
+  size_t done_ = 0;          // number of completed parts at the front
+  int error_ = MPI_SUCCESS;  // the first error
   int failed_peer_ = -1;
 };
 

@@ -34,18 +34,19 @@ Tensors dense_targets(const Tensors& pieces) {
   return dense;
 }
 
-void put_back(Tensors& pieces, const Tensors& dense) {
-  for (size_t i = 0; i < pieces.size(); ++i) mpi::put_back(pieces[i], dense[i]);
+void copy_back(Tensors& pieces, const Tensors& dense) {
+  for (size_t i = 0; i < pieces.size(); ++i) mpi::copy_back(pieces[i], dense[i]);
 }
 
-/// Where the messages of a step may start: each rank begins with its neighbour, so that not all send to one.
+/// Visits the other ranks of the subgroup, starting with this rank's neighbor, so that not all ranks send to
+/// one rank.
 template <class Visit>
-void visit_others(const std::vector<int>& team, int rank, const Visit& visit) {
-  const size_t own = size_t(std::find(team.begin(), team.end(), rank) - team.begin());
-  for (size_t step = 1; step < team.size(); ++step) visit((own + step) % team.size());
+void visit_others(const std::vector<int>& subgroup, int rank, const Visit& visit) {
+  const size_t index = size_t(std::find(subgroup.begin(), subgroup.end(), rank) - subgroup.begin());
+  for (size_t step = 1; step < subgroup.size(); ++step) visit((index + step) % subgroup.size());
 }
 
-/// The part of `flat` that lies in [begin, begin + count).
+/// Returns the elements of `flat` in [begin, begin + count).
 at::Tensor part_of(const at::Tensor& flat, int64_t begin, int64_t count) {
   const int64_t start = std::min(begin, flat.numel());
   return flat.narrow(0, start, std::min(count, flat.numel() - start));
@@ -69,12 +70,12 @@ at::Tensor dense_like(const at::Tensor& x) {
   return x.is_contiguous() ? x : at::empty(x.sizes(), x.options().requires_grad(false));
 }
 
-void put_back(at::Tensor& x, const at::Tensor& dense) {
+void copy_back(at::Tensor& x, const at::Tensor& dense) {
   const c10::NoGradGuard no_grad;
   if (!dense.is_same(x)) x.copy_(dense.view(x.sizes()));
 }
 
-Tensors cut(const at::Tensor& x, const std::vector<int64_t>& sizes) {
+Tensors split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes) {
   Tensors parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -84,60 +85,62 @@ Tensors cut(const at::Tensor& x, const std::vector<int64_t>& sizes) {
   return parts;
 }
 
-Tensors cut_evenly(const at::Tensor& flat, int parts) {
+Tensors split_evenly(const at::Tensor& flat, int parts) {
   const auto split = base::Split::even(kFlat, flat.numel(), parts);
   std::vector<int64_t> sizes;
   for (int part = 0; part < parts; ++part) sizes.push_back(split.range(part).size());
-  return cut(flat, sizes);
+  return split_rows(flat, sizes);
 }
 
-Transport::Transport(const Options& options, Meeting meeting)
-    : channel_(std::make_shared<Channel>(options, std::move(meeting))),
+Transport::Transport(const Options& options, Membership membership)
+    : channel_(std::make_shared<Channel>(options, std::move(membership))),
       messages_(channel_),
       round_bytes_(options.round_bytes),
       all_(size_t(size())) {
   std::iota(all_.begin(), all_.end(), 0);
 }
 
-// In rounds, so that a rank holds a bounded part of its peers' terms. All ranks know all pieces' sizes, hence
-// how many rounds there are.
-void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce, const Team& team) {
+// Runs in rounds to bound the receive buffers. All ranks know the sizes of all pieces, hence the number of
+// rounds.
+void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce,
+                              const Subgroup& subgroup) {
   const shm::ReduceKernel kernel = shm::reduce_kernel(out.scalar_type(), reduce);
   const int64_t block = std::max<int64_t>(1, round_bytes_ / out.element_size());
   const int64_t largest = largest_of(pieces);
-  const at::Tensor terms =
-      at::empty({int64_t(team.size()), std::min(block, out.numel())}, out.options().requires_grad(false));
-  const size_t own = size_t(std::find(team.begin(), team.end(), rank()) - team.begin());
+  const at::Tensor received =
+      at::empty({int64_t(subgroup.size()), std::min(block, out.numel())}, out.options().requires_grad(false));
+  const size_t self = size_t(std::find(subgroup.begin(), subgroup.end(), rank()) - subgroup.begin());
   for (int64_t begin = 0; begin < largest; begin += block) {
     at::Tensor target = part_of(out, begin, block);
     Transfers moves = channel_->transfers();
-    visit_others(team, rank(), [&](size_t i) {
-      moves.receive(terms[int64_t(i)].narrow(0, 0, target.numel()), channel_->data(team[i]));
+    visit_others(subgroup, rank(), [&](size_t i) {
+      moves.receive(received[int64_t(i)].narrow(0, 0, target.numel()), channel_->data(subgroup[i]));
     });
-    visit_others(team, rank(),
-                 [&](size_t i) { moves.send(part_of(pieces[i], begin, block), channel_->data(team[i])); });
+    visit_others(subgroup, rank(), [&](size_t i) {
+      moves.send(part_of(pieces[i], begin, block), channel_->data(subgroup[i]));
+    });
     channel_->run(moves);
     if (target.numel() == 0) continue;
-    const at::Tensor own_term = part_of(pieces[own], begin, block);
+    const at::Tensor local = part_of(pieces[self], begin, block);
     std::vector<const void*> sources;
-    for (size_t i = 0; i < team.size(); ++i)
-      sources.push_back((i == own ? own_term : terms[int64_t(i)]).const_data_ptr());
+    for (size_t i = 0; i < subgroup.size(); ++i)
+      sources.push_back((i == self ? local : received[int64_t(i)]).const_data_ptr());
     void* const sum = target.mutable_data_ptr();
-    kernel(sources.data(), static_cast<int>(team.size()), &sum, /*copies=*/1, target.numel());
+    kernel(sources.data(), static_cast<int>(subgroup.size()), &sum, /*copies=*/1, target.numel());
   }
 }
 
-void Transport::gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Team& team) {
+void Transport::gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Subgroup& subgroup) {
   Transfers moves = channel_->transfers();
-  visit_others(team, rank(), [&](size_t i) { moves.receive(pieces[i], channel_->data(team[i])); });
-  visit_others(team, rank(), [&](size_t i) { moves.send(shard, channel_->data(team[i])); });
+  visit_others(subgroup, rank(), [&](size_t i) { moves.receive(pieces[i], channel_->data(subgroup[i])); });
+  visit_others(subgroup, rank(), [&](size_t i) { moves.send(shard, channel_->data(subgroup[i])); });
   channel_->run(moves);
 }
 
-void Transport::broadcast_dense(const at::Tensor& x, int root, const Team& team) {
+void Transport::broadcast_dense(const at::Tensor& x, int root, const Subgroup& subgroup) {
   Transfers moves = channel_->transfers();
   if (rank() == root) {
-    visit_others(team, rank(), [&](size_t i) { moves.send(x, channel_->data(team[i])); });
+    visit_others(subgroup, rank(), [&](size_t i) { moves.send(x, channel_->data(subgroup[i])); });
   } else {
     moves.receive(x, channel_->data(root));
   }
@@ -145,7 +148,7 @@ void Transport::broadcast_dense(const at::Tensor& x, int root, const Team& team)
 }
 
 void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
-  shm::reduce_kernel(x.scalar_type(), reduce);  // its errors, before the peers wait
+  shm::reduce_kernel(x.scalar_type(), reduce);  // throws its errors before the peers wait
   const Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
   at::Tensor dense = x.contiguous();
   if (channel_->fits_payload(x.nbytes())) {
@@ -153,10 +156,10 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   } else {
     two_shot(dense, descriptor, reduce);
   }
-  mpi::put_back(x, dense);
+  mpi::copy_back(x, dense);
 }
 
-// The announcements carry the terms.
+// The inputs are the payloads of the announcements.
 void Transport::one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce) {
   channel_->open(descriptor,
                  {{static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()}, {}, {}});
@@ -169,10 +172,10 @@ void Transport::one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce
 
 void Transport::two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce) {
   channel_->open(descriptor);
-  const Tensors slices = cut_evenly(dense.view({-1}), size());
-  at::Tensor own = slices[size_t(rank())];
-  reduce_pieces(own, slices, reduce, all_);
-  gather_pieces(slices, own, all_);
+  const Tensors slices = split_evenly(dense.view({-1}), size());
+  at::Tensor slice = slices[size_t(rank())];
+  reduce_pieces(slice, slices, reduce, all_);
+  gather_pieces(slices, slice, all_);
 }
 
 void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
@@ -183,18 +186,18 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   const at::Tensor dense = dense_like(out);
   at::Tensor target = dense.view({-1});
   reduce_pieces(target, flat, reduce, all_);
-  mpi::put_back(out, dense);
+  mpi::copy_back(out, dense);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
-  reduce_scatter(out, cut_evenly(x.contiguous().view({-1}), size()), reduce);
+  reduce_scatter(out, split_evenly(x.contiguous().view({-1}), size()), reduce);
 }
 
 void Transport::all_gather(Tensors& pieces, const at::Tensor& shard) {
   channel_->open(descriptor_of(Op::all_gather, shard, pieces));
   const Tensors dense = dense_targets(pieces);
   gather_pieces(dense, shard.contiguous(), all_);
-  put_back(pieces, dense);
+  copy_back(pieces, dense);
   const c10::NoGradGuard no_grad;
   pieces[size_t(rank())].copy_(shard.reshape(pieces[size_t(rank())].sizes()));
 }
@@ -203,14 +206,14 @@ void Transport::broadcast_(at::Tensor& x, int root) {
   channel_->open(descriptor_of(Op::broadcast, x, x.numel(), root));
   const at::Tensor dense = rank() == root ? x.contiguous() : dense_like(x);
   broadcast_dense(dense, root, all_);
-  if (rank() != root) mpi::put_back(x, dense);
+  if (rank() != root) mpi::copy_back(x, dense);
 }
 
 void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
-  std::vector<int64_t> sent = numels(pieces), taken = nothing();
-  if (rank() != root) sent = nothing();
-  taken[size_t(root)] = out.numel();
-  channel_->open(descriptor_of(Op::scatter, out, /*numel=*/0, root), {{}, sent, taken});
+  std::vector<int64_t> sent = numels(pieces), expected = zero_sizes();
+  if (rank() != root) sent = zero_sizes();
+  expected[size_t(root)] = out.numel();
+  channel_->open(descriptor_of(Op::scatter, out, /*numel=*/0, root), {{}, sent, expected});
   const at::Tensor dense = dense_like(out);
   const Tensors inputs = dense_inputs(pieces);
   Transfers moves = channel_->transfers();
@@ -220,30 +223,30 @@ void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
     visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
   }
   channel_->run(moves);
-  mpi::put_back(out, rank() == root ? inputs[size_t(root)] : dense);
+  mpi::copy_back(out, rank() == root ? inputs[size_t(root)] : dense);
 }
 
 void Transport::gather(Tensors& pieces, const at::Tensor& shard, int root) {
-  std::vector<int64_t> sent = nothing(), taken = numels(pieces);
-  if (rank() != root) taken = nothing();
+  std::vector<int64_t> sent = zero_sizes(), expected = numels(pieces);
+  if (rank() != root) expected = zero_sizes();
   sent[size_t(root)] = shard.numel();
-  channel_->open(descriptor_of(Op::gather, shard, /*numel=*/0, root), {{}, sent, taken});
+  channel_->open(descriptor_of(Op::gather, shard, /*numel=*/0, root), {{}, sent, expected});
   Tensors dense = dense_targets(pieces);
-  const at::Tensor own = shard.contiguous();
+  const at::Tensor local = shard.contiguous();
   Transfers moves = channel_->transfers();
   if (rank() != root) {
-    moves.send(own, channel_->data(root));
+    moves.send(local, channel_->data(root));
   } else {
     visit_others(all_, rank(), [&](size_t i) { moves.receive(dense[i], channel_->data(all_[i])); });
-    dense[size_t(root)] = own;
+    dense[size_t(root)] = local;
   }
   channel_->run(moves);
-  put_back(pieces, dense);
+  copy_back(pieces, dense);
 }
 
 void Transport::all_to_all(Tensors& outs, const Tensors& pieces) {
-  const std::vector<int64_t> sent = numels(pieces), taken = numels(outs);
-  channel_->open(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), {{}, sent, taken});
+  const std::vector<int64_t> sent = numels(pieces), expected = numels(outs);
+  channel_->open(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), {{}, sent, expected});
   Tensors dense = dense_targets(outs);
   const Tensors inputs = dense_inputs(pieces);
   Transfers moves = channel_->transfers();
@@ -251,13 +254,13 @@ void Transport::all_to_all(Tensors& outs, const Tensors& pieces) {
   visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
   dense[size_t(rank())] = inputs[size_t(rank())];
   channel_->run(moves);
-  put_back(outs, dense);
+  copy_back(outs, dense);
 }
 
 void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
                                 const std::vector<int64_t>& x_rows) {
-  Tensors outs = cut(out, out_rows);
-  all_to_all(outs, cut(x, x_rows));
+  Tensors outs = split_rows(out, out_rows);
+  all_to_all(outs, split_rows(x, x_rows));
 }
 
 void Transport::barrier() {

@@ -1,31 +1,32 @@
-// The collectives between any two ranks of a group over MPI, and the steps that hierarchical.h makes others
-// of.
+// Flat collectives over MPI, and the steps from which hierarchical.h builds its own.
 //
-// An announcement to all (channel.h), then messages straight from who has to who needs: a sum is the ranks'
-// exchange of slices, added up in rank order by the kernels of comm/shm, and an all-gather. So bf16 is summed
-// in fp32, every rank gets the same bits, and they are those of the same ranks in shared memory; MPI itself
-// promises neither.
+// Each rank announces the collective to all peers (channel.h), then sends its data directly to the ranks that
+// need it. An all_reduce is a reduce_scatter of slices, added in rank order by the kernels of comm/shm, and
+// an all_gather. bf16 is therefore summed in fp32, and every rank gets the bits that the same ranks get in
+// shared memory; MPI's own reductions guarantee neither.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/mpi/channel.h"
 #include "shardwise/comm/mpi/messages.h"
 
 namespace shardwise::comm::mpi {
 
-/// `x` itself where it is contiguous, else memory for as much; and back.
+/// Returns `x` if it is contiguous, else an uninitialized contiguous tensor of its shape.
 at::Tensor dense_like(const at::Tensor& x);
-void put_back(at::Tensor& x, const at::Tensor& dense);
-/// Neighbouring parts of a tensor along dim 0; even ones.
-std::vector<at::Tensor> cut(const at::Tensor& x, const std::vector<int64_t>& sizes);
-std::vector<at::Tensor> cut_evenly(const at::Tensor& flat, int parts);
+/// Copies `dense` into `x` unless they are the same tensor.
+void copy_back(at::Tensor& x, const at::Tensor& dense);
+/// Returns consecutive slices along dim 0, of the given sizes or evenly split.
+std::vector<at::Tensor> split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes);
+std::vector<at::Tensor> split_evenly(const at::Tensor& flat, int parts);
 
-class Transport : public Forms {
+/// The flat transport.
+class Transport : public CollectiveBackend {
  public:
-  Transport(const Options& options, Meeting meeting);
-  /// Leaves: a peer that waits for more is told. Not the channel's, which messages may outlive the group by.
+  Transport(const Options& options, Membership membership);
+  /// Leaves the group. Done here because messages in flight may keep the channel alive for longer.
   ~Transport() override { channel_->leave(); }
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -37,8 +38,8 @@ class Transport : public Forms {
   std::chrono::milliseconds timeout() const override { return channel_->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { channel_->set_timeout(timeout); }
   void limit_collectives(std::chrono::milliseconds limit) override { channel_->limit_collectives(limit); }
-  /// What collectives of this rank have sent to other hosts so far, but for announcements and what they hold.
-  int64_t crossed_bytes() const { return channel_->crossed_bytes(); }
+  /// Returns the bytes that this rank's collectives have sent to other nodes so far, without announcements.
+  int64_t inter_node_bytes() const { return channel_->inter_node_bytes(); }
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
@@ -59,25 +60,25 @@ class Transport : public Forms {
  protected:
   Channel& channel() { return *channel_; }
 
-  // The steps, in an open collective, between the ranks of a `team` that all of them name alike. Dense flat
-  // tensors; `pieces[i]` belongs to team[i].
-  using Team = std::vector<int>;
-  /// `out`, which may be the own piece, becomes the reduction of the team's pieces for this rank, in the
-  /// team's order.
-  void reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce, const Team& team);
-  void gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Team& team);
-  void broadcast_dense(const at::Tensor& x, int root, const Team& team);
+  // Steps of an open collective between the ranks of a `subgroup`, which must be the same on all of its
+  // ranks. Tensors are flat and contiguous; `pieces[i]` belongs to subgroup[i].
+  using Subgroup = std::vector<int>;
+  /// Writes to `out` the reduction, in the subgroup's order, of the subgroup's pieces for this rank. `out`
+  /// may be this rank's piece.
+  void reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce, const Subgroup& subgroup);
+  void gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Subgroup& subgroup);
+  void broadcast_dense(const at::Tensor& x, int root, const Subgroup& subgroup);
 
  private:
-  /// No elements for, or from, any rank.
-  std::vector<int64_t> nothing() const { return std::vector<int64_t>(all_.size()); }
+  /// Returns a size of zero for every rank.
+  std::vector<int64_t> zero_sizes() const { return std::vector<int64_t>(all_.size()); }
   void one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce);
   void two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce);
 
   std::shared_ptr<Channel> channel_;
   Messages messages_;
   int64_t round_bytes_;
-  Team all_;
+  Subgroup all_;
 };
 
 }  // namespace shardwise::comm::mpi

@@ -7,9 +7,9 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/gather_values.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/nccl/plugin.h"
 #include "shardwise/comm/nccl/store.h"
+#include "shardwise/comm/node.h"
 
 namespace shardwise::comm::nccl {
 namespace {
@@ -17,51 +17,50 @@ namespace {
 const Plugin& load_plugin() {
   void* const library = dlopen(SHARDWISE_NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
   const char* const why = library ? nullptr : dlerror();
-  TORCH_CHECK_VALUE(library != nullptr, "connect: NCCL's plugin must load; got ", why,
-                    "; install torch with all packages that it asks for");
+  TORCH_CHECK_VALUE(library != nullptr, "connect: the NCCL plugin must load; got ", why,
+                    "; install torch with all packages that it requires");
   const void* const plugin = dlsym(library, kPluginSymbol);
-  TORCH_CHECK_VALUE(plugin != nullptr, "connect: NCCL's plugin must be of this build; got ",
+  TORCH_CHECK_VALUE(plugin != nullptr, "connect: the NCCL plugin must be from this build; got ",
                     SHARDWISE_NCCL_PLUGIN, " without ", kPluginSymbol);
   return *static_cast<const Plugin*>(plugin);
 }
 
-/// Never closed: what it registers with torch stays.
+/// Returns the plugin. It is never closed, because torch keeps what it registers.
 const Plugin& plugin() {
   static const Plugin& loaded = load_plugin();
   return loaded;
 }
 
-/// By rank.
-using Hosts = std::vector<uint64_t>;
+/// The node of each rank.
+using Nodes = std::vector<uint64_t>;
 
-int wanted_device(const Options& options, const Hosts& hosts) {
-  const auto own = hosts.begin() + options.meeting.rank();
-  return options.device.value_or(static_cast<int>(std::count(hosts.begin(), own, *own)));
+int device_index(const Options& options, const Nodes& nodes) {
+  const auto local = nodes.begin() + options.bootstrap_group.rank();
+  return options.device.value_or(static_cast<int>(std::count(nodes.begin(), local, *local)));
 }
 
-/// Why this rank cannot take part; empty: it can.
-std::string refusal(int rank, int device) {
+/// Returns the error of a rank without the device, or an empty string.
+std::string device_error(int rank, int device) {
   try {
     const int count = device_count();
-    TORCH_CHECK_VALUE(device >= 0 && device < count,
-                      "connect: NCCL needs a GPU of its own for each rank; got ", count, " for rank ", rank,
-                      ", which is to use number ", device,
-                      "; start fewer ranks on a host, or name another device");
+    TORCH_CHECK_VALUE(device >= 0 && device < count, "connect: NCCL needs one GPU per rank; got ", count,
+                      " GPUs, and device ", device, " for rank ", rank,
+                      "; start fewer ranks per node, or set Options::device");
     return {};
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
   }
 }
 
-/// All ranks refuse alike, before any waits in NCCL for one that cannot come.
-void check_devices(const Group& meeting, int device) {
-  const std::string first = first_text(refusal(meeting.rank(), device), meeting);
-  if (!first.empty()) throw base::AgreedError(first);
+/// Throws the same error on all ranks if one lacks its device, so that no rank waits for it in NCCL.
+void check_devices(const Group& group, int device) {
+  const std::string first = first_text(device_error(group.rank(), device), group);
+  if (!first.empty()) throw base::CollectiveError(first);
 }
 
-/// Of this machine, for the others' ranks.
-std::string own_address(const Hosts& hosts) {
-  if (std::ranges::all_of(hosts, [&](uint64_t host) { return host == hosts.front(); })) return "127.0.0.1";
+/// Returns the address at which the other ranks reach this node.
+std::string node_address(const Nodes& nodes) {
+  if (std::ranges::all_of(nodes, [&](uint64_t node) { return node == nodes.front(); })) return "127.0.0.1";
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return name;
@@ -79,17 +78,17 @@ int device_count() {
   } catch (const c10::ValueError&) {
     throw;
   } catch (const c10::Error& error) {
-    TORCH_CHECK_VALUE(false, "connect: NCCL joins ranks with a GPU each; got none: ", base::one_line(error));
+    TORCH_CHECK_VALUE(false, "connect: NCCL needs one GPU per rank; got none: ", base::one_line(error));
   }
 }
 
 Group connect(const Options& options) {
-  const Group& meeting = options.meeting;
-  const Hosts hosts = gather_values(own_host(), meeting);
-  const int device = wanted_device(options, hosts);
-  check_devices(meeting, device);
-  const auto store = open_store(meeting, own_address(hosts), options.timeout);
-  return Group(plugin().connect({store, meeting.rank(), meeting.size(), device, options.timeout}));
+  const Group& bootstrap = options.bootstrap_group;
+  const Nodes nodes = gather_values(node_id(), bootstrap);
+  const int device = device_index(options, nodes);
+  check_devices(bootstrap, device);
+  const auto store = open_store(bootstrap, node_address(nodes), options.timeout);
+  return Group(plugin().connect({store, bootstrap.rank(), bootstrap.size(), device, options.timeout}));
 }
 
 }  // namespace shardwise::comm::nccl

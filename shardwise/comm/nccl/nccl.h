@@ -1,7 +1,7 @@
-// The backend for ranks with a GPU each: NCCL as c10d has it, entry point of the folder.
+// The backend for ranks with one GPU each: c10d's NCCL backend. This header is the directory's entry point.
 //
-// Nothing links libtorch's CUDA half but the plugin (plugin.h), a library of its own that the first call here
-// opens. Where CMake finds no CUDA headers, no_nccl.cpp stands in for the rest of the folder.
+// Only the plugin (plugin.h) links libtorch's CUDA half. It is a separate library, which the first call here
+// opens. If CMake finds no CUDA headers, no_nccl.cpp replaces the rest of the directory.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -12,32 +12,32 @@
 namespace shardwise::comm::nccl {
 
 struct Options {
-  Group meeting;              // of the same ranks, on the CPU: by it they find each other and agree
-  std::optional<int> device;  // number of the GPU; none: as many as ranks of this host come before this one
-  std::chrono::milliseconds timeout = kTimeout;  // of meeting and of a collective
-  explicit Options(Group ranks) : meeting(std::move(ranks)) {}
+  Group bootstrap_group;      // a CPU group of the same ranks, which exchange addresses and errors over it
+  std::optional<int> device;  // the GPU's index; default: the number of lower ranks on this node
+  std::chrono::milliseconds timeout = kTimeout;  // of the rendezvous and of a collective
+  explicit Options(Group bootstrap) : bootstrap_group(std::move(bootstrap)) {}
 };
 
-/// Whether this build has the plugin.
+/// Returns true if this build has the plugin.
 bool is_built_in();
 
-/// GPUs that this process may use. Errors: c10::ValueError that says why there is none: no plugin, a library
-/// that it needs is missing, no driver, no GPU, or something has asked ATen for CUDA before the plugin was
-/// there (hasCUDA, getAccelerator, a backward pass), which keeps CUDA out of the process for good.
+/// Returns the number of GPUs that this process may use. Errors: c10::ValueError with the reason if there is
+/// none: no plugin, a library that it needs is missing, no driver, no GPU, or ATen was asked for CUDA before
+/// the plugin was opened (hasCUDA, getAccelerator, a backward pass), which disables CUDA in the process.
 int device_count();
 
-/// Collective over the ranks of `meeting`: a group of the same ranks whose tensors lie on one GPU each,
-/// Group::device. `meeting` may be used on.
+/// Connects a group of the ranks of `bootstrap_group`, whose tensors are on one GPU per rank, Group::device.
+/// Collective over `bootstrap_group`, which stays usable.
 ///
-/// What is otherwise than on the CPU: calls return when they are queued on the current stream. Sums are
-/// NCCL's, in an order of its own and in bf16 or fp16 rounded on the way, with the same bits on all ranks;
-/// those of begin_reduce_scatter stay in rank order. No bit_and, bit_or, bit_xor; no int16; no tags of
-/// messages; no Symmetric. A rank that dies or stays away is found by torch's watchdog at the timeout, which
-/// ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING); `abort` ends this rank's part alone. The group is
-/// dropped before main returns, that of rank 0 last.
+/// Differences from the CPU: calls return when they are queued on the current CUDA stream. NCCL chooses the
+/// order of sums and rounds intermediate sums to bf16 or fp16, with the same bits on all ranks;
+/// reduce_scatter_chunked still sums in rank order. No bit_and, bit_or, bit_xor; no int16; no message tags;
+/// no SymmetricHeap. If a rank dies or does not call a collective, torch's watchdog ends the process at the
+/// timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING); `abort` ends this rank's part only. Destroy the group before
+/// main returns, on rank 0 last.
 ///
-/// Errors: c10::ValueError, of all ranks with one text, when one has no such GPU; base::CommError when ranks
-/// do not come in time; torch's own of NCCL.
+/// Errors: c10::ValueError with one text on all ranks if a rank has no such GPU; base::CommError if ranks
+/// time out; torch's NCCL errors.
 Group connect(const Options& options);
 
 }  // namespace shardwise::comm::nccl

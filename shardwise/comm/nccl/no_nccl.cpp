@@ -1,4 +1,4 @@
-// In place of the rest of this folder where there are no CUDA headers.
+// Replaces the rest of this directory if CMake finds no CUDA headers.
 #include <c10/util/Exception.h>
 
 #include "shardwise/comm/nccl/nccl.h"
@@ -11,13 +11,14 @@ bool is_built_in() {
 
 int device_count() {
   TORCH_CHECK_VALUE(false,
-                    "device_count: GPUs are for a build with NCCL, which this one lacks; got no plugin; "
-                    "install the headers of CUDA and NCCL and build again");
+                    "device_count: GPUs need a build with NCCL; got a build without it; "
+                    "install the CUDA and NCCL headers and rebuild");
 }
 
 Group connect(const Options& options) {
-  TORCH_CHECK_VALUE(false, "connect: ranks with a GPU each are joined by NCCL, which this build lacks; got ",
-                    options.meeting.size(), " ranks; install the headers of CUDA and NCCL and build again");
+  TORCH_CHECK_VALUE(false, "connect: a group of GPUs needs a build with NCCL; got ",
+                    options.bootstrap_group.size(),
+                    " ranks in a build without it; install the CUDA and NCCL headers and rebuild");
 }
 
 }  // namespace shardwise::comm::nccl

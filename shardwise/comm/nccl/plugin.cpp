@@ -1,4 +1,4 @@
-// c10d's ProcessGroupNCCL for nccl.cpp: a library of its own, which needs nothing of the program.
+// The plugin: a library with c10d's ProcessGroupNCCL for nccl.cpp. It uses no symbol of the program.
 #include "shardwise/comm/nccl/plugin.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -16,7 +16,7 @@ class NcclBackend final : public c10d::ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;
 
-  /// In good order waits for what is queued, which a peer that failed would never let end.
+  /// Waits for queued operations, except after an exception: a failed peer would never let them complete.
   ~NcclBackend() override {
     try {
       if (std::uncaught_exceptions() > 0) {
@@ -25,7 +25,7 @@ class NcclBackend final : public c10d::ProcessGroupNCCL {
         ProcessGroupNCCL::shutdown();
       }
     } catch (const std::exception& error) {
-      TORCH_WARN("nccl: the group did not end in good order; got ", error.what());
+      TORCH_WARN("nccl: the group did not shut down cleanly; got ", error.what());
     }
   }
 
@@ -39,16 +39,15 @@ class NcclBackend final : public c10d::ProcessGroupNCCL {
   }
 
  private:
-  /// ProcessGroupNCCL ignores tags, and would hand over the wrong message.
+  /// Rejects tags, which ProcessGroupNCCL ignores: a receive could get the wrong message.
   static void check_tag(const char* call, int tag) {
-    TORCH_CHECK_VALUE(tag == 0, call, ": messages over NCCL have no tags but 0; got ", tag);
+    TORCH_CHECK_VALUE(tag == 0, call, ": NCCL messages must have tag 0; got ", tag);
   }
 };
 
-/// ATen asks once which libraries it has, and takes a later one for absent.
+/// Returns the number of GPUs. ATen looks for its libraries once and ignores one that is loaded later.
 int device_count() {
-  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDART(),
-              "ATen was asked for CUDA before the plugin was opened, which must come first");
+  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDART(), "ATen was asked for CUDA before the plugin was opened");
   return c10::cuda::device_count_ensure_non_zero();
 }
 

@@ -22,39 +22,40 @@ c10d::TCPStoreOptions options(uint16_t port, bool is_server, std::chrono::millis
   return options;
 }
 
-/// This rank's end of the store; null and `ours`, if there is none.
-StorePtr open_end(const Group& meeting, const std::string& host, uint16_t port,
-                  std::chrono::milliseconds timeout, std::string& ours) {
-  const bool is_server = meeting.rank() == 0;
+/// Opens this rank's server or client of the store. Returns null and sets `error_text` if that fails.
+StorePtr open_local(const Group& bootstrap_group, const std::string& address, uint16_t port,
+                    std::chrono::milliseconds timeout, std::string& error_text) {
+  const bool is_server = bootstrap_group.rank() == 0;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(host, options(port, is_server, timeout));
+    return c10::make_intrusive<c10d::TCPStore>(address, options(port, is_server, timeout));
   } catch (const std::exception& error) {
-    ours = fmt::format("rank {} cannot {} the store at {} port {}: {}", meeting.rank(),
-                       is_server ? "serve" : "reach", host, port, base::one_line(error));
+    error_text = fmt::format("rank {} cannot {} the store at {} port {}: {}", bootstrap_group.rank(),
+                             is_server ? "serve" : "reach", address, port, base::one_line(error));
     return nullptr;
   }
 }
 
-[[noreturn]] void fail(const Group& meeting, const std::string& what, double elapsed_s,
+[[noreturn]] void fail(int rank, const std::string& what, double elapsed_s,
                        std::chrono::milliseconds timeout) {
   const double limit_s = std::chrono::duration<double>(timeout).count();
-  throw base::CommError({"connect", meeting.rank(), /*peer=*/-1, /*sequence=*/0, elapsed_s, limit_s}, what);
+  throw base::CommError({"connect", rank, /*peer=*/-1, /*sequence=*/0, elapsed_s, limit_s}, what);
 }
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> open_store(const Group& meeting, const std::string& host,
+c10::intrusive_ptr<c10d::Store> open_store(const Group& bootstrap_group, const std::string& address,
                                            std::chrono::milliseconds timeout) {
   const base::Stopwatch watch;
   StorePtr store;
-  std::string ours;
-  if (meeting.rank() == 0) store = open_end(meeting, host, /*port=*/0, timeout, ours);
-  const uint16_t port = gather_values(store ? store->getPort() : uint16_t{0}, meeting).front();
-  const std::string address = first_text(meeting.rank() == 0 ? host : std::string(), meeting);
-  if (meeting.rank() != 0 && port != 0) store = open_end(meeting, address, port, timeout, ours);
-  // Told to all, so that nobody waits for a rank that has failed.
-  const std::string error = first_text(ours, meeting);
-  if (!error.empty()) fail(meeting, error, watch.seconds(), timeout);
+  std::string local_error;
+  const bool is_server = bootstrap_group.rank() == 0;
+  if (is_server) store = open_local(bootstrap_group, address, /*port=*/0, timeout, local_error);
+  const uint16_t port = gather_values(store ? store->getPort() : uint16_t{0}, bootstrap_group).front();
+  const std::string server = first_text(is_server ? address : std::string(), bootstrap_group);
+  if (!is_server && port != 0) store = open_local(bootstrap_group, server, port, timeout, local_error);
+  // All ranks throw the same error, so that no rank waits for one that has failed.
+  const std::string error = first_text(local_error, bootstrap_group);
+  if (!error.empty()) fail(bootstrap_group.rank(), error, watch.seconds(), timeout);
   return store;
 }
 

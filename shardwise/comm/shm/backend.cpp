@@ -2,20 +2,20 @@
 
 #include <algorithm>
 
-#include "shardwise/comm/shm/store_meeting.h"
+#include "shardwise/comm/shm/store_rendezvous.h"
 
 namespace shardwise::comm::shm {
 
 Backend::Pointer Backend::connect(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   return c10::make_intrusive<Backend>(
-      std::make_shared<Transport>(meet_by_store(store, rank, size, timeout), rank, timeout));
+      std::make_shared<Transport>(rendezvous_via_store(store, rank, size, timeout), rank, timeout));
 }
 
 Backend::Pointer Backend::split(const StorePtr& store, const std::vector<int>& ranks,
                                 const OptionsPtr& options) {
-  const auto own = std::ranges::find(ranks, rank_);
-  if (own == ranks.end()) return nullptr;
-  return connect(*store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+  const auto local = std::ranges::find(ranks, rank_);
+  if (local == ranks.end()) return nullptr;
+  return connect(*store, static_cast<int>(local - ranks.begin()), static_cast<int>(ranks.size()),
                  options->timeout);
 }
 

@@ -1,7 +1,7 @@
-// The shared-memory collectives behind c10d's interface, and what only shared memory has.
+// The shared-memory collectives behind c10d's interface, and the functions that only shared memory supports.
 #pragma once
 #include "shardwise/comm/c10d_backend.h"
-#include "shardwise/comm/shm/arena_allocator.h"
+#include "shardwise/comm/shm/symmetric_heap_allocator.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace c10d {
@@ -10,30 +10,30 @@ class Store;
 
 namespace shardwise::comm::shm {
 
-class Backend final : public comm::Backend {
+class Backend final : public comm::C10dBackend {
  public:
   explicit Backend(std::shared_ptr<Transport> transport)
-      : comm::Backend(transport),
+      : comm::C10dBackend(transport),
         transport_(std::move(transport)),
-        allocator_(std::make_shared<ArenaAllocator>(transport_->channel().heap())) {}
+        allocator_(std::make_shared<SymmetricHeapAllocator>(transport_->channel().heap())) {}
 
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using OptionsPtr = c10::intrusive_ptr<Options>;
   using Pointer = c10::intrusive_ptr<c10d::Backend>;
 
-  /// Collective over the ranks that share `store`. Errors: those of meet_by_store.
+  /// Connects the ranks that share `store`; collective over them. Errors: those of rendezvous_via_store.
   static Pointer connect(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   bool supportsSplitting() const override { return true; }
-  /// Collective over `ranks` of this group, ascending: their group, null on the others. Errors: those of
-  /// `connect`.
+  /// Connects the subgroup of `ranks` (ascending); collective over them. Returns null on other ranks. Errors:
+  /// those of `connect`.
   Pointer split(const StorePtr& store, const std::vector<int>& ranks, const OptionsPtr& options) override;
-  /// Collective over the `size` ranks of all groups that are to be one, which have agreed about `rank`.
+  /// Merges groups into one; collective over all `size` ranks, each with its `rank` in the new group.
   Pointer merge(const StorePtr& store, const OptionsPtr& options, const int& rank, const int& size) override;
 
   const std::shared_ptr<Transport>& transport() const { return transport_; }
 
-  /// Of memory that the group's collectives take in place.
+  /// Returns the allocator of memory that the group's collectives read in place.
   std::shared_ptr<c10::Allocator> getMemAllocator() override { return allocator_; }
 
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
@@ -42,7 +42,7 @@ class Backend final : public comm::Backend {
 
  private:
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<ArenaAllocator> allocator_;
+  std::shared_ptr<SymmetricHeapAllocator> allocator_;
 };
 
 }  // namespace shardwise::comm::shm

@@ -6,17 +6,17 @@
 
 namespace shardwise::comm::shm {
 
-Channel::Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout)
+Channel::Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
     : progress_(std::make_shared<Progress>()),
       rank_(rank),
       timeout_(timeout),
-      policy_(WaitPolicy::choose(int(meeting.members.size()), meeting.cores)),
-      opening_(int(meeting.members.size())) {
-  for (Member& member : meeting.members) {
+      policy_(WaitPolicy::choose(int(rendezvous.members.size()), rendezvous.cores)),
+      arrivals_(int(rendezvous.members.size())) {
+  for (Member& member : rendezvous.members) {
     bases_.push_back(member.region.base());
     controls_.push_back(&member.region.control());
     pids_.push_back(member.pid);
-    lifetimes_.push_back(std::move(member.lifetime));
+    pidfds_.push_back(std::move(member.pidfd));
     if (int(bases_.size()) - 1 == rank) {
       heap_ = std::make_shared<Heap>(std::move(member.region), progress_);
     } else {
@@ -28,97 +28,97 @@ Channel::Channel(Meeting meeting, int rank, std::chrono::milliseconds timeout)
 void Channel::leave() {
   has_left_ = true;
   if (is_fork()) return;
-  Control& own = *controls_[size_t(rank_)];
-  if (own.left.exchange(1) != 0) return;
-  for (Slot& slot : own.slots) wake_sleepers(slot.flag);
-  wake_sleepers(own.closed);
+  Control& local = *controls_[size_t(rank_)];
+  if (local.left.exchange(1) != 0) return;
+  for (Slot& slot : local.slots) wake_sleepers(slot.flag);
+  wake_sleepers(local.departed);
   for (Control* control : controls_) ring(control->doorbell);
 }
 
 std::byte* Channel::next_payload() {
-  check_sound(attempt(-1));  // or a peer may still be reading what the slot held
-  complete_pending();
+  check_not_broken(wait_context(-1));  // else a peer may still read the slot's previous payload
+  complete_deferred();
   return controls_[size_t(rank_)]->slots[(sequence() + 1) % 2].payload;
 }
 
-Opening& Channel::post(const Descriptor& descriptor) {
+Arrivals& Channel::post(const Descriptor& descriptor) {
   announce(descriptor);
-  opening_.sequence = sequence();
-  std::fill(opening_.seen.begin(), opening_.seen.end(), 0);
-  return opening_;
+  arrivals_.sequence = sequence();
+  std::fill(arrivals_.seen.begin(), arrivals_.seen.end(), 0);
+  return arrivals_;
 }
 
-std::shared_ptr<Opening> Channel::post_lazily(const Descriptor& descriptor) {
-  auto opening = std::make_shared<Opening>(size());
+std::shared_ptr<Arrivals> Channel::post_deferred(const Descriptor& descriptor) {
+  auto arrivals = std::make_shared<Arrivals>(size());
   announce(descriptor);
-  opening->sequence = sequence();
-  pending_ = opening;
-  return opening;
+  arrivals->sequence = sequence();
+  deferred_ = arrivals;
+  return arrivals;
 }
 
-// Keeps two promises: that a rank writes slot n mod 2 again only when all peers have posted n+1 (control.h),
-// and that `passed` stands for every collective before (heap.h).
-void Channel::complete_pending() {
-  if (!pending_) return;
-  await_all(*pending_);
-  pending_.reset();
+// Maintains two invariants: a rank rewrites slot n mod 2 only after all peers have posted n+1 (control.h),
+// and `passed` covers every earlier collective (heap.h).
+void Channel::complete_deferred() {
+  if (!deferred_) return;
+  wait_for_arrivals(*deferred_);
+  deferred_.reset();
 }
 
-void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group takes calls until it is shut down; got one afterwards");
+void Channel::check_not_left(std::string_view op) const {
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call");
 }
 
-void Channel::check_usable(const Attempt& attempt) {
-  check_member(attempt.op);
-  check_sound(attempt);
+void Channel::check_usable(const WaitContext& context) {
+  check_not_left(context.op);
+  check_not_broken(context);
 }
 
-void Channel::check_sound(const Attempt& attempt) {
-  if (is_broken()) throw_if_aborted(attempt);
-  if (is_open()) fail_unfinished();
+void Channel::check_not_broken(const WaitContext& context) {
+  if (is_broken()) throw_if_aborted(context);
+  if (in_collective()) fail_unfinished();
 }
 
 void Channel::announce(const Descriptor& descriptor) {
-  check_member(name(descriptor.op));
-  if (is_open() && !is_broken()) fail_unfinished();
-  complete_pending();
+  check_not_left(name(descriptor.op));
+  if (in_collective() && !is_broken()) fail_unfinished();
+  complete_deferred();
   const uint64_t next = sequence() + 1;
-  mine_ = descriptor;
+  descriptor_ = descriptor;
   progress_->started.store(next);
-  check_sound(attempt(-1));
+  check_not_broken(wait_context(-1));
   Slot& slot = controls_[size_t(rank_)]->slots[next % 2];
   slot.descriptor = descriptor;
   advance(slot.flag, next);
 }
 
-const Descriptor& Channel::await(Opening& opening, int peer) {
+const Descriptor& Channel::wait_for_arrival(Arrivals& arrivals, int peer) {
   const size_t i = size_t(peer);
-  if (!opening.seen[i]) {
-    if (is_broken()) throw_if_aborted(attempt(peer));
-    TORCH_INTERNAL_ASSERT(opening.sequence == sequence());
-    await(Phase::opening, peer);
-    opening.descriptors[i] = controls_[i]->slots[opening.sequence % 2].descriptor;
-    if (!opening.descriptors[i].matches(mine_)) fail_mismatch(opening.descriptors[i], peer);
-    opening.seen[i] = 1;
+  if (!arrivals.seen[i]) {
+    if (is_broken()) throw_if_aborted(wait_context(peer));
+    TORCH_INTERNAL_ASSERT(arrivals.sequence == sequence());
+    wait_for_phase(Phase::arrival, peer);
+    arrivals.descriptors[i] = controls_[i]->slots[arrivals.sequence % 2].descriptor;
+    if (!arrivals.descriptors[i].matches(descriptor_)) fail_mismatch(arrivals.descriptors[i], peer);
+    arrivals.seen[i] = 1;
   }
-  return opening.descriptors[i];
+  return arrivals.descriptors[i];
 }
 
-void Channel::await_all(Opening& opening) {
-  for (int peer = 0; peer < size(); ++peer) await(opening, peer);
-  progress_->passed.store(opening.sequence);
+void Channel::wait_for_arrivals(Arrivals& arrivals) {
+  for (int peer = 0; peer < size(); ++peer) wait_for_arrival(arrivals, peer);
+  progress_->passed.store(arrivals.sequence);
 }
 
-const std::byte* Channel::payload(const Opening& opening, int peer) const {
-  return controls_[size_t(peer)]->slots[opening.sequence % 2].payload;
+const std::byte* Channel::payload(const Arrivals& arrivals, int peer) const {
+  return controls_[size_t(peer)]->slots[arrivals.sequence % 2].payload;
 }
 
-void Channel::close() {
-  advance(controls_[size_t(rank_)]->closed, sequence());
+void Channel::depart() {
+  advance(controls_[size_t(rank_)]->departed, sequence());
 }
 
-void Channel::await_closed() {
-  for (int peer = 0; peer < size(); ++peer) await(Phase::closing, peer);
+void Channel::wait_for_departures() {
+  for (int peer = 0; peer < size(); ++peer) wait_for_phase(Phase::departure, peer);
 }
 
 }  // namespace shardwise::comm::shm

@@ -1,8 +1,8 @@
-// The collectives, each as: stage the input, post, read the peers' inputs, close.
+// The collectives: stage the input, post, read the peers' inputs, depart.
 //
-// Only reduce_slices writes into peers' memory. Its slices are those of Split::even over the flat message,
-// and slice s of every buffer is touched by rank s alone between opening and closing, so nothing separates
-// reading from writing.
+// Only reduce_slices writes into peers' memory. Its slices are those of Split::even over the flat message.
+// Only rank s accesses slice s of any buffer between the arrival and the departure barrier, so reads and
+// writes need no barrier in between.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -13,14 +13,14 @@
 namespace shardwise::comm::shm {
 namespace {
 
-/// As many may read each other's whole inputs: more read less when each reduces a slice.
-constexpr int kFewRanks = 4;
+/// Up to this many ranks read each other's full inputs. With more, reducing one slice each reads less.
+constexpr int kMaxRanksReadingAll = 4;
 
-/// A deliberate fault: rounds to the dtype after every term.
-void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& terms, void* sum, int64_t count) {
-  kernel(terms.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
-  for (size_t i = 1; i < terms.size(); ++i) {
-    const void* pair[] = {sum, terms[i]};
+/// A deliberate fault: rounds to the dtype after every addition.
+void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& inputs, void* sum, int64_t count) {
+  kernel(inputs.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const void* pair[] = {sum, inputs[i]};
     kernel(pair, /*ranks=*/2, &sum, /*copies=*/1, count);
   }
 }
@@ -33,41 +33,42 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   descriptor.reduce = reduce;
   if (int64_t(x.nbytes()) <= one_shot_.bytes) {
     one_shot(x, descriptor, kernel);
-  } else if (size() <= kFewRanks) {
-    in_place_or_by_chunks(x, descriptor, kernel);
+  } else if (size() <= kMaxRanksReadingAll) {
+    all_reduce_in_place_or_chunked(x, descriptor, kernel);
   } else {
     two_shot(x, descriptor, kernel);
   }
 }
 
-// Every rank reads every input. The inputs are in the slots, so a rank may go on while peers still read its
-// own; it reads that in `x`, for lines that peers are fetching are slow (a third of the time at 1 KB).
+// Every rank reads every input. The inputs are in the slots, so a rank may return while peers still read its
+// slot. It reads its own input in `x`, because cache lines that peers fetch are slow (a third of the time at
+// 1 KB).
 void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const Staged staged{channel_.next_payload(), /*in_place=*/false, Block()};
+  const StagedInput staged{channel_.next_payload(), /*in_place=*/false, Block()};
   copy_in(staged.data, x);
-  Opening& opening = post(descriptor, staged);
-  const void* own = x.is_contiguous() ? x.const_data_ptr() : nullptr;
-  reduce_rows(opening, {0, x.numel(), static_cast<const std::byte*>(own)}, x, kernel);
-  finish(Closing::no);
+  Arrivals& arrivals = post(descriptor, staged);
+  const void* local = x.is_contiguous() ? x.const_data_ptr() : nullptr;
+  reduce_rows(arrivals, {0, x.numel(), static_cast<const std::byte*>(local)}, x, kernel);
+  finish(WaitForPeers::no);
 }
 
 void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const Staged staged = stage(x);
-  Opening& opening = post(descriptor, staged);
-  channel_.await_all(opening);
-  reduce_slices(x, opening, kernel);
-  finish(Closing::yes);
+  const StagedInput staged = stage(x);
+  Arrivals& arrivals = post(descriptor, staged);
+  channel_.wait_for_arrivals(arrivals);
+  reduce_slices(x, arrivals, kernel);
+  finish(WaitForPeers::yes);
   if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
   if (!staged.in_place) copy_out(x, staged.data);
 }
 
-// Every rank reduces its slice of all inputs and writes it into all of them.
-void Transport::reduce_slices(const at::Tensor& x, Opening& opening, ReduceKernel kernel) {
+// Every rank reduces its slice of all inputs and writes the result into all of them.
+void Transport::reduce_slices(const at::Tensor& x, Arrivals& arrivals, ReduceKernel kernel) {
   const int64_t share = x.numel() / size(), remainder = x.numel() % size();
   const int64_t begin = rank() * share + std::min<int64_t>(rank(), remainder),
                 count = share + (rank() < remainder);
   for (int peer = 0; peer < size(); ++peer) {
-    const std::byte* slice = input_of(opening, peer) + begin * x.element_size();
+    const std::byte* slice = input_of(arrivals, peer) + begin * x.element_size();
     sources_[size_t(peer)] = slice;
     targets_[size_t(peer)] = const_cast<std::byte*>(slice);
   }
@@ -75,13 +76,13 @@ void Transport::reduce_slices(const at::Tensor& x, Opening& opening, ReduceKerne
   copied_bytes_ += count * x.element_size() * (size() - 1);
 }
 
-void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel) {
-  channel_.await_all(opening);
+void Transport::reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, ReduceKernel kernel) {
+  channel_.wait_for_arrivals(arrivals);
   for (int peer = 0; peer < size(); ++peer) {
-    const int place =
+    const int index =
         base::mutated(base::Mutation::own_term_first) ? (peer + size() - rank()) % size() : peer;
-    const std::byte* input = peer == rank() && rows.own != nullptr ? rows.own : input_of(opening, peer);
-    sources_[size_t(place)] = input + rows.begin * out.element_size();
+    const std::byte* input = peer == rank() && rows.local != nullptr ? rows.local : input_of(arrivals, peer);
+    sources_[size_t(index)] = input + rows.begin * out.element_size();
   }
   const bool one_by_one = base::mutated(base::Mutation::round_every_term);
   at::Tensor dense = out.is_contiguous() && !one_by_one ? out : at::empty(out.sizes(), out.options());
@@ -95,31 +96,32 @@ void Transport::reduce_rows(Opening& opening, Rows rows, at::Tensor& out, Reduce
 }
 
 void Transport::reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                                    Closing closing) {
+                                    WaitForPeers wait_for_peers) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), descriptor.reduce);
-  const Staged staged = stage(x);
-  Opening& opening = post(descriptor, staged);
-  reduce_rows(opening, rows, out, kernel);
-  finish(staged.in_place ? closing : Closing::no);
+  const StagedInput staged = stage(x);
+  Arrivals& arrivals = post(descriptor, staged);
+  reduce_rows(arrivals, rows, out, kernel);
+  finish(staged.in_place ? wait_for_peers : WaitForPeers::no);
 }
 
 void Transport::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split,
-                                   int64_t dim, InputThen then) {
+                                   int64_t dim, InputReuse reuse) {
   const at::Tensor rows_first = x.movedim(dim, 0);
   at::Tensor out_rows_first = out.movedim(dim, 0);
   const base::Range range = split.range(rank());
   const int64_t row = split.size() == 0 ? 0 : x.numel() / split.size();
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel(), dim);
   descriptor.split = split.hash();
-  const Closing closing = then == InputThen::may_be_written ? Closing::yes : Closing::no;
+  const WaitForPeers wait_for_peers =
+      reuse == InputReuse::overwritable_on_return ? WaitForPeers::yes : WaitForPeers::no;
   reduce_scatter_rows(out_rows_first, rows_first, {range.begin * row, range.size() * row}, descriptor,
-                      closing);
+                      wait_for_peers);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
   Descriptor descriptor = descriptor_of(Op::reduce_scatter, x, x.numel());
   descriptor.reduce = reduce;
-  reduce_scatter_rows(out, x, {rank() * out.numel(), out.numel()}, descriptor, Closing::yes);
+  reduce_scatter_rows(out, x, {rank() * out.numel(), out.numel()}, descriptor, WaitForPeers::yes);
 }
 
 void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
@@ -128,27 +130,28 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   descriptor.reduce = reduce;
   int64_t begin = 0;
   for (int peer = 0; peer < rank(); ++peer) begin += pieces[size_t(peer)].numel();
-  const Staged staged = stage_all(pieces);
-  Opening& opening = post(descriptor, staged);
-  reduce_rows(opening, {begin, out.numel()}, out, kernel);
-  finish(Closing::no);
+  const StagedInput staged = stage_all(pieces);
+  Arrivals& arrivals = post(descriptor, staged);
+  reduce_rows(arrivals, {begin, out.numel()}, out, kernel);
+  finish(WaitForPeers::no);
 }
 
-// As reduce_scatter that does not close: the caller drops what peers may still read.
-void Transport::read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) {
-  Descriptor descriptor = descriptor_of(rows ? Op::reduce_scatter_terms : Op::all_reduce_terms, x, x.numel());
+// Without a departure barrier: the caller frees `x`, and does not overwrite it, while peers may still read
+// it.
+void Transport::run_on_peer_buffers(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) {
+  Descriptor descriptor = descriptor_of(rows ? Op::fused_reduce_scatter : Op::fused_all_reduce, x, x.numel());
   if (rows) descriptor.split = rows->hash();
-  const Staged staged = stage(x);
-  Opening& opening = post(descriptor, staged);
-  channel_.await_all(opening);
-  for (int peer = 0; peer < size(); ++peer) sources_[size_t(peer)] = input_of(opening, peer);
+  const StagedInput staged = stage(x);
+  Arrivals& arrivals = post(descriptor, staged);
+  channel_.wait_for_arrivals(arrivals);
+  for (int peer = 0; peer < size(); ++peer) sources_[size_t(peer)] = input_of(arrivals, peer);
   try {
     read(sources_);
   } catch (...) {
-    channel_.close();  // nobody waits for this end, so a reader's own error breaks nothing off
+    channel_.depart();  // no peer waits for this departure, so an error of `read` does not abort the group
     throw;
   }
-  finish(Closing::no);
+  finish(WaitForPeers::no);
 }
 
 void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
@@ -160,31 +163,31 @@ void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const b
   all_gather_pieces(pieces, shard, dim);
 }
 
-// Starts with the own piece and goes round, so that the ranks do not all read the same memory at the same
-// time.
+// Starts with the local piece and continues cyclically, so that the ranks do not all read the same memory at
+// once.
 void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim) {
   const Descriptor descriptor = descriptor_of(Op::all_gather, shard, pieces, dim);
-  const Staged staged = stage(shard);
-  Opening& opening = post(descriptor, staged);
+  const StagedInput staged = stage(shard);
+  Arrivals& arrivals = post(descriptor, staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    copy_out(pieces[size_t(peer)], input_of(opening, peer));
+    copy_out(pieces[size_t(peer)], input_of(arrivals, peer));
   }
-  channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  channel_.wait_for_arrivals(arrivals);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 void Transport::broadcast_(at::Tensor& x, int root) {
-  const Staged staged = rank() == root ? stage(x) : Staged();
-  Opening& opening = post(descriptor_of(Op::broadcast, x, x.numel(), root), staged);
-  if (rank() != root) copy_out(x, input_of(opening, root));
-  channel_.await_all(opening);
-  finish(staged.in_place ? Closing::yes : Closing::no);
+  const StagedInput staged = rank() == root ? stage(x) : StagedInput();
+  Arrivals& arrivals = post(descriptor_of(Op::broadcast, x, x.numel(), root), staged);
+  if (rank() != root) copy_out(x, input_of(arrivals, root));
+  channel_.wait_for_arrivals(arrivals);
+  finish(staged.in_place ? WaitForPeers::yes : WaitForPeers::no);
 }
 
 void Transport::barrier() {
-  channel_.await_all(channel_.post(Descriptor()));
-  finish(Closing::no);
+  channel_.wait_for_arrivals(channel_.post(Descriptor()));
+  finish(WaitForPeers::no);
 }
 
 }  // namespace shardwise::comm::shm

@@ -10,7 +10,7 @@ namespace shardwise::comm::shm {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kSmallestGrowth = size_t{256} << 10, kLargestGrowth = size_t{16} << 20;
+constexpr size_t kMinGrowth = size_t{256} << 10, kMaxGrowth = size_t{16} << 20;
 
 size_t block_bytes(int64_t bytes) {
   return std::max<size_t>(1, (size_t(bytes) + kAlignment - 1) / kAlignment) * kAlignment;
@@ -86,7 +86,7 @@ Heap::Offset Heap::take(size_t bytes) {
   return offset;
 }
 
-// Commits more of the region behind the last free block, in steps that double with the heap.
+// Commits more of the region after the last block, in steps that double with the heap.
 void Heap::grow(size_t bytes) {
   const bool ends_free = !free_.empty() && free_.rbegin()->first + free_.rbegin()->second == committed_;
   const size_t missing = bytes - (ends_free ? free_.rbegin()->second : 0);
@@ -94,7 +94,7 @@ void Heap::grow(size_t bytes) {
   TORCH_CHECK_WITH(OutOfMemoryError, missing <= room, "shared memory: the heap of ",
                    region_.bytes() - kHeapOffset, " bytes is full; asked for ", bytes, " bytes with ",
                    live_bytes_, " in use");
-  const size_t step = std::clamp(committed_ - kHeapOffset, kSmallestGrowth, kLargestGrowth);
+  const size_t step = std::clamp(committed_ - kHeapOffset, kMinGrowth, kMaxGrowth);
   const size_t growth = std::min(room, (missing + step - 1) / step * step);
   region_.commit(committed_, committed_ + growth);
   committed_ += growth;

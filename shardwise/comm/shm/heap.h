@@ -1,8 +1,9 @@
-// The allocator of one rank's region: best fit with coalescing, and a quarantine for what peers may still
-// read.
+// The allocator of one rank's symmetric heap: best fit with coalescing, and a quarantine for freed blocks
+// that peers may still read.
 //
-// A freed block may still be read by peers inside the collectives that this rank has started. It is reusable
-// once the opening of a later one has been passed: every peer has then left the earlier ones (docs/adr/0002).
+// Peers may still read a freed block inside the collectives that this rank has started. The block is reusable
+// once the arrival barrier of a later collective has completed: every peer has then returned from the earlier
+// ones (docs/adr/0002).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,22 +17,24 @@
 
 namespace shardwise::comm::shm {
 
-/// How far this rank's collectives are: the last one posted, and the last one that all peers were seen to
-/// post.
+/// The progress of this rank's collectives: the last one it posted, and the last one whose arrival barrier
+/// completed.
 struct Progress {
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> passed{0};
 };
 
-/// Thread safe. Tensors share its ownership, so the mapping lives as long as they do.
+/// One rank's symmetric heap. Thread safe. Tensors share its ownership, so the mapping lives as long as they
+/// do.
 class Heap {
  public:
   Heap(Region region, std::shared_ptr<const Progress> progress);
 
-  /// 64-byte aligned, uninitialised. Errors: c10::OutOfMemoryError.
+  /// Returns an uninitialized, 64-byte aligned block. Errors: c10::OutOfMemoryError.
   std::byte* allocate(int64_t bytes);
+  /// Frees a block into the quarantine.
   void free(std::byte* block, int64_t bytes);
-  /// The same for a block that is no collective's and that no peer reads any more: reusable at once.
+  /// Frees a block that no collective used and no peer reads any more. It is reusable at once.
   void free_at_once(std::byte* block, int64_t bytes);
 
   const Region& region() const { return region_; }
@@ -56,7 +59,7 @@ class Heap {
   Region region_;
   std::shared_ptr<const Progress> progress_;
   mutable std::mutex mutex_;
-  std::map<Offset, size_t> free_;                     // by place, for coalescing
+  std::map<Offset, size_t> free_;                     // by offset, for coalescing
   std::set<std::pair<size_t, Offset>> free_by_size_;  // the same blocks, for best fit
   std::deque<Quarantined> quarantine_;                // `started` ascends
   Offset committed_ = kHeapOffset;

@@ -16,40 +16,40 @@ int64_t Message::bytes() const {
 
 std::shared_ptr<Receive> Inbox::post(const at::Tensor& target, int source, int64_t tag) {
   auto receive = std::make_shared<Receive>(Receive{target, source, tag, ++receives_});
-  channel_.check_usable(attempt(*receive));
-  const auto kept =
-      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return receive->fits(k.message); });
-  if (kept == kept_.end()) {
+  channel_.check_usable(wait_context(*receive));
+  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
+                                  [&](const UnexpectedMessage& u) { return receive->matches(u.message); });
+  if (found == unexpected_.end()) {
     posted_.push_back(receive);
   } else {
-    deliver(*receive, kept->message);
-    kept_.erase(kept);
+    deliver(*receive, found->message);
+    unexpected_.erase(found);
   }
   return receive;
 }
 
 void Inbox::wait(Receive& receive, std::chrono::milliseconds limit) {
-  Attempt limited = attempt(receive);
+  WaitContext limited = wait_context(receive);
   limited.limit = limit;
-  complete(receive, limited, Patience::limited);
+  complete(receive, limited, WaitMode::blocking);
 }
 
 bool Inbox::poll(Receive& receive, std::chrono::steady_clock::time_point start) {
-  Attempt since = attempt(receive);
+  WaitContext since = wait_context(receive);
   since.start = start;
-  return complete(receive, since, Patience::none);
+  return complete(receive, since, WaitMode::poll);
 }
 
-bool Inbox::complete(Receive& receive, const Attempt& attempt, Patience patience) {
+bool Inbox::complete(Receive& receive, const WaitContext& context, WaitMode mode) {
   if (receive.done()) return true;
-  channel_.check_usable(attempt);
+  channel_.check_usable(context);
   if (try_complete(receive)) return true;
   const auto ready = [&] { return try_complete(receive); };
-  const auto can_do_without = [&](int peer, End end) {
-    return !is_needed(receive, peer, end) || try_complete(receive);
+  const auto tolerates_loss_of = [&](int peer, PeerState state) {
+    return !is_needed(receive, peer, state) || try_complete(receive);
   };
-  const Wait wait{attempt, channel_.control(channel_.rank()).doorbell, ready, can_do_without};
-  if (patience == Patience::limited) {
+  const Wait wait{context, channel_.control(channel_.rank()).doorbell, ready, tolerates_loss_of};
+  if (mode == WaitMode::blocking) {
     channel_.wait_for(wait);
   } else {
     channel_.check_failures(wait);
@@ -57,14 +57,14 @@ bool Inbox::complete(Receive& receive, const Attempt& attempt, Patience patience
   return receive.done();
 }
 
-Attempt Inbox::attempt(const Receive& receive) const {
+WaitContext Inbox::wait_context(const Receive& receive) const {
   return {"recv", receive.number, receive.source, channel_.timeout()};
 }
 
-// Of many sources each that has left may have had nothing to send, but one that is gone may have had.
-bool Inbox::is_needed(const Receive& receive, int peer, End end) const {
+// For a receive from any source: a peer that left cleanly had nothing to send, but one that exited may have.
+bool Inbox::is_needed(const Receive& receive, int peer, PeerState state) const {
   if (receive.source != kAnySource) return peer == receive.source;
-  return end == End::gone || all_left();
+  return state == PeerState::exited || all_left();
 }
 
 bool Inbox::all_left() const {
@@ -75,60 +75,61 @@ bool Inbox::all_left() const {
 }
 
 bool Inbox::try_complete(Receive& receive) {
-  relieve();
+  drain();
   const bool any = receive.source == kAnySource;
   const int first = any ? next_source_ : receive.source;
   for (int step = 0; step < (any ? channel_.size() : 1); ++step) {
     const int source = (first + step) % channel_.size();
-    while (!receive.done() && waiting(source) > 0) take(source);
+    while (!receive.done() && pending(source) > 0) process_next(source);
   }
   if (any && receive.done()) next_source_ = (receive.sender + 1) % channel_.size();
   return receive.done();
 }
 
-void Inbox::relieve() {
+void Inbox::drain() {
   for (int source = 0; source < channel_.size(); ++source) {
-    if (waiting(source) < kEnvelopes) continue;
-    while (waiting(source) > 0) take(source);
+    if (pending(source) < kEnvelopes) continue;
+    while (pending(source) > 0) process_next(source);
   }
 }
 
-uint64_t Inbox::waiting(int source) const {
+uint64_t Inbox::pending(int source) const {
   const int rank = channel_.rank();
   return channel_.control(source).mailboxes[rank].posted.load(std::memory_order_acquire) -
-         channel_.control(rank).mailboxes[source].taken.load(std::memory_order_relaxed);
+         channel_.control(rank).mailboxes[source].received.load(std::memory_order_relaxed);
 }
 
-void Inbox::take(int source) {
+void Inbox::process_next(int source) {
   const int rank = channel_.rank();
-  std::atomic<uint64_t>& taken = channel_.control(rank).mailboxes[source].taken;
-  const uint64_t number = taken.load(std::memory_order_relaxed);
+  std::atomic<uint64_t>& received = channel_.control(rank).mailboxes[source].received;
+  const uint64_t number = received.load(std::memory_order_relaxed);
   const Envelope& envelope = channel_.control(source).mailboxes[rank].envelopes[number % kEnvelopes];
   Message message{source, envelope.tag, envelope.numel, envelope.dtype,
                   channel_.base(source) + envelope.offset};
-  if (const std::shared_ptr<Receive> receive = first_for(message)) {
+  if (const std::shared_ptr<Receive> receive = match(message)) {
     deliver(*receive, message);
   } else {
     at::Tensor memory = at::empty({message.bytes()}, at::kByte);
     unpack(memory, message.data);
     message.data = static_cast<const std::byte*>(memory.const_data_ptr());
-    kept_.insert(base::mutated(base::Mutation::kept_in_reverse) ? kept_.begin() : kept_.end(),
-                 {message, memory});
+    unexpected_.insert(
+        base::mutated(base::Mutation::kept_in_reverse) ? unexpected_.begin() : unexpected_.end(),
+        {message, memory});
   }
   copied_bytes_ += message.bytes();
-  taken.store(number + 1);
+  received.store(number + 1);
   ring(channel_.control(source).doorbell);
 }
 
-/// Takes it out of the list, with those before it that were given up.
-std::shared_ptr<Receive> Inbox::first_for(const Message& message) {
-  for (auto place = posted_.begin(); place != posted_.end();) {
-    std::shared_ptr<Receive> receive = place->lock();
-    if (receive && !receive->fits(message)) {
-      ++place;
+/// Removes the first matching receive from the list, and the dropped receives before it.
+std::shared_ptr<Receive> Inbox::match(const Message& message) {
+  for (auto next = posted_.begin(); next != posted_.end();) {
+    std::shared_ptr<Receive> receive = next->lock();
+    if (receive && !receive->matches(message)) {
+      ++next;
       continue;
     }
-    place = posted_.erase(place);
+    next = posted_.erase(next);
     if (receive) return receive;
   }
   return nullptr;
@@ -137,7 +138,7 @@ std::shared_ptr<Receive> Inbox::first_for(const Message& message) {
 void Inbox::deliver(Receive& receive, const Message& message) {
   const auto dtype = static_cast<int8_t>(receive.target.scalar_type());
   if (message.dtype != dtype || message.numel != receive.target.numel()) {
-    channel_.fail_transfer(attempt(receive), message.source, describe(message.dtype, message.numel),
+    channel_.fail_transfer(wait_context(receive), message.source, describe(message.dtype, message.numel),
                            describe(dtype, receive.target.numel()));
   }
   unpack(receive.target, message.data);

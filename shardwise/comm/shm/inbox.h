@@ -1,21 +1,22 @@
-// What other ranks have sent to this one: takes it out of their mailboxes, in order, and gives it to the
-// receives that were posted (docs/adr/0016).
+// The receiving side of messages: drains the peers' mailboxes in order and matches each message with a posted
+// receive (docs/adr/0016).
 //
-// A message goes to the first posted receive that it fits, so that receives of one source and tag are served
-// in the order of their posting, whichever is waited for. One that fits none is kept in private memory. All
-// from the thread of the collectives; only the last reference to a Receive may go on any.
+// A message goes to the first posted receive that matches it, so that receives of one source and tag complete
+// in posting order, whichever is waited for. A message without a match is copied to the unexpected-message
+// queue in private memory. All calls come from the thread of the collectives; only the last reference to a
+// Receive may be dropped on any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <list>
 #include <memory>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/shm/channel.h"
 
 namespace shardwise::comm::shm {
 
-/// A message where it lies, in its sender's memory or kept.
+/// A message, in its sender's memory or in the unexpected-message queue.
 struct Message {
   int source;
   int64_t tag;
@@ -25,66 +26,67 @@ struct Message {
   int64_t bytes() const;
 };
 
-/// The place of a receive among those posted. Dropped undone it gives the place up, and its target is not
-/// written.
+/// A posted receive. If it is dropped before it is done, its target is not written and its message goes to
+/// the next matching receive.
 struct Receive {
   at::Tensor target;
   int source;  // or kAnySource
   int64_t tag;
-  uint64_t number;  // among this rank's receives
-  int sender = -1;  // whose message it got; -1 until then
+  uint64_t number;  // sequence number among this rank's receives
+  int sender = -1;  // the sender of its message; -1 until it is done
 
   bool done() const { return sender >= 0; }
-  bool fits(const Message& message) const {
+  bool matches(const Message& message) const {
     return tag == message.tag && (source == kAnySource || source == message.source);
   }
 };
 
 class Inbox {
  public:
-  /// `channel` waits for nothing after this.
+  /// Sets the wait callback of `channel`, which must not wait after this object is destroyed.
   explicit Inbox(Channel& channel) : channel_(channel) {
-    channel.while_waiting([this] { relieve(); });
+    channel.set_wait_callback([this] { drain(); });
   }
   Inbox(const Inbox&) = delete;
 
-  /// `target`: a CPU tensor of any strides. Done at once when its message was kept.
-  /// Errors: c10::ValueError after the end of the group, base::CommError as `wait`.
+  /// Posts a receive into `target`, a CPU tensor of any strides. It is done at once if its message is in the
+  /// unexpected-message queue. Errors: c10::ValueError after the group's shutdown, base::CommError as `wait`.
   std::shared_ptr<Receive> post(const at::Tensor& target, int source, int64_t tag);
-  /// Errors: base::CommError when the message has another size or dtype, or does not come.
+  /// Waits until `receive` is done. Errors: base::CommError if the message has another size or dtype, or
+  /// times out.
   void wait(Receive& receive, std::chrono::milliseconds limit);
-  /// Whether it is done, without waiting; errors as if waited for since `start`.
+  /// Returns whether `receive` is done, without waiting. Errors: those of a wait since `start`.
   bool poll(Receive& receive, std::chrono::steady_clock::time_point start);
 
-  /// Takes what is there until `receive` is done. Returns whether it is.
+  /// Processes the messages present until `receive` is done. Returns whether it is done.
   bool try_complete(Receive& receive);
-  /// Empties the mailboxes that are full: their senders may be waiting for room.
-  void relieve();
-  /// What was copied out of senders' memory.
+  /// Empties all full mailboxes, because their senders may be waiting for room.
+  void drain();
+  /// Returns the bytes copied out of senders' memory.
   int64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  struct Kept {
+  struct UnexpectedMessage {
     Message message;
     at::Tensor memory;
   };
-  enum class Patience { none, limited };
+  enum class WaitMode { poll, blocking };
 
-  bool complete(Receive& receive, const Attempt& attempt, Patience patience);
-  Attempt attempt(const Receive& receive) const;
-  bool is_needed(const Receive& receive, int peer, End end) const;
+  bool complete(Receive& receive, const WaitContext& context, WaitMode mode);
+  WaitContext wait_context(const Receive& receive) const;
+  bool is_needed(const Receive& receive, int peer, PeerState state) const;
   bool all_left() const;
 
-  uint64_t waiting(int source) const;
-  void take(int source);
-  std::shared_ptr<Receive> first_for(const Message& message);
+  uint64_t pending(int source) const;
+  void process_next(int source);
+  std::shared_ptr<Receive> match(const Message& message);
   void deliver(Receive& receive, const Message& message);
 
   Channel& channel_;
-  std::list<std::weak_ptr<Receive>> posted_;  // not done, in the order of their posting
-  std::list<Kept> kept_;                      // fit none of `posted_`, in the order of their arrival
+  std::list<std::weak_ptr<Receive>> posted_;  // not done, in posting order
+  std::list<UnexpectedMessage> unexpected_;   // without a match in `posted_`, in order of arrival
   uint64_t receives_ = 0;
-  int next_source_ = 0;  // of receives from any
+  int next_source_ = 0;  // where the next receive from any source starts
   int64_t copied_bytes_ = 0;
 };
 

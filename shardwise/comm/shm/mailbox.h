@@ -1,5 +1,5 @@
-// Where a rank's messages for one peer lie until that peer has taken them. Layout only: posting is
-// outbox.h's, taking inbox.h's.
+// The mailbox that holds a rank's messages for one peer until that peer receives them. Layout only: outbox.h
+// sends, inbox.h receives.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -10,21 +10,21 @@ namespace shardwise::comm::shm {
 inline constexpr uint64_t kEnvelopes = 16;
 inline constexpr size_t kInlineMessage = 480;
 
-/// One message. Longer ones than `payload` holds lie in a block of the sender's heap.
+/// One message. A message longer than `payload` is stored in a block of the sender's heap.
 struct alignas(64) Envelope {
   int64_t tag;
   int64_t numel;
-  uint64_t offset;  // of the elements, dense, in the sender's region
+  uint64_t offset;  // of the dense elements in the sender's region
   int8_t dtype;
   alignas(32) std::byte payload[kInlineMessage];
 };
 static_assert(sizeof(Envelope) == 512);
 
-/// What a rank has for one peer. Message n lies in envelope n mod 16, which is written again when the peer
-/// has taken n: envelope and elements first, then the count (release), either way.
+/// One rank's ring of messages for one peer. Message n is in envelope n mod 16, which is reused when the peer
+/// has received n. Sender and receiver access envelope and elements first, then store their count (release).
 struct Mailbox {
-  alignas(128) std::atomic<uint64_t> posted;  // messages to that peer so far
-  alignas(128) std::atomic<uint64_t> taken;   // messages from that peer so far
+  alignas(128) std::atomic<uint64_t> posted;    // messages sent to that peer so far
+  alignas(128) std::atomic<uint64_t> received;  // messages received from that peer so far
   alignas(128) Envelope envelopes[kEnvelopes];
 };
 

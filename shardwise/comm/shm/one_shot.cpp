@@ -19,42 +19,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLongestFile = 4096;
+constexpr int64_t kMaxFileBytes = 4096;
 
-std::string words(const RanksOnCores& on, const std::string& cpu) {
+std::string description(const RanksOnCores& on, const std::string& cpu) {
   return fmt::format("{} ranks {}, {}", on.ranks, on.core_each ? "with a core each" : "that share cores",
                      cpu);
 }
 
-/// An absolute path, as the XDG base directories must be, or "".
-fs::path folder_named_by(const char* variable) {
+/// Returns the variable's value if it is an absolute path, as XDG requires, else "".
+fs::path directory_named_by(const char* variable) {
   const char* value = std::getenv(variable);
   const fs::path path(value != nullptr ? value : "");
   return path.is_absolute() ? path : fs::path();
 }
 
-fs::path cache_folder() {
-  const fs::path cache = folder_named_by("XDG_CACHE_HOME"), home = folder_named_by("HOME");
+fs::path cache_directory() {
+  const fs::path cache = directory_named_by("XDG_CACHE_HOME"), home = directory_named_by("HOME");
   if (!cache.empty()) return cache / "shardwise";
   return home.empty() ? home : home / ".cache/shardwise";
 }
 
-/// The file is "measured_on WORDS", a line, and "one_shot_bytes N", another.
+/// The file has two lines, "measured_on DESCRIPTION" and "one_shot_bytes N".
 std::string heading(const RanksOnCores& on) {
-  return fmt::format("measured_on {}\none_shot_bytes ", words(on, base::cpu_name()));
+  return fmt::format("measured_on {}\none_shot_bytes ", description(on, base::cpu_name()));
 }
 
-/// Errors: c10::ValueError when it is no such file, or another machine's.
+/// Errors: c10::ValueError if the file is not of this format or was measured on another machine.
 int64_t read_limit(const std::string& path, const RanksOnCores& on) {
-  const std::string text = base::read_text(path, kLongestFile), begin = heading(on);
-  TORCH_CHECK_VALUE(text.starts_with(begin), path, ": must be measured on ", words(on, base::cpu_name()),
-                    "; got something else");
+  const std::string text = base::read_text(path, kMaxFileBytes), begin = heading(on);
+  TORCH_CHECK_VALUE(text.starts_with(begin), path, ": must be measured on ",
+                    description(on, base::cpu_name()), "; got something else");
   int64_t bytes = -1;
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + begin.size(), last, bytes);
-  const bool is_whole = error == std::errc() && std::string_view(end, last) == "\n";
-  TORCH_CHECK_VALUE(is_whole && bytes >= 0 && bytes <= int64_t(kInlineBytes), path,
-                    ": must end with a number of bytes from 0 to ", kInlineBytes, "; got another end");
+  const bool is_number = error == std::errc() && std::string_view(end, last) == "\n";
+  TORCH_CHECK_VALUE(is_number && bytes >= 0 && bytes <= int64_t(kInlineBytes), path,
+                    ": must end with a number of bytes from 0 to ", kInlineBytes, "; got something else");
   return bytes;
 }
 
@@ -65,35 +65,35 @@ std::string_view name(OneShotLimit::From from) {
   return kNames[size_t(from)];
 }
 
-// Measured with 2 ranks on 2 cores, and 3, 4 and 8 on 2 (docs/algorithms.md).
-OneShotLimit tabled_one_shot_limit(const RanksOnCores& on) {
+// Measured with 2, 3, 4 and 8 ranks on 2 cores (docs/algorithms.md).
+OneShotLimit default_one_shot_limit(const RanksOnCores& on) {
   return {on, on.core_each ? 1024 : int64_t(kInlineBytes), OneShotLimit::From::table};
 }
 
 OneShotLimit one_shot_limit(const RanksOnCores& on) {
-  const OneShotLimit tabled = tabled_one_shot_limit(on);
+  const OneShotLimit default_limit = default_one_shot_limit(on);
   const std::string path = one_shot_file(on);
   std::error_code error;
-  if (path.empty() || fs::status(path, error).type() == fs::file_type::not_found) return tabled;
+  if (path.empty() || fs::status(path, error).type() == fs::file_type::not_found) return default_limit;
   try {
     return {on, read_limit(path, on), OneShotLimit::From::measured};
-  } catch (const c10::Error& refusal) {
-    base::log_warning(
-        fmt::format("all_reduce: {}; the default of {} bytes holds", base::one_line(refusal), tabled.bytes));
-    return tabled;
+  } catch (const c10::Error& rejected) {
+    base::log_warning(fmt::format("all_reduce: {}; the default of {} bytes is used", base::one_line(rejected),
+                                  default_limit.bytes));
+    return default_limit;
   }
 }
 
 std::string one_shot_file(const RanksOnCores& on) {
-  const fs::path folder = cache_folder();
-  if (folder.empty()) return "";
-  return folder / fmt::format("comm-{:016x}", base::hash_of(words(on, base::cpu_name())));
+  const fs::path directory = cache_directory();
+  if (directory.empty()) return "";
+  return directory / fmt::format("comm-{:016x}", base::hash_of(description(on, base::cpu_name())));
 }
 
-void keep_one_shot_limit(const RanksOnCores& on, int64_t bytes) {
+void save_one_shot_limit(const RanksOnCores& on, int64_t bytes) {
   const std::string path = one_shot_file(on);
   TORCH_INTERNAL_ASSERT(!path.empty());
-  base::make_folders(fs::path(path).parent_path());
+  base::make_directories(fs::path(path).parent_path());
   base::write_text(path, fmt::format("{}{}\n", heading(on), bytes));
 }
 

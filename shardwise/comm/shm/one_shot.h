@@ -1,8 +1,9 @@
-// Up to how many bytes an all_reduce goes in one shot (collectives.cpp): measured on this machine, or tabled.
+// The largest message that all_reduce reduces by the one-shot algorithm (collectives.cpp): measured on this
+// machine, or the default.
 //
-// In one shot every rank reads every input: one synchronisation. In two it reads and writes its slice of all
-// of them: fewer lines travel between the cores, but the ranks wait for each other twice. Which is faster
-// depends on whether the ranks have a core each. All ranks of a group take the limit of its rank 0.
+// One-shot: every rank reads every input, with one synchronization. Two-shot: every rank reads and writes its
+// slice of all inputs; fewer cache lines travel between the cores, but the ranks synchronize twice. Which is
+// faster depends on whether each rank has a core of its own. All ranks of a group use rank 0's limit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,32 +13,32 @@ namespace shardwise::comm::shm {
 
 struct RanksOnCores {
   int ranks = 0;
-  bool core_each = false;  // otherwise they take turns, and every wait is a change of threads
+  bool core_each = false;  // otherwise ranks share cores, and every wait is a context switch
   bool operator==(const RanksOnCores&) const = default;
 };
 
 struct OneShotLimit {
   enum class From : uint8_t { table, measured, given };
   RanksOnCores on;
-  int64_t bytes = 0;  // of the largest message; 0: none that has any goes in one shot
+  int64_t bytes = 0;  // of the largest message; 0: only empty messages use one-shot
   From from = From::table;
   bool operator==(const OneShotLimit&) const = default;
 };
 
-/// "table", "measured" or "given".
+/// Returns "table", "measured" or "given".
 std::string_view name(OneShotLimit::From from);
 
-/// The limit where nothing was measured.
-OneShotLimit tabled_one_shot_limit(const RanksOnCores& on);
-/// What was kept for as many ranks on this machine, else the table's; a warning says why what is there is not
-/// used.
+/// Returns the limit that applies if nothing was measured.
+OneShotLimit default_one_shot_limit(const RanksOnCores& on);
+/// Returns the limit saved for this number of ranks on this machine, else the default. Logs a warning if a
+/// saved limit cannot be used.
 OneShotLimit one_shot_limit(const RanksOnCores& on);
 
-/// Where the measured limit is kept: shardwise/comm-<hash of the processor's name, the ranks and their
-/// cores> in $XDG_CACHE_HOME or $HOME/.cache; "" where neither is an absolute path.
+/// Returns the file of the measured limit: shardwise/comm-<hash of the processor's name, the ranks and their
+/// cores> in $XDG_CACHE_HOME or $HOME/.cache; "" if neither is an absolute path.
 std::string one_shot_file(const RanksOnCores& on);
-/// Keeps a measured limit for the groups that meet from now on, in place of an earlier one; one_shot_file
-/// must name a place. Errors: base::FileError.
-void keep_one_shot_limit(const RanksOnCores& on, int64_t bytes);
+/// Saves a measured limit for groups connected later, overwriting an earlier one. one_shot_file must not be
+/// "". Errors: base::FileError.
+void save_one_shot_limit(const RanksOnCores& on, int64_t bytes);
 
 }  // namespace shardwise::comm::shm

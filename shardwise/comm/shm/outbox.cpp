@@ -6,10 +6,10 @@
 namespace shardwise::comm::shm {
 
 void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
-  const Attempt attempt{"send", ++sends_, to, channel_.timeout()};
-  channel_.check_usable(attempt);
-  await_room(attempt);
-  collect();
+  const WaitContext context{"send", ++sends_, to, channel_.timeout()};
+  channel_.check_usable(context);
+  wait_for_room(context);
+  free_received();
   Mailbox& mailbox = channel_.control(channel_.rank()).mailboxes[to];
   const uint64_t number = mailbox.posted.load(std::memory_order_relaxed);
   Envelope& envelope = mailbox.envelopes[number % kEnvelopes];
@@ -27,28 +27,28 @@ void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
   ring(channel_.control(to).doorbell);
 }
 
-uint64_t Outbox::untaken(int peer) const {
+uint64_t Outbox::unreceived(int peer) const {
   const int rank = channel_.rank();
   return channel_.control(rank).mailboxes[peer].posted.load(std::memory_order_relaxed) -
-         channel_.control(peer).mailboxes[rank].taken.load(std::memory_order_acquire);
+         channel_.control(peer).mailboxes[rank].received.load(std::memory_order_acquire);
 }
 
-void Outbox::await_room(const Attempt& attempt) {
-  const int to = attempt.peer;
-  const auto has_room = [&] { return untaken(to) < kEnvelopes; };
+void Outbox::wait_for_room(const WaitContext& context) {
+  const int to = context.peer;
+  const auto has_room = [&] { return unreceived(to) < kEnvelopes; };
   if (has_room()) return;
   const auto ready = [&] {
-    inbox_.relieve();
+    inbox_.drain();
     return has_room();
   };
-  const auto can_do_without = [&](int peer, End) { return peer != to || has_room(); };
-  channel_.wait_for({attempt, channel_.control(channel_.rank()).doorbell, ready, can_do_without});
+  const auto tolerates_loss_of = [&](int peer, PeerState) { return peer != to || has_room(); };
+  channel_.wait_for({context, channel_.control(channel_.rank()).doorbell, ready, tolerates_loss_of});
 }
 
-void Outbox::collect() {
+void Outbox::free_received() {
   for (size_t peer = 0; peer < blocks_.size(); ++peer) {
     std::deque<Block>& blocks = blocks_[peer];
-    while (!blocks.empty() && blocks.size() > untaken(int(peer))) {
+    while (!blocks.empty() && blocks.size() > unreceived(int(peer))) {
       blocks.front().free_at_once();
       blocks.pop_front();
     }

@@ -1,5 +1,5 @@
-// Messages to other ranks: copied into the mailbox for their receiver, or into the heap where they are
-// longer, and given back when they were taken (docs/adr/0016).
+// The sending side of messages: copies each message into the receiver's mailbox, or into the heap if it is
+// longer, and frees the memory when the message has been received (docs/adr/0016).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,31 +7,31 @@
 #include <vector>
 
 #include "shardwise/comm/shm/inbox.h"
-#include "shardwise/comm/shm/staged.h"
+#include "shardwise/comm/shm/staged_input.h"
 
 namespace shardwise::comm::shm {
 
 class Outbox {
  public:
-  /// `inbox` is relieved while a send waits, so that two ranks may fill each other's mailbox.
+  /// Drains `inbox` while a send waits, so that two ranks may fill each other's mailbox.
   Outbox(Channel& channel, Inbox& inbox)
       : channel_(channel), inbox_(inbox), blocks_(size_t(channel.size())) {}
 
-  /// Returns when `x` may be written to again, which is before `to` receives it.
-  /// Errors: c10::ValueError after the end of the group, base::CommError when `to` takes nothing for the
-  /// group's timeout, or never will.
+  /// Sends `x` to rank `to`. Returns when `x` may be overwritten, possibly before `to` receives it.
+  /// Errors: c10::ValueError after the group's shutdown; base::CommError if the mailbox stays full for the
+  /// group's timeout, or if `to` has left or exited.
   void send(const at::Tensor& x, int to, int64_t tag);
-  /// Frees the blocks of messages that were taken.
-  void collect();
+  /// Frees the blocks of messages that have been received.
+  void free_received();
   int64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  uint64_t untaken(int peer) const;
-  void await_room(const Attempt& attempt);
+  uint64_t unreceived(int peer) const;
+  void wait_for_room(const WaitContext& context);
 
   Channel& channel_;
   Inbox& inbox_;
-  std::vector<std::deque<Block>> blocks_;  // by peer, of messages not seen taken; empty where sent inline
+  std::vector<std::deque<Block>> blocks_;  // by peer, of messages not yet received; empty if sent inline
   uint64_t sends_ = 0;
   int64_t copied_bytes_ = 0;
 };

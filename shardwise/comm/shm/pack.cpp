@@ -8,12 +8,12 @@
 namespace shardwise::comm::shm {
 
 void check_on_cpu(const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: takes CPU tensors; got one on ", x.device());
+  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: tensors must be on the CPU; got one on ", x.device());
 }
 
 void pack(std::byte* target, const at::Tensor& x) {
   check_on_cpu(x);
-  if (x.numel() == 0) return;  // the tensor may have no memory at all
+  if (x.numel() == 0) return;  // the tensor may have no storage
   if (x.is_contiguous()) {
     std::memcpy(target, x.const_data_ptr(), x.nbytes());
   } else {
@@ -27,7 +27,7 @@ void unpack(at::Tensor& target, const std::byte* source) {
   if (target.is_contiguous()) {
     std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
   } else {
-    const c10::NoGradGuard no_grad;  // messages arrive while anything is called
+    const c10::NoGradGuard no_grad;  // any call may process messages
     target.copy_(at::from_blob(const_cast<std::byte*>(source), target.sizes(), target.options()));
   }
 }

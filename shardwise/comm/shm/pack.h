@@ -1,5 +1,4 @@
-// A tensor's elements to and from memory that ranks share: dense there, in row-major order; of any strides
-// here.
+// Packing: copies a tensor of any strides to dense row-major shared memory, and back.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,11 +6,11 @@
 
 namespace shardwise::comm::shm {
 
-/// Errors: c10::ValueError when `x` is not there.
+/// Errors: c10::ValueError if `x` is not on the CPU.
 void check_on_cpu(const at::Tensor& x);
-/// The same error.
+/// Copies `x` to `target`. Errors: c10::ValueError if `x` is not on the CPU.
 void pack(std::byte* target, const at::Tensor& x);
-/// `target` is on the CPU.
+/// Copies `source` into `target`, which is on the CPU.
 void unpack(at::Tensor& target, const std::byte* source);
 
 }  // namespace shardwise::comm::shm

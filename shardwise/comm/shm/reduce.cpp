@@ -7,7 +7,7 @@
 namespace shardwise::comm::shm {
 namespace {
 
-const ReduceKernels& kernels_of_this_machine() {
+const ReduceKernels& kernels_for_this_cpu() {
   static const ReduceKernels& chosen = [&]() -> const ReduceKernels& {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
@@ -54,9 +54,9 @@ Element element(at::ScalarType dtype) {
 ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
   Element of = element(dtype);
   if (base::mutated(base::Mutation::compare_bytes_unsigned) && of == Element::i8) of = Element::u8;
-  const bool sums = base::mutated(base::Mutation::sum_for_average) && reduce == Reduce::average;
-  const ReduceKernel kernel = kernels_of_this_machine().table[int(sums ? Reduce::sum : reduce)][int(of)];
-  TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " takes ",
+  const bool is_sum = base::mutated(base::Mutation::sum_for_average) && reduce == Reduce::average;
+  const ReduceKernel kernel = kernels_for_this_cpu().table[int(is_sum ? Reduce::sum : reduce)][int(of)];
+  TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " accepts ",
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
                     dtype);
   return kernel;

@@ -1,9 +1,10 @@
 // Reductions over the ranks' buffers; compiled once per instruction set (cmake/room.cmake), so no library
 // headers.
 //
-// A block of every source is folded into an accumulator that stays in the first-level cache, then rounded
-// into one target and copied to the others: each source is read once, each target written once, and targets
-// may be sources. Two sources need no accumulator and go straight to their targets, by the same operations.
+// A block of every source is folded into an accumulator that stays in the L1 cache, then rounded into one
+// target and copied to the others. Each source is read once, each target is written once, and targets may be
+// sources. Two sources are reduced directly into their targets, without an accumulator, by the same
+// operations.
 #include "shardwise/comm/shm/reduce_isa.h"
 
 namespace shardwise::comm::shm::SHARDWISE_ISA {
@@ -41,7 +42,8 @@ struct Fp16 {
   using Stored = uint16_t;
   using Accumulator = float;
   static float load(uint16_t x) {
-    // The exponent moves by a product, which is exact and puts subnormals right; infinities and NaNs by hand.
+    // A multiplication shifts the exponent: it is exact and normalizes subnormals. Inf and NaN are set by
+    // hand.
     const uint32_t magnitude = uint32_t(x & 0x7fff) << 13, sign = uint32_t(x & 0x8000) << 16;
     const uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);
     return float_of((magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite) | sign);
@@ -49,7 +51,7 @@ struct Fp16 {
   static uint16_t round(float x) {
     const uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // Below 2^-14 half's steps are 2^-24; adding one half aligns them with float's last bit, which rounds to
+    // Below 2^-14, fp16 has steps of 2^-24. Adding 0.5f aligns them with float's last bit, which rounds to
     // even.
     const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
@@ -59,7 +61,7 @@ struct Fp16 {
   }
 };
 
-// Any byte but zero is true; what is stored is 0 or 1.
+// Any nonzero byte is true; 0 or 1 is stored.
 struct Bool {
   using Stored = uint8_t;
   using Accumulator = uint8_t;
@@ -67,14 +69,14 @@ struct Bool {
   static uint8_t round(uint8_t x) { return x; }
 };
 
-struct Unfinished {
+struct NoFinish {
   template <typename T>
   static T finish(T x, int) {
     return x;
   }
 };
 
-struct Sum : Unfinished {
+struct Sum : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a + b;
@@ -88,7 +90,7 @@ struct Average : Sum {
   }
 };
 
-struct Product : Unfinished {
+struct Product : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a * b;
@@ -96,42 +98,42 @@ struct Product : Unfinished {
   static uint16_t apply(uint16_t a, uint16_t b) { return uint16_t(uint32_t(a) * b); }  // int would overflow
 };
 
-struct Min : Unfinished {
+struct Min : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a < b || a != a ? a : b;
   }
 };
 
-struct Max : Unfinished {
+struct Max : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a > b || a != a ? a : b;
   }
 };
 
-struct And : Unfinished {
+struct And : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a & b;
   }
 };
 
-struct Or : Unfinished {
+struct Or : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a | b;
   }
 };
 
-struct Xor : Unfinished {
+struct Xor : NoFinish {
   template <typename T>
   static T apply(T a, T b) {
     return a ^ b;
   }
 };
 
-// A target is one of the sources or apart from both, so that iterations are independent.
+// A target is one of the sources or does not overlap them, so iterations are independent.
 template <typename Format, typename Op, int kCopies>
 void reduce_two(const void* const* sources, void* const* targets, int64_t n) {
   using Stored = typename Format::Stored;
@@ -148,7 +150,7 @@ void reduce_two(const void* const* sources, void* const* targets, int64_t n) {
   }
 }
 
-// Not inlined: where GCC sees that `sum` overlaps nothing, it joins the ranks' loops and gives up vectors.
+// Not inlined: if GCC sees that `sum` does not alias, it fuses the ranks' loops and does not vectorize them.
 template <typename Format, typename Op>
 [[gnu::noinline]] void fold(typename Format::Accumulator* sum, const void* const* sources, int ranks,
                             int64_t begin, int64_t count) {
@@ -194,7 +196,7 @@ constexpr void set_floats(Row& row) {
   row[int(Element::f16)] = reduce<Fp16, Op>;
 }
 
-// For operations that do not see the sign; unsigned, as integers wrap.
+// For operations independent of the sign. Unsigned, because integers wrap.
 template <typename Op>
 constexpr void set_integers(Row& row) {
   row[int(Element::i64)] = reduce<Native<uint64_t>, Op>;

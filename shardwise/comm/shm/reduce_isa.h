@@ -7,14 +7,14 @@
 
 namespace shardwise::comm::shm {
 
-/// `sources` of all `ranks` are read, then all `copies` targets written; a target may be one of the sources.
+/// Reads the `sources` of all `ranks`, then writes all `copies` targets. A target may be one of the sources.
 using ReduceKernel = void (*)(const void* const* sources, int ranks, void* const* targets, int copies,
                               int64_t n);
 
 enum class Element { f64, f32, bf16, f16, i64, i32, i16, i8, u8, boolean };
 inline constexpr int kElements = 10;
 
-/// By operation and element; null where the operation does not take the element.
+/// Kernels by operation and element; null if the operation does not support the element.
 struct ReduceKernels {
   ReduceKernel table[kReductions][kElements];
 };

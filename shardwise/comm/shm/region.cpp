@@ -18,8 +18,8 @@ namespace shardwise::comm::shm {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kSmallestStep = size_t{64} << 10;
-constexpr size_t kLargestHeap = size_t{64} << 30;
+constexpr size_t kMinStep = size_t{64} << 10;
+constexpr size_t kMaxHeap = size_t{64} << 30;
 
 size_t round_up(size_t n, size_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -37,10 +37,10 @@ bool can_reserve(size_t bytes) {
   return true;
 }
 
-// Ranks run the same program, so twice the even share of the machine is more than one can come to hold.
+// Ranks run the same program, so no rank needs more than twice its even share of the machine's memory.
 size_t choose_heap_bytes(int ranks) {
   const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
-  size_t bytes = round_up(std::min(kLargestHeap, 2 * machine / size_t(ranks)), kHugePage);
+  size_t bytes = round_up(std::min(kMaxHeap, 2 * machine / size_t(ranks)), kHugePage);
   while (bytes > kHugePage && !can_reserve(bytes * size_t(ranks))) bytes = round_up(bytes / 2, kHugePage);
   return bytes;
 }
@@ -48,20 +48,20 @@ size_t choose_heap_bytes(int ranks) {
 std::byte* map_file(int file, size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno));
-  madvise(p, bytes, MADV_HUGEPAGE);  // a wish; most systems grant it for files of this kind only when told to
+  madvise(p, bytes, MADV_HUGEPAGE);  // best effort: most systems ignore it for memfds unless configured
   return static_cast<std::byte*>(p);
 }
 
 #ifdef __SANITIZE_THREAD__
-// Ranks that are threads of one process share a mapping here. Through two of them the sanitizer would take
-// one byte for two, and see neither a race nor what a flag orders.
+// Ranks that are threads of one process share a mapping here. With two mappings, the sanitizer would treat
+// one byte as two, and would miss races and the ordering that a flag establishes.
 class Mappings {
  public:
   std::byte* map(int file, size_t bytes) {
     struct stat status {};
     TORCH_INTERNAL_ASSERT(fstat(file, &status) == 0);
     const std::lock_guard lock(mutex_);
-    Mapping& mapping = mappings_[status.st_ino];  // all of one file system
+    Mapping& mapping = mappings_[status.st_ino];  // unique: all files are on one file system
     if (mapping.users++ == 0) mapping.base = map_file(file, bytes);
     return mapping.base;
   }
@@ -74,7 +74,7 @@ class Mappings {
     mappings_.erase(found);
   }
   static Mappings& of_process() {
-    static Mappings& mappings = *new Mappings;  // groups may live as long as the process
+    static Mappings& mappings = *new Mappings;  // leaked: groups may live as long as the process
     return mappings;
   }
 
@@ -105,7 +105,7 @@ void unmap_shared(std::byte* base, size_t bytes) {
 }  // namespace
 
 Region Region::create(int ranks) {
-  TORCH_INTERNAL_ASSERT(ranks <= kMostRanks);
+  TORCH_INTERNAL_ASSERT(ranks <= kMaxRanks);
   const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
   Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno));
@@ -125,7 +125,7 @@ Region Region::map(Fd file, size_t bytes) {
   const int seals = fcntl(file.get(), F_GET_SEALS);
   TORCH_CHECK(fstat(file.get(), &status) == 0 && size_t(status.st_size) == bytes && seals >= 0 &&
                   (seals & F_SEAL_SHRINK) != 0,
-              "shared memory: a peer sent something else than its region of ", bytes, " bytes");
+              "shared memory: the descriptor that a peer sent must be a memory region of ", bytes, " bytes");
   std::byte* base = map_shared(file.get(), bytes);
   return {std::move(file), base, bytes};
 }
@@ -137,7 +137,7 @@ Region::~Region() {
   if (base_ != nullptr) unmap_shared(base_, bytes_);
 }
 
-// Before Linux 6.11 a signal ends a call and undoes what it has backed: under a profiler's timer a large one
+// Before Linux 6.11 a signal interrupts fallocate and undoes its work: under a profiler's timer a large call
 // would never succeed. So the calls are small, and smaller after a signal.
 void Region::commit(size_t begin, size_t end) const {
   size_t step = kHugePage, done = begin;
@@ -146,7 +146,7 @@ void Region::commit(size_t begin, size_t end) const {
     if (fallocate(file_.get(), 0, off_t(done), off_t(next - done)) == 0) {
       done = next;
     } else if (errno == EINTR) {
-      step = std::max(kSmallestStep, step / 2);
+      step = std::max(kMinStep, step / 2);
     } else {
       const int error = errno;
       if (done > begin)

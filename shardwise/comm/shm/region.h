@@ -1,7 +1,7 @@
 // One rank's shared memory: an unnamed file of fixed size, mapped by every rank of the group.
 //
 // The file is sparse. Its owner commits pages before it uses them, so that running out of memory is an error
-// at allocation and never a bus error; peers need not agree or even know.
+// at allocation and never a bus error. Commits need no communication with the peers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,10 @@ using base::Fd;
 
 class Region {
  public:
-  /// A new region for one of `ranks` ranks of this host, its control lines committed.
-  /// Address space for all ranks' heaps is tried first, and halved until the kernel grants it.
+  /// Creates a region for one of `ranks` ranks of this node and commits its control block. Tries to reserve
+  /// address space for all ranks' heaps first, and halves the heap until the kernel grants it.
   static Region create(int ranks);
-  /// Maps a peer's region. Errors: c10::Error when the file is not one, can shrink, or cannot be mapped.
+  /// Maps a peer's region. Errors: c10::Error if the file is not a region, can shrink, or cannot be mapped.
   static Region map(Fd file, size_t bytes);
 
   Region(Region&& other) noexcept;
@@ -31,9 +31,9 @@ class Region {
   Control& control() const { return *reinterpret_cast<Control*>(base_); }
   bool contains(const void* p) const { return p >= base_ && p < base_ + bytes_; }
 
-  /// Backs [begin, end) with memory. Errors: c10::OutOfMemoryError naming the bytes.
+  /// Backs [begin, end) with memory. Errors: c10::OutOfMemoryError with the bytes.
   void commit(size_t begin, size_t end) const;
-  /// The mapping stays.
+  /// Closes the file; the mapping remains.
   void close_file() { file_ = Fd(); }
 
  private:

@@ -1,8 +1,8 @@
-// How the ranks of a host meet: by an abstract unix socket named after the user and the job.
+// Rendezvous of the ranks of one node, at an abstract unix socket named after the user and the job.
 //
-// Rank 0 listens. Everybody sends it a region and a handle to its own process, as file descriptors, and gets
-// those of all others back. Nothing has a name in any file system. Sockets are closed when the meeting is
-// over.
+// Rank 0 listens. Every rank sends it a memory region and a pidfd of its own process, as file descriptors,
+// and receives those of all peers. Nothing has a name in any file system. The sockets are closed at the end
+// of the rendezvous.
 #pragma once
 #include <vector>
 
@@ -14,21 +14,21 @@ namespace shardwise::comm::shm {
 
 struct Member {
   Region region;
-  int pid;      // for messages; of the peer's own pid namespace
-  Fd lifetime;  // readable once the process has ended; none for ranks of this process or where pidfds do not
-                // exist
+  int pid;   // for error messages; valid in the peer's own pid namespace
+  Fd pidfd;  // readable once the process has exited; empty for ranks of this process, or without kernel
+             // support
 };
 
-struct Meeting {
-  std::vector<Member> members;  // by rank; this rank's own region with its file, the peers' without
-  int cores = 1;                // that at least one of the ranks may run on
-  OneShotLimit one_shot;        // the same on all ranks
+/// The result of a rendezvous.
+struct Rendezvous {
+  std::vector<Member> members;  // by rank; the local region keeps its file open, those of the peers do not
+  int cores = 1;                // the number of cores that at least one of the ranks may run on
+  OneShotLimit one_shot;        // equal on all ranks
 };
 
-/// Collective. Errors: base::CommError when a rank does not come in time or says something that contradicts
-/// rank 0.
-Meeting meet(const Options& options);
-/// Errors: c10::ValueError for what no meeting can be of; to be asked before one.
+/// Collective. Errors: base::CommError if a rank times out, or if its rank or size contradicts rank 0's.
+Rendezvous rendezvous(const Options& options);
+/// Checks `options` before a rendezvous. Errors: c10::ValueError.
 void check_options(const Options& options);
 
 }  // namespace shardwise::comm::shm

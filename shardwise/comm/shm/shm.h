@@ -1,7 +1,7 @@
-// The embedded backend for the ranks of one host: entry point of the folder.
+// The embedded shared-memory backend for the ranks of one node: entry point of the directory.
 //
-// Ranks may be processes or threads of one process. They meet at an abstract unix socket, pass each other
-// their memory by file descriptor, and nothing has a name in any file system, so nothing is left after a
+// Ranks may be processes or threads of one process. They rendezvous at an abstract unix socket and send each
+// other their memory as file descriptors. Nothing has a name in any file system, so nothing is left after a
 // crash.
 #pragma once
 #include <chrono>
@@ -15,23 +15,23 @@
 namespace shardwise::comm::shm {
 
 struct Options {
-  std::string job;  // the ranks that give the same job meet
+  std::string job;  // ranks with the same job form a group
   int rank;
   int size;
-  std::chrono::milliseconds timeout = kTimeout;  // of every wait, the first meeting included
-  std::optional<int64_t> one_shot_bytes;         // rank 0's holds; none: measured or tabled (one_shot.h)
+  std::chrono::milliseconds timeout = kTimeout;  // of every wait, the rendezvous included
+  std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; none: measured or default (one_shot.h)
   Options(std::string job_name, int rank_in_job, int job_size)
       : job(std::move(job_name)), rank(rank_in_job), size(job_size) {}
 };
 
-/// Collective: returns when all `size` ranks have come. Size one gives a group of one.
-/// Errors: base::CommError when ranks are missing at the timeout; c10::ValueError for a rank outside [0,
-/// size), more ranks than shared memory joins, a timeout of 0 or less, or a one_shot_bytes that no slot
-/// holds.
+/// Collective: returns when all `size` ranks have connected. Size one returns a group of one.
+/// Errors: base::CommError if ranks are missing at the timeout; c10::ValueError if the rank is outside
+/// [0, size), the size is above the limit of shared memory, the timeout is 0 or less, or one_shot_bytes
+/// exceeds a slot.
 Group connect(const Options& options);
 
-/// Up to how many bytes the group's all_reduce goes in one shot, as all its ranks agreed when they met; none
-/// where they share no memory.
+/// Returns the largest message that the group reduces by the one-shot all_reduce, equal on all its ranks;
+/// nullopt if they do not share memory.
 std::optional<OneShotLimit> one_shot_limit(const Group& group);
 
 }  // namespace shardwise::comm::shm

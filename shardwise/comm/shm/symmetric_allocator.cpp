@@ -13,14 +13,14 @@ namespace {
 using GroupName = std::optional<std::string>;
 
 constexpr const char* kName = "shardwise";
-/// torch.distributed's name for the group that init_process_group makes.
+/// torch.distributed's name for the default group.
 constexpr const char* kDefaultGroup = "0";
 
 std::shared_ptr<Transport> transport_of(const std::string& group_name) {
   const auto backend = c10d::resolve_process_group(group_name)->getBackend(c10::kCPU);
   const auto* ours = dynamic_cast<Backend*>(backend.get());
-  TORCH_CHECK_VALUE(ours != nullptr, "symmetric memory: takes groups of backend ", kName, "; got group ",
-                    group_name, " of backend ", backend->getBackendName());
+  TORCH_CHECK_VALUE(ours != nullptr, "symmetric memory: the backend of the group must be ", kName,
+                    "; got group ", group_name, " of backend ", backend->getBackendName());
   return ours->transport();
 }
 
@@ -28,7 +28,7 @@ class SymmetricAllocator final : public c10d::symmetric_memory::SymmetricMemoryA
  public:
   using Handle = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
-  explicit SymmetricAllocator(Waiting waiting) : waiting_(waiting) {}
+  explicit SymmetricAllocator(RunBlocking run_blocking) : run_blocking_(run_blocking) {}
 
   void* alloc(size_t size, int device_idx, const GroupName& group_name) override;
   void free(void* ptr) override;
@@ -41,15 +41,15 @@ class SymmetricAllocator final : public c10d::symmetric_memory::SymmetricMemoryA
  private:
   struct Allocation {
     std::shared_ptr<SymmetricBlock> block;
-    std::weak_ptr<Transport> home;                             // tensors alone keep no group alive
-    std::vector<c10::intrusive_ptr<SymmetricMemory>> handles;  // one a group
+    std::weak_ptr<Transport> home;                             // tensors do not keep their group alive
+    std::vector<c10::intrusive_ptr<SymmetricMemory>> handles;  // one per group
   };
 
   Allocation& find(void* ptr);
   Allocation copy_of(void* ptr);
 
-  Waiting waiting_;
-  std::mutex mutex_;  // never held in a collective: ranks may be threads
+  RunBlocking run_blocking_;
+  std::mutex mutex_;  // not held during a collective, because ranks may be threads
   std::unordered_map<void*, Allocation> allocations_;
 };
 
@@ -63,10 +63,10 @@ void* SymmetricAllocator::alloc(size_t size, int, const GroupName& group_name) {
   return ptr;
 }
 
-// What goes may be the last that holds a group: outside the lock.
+// Destroys the allocation outside the lock, because it may be the last owner of a group.
 void SymmetricAllocator::free(void* ptr) {
   std::unique_lock lock(mutex_);
-  const auto gone = allocations_.extract(ptr);
+  const auto removed = allocations_.extract(ptr);
   lock.unlock();
 }
 
@@ -75,16 +75,16 @@ size_t SymmetricAllocator::get_alloc_size(void* ptr) {
   return find(ptr).block->bytes();
 }
 
-// A second rendezvous of the same group is none: its ranks have the handle of the first.
+// A second rendezvous of the same group is not collective: it returns the handle of the first.
 SymmetricAllocator::Handle SymmetricAllocator::rendezvous(void* ptr, const GroupName& group_name) {
   const Allocation allocation = copy_of(ptr);
-  Parties parties{allocation.home.lock(), nullptr, waiting_};
-  TORCH_CHECK_VALUE(parties.home, "rendezvous: the group that the memory belongs to must be there still");
-  parties.group = group_name ? transport_of(*group_name) : parties.home;
+  SymmetricGroups groups{allocation.home.lock(), nullptr, run_blocking_};
+  TORCH_CHECK_VALUE(groups.home, "rendezvous: the group that the memory was allocated for must still exist");
+  groups.group = group_name ? transport_of(*group_name) : groups.home;
   for (const auto& handle : allocation.handles) {
-    if (handle->group() == parties.group) return handle;
+    if (handle->group() == groups.group) return handle;
   }
-  const auto handle = shm::rendezvous(std::move(parties), allocation.block);
+  const auto handle = symmetric_rendezvous(std::move(groups), allocation.block);
   const std::lock_guard lock(mutex_);
   find(ptr).handles.push_back(handle);
   return handle;
@@ -98,15 +98,15 @@ SymmetricAllocator::Allocation SymmetricAllocator::copy_of(void* ptr) {
 SymmetricAllocator::Allocation& SymmetricAllocator::find(void* ptr) {
   const auto found = allocations_.find(ptr);
   TORCH_CHECK_VALUE(found != allocations_.end(),
-                    "symmetric memory: takes storages that it has allocated; got another one");
+                    "symmetric memory: the storage must be allocated by symmetric memory; got another one");
   return found->second;
 }
 
 }  // namespace
 
-void register_symmetric_memory(Waiting waiting) {
+void register_symmetric_memory(RunBlocking run_blocking) {
   if (c10d::symmetric_memory::get_backend(c10::kCPU) == kName) return;
-  const auto allocator = c10::make_intrusive<SymmetricAllocator>(waiting);
+  const auto allocator = c10::make_intrusive<SymmetricAllocator>(run_blocking);
   c10d::symmetric_memory::register_availability(kName, allocator);
   if (!c10d::symmetric_memory::has_allocator(c10::kCPU))
     c10d::symmetric_memory::register_allocator(c10::kCPU, allocator);

@@ -6,15 +6,15 @@
 
 #include "shardwise/base/hash.h"
 #include "shardwise/comm/done_work.h"
-#include "shardwise/comm/shm/exposure.h"
 #include "shardwise/comm/shm/pack.h"
-#include "shardwise/comm/shm/work.h"
+#include "shardwise/comm/shm/receive_work.h"
+#include "shardwise/comm/shm/shared_shard.h"
 
 namespace shardwise::comm::shm {
 
-Transport::Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout)
-    : one_shot_(meeting.one_shot),
-      channel_(std::move(meeting), rank, timeout),
+Transport::Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
+    : one_shot_(rendezvous.one_shot),
+      channel_(std::move(rendezvous), rank, timeout),
       heap_(channel_.heap()),
       inbox_(channel_),
       outbox_(channel_, inbox_),
@@ -33,51 +33,51 @@ bool Transport::contains(const at::Tensor& x) const {
   return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
 }
 
-std::shared_ptr<Exposed> Transport::expose(const at::Tensor& shard, const base::Split& split,
-                                           uint64_t purpose) {
+std::shared_ptr<PeerShards> Transport::share_shard(const at::Tensor& shard, const base::Split& split,
+                                                   uint64_t tag) {
   TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
   Descriptor descriptor;
-  descriptor.op = Op::expose;
+  descriptor.op = Op::share_shard;
   descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
   descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
-  descriptor.split = base::mix(split.hash(), purpose);
+  descriptor.split = base::mix(split.hash(), tag);
   if (shard.numel() > 0) {
     descriptor.offset =
         uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));
   }
-  return std::make_shared<Exposure>(shared_from_this(), channel_.post_lazily(descriptor), shard, split);
+  return std::make_shared<SharedShard>(shared_from_this(), channel_.post_deferred(descriptor), shard, split);
 }
 
-Forms::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
+CollectiveBackend::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
   outbox_.send(x, to, tag);
   return c10::make_intrusive<DoneWork>(rank(), c10d::OpType::SEND, Tensors{x});
 }
 
-Forms::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
+CollectiveBackend::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
   const auto op = from == kAnySource ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
   return c10::make_intrusive<ReceiveWork>(rank(), op, shared_from_this(), inbox_.post(x, from, tag));
 }
 
-Staged Transport::stage_bytes(int64_t bytes, int64_t reserved) {
+StagedInput Transport::stage_bytes(int64_t bytes, int64_t reserved) {
   if (reserved + bytes <= int64_t(kInlineBytes))
     return {channel_.next_payload() + reserved, /*in_place=*/false, Block()};
   Block block(heap_, bytes);
   return {block.data(), /*in_place=*/false, std::move(block)};
 }
 
-Staged Transport::stage(const at::Tensor& x, int64_t reserved) {
+StagedInput Transport::stage(const at::Tensor& x, int64_t reserved) {
   if (x.numel() > 0 && x.is_contiguous() && contains(x)) {
     return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, Block()};
   }
-  Staged staged = stage_bytes(int64_t(x.nbytes()), reserved);
+  StagedInput staged = stage_bytes(int64_t(x.nbytes()), reserved);
   copy_in(staged.data, x);
   return staged;
 }
 
-Staged Transport::stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved) {
+StagedInput Transport::stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved) {
   int64_t bytes = 0;
   for (const at::Tensor& piece : pieces) bytes += int64_t(piece.nbytes());
-  Staged staged = stage_bytes(bytes, reserved);
+  StagedInput staged = stage_bytes(bytes, reserved);
   std::byte* target = staged.data;
   for (const at::Tensor& piece : pieces) {
     copy_in(target, piece);
@@ -96,19 +96,19 @@ void Transport::copy_out(at::Tensor& target, const std::byte* source) {
   copied_bytes_ += int64_t(target.nbytes());
 }
 
-Opening& Transport::post(Descriptor descriptor, const Staged& staged) {
+Arrivals& Transport::post(Descriptor descriptor, const StagedInput& staged) {
   if (staged.data != nullptr) descriptor.offset = uint64_t(staged.data - channel_.base(rank()));
   return channel_.post(descriptor);
 }
 
-const std::byte* Transport::input_of(Opening& opening, int peer) {
-  return channel_.base(peer) + channel_.await(opening, peer).offset;
+const std::byte* Transport::input_of(Arrivals& arrivals, int peer) {
+  return channel_.base(peer) + channel_.wait_for_arrival(arrivals, peer).offset;
 }
 
-void Transport::finish(Closing closing) {
-  channel_.close();
-  if (closing == Closing::yes) channel_.await_closed();
-  outbox_.collect();
+void Transport::finish(WaitForPeers wait_for_peers) {
+  channel_.depart();
+  if (wait_for_peers == WaitForPeers::yes) channel_.wait_for_departures();
+  outbox_.free_received();
 }
 
 }  // namespace shardwise::comm::shm

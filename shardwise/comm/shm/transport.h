@@ -1,31 +1,33 @@
-// The collectives of the shared-memory backend on CPU tensors: what Group (by Symmetric) and c10d (by
-// Backend) call.
+// The collectives of the shared-memory backend on CPU tensors, called by Group (through SymmetricHeap) and by
+// c10d (through Backend).
 //
-// An input is read by the peers where it lies when it is contiguous and in the heap; otherwise it is staged,
-// that is copied into a block of the heap first, or into the announcing slot when it is small. Sequence and
-// failures are channel.h's, reuse of memory heap.h's.
+// Peers read an input in place if it is contiguous and in the symmetric heap. Otherwise the input is staged:
+// copied to the slot if it is small, else to a heap block. channel.h orders collectives and detects failures;
+// heap.h decides when memory is reused.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/c10d_forms.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/inbox.h"
 #include "shardwise/comm/shm/outbox.h"
 #include "shardwise/comm/shm/reduce_isa.h"
-#include "shardwise/comm/shm/staged.h"
-#include "shardwise/comm/symmetric.h"
+#include "shardwise/comm/shm/staged_input.h"
+#include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm::shm {
 
-/// Whether a collective ends only when the peers have read inputs that they read in place. If not, the caller
-/// must leave such an input as it is until it has passed a later collective.
-enum class Closing { yes, no };
+/// Whether a collective waits (departure barrier) until the peers have read the inputs that they read in
+/// place. If not, the caller must not overwrite such an input before a later collective has completed.
+enum class WaitForPeers { yes, no };
 
-class Transport final : public Symmetric, public Forms, public std::enable_shared_from_this<Transport> {
+class Transport final : public SymmetricHeap,
+                        public CollectiveBackend,
+                        public std::enable_shared_from_this<Transport> {
  public:
-  Transport(Meeting meeting, int rank, std::chrono::milliseconds timeout);
+  Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout);
 
   std::string backend_name() const override { return "shardwise"; }
   int rank() const override { return channel_.rank(); }
@@ -40,15 +42,15 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
-  std::shared_ptr<Exposed> expose(const at::Tensor& shard, const base::Split& split,
-                                  uint64_t purpose) override;
+  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
+                                          uint64_t tag) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
-  std::unique_ptr<BegunSum> begin_all_reduce_(const at::Tensor& x, uint64_t purpose) override;
+  std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t number) override;
   void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                       int64_t dim) override;
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
-                          InputThen then) override;
-  void read_terms(const at::Tensor& x, const base::Split* rows, TermReader read) override;
+                          InputReuse reuse) override;
+  void run_on_peer_buffers(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) override;
   void abort(const std::string& reason) override { channel_.abort(reason); }
   void leave() override { channel_.leave(); }
   int64_t live_bytes() const override { return heap_->live_bytes(); }
@@ -59,7 +61,7 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   }
   int64_t waited_ns() const override { return channel_.waited_ns(); }
 
-  // c10d's forms; scatter, gather and all_to_all are in uneven.cpp.
+  // c10d's collectives; scatter, gather and all_to_all are in variable_size_collectives.cpp.
   void broadcast_(at::Tensor& x, int root) override;
   void all_gather(Tensors& pieces, const at::Tensor& shard) override {
     all_gather_pieces(pieces, shard, /*dim=*/0);
@@ -75,42 +77,42 @@ class Transport final : public Symmetric, public Forms, public std::enable_share
   WorkPtr send(const at::Tensor& x, int to, int tag) override;
   WorkPtr receive(const at::Tensor& x, int from, int tag) override;
 
-  /// A barrier by messages to rank 0, which names a rank that does not come within `limit`, or all of them.
+  /// A barrier by messages to rank 0, which names the first rank (or all ranks) missing after `limit`.
   void monitored_barrier(std::chrono::milliseconds limit, bool name_all);
 
  private:
   struct Rows {
-    int64_t begin, count;            // in elements of the flat message
-    const std::byte* own = nullptr;  // this rank's input, to be read in place of what it has staged
+    int64_t begin, count;              // in elements of the flat message
+    const std::byte* local = nullptr;  // this rank's input, read instead of its staged copy
   };
-  class BegunTwoShot;  // in begun_sum.cpp
-  struct Place {
-    int sender, index;  // among the sender's pieces
+  class AsyncTwoShot;  // async_all_reduce.cpp
+  struct PieceIndex {
+    int sender, index;  // index among the sender's pieces
   };
 
-  // `reserved` bytes at the slot's begin are taken already.
-  Staged stage(const at::Tensor& x, int64_t reserved = 0);
-  Staged stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved = 0);
-  Staged stage_bytes(int64_t bytes, int64_t reserved);
+  // `reserved` bytes at the start of the slot are already used.
+  StagedInput stage(const at::Tensor& x, int64_t reserved = 0);
+  StagedInput stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved = 0);
+  StagedInput stage_bytes(int64_t bytes, int64_t reserved);
   void copy_in(std::byte* target, const at::Tensor& x);
   void copy_out(at::Tensor& target, const std::byte* source);
-  Opening& post(Descriptor descriptor, const Staged& staged);
-  const std::byte* input_of(Opening& opening, int peer);
-  void finish(Closing closing);
+  Arrivals& post(Descriptor descriptor, const StagedInput& staged);
+  const std::byte* input_of(Arrivals& arrivals, int peer);
+  void finish(WaitForPeers wait_for_peers);
 
-  int64_t announce_sizes(const std::vector<int64_t>& numels);
-  void copy_piece(at::Tensor& target, Opening& opening, Place place);
-  void await_arrivals(std::chrono::milliseconds limit, bool name_all);
+  int64_t store_sizes(const std::vector<int64_t>& numels);
+  void copy_piece(at::Tensor& target, Arrivals& arrivals, PieceIndex piece);
+  void wait_for_barrier_messages(std::chrono::milliseconds limit, bool name_all);
 
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
-  void in_place_or_by_chunks(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
-  Block chunk_places(const at::Tensor& x) const;
-  void by_chunks(at::Tensor& x, const Block& places, Descriptor descriptor, ReduceKernel kernel);
-  void reduce_slices(const at::Tensor& x, Opening& opening, ReduceKernel kernel);
-  void reduce_rows(Opening& opening, Rows rows, at::Tensor& out, ReduceKernel kernel);
+  void all_reduce_in_place_or_chunked(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
+  Block allocate_chunk_buffers(const at::Tensor& x) const;
+  void all_reduce_chunked(at::Tensor& x, const Block& buffers, Descriptor descriptor, ReduceKernel kernel);
+  void reduce_slices(const at::Tensor& x, Arrivals& arrivals, ReduceKernel kernel);
+  void reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, ReduceKernel kernel);
   void reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
-                           Closing closing);
+                           WaitForPeers wait_for_peers);
   void all_gather_pieces(Tensors& pieces, const at::Tensor& shard, int64_t dim);
 
   OneShotLimit one_shot_;

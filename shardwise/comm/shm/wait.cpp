@@ -9,7 +9,7 @@
 namespace shardwise::comm::shm {
 namespace {
 
-// The futex word is the sequence's low half; the flag is in a shared mapping, so the futex must not be
+// The futex word is the low half of the sequence. The flag is in a shared mapping, so the futex must not be
 // PRIVATE.
 uint32_t* futex_word(Flag& flag) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(flag.sequence) == sizeof(uint64_t));
@@ -24,8 +24,9 @@ WaitPolicy WaitPolicy::choose(int ranks, int cores) {
   return {microseconds(1), microseconds(500)};
 }
 
-// Sleeper: count itself, look, sleep. Waker: store, look at the count. With all four sequentially consistent,
-// one of the two sees the other; the kernel compares the word again before it puts the sleeper down.
+// The sleeper counts itself, loads the sequence and sleeps. The waker stores the sequence and loads the
+// count. All four are sequentially consistent, so at least one sees the other; the kernel compares the word
+// again before it suspends the sleeper.
 void sleep_on(Flag& flag, uint64_t seen, std::chrono::milliseconds limit) {
   flag.sleepers.fetch_add(1);
   if (flag.sequence.load() == seen) {

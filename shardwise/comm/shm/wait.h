@@ -1,7 +1,7 @@
-// How a rank waits for a number in shared memory to grow: spin, yield, then sleep in short slices.
+// Waiting for a number in shared memory to grow: spin, yield, then sleep in short slices.
 //
-// Which of them for how long depends on whether the ranks have a core each. A spinning rank that shares its
-// core with the one it waits for costs a whole time slice (measured: a thousand times the latency).
+// The time in each phase depends on whether each rank has a core of its own. A rank that spins on the core of
+// the rank it waits for costs a whole time slice (measured: a thousand times the latency).
 #pragma once
 #include <c10/util/FunctionRef.h>
 #include <sched.h>
@@ -13,25 +13,25 @@
 
 namespace shardwise::comm::shm {
 
-/// What an error tells of a call that waits.
-struct Attempt {
+/// The call that waits, for its error message.
+struct WaitContext {
   std::string_view op;
   uint64_t sequence;  // number of the collective, or of this rank's sends or receives
-  int peer;           // whose turn it is; -1 when it is no single one's
+  int peer;           // the rank waited for; -1 if it is not a single rank
   std::chrono::milliseconds limit;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
-/// How a rank's part in the group came to be over: in good order, or with its process.
-enum class End { left, gone };
+/// Why a peer is no longer in the group: it left cleanly, or its process exited.
+enum class PeerState { left, exited };
 
-/// A wait for what peers do. Refers to its functions, which must outlive it.
+/// A wait for an action of the peers. Refers to its functions, which must outlive it.
 struct Wait {
-  Attempt attempt;
-  Flag& flag;  // grows whenever `ready` may have come true
+  WaitContext context;
+  Flag& flag;  // grows whenever `ready` may have become true
   c10::function_ref<bool()> ready;
-  /// Whether the wait can end well though `peer` does nothing more; asked when that is so.
-  c10::function_ref<bool(int peer, End end)> can_do_without;
+  /// Called when `peer` has left or exited. Returns whether the wait can still succeed.
+  c10::function_ref<bool(int peer, PeerState state)> tolerates_loss_of;
 };
 
 struct WaitPolicy {
@@ -40,14 +40,14 @@ struct WaitPolicy {
   static WaitPolicy choose(int ranks, int cores);
 };
 
-/// Spins, then yields. Returns whether `ready` came true in the policy's time.
+/// Spins, then yields. Returns whether `ready` became true within the policy's time.
 template <typename Ready>
-bool wait_awake(const WaitPolicy& policy, const Ready& ready) {
-  constexpr int kPausesPerLook = 32;  // at the clock
+bool spin_then_yield(const WaitPolicy& policy, const Ready& ready) {
+  constexpr int kPausesPerClockRead = 32;
   const auto start = std::chrono::steady_clock::now();
   auto elapsed = std::chrono::nanoseconds(0);
   while (elapsed < policy.spin) {
-    for (int i = 0; i < kPausesPerLook; ++i) {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
       if (ready()) return true;
       __builtin_ia32_pause();
     }
@@ -61,11 +61,11 @@ bool wait_awake(const WaitPolicy& policy, const Ready& ready) {
   return ready();
 }
 
-/// Sleeps until `flag` leaves `seen`, somebody wakes the sleepers, or the time is over.
+/// Sleeps until `flag` differs from `seen`, a peer wakes the sleepers, or `limit` passes.
 void sleep_on(Flag& flag, uint64_t seen, std::chrono::milliseconds limit);
-/// Stores `sequence` and wakes those who sleep on the flag.
+/// Stores `sequence` and wakes the ranks that sleep on the flag.
 void advance(Flag& flag, uint64_t sequence);
-/// Adds one, beside others who do, and wakes them.
+/// Adds one (several ranks may do so concurrently) and wakes the ranks that sleep on the flag.
 void ring(Flag& flag);
 void wake_sleepers(Flag& flag);
 

@@ -1,11 +1,11 @@
-// The module that chat_template.cpp opens when a template is rendered for the first time, so that a program
-// which renders none loads no Python (docs/adr/0011). It holds CPython with render.py and nothing else.
+// The renderer module: CPython with render.py. chat_renderer.cpp loads it at the first rendering, so a
+// program that renders no template loads no Python (docs/adr/0011).
 #include <pybind11/embed.h>
 
 #include <stdexcept>
 #include <string>
 
-#include "shardwise/text/jinja/render_source.h"  // made of render.py by cmake/jinja.cmake
+#include "shardwise/text/jinja/render_source.h"  // generated from render.py by cmake/jinja.cmake
 
 namespace py = pybind11;
 
@@ -15,12 +15,13 @@ void check(const PyStatus& status) {
   if (PyStatus_Exception(status)) throw std::runtime_error(status.err_msg);
 }
 
-/// Python as .venv has it: no variables of the caller's environment, no user's folders, no signal handlers.
+/// Starts .venv's Python isolated: without PYTHON* environment variables, user site-packages and signal
+/// handlers.
 void start_python() {
   PyPreConfig preconfig;
   PyPreConfig_InitIsolatedConfig(&preconfig);
   preconfig.utf8_mode = 1;
-  preconfig.allocator = PYMEM_ALLOCATOR_MALLOC;  // memory that a leak checker sees through
+  preconfig.allocator = PYMEM_ALLOCATOR_MALLOC;  // so that leak checkers can track allocations
   check(Py_PreInitialize(&preconfig));
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
@@ -29,21 +30,21 @@ void start_python() {
   py::initialize_interpreter(&config, /*argc=*/0, /*argv=*/nullptr, /*add_program_dir_to_path=*/false);
 }
 
-/// render.py's `answer`, for good: Python is not ended before the process.
+/// Returns render.py's `answer`. Never freed, because Python is not finalized before the process exits.
 const py::object* find_answer() {
   const py::dict scope;
   py::exec(kRenderSource, scope);
   return new py::object(scope["answer"]);
 }
 
-/// Python's lock, for a thread that Python may not know yet. Taken by CPython's own means: with
-/// pybind11 2.10's, threads that had waited for another to start Python crashed.
-class Turn {
+/// Holds the GIL, in any thread. Uses CPython's API: with pybind11 2.10's gil_scoped_acquire, threads that
+/// waited for another thread to start Python crashed.
+class GilLock {
  public:
-  Turn() : state_(PyGILState_Ensure()) {}
-  ~Turn() { PyGILState_Release(state_); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  GilLock() : state_(PyGILState_Ensure()) {}
+  ~GilLock() { PyGILState_Release(state_); }
+  GilLock(const GilLock&) = delete;
+  GilLock& operator=(const GilLock&) = delete;
 
  private:
   PyGILState_STATE state_;
@@ -52,18 +53,18 @@ class Turn {
 const py::object* start() {
   start_python();
   const py::object* answer = find_answer();
-  PyEval_SaveThread();  // gives up the lock, which each call takes
+  PyEval_SaveThread();  // releases the GIL, which each call acquires
   return answer;
 }
 
 }  // namespace
 
-/// From a request of chat_template.cpp to an answer, both JSON. Errors: std::runtime_error.
+/// Renders a request of chat_template.cpp; request and answer are JSON. Throws std::runtime_error.
 extern "C" __attribute__((visibility("default"))) void shardwise_render_chat(const std::string& request,
                                                                              std::string& answer) try {
   static const py::object* const function = start();
-  const Turn turn;
+  const GilLock lock;
   answer = (*function)(request).cast<std::string>();
 } catch (const std::exception& error) {
-  throw std::runtime_error(error.what());  // of a type that both sides know
+  throw std::runtime_error(error.what());  // a type that the caller can catch
 }

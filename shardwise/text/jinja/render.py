@@ -1,7 +1,7 @@
-"""Renders a chat template to the byte as transformers' apply_chat_template(tokenize=False) does.
+"""Renders chat templates byte for byte as transformers' apply_chat_template(tokenize=False) does.
 
-module.cpp runs this file once in a Python without any caller's settings and calls `answer`: one JSON object in, one
-out. A template comes from whoever published the model, so jinja2's sandbox runs it, on plain JSON values only.
+module.cpp runs this file once in an isolated Python and calls `answer`: JSON object in, JSON object out. Templates are
+untrusted, since they come with the model, so they run in jinja2's sandbox on plain JSON values only.
 """
 import datetime
 import functools
@@ -14,26 +14,26 @@ import jinja2.nodes
 import jinja2.sandbox
 import jinja2.utils
 
-# Under any of these a message may hold its reasoning; templates read the first, some the second.
+# Fields of a message that may contain its reasoning; templates read the first, some the second.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %} marks for training what the model itself writes: its body, rendered in a scope of its own."""
+    """{% generation %}, which marks the assistant's text for training: renders its body in a new scope."""
 
     tags = {"generation"}
 
     def parse(self, parser):
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("whole"), [], [], body).set_lineno(line)
+        return jinja2.nodes.CallBlock(self.call_method("render_body"), [], [], body).set_lineno(line)
 
-    def whole(self, caller):
+    def render_body(self, caller):
         return caller()
 
 
 class Dict:
-    """`dict` for templates: what makes one, without the class and its attributes."""
+    """`dict` for templates: its constructors without the class and its attributes."""
 
     def __call__(self, *args, **fields):
         return dict(*args, **fields)
@@ -43,23 +43,23 @@ class Dict:
 
 
 class Namespace(jinja2.utils.Namespace):
-    """`namespace` without names that begin with an underscore, Python's own."""
+    """`namespace` without names that start with an underscore, which are Python's."""
 
     def __init__(*args, **fields):
         self, *first = args
         values = dict(*first, **fields)
         for name in values:
-            refuse_underscore(name)
+            reject_underscore(name)
         jinja2.utils.Namespace.__init__(self, values)
 
     def __setitem__(self, name, value):
-        refuse_underscore(name)
+        reject_underscore(name)
         super().__setitem__(name, value)
 
 
-def refuse_underscore(name):
+def reject_underscore(name):
     if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace holds no name that begins with an underscore; got {name}")
+        raise jinja2.exceptions.SecurityError(f"names in a namespace must not start with an underscore; got {name}")
 
 
 def raise_exception(message):
@@ -67,7 +67,7 @@ def raise_exception(message):
 
 
 def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    """Unlike jinja2's own, which writes for HTML pages."""
+    """The `tojson` filter without the HTML escapes of jinja2's."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -76,18 +76,18 @@ def strftime_now(format):
 
 
 def environment():
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-    made.filters["tojson"] = to_json
-    made.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, dict=Dict(), namespace=Namespace)
-    return made
+    env.filters["tojson"] = to_json
+    env.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, dict=Dict(), namespace=Namespace)
+    return env
 
 
-def seen(message):
-    """A message as templates see it: no field that is null, and reasoning under the names that they read."""
+def normalized(message):
+    """Removes null fields of a message and copies its reasoning to the fields that templates read."""
     fields = {name: value for name, value in message.items() if value is not None}
-    given = [fields[name] for name in REASONING if name in fields]
-    return {"thinking": given[0], **fields, "reasoning_content": given[0]} if given else fields
+    reasoning = [fields[name] for name in REASONING if name in fields]
+    return {"thinking": reasoning[0], **fields, "reasoning_content": reasoning[0]} if reasoning else fields
 
 
 ENVIRONMENT = environment()
@@ -100,12 +100,12 @@ def compiled(template):
 
 def render(template, messages, tools, add_generation_prompt, variables):
     return compiled(template).render(
-        messages=[seen(message) for message in messages], tools=tools, add_generation_prompt=add_generation_prompt,
+        messages=[normalized(message) for message in messages], tools=tools, add_generation_prompt=add_generation_prompt,
         **{"documents": None, **variables})
 
 
-def place(error):
-    """"line 3, " when the template's line is known."""
+def location(error):
+    """Returns "line 3, " if the template's line is known, else ""."""
     if isinstance(error, jinja2.exceptions.TemplateSyntaxError):
         return f"line {error.lineno}, "
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
@@ -115,8 +115,8 @@ def place(error):
 def answer(request):
     try:
         text = render(**json.loads(request))
-        text.encode()  # half of a surrogate pair is no text
+        text.encode()  # an unpaired surrogate is not valid text
         return json.dumps({"text": text})
     except Exception as error:
-        words = f"{place(error)}{type(error).__name__}: {error}"
+        words = f"{location(error)}{type(error).__name__}: {error}"
         return json.dumps({"error": words.encode(errors="backslashreplace").decode()})

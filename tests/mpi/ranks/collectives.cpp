@@ -1,4 +1,4 @@
-// Every collective × dtype × size × layout of memory against closed forms, flat and by host.
+// Every collective × dtype × size × memory layout against closed forms, flat and hierarchical.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -13,25 +13,25 @@ namespace {
 
 using namespace shardwise::testing;
 using base::Split;
-using mpi::Layout;
+using mpi::Topology;
 using Memory = shardwise::testing::Layout;
 
-// Around what an announcement carries (3968 bytes), and large enough for several messages under the lowered
-// limits.
+// Sizes around the payload of an announcement (3968 bytes), and one large enough for several messages under
+// the lowered limits.
 constexpr int64_t kNumels[] = {0, 1, 7, 495, 496, 497, 992, 993, 3968, 3969, 20011};
 
-struct Cut {
+struct SplitCase {
   int64_t rows;
   int64_t granule;
 };
 // Even, uneven, and with empty shards at the end.
-constexpr Cut kCuts[] = {{0, 1}, {1, 1}, {12, 1}, {13, 1}, {10, 4}, {3, 1}, {1200, 1}, {1201, 400}};
+constexpr SplitCase kSplits[] = {{0, 1}, {1, 1}, {12, 1}, {13, 1}, {10, 4}, {3, 1}, {1200, 1}, {1201, 400}};
 
 using Dtypes = std::vector<at::ScalarType>;
 
 void for_all(const Dtypes& dtypes, const std::function<void(at::ScalarType, Memory)>& check) {
   for (const at::ScalarType dtype : dtypes) {
-    for (const Memory memory : {Memory::foreign, Memory::strided}) check(dtype, memory);
+    for (const Memory memory : {Memory::unregistered, Memory::strided}) check(dtype, memory);
   }
 }
 
@@ -40,9 +40,9 @@ void check_all_reduce(const Group& group, const Dtypes& dtypes) {
     for (const int64_t numel : kNumels) {
       for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
         const at::Tensor expected = reduced({numel}, group.size(), reduce, dtype);
-        at::Tensor x = laid_out(group, value({numel}, group.rank(), dtype), memory);
+        at::Tensor x = with_layout(group, value({numel}, group.rank(), dtype), memory);
         EXPECT_TRUE(equals(group.all_reduce(x, reduce), expected)) << numel << " " << dtype;
-        EXPECT_TRUE(equals(x, value({numel}, group.rank(), dtype))) << "the input was changed";
+        EXPECT_TRUE(equals(x, value({numel}, group.rank(), dtype))) << "the input was modified";
         group.all_reduce_(x, reduce);
         EXPECT_TRUE(equals(x, expected)) << numel << " " << dtype;
       }
@@ -50,13 +50,13 @@ void check_all_reduce(const Group& group, const Dtypes& dtypes) {
   });
 }
 
-// By one_shot and two_shot.
-void check_operations(const Group& group, const Dtypes& dtypes) {
+// Sizes for one_shot and for two_shot.
+void check_reductions(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
     for (const Reduce reduce : kReduces) {
       for (const int64_t numel : {7, 5003}) {
-        at::Tensor x = laid_out(group, value({numel}, group.rank(), dtype), memory);
-        if (takes(reduce, dtype)) {
+        at::Tensor x = with_layout(group, value({numel}, group.rank(), dtype), memory);
+        if (supports(reduce, dtype)) {
           group.all_reduce_(x, reduce);
           EXPECT_TRUE(equals(x, reduced({numel}, group.size(), reduce, dtype)))
               << name(reduce) << " " << dtype;
@@ -70,32 +70,32 @@ void check_operations(const Group& group, const Dtypes& dtypes) {
 
 void check_all_gather(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
-    for (const auto [rows, granule] : kCuts) {
+    for (const auto [rows, granule] : kSplits) {
       const Split split = Split::even("rows", rows, group.size(), granule);
       const base::Range range = split.range(group.rank());
-      const at::Tensor whole = value({rows, 5}, /*rank=*/0, dtype);
-      const at::Tensor shard = laid_out(group, whole.slice(0, range.begin, range.end), memory);
-      EXPECT_TRUE(equals(group.all_gather(shard, split), whole)) << rows << " " << dtype;
-      const at::Tensor turned = laid_out(group, whole.t().slice(1, range.begin, range.end), memory);
-      EXPECT_TRUE(equals(group.all_gather(turned, split, /*dim=*/-1), whole.t())) << rows << " " << dtype;
+      const at::Tensor full = value({rows, 5}, /*rank=*/0, dtype);
+      const at::Tensor shard = with_layout(group, full.slice(0, range.begin, range.end), memory);
+      EXPECT_TRUE(equals(group.all_gather(shard, split), full)) << rows << " " << dtype;
+      const at::Tensor transposed = with_layout(group, full.t().slice(1, range.begin, range.end), memory);
+      EXPECT_TRUE(equals(group.all_gather(transposed, split, /*dim=*/-1), full.t())) << rows << " " << dtype;
     }
   });
 }
 
 void check_reduce_scatter(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
-    for (const auto [rows, granule] : kCuts) {
+    for (const auto [rows, granule] : kSplits) {
       const Split split = Split::even("rows", rows, group.size(), granule);
       const base::Range range = split.range(group.rank());
       const at::Tensor expected =
           reduced({rows, 5}, group.size(), Reduce::sum, dtype).slice(0, range.begin, range.end);
-      const at::Tensor x = laid_out(group, value({rows, 5}, group.rank(), dtype), memory);
+      const at::Tensor x = with_layout(group, value({rows, 5}, group.rank(), dtype), memory);
       EXPECT_TRUE(equals(group.reduce_scatter(x, split), expected)) << rows << " " << dtype;
-      at::Tensor out = laid_out(group, at::zeros(expected.sizes(), dtype), memory);
+      at::Tensor out = with_layout(group, at::zeros(expected.sizes(), dtype), memory);
       group.reduce_scatter_out(out, x, split);
       EXPECT_TRUE(equals(out, expected)) << rows << " " << dtype;
-      const at::Tensor turned = laid_out(group, value({rows, 5}, group.rank(), dtype).t(), memory);
-      EXPECT_TRUE(equals(group.reduce_scatter(turned, split, /*dim=*/1), expected.t()))
+      const at::Tensor transposed = with_layout(group, value({rows, 5}, group.rank(), dtype).t(), memory);
+      EXPECT_TRUE(equals(group.reduce_scatter(transposed, split, /*dim=*/1), expected.t()))
           << rows << " " << dtype;
     }
   });
@@ -105,7 +105,7 @@ void check_broadcast(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
     for (const int64_t numel : kNumels) {
       for (int root = 0; root < group.size(); ++root) {
-        at::Tensor x = laid_out(group, value({numel}, group.rank(), dtype), memory);
+        at::Tensor x = with_layout(group, value({numel}, group.rank(), dtype), memory);
         group.broadcast_(x, root);
         EXPECT_TRUE(equals(x, value({numel}, root, dtype))) << numel << " " << dtype;
       }
@@ -117,13 +117,13 @@ void check_scatter_and_gather(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
     for (const int64_t rows : {0, 1, 5, 700}) {
       const int root = static_cast<int>(rows % group.size());
-      const at::Tensor whole = value({rows * group.size(), 3}, root, dtype);
-      const at::Tensor own = whole.narrow(0, group.rank() * rows, rows);
-      const at::Tensor x = laid_out(group, value({rows * group.size(), 3}, group.rank(), dtype), memory);
-      EXPECT_TRUE(equals(group.scatter(x, root), own)) << rows << " " << dtype;
-      const at::Tensor gathered = group.gather(laid_out(group, own, memory), root);
+      const at::Tensor full = value({rows * group.size(), 3}, root, dtype);
+      const at::Tensor shard = full.narrow(0, group.rank() * rows, rows);
+      const at::Tensor x = with_layout(group, value({rows * group.size(), 3}, group.rank(), dtype), memory);
+      EXPECT_TRUE(equals(group.scatter(x, root), shard)) << rows << " " << dtype;
+      const at::Tensor gathered = group.gather(with_layout(group, shard, memory), root);
       EXPECT_EQ(gathered.defined(), group.rank() == root);
-      EXPECT_TRUE(group.rank() != root || equals(gathered, whole)) << rows << " " << dtype;
+      EXPECT_TRUE(group.rank() != root || equals(gathered, full)) << rows << " " << dtype;
     }
   });
 }
@@ -131,7 +131,7 @@ void check_scatter_and_gather(const Group& group, const Dtypes& dtypes) {
 void check_all_to_all(const Group& group, const Dtypes& dtypes) {
   for_all(dtypes, [&](at::ScalarType dtype, Memory memory) {
     for (const int64_t rows : {0, 1, 5, 700}) {
-      const at::Tensor x = laid_out(group, value({rows * group.size(), 3}, group.rank(), dtype), memory);
+      const at::Tensor x = with_layout(group, value({rows * group.size(), 3}, group.rank(), dtype), memory);
       const at::Tensor y = group.all_to_all(x);
       for (int peer = 0; peer < group.size(); ++peer) {
         const at::Tensor theirs =
@@ -142,27 +142,27 @@ void check_all_to_all(const Group& group, const Dtypes& dtypes) {
   });
 }
 
-class Collectives : public ::testing::TestWithParam<Layout> {
+class Collectives : public ::testing::TestWithParam<Topology> {
  protected:
   const Group& group_ = group_of(GetParam());
   const Dtypes all_{std::begin(kDtypes), std::end(kDtypes)};
-  // A rank that failed on its own would leave the others behind.
+  // Waits for the other ranks, so that a failure on one rank does not break a later test.
   void TearDown() override { group_.barrier(); }
 };
 
-TEST_P(Collectives, AllReduceGivesTheSumOrMaximum) {
+TEST_P(Collectives, AllReduceReturnsTheSumOrMaximum) {
   check_all_reduce(group_, all_);
 }
-TEST_P(Collectives, AllReduceTakesEveryOperationThatADtypeHas) {
-  check_operations(group_, all_);
+TEST_P(Collectives, AllReduceSupportsEveryReductionOfADtype) {
+  check_reductions(group_, all_);
 }
 TEST_P(Collectives, AllGatherConcatenatesAlongAnyDim) {
   check_all_gather(group_, all_);
 }
-TEST_P(Collectives, ReduceScatterGivesTheOwnRangeOfTheSum) {
+TEST_P(Collectives, ReduceScatterReturnsTheLocalRowsOfTheSum) {
   check_reduce_scatter(group_, all_);
 }
-TEST_P(Collectives, BroadcastGivesTheRootsValues) {
+TEST_P(Collectives, BroadcastCopiesTheRootsValues) {
   check_broadcast(group_, all_);
 }
 TEST_P(Collectives, ScatterAndGatherMoveEvenRows) {
@@ -172,8 +172,8 @@ TEST_P(Collectives, AllToAllTransposesRowBlocks) {
   check_all_to_all(group_, all_);
 }
 
-// As if a message could hold 10,001 bytes, which is within an element, and a round of a sum 30,000.
-TEST_P(Collectives, LongMessagesAreCut) {
+// Messages of at most 10,001 bytes, which ends within an element, and reduction rounds of 30,000 bytes.
+TEST_P(Collectives, LongMessagesAreSentInChunks) {
   mpi::Options options = new_options(GetParam());
   options.message_bytes = 10'001;
   options.round_bytes = 30'000;
@@ -187,10 +187,11 @@ TEST_P(Collectives, LongMessagesAreCut) {
   check_all_to_all(group, some);
 }
 
-/// Groups of some of the job's ranks, all of them made and used at the same time.
-class SubGroups : public ::testing::TestWithParam<Layout> {
+/// Groups of some of the job's ranks, created and used at the same time.
+class Subgroups : public ::testing::TestWithParam<Topology> {
  protected:
-  /// Ranks of which `part` gives the same make a group, by one name as a mesh's do; who is alone goes on.
+  /// Ranks with the same `part(rank)` create a group. All groups have one name, as those of a mesh axis do. A
+  /// rank that is alone returns at once.
   void check(const std::function<int(int)>& part) {
     mpi::Options options = new_options(GetParam());
     std::erase_if(options.ranks, [&](int rank) { return part(rank) != part(options.rank); });
@@ -205,26 +206,26 @@ class SubGroups : public ::testing::TestWithParam<Layout> {
     check_broadcast(group, some);
     check_all_to_all(group, some);
   }
-  void TearDown() override { all_.barrier(); }  // for which who is alone waits meanwhile
-  const Group& all_ = group_of(Layout::flat);
+  void TearDown() override { all_.barrier(); }  // where a rank that is alone waits
+  const Group& all_ = group_of(Topology::flat);
 };
 
-TEST_P(SubGroups, EveryOtherRank) {
+TEST_P(Subgroups, EveryOtherRank) {
   check([](int rank) { return rank % 2; });
 }
-TEST_P(SubGroups, AllButTheFirst) {
+TEST_P(Subgroups, AllButTheFirst) {
   check([](int rank) { return rank > 0; });
 }
-TEST_P(SubGroups, TheSecondPairAndTheOthers) {
+TEST_P(Subgroups, TheSecondPairAndTheOthers) {
   check([](int rank) { return rank / 2 == 1; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, SubGroups, ::testing::Values(Layout::flat, Layout::by_host),
-                         [](const auto& layout) {
-                           return layout.param == Layout::flat ? "flat" : "by_host";
+INSTANTIATE_TEST_SUITE_P(Topologies, Subgroups, ::testing::Values(Topology::flat, Topology::hierarchical),
+                         [](const auto& topology) {
+                           return topology.param == Topology::flat ? "flat" : "hierarchical";
                          });
 
-/// Random terms of very different sizes, so that another order gives other bits.
+/// Returns values of very different magnitudes, so that another summation order gives other bits.
 at::Tensor rough(int64_t numel, int rank, at::ScalarType dtype) {
   const at::Tensor phase = at::arange(numel, at::kDouble).mul(0.7).add(1.3 * rank);
   return phase.sin().mul(phase.mul(3.1).cos().mul(8).exp()).to(dtype);
@@ -232,7 +233,7 @@ at::Tensor rough(int64_t numel, int rank, at::ScalarType dtype) {
 
 constexpr at::ScalarType kFloats[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
 
-TEST_P(Collectives, EveryRankHasTheSameBits) {
+TEST_P(Collectives, EveryRankGetsTheSameBits) {
   for (const at::ScalarType dtype : kFloats) {
     for (const int64_t numel : {3, 1113, 5000, 20011}) {
       const at::Tensor sum = group_.all_reduce(rough(numel, group_.rank(), dtype)).view({1, numel});
@@ -242,14 +243,14 @@ TEST_P(Collectives, EveryRankHasTheSameBits) {
   }
 }
 
-// Two roundings in fp16 or bf16 would be off by a whole unit in the last place.
+// Two roundings in fp16 or bf16 would be off by a full unit in the last place.
 TEST_P(Collectives, SumsAreRoundedOnce) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     at::Tensor exact = at::zeros({5000}, at::kDouble);
     for (int rank = 0; rank < group_.size(); ++rank) exact += rough(5000, rank, dtype).to(at::kDouble);
     const at::Tensor sum = group_.all_reduce(rough(5000, group_.rank(), dtype));
     const at::Tensor half_unit = exact.abs() * (dtype == at::kHalf ? 0x1p-11 : 0x1p-8);
-    // and what the additions in fp32 may lose, of terms up to e^8
+    // plus the rounding of fp32 additions of values up to e^8
     EXPECT_TRUE(
         ((sum.to(at::kDouble) - exact).abs() <= half_unit * 1.001 + 4 * 3000 * 0x1p-24).all().item<bool>())
         << dtype;
@@ -262,13 +263,13 @@ TEST_P(Collectives, AnAverageIsTheSumDivided) {
   EXPECT_TRUE((average - expected).abs().max().item<double>() < 1e-14);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, ::testing::Values(Layout::flat, Layout::by_host),
-                         [](const auto& layout) {
-                           return layout.param == Layout::flat ? "flat" : "by_host";
+INSTANTIATE_TEST_SUITE_P(Topologies, Collectives, ::testing::Values(Topology::flat, Topology::hierarchical),
+                         [](const auto& topology) {
+                           return topology.param == Topology::flat ? "flat" : "hierarchical";
                          });
 
-TEST(FlatBits, AreThoseOfSharedMemory) {
-  const Group shared = shared_group(), &flat = group_of(Layout::flat);
+TEST(FlatBits, EqualThoseOfSharedMemory) {
+  const Group shared = shared_group(), &flat = group_of(Topology::flat);
   for (const at::ScalarType dtype : kFloats) {
     for (const int64_t numel : {3, 1113, 5000, 20011}) {
       const at::Tensor x = rough(numel, flat.rank(), dtype);
@@ -280,78 +281,80 @@ TEST(FlatBits, AreThoseOfSharedMemory) {
   }
 }
 
-TEST(FlatAndByHost, AreCloseAndCountTheSameBytes) {
-  const Group flat = group_of(Layout::flat).with_new_counters();
-  const Group by_host = group_of(Layout::by_host).with_new_counters();
-  for (const Group& group : {flat, by_host}) {
+TEST(FlatAndHierarchical, AgreeWithinRoundingAndCountTheSameBytes) {
+  const Group flat = group_of(Topology::flat).with_new_counters();
+  const Group hierarchical = group_of(Topology::hierarchical).with_new_counters();
+  for (const Group& group : {flat, hierarchical}) {
     group.all_reduce(rough(5000, group.rank(), at::kFloat));
     group.all_gather(rough(50, group.rank(), at::kFloat), Split::even("x", 50 * group.size(), group.size()));
   }
   for (const Op op : {Op::all_reduce, Op::all_gather}) {
-    EXPECT_EQ(flat.counters()[op].calls, by_host.counters()[op].calls);
-    EXPECT_EQ(flat.counters()[op].bytes, by_host.counters()[op].bytes);
+    EXPECT_EQ(flat.counters()[op].calls, hierarchical.counters()[op].calls);
+    EXPECT_EQ(flat.counters()[op].bytes, hierarchical.counters()[op].bytes);
   }
   const at::Tensor x = rough(20011, flat.rank(), at::kFloat);
-  const at::Tensor difference = (flat.all_reduce(x) - by_host.all_reduce(x)).abs();
+  const at::Tensor difference = (flat.all_reduce(x) - hierarchical.all_reduce(x)).abs();
   EXPECT_LE(difference.max().item<float>(), 8 * 3000 * 0x1p-24);
 }
 
-/// A group, and what counts its bytes.
-struct Counted {
+/// A group and its transport, which counts its bytes.
+struct CountedGroup {
   std::shared_ptr<mpi::Transport> transport;
   Group group;
-  mpi::Hosts hosts;
-  explicit Counted(Layout layout) : Counted(layout, new_options(layout)) {}
-  Counted(Layout layout, const mpi::Options& options) {
-    const mpi::Meeting meeting = meet(options);
-    hosts = mpi::Hosts::of(meeting);
-    if (layout == Layout::flat) {
-      transport = std::make_shared<mpi::Transport>(options, meeting);
+  mpi::Nodes nodes;
+  explicit CountedGroup(Topology topology) : CountedGroup(topology, new_options(topology)) {}
+  CountedGroup(Topology topology, const mpi::Options& options) {
+    const mpi::Membership membership = rendezvous(options);
+    nodes = mpi::Nodes::of(membership);
+    if (topology == Topology::flat) {
+      transport = std::make_shared<mpi::Transport>(options, membership);
     } else {
-      transport = std::make_shared<mpi::Hierarchical>(options, meeting, hosts);
+      transport = std::make_shared<mpi::Hierarchical>(options, membership, nodes);
     }
-    group = Group(c10::make_intrusive<Backend>(transport));
+    group = Group(c10::make_intrusive<C10dBackend>(transport));
   }
 };
 
-class BytesBetweenHosts : public ::testing::TestWithParam<Layout> {
+class BytesBetweenNodes : public ::testing::TestWithParam<Topology> {
  protected:
-  void SetUp() override { ASSERT_TRUE(counted_.hosts.count() > 1 && counted_.hosts.is_even()); }
+  void SetUp() override { ASSERT_TRUE(counted_.nodes.count() > 1 && counted_.nodes.is_even()); }
   void TearDown() override { counted_.group.barrier(); }
-  int64_t crossed_by(const std::function<void(const Group&)>& call) {
-    const int64_t before = counted_.transport->crossed_bytes();
+  int64_t inter_node_bytes_of(const std::function<void(const Group&)>& call) {
+    const int64_t before = counted_.transport->inter_node_bytes();
     call(counted_.group);
-    return counted_.transport->crossed_bytes() - before;
+    return counted_.transport->inter_node_bytes() - before;
   }
-  Counted counted_{GetParam()};
+  CountedGroup counted_{GetParam()};
 };
 
-// The table of docs/algorithms.md; a sum's terms cross in fp32 by host.
-TEST_P(BytesBetweenHosts, AreThoseOfTheFormulas) {
-  const bool by_host = GetParam() == Layout::by_host;
-  const int64_t hosts = counted_.hosts.count(), ranks = counted_.group.size();
+// The table of docs/algorithms.md; hierarchical reductions send partial sums between nodes in fp32.
+TEST_P(BytesBetweenNodes, MatchTheFormulas) {
+  const bool hierarchical = GetParam() == Topology::hierarchical;
+  const int64_t nodes = counted_.nodes.count(), ranks = counted_.group.size();
   const Split rows = Split::even("rows", 3600, int(ranks));
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::zeros({3600, 5}, dtype);
     const auto bytes = int64_t(x.nbytes());
-    const int64_t once = bytes * (hosts - 1) / hosts / (by_host ? ranks / hosts : 1);
-    const int64_t terms = by_host && dtype == at::kBFloat16 ? 2 * once : once;
-    const base::Range own = rows.range(counted_.group.rank());
-    const at::Tensor shard = x.slice(0, own.begin, own.end);
-    const int64_t to_others = by_host ? hosts - 1 : ranks - ranks / hosts;
-    EXPECT_EQ(crossed_by([&](const Group& group) { group.all_reduce(x); }), terms + once) << dtype;
-    EXPECT_EQ(crossed_by([&](const Group& group) { group.reduce_scatter(x, rows); }), terms) << dtype;
-    EXPECT_EQ(crossed_by([&](const Group& group) { group.all_gather(shard, rows); }), once) << dtype;
+    const int64_t once = bytes * (nodes - 1) / nodes / (hierarchical ? ranks / nodes : 1);
+    const int64_t partials = hierarchical && dtype == at::kBFloat16 ? 2 * once : once;
+    const base::Range local = rows.range(counted_.group.rank());
+    const at::Tensor shard = x.slice(0, local.begin, local.end);
+    const int64_t to_others = hierarchical ? nodes - 1 : ranks - ranks / nodes;
+    EXPECT_EQ(inter_node_bytes_of([&](const Group& group) { group.all_reduce(x); }), partials + once)
+        << dtype;
+    EXPECT_EQ(inter_node_bytes_of([&](const Group& group) { group.reduce_scatter(x, rows); }), partials)
+        << dtype;
+    EXPECT_EQ(inter_node_bytes_of([&](const Group& group) { group.all_gather(shard, rows); }), once) << dtype;
     at::Tensor copy = x.clone();
-    EXPECT_EQ(crossed_by([&](const Group& group) { group.broadcast_(copy, 0); }),
+    EXPECT_EQ(inter_node_bytes_of([&](const Group& group) { group.broadcast_(copy, 0); }),
               counted_.group.rank() == 0 ? to_others * bytes : 0)
         << dtype;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, BytesBetweenHosts, ::testing::Values(Layout::flat, Layout::by_host),
-                         [](const auto& layout) {
-                           return layout.param == Layout::flat ? "flat" : "by_host";
+INSTANTIATE_TEST_SUITE_P(Topologies, BytesBetweenNodes,
+                         ::testing::Values(Topology::flat, Topology::hierarchical), [](const auto& topology) {
+                           return topology.param == Topology::flat ? "flat" : "hierarchical";
                          });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The start and the end of MPI in a process: each of these tests is run by a job of its own.
+// Initialization and shutdown of MPI in a process. Each test runs in a job of its own.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,44 +29,44 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-// Rank 1 comes too late for rank 0, whose MPI has started by the time of its second try.
-TEST(Lifetime, AFailedStartStaysTheReason) {
-  const Group apart_from_mpi = shared_group();
+// Rank 1 starts MPI too late for rank 0, whose MPI has started by the time of its second attempt.
+TEST(Lifetime, EveryCallAfterAFailedStartThrowsItsError) {
+  const Group shared = shared_group();
   const std::string too_late =
-      "connect #0: not all ranks of the job came to start MPI; rank 0 waited 0.30 s of 0 s";
-  const Options options = new_options(Layout::flat, milliseconds(300));
+      "connect #0: timed out waiting for all ranks of the job to start MPI; rank 0 waited 0.30 s of 0 s";
+  const Options options = new_options(Topology::flat, milliseconds(300));
   const std::function<void()> connect_to = [&] { connect(options); };
   std::string first = too_late, second = too_late;
-  if (apart_from_mpi.rank() == 0) first = error_of(connect_to);
-  apart_from_mpi.barrier();
-  if (apart_from_mpi.rank() == 1) {
+  if (shared.rank() == 0) first = error_of(connect_to);
+  shared.barrier();
+  if (shared.rank() == 1) {
     EXPECT_THROW(connect(options), base::CommError);
   }
-  apart_from_mpi.barrier();
-  if (apart_from_mpi.rank() == 0) second = error_of(connect_to);
+  shared.barrier();
+  if (shared.rank() == 0) second = error_of(connect_to);
   EXPECT_EQ(first, too_late);
   EXPECT_EQ(second, too_late);
 }
 
-// The program's own calls of MPI would meet those of MPI's thread here.
-TEST(Lifetime, AProgramThatStartsMpiForOneThreadAtATimeIsRefused) {
+// The program's MPI calls could run concurrently with those of MPI's thread.
+TEST(Lifetime, AProgramThatInitializesMpiForSerializedCallsIsRefused) {
   int level = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   ASSERT_EQ(level, MPI_THREAD_SERIALIZED);
-  EXPECT_EQ(error_of([] { connect(new_options(Layout::flat)); }),
-            "connect: a program that starts MPI itself asks for MPI_THREAD_MULTIPLE; got level 2");
+  EXPECT_EQ(error_of([] { connect(new_options(Topology::flat)); }),
+            "connect: a program that initializes MPI itself must request MPI_THREAD_MULTIPLE; got level 2");
   MPI_Finalize();
 }
 
 int exit_code_of_fork = -1;
 
-/// Runs after the handler of MPI's Process, which is younger, and before those of the libraries, which a fork
-/// of a process with threads might not live through.
+/// Runs after the exit handler of MPI's Process, which is registered later, and before those of the
+/// libraries, in which a fork of a process with threads might hang.
 void leave_fork() {
   if (exit_code_of_fork >= 0) _exit(exit_code_of_fork);
 }
 
-/// waitpid's status; -1, and the child is killed, when it does not end.
+/// Returns waitpid's status; kills the child and returns -1 if it does not exit.
 int status_of(pid_t child) {
   int status = 0;
   const auto start = std::chrono::steady_clock::now();
@@ -81,9 +81,9 @@ int status_of(pid_t child) {
   return status;
 }
 
-TEST(Lifetime, AForkEndsByItself) {
+TEST(Lifetime, AForkExitsNormally) {
   ASSERT_EQ(std::atexit(leave_fork), 0);
-  const Group group = connect(new_options(Layout::flat));
+  const Group group = connect(new_options(Topology::flat));
   for (const int code : {0, 1}) {
     group.barrier();
     const pid_t child = fork();
@@ -98,26 +98,26 @@ TEST(Lifetime, AForkEndsByItself) {
   group.barrier();
 }
 
-// Rank 0 waits in one thread for a group that rank 1 never comes to.
-TEST(Lifetime, GroupsAreMadeByOneThreadAtATime) {
-  const Group group = connect(new_options(Layout::flat));
-  const Options options = new_options(Layout::flat, std::chrono::seconds(2)),
-                more = new_options(Layout::flat);
+// Rank 0 waits in one thread for a group that rank 1 never joins.
+TEST(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
+  const Group group = connect(new_options(Topology::flat));
+  const Options options = new_options(Topology::flat, std::chrono::seconds(2)),
+                more = new_options(Topology::flat);
   if (group.rank() == 0) {
     std::thread late([&] { EXPECT_NE(error_of([&] { connect(options); }), "no error"); });
     std::this_thread::sleep_for(milliseconds(500));
     EXPECT_EQ(error_of([&] { connect(more); }),
-              "connect: groups across hosts are made by one thread at a time; got group " + more.name +
-                  " while another is made");
+              "connect: multi-node groups must be created by one thread at a time; got group " + more.name +
+                  " while another is being created");
     late.join();
   }
   group.barrier();
 }
 
-TEST(Lifetime, MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts) {
-  const Group group = connect(new_options(Layout::flat));
+TEST(Lifetime, MessageBytesMustFitAnInt) {
+  const Group group = connect(new_options(Topology::flat));
   for (const int64_t bytes : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
-    Options options = new_options(Layout::flat);
+    Options options = new_options(Topology::flat);
     options.message_bytes = bytes;
     EXPECT_EQ(error_of([&] { connect(options); }),
               "connect: message_bytes must be from 1 to 2147483647; got " + std::to_string(bytes));
@@ -125,49 +125,48 @@ TEST(Lifetime, MessagesAreOfAtLeastOneByteAndOfWhatMpiCounts) {
   group.barrier();
 }
 
-constexpr milliseconds kTimeoutOfAll{5000};  // of the start too
+constexpr milliseconds kTestTimeout{5000};  // includes the start of MPI
 
-constexpr int64_t kLong = 3'000'000;  // beyond what MPI sends before it is received
+constexpr int64_t kLong = 3'000'000;  // beyond the eager limit of MPI
 
-c10::intrusive_ptr<Backend> new_backend(milliseconds timeout) {
-  const Options options = new_options(Layout::flat, timeout);
-  return c10::make_intrusive<Backend>(std::make_shared<Transport>(options, meet(options)));
+c10::intrusive_ptr<C10dBackend> new_backend(milliseconds timeout) {
+  const Options options = new_options(Topology::flat, timeout);
+  return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
 }
 
-TEST(Lifetime, AMessageThatNobodyTakesIsGivenUpInTheEnd) {
-  const auto backend = new_backend(kTimeoutOfAll);
+TEST(Lifetime, ShutdownDropsUnreceivedMessages) {
+  const auto backend = new_backend(kTestTimeout);
   std::vector<at::Tensor> x = {value({kLong}, 0, at::kFloat)};
   if (backend->getRank() == 0) backend->send(x, /*to=*/1, /*tag=*/0);
   backend->barrier({})->wait();
-  finish();
+  shutdown();
 }
 
-TEST(Lifetime, TheEndWaitsForABusyRank) {
-  const auto backend = new_backend(kTimeoutOfAll);
+TEST(Lifetime, ShutdownWaitsForABusyRank) {
+  const auto backend = new_backend(kTestTimeout);
   backend->barrier({})->wait();
-  if (backend->getRank() == 1) std::this_thread::sleep_for(kTimeoutOfAll + std::chrono::seconds(1));
-  finish();
+  if (backend->getRank() == 1) std::this_thread::sleep_for(kTestTimeout + std::chrono::seconds(1));
+  shutdown();
 }
 
-TEST(Lifetime, AfterTheEndAGroupHasErrorsOnly) {
+TEST(Lifetime, AfterShutdownEveryCallThrows) {
   const auto backend = new_backend(std::chrono::seconds(20));
   const int other = 1 - backend->getRank();
   std::vector<at::Tensor> x = {value({kLong}, 0, at::kFloat)}, dropped = {at::empty({kLong})};
-  auto taken = backend->recv(x, other, /*tag=*/0), left = backend->recv(dropped, other, /*tag=*/0);
+  auto received = backend->recv(x, other, /*tag=*/0), abandoned = backend->recv(dropped, other, /*tag=*/0);
   backend->barrier({})->wait();
-  finish();
+  shutdown();
   const std::function<void()> calls[] = {
-      [&] { backend->barrier({})->wait(); },
-      [&] { backend->allreduce(x, {})->wait(); },
-      [&] { backend->send(x, other, 0)->wait(); },
-      [&] { backend->recv(x, other, 0)->wait(); },
-      [&] { taken->wait(kNoTimeout); },
+      [&] { backend->barrier({})->wait(); },       [&] { backend->allreduce(x, {})->wait(); },
+      [&] { backend->send(x, other, 0)->wait(); }, [&] { backend->recv(x, other, 0)->wait(); },
+      [&] { received->wait(kNoTimeout); },
   };
   for (const auto& call : calls)
-    EXPECT_EQ(error_of(call).find("finish #0: MPI has ended in this process; rank"), 0u) << error_of(call);
-  EXPECT_EQ(error_of([] { connect(new_options(Layout::flat)); }),
-            "connect: MPI is started once in a process; got a group after its end");
-  left.reset();
+    EXPECT_EQ(error_of(call).find("shutdown #0: MPI has been shut down in this process; rank"), 0u)
+        << error_of(call);
+  EXPECT_EQ(error_of([] { connect(new_options(Topology::flat)); }),
+            "connect: MPI can be started only once per process; got a group after shutdown");
+  abandoned.reset();
   backend->shutdown();
   backend->abort();
 }

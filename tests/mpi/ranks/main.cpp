@@ -1,6 +1,6 @@
-// The program that mpi_test starts through mpirun: gtest on every rank, or `mpi_ranks endless flat|by_host`.
-// The last line of a rank says how its tests went, as mpirun's exit code cannot tell a test that failed from
-// one that breaks the job on purpose.
+// The program that mpi_test starts through mpirun: gtest on every rank, or `mpi_ranks endless
+// flat|hierarchical`. The last line of a rank reports whether its tests passed, because mpirun's exit code
+// does not distinguish a failed test from a test that breaks the job on purpose.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,71 +10,72 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/host.h"
 #include "shardwise/comm/join.h"
+#include "shardwise/comm/node.h"
 #include "shardwise/comm/shm/shm.h"
 #include "tests/mpi/ranks/ranks.h"
 
 namespace shardwise::testing {
 
-using comm::mpi::Layout;
+using comm::mpi::Topology;
 
-uint64_t own_pretended_host(const comm::Place& place) {
-  return comm::own_host() ^ (uint64_t(place.host) << 48);
+uint64_t simulated_node_id(const comm::LaunchContext& context) {
+  return comm::node_id() ^ (uint64_t(context.node) << 48);
 }
 
-comm::mpi::Options new_options(Layout layout, std::chrono::milliseconds timeout) {
+comm::mpi::Options new_options(Topology topology, std::chrono::milliseconds timeout) {
   static int made = 0;
-  const comm::Place place = comm::place_from_environment();
-  std::vector<int> ranks(size_t(place.world_size));
+  const comm::LaunchContext context = comm::launch_context_from_env();
+  std::vector<int> ranks(size_t(context.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  comm::mpi::Options options(place.job, "test-" + std::to_string(made++), ranks, place.rank,
-                             place.world_size);
-  options.host = own_pretended_host(place);
-  options.layout = layout;
+  comm::mpi::Options options(context.job, "test-" + std::to_string(made++), ranks, context.rank,
+                             context.world_size);
+  options.node = simulated_node_id(context);
+  options.topology = topology;
   options.timeout = timeout;
   return options;
 }
 
-comm::mpi::Meeting meet(const comm::mpi::Options& options) {
-  comm::mpi::Process& process = comm::mpi::Process::of({options.rank, options.world_size, options.timeout});
-  comm::mpi::Meeting meeting = comm::mpi::greet(process, options);
-  comm::mpi::make_communicators(meeting, options);
-  return meeting;
+comm::mpi::Membership rendezvous(const comm::mpi::Options& options) {
+  comm::mpi::Process& process = comm::mpi::Process::get({options.rank, options.world_size, options.timeout});
+  comm::mpi::Membership membership = comm::mpi::exchange_peer_info(process, options);
+  comm::mpi::make_communicators(membership, options);
+  return membership;
 }
 
-const comm::Group& group_of(Layout layout) {
-  static std::map<Layout, comm::Group> groups;
-  const auto found = groups.find(layout);
+const comm::Group& group_of(Topology topology) {
+  static std::map<Topology, comm::Group> groups;
+  const auto found = groups.find(topology);
   if (found != groups.end()) return found->second;
-  return groups.emplace(layout, comm::mpi::connect(new_options(layout))).first->second;
+  return groups.emplace(topology, comm::mpi::connect(new_options(topology))).first->second;
 }
 
 comm::Group shared_group() {
   static int made = 0;
-  const comm::Place place = comm::place_from_environment();
-  return comm::shm::connect({place.job + "/shared-" + std::to_string(made++), place.rank, place.world_size});
+  const comm::LaunchContext context = comm::launch_context_from_env();
+  return comm::shm::connect(
+      {context.job + "/shared-" + std::to_string(made++), context.rank, context.world_size});
 }
 
-/// The first rank that ends with a broken group ends the job, which is what the others shall not miss to say.
-/// Not by MPI where that can be helped: it may be what is broken.
+/// Waits for all ranks to print their last line, since the first rank that exits with a broken group ends the
+/// job. Uses MPI, which may be broken, only on several real nodes.
 void wait_for_others() {
   try {
-    if (comm::place_from_environment().is_spread) {
-      comm::mpi::connect(new_options(Layout::flat, std::chrono::seconds(2)));
+    if (comm::launch_context_from_env().is_multi_node) {
+      comm::mpi::connect(new_options(Topology::flat, std::chrono::seconds(2)));
     } else {
       shared_group().barrier();
     }
-    // NOLINTNEXTLINE(bugprone-empty-catch): all have said what they can.
+    // NOLINTNEXTLINE(bugprone-empty-catch): all ranks have printed their last line.
   } catch (const c10::Error&) {
   }
 }
 
-/// Sums for ever, until something fails.
-int run_endless(Layout layout) {
+/// Runs all_reduces until one fails.
+int run_endless(Topology topology) {
   try {
-    comm::mpi::connect(new_options(Layout::flat));  // MPI's start takes as long as the machine is busy
-    const comm::Group group = comm::mpi::connect(new_options(layout, std::chrono::seconds(2)));
+    comm::mpi::connect(new_options(Topology::flat));  // starts MPI, which may be slow on a busy machine
+    const comm::Group group = comm::mpi::connect(new_options(topology, std::chrono::seconds(2)));
     group.barrier();
     std::fprintf(stderr, "ready %d rank %d\n", getpid(), group.rank());
     while (true) group.all_reduce(at::full({3000}, 1.f));
@@ -87,11 +88,12 @@ int run_endless(Layout layout) {
 }  // namespace shardwise::testing
 
 int main(int argc, char** argv) {
-  using shardwise::comm::mpi::Layout;
+  using shardwise::comm::mpi::Topology;
   if (argc == 3 && std::string(argv[1]) == "endless")
-    return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Layout::flat : Layout::by_host);
+    return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Topology::flat
+                                                                          : Topology::hierarchical);
   testing::InitGoogleTest(&argc, argv);
-  const int rank = shardwise::comm::place_from_environment().rank;
+  const int rank = shardwise::comm::launch_context_from_env().rank;
   const int failed = RUN_ALL_TESTS();
   const int count = testing::UnitTest::GetInstance()->successful_test_count();
   std::fprintf(stderr, "rank %d: %s\n", rank, failed ? "failed" : count == 0 ? "ran nothing" : "passed");

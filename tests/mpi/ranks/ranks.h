@@ -1,28 +1,28 @@
-// A rank of mpi_ranks: what its tests share. Every rank runs the same tests in the same order.
+// Helpers of the tests in mpi_ranks. Every rank runs the same tests in the same order.
 #pragma once
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "shardwise/comm/environment.h"
-#include "shardwise/comm/mpi/meeting.h"
+#include "shardwise/comm/mpi/rendezvous.h"
 
 namespace shardwise::testing {
 
-/// What SHARDWISE_HOSTS pretends is as good as real hosts.
-uint64_t own_pretended_host(const comm::Place& place);
+/// Returns an id of this rank's node; simulated nodes (SHARDWISE_NODES) have different ids.
+uint64_t simulated_node_id(const comm::LaunchContext& context);
 
-/// A group of all ranks, by a name that is new on every call.
-comm::mpi::Options new_options(comm::mpi::Layout layout,
+/// Returns options for a group of all ranks, with a new name on every call.
+comm::mpi::Options new_options(comm::mpi::Topology topology,
                                std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
-/// What comm::mpi::connect begins with, for tests of what stands on it.
-comm::mpi::Meeting meet(const comm::mpi::Options& options);
+/// Runs the rendezvous of comm::mpi::connect, for tests of the layers above it.
+comm::mpi::Membership rendezvous(const comm::mpi::Options& options);
 
-/// The same for all tests; made at the first call.
-const comm::Group& group_of(comm::mpi::Layout layout);
+/// Returns a group that all tests share; the first call creates it.
+const comm::Group& group_of(comm::mpi::Topology topology);
 
-/// The ranks of this machine in shared memory, hosts pretended or not.
+/// Returns a shared-memory group of the ranks of this machine, also if it simulates several nodes.
 comm::Group shared_group();
 
 }  // namespace shardwise::testing

@@ -1,0 +1,60 @@
+#include "shardwise/checkpoint/atomic_directory.h"
+
+#include <unistd.h>
+
+#include <vector>
+
+#include "shardwise/base/files.h"
+#include "shardwise/checkpoint/auxiliary_files.h"
+#include "shardwise/checkpoint/contents.h"
+
+namespace shardwise::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> auxiliary_file_names() {
+  std::vector<std::string> names{kConfigFile, kGenerationConfig, kUnnamedTokenizer};
+  names.insert(names.end(), std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  names.insert(names.end(), std::begin(kTokenizerAuxiliaryFiles), std::end(kTokenizerAuxiliaryFiles));
+  return names;
+}
+
+void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
+  TORCH_CHECK_VALUE(is_new, op, ": the output directory must not exist yet; got ", target.string());
+}
+
+fs::path clean_temporary_path(const fs::path& target) {
+  remove_stale_siblings(target);
+  return temporary_sibling(target, getpid());
+}
+
+}  // namespace
+
+fs::path new_target_path(const std::string& op, const fs::path& out) {
+  fs::path target = fs::absolute(out).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();
+  check_is_new(fs::symlink_status(target).type() == fs::file_type::not_found, op, target);
+  TORCH_CHECK_VALUE(base::is_directory(target.parent_path()), op,
+                    ": the parent of the output directory must exist; got ", target.string());
+  return target;
+}
+
+void copy_auxiliary_files(const fs::path& in, const fs::path& out) {
+  for (const std::string& name : auxiliary_file_names()) {
+    if (base::exists(in / name)) base::write_text(out / name, base::read_text(in / name));
+  }
+}
+
+AtomicDirectory::AtomicDirectory(std::string op, fs::path target)
+    : op_(std::move(op)),
+      target_(std::move(target)),
+      path_(clean_temporary_path(target_)),
+      directory_(path_) {}
+
+void AtomicDirectory::publish() {
+  check_is_new(directory_.publish_new(target_), op_, target_);
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,32 @@
+// Makes a failure on one rank an error on every rank, so that no rank continues or waits alone.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "shardwise/comm/group.h"
+
+namespace shardwise::checkpoint {
+
+/// Collective. Calls `work`, which must not communicate, then checks that it succeeded on every rank.
+/// Cost: one all_reduce of 8 bytes.
+/// Errors: a rank where `work` threw rethrows that error; the others throw c10::DistBackendError naming `op`
+/// and the failed rank.
+void all_ranks_or_throw(const comm::Group& group, const std::string& op, const std::function<void()>& work);
+
+/// Collects a rank's validation errors, so that all ranks throw when only some of them find invalid data.
+class ValidationErrors {
+ public:
+  /// Calls `check`, which does no I/O and no communication, and stores its c10::ValueError if it is the
+  /// first. Returns true if `check` did not throw.
+  bool collect(const std::function<void()>& check);
+  /// Collective. Throws on every rank if any rank has stored an error.
+  /// Cost: one all_gather of 8 bytes, and one of the longest text if there is an error; nothing in a group of
+  /// one rank.
+  /// Errors: base::CollectiveError with the text of the lowest rank that has one.
+  void raise_on_any_rank(const comm::Group& group) const;
+
+ private:
+  std::string first_;
+};
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,183 @@
+#include "shardwise/checkpoint/directories.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <regex>
+#include <vector>
+
+#include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+#include "shardwise/checkpoint/contents.h"
+
+namespace shardwise::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Lock order: a process may wait for the lock of DIR while it holds the lock of a directory in DIR, because
+// only the creator of the latter locks it and no process waits for it. A lock lasts until its descriptor is
+// closed, also when the process exits. On a file system without locks try_lock fails and nothing is cleaned
+// up.
+
+base::Fd open_directory(const fs::path& path) {
+  return base::Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/// Returns an empty Fd if another process holds the lock or the directory does not exist.
+base::Fd try_lock(const fs::path& path) {
+  base::Fd directory = open_directory(path);
+  return directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(directory) : base::Fd();
+}
+
+/// Waits for the lock. Errors: base::FileError if the directory cannot be opened.
+base::Fd lock(const fs::path& path) {
+  base::Fd directory = open_directory(path);
+  if (!directory) throw base::FileError("open directory", path, errno);
+  while (::flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
+  }
+  return directory;
+}
+
+/// Exchanges two directories atomically. With two renames `target` would be missing for a moment, and after a
+/// crash for good.
+void exchange(const fs::path& from, const fs::path& target) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  const int error_number = errno;
+  TORCH_CHECK(error_number != EINVAL && error_number != ENOSYS, "save ", target.string(),
+              ": must not exist yet on a file system that cannot exchange two directories; remove it or save "
+              "elsewhere");
+  throw base::FileError("exchange with", target, error_number);
+}
+
+std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, const std::regex& pattern) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    const bool has_type = entry->symlink_status().type() == type;
+    if (has_type && std::regex_match(entry->path().filename().string(), pattern))
+      found.push_back(entry->path());
+  }
+  if (error) throw base::FileError("list", dir, error.value());
+  return found;
+}
+
+/// Renames the directory first, so that the next save removes what remains if this process is killed.
+void remove_step(const fs::path& dir, int64_t step) {
+  const fs::path renamed = temporary_path(dir, step, getpid());
+  base::rename(dir / step_name(step), renamed);
+  base::remove_all(renamed);
+}
+
+void remove_stale_links(const fs::path& dir) {
+  const std::regex link(fmt::format("{}\\.tmp[0-9]+", kLatest));
+  for (const fs::path& stale : matching_entries(dir, fs::file_type::symlink, link)) base::remove_all(stale);
+}
+
+}  // namespace
+
+std::string step_name(int64_t step) {
+  return fmt::format("step-{}", step);
+}
+
+std::vector<int64_t> steps_in(const fs::path& dir) {
+  std::vector<int64_t> steps;
+  for (const fs::path& directory :
+       matching_entries(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
+    steps.push_back(std::stoll(directory.filename().string().substr(step_name(0).size() - 1)));
+  }
+  return steps;
+}
+
+fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
+  return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
+}
+
+fs::path temporary_sibling(const fs::path& target, int64_t writer) {
+  return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), writer);
+}
+
+void remove_stale_siblings(const fs::path& target) {
+  const base::Fd of_dir = try_lock(target.parent_path());
+  if (!of_dir) return;  // another process is creating a directory
+  const std::string begin = temporary_sibling(target, 0).filename().string();
+  const size_t known = begin.size() - 1;
+  for (const fs::path& directory :
+       matching_entries(target.parent_path(), fs::file_type::directory, std::regex("\\..*\\.tmp-[0-9]+"))) {
+    const std::string name = directory.filename();
+    const bool is_ours = name.starts_with(begin.substr(0, known)) &&
+                         name.find_first_not_of("0123456789", known) == std::string::npos;
+    if (!is_ours) continue;
+    if (const base::Fd abandoned = try_lock(directory)) base::remove_all(directory);
+  }
+}
+
+TemporaryDirectory::TemporaryDirectory(fs::path path) : path_(std::move(path)) {
+  const base::Fd dir = lock(path_.parent_path());  // cleanup must not see the new directory before its lock
+  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory", path_, errno);
+  lock_ = lock(path_);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  try {
+    base::remove_all(path_);
+  } catch (const std::exception& error) {
+    base::log_warning(base::one_line(error));
+  }
+}
+
+void TemporaryDirectory::publish(const fs::path& target) {
+  base::sync_directory(path_);
+  if (fs::symlink_status(target).type() == fs::file_type::not_found) return base::rename(path_, target);
+  exchange(path_, target);
+  base::sync_directory(target.parent_path());
+}
+
+bool TemporaryDirectory::publish_new(const fs::path& target) {
+  base::sync_directory(path_);
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
+    base::sync_directory(target.parent_path());
+    return true;
+  }
+  if (errno == EEXIST) return false;
+  if (errno != EINVAL && errno != ENOSYS) throw base::FileError("rename to", target, errno);
+  base::rename(path_, target);  // replaces nothing but an empty directory
+  return true;
+}
+
+// Locks DIR, so that cleanup in another process cannot remove the new link before the rename.
+void point_latest(const fs::path& dir, int64_t step) {
+  const base::Fd of_dir = lock(dir);
+  base::replace_symlink(dir / kLatest, step_name(step));
+}
+
+void remove_stale(const fs::path& dir) {
+  if (!base::is_directory(dir)) return;
+  const base::Fd of_dir = try_lock(dir);
+  if (!of_dir) return;  // another process is creating a directory or a link
+  remove_stale_links(dir);
+  const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
+  for (const fs::path& directory : matching_entries(dir, fs::file_type::directory, half_written)) {
+    if (const base::Fd abandoned = try_lock(directory))
+      base::remove_all(directory);  // a locked one is being written
+  }
+}
+
+void prune(const fs::path& dir, int64_t current, int64_t keep) {
+  if (keep == 0) return;
+  std::vector<int64_t> steps = steps_in(dir);
+  // Sorts the directories to keep to the front.
+  std::sort(steps.begin(), steps.end(),
+            [&](int64_t a, int64_t b) { return std::pair(a > current, -a) < std::pair(b > current, -b); });
+  for (size_t i = keep; i < steps.size(); ++i) remove_step(dir, steps[i]);
+}
+
+}  // namespace shardwise::checkpoint

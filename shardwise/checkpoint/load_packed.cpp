@@ -1,0 +1,205 @@
+#include "shardwise/checkpoint/load_packed.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/sort.h>
+
+#include <algorithm>
+
+#include "shardwise/base/mutation.h"
+#include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/checkpoint/weight_row_reader.h"
+#include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
+
+namespace shardwise::checkpoint {
+
+using at::Tensor;
+using base::Range;
+using kernels::elements;
+using kernels::elements_;
+using model::PackedPart;
+using model::Quantization;
+
+namespace {
+
+constexpr int64_t kPackedBlockBytes = int64_t{4} << 20;
+
+/// Reads this rank's shards of the tensors of one packed weight.
+struct PackedWeightReader {
+  const WeightFiles& files;
+  const parallel::Parameter& weight;
+  const model::Config& config;
+  int rank;
+  ValidationErrors& errors;
+
+  const Quantization& quantization() const { return *config.quantization; }
+  quant::Matrix& matrix() const { return *weight.quantized; }
+
+  PackedPart part(const std::string& leaf) const {
+    for (const PackedPart& part : model::packed_parts(quantization())) {
+      if (part.leaf == leaf) return part;
+    }
+    TORCH_INTERNAL_ASSERT(false, leaf, " is not a tensor of a packed weight");
+  }
+
+  std::vector<model::StoredTensor> stored(const PackedPart& part) const {
+    return model::stored_tensors(weight, part, config);
+  }
+
+  std::vector<int64_t> local_shape(const PackedPart& part) const {
+    const parallel::Parameter packed = model::packed_parameter(weight, part, config);
+    return packed.rule.local_shape(packed.global_shape, rank);
+  }
+
+  void read(const model::StoredTensor& stored, const Tensor& local) const {
+    const std::string name = name_in(files, stored.name, config);
+    check_weight(files, name, stored.shape, stored.element_type);
+    read_entry({name, stored, local}, files.parts(name, stored.dim), rank, errors);
+  }
+
+  void read(const PackedPart& part, const Tensor& local) const {
+    for (const model::StoredTensor& tensor : stored(part)) read(tensor, local);
+  }
+};
+
+/// A range of the rank's output features and the int32 words that contain them, packed along the output dim.
+struct OutputRange {
+  Range outputs;      // in the segment
+  int64_t word, row;  // local indices of the first output
+  int64_t values_per_word;
+
+  int64_t position(int64_t output) const { return output % values_per_word; }
+  int64_t word_of(int64_t output) const {
+    return word + output / values_per_word - outputs.begin / values_per_word;
+  }
+  int64_t row_of(int64_t output) const { return row + output - outputs.begin; }
+};
+
+std::vector<OutputRange> output_ranges(const PackedWeightReader& packed) {
+  const base::ShardRule& rule = packed.weight.rule;
+  const int64_t per_word = packed.quantization().values_per_word();
+  if (rule.is_replicated() || rule.dim != 0) return {{{0, packed.weight.global_shape[0]}, 0, 0, per_word}};
+  std::vector<OutputRange> ranges;
+  int64_t word = 0, row = 0;
+  for (const base::Segment& segment : rule.segments) {
+    const Range outputs = segment.range(packed.rank);
+    ranges.push_back({outputs, word, row, per_word});
+    word += base::blocks_of(outputs, per_word).size();
+    row += outputs.size();
+  }
+  return ranges;
+}
+
+/// Returns the bit offset of the value at `position` in a word.
+int64_t shift_of(int64_t position, const Quantization& q) {
+  constexpr int64_t kAwqPositions[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const bool is_awq =
+      q.file_format == Quantization::FileFormat::awq && !base::mutated(base::Mutation::awq_outputs_in_order);
+  return q.bits * (is_awq ? kAwqPositions[position] : position);
+}
+
+void read_zero_points(const PackedWeightReader& packed) {
+  const Quantization& q = packed.quantization();
+  const PackedPart part = packed.part(".qzeros");
+  const Tensor words = at::empty(packed.local_shape(part), at::kInt);
+  packed.read(part, words);
+  const auto* word = elements<uint32_t>(words);
+  auto* zero_points = elements_<uint8_t>(packed.matrix().zero_points);
+  const int64_t groups = words.size(1);
+  const auto mask = static_cast<uint32_t>((1 << q.bits) - 1);
+  const int offset = q.zero_points_minus_one && !base::mutated(base::Mutation::zeros_as_stored);
+  for (const OutputRange& range : output_ranges(packed)) {
+    for (int64_t output = range.outputs.begin; output < range.outputs.end; ++output) {
+      const int64_t shift = shift_of(range.position(output), q);
+      const uint32_t* from = word + range.word_of(output) * groups;
+      uint8_t* to = zero_points + range.row_of(output) * groups;
+      for (int64_t group = 0; group < groups; ++group) {
+        to[group] = static_cast<uint8_t>(((from[group] >> shift) + offset) & mask);
+      }
+    }
+  }
+}
+
+/// Repacks one output from words [width], each with the values of eight outputs, to words along the columns.
+void repack_row_(uint32_t* qweight, int64_t first_value, const uint32_t* words, int64_t width,
+                 int64_t shift) {
+  for (int64_t column = 0; column < width; ++column) {
+    const int64_t position = first_value + column;
+    qweight[position / 8] |= (words[column] >> shift & 15) << (position % 8 * 4);
+  }
+}
+
+/// Repacks AWQ's words, which run along the output features, to words along the input features.
+void read_awq_qweight(const PackedWeightReader& packed) {
+  quant::Matrix& m = packed.matrix();
+  const PackedPart part = packed.part(".qweight");
+  const WeightRowReader source(packed.files, packed.stored(part), packed.config, packed.rank);
+  const int64_t first_value = m.columns.begin - m.words().begin * 8, row_words = m.qweight.size(1);
+  m.qweight.zero_();
+  for (const Range& block : row_blocks(packed.local_shape(part)[0], m.width() * 4, kPackedBlockBytes)) {
+    const Tensor words = source.read(block, m.width(), at::kInt);
+    for (const OutputRange& range : output_ranges(packed)) {
+      kernels::for_ranges(range.outputs.size(), m.width(), [&](int64_t begin, int64_t end) {
+        for (int64_t output = range.outputs.begin + begin; output < range.outputs.begin + end; ++output) {
+          const int64_t word = range.word_of(output);
+          if (word < block.begin || word >= block.end) continue;
+          repack_row_(elements_<uint32_t>(m.qweight) + range.row_of(output) * row_words, first_value,
+                      elements<uint32_t>(words) + (word - block.begin) * m.width(), m.width(),
+                      shift_of(range.position(output), packed.quantization()));
+        }
+      });
+    }
+  }
+}
+
+void check_group(int64_t group, int64_t column, const quant::Matrix& m, const std::string& name) {
+  if (m.format.grouping == quant::Grouping::by_column) {
+    TORCH_CHECK_VALUE(group >= 0 && group < m.groups().size(), name, ": must list groups below ",
+                      m.groups().size(), "; got ", group);
+    return;
+  }
+  const int64_t expected = m.format.group_size == 0 ? 0 : (m.columns.begin + column) / m.format.group_size;
+  TORCH_CHECK_VALUE(group == expected, name, ": without desc_act column ", m.columns.begin + column,
+                    " must be in group ", expected, "; got ", group);
+}
+
+/// Reads the group index of each column, which must be the same for the segments of a fused weight (q|k|v).
+void read_groups(const PackedWeightReader& packed) {
+  quant::Matrix& m = packed.matrix();
+  const PackedPart part = packed.part(".g_idx");
+  Tensor first;
+  for (const model::StoredTensor& stored : packed.stored(part)) {
+    const Tensor listed = at::empty(packed.local_shape(part), at::kInt);
+    packed.read(stored, listed);
+    const auto* group = elements<int32_t>(listed);
+    if (!first.defined()) first = listed;
+    packed.errors.collect([&] {
+      for (int64_t column = 0; column < m.width(); ++column)
+        check_group(group[column], column, m, stored.name);
+      TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
+                        ": must list the same groups as the other weights of its fused projection; got "
+                        "different ones");
+    });
+  }
+  if (base::mutated(base::Mutation::ignore_listed_groups)) first = std::get<0>(at::sort(first));
+  if (m.group_index.defined()) m.group_index.copy_(first);
+}
+
+}  // namespace
+
+void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+                 int rank, ValidationErrors& errors) {
+  const PackedWeightReader packed{files, weight, config, rank, errors};
+  if (config.quantization->file_format == Quantization::FileFormat::awq) {
+    read_awq_qweight(packed);
+  } else {
+    packed.read(packed.part(".qweight"), weight.quantized->qweight);
+    read_groups(packed);
+  }
+  packed.read(packed.part(".scales"), weight.quantized->scales);
+  read_zero_points(packed);
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,71 @@
+#include "shardwise/checkpoint/weight_row_reader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shardwise/checkpoint/dtype.h"
+#include "shardwise/checkpoint/reader.h"
+#include "shardwise/io/slices.h"
+
+namespace shardwise::checkpoint {
+
+using at::Tensor;
+using base::Range;
+
+namespace {
+
+/// Reads a block of a matrix in a file, in the file's dtype.
+Tensor read_rectangle(const Source& source, const Range& rows, const Range& columns) {
+  Tensor buffer = at::empty({rows.size(), columns.size()}, tensor_dtype(source.tensor->dtype));
+  io::read_block(*source.file, io::block_of(*source.tensor, /*dim=*/1, columns, rows),
+                 buffer.mutable_data_ptr());
+  return buffer;
+}
+
+}  // namespace
+
+WeightRowReader::WeightRowReader(const WeightFiles& files, const std::vector<model::StoredTensor>& stored,
+                                 const model::Config& config, int rank) {
+  for (const model::StoredTensor& tensor : stored) {
+    const std::string name = name_in(files, tensor.name, config);
+    check_weight(files, name, tensor.shape, tensor.element_type);
+    const bool shards_rows = tensor.dim == (tensor.is_transposed ? 1 : 0);
+    for (const Source& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
+      parts_.push_back({source, shards_rows, tensor.is_transposed});
+    }
+  }
+}
+
+Tensor WeightRowReader::read(const Range& rows, int64_t width, at::ScalarType dtype) const {
+  Tensor target = at::empty({rows.size(), width}, dtype);
+  for (const Part& part : parts_) read_part(part, rows, target);
+  return target;
+}
+
+void WeightRowReader::read_part(const Part& part, const Range& rows, Tensor& target) {
+  const Source& source = part.source;
+  const Range held{source.begin, source.begin + source.size};
+  const Range overlap =
+      part.shards_rows ? Range{std::max(rows.begin, held.begin), std::min(rows.end, held.end)} : held;
+  if (overlap.empty() || rows.empty()) return;
+  const int64_t shift = source.file_begin - source.begin;
+  // In the file along the sharded dim, and along the other.
+  const Range sharded{overlap.begin + shift, overlap.end + shift};
+  const Range other = part.shards_rows ? Range{0, target.size(1)} : rows;
+  const bool is_sharded_first = part.shards_rows != part.is_transposed;
+  const Tensor found =
+      is_sharded_first ? read_rectangle(source, sharded, other) : read_rectangle(source, other, sharded);
+  const int64_t dim = part.shards_rows ? 0 : 1, origin = part.shards_rows ? rows.begin : 0;
+  target.narrow(dim, overlap.begin - origin, overlap.size()).copy_(part.is_transposed ? found.t() : found);
+}
+
+std::vector<Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes) {
+  const int64_t step = std::max<int64_t>(max_bytes / std::max<int64_t>(row_bytes, 1), 1);
+  std::vector<Range> blocks;
+  for (int64_t row = 0; row < rows; row += step) blocks.push_back({row, std::min(row + step, rows)});
+  return blocks;
+}
+
+}  // namespace shardwise::checkpoint

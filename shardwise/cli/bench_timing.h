@@ -1,0 +1,59 @@
+// Timing of calls that several ranks make together, with the same method for every candidate.
+//
+// Each repetition runs every loop once, with as many calls as take about 10 ms, so that noise of the machine
+// affects all loops alike. The time of the slowest rank counts; the ranks exchange their times after the last
+// repetition. This file depends on neither tensors nor groups, because benchmarks/comm_mpi.cpp is compiled
+// with it too.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace shardwise::cli {
+
+/// Upper limits of the flags of bench commands.
+inline constexpr int64_t kMaxRanks = 256;
+inline constexpr double kMaxSeconds = 3600;
+
+/// State of the input before each call: as the last call left it (warm), or just written by its rank, as by a
+/// producer (rewritten).
+enum class CacheState : uint8_t { warm, rewritten };
+
+/// A call that every rank makes at the same time, and the write of its input.
+struct TimedCall {
+  std::string name;
+  std::function<void()> call, rewrite;
+};
+
+/// The collectives that the timing needs, and a progress callback.
+struct Synchronizer {
+  std::function<void()> barrier;
+  /// Returns the elementwise maximum over the ranks. Collective.
+  std::function<std::vector<double>(std::vector<double>)> max_over_ranks;
+  std::function<void(int64_t done, int64_t repetitions)> after_repetition = [](int64_t, int64_t) {};
+};
+
+/// Statistics of the times of all repetitions.
+struct Spread {
+  double median_us, best_us, lower_quartile_us, upper_quartile_us;
+};
+
+struct Measured {
+  std::string name;
+  int64_t repetitions, calls_per_repetition;
+  Spread raw, net;  // net: raw minus the time of rewriting alone in the same repetition
+};
+
+/// Returns the statistics of at least one time, in any order.
+Spread spread_of(std::vector<double> us);
+
+/// Times all of `timed` for about `seconds` in total, with at least five repetitions. Collective.
+std::vector<Measured> measure(const std::vector<TimedCall>& timed, CacheState state, double seconds,
+                              const Synchronizer& ranks);
+
+/// Fills `bytes` bytes at `data`, a multiple of 4, with ones by ordinary stores: fp32 or, with `is_bf16`,
+/// bf16.
+void write_ones(void* data, int64_t bytes, bool is_bf16);
+
+}  // namespace shardwise::cli

@@ -1,0 +1,89 @@
+#include "shardwise/cli/model_source.h"
+
+#include "shardwise/base/clock.h"
+#include "shardwise/base/files.h"
+#include "shardwise/base/memory_counter.h"
+#include "shardwise/cli/quantization_flags.h"
+#include "shardwise/model/layout.h"
+#include "shardwise/text/model_directory.h"
+
+namespace shardwise::cli {
+
+void add_model_flags(Flags& flags, ModelOptions& o) {
+  flags.value("--model DIR", o.model, "checkpoint directory: DIR, DIR/step-N, or a Hugging Face directory");
+  flags.value("--tokenizer NAME", o.tokenizer,
+              "bytes, a tokenizer.json or tokenizer.model file, or a directory with one [that of --model, "
+              "else bytes]");
+  flags.value("--dtype NAME", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
+  flags.value("--load-format NAME", o.load_format,
+              "auto: load the weights; dummy: random weights from --seed, for benchmarks [auto]");
+  flags.value("--quantize NAME", o.quantize, "int8 or int4: quantize the linear weights while loading");
+  flags.value("--group-size N", o.group_size,
+              "with --quantize: input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "tensor-parallel ranks to start [1]");
+}
+
+namespace {
+
+/// Returns the quantization of the loaded weights: that of --quantize, else that of `config`.
+std::optional<model::Quantization> loaded_quantization(const std::string& command, const ModelOptions& o,
+                                                       const model::Config& config) {
+  TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size needs --quantize; got ",
+                    o.group_size.value_or(0), " without");
+  if (!o.quantize) return config.quantization;
+  check_choice(command, "--quantize", *o.quantize, {"int8", "int4"});
+  TORCH_CHECK_VALUE(!config.quantization, command, ": --quantize needs unquantized weights; got ",
+                    config.quantization ? config.quantization->text() : "");
+  return quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
+}
+
+}  // namespace
+
+ModelSource::ModelSource(const std::string& command, const ModelOptions& options) : options_(options) {
+  TORCH_CHECK_VALUE(options.model, command, ": --model must name a checkpoint directory; got none");
+  check_choice(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
+  check_choice(command, "--load-format", options.load_format, {"auto", "dummy"});
+  directory_ = checkpoint::resolve(*options.model);
+  if (!is_dummy()) checkpoint::check(directory_, /*needs_state=*/false);
+  config_ = model::load_config(directory_);
+  config_.quantization = loaded_quantization(command, options, config_);
+  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
+                    ": --load-format dummy needs unquantized weights; got quantized weights");
+  model::check_ranks(command, config_, options.tp);
+}
+
+at::ScalarType ModelSource::dtype() const {
+  // fp16 is for storage only: fp16 GEMMs are slow on CPUs and overflow early.
+  const bool is_bf16 = options_.dtype == "bf16" || (options_.dtype == "auto" && config_.dtype == "bfloat16");
+  return is_bf16 ? at::kBFloat16 : at::kFloat;
+}
+
+bool ModelSource::has_tokenizer() const {
+  return options_.tokenizer || text::tokenizer_in(directory_);
+}
+
+std::unique_ptr<text::Tokenizer> ModelSource::tokenizer() const {
+  return text::load_tokenizer(options_.tokenizer.value_or(has_tokenizer() ? directory_.string() : "bytes"));
+}
+
+std::string ModelSource::tokenizer_directory() const {
+  const std::string& name = options_.tokenizer.value_or("bytes");
+  if (name == "bytes") return directory_;
+  return base::is_directory(name) ? name : text::directory_of(name);
+}
+
+checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t seed) const {
+  const base::Stopwatch clock;
+  checkpoint::LoadStats local{};
+  if (is_dummy()) {
+    weights.initialize_(seed);
+    local.seconds = clock.seconds();
+  } else {
+    local = checkpoint::load_weights(directory_, weights);
+  }
+  checkpoint::LoadCost cost = checkpoint::cost_of(local, weights);
+  base::reset_peak();
+  return cost;
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,58 @@
+// The model that a command's flags select: directory, tokenizer, dtype and weights.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardwise/checkpoint/load_cost.h"
+#include "shardwise/cli/flags.h"
+#include "shardwise/model/decoder.h"
+#include "shardwise/text/tokenizer.h"
+
+namespace shardwise::cli {
+
+struct ModelOptions {
+  std::optional<std::string> model, tokenizer, quantize;
+  std::optional<int64_t> group_size;
+  std::string dtype = "auto", load_format = "auto";
+  int64_t tp = 1;
+};
+
+/// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size and --tp.
+void add_model_flags(Flags& flags, ModelOptions& options);
+
+/// A checked model, known before any rank starts.
+class ModelSource {
+ public:
+  /// Errors: c10::ValueError, beginning with `command`, for invalid flags and files.
+  ModelSource(const std::string& command, const ModelOptions& options);
+
+  const std::filesystem::path& directory() const { return directory_; }
+  /// Returns the model's config with the quantization of --quantize, if given.
+  const model::Config& config() const { return config_; }
+  at::ScalarType dtype() const;
+  /// Returns "fp32" or "bf16".
+  std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
+
+  /// Returns whether --tokenizer is given or the directory has a tokenizer.
+  bool has_tokenizer() const;
+  /// Loads the tokenizer of --tokenizer or of the directory, else bytes. Errors: as load_tokenizer.
+  std::unique_ptr<text::Tokenizer> tokenizer() const;
+  /// Returns the directory with the tokenizer's other files, such as a chat template.
+  std::string tokenizer_directory() const;
+
+  /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the memory counter's
+  /// peak. Collective.
+  checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
+
+ private:
+  bool is_dummy() const { return options_.load_format == "dummy"; }
+
+  ModelOptions options_;
+  std::filesystem::path directory_;
+  model::Config config_;
+};
+
+}  // namespace shardwise::cli

@@ -1,0 +1,16 @@
+// Conversion of --bits and --group-size to a model::Quantization.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "shardwise/model/config_quantization.h"
+
+namespace shardwise::cli {
+
+/// Returns int8 with a scale per row or per group (`bits` 8), or int4 with a scale per group (`bits` 4).
+/// Errors: c10::ValueError beginning with `command` for other bits, or a --group-size other than 32, 64 and
+/// 128.
+model::Quantization quantization_of(const std::string& command, int64_t bits,
+                                    const std::optional<int64_t>& group_size);
+
+}  // namespace shardwise::cli

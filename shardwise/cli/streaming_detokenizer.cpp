@@ -1,0 +1,32 @@
+#include "shardwise/cli/streaming_detokenizer.h"
+
+namespace shardwise::cli {
+namespace {
+
+constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+}  // namespace
+
+StreamingDetokenizer::StreamingDetokenizer(const text::Tokenizer& tokenizer,
+                                           const std::vector<std::string>& stops)
+    : vocab_size_(tokenizer.vocab_size()),
+      decoder_(tokenizer.stream(text::SpecialTokens::without)),
+      stops_(stops) {}
+
+std::string StreamingDetokenizer::push(int64_t id) {
+  const bool is_known = id < vocab_size_;
+  unknown_ += is_known ? 0 : 1;
+  return added(stops_.push(is_known ? decoder_->push(id) : decoder_->finish() + kReplacement));
+}
+
+std::string StreamingDetokenizer::finish() {
+  const std::string rest = stops_.push(decoder_->finish());
+  return added(rest + stops_.finish());
+}
+
+std::string StreamingDetokenizer::added(const std::string& text) {
+  text_ += text;
+  return text;
+}
+
+}  // namespace shardwise::cli

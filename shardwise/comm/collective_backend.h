@@ -1,0 +1,70 @@
+// The interface of a transport: the collectives and messages that C10dBackend (c10d_backend.h) maps calls to.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "shardwise/comm/reduction.h"
+
+namespace c10d {
+class Work;
+}
+
+namespace shardwise::comm {
+
+inline constexpr int kAnySource = -1;
+
+/// A group's collectives and messages on CPU tensors of any strides.
+///
+/// The caller has checked the arguments; only the transport can check that the ranks' arguments match.
+/// `pieces[r]` belongs to rank r; collectives with a root read lists at the root only. All ranks get the same
+/// bits. Errors: base::CommError, also for sizes that differ; c10::ValueError if a reduction does not support
+/// the dtype.
+class CollectiveBackend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  virtual ~CollectiveBackend() = default;
+
+  virtual std::string backend_name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Returns the number of arrival barriers so far, equal on all ranks: a long collective may need several.
+  virtual uint64_t sequence() const = 0;
+  /// The limit of a wait for another rank. Set it from the thread that calls collectives.
+  virtual std::chrono::milliseconds timeout() const = 0;
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// Replaces the timeout in collectives, but not in messages; 0 restores it.
+  virtual void limit_collectives(std::chrono::milliseconds limit) = 0;
+
+  virtual void broadcast_(at::Tensor& x, int root) = 0;
+  virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
+  virtual void all_gather(Tensors& pieces, const at::Tensor& shard) = 0;
+  virtual void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) = 0;
+  /// Reduces and scatters `x` in equal consecutive parts, one per rank.
+  virtual void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) = 0;
+  virtual void barrier() = 0;
+
+  // Pieces may have any size, as long as sender and receiver agree.
+  virtual void scatter(at::Tensor& out, const Tensors& pieces, int root) = 0;
+  virtual void gather(Tensors& pieces, const at::Tensor& shard, int root) = 0;
+  virtual void all_to_all(Tensors& outs, const Tensors& pieces) = 0;
+  /// Exchanges row blocks along dim 0: `x_rows` are the rows to each rank, `out_rows` those from each rank.
+  virtual void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
+                               const std::vector<int64_t>& x_rows) = 0;
+
+  /// Returns when `x` may be overwritten, possibly before `to` receives it.
+  virtual WorkPtr send(const at::Tensor& x, int to, int tag) = 0;
+  /// Posts a receive, which the Work's wait completes. `from` may be kAnySource.
+  virtual WorkPtr receive(const at::Tensor& x, int from, int tag) = 0;
+
+  /// Aborts the group: every peer's current or next wait throws an error with `reason`.
+  virtual void abort(const std::string& reason) = 0;
+  /// Ends this rank's use of the group cleanly.
+  virtual void leave() = 0;
+};
+
+}  // namespace shardwise::comm

@@ -1,0 +1,175 @@
+#include "shardwise/comm/mpi/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
+#include "shardwise/comm/mpi/transfers.h"
+#include "shardwise/comm/node.h"
+
+namespace shardwise::comm::mpi {
+namespace {
+
+/// What a rank sends to every other rank of its group.
+struct PeerInfo {
+  uint64_t node, machine;
+  cpu_set_t processors;
+  uint64_t ranks;  // hash of the group's ranks
+  char name[64];
+};
+
+uint64_t hash_of(const std::vector<int>& ranks) {
+  uint64_t hash = base::kHashBegin;
+  for (const int rank : ranks) hash = base::mix(hash, uint64_t(rank));
+  return hash;
+}
+
+PeerInfo local_peer_info(const Options& options) {
+  PeerInfo info{};
+  info.node = options.node;
+  info.machine = machine_id();
+  sched_getaffinity(0, sizeof info.processors, &info.processors);
+  info.ranks = hash_of(options.ranks);
+  options.name.copy(info.name, sizeof info.name - 1);
+  return info;
+}
+
+// The tag distinguishes groups that ranks create at the same time; if two names have one tag, their PeerInfo
+// differs.
+int tag_of(const std::string& name, int largest) {
+  return 1 + static_cast<int>(base::hash_of(name) % static_cast<size_t>(std::min(largest, 1 << 20) - 1));
+}
+
+/// The exchange of one group's PeerInfo.
+class PeerInfoExchange {
+ public:
+  PeerInfoExchange(Process& process, const Options& options, int rank)
+      : process_(process), options_(options), rank_(rank), infos_(std::make_shared<std::vector<PeerInfo>>()) {
+    infos_->resize(options.ranks.size());
+    (*infos_)[size_t(rank)] = local_peer_info(options);
+  }
+
+  std::vector<PeerInfo> run() {
+    Transfers transfers(process_, kUnsplit);
+    transfers.retain(infos_);
+    const int tag = tag_of(options_.name, process_.largest_tag());
+    for (size_t peer = 0; peer < infos_->size(); ++peer) {
+      if (int(peer) == rank_) continue;
+      const Address address{process_.world(), options_.ranks[peer], tag};
+      peers_.push_back(int(peer));
+      transfers.receive(&(*infos_)[peer], sizeof(PeerInfo), address);
+    }
+    for (const int peer : peers_) {
+      transfers.send(&(*infos_)[size_t(rank_)], sizeof(PeerInfo),
+                     {process_.world(), options_.ranks[size_t(peer)], tag});
+    }
+    wait(transfers);
+    return *infos_;
+  }
+
+ private:
+  void wait(Transfers& transfers) {
+    Backoff backoff({}, kMaxSleep);
+    for (size_t next = 0; next < transfers.count(); ++next) {
+      const int peer = peers_[next % peers_.size()];  // first the receives, then the sends
+      for (; !transfers.advance(next + 1); backoff.pause()) {
+        if (backoff.elapsed() >= options_.timeout)
+          fail(peer, fmt::format("timed out waiting for rank {} to join group {}", peer, options_.name),
+               backoff);
+      }
+      if (transfers.error() != MPI_SUCCESS) fail(peer, "MPI: " + error_text(transfers.error()), backoff);
+      compare(peer, backoff);
+    }
+  }
+
+  void compare(int peer, const Backoff& backoff) {
+    const PeerInfo &mine = (*infos_)[size_t(rank_)], &theirs = (*infos_)[size_t(peer)];
+    if (mine.ranks == theirs.ranks && std::string_view(mine.name) == theirs.name) return;
+    fail(peer,
+         fmt::format("rank {} of the job creates group {}, rank {} group {}{}", options_.rank, mine.name,
+                     options_.ranks[size_t(peer)], theirs.name,
+                     mine.ranks == theirs.ranks ? "" : " of other ranks"),
+         backoff);
+  }
+
+  [[noreturn]] void fail(int peer, const std::string& what, const Backoff& backoff) const {
+    const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options_.timeout;
+    throw base::CommError({"connect", rank_, peer, /*sequence=*/0, elapsed.count(), limit.count()}, what);
+  }
+
+  Process& process_;
+  const Options& options_;
+  int rank_;
+  std::shared_ptr<std::vector<PeerInfo>> infos_;
+  std::vector<int> peers_;
+};
+
+Backoff::Policy policy_of(const std::vector<PeerInfo>& infos, const PeerInfo& local) {
+  int ranks = 0;
+  cpu_set_t processors{};
+  for (const PeerInfo& info : infos) {
+    if (info.machine != local.machine) continue;
+    ++ranks;
+    CPU_OR(&processors, &processors, &info.processors);
+  }
+  return Backoff::Policy::choose(ranks, CPU_COUNT(&processors));
+}
+
+struct Communicators {
+  MPI_Comm data = MPI_COMM_NULL, control = MPI_COMM_NULL;
+  int code = MPI_SUCCESS;  // the error, if MPI cannot create them
+};
+
+// All ranks have exchanged their infos, so this blocks only on a rank that was stopped meanwhile.
+void create(Communicators& created, MPI_Comm world, const std::vector<int>& ranks, int tag) {
+  MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  MPI_Comm_group(world, &all);
+  MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members);
+  created.code = MPI_Comm_create_group(world, members, tag, &created.data);
+  if (created.code == MPI_SUCCESS) {
+    MPI_Comm_set_errhandler(created.data, MPI_ERRORS_RETURN);
+    created.code = MPI_Comm_dup(created.data, &created.control);
+  }
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+}
+
+}  // namespace
+
+Membership exchange_peer_info(Process& process, const Options& options) {
+  const auto found = std::find(options.ranks.begin(), options.ranks.end(), options.rank);
+  TORCH_INTERNAL_ASSERT(found != options.ranks.end());
+  Membership membership;
+  membership.process = &process;
+  membership.rank = static_cast<int>(found - options.ranks.begin());
+  const std::vector<PeerInfo> infos = PeerInfoExchange(process, options, membership.rank).run();
+  for (const PeerInfo& info : infos) membership.nodes.push_back(info.node);
+  membership.policy = policy_of(infos, infos[size_t(membership.rank)]);
+  return membership;
+}
+
+void make_communicators(Membership& membership, const Options& options) {
+  Process& process = *membership.process;
+  const Backoff backoff({}, kMaxSleep);
+  const auto fail = [&](const std::string& what) {
+    const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options.timeout;
+    throw base::CommError(
+        {"connect", membership.rank, /*peer=*/-1, /*sequence=*/0, elapsed.count(), limit.count()}, what);
+  };
+  const auto created = std::make_shared<Communicators>();
+  const int tag = tag_of(options.name, process.largest_tag());
+  const bool has_returned = process.run(
+      [created, tag, world = process.world(), ranks = options.ranks] { create(*created, world, ranks, tag); },
+      options.timeout);
+  if (!has_returned)
+    fail(fmt::format("a rank of group {} stopped while the group was created", options.name));
+  if (created->code != MPI_SUCCESS)
+    fail(fmt::format("MPI cannot create a communicator for group {}: {}", options.name,
+                     error_text(created->code)));
+  membership.data = created->data;
+  membership.control = created->control;
+}
+
+}  // namespace shardwise::comm::mpi

@@ -1,0 +1,102 @@
+#include "shardwise/comm/shm/handshake.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace shardwise::comm::shm {
+namespace {
+
+constexpr uint64_t kMagic = 0x7368'6172'6477'6902;  // the last byte is the version of the layout in control.h
+constexpr size_t kMaxDescriptors = 2;
+
+uint64_t process_token() {
+  static const uint64_t token = [] {
+    uint64_t random = 0;
+    return getrandom(&random, sizeof(random), 0) == sizeof(random) ? random : 0;
+  }();
+  return token + uint64_t(getpid());  // a forked child inherits the static
+}
+
+}  // namespace
+
+Handshake make_handshake(int rank, int size, const Region& region) {
+  Handshake handshake;
+  handshake.info = {kMagic, rank, size, getpid(), process_token(), region.bytes(), {}, {}};
+  sched_getaffinity(0, sizeof(cpu_set_t), &handshake.info.cores);
+  handshake.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
+  TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno));
+  handshake.pidfd = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
+  TORCH_CHECK(handshake.pidfd || (errno != EMFILE && errno != ENFILE), "shared memory: pidfd_open; ",
+              std::strerror(errno));
+  return handshake;
+}
+
+Handshake make_reject() {
+  Handshake handshake;
+  handshake.info.magic = kMagic;
+  handshake.info.rank = -1;
+  return handshake;
+}
+
+int send_handshake(const Fd& socket, const Handshake& handshake) {
+  const int files[kMaxDescriptors] = {handshake.region.get(), handshake.pidfd.get()};
+  const size_t bytes =
+      sizeof(int) * size_t(std::count_if(files, files + kMaxDescriptors, [](int f) { return f >= 0; }));
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
+  iovec body{const_cast<PeerInfo*>(&handshake.info), sizeof(handshake.info)};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  if (bytes > 0) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), files, bytes);
+  }
+  const int flags = handshake.is_reject() ? MSG_NOSIGNAL | MSG_DONTWAIT : MSG_NOSIGNAL;
+  return sendmsg(socket.get(), &message, flags) < 0
+             ? errno
+             : 0;  // a SEQPACKET message is sent completely or not at all
+}
+
+ReceivedHandshake receive_handshake(const Fd& socket) {
+  Handshake handshake;
+  int files[kMaxDescriptors] = {-1, -1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
+  iovec body{&handshake.info, sizeof(handshake.info)};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (received < 0 && errno == ECONNRESET)  // the peer closed with our bytes unread; its own message follows
+    received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(files, CMSG_DATA(header), std::min(sizeof(files), header->cmsg_len - CMSG_LEN(0)));
+  }
+  handshake.region = Fd(files[0]);
+  handshake.pidfd = Fd(files[1]);
+  using Kind = ReceivedHandshake::Kind;
+  if (received <= 0) return {Kind::closed, {}};
+  const bool is_ours = received >= ssize_t(sizeof(kMagic)) && handshake.info.magic >> 8 == kMagic >> 8;
+  const bool is_complete = received == ssize_t(sizeof(handshake.info)) && handshake.info.magic == kMagic;
+  if (is_ours && !is_complete) return {Kind::other_version, {}};
+  if (is_complete && (message.msg_flags & MSG_CTRUNC) != 0)
+    return {Kind::without_descriptors, std::move(handshake)};
+  const bool is_handshake = is_complete && (handshake.region || handshake.is_reject());
+  return {is_handshake ? Kind::handshake : Kind::unknown, std::move(handshake)};
+}
+
+}  // namespace shardwise::comm::shm

@@ -1,0 +1,73 @@
+// The symmetric heap: memory that every rank of a group can read, and the collectives on it.
+//
+// comm/shm implements it for the ranks of one node; every other backend has none (null).
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <memory>
+#include <span>
+
+#include "shardwise/base/split.h"
+#include "shardwise/comm/reduction.h"
+#include "shardwise/comm/work.h"
+
+namespace shardwise::comm {
+
+/// What the caller may do with an input after the call. Autograd may overwrite any tensor that it holds.
+enum class InputReuse : uint8_t { overwritable_on_return, free_only };
+
+/// Pointers to every rank's partial sum, by rank: dense, row-major, read-only.
+using PeerBuffers = std::span<const void* const>;
+/// A kernel that reads the peers' buffers, which are valid until it returns. It must not call a collective.
+using PeerBufferKernel = c10::function_ref<void(PeerBuffers partials)>;
+
+/// The ranks' shared shards, which are read in place. Keeps this rank's shard alive. Peers' shards stay
+/// readable too, because every rank holds and drops the same PeerShards in the same order (docs/adr/0002).
+class PeerShards {
+ public:
+  virtual ~PeerShards() = default;
+  /// Waits until `rank` has shared its shard and returns it, [range(rank), ...], read-only. The tensor keeps
+  /// the PeerShards alive. Errors: base::CommError if the peer died, called another collective, or timed out.
+  virtual at::Tensor get(int rank) = 0;
+};
+
+/// The interface that comm/shm implements. Group checks the arguments. One thread at a time calls
+/// collectives; any thread may free tensors.
+class SymmetricHeap {
+ public:
+  virtual ~SymmetricHeap() = default;
+  /// Returns an uninitialized, contiguous tensor that peers can read. Freed memory is reused only after a
+  /// later collective of the group, when every peer has returned from the one that may still read it.
+  virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
+  /// Returns true if peers can read all of `x` in place, or if it has no elements.
+  virtual bool contains(const at::Tensor& x) const = 0;
+  /// Lets peers read `shard` [split.range(rank), ...], which must be contiguous and in the heap. Collective.
+  /// The ranks' splits and tags (operation_tag.h) must be equal.
+  virtual std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
+                                                  uint64_t tag) = 0;
+
+  /// Implement Group's collectives of these names, without the lists and copies of c10d's calls.
+  virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
+  /// Starts a sum of `x`, which must be contiguous and in the heap; `number` identifies it in the group.
+  virtual std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t number) = 0;
+  virtual void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
+                              int64_t dim) = 0;
+  virtual void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
+                                  InputReuse reuse) = 0;
+
+  /// Return the bytes of live tensors, now and at their peak since `reset_peak`.
+  virtual int64_t live_bytes() const = 0;
+  virtual int64_t peak_bytes() const = 0;
+  virtual void reset_peak() = 0;
+  /// Returns the bytes that this rank has copied in collectives so far (counters.h), c10d calls included.
+  virtual int64_t copied_bytes() const = 0;
+  /// Returns how long this rank has waited for peers so far, in collectives, c10d calls and PeerShards::get.
+  virtual int64_t waited_ns() const = 0;
+
+  /// Calls `kernel` with every rank's `x`, for fused_all_reduce and fused_reduce_scatter. `rows` are the rows
+  /// that each rank reads, or null if each reads all.
+  virtual void run_on_peer_buffers(const at::Tensor& x, const base::Split* rows, PeerBufferKernel kernel) = 0;
+};
+
+}  // namespace shardwise::comm

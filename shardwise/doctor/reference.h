@@ -1,0 +1,33 @@
+// The reference: the unsharded model in fp64, and checks of its correctness.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "shardwise/doctor/report.h"
+#include "shardwise/doctor/results.h"
+
+namespace shardwise::doctor {
+
+/// The results of one run of an unsharded model, by label.
+using Results = std::map<Label, at::Tensor>;
+
+/// Returns a copy of the weights in another dtype, over the same group.
+std::unique_ptr<model::DecoderWeights> in_dtype(const model::DecoderWeights& weights, at::ScalarType dtype);
+
+/// Returns the results of a run over a group of one. Parameter gradients alias the main gradients.
+Results results_of(const model::DecoderWeights& weights, const Trace& trace, const RunConfig& run_config);
+
+/// Checks that every parameter exists once, in the order of the config, in its own layer.
+Check check_parameter_names(const model::DecoderWeights& weights);
+/// Checks that without dropout the embedding's output is the rows of its ids, plus those of learned
+/// positions.
+Check check_embedding(const model::DecoderWeights& weights, const TestCase& test_case,
+                      const Results& reference);
+/// Checks the loss against the formula of nn/loss.h, computed from the full logits with ATen operators.
+Check check_loss(const TestCase& test_case, const Results& reference);
+/// Checks the main gradients of the preceding run along a random direction against a finite difference of the
+/// loss. On failure, names the last parameter in forward order whose gradient is wrong. Modifies the fp64
+/// `weights` temporarily. Cost: four forwards; on failure four more per parameter.
+Check check_gradients(const model::DecoderWeights& weights, const TestCase& test_case, uint64_t seed);
+
+}  // namespace shardwise::doctor

@@ -1,0 +1,119 @@
+#include "shardwise/doctor/trace.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <list>
+
+namespace shardwise::doctor {
+
+using model::DecoderWeights;
+using plan::Collectives;
+using plan::Parallelism;
+using plan::SaveForBackward;
+
+namespace {
+
+/// Records activations in forward and their gradients in backward. A std::list, because hooks hold references
+/// to its elements.
+class ActivationRecorder {
+ public:
+  nn::Observer observer() {
+    return [this](const nn::Stage& stage, const at::Tensor& local) { record(stage, local); };
+  }
+  std::vector<Activation> take() { return {activations_.begin(), activations_.end()}; }
+
+ private:
+  /// Copies, because collectives reuse the memory that they read or reduce in place.
+  void record(const nn::Stage& stage, const at::Tensor& local) {
+    Activation& activation = activations_.emplace_back(Activation{stage, local.detach().clone(), {}});
+    if (!local.requires_grad()) return;
+    local.register_hook(
+        [&activation](const at::Tensor& gradient) { activation.gradient = gradient.detach().clone(); });
+  }
+
+  std::list<Activation> activations_;
+};
+
+at::Tensor forward(const DecoderWeights& weights, const TestCase& test_case, const nn::Step& step,
+                   Parallelism parallelism, const nn::Observer& observer) {
+  const auto over = [&](const auto& decoder) {
+    return decoder.loss(test_case.tokens.ids, test_case.tokens.labels, test_case.loss, step).local();
+  };
+  if (parallelism == Parallelism::tp) return over(model::Decoder<nn::Invariant>(weights, observer));
+  return over(model::Decoder<nn::Sharded<nn::kSequence>>(weights, observer));
+}
+
+comm::Group group_for(const comm::Group& group, SaveForBackward save_for_backward) {
+  return save_for_backward == SaveForBackward::shard_in_place ? group : group.without_symmetric_heap();
+}
+
+/// Reads the group's counters as differences.
+class Meter {
+ public:
+  explicit Meter(const comm::Group& group) : group_(group), before_(group.counters()) {}
+
+  /// Returns the three collectives that training uses since the last call; adds all others to `other`.
+  Collectives read(plan::Traffic& other) {
+    const comm::Counters delta = group_.counters() - before_;
+    before_ = group_.counters();
+    const auto of = [&](comm::Op op) { return plan::Traffic{delta[op].calls, delta[op].bytes}; };
+    const Collectives used{of(comm::Op::all_reduce), of(comm::Op::all_gather), of(comm::Op::reduce_scatter)};
+    other.calls += delta.total().calls - used.total().calls;
+    other.bytes += delta.total().bytes - used.total().bytes;
+    return used;
+  }
+
+ private:
+  comm::Group group_;
+  comm::Counters before_;
+};
+
+}  // namespace
+
+parallel::ParamSpecs specs_of(const DecoderWeights& weights, Parallelism parallelism) {
+  return parallelism == Parallelism::tp ? weights.specs<nn::Invariant>()
+                                        : weights.specs<nn::Sharded<nn::kSequence>>();
+}
+
+nn::Step make_step(const TestCase& test_case, const RunConfig& run_config, const comm::Group& group) {
+  nn::Step step(group_for(group, run_config.save_for_backward), test_case.tokens.ids.size(0), test_case.key);
+  step.save_for_backward = run_config.save_for_backward == SaveForBackward::gathered
+                               ? parallel::SaveForBackward::gathered
+                               : parallel::SaveForBackward::shard;
+  step.dropout = test_case.dropout;
+  step.attention_dropout = test_case.attention_dropout;
+  step.recompute = run_config.recompute;
+  return step;
+}
+
+Trace run_traced(const DecoderWeights& weights, const TestCase& test_case, const RunConfig& run_config) {
+  for (const nn::UsedParameter& used : weights.used_parameters()) parallel::zero_grad_(*used.parameter);
+  const comm::Group group = group_for(weights.group().with_new_counters(), run_config.save_for_backward);
+  const nn::Step step = make_step(test_case, run_config, group);
+  const parallel::ParamSpecs specs = specs_of(weights, run_config.parallelism);
+  Trace trace;
+  ActivationRecorder recorder;
+  Meter meter(group);
+
+  const at::Tensor loss = forward(weights, test_case, step, run_config.parallelism, recorder.observer());
+  trace.loss = loss.item<double>();
+  trace.sent.passes.forward = meter.read(trace.sent.other);
+  loss.backward();
+  trace.sent.passes.backward = meter.read(trace.sent.other);
+  trace.norms.two = parallel::synced_norm_(specs, group);
+  trace.sent.optimizer = meter.read(trace.sent.other);
+
+  trace.norms.one = parallel::gradient_norm(specs, parallel::Norm::one, group);
+  trace.norms.inf = parallel::gradient_norm(specs, parallel::Norm::inf, group);
+  trace.activations = recorder.take();
+  return trace;
+}
+
+double loss_of(const DecoderWeights& weights, const TestCase& test_case, const RunConfig& run_config) {
+  const at::NoGradGuard no_grad;
+  return forward(weights, test_case, make_step(test_case, run_config, weights.group()),
+                 run_config.parallelism, {})
+      .item<double>();
+}
+
+}  // namespace shardwise::doctor

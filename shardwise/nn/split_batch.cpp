@@ -1,0 +1,71 @@
+#include "shardwise/nn/split_batch.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/ops/cat.h>
+
+#include <utility>
+
+#include "shardwise/base/mutation.h"
+
+namespace shardwise::nn {
+namespace {
+
+constexpr int64_t kBatch = 1;  // of [s, b, h]
+
+base::Range half_of(int64_t batch, int half) {
+  return base::Split::even("batch", batch, 2).range(half);
+}
+
+Placed<Invariant> sequences_of(const Placed<Invariant>& x, int half) {
+  const base::Range range = half_of(x.local().size(kBatch), half);
+  return Placed<Invariant>(x.local().narrow(kBatch, range.begin, range.size()).contiguous());
+}
+
+Step step_of(Step step, int64_t batch, int half) {
+  if (step.valid.empty()) return step;
+  const base::Range range = half_of(batch, half);
+  step.valid = {step.valid.begin() + range.begin, step.valid.begin() + range.end};
+  return step;
+}
+
+}  // namespace
+
+const Placed<Invariant>& SplitBatch::Half::wait() {
+  if (branch) x = x + std::exchange(branch, std::nullopt)->wait();
+  return x;
+}
+
+SplitBatch::SplitBatch(const Placed<Invariant>& x, const Step& step)
+    : halves_(split(x, step)), next_wait_(at::sequence_number::get_and_increment()) {}
+
+std::array<SplitBatch::Half, 2> SplitBatch::split(const Placed<Invariant>& x, const Step& step) {
+  const int64_t batch = x.local().size(kBatch);
+  check_step(step, batch);
+  check_split_batch(step, batch);
+  return {Half{sequences_of(x, 0), step_of(step, batch, 0), {}},
+          Half{sequences_of(x, 1), step_of(step, batch, 1), {}}};
+}
+
+template <class Norm, class Region>
+void SplitBatch::run_branch(const Norm& norm, const Region& region) {
+  for (Half& half : halves_) {
+    const uint64_t wait_at = std::exchange(next_wait_, at::sequence_number::get_and_increment());
+    const Placed<Invariant> normed = norm(half.wait(), half.step);
+    const Placed<Replicated> input = parallel::enter_async(normed, half.step, wait_at);
+    half.branch.emplace(*region(input, half.step).pending, half.step);
+  }
+}
+
+void SplitBatch::apply(const BlockLayers& block) {
+  run_branch(block.norm1,
+             [&](const Placed<Replicated>& x, const Step& step) { return block.attention(x, step); });
+  run_branch(block.norm2, [&](const Placed<Replicated>& x, const Step& step) { return block.mlp(x, step); });
+}
+
+Placed<Invariant> SplitBatch::concatenated() && {
+  at::Tensor first = halves_[0].wait().local(), second = halves_[1].wait().local();
+  if (base::mutated(base::Mutation::swap_halves)) std::swap(first, second);
+  return Placed<Invariant>(at::cat({first, second}, kBatch));
+}
+
+}  // namespace shardwise::nn

@@ -1,0 +1,57 @@
+// The result of an all_gather along the sequence, as one matrix of rows per rank. On shared memory the rows
+// are read in place from the peers; elsewhere they are views of one gathered tensor. The fused products loop
+// over the matrices and need not know which.
+#pragma once
+#include <memory>
+
+#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/parallel/placement.h"
+#include "shardwise/parallel/step.h"
+
+namespace shardwise::parallel {
+
+/// Returns the rows `range` of `full` [s, b, n] (contiguous) as a matrix [range.size()·b, n].
+inline at::Tensor rows_matrix(const at::Tensor& full, const base::Range& range) {
+  return full.narrow(kSequence, range.begin, range.size()).view({range.size() * full.size(1), full.size(2)});
+}
+
+/// The rows of all ranks' shards along the sequence.
+class GatheredRows {
+ public:
+  /// Collective: all_gathers `shard` [s/t, b, h] (contiguous). With Overlap::on the all_gather may still be
+  /// in flight on return.
+  static GatheredRows gather(const at::Tensor& shard, const Step& step);
+  /// Wraps `full` [s, b, h], which contains all rows already.
+  static GatheredRows of_full(at::Tensor full, const Step& step);
+
+  /// Returns the rows of `rank` as a matrix [s_rank·b, h]; waits until they have arrived.
+  at::Tensor matrix(int rank) const;
+  /// Returns the i-th rank in the order in which rows arrive: this rank first, then the ranks after it.
+  int chunk_order(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
+  int ranks() const { return sequence_.ranks(); }
+  /// Returns the rows of `rank` in another tensor `full` [s, b, f] (contiguous), as a matrix.
+  at::Tensor matrix_of(const at::Tensor& full, int rank) const {
+    return rows_matrix(full, sequence_.range(rank));
+  }
+
+  /// Returns the gathered tensor [s, b, h], complete once `matrix` has returned for every rank; undefined if
+  /// the shards are read in place.
+  const at::Tensor& full() const { return full_; }
+  /// Counts one more read of the peers' shards in place.
+  void record_peer_read(const comm::Group& group) const;
+
+ private:
+  GatheredRows(const Step& step) : sequence_(step.sequence), step_rank_(step.group.rank()) {}
+  base::Split sequence_;
+  int step_rank_;
+  std::shared_ptr<comm::PeerShards> shared_;
+  std::shared_ptr<comm::ChunkedAllGather> in_flight_;
+  at::Tensor full_;
+};
+
+/// Returns `x` [s, b, n] (contiguous) as a matrix [s·b, n].
+inline at::Tensor as_matrix(const at::Tensor& x) {
+  return x.view({x.size(0) * x.size(1), x.size(2)});
+}
+
+}  // namespace shardwise::parallel

@@ -1,0 +1,113 @@
+// Live tensors in forward: those saved for backward, every value of a C++ expression until the expression
+// ends, and a norm's output until the row-parallel output of its layers is reduced.
+#include <set>
+
+#include "shardwise/plan/snapshots.h"
+#include "shardwise/plan/transient_buffers.h"
+
+namespace shardwise::plan {
+namespace {
+
+using Names = std::set<std::string>;
+
+Names names_of(const Allocations& allocations) {
+  Names names;
+  for (const Allocation& allocation : allocations) names.insert(allocation.name);
+  return names;
+}
+
+/// Returns the tensors up to `last` that are saved or held.
+Allocations live(const Allocations& made, const std::string& last, const Names& saved, const Names& held) {
+  Allocations allocations;
+  for (const Allocation& allocation : made) {
+    if (saved.contains(allocation.name) || held.contains(allocation.name)) allocations.push_back(allocation);
+    if (allocation.name == last) break;
+  }
+  return allocations;
+}
+
+Names names_saved_by_block(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
+  if (run == ForwardRun::recompute) return names_of(read_by_block(workload, rank, layer));
+  if (workload.recompute == Recompute::full) return {};  // its input is held anyway
+  return names_of(saved_by_block(workload, rank, layer));
+}
+
+class BlockForward {
+ public:
+  BlockForward(const Workload& workload, int rank, int64_t layer, ForwardRun run)
+      : transient_(workload, rank),
+        made_(made_by_block(workload, rank, layer)),
+        saved_(names_saved_by_block(workload, rank, layer, run)),
+        has_qk_norm_(workload.config.qk_norm),
+        holds_input_(run == ForwardRun::recompute || workload.recompute == Recompute::full),
+        run_(run) {}
+
+  MemorySnapshots snapshots() const {
+    // Recomputation discards the output of the last GEMM: it is neither reduced nor masked.
+    const bool is_used = run_ == ForwardRun::first;
+    const Allocations discarded = {{"discarded output", sizes().local_hidden()}};
+    return {
+        snapshot("attention core",
+                 {attention_until("attention lse", {"q", "k", "v", "attention output", "attention lse"}),
+                  {{"normalized q and k", normalized_bytes()}}}),
+        snapshot("out", {attention_until("attention lse", {"attention output"}), transient_.row_forward()}),
+        snapshot("attention reduced", {attention_until("norm2 input", {"attention output", "norm2 input"}),
+                                       transient_.reduced_output()}),
+        snapshot("down",
+                 {mlp({"gate and up", "up", "down input"}), is_used ? transient_.row_forward() : discarded}),
+        snapshot("mlp reduced", {mlp({}),
+                                 is_used ? transient_.reduced_output() : discarded,
+                                 {{"block output", sizes().local_hidden()}}}),
+    };
+  }
+
+ private:
+  const Sizes& sizes() const { return transient_.sizes(); }
+  int64_t normalized_bytes() const {
+    return has_qk_norm_ ? sizes().features(sizes().query_features() + sizes().key_features()) : 0;
+  }
+
+  /// The GEMM output q|k|v is held; with q/k norm the allocations q, k and v are that output.
+  Allocations attention_until(const std::string& last, Names held) const {
+    held.insert({"norm1 input", "qkv input"});
+    if (has_qk_norm_) held.insert({"q", "k", "v"});
+    const int64_t product = has_qk_norm_ ? 0 : sizes().features(sizes().qkv_features());
+    return concat(live(made_, last, saved_, held), {{"q|k|v", product}});
+  }
+  Allocations mlp(Names held) const {
+    held.insert({"norm2 input", "mlp input"});
+    if (holds_input_) held.insert("norm1 input");
+    return live(made_, "down input", saved_, held);
+  }
+
+  /// Recomputation also holds the gradient of the block's output.
+  MemorySnapshot snapshot(const std::string& name, const std::vector<Allocations>& parts) const {
+    MemorySnapshot snapshot{name + (run_ == ForwardRun::first ? ", forward" : ", recomputed"), {}};
+    for (const Allocations& part : parts)
+      snapshot.allocations = concat(std::move(snapshot.allocations), part);
+    if (run_ == ForwardRun::recompute)
+      snapshot.allocations.push_back({"block output gradient", sizes().local_hidden()});
+    return snapshot;
+  }
+
+  TransientBuffers transient_;
+  Allocations made_;
+  Names saved_;
+  bool has_qk_norm_;
+  bool holds_input_;  // for the whole block, not only until its first reduction
+  ForwardRun run_;
+};
+
+}  // namespace
+
+MemorySnapshots forward_snapshots(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
+  return BlockForward(workload, rank, layer, run).snapshots();
+}
+
+MemorySnapshots head_forward_snapshots(const Workload& workload, int rank) {
+  const Names saved = names_of(saved_by_head(workload, rank));
+  return {{"head, forward",
+           live(made_by_head(workload, rank), "logits", saved, {"norm input", "head input", "logits"})}};
+}
+
+}  // namespace shardwise::plan

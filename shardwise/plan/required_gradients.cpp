@@ -1,0 +1,75 @@
+#include "shardwise/plan/required_gradients.h"
+
+#include <algorithm>
+
+#include "shardwise/model/config_tensors.h"
+
+namespace shardwise::plan {
+namespace {
+
+/// The trained parameters.
+class Trained {
+ public:
+  explicit Trained(const Workload& workload)
+      : frozen_(workload.frozen), tensors_(model::full_tensors(workload.config)) {}
+
+  bool has(const std::string& name) const {
+    return std::ranges::any_of(tensors_, [&](const auto& tensor) { return tensor.name == name; }) &&
+           !frozen_.contains(name);
+  }
+  /// True if a parameter before `part` in the forward is trained: the input of `part` requires a gradient.
+  bool has_before(const std::string& part) const {
+    for (const model::FullTensor& tensor : tensors_) {
+      if (tensor.name.starts_with(part)) return false;
+      if (!frozen_.contains(tensor.name)) return true;
+    }
+    return false;
+  }
+
+  RequiredGradients layer(bool input, const std::string& name) const {
+    const bool weight = has(name + ".weight");
+    return {input, weight, input || weight || has(name + ".bias")};
+  }
+
+ private:
+  const std::set<std::string>& frozen_;
+  std::vector<model::FullTensor> tensors_;
+};
+
+}  // namespace
+
+RequiredByBlock required_by_block(const Workload& workload, int64_t layer) {
+  const Trained trained(workload);
+  const std::string block = "model.layers." + std::to_string(layer) + ".";
+  const std::string attention = block + "self_attn.", mlp = block + "mlp.";
+  RequiredByBlock w;
+  w.norm1 = trained.layer(trained.has_before(block), block + "input_layernorm");
+  w.qkv = trained.layer(w.norm1.any, attention + "qkv_proj");
+  const bool qk_norm = trained.has(attention + "q_norm.weight") || trained.has(attention + "k_norm.weight");
+  w.attention = {w.qkv.any, qk_norm, w.qkv.any || qk_norm};
+  w.out = trained.layer(w.attention.any, attention + "o_proj");
+  // The residual stream bypasses the layers, but its gradient also goes through them.
+  w.norm2 = trained.layer(w.out.any, block + "post_attention_layernorm");
+  const bool is_gated = workload.config.is_gated();
+  const RequiredGradients with_bias =
+      trained.layer(w.norm2.any, mlp + (is_gated ? "gate_up_proj" : "up_proj"));
+  const RequiredGradients without_bias = {with_bias.input, with_bias.weight,
+                                          with_bias.input || with_bias.weight};
+  w.mlp = is_gated ? with_bias : without_bias;
+  w.activation = {w.mlp.any, false, with_bias.any};
+  w.down = trained.layer(w.activation.any, mlp + "down_proj");
+  return w;
+}
+
+RequiredByHead required_by_head(const Workload& workload) {
+  const Trained trained(workload);
+  const RequiredGradients norm = trained.layer(trained.has_before("model.norm."), "model.norm");
+  const bool is_tied = workload.config.tie_word_embeddings;
+  return {norm, trained.layer(norm.any, is_tied ? "model.embed_tokens" : "lm_head")};
+}
+
+RequiredGradients required_by_embedding(const Workload& workload) {
+  return Trained(workload).layer(/*input=*/false, "model.embed_tokens");
+}
+
+}  // namespace shardwise::plan

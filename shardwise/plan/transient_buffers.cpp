@@ -1,0 +1,67 @@
+#include "shardwise/plan/transient_buffers.h"
+
+namespace shardwise::plan {
+
+Allocations concat(Allocations allocations, const Allocations& more) {
+  allocations.insert(allocations.end(), more.begin(), more.end());
+  return allocations;
+}
+
+int64_t TransientBuffers::wgrad_operands(int64_t total_features) const {
+  if (workload_.element_bytes >= 4) return 0;
+  const int64_t rows =
+      is_sequence_sharded() ? workload_.sequence().largest() * workload_.batch_size : sizes_.shard().rows;
+  return rows * total_features * workload_.wgrad_operand_bytes;
+}
+
+Allocations TransientBuffers::row_forward() const {
+  return {{"row-parallel partial sum", sizes_.full_hidden(), workload_.partial_sum_pool()},
+          {"row-parallel output", is_sequence_sharded() ? sizes_.local_hidden() : 0}};
+}
+
+Allocations TransientBuffers::reduced_output() const {
+  return {{"row-parallel output", sizes_.local_hidden(),
+           is_sequence_sharded() ? Pool::private_memory : workload_.partial_sum_pool()},
+          {"output after dropout", workload_.has_dropout ? sizes_.local_hidden() : 0}};
+}
+
+Allocations TransientBuffers::norm_backward() const {
+  return {{"norm output gradient", sizes_.local_hidden(),
+           is_sequence_sharded() ? Pool::private_memory : workload_.partial_sum_pool()},
+          {"norm input gradient", sizes_.local_hidden()}};
+}
+
+Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradients& required) const {
+  const bool gathers =
+      required.weight && is_sequence_sharded() && workload_.save_for_backward == SaveForBackward::shard;
+  return {{"output gradient", sizes_.features(out)},
+          {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
+          {"gathered input", gathers ? sizes_.full_hidden() : 0},
+          {"wgrad operands", required.weight ? wgrad_operands(out + workload_.config.hidden_size) : 0}};
+}
+
+Allocations TransientBuffers::residual_gradient(bool is_kept, const std::string& name) const {
+  return {{name, is_kept ? sizes_.local_hidden() : 0}};
+}
+
+Allocations TransientBuffers::row_backward(int64_t in, const RequiredGradients& required,
+                                           bool keeps_residual) const {
+  const bool in_place = workload_.partial_sum_pool() == Pool::symmetric_heap,
+             is_masked = workload_.has_dropout;
+  const bool gathers = is_sequence_sharded() && (required.input || required.weight);
+  const int64_t dx = required.input ? sizes_.features(in) : 0;
+  const int64_t copies = required.weight ? wgrad_operands(workload_.config.hidden_size + in) : 0;
+  // Chunk by chunk both gradients are live; otherwise the weight's before the input's.
+  const bool is_chunked = is_sequence_sharded();
+  Allocation gathered{"gathered residual stream gradient", gathers ? sizes_.full_hidden() : 0,
+                      workload_.partial_sum_pool()};
+  if (in_place) gathered.name = "staged residual stream gradient";
+  if (in_place && gathers) gathered.bytes = sizes_.local_hidden();
+  return concat(residual_gradient(keeps_residual || !is_masked),
+                {{"masked gradient", is_masked ? sizes_.local_hidden() : 0},
+                 gathered,
+                 {"input gradient", is_chunked || dx >= copies ? dx : 0},
+                 {"wgrad operands", is_chunked || copies > dx ? copies : 0}});
+}
+
+}  // namespace shardwise::plan

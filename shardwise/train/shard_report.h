@@ -1,0 +1,37 @@
+// A report of the ranks' state at the end of a run: the shapes of every parameter's shards, and memory use.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/checkpoint/checkpoint.h"
+
+namespace shardwise::train {
+
+/// A parameter and the shape of each rank's shard of it.
+struct ShardShapes {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<std::vector<int64_t>> by_rank;
+};
+
+/// One rank's tensor bytes. The peaks cover the time since the rank started. `peak_private` includes weights,
+/// main gradients and optimizer state; it is 0 if the build does not count memory.
+struct MemoryBreakdown {
+  int64_t weights = 0;
+  int64_t main_gradients = 0;
+  int64_t optimizer = 0;            // moments and fp32 master weights
+  int64_t peak_private = 0;         // outside the symmetric heap
+  int64_t peak_symmetric_heap = 0;  // in the symmetric heap, which peers can read
+};
+
+/// The shard shapes of every parameter and the memory use of every rank.
+struct ShardReport {
+  std::vector<ShardShapes> parameters;
+  std::vector<MemoryBreakdown> ranks;
+};
+
+/// Collects the report (collective). Cost: one all_gather of five numbers.
+ShardReport make_shard_report(const nn::UsedParameters& parameters,
+                              const std::vector<checkpoint::ParameterState>& state, const comm::Group& group);
+
+}  // namespace shardwise::train

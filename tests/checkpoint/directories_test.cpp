@@ -1,0 +1,110 @@
+#include "shardwise/checkpoint/directories.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "shardwise/base/files.h"
+#include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::checkpoint::directories_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+void put(const fs::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+}
+
+TEST(TemporaryDirectory, IsRemovedUnlessPublished) {
+  const test::TemporaryDirectory dir;
+  const fs::path path = temporary_path(dir.path(), /*step=*/3, /*writer=*/42);
+  EXPECT_EQ(path, dir / ".step-3.tmp-42");
+  {
+    const TemporaryDirectory directory(path);
+    put(path / "file", "text");
+  }
+  EXPECT_FALSE(fs::exists(path));
+  {
+    TemporaryDirectory directory(path);
+    put(path / "file", "text");
+    directory.publish(dir / "step-3");
+  }
+  EXPECT_EQ(test::contents(dir / "step-3/file"), "text");
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST(TemporaryDirectory, FailsIfThePathExists) {
+  const test::TemporaryDirectory dir;
+  const TemporaryDirectory directory(dir / "new");
+  const std::string text = test::error_text<base::FileError>([&] { TemporaryDirectory again(dir / "new"); });
+  EXPECT_EQ(text, "make directory " + dir / "new" + ": File exists");
+  EXPECT_TRUE(fs::exists(dir / "new"));
+}
+
+TEST(TemporaryDirectory, IsLockedOnlyWhileItIsWritten) {
+  const test::TemporaryDirectory dir;
+  {
+    const fs::path path = temporary_path(dir.path(), 1, 42);
+    const TemporaryDirectory directory(path);
+    remove_stale(dir.path());
+    EXPECT_TRUE(fs::exists(path));
+    fs::copy(path, temporary_path(dir.path(), 1, 43));
+  }
+  remove_stale(dir.path());
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+// Another process must not remove a directory between its creation and its lock.
+TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
+  const test::TemporaryDirectory dir;
+  dir.put(".step-1.tmp-7/file", "abandoned");
+  base::Fd lock(::open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  remove_stale(dir.path());
+  EXPECT_TRUE(fs::exists(dir / ".step-1.tmp-7"));
+  const fs::path path = temporary_path(dir.path(), 1, 42);
+  std::optional<TemporaryDirectory> directory;
+  std::thread maker([&] { directory.emplace(path); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough to create it without waiting
+  EXPECT_FALSE(fs::exists(path));
+  lock = base::Fd();
+  maker.join();
+  remove_stale(dir.path());
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(dir / ".step-1.tmp-7"));
+}
+
+TEST(TemporaryDirectory, TargetExistsThroughoutAReplacement) {
+  const test::TemporaryDirectory dir;
+  const fs::path target = dir / "step-1";
+  dir.put("step-1/file", "0");
+  std::atomic<bool> is_done = false;
+  std::atomic<int> checks = 0, misses = 0;
+  std::thread watcher([&] {
+    while (!is_done) {
+      ++checks;
+      misses += !base::exists(target / "file");
+    }
+  });
+  for (int i = 1; i <= 100 || checks < 1000; ++i) {
+    const fs::path path = temporary_path(dir.path(), 1, i);
+    TemporaryDirectory directory(path);
+    put(path / "file", std::to_string(i));
+    directory.publish(target);
+    EXPECT_EQ(test::contents(target / "file"), std::to_string(i));
+  }
+  is_done = true;
+  watcher.join();
+  EXPECT_EQ(misses, 0);
+}
+
+}  // namespace
+}  // namespace shardwise::checkpoint::directories_test

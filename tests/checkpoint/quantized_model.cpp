@@ -1,0 +1,75 @@
+#include "tests/checkpoint/quantized_model.h"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "shardwise/model/sharding.h"
+#include "tests/quant/reference.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_config.h"
+#include "tests/support/tolerance.h"
+
+namespace shardwise::testing {
+
+namespace {
+
+at::Tensor dense_value(const parallel::Parameter& parameter) {
+  return parameter.quantized ? dequantized(*parameter.quantized) : parameter.value.detach();
+}
+
+}  // namespace
+
+model::Config packable_config(const std::string& family) {
+  model::Config config = uneven_config(/*is_tied=*/false, family);
+  config.hidden_size = family == "gpt2" ? 48 : 40;
+  config.head_dim = 8;
+  config.intermediate_size = 104;
+  return config;
+}
+
+model::Config quantized_on_load(model::Config config, int64_t bits, int64_t group_size) {
+  config.quantization = model::Quantization{.bits = bits, .group_size = group_size};
+  return config;
+}
+
+std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& full) {
+  save_full(dir, config, {full, at::kFloat}, /*ranks=*/1, /*step=*/1);
+  return checkpoint::resolve(dir);
+}
+
+at::Tensor dequantized(const quant::Matrix& m) {
+  at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
+  dequantize_out(w, m, {0, m.rows()});
+  return w;
+}
+
+Tensors quantized_tensors(const model::Config& config, const Tensors& full) {
+  const model::Config stored = model::dense(config);
+  Tensors tensors = full;
+  for (const parallel::Parameter& parameter : model::sharded_parameters(stored, /*tp=*/1)) {
+    if (!model::is_quantized(config, parameter.name)) continue;
+    for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
+      const at::Tensor w = tensor.oriented(full.at(tensor.name)).contiguous();
+      const at::Tensor quantized = requantized(w, config.quantization->bits, config.quantization->group_size);
+      tensors[tensor.name] = tensor.oriented(quantized).contiguous();
+    }
+  }
+  return tensors;
+}
+
+void expect_shards(const model::DecoderWeights& weights, const Tensors& full, const std::string& where) {
+  const model::Config stored = model::dense(weights.config());
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    const at::Tensor local = dense_value(*used.parameter);
+    for (const model::StoredTensor& tensor : model::stored_tensors(*used.parameter, stored)) {
+      for (const auto& piece : tensor.held(weights.group().rank())) {
+        const at::Tensor actual = tensor.oriented(local).narrow(tensor.dim, piece.local_begin, piece.size);
+        const at::Tensor expected = full.at(tensor.name).narrow(tensor.dim, piece.global_begin, piece.size);
+        EXPECT_TRUE(same_bits(actual, expected))
+            << tensor.name << " on rank " << weights.group().rank() << where;
+      }
+    }
+  }
+}
+
+}  // namespace shardwise::testing

@@ -1,0 +1,86 @@
+// Counts of this process's system resources, which tests compare to find leaks.
+#pragma once
+#include <dirent.h>
+#include <malloc.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace shardwise::testing {
+
+inline int entries(const char* directory) {
+  int count = 0;
+  DIR* open = opendir(directory);
+  while (open != nullptr && readdir(open) != nullptr) ++count;
+  if (open != nullptr) closedir(open);
+  return count;
+}
+
+inline int descriptors() {
+  return entries("/proc/self/fd");
+}
+
+/// Returns the shared-memory objects with a name, which could outlive their processes. There are none:
+/// regions are memfds.
+inline std::set<std::string> named_memory() {
+  std::set<std::string> names;
+  DIR* open = opendir("/dev/shm");
+  while (const dirent* entry = open != nullptr ? readdir(open) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.find("shardwise") != std::string::npos) names.insert(name);
+  }
+  if (open != nullptr) closedir(open);
+  return names;
+}
+
+/// Returns the number of mapped shared-memory regions.
+inline int mapped_regions() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:shardwise") != std::string::npos;
+  return count;
+}
+
+/// Returns the number of child processes that this one has not waited for.
+inline int children() {
+  int count = 0;
+  std::error_code ignored;  // processes exit during the loop
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    std::ifstream file(entry.path() / "stat");
+    std::string stat;
+    if (!std::getline(file, stat)) continue;
+    const size_t name_end = stat.rfind(") ");  // the state and the parent's pid follow
+    count += name_end != std::string::npos && std::atoi(stat.c_str() + name_end + 4) == getpid();
+  }
+  return count;
+}
+
+/// Returns the private memory in use, in bytes, after malloc has returned its free memory.
+inline int64_t private_bytes() {
+  malloc_trim(0);
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return 1024 * std::atoll(line.c_str() + 8);
+  }
+  return -1;
+}
+
+/// Returns the bytes that back the shared-memory regions that this process has created and not closed.
+inline int64_t region_bytes() {
+  int64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    struct stat file {};
+    const std::string target = std::filesystem::read_symlink(entry, ignored).string();
+    if (target.find("memfd:shardwise") == std::string::npos) continue;
+    if (stat(entry.path().c_str(), &file) == 0) bytes += 512 * int64_t(file.st_blocks);
+  }
+  return bytes;
+}
+
+}  // namespace shardwise::testing

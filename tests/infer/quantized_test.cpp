@@ -1,0 +1,99 @@
+// Evaluation and generation with quantized weights over ranks, against the unsharded reference with the
+// dequantized weights.
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "shardwise/checkpoint/quantize.h"
+#include "shardwise/infer/evaluate.h"
+#include "shardwise/infer/generate.h"
+#include "tests/checkpoint/quantized_model.h"
+#include "tests/support/ranks.h"
+
+namespace shardwise::testing::quantized_test {
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+const Ids kPrompt{3, 16, 0, 7};
+constexpr int64_t kNew = 8;
+
+/// Returns the tokens that dense fp64 weights generate.
+Ids expected_ids(const model::Config& config, const Tensors& full_weights) {
+  const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
+  load_slices_(weights, full_weights);
+  return infer::generate(weights, {{kPrompt, kNew, {}}}, {}).completions[0].token_ids;
+}
+
+double expected_nll(const model::Config& config, const Tensors& full_weights, const Ids& text) {
+  const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
+  load_slices_(weights, full_weights);
+  return infer::evaluate(weights, text, {.length = 16}).nll;
+}
+
+/// Compares with dense fp64 weights. In fp64 only a wrong quantized weight, scale or position makes a visible
+/// difference.
+void expect_matches(const std::string& directory, const model::Config& config, const Tensors& dense_weights) {
+  const model::Config dense = model::dense(config);
+  const Ids text{1, 5, 9, 2, 2, 16, 11, 0, 4};
+  const Ids ids = expected_ids(dense, dense_weights);
+  const double nll = expected_nll(dense, dense_weights, text);
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(config, group, at::kDouble);
+      checkpoint::load_weights(directory, weights);
+      EXPECT_EQ(infer::generate(weights, {{kPrompt, kNew, {}}}, {}).completions[0].token_ids, ids) << ranks;
+      EXPECT_NEAR(infer::evaluate(weights, text, {.length = 16}).nll, nll, 1e-12) << ranks;
+    });
+  }
+}
+
+class QuantizedRun : public ::testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
+
+TEST_P(QuantizedRun, MatchesTheReferenceAtEveryTpSize) {
+  const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
+  const FullState full = full_state(config, at::kFloat, /*seed=*/21);
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, full.tensors);
+  for (const int64_t bits : {4, 8}) {
+    const model::Config quantized = quantized_on_load(config, bits, bits == 4 ? 8 : 0);
+    expect_matches(path, quantized, quantized_tensors(quantized, full.tensors));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Families, QuantizedRun, ::testing::Values("llama", "phi3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(QuantizedEmbeddings, MatchTheReferenceTiedAndUntied) {
+  for (const bool is_tied : {false, true}) {
+    model::Config config = packable_config();
+    config.tie_word_embeddings = is_tied;
+    config.vocab_size = 24;
+    const FullState full = full_state(config, at::kFloat, /*seed=*/22);
+    const TemporaryDirectory directory;
+    const std::string path = put_weights(directory.path(), config, full.tensors),
+                      packed = directory / "packed";
+    const model::Quantization how{.file_format = model::Quantization::FileFormat::gptq,
+                                  .bits = 4,
+                                  .group_size = 8,
+                                  .lm_head = !is_tied,
+                                  .embeddings = true};
+    checkpoint::quantize(path, packed, how, [](int64_t, int64_t) {});
+    const model::Config stored = model::load_config(packed);
+    expect_matches(packed, stored, quantized_tensors(stored, full.tensors));
+  }
+}
+
+TEST(QuantizedWeights, HaveNoGradient) {
+  const model::Config config = quantized_on_load(uneven_config(), 8, 0);
+  const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
+  const nn::Step step(comm::Group(), 2);
+  EXPECT_THROW(model::Decoder<nn::Invariant>(weights).logits(at::full({2, 1}, 3, at::kLong), step),
+               c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::testing::quantized_test
