@@ -191,8 +191,7 @@ std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Te
                         reduce_scatter_bytes(x, split, rank()));
   PartialSum sum{x, split, rank(), ++*state_->async_operations, state_->counters};
   if (symmetric) return std::make_unique<SharedReduceScatter>(std::move(sum), state_->heap);
-  if (is_synchronous())
-    return std::make_unique<SynchronousReduceScatter>(std::move(sum), state_->backend);
+  if (is_synchronous()) return std::make_unique<SynchronousReduceScatter>(std::move(sum), state_->backend);
   return std::make_unique<GatherReduceScatter>(std::move(sum), state_->backend);
 }
 
