@@ -1,0 +1,84 @@
+# The headers that `cmake --install` installs: the interface for programs that link the library. All other headers are
+# internal and may change in every version. A public header includes only public headers (tools/check_public_headers), and
+# each of its declarations has a doc comment (make docs).
+
+set(SHARDWISE_PUBLIC_HEADERS_base
+  base/error.h
+  base/recompute.h
+  base/split.h)
+set(SHARDWISE_PUBLIC_HEADERS_comm
+  comm/counters.h
+  comm/group.h
+  comm/mesh.h
+  comm/reduction.h
+  comm/shm/one_shot.h
+  comm/shm/shm.h
+  comm/symmetric_heap.h
+  comm/timeout.h
+  comm/work.h)
+set(SHARDWISE_PUBLIC_HEADERS_launch
+  comm/environment.h
+  comm/join.h
+  comm/launch.h)
+set(SHARDWISE_PUBLIC_HEADERS_kernels
+  kernels/gelu.h
+  kernels/random.h
+  kernels/rotary.h
+  kernels/swiglu.h)
+set(SHARDWISE_PUBLIC_HEADERS_quant
+  quant/format.h
+  quant/matrix.h)
+set(SHARDWISE_PUBLIC_HEADERS_parallel
+  parallel/async_conjugate.h
+  parallel/collectives.h
+  parallel/column_product.h
+  parallel/deferred_reduction.h
+  parallel/gradient_sync.h
+  parallel/parameter.h
+  parallel/placement.h
+  parallel/recompute.h
+  parallel/row_product.h
+  parallel/step.h)
+set(SHARDWISE_PUBLIC_HEADERS_nn
+  nn/attention.h
+  nn/block.h
+  nn/cache.h
+  nn/dropout.h
+  nn/embedding.h
+  nn/linear.h
+  nn/loss.h
+  nn/mlp.h
+  nn/module.h
+  nn/norm.h
+  nn/observer.h
+  nn/one_of.h
+  nn/positions.h
+  nn/rotary.h
+  nn/split_batch.h
+  nn/step.h)
+set(SHARDWISE_PUBLIC_HEADERS_config
+  model/config.h
+  model/config_quantization.h)
+set(SHARDWISE_PUBLIC_HEADERS_model
+  model/decoder.h
+  model/layout.h)
+set(SHARDWISE_PUBLIC_HEADERS_checkpoint
+  checkpoint/checkpoint.h)
+set(SHARDWISE_PUBLIC_HEADERS_plan
+  plan/communication.h
+  plan/generation.h
+  plan/memory.h
+  plan/parameters.h
+  plan/peak.h
+  plan/snapshots.h
+  plan/workload.h)
+set(SHARDWISE_PUBLIC_HEADERS_text
+  text/tokenizer.h)
+set(SHARDWISE_PUBLIC_HEADERS_train
+  train/optimizer.h
+  train/options.h
+  train/schedule.h)
+set(SHARDWISE_PUBLIC_HEADERS_infer
+  infer/evaluate.h
+  infer/generate.h
+  infer/sampler.h)
