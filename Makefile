@@ -11,7 +11,7 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests demo test test-full test-mutations test-fuzz bench curves format check-format check-tidy \
+.PHONY: help setup setup-test build build-tests demo test test-full test-mutations test-fuzz docs bench curves format check-format check-tidy \
 	check-asan check-tsan clean
 
 help: ## print this list
@@ -53,6 +53,10 @@ test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md);
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
+
+docs: ## write the API reference, build/docs/html; fail if a public declaration has no comment
+	@tools/setup docs
+	@tools/api_docs
 
 bench: build-tests ## benchmark shardwise against other libraries
 	@tools/setup bench
