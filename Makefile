@@ -12,7 +12,7 @@ SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test build build-tests install demo test test-room test-full test-mutations test-fuzz test-asan test-tsan \
-	test-tidy bench curves format check-format clean
+	test-tidy docs bench curves format check-format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -63,6 +63,10 @@ test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md);
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
+
+docs: ## write the API reference, build/docs/html; fail if a public declaration has no comment
+	@tools/setup docs
+	@tools/api_docs
 
 bench: build-tests ## benchmark shardwise against other libraries
 	@tools/setup bench

@@ -1,12 +1,12 @@
-# The headers that `cmake --install` installs: the interface for programs that link the library. All other headers are
-# internal and may change in every version. A public header includes only public headers (tools/check_public_headers), and
-# each of its declarations has a doc comment (make docs).
+# The headers that `cmake --install` installs, below shardwise/: the interface for programs that link the library. All other
+# headers are internal and change without notice. A public header includes only public headers, and no header of a library but
+# libtorch's light ones (tools/check_public_headers); every declaration in it has a doc comment (make docs).
 
-set(SHARDWISE_PUBLIC_HEADERS_base
+set(SHARDWISE_PUBLIC_HEADERS
   base/error.h
   base/recompute.h
-  base/split.h)
-set(SHARDWISE_PUBLIC_HEADERS_comm
+  base/split.h
+
   comm/counters.h
   comm/group.h
   comm/mesh.h
@@ -15,20 +15,20 @@ set(SHARDWISE_PUBLIC_HEADERS_comm
   comm/shm/shm.h
   comm/symmetric_heap.h
   comm/timeout.h
-  comm/work.h)
-set(SHARDWISE_PUBLIC_HEADERS_launch
-  comm/environment.h
-  comm/join.h
-  comm/launch.h)
-set(SHARDWISE_PUBLIC_HEADERS_kernels
+  comm/work.h
+
+  launch/environment.h
+  launch/launch.h
+  launch/process_group.h
+
   kernels/gelu.h
   kernels/random.h
   kernels/rotary.h
-  kernels/swiglu.h)
-set(SHARDWISE_PUBLIC_HEADERS_quant
+  kernels/swiglu.h
+
   quant/format.h
-  quant/matrix.h)
-set(SHARDWISE_PUBLIC_HEADERS_parallel
+  quant/matrix.h
+
   parallel/async_conjugate.h
   parallel/collectives.h
   parallel/column_product.h
@@ -38,8 +38,8 @@ set(SHARDWISE_PUBLIC_HEADERS_parallel
   parallel/placement.h
   parallel/recompute.h
   parallel/row_product.h
-  parallel/step.h)
-set(SHARDWISE_PUBLIC_HEADERS_nn
+  parallel/step.h
+
   nn/attention.h
   nn/block.h
   nn/cache.h
@@ -55,30 +55,30 @@ set(SHARDWISE_PUBLIC_HEADERS_nn
   nn/positions.h
   nn/rotary.h
   nn/split_batch.h
-  nn/step.h)
-set(SHARDWISE_PUBLIC_HEADERS_config
-  model/config.h
-  model/config_quantization.h)
-set(SHARDWISE_PUBLIC_HEADERS_model
+  nn/step.h
+
+  config/config.h
+  config/quantization.h
+
   model/decoder.h
-  model/layout.h)
-set(SHARDWISE_PUBLIC_HEADERS_checkpoint
-  checkpoint/checkpoint.h)
-set(SHARDWISE_PUBLIC_HEADERS_plan
+  model/layout.h
+
+  checkpoint/checkpoint.h
+
   plan/communication.h
   plan/generation.h
   plan/memory.h
   plan/parameters.h
   plan/peak.h
   plan/snapshots.h
-  plan/workload.h)
-set(SHARDWISE_PUBLIC_HEADERS_text
-  text/tokenizer.h)
-set(SHARDWISE_PUBLIC_HEADERS_train
+  plan/workload.h
+
+  text/tokenizer.h
+
   train/optimizer.h
   train/options.h
-  train/schedule.h)
-set(SHARDWISE_PUBLIC_HEADERS_infer
+  train/schedule.h
+
   infer/evaluate.h
   infer/generate.h
   infer/sampler.h)

@@ -18,12 +18,13 @@ namespace shardwise::model {
 
 struct Config;
 
+/// How the linear weights of a model are quantized, and how its files store them.
 struct Quantization {
   /// gptq, awq: the formats of these tools. dense: unquantized files, which a load quantizes.
   enum class FileFormat { dense, gptq, awq };
 
-  FileFormat file_format = FileFormat::dense;
-  int64_t bits = 4;                   // per weight: 4 or 8
+  FileFormat file_format = FileFormat::dense;  // dense, gptq or awq
+  int64_t bits = 4;                            // per weight: 4 or 8
   int64_t group_size = 0;             // input features that share a scale and zero point; 0: a full row
   bool is_symmetric = true;           // the file's "sym"; has no effect
   bool desc_act = false;              // GPTQ's act-order: g_idx assigns each column to a group in any order
@@ -32,7 +33,9 @@ struct Quantization {
   bool embeddings = false;            // quantizes the embedding too (an extension of ours)
   bool operator==(const Quantization&) const = default;
 
+  /// Returns true if the files store packed weights.
   bool is_packed() const { return file_format != FileFormat::dense; }
+  /// Returns how many weights a 32-bit word holds.
   int64_t values_per_word() const { return 32 / bits; }
   /// Returns a description for output: "int4 in groups of 128 (gptq)".
   std::string text() const;
@@ -46,10 +49,10 @@ enum class ElementType {
 
 /// One of the tensors of a packed weight [out, in]. Its shape is [in blocks, out blocks].
 struct PackedPart {
-  std::string leaf;  // ".qweight"
-  ElementType element_type;
-  int64_t in_block;   // input features per index; 0: a full row
-  int64_t out_block;  // output features per index; 0: the tensor has no such dim
+  std::string leaf;          // ".qweight"
+  ElementType element_type;  // of the stored tensor
+  int64_t in_block;          // input features per index; 0: a full row
+  int64_t out_block;         // output features per index; 0: the tensor has no such dim
 
   /// Returns the shape for a weight [out_features, in_features].
   std::vector<int64_t> shape(int64_t out_features, int64_t in_features) const;
