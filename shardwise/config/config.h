@@ -55,11 +55,11 @@ struct Config {
   Positions positions = Positions::rotary;  // rotary or learned
   double rope_theta = 10000;                // base of the rotary frequencies
   double partial_rotary_factor = 1;  // fraction of head_dim that RoPE rotates, from the first element on
-  std::optional<RopeScaling> rope_scaling;   // nullopt: none
-  std::optional<int64_t> sliding_window;     // keys that a query attends to, its own included; nullopt: all
-  std::vector<bool> sliding_layers;          // which layers have the window; empty: all
-  std::string dtype = "float32";             // of the stored weights: float32, bfloat16 or float16
-  std::optional<int64_t> bos_token_id;       // nullopt: null in config.json
+  std::optional<RopeScaling> rope_scaling;  // nullopt: none
+  std::optional<int64_t> sliding_window;    // keys that a query attends to, its own included; nullopt: all
+  std::vector<bool> sliding_layers;         // which layers have the window; empty: all
+  std::string dtype = "float32";            // of the stored weights: float32, bfloat16 or float16
+  std::optional<int64_t> bos_token_id;      // nullopt: null in config.json
   /// Each of these ends a sequence; empty: null in config.json. Ids outside the vocabulary are kept, as
   /// transformers does; the model never produces them.
   std::vector<int64_t> eos_token_id;
