@@ -10,7 +10,6 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
 #include "shardwise/model/config.h"
 
 namespace shardwise::cli {

@@ -5,7 +5,6 @@
 
 #include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm {
 

@@ -7,11 +7,10 @@
 #include <cstdio>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/chunked_all_gather.h"
-#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/join.h"
 #include "shardwise/comm/launch.h"
 #include "shardwise/comm/nccl/nccl.h"
+#include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm {

@@ -4,7 +4,7 @@
 #include "shardwise/comm/work.h"
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/operation_tag.h"
+#include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/shm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 

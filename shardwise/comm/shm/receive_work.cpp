@@ -1,7 +1,7 @@
 #include "shardwise/comm/shm/receive_work.h"
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/done_work.h"
+#include "shardwise/comm/c10d_types.h"
 
 namespace shardwise::comm::shm {
 

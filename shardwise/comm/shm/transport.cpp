@@ -5,7 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "shardwise/base/hash.h"
-#include "shardwise/comm/done_work.h"
+#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/shm/pack.h"
 #include "shardwise/comm/shm/receive_work.h"
 #include "shardwise/comm/shm/shared_shard.h"
