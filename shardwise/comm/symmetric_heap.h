@@ -63,7 +63,7 @@ class SymmetricHeap {
   /// Returns true if peers can read all of `x` in place, or if it has no elements.
   virtual bool contains(const at::Tensor& x) const = 0;
   /// Lets peers read `shard` [split.range(rank), ...], which must be contiguous and in the heap. Collective.
-  /// The ranks' splits and tags (operation_tag.h) must be equal.
+  /// The ranks' splits and tags (descriptor.h) must be equal.
   virtual std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
                                                   uint64_t tag) = 0;
 

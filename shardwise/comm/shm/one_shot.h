@@ -1,4 +1,4 @@
-// The largest message that all_reduce reduces by the one-shot algorithm (collectives.cpp): measured on this
+// The largest message that all_reduce reduces by the one-shot algorithm (all_reduce.cpp): measured on this
 // machine, or the default.
 //
 // One-shot: every rank reads every input, with one synchronization. Two-shot: every rank reads and writes its
