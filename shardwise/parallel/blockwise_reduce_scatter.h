@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "shardwise/comm/chunked_reduce_scatter.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/parallel/gathered_rows.h"
 
 namespace shardwise::parallel {

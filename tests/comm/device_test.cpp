@@ -4,11 +4,10 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/chunked_all_gather.h"
-#include "shardwise/comm/chunked_reduce_scatter.h"
+#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/device_sum.h"
-#include "shardwise/comm/done_work.h"
 #include "shardwise/comm/reduce.h"
+#include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::device_test {

@@ -60,11 +60,6 @@ int64_t read_limit(const std::string& path, const RanksOnCores& on) {
 
 }  // namespace
 
-std::string_view name(OneShotLimit::From from) {
-  constexpr std::string_view kNames[] = {"table", "measured", "given"};
-  return kNames[size_t(from)];
-}
-
 // Measured with 2, 3, 4 and 8 ranks on 2 cores (docs/algorithms.md).
 OneShotLimit default_one_shot_limit(const RanksOnCores& on) {
   return {on, on.core_each ? 1024 : int64_t(kInlineBytes), OneShotLimit::From::table};

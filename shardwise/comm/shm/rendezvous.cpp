@@ -299,6 +299,13 @@ std::vector<Member> map_peers(std::vector<Handshake> handshakes, int local_rank,
   return peers;
 }
 
+/// Sets this rank's abort word, because peers may already be in the group: their next wait fails. A `peer`
+/// below 0 blames this rank.
+void abort_region(const Region& region, const Options& options, int peer, const std::string& reason) {
+  region.control().abort.set_once(peer < 0 ? options.rank : peer,
+                                  fmt::format("rank {} aborted: {}", options.rank, reason));
+}
+
 }  // namespace
 
 void check_options(const Options& options) {
@@ -325,12 +332,11 @@ Rendezvous rendezvous(const Options& options) {
     result.cores = usable_cores(handshakes);
     result.one_shot = handshakes[0].info.one_shot;
     peers = map_peers(std::move(handshakes), options.rank, self);
+  } catch (const base::CommError& error) {
+    abort_region(region, options, error.where().peer, base::one_line(error));
+    throw;
   } catch (const std::exception& error) {
-    // Peers may already be in the group; setting the abort word makes their next wait fail.
-    const auto* failure = dynamic_cast<const base::CommError*>(&error);
-    const bool is_local = failure == nullptr || failure->where().peer < 0;
-    region.control().abort.set_once(is_local ? options.rank : failure->where().peer,
-                                    fmt::format("rank {} aborted: {}", options.rank, base::one_line(error)));
+    abort_region(region, options, /*peer=*/-1, base::one_line(error));
     throw;
   }
   const auto above = peers.begin() + options.rank;

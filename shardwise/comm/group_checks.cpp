@@ -1,4 +1,4 @@
-#include "shardwise/comm/checks.h"
+#include "shardwise/comm/group_checks.h"
 
 #include <c10/util/Exception.h>
 
@@ -49,6 +49,12 @@ void check_output(const char* op, const at::Tensor& out, const at::Tensor& x) {
   TORCH_CHECK_VALUE(out.scalar_type() == x.scalar_type() && out.sizes().slice(1) == x.sizes().slice(1), op,
                     ": output and input must have the same dtype and the same sizes except dim 0; got ",
                     out.sizes(), " ", out.scalar_type(), " for ", x.sizes(), " ", x.scalar_type());
+}
+
+void check_dense_on(const char* op, const at::Tensor& x, at::Device device) {
+  TORCH_CHECK_VALUE(x.layout() == at::kStrided && x.device().type() == device.type(), op,
+                    ": accepts dense tensors on ", device.type(), "; got a ", x.layout(), " tensor on ",
+                    x.device());
 }
 
 void check_async_input(const char* op, const at::Tensor& x, at::Device device,

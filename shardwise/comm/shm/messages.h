@@ -1,15 +1,18 @@
-// The receiving side of messages: drains the peers' mailboxes in order and matches each message with a posted
-// receive (docs/adr/0016).
+// Messages between two ranks (docs/adr/0016).
 //
-// A message goes to the first posted receive that matches it, so that receives of one source and tag complete
-// in posting order, whichever is waited for. A message without a match is copied to the unexpected-message
-// queue in private memory. All calls come from the thread of the collectives; only the last reference to a
-// Receive may be dropped on any thread.
+// The outbox copies each message into the receiver's mailbox, or into the heap if it is longer, and frees the
+// memory when the message has been received. The inbox drains the peers' mailboxes in order and matches each
+// message with a posted receive. A message goes to the first posted receive that matches it, so that receives
+// of one source and tag complete in posting order, whichever is waited for. A message without a match is
+// copied to the unexpected-message queue in private memory. All calls come from the thread of the
+// collectives; only the last reference to a Receive may be dropped on any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <deque>
 #include <list>
 #include <memory>
+#include <vector>
 
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/shm/channel.h"
@@ -87,6 +90,31 @@ class Inbox {
   std::list<UnexpectedMessage> unexpected_;   // without a match in `posted_`, in order of arrival
   uint64_t receives_ = 0;
   int next_source_ = 0;  // where the next receive from any source starts
+  int64_t copied_bytes_ = 0;
+};
+
+class Outbox {
+ public:
+  /// Drains `inbox` while a send waits, so that two ranks may fill each other's mailbox.
+  Outbox(Channel& channel, Inbox& inbox)
+      : channel_(channel), inbox_(inbox), blocks_(size_t(channel.size())) {}
+
+  /// Sends `x` to rank `to`. Returns when `x` may be overwritten, possibly before `to` receives it.
+  /// Errors: c10::ValueError after the group's shutdown; base::CommError if the mailbox stays full for the
+  /// group's timeout, or if `to` has left or exited.
+  void send(const at::Tensor& x, int to, int64_t tag);
+  /// Frees the blocks of messages that have been received.
+  void free_received();
+  int64_t copied_bytes() const { return copied_bytes_; }
+
+ private:
+  uint64_t unreceived(int peer) const;
+  void wait_for_room(const WaitContext& context);
+
+  Channel& channel_;
+  Inbox& inbox_;
+  std::vector<std::deque<Block>> blocks_;  // by peer, of messages not yet received; empty if sent inline
+  uint64_t sends_ = 0;
   int64_t copied_bytes_ = 0;
 };
 
