@@ -38,9 +38,10 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## run every test with all combinations, two simulated nodes (needs root), and other builds
+test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
+	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
 
@@ -49,7 +50,8 @@ curves: build-tests ## draw docs/curves.svg: the losses of one run under every p
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
 	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 
-test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md); part of make test
+test-mutations: setup-test ## check that tests and doctor notice the deliberate faults (tests/mutation/faults.md)
+	@tests/mutation/check
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation

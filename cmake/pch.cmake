@@ -3,7 +3,7 @@
 # one.
 
 set(SHARDWISE_TARGETS_WITHOUT_TORCH base io plan text model_config base_test io_test text_test bench_tokenize)
-set(SHARDWISE_TARGETS_WITH_C10D comm comm_mpi comm_nccl shm parallel nn test_support comm_test mpi_ranks faulty)
+set(SHARDWISE_TARGETS_WITH_C10D comm comm_mpi comm_nccl shm parallel nn test_support comm_test mpi_ranks)
 
 function(_shardwise_precompile name)
   add_library(pch_${name} OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch/empty.cpp")

@@ -6,18 +6,12 @@
 # time. They include no library header, so that they share no inline function with other files.
 #
 # Other files are compiled in groups, each as one source: most of a source's compile time is its headers. Each group is one
-# object of the library. Sources that a program needs without the rest (APART) form a group, and sources with injectable
-# faults form another, whose objects tests/mutation replaces.
+# object of the library. Sources that a program needs without the rest (APART) form groups of their own.
 
 set(SHARDWISE_ISA_FLAGS_baseline "")
 set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -mprefer-vector-width=512)
-
-function(shardwise_holds_fault result source)
-  file(STRINGS "${source}" switches REGEX "base/mutation\\.h")
-  set(${result} "${switches}" PARENT_SCOPE)
-endfunction()
 
 function(_shardwise_group name)
   set(count 0)
@@ -29,19 +23,10 @@ function(_shardwise_group name)
 endfunction()
 
 function(_shardwise_group_room room apart)
-  set(faulty "")
-  set(sound "")
-  foreach(source ${ARGN})
-    shardwise_holds_fault(fault "${source}")
-    if(fault)
-      list(APPEND faulty "${source}")
-    elseif(NOT source IN_LIST apart)
-      list(APPEND sound "${source}")
-    endif()
-  endforeach()
+  set(others ${ARGN})
+  list(REMOVE_ITEM others ${apart} "")
   _shardwise_group(apart ${apart})
-  _shardwise_group(faulty ${faulty})
-  _shardwise_group(sound ${sound})
+  _shardwise_group(others ${others})
   set_target_properties(${room} PROPERTIES UNITY_BUILD_MODE GROUP)
   shardwise_unity(${room})
 endfunction()

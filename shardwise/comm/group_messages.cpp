@@ -1,7 +1,6 @@
 // Group's point-to-point messages.
 #include <ATen/ops/empty.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/checks.h"
 #include "shardwise/comm/counted.h"
 #include "shardwise/comm/group_state.h"
@@ -21,7 +20,7 @@ void Group::recv_(at::Tensor& x, int from, int tag) const {
   const bool direct = state_->symmetric_heap() != nullptr || x.is_contiguous();
   std::vector<at::Tensor> tensors = {direct ? x : at::empty(x.sizes(), x.options())};
   state_->backend->recv(tensors, from, tag)->wait();
-  if (!direct && !base::mutated(base::Mutation::drop_received_copy)) x.copy_(tensors[0]);
+  if (!direct) x.copy_(tensors[0]);
 }
 
 }  // namespace shardwise::comm

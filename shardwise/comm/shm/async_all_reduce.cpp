@@ -3,7 +3,6 @@
 // posts the second, which tells the peers that the slice is written.
 #include "shardwise/comm/work.h"
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/operation_tag.h"
 #include "shardwise/comm/shm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
@@ -22,7 +21,6 @@ class Transport::AsyncTwoShot final : public Work {
 
   void wait() override {
     TORCH_INTERNAL_ASSERT(x_.defined(), "Work::wait is called once");
-    if (base::mutated(base::Mutation::drop_async_all_reduce)) return;
     transport_->reduce_slices(x_, *arrivals_, kernel_);
     arrivals_ = post(Step::sums);
     transport_->channel_.wait_for_arrivals(*arrivals_);

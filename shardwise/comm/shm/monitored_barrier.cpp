@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -22,7 +21,7 @@ constexpr std::chrono::milliseconds kSlack{1000};
 void Transport::monitored_barrier(std::chrono::milliseconds limit, bool name_all) {
   const at::Tensor empty_message = at::empty({0});
   if (rank() == 0) {
-    if (!base::mutated(base::Mutation::await_no_arrivals)) wait_for_barrier_messages(limit, name_all);
+    wait_for_barrier_messages(limit, name_all);
     for (int peer = 1; peer < size(); ++peer) outbox_.send(empty_message, peer, kBarrierTag);
   } else {
     outbox_.send(empty_message, /*to=*/0, kBarrierTag);

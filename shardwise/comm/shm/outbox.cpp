@@ -1,6 +1,5 @@
 #include "shardwise/comm/shm/outbox.h"
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/pack.h"
 
 namespace shardwise::comm::shm {
@@ -21,7 +20,6 @@ void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
   envelope.numel = x.numel();
   envelope.offset = uint64_t(data - channel_.base(channel_.rank()));
   envelope.dtype = static_cast<int8_t>(x.scalar_type());
-  if (base::mutated(base::Mutation::free_untaken_message)) block.free_at_once();
   blocks_[size_t(to)].push_back(std::move(block));
   mailbox.posted.store(number + 1);
   ring(channel_.control(to).doorbell);
