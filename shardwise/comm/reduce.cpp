@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::comm::shm {
 namespace {
 
@@ -52,10 +50,7 @@ Element element(at::ScalarType dtype) {
 }  // namespace
 
 ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
-  Element of = element(dtype);
-  if (base::mutated(base::Mutation::compare_bytes_unsigned) && of == Element::i8) of = Element::u8;
-  const bool is_sum = base::mutated(base::Mutation::sum_for_average) && reduce == Reduce::average;
-  const ReduceKernel kernel = kernels_for_this_cpu().table[int(is_sum ? Reduce::sum : reduce)][int(of)];
+  const ReduceKernel kernel = kernels_for_this_cpu().table[int(reduce)][int(element(dtype))];
   TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " accepts ",
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
                     dtype);
