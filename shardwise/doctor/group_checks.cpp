@@ -1,19 +1,26 @@
-#include "shardwise/doctor/conjugate_collectives.h"
+#include "shardwise/doctor/group_checks.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
 #include <functional>
+#include <numeric>
+#include <set>
 
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/mesh.h"
 #include "shardwise/kernels/tensors.h"
+#include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/collectives.h"
 
 namespace shardwise::doctor {
 
 using at::Tensor;
 using base::Split;
+using nn::DropoutSite;
 using nn::Invariant;
 using nn::kSequence;
 using nn::Partial;
@@ -23,6 +30,8 @@ using nn::Sharded;
 using Tensors = std::vector<Tensor>;  // by rank
 
 namespace {
+
+// Conjugate collectives, with small values that every rank can compute for all ranks.
 
 /// Message size: columns, and rows beyond an even split over the ranks.
 struct Size {
@@ -179,6 +188,97 @@ std::string name_of(int error, const Values& values) {
 /// which use different algorithms.
 constexpr Size kSizes[] = {{3, 0}, {3, 1}, {701, 0}, {701, 1}};
 
+// The axes of a mesh.
+
+/// An axis of a mesh and the expected ranks of its group.
+struct AxisCase {
+  std::vector<comm::Mesh::Axis> axes;
+  std::string axis;
+  std::vector<int> ranks;
+
+  std::string name() const {
+    return fmt::format("{} of {}={} x {}={}", axis, axes[0].name, axes[0].size, axes[1].name, axes[1].size);
+  }
+};
+
+/// Returns both orders of the axes.
+std::vector<AxisCase> axis_cases(const comm::Group& group) {
+  const comm::Mesh::Axis dp{"dp", 1}, tp{"tp", group.size()};
+  std::vector<int> all(static_cast<size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> self = {group.rank()};
+  return {{{dp, tp}, "tp", all}, {{dp, tp}, "dp", self}, {{tp, dp}, "tp", all}, {{tp, dp}, "dp", self}};
+}
+
+/// Checks the ranks of the axis and this rank's coordinate.
+bool passes(const AxisCase& axis_case, const comm::Group& group) {
+  std::vector<int> connected;
+  const auto connect = [&](const std::string&, const std::vector<int>& ranks) {
+    connected = ranks;
+    return ranks.size() == 1 ? comm::Group() : group;
+  };
+  comm::Mesh mesh(axis_case.axes, group.rank(), group.size(), connect);
+  const comm::Group made = mesh.group(axis_case.axis);
+  return connected == axis_case.ranks && mesh.size(axis_case.axis) == made.size() &&
+         mesh.coordinate(axis_case.axis) == made.rank();
+}
+
+/// Returns the index of the first case that fails, or −1.
+int first_error(const std::vector<AxisCase>& cases, const comm::Group& group) {
+  for (size_t i = 0; i < cases.size(); ++i)
+    if (!passes(cases[i], group)) return static_cast<int>(i);
+  return -1;
+}
+
+// Dropout masks.
+
+std::vector<DropoutSite> residual_places(int64_t layers) {
+  std::vector<DropoutSite> places{{-1, DropoutSite::embedding}};
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    places.push_back({layer, DropoutSite::attention_output});
+    places.push_back({layer, DropoutSite::mlp_output});
+  }
+  return places;
+}
+
+std::string name_of(const DropoutSite& place) {
+  if (place.site == DropoutSite::embedding) return "the embedding";
+  const char* site = place.site == DropoutSite::attention_output ? "attention" : "MLP";
+  return fmt::format("layer {}'s {}", place.layer, site);
+}
+
+/// Returns `rows` of ones on the residual stream after dropout.
+template <nn::ResidualStream Residual>
+Tensor mask(const nn::Step& step, const DropoutSite& place, int64_t rows, const Tensor& like) {
+  const Tensor ones = at::ones({rows, like.size(1), like.size(2)}, like.options());
+  return nn::dropout(nn::Placed<Residual>(ones), step, place).local();
+}
+
+bool matches_unsharded(const TestCase& test_case, const RunConfig& run_config, const comm::Group& group,
+                       const DropoutSite& place, const Tensor& like) {
+  const nn::Step step = make_step(test_case, run_config, group),
+                 unsharded = make_step(test_case, run_config, comm::Group());
+  const Tensor full = mask<nn::Invariant>(unsharded, place, like.size(0), like);
+  if (run_config.parallelism == plan::Parallelism::tp)
+    return mask<nn::Invariant>(step, place, like.size(0), like).equal(full);
+  const base::Range local = step.local_sequence();
+  return mask<nn::Sharded<nn::kSequence>>(step, place, local.size(), like)
+      .equal(full.narrow(nn::kSequence, local.begin, local.size()));
+}
+
+/// Returns true if two places share a key, over two steps of two micro-batches each.
+bool has_shared_key(int64_t layers) {
+  std::vector<DropoutSite> places = residual_places(layers);
+  for (int64_t layer = 0; layer < layers; ++layer)
+    places.push_back({layer, DropoutSite::attention_probabilities});
+  std::set<uint64_t> keys;
+  for (const auto& [step, micro_batch] : {std::pair{0, 0}, {0, 1}, {1, 0}, {1, 1}}) {
+    const auto key = nn::masks_key(/*seed=*/0, step, micro_batch);
+    for (const DropoutSite& place : places) keys.insert(nn::mask_key(key, place).value);
+  }
+  return keys.size() < 4 * places.size();
+}
+
 }  // namespace
 
 Check check_conjugate_collectives(const comm::Group& group) {
@@ -196,6 +296,40 @@ Check check_conjugate_collectives(const comm::Group& group) {
   }
   return {"conjugate collectives", "", true,
           "all_reduce, f, f*, g, g* and the others are bit-exact in fp64, fp32 and bf16"};
+}
+
+Check check_mesh(const comm::Group& group) {
+  const std::vector<AxisCase> cases = axis_cases(group);
+  const auto errors = comm::gather_values(first_error(cases, group), group);
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (errors[rank] < 0) continue;
+    const std::string name = cases[static_cast<size_t>(errors[rank])].name();
+    return {"mesh", "", false, fmt::format("the group of {} is wrong on rank {}", name, rank)};
+  }
+  return {"mesh", "", true, "tp has all ranks and dp one, in either order"};
+}
+
+Check check_dropout_masks(const model::DecoderWeights& weights, const TestCase& test_case,
+                          const RunConfig& run_config) {
+  const at::NoGradGuard no_grad;
+  const int64_t layers = weights.config().num_hidden_layers;
+  const Tensor& ids = test_case.tokens.ids;
+  // Expanded, so that it takes no memory.
+  const Tensor like = at::ones({1, 1, 1}, at::TensorOptions(run_config.dtype))
+                          .expand({ids.size(0), ids.size(1), weights.config().hidden_size});
+  const std::string name = "dropout masks", scope = run_config.name(weights.group().size());
+  for (const DropoutSite& place : residual_places(layers)) {
+    const int matches = matches_unsharded(test_case, run_config, weights.group(), place, like);
+    int matching = 0;
+    for (const int rank : comm::gather_values(matches, weights.group())) matching += rank;
+    const int others = weights.group().size() - matching;
+    if (others > 0)
+      return {name, scope, false,
+              fmt::format("{} of {} ranks have another mask after {} than TP=1", others,
+                          weights.group().size(), name_of(place))};
+  }
+  if (has_shared_key(layers)) return {name, scope, false, "two places, micro-batches or steps share a mask"};
+  return {name, scope, true, fmt::format("bit-equal to TP=1 at {} places", 2 * layers + 1)};
 }
 
 }  // namespace shardwise::doctor

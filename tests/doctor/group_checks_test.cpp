@@ -1,12 +1,12 @@
 // Meshes with one axis larger than 1, over ranks that are threads. tests/mutation/run checks that a wrong
 // mesh is found.
-#include "shardwise/doctor/mesh.h"
+#include "shardwise/doctor/group_checks.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/ranks.h"
 
-namespace shardwise::doctor::mesh_test {
+namespace shardwise::doctor::group_checks_test {
 namespace {
 
 TEST(CheckMesh, PassesOnEveryRank) {
@@ -25,4 +25,4 @@ TEST(CheckMesh, PassesForAGroupOfOne) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor::mesh_test
+}  // namespace shardwise::doctor::group_checks_test

@@ -1,4 +1,4 @@
-#include "shardwise/doctor/bound.h"
+#include "shardwise/doctor/results.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace shardwise::doctor::bound_test {
+namespace shardwise::doctor::results_test {
 namespace {
 
 /// A reference, and two bf16 results that differ from it by rounding.
@@ -84,4 +84,4 @@ TEST(Bound, AllowsEmptyTensors) {
 }
 
 }  // namespace
-}  // namespace shardwise::doctor::bound_test
+}  // namespace shardwise::doctor::results_test
