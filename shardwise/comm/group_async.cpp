@@ -9,7 +9,7 @@
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/device_sum.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
 

@@ -13,8 +13,8 @@
 #include <cstring>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/pack.h"
-#include "shardwise/comm/shm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {

@@ -6,7 +6,7 @@
 #include "shardwise/base/hash.h"
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {

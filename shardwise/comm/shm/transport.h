@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "shardwise/comm/collective_backend.h"
+#include "shardwise/comm/reduce_isa.h"
 #include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/messages.h"
-#include "shardwise/comm/shm/reduce_isa.h"
 #include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm::shm {
