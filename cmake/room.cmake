@@ -3,7 +3,8 @@
 #   shardwise_room(nn LINKS parallel kernels)
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
-# time. They include no library header, so that they share no inline function with other files.
+# time. Their headers define no function that is emitted out of line, so that they share none with other files
+# (tools/check_isa_symbols).
 #
 # Other files are compiled in groups, each as one source: most of a source's compile time is its headers. Each group is one
 # object of the library. Sources that a program needs without the rest (APART) form a group, and sources with injectable
