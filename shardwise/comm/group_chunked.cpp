@@ -12,7 +12,7 @@
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/operation_tag.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm {
 namespace {
@@ -29,8 +29,8 @@ void sum_into(at::Tensor& out, const std::vector<at::Tensor>& partials) {
   std::vector<const void*> sources;
   for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
   void* target = out.mutable_data_ptr();
-  shm::reduce_kernel(out.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target,
-                                                     /*copies=*/1, out.numel());
+  reduce_kernel(out.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target,
+                                                /*copies=*/1, out.numel());
 }
 
 /// The arguments and the operation number of a ChunkedReduceScatter.
