@@ -3,6 +3,8 @@
 // is not implemented.
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/model/config_fields.h"
 #include "shardwise/model/family_llama.h"
 
