@@ -2,19 +2,15 @@
 
 #include <c10/util/Exception.h>
 
-namespace shardwise::comm::shm {
+#include "shardwise/base/isa.h"
+
+namespace shardwise::comm {
 namespace {
 
 const ReduceKernels& kernels_for_this_cpu() {
-  static const ReduceKernels& chosen = [&]() -> const ReduceKernels& {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-      return avx512::reduce_kernels;
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::reduce_kernels;
-    return baseline::reduce_kernels;
-  }();
-  return chosen;
+  const base::Isa isa = base::best_isa();
+  if (isa == base::Isa::avx512) return avx512::reduce_kernels;
+  return isa == base::Isa::avx2 ? avx2::reduce_kernels : baseline::reduce_kernels;
 }
 
 Element element(at::ScalarType dtype) {
@@ -57,4 +53,4 @@ ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
   return kernel;
 }
 
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm
