@@ -183,6 +183,7 @@ class Generation {
 };
 
 void generate_rank(const Job& job, const comm::Group& group) {
+  if (group.rank() == 0) model::warn_of_unknown_tokens(job.model.config(), "generate");
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);

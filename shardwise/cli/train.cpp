@@ -178,6 +178,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     train::run(job, group, [](const train::StepRecord&) {});
     return;
   }
+  model::warn_of_unknown_tokens(job.config(), "train");
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));

@@ -1,11 +1,13 @@
 #include "shardwise/model/config.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
 #include <numbers>
 
+#include "shardwise/base/log.h"
 #include "shardwise/model/family.h"
 
 namespace shardwise::model {
@@ -84,17 +86,6 @@ void check_numbers(const Config& c, const Rules& rules) {
   rules.require(is_known, "dtype", "float32, bfloat16 or float16", c.dtype);
 }
 
-void check_tokens(const Config& c, const Rules& rules) {
-  const auto is_token = [&](int64_t id) { return id >= 0 && id < c.vocab_size; };
-  if (c.bos_token_id) {
-    rules.require(is_token(*c.bos_token_id), "bos_token_id", "at least 0 and below vocab_size",
-                  *c.bos_token_id, " for ", c.vocab_size);
-  }
-  for (const int64_t id : c.eos_token_id) {
-    rules.require(is_token(id), "eos_token_id", "at least 0 and below vocab_size", id, " for ", c.vocab_size);
-  }
-}
-
 /// Checks the total in floating point: each size fits in 31 bits, but their products may not fit in 63.
 void check_total(const Config& c, const std::string& where) {
   const double h = c.hidden_size, heads = double(c.num_attention_heads) * c.head_dim;
@@ -122,9 +113,19 @@ void validate(const Config& config, const std::string& where) {
   check_sizes(config, rules);
   check_window(config, rules);
   check_numbers(config, rules);
-  check_tokens(config, rules);
   check_total(config, where);
   check_quantization(config, where);
+}
+
+void warn_of_unknown_tokens(const Config& config, const std::string& command) {
+  const auto warn = [&](const char* field, int64_t id) {
+    if (id >= 0 && id < config.vocab_size) return;
+    base::log_warning(
+        fmt::format("{}: {} in config.json should be from 0 to below vocab_size, {}; got {}; no token has it",
+                    command, field, config.vocab_size, id));
+  };
+  if (config.bos_token_id) warn("bos_token_id", *config.bos_token_id);
+  for (const int64_t id : config.eos_token_id) warn("eos_token_id", id);
 }
 
 std::optional<int64_t> Config::window_of(int64_t layer) const {

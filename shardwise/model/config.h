@@ -54,11 +54,13 @@ struct Config {
   double rope_theta = 10000;
   double partial_rotary_factor = 1;  // fraction of head_dim that RoPE rotates, from the first element on
   std::optional<RopeScaling> rope_scaling;
-  std::optional<int64_t> sliding_window;     // keys that a query attends to, its own included; nullopt: all
-  std::vector<bool> sliding_layers;          // which layers have the window; empty: all
-  std::string dtype = "float32";             // of the stored weights: float32, bfloat16 or float16
-  std::optional<int64_t> bos_token_id;       // nullopt: null in config.json
-  std::vector<int64_t> eos_token_id;         // each of these ends a sequence; empty: null in config.json
+  std::optional<int64_t> sliding_window;  // keys that a query attends to, its own included; nullopt: all
+  std::vector<bool> sliding_layers;       // which layers have the window; empty: all
+  std::string dtype = "float32";          // of the stored weights: float32, bfloat16 or float16
+  std::optional<int64_t> bos_token_id;    // nullopt: null in config.json
+  /// Each of these ends a sequence; empty: null in config.json. Ids outside the vocabulary are kept, as
+  /// transformers does; the model never produces them.
+  std::vector<int64_t> eos_token_id;
   std::optional<Quantization> quantization;  // nullopt: no weight is quantized
   bool operator==(const Config&) const = default;
 
@@ -89,6 +91,9 @@ std::string with_quantization(const std::string& json_text, const Quantization& 
 /// Checks a config. Errors: c10::ValueError naming the first field that is missing, out of range or
 /// inconsistent with another.
 void validate(const Config& config, const std::string& where = "config");
+
+/// Logs a warning for each bos_token_id and eos_token_id outside the vocabulary, beginning with `command`.
+void warn_of_unknown_tokens(const Config& config, const std::string& command);
 
 /// Returns a named config: tiny and small (byte-level, for demos), and published ones of every family.
 /// Errors: c10::ValueError listing the names.
