@@ -90,7 +90,8 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
                "shard activations between the layers along the sequence [on]");
   flags.value(
       "--overlap MODE", o.overlap,
-      "overlap collectives with GEMMs: on, off, or auto: the faster in the first steps; same results [auto]");
+      "overlap collectives with GEMMs: on, off, or auto: the faster in the first steps; same results; over "
+      "MPI nothing overlaps [auto]");
   flags.on_off(
       "--split-batch", o.split_batch,
       "split each micro-batch in two and overlap one half's all_reduce with the other half's compute "
