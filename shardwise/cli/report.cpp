@@ -40,26 +40,26 @@ int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank)
   return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
 }
 
-/// Column heads of the table; `table_row` fills the columns.
+/// Column heads of the table; `table_row` fills the columns, with "-" for what is not planned or counted.
 constexpr const char* kTableHead =
     "\nrank  peak memory      planned  sent per step      planned  copied per step  communication";
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  return fmt::format(
-      "\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
-      in_megabytes(usage.peak_memory_bytes, 2), expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
-      in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
-      in_megabytes(usage.copied_bytes, 3), milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
+  return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
+                     in_megabytes(usage.peak_memory_bytes, 2),
+                     expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
+                     in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
+                     usage.copied_bytes ? in_megabytes(*usage.copied_bytes, 3) : "-",
+                     milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  nlohmann::ordered_json json{{"rank", rank},
-                              {"peak_memory_bytes", usage.peak_memory_bytes},
-                              {"comm_bytes", usage.comm_bytes},
-                              {"copied_bytes", usage.copied_bytes},
-                              {"comm_ms", milliseconds(usage.comm_ns)}};
+  nlohmann::ordered_json json{
+      {"rank", rank}, {"peak_memory_bytes", usage.peak_memory_bytes}, {"comm_bytes", usage.comm_bytes}};
+  if (usage.copied_bytes) json["copied_bytes"] = *usage.copied_bytes;
+  json["comm_ms"] = milliseconds(usage.comm_ns);
   if (expected.peak) json["expected_peak_memory_bytes"] = expected.peak->bytes();
   json["expected_comm_bytes"] = expected.comm_bytes;
   return json;

@@ -30,16 +30,19 @@ int64_t peak_memory_bytes(const comm::Group& group) {
   return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
 }
 
-/// Returns the cost of a step since the counters were `before`.
+/// Returns the cost of a step since the counters were `before`. Only the symmetric heap counts waiting and
+/// copies; a rank alone does neither.
 Usage usage_since(const comm::Counters& before, double step_ms, const comm::Group& group) {
   const comm::Counters spent = group.counters() - before;
   const comm::OpCount total = spent.total();
-  return {static_cast<int64_t>(step_ms * 1e6),
-          spent.busy_ns,
-          spent.waiting_ns,
-          total.bytes,
-          total.copied_bytes,
-          peak_memory_bytes(group)};
+  Usage usage{.step_ns = static_cast<int64_t>(step_ms * 1e6),
+              .comm_ns = spent.busy_ns,
+              .comm_bytes = total.bytes,
+              .peak_memory_bytes = peak_memory_bytes(group)};
+  if (group.size() > 1 && !group.has_symmetric_heap()) return usage;
+  usage.wait_ns = spent.waiting_ns;
+  usage.copied_bytes = total.copied_bytes;
+  return usage;
 }
 
 /// Returns the checkpoint that the weights are loaded from, if any.

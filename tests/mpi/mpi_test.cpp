@@ -256,6 +256,31 @@ TEST_F(MultiNodeTraining, SaysThatNothingOverlapsAndPicksNothing) {
       << refused.errors();
 }
 
+TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
+  const std::string report = scratch_ / "report.json";
+  Program program(mpirun(2, train(2, scratch_ / "log", {"--report", report, "--json"})),
+                  environment({"SHARDWISE_NODES=2"}));
+  expect_success(program);
+  for (const nlohmann::json& step : steps_in(scratch_ / "log")) {
+    EXPECT_GT(step.at("comm_bytes"), 0);
+    EXPECT_FALSE(step.contains("wait_ms") || step.contains("copied_bytes")) << step;
+  }
+  const nlohmann::json figures = nlohmann::json::parse(test::contents(report));
+  for (const nlohmann::json& step : figures.at("steps")) EXPECT_FALSE(step.contains("wait_ms")) << step;
+  for (const nlohmann::json& rank : figures.at("ranks")) {
+    EXPECT_FALSE(rank.contains("copied_bytes") || rank.at("memory").contains("shared memory")) << rank;
+  }
+  for (const nlohmann::json& rank : nlohmann::json::parse(program.output()).at("ranks")) {
+    EXPECT_FALSE(rank.contains("copied_bytes") || rank.contains("expected_peak_memory_bytes")) << rank;
+  }
+  EXPECT_EQ(lines_with(program.errors(), "                -  "), 2) << program.errors();  // copied
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", report});
+  expect_success(page);
+  EXPECT_PRED2(contains, page.output(), "communicating, waiting included");
+  for (const char* part : {"waiting for a peer", "copied", "shared memory"})
+    EXPECT_FALSE(contains(page.output(), part)) << part;
+}
+
 using TrainUnderMpirun = MultiNodeTraining;
 
 // With OMPI_MCA_pml=none MPI cannot start, so this shows that ranks of one node do not use it.

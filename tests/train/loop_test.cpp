@@ -218,7 +218,29 @@ TEST(Loop, CountsTheBytesThatEveryRankSends) {
     EXPECT_GT(usage.comm_bytes, 0);
     EXPECT_GT(usage.comm_ns, 0);
     EXPECT_TRUE(usage.wait_ns >= 0 && usage.wait_ns <= usage.comm_ns && usage.comm_ns <= usage.step_ns);
+    EXPECT_GT(usage.copied_bytes, 0);
   }
+}
+
+TEST(Loop, WithoutASymmetricHeapWaitingAndCopiesHaveNoValue) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.steps = 2;
+  options.tp = 2;
+  const auto without_heap = [](const comm::Group& group) { return group.without_symmetric_heap(); };
+  const TestRun run = run_job(options, {}, without_heap);
+  for (const Usage& usage : run.records[1].usage) {
+    EXPECT_GT(usage.comm_bytes, 0);
+    EXPECT_FALSE(usage.wait_ns.has_value());
+    EXPECT_FALSE(usage.copied_bytes.has_value());
+  }
+  for (const MemoryBreakdown& rank : run.summary.shard_report.ranks)
+    EXPECT_FALSE(rank.peak_symmetric_heap.has_value());
+  options.tp = 1;
+  const TestRun alone = run_job(options);
+  EXPECT_EQ(alone.records[1].usage[0].wait_ns, 0);
+  EXPECT_EQ(alone.records[1].usage[0].copied_bytes, 0);
+  EXPECT_EQ(alone.summary.shard_report.ranks[0].peak_symmetric_heap, 0);
 }
 
 TEST(Trainer, VerifiesReplicasInEvaluation) {
@@ -253,6 +275,10 @@ TEST(Record, JsonHasTheMaximaOverRanks) {
       R"("comm_ms":2.0,"wait_ms":0.75,"comm_bytes":12,"copied_bytes":3,"peak_memory_bytes":60})");
   record.val_loss = 1.25;
   EXPECT_EQ(nlohmann::json::parse(to_json(record))["val_loss"], 1.25);
+  for (Usage& usage : record.usage) usage.wait_ns = usage.copied_bytes = std::nullopt;
+  const auto uncounted = nlohmann::json::parse(to_json(record));
+  EXPECT_FALSE(uncounted.contains("wait_ms") || uncounted.contains("copied_bytes")) << uncounted;
+  EXPECT_EQ(uncounted["comm_ms"], 2.0);
 }
 
 }  // namespace
