@@ -65,6 +65,13 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   return json;
 }
 
+PlannedMemories planned_in(const TrainReport& report) {
+  std::vector<plan::Peak> peaks;
+  for (const RankReport& rank : report.ranks)
+    if (rank.expected.peak) peaks.push_back(*rank.expected.peak);
+  return planned_memory(peaks);
+}
+
 }  // namespace
 
 std::string describe(const train::Job& job) {
@@ -77,12 +84,37 @@ std::string describe(const train::Job& job) {
       job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
 }
 
+bool ranks_share_memory(const comm::Group& group) {
+  return group.size() == 1 || group.has_symmetric_heap();
+}
+
+std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory) {
+  const plan::Workload workload = workload_of(job, shares_memory);
+  std::vector<plan::Peak> peaks;
+  if (!shares_memory || workload.split_batch) return peaks;
+  for (int rank = 0; rank < workload.tp; ++rank) peaks.push_back(plan::training_peak(workload, rank));
+  return peaks;
+}
+
+PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
+  PlannedMemories by_rank;
+  for (const plan::Peak& peak : peaks) by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});
+  return by_rank;
+}
+
+std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory) {
+  if (!planned.empty()) return "train: " + to_text(planned);
+  return fmt::format("train: peak memory is not planned for {}",
+                     shares_memory ? "split batches" : "ranks over MPI");
+}
+
 TrainReport make_report(const train::Job& job, Summary summary, bool shares_memory) {
   const plan::Workload workload = workload_of(job, shares_memory);
+  const std::vector<plan::Peak> peaks = planned_peaks(job, shares_memory);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
-    if (shares_memory && !workload.split_batch) expected.peak = plan::training_peak(workload, rank);
+    if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;
@@ -103,16 +135,21 @@ std::string to_text(const TrainReport& report) {
 
 std::string to_json(const TrainReport& report) {
   const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
-  nlohmann::ordered_json json{{"step", last.step},
-                              {"steps", steps},
-                              {"tokens", last.tokens},
-                              {"seconds", seconds},
-                              {"loss", last.loss}};
+  nlohmann::ordered_json json;
+  if (const PlannedMemories planned = planned_in(report); !planned.empty())
+    json["expected_memory"] = to_json(planned);
+  json.update({{"step", last.step},
+               {"steps", steps},
+               {"tokens", last.tokens},
+               {"seconds", seconds},
+               {"loss", last.loss}});
   if (last.val_loss) json["val_loss"] = *last.val_loss;
   if (saved) json["saved"] = saved->string();
   if (load) json["load"] = load_json(*load);
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     json["ranks"].push_back(to_json(rank, report.ranks[rank]));
+    if (const auto& shared = inventory.ranks[rank].peak_symmetric_heap)
+      json["ranks"].back()["peak_symmetric_heap_bytes"] = *shared;
   }
   return json.dump();
 }
