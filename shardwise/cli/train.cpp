@@ -102,7 +102,9 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
       "activation recomputation in backward: none; selective: the MLP's activation; full: every block "
       "[none]");
   flags.on_off("--verify", o.verify,
-               "check at every collective that replicated tensors are equal on all ranks; slow");
+               "compare over the ranks what must be equal: tokens, random keys and losses; the inputs of "
+               "parallel layers and their gradients, under sequence parallelism once gathered; and in every "
+               "step replicated parameters and their gradients; slow");
   add_timeout_flag(flags, ranks);
 }
 

@@ -11,6 +11,7 @@
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/nn/dropout.h"
+#include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
 
@@ -150,6 +151,7 @@ double Trainer::update_(double loss, double learning_rate) {
   const double max_norm = job_.options().clip_grad;
   if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);
   optimizer_.step_(steps_done_ + 1, learning_rate);
+  if (job_.options().verify) parallel::verify_replicas(model_.specs, group_);
   return norm;
 }
 
