@@ -114,7 +114,7 @@ int64_t write_all(const fs::path& in, const fs::path& directory, const ShardPlan
   for (const ShardFile& file : plan.files) copier.add_to_total(file.layout());
   copy_auxiliary_files(in, directory);
   if (plan.has_index) base::write_text(directory / kShardIndex, to_json(plan.index));
-  for (const ShardPlan& file : plan.files) write_file(directory, file, copier);
+  for (const ShardFile& file : plan.files) write_file(directory, file, copier);
   on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to cancel
   return copier.all_bytes();
 }
