@@ -142,7 +142,7 @@ class RawSocket {
 
 shm::Handshake handshake_of_another_version(int rank) {
   const shm::Region region = shm::Region::create(2);
-  shm::Handshake handshake = shm::make_handshake(rank, 2, region);
+  shm::Handshake handshake = shm::make_handshake("job", rank, 2, region);
   handshake.info.magic ^= 0x80;
   return handshake;
 }
@@ -168,7 +168,7 @@ TEST(Rendezvous, ARankThatIsAlreadyConnectedGetsTheErrorOfRankZero) {
     const shm::Region region = shm::Region::create(3);
     RawSocket peer(job);
     while (peer.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_EQ(shm::send_handshake(peer.fd(), shm::make_handshake(2, 3, region)), 0);
+    EXPECT_EQ(shm::send_handshake(peer.fd(), shm::make_handshake(job, 2, 3, region)), 0);
   }
   const Group group = shm::connect(options(job, 1, 3));
   std::string line;
