@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/c10d_types.h"
 
 namespace shardwise::comm {
@@ -207,10 +206,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
-    for (at::Tensor& tensor : tensors) {
-      backend_->all_reduce_(tensor, reduce);
-      if (base::mutated(base::Mutation::coalesce_first_only)) break;
-    }
+    for (at::Tensor& tensor : tensors) backend_->all_reduce_(tensor, reduce);
   });
 }
 

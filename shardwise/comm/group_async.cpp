@@ -24,8 +24,8 @@ void sum_into(at::Tensor& out, const std::vector<at::Tensor>& partials) {
   std::vector<const void*> sources;
   for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
   void* target = out.mutable_data_ptr();
-  shm::reduce_kernel(out.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target,
-                                                     /*copies=*/1, out.numel());
+  reduce_kernel(out.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target,
+                                                /*copies=*/1, out.numel());
 }
 
 /// What an operation in flight needs of its group.

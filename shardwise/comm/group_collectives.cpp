@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
 
@@ -215,7 +214,7 @@ void Group::recv_(at::Tensor& x, int from, int tag) const {
   const bool direct = state_->heap != nullptr || x.is_contiguous();
   const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
   state_->backend->receive(target, from, tag)->wait();
-  if (!direct && !base::mutated(base::Mutation::drop_received_copy)) x.copy_(target);
+  if (!direct) x.copy_(target);
 }
 
 }  // namespace shardwise::comm

@@ -23,8 +23,7 @@ at::Tensor kernel_sum(const Tensors& partials) {
   std::vector<const void*> sources;
   for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
   void* target = sum.mutable_data_ptr();
-  shm::reduce_kernel(sum.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target, 1,
-                                                     sum.numel());
+  reduce_kernel(sum.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target, 1, sum.numel());
   return sum;
 }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/pack.h"
 #include "shardwise/comm/shm/transport.h"
@@ -65,7 +64,6 @@ void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
   channel_.wait_for_arrivals(arrivals);
   reduce_slices(x, arrivals, kernel);
   finish(WaitForPeers::yes);
-  if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
   if (!staged.in_place) copy_out(x, staged.data);
 }
 
@@ -132,7 +130,6 @@ void Transport::all_reduce_chunked(at::Tensor& x, const Block& buffers, Descript
     channel_.depart();
   }
   outbox_.free_received();
-  if (base::mutated(base::Mutation::drop_reduced_copy)) return;
   if (!x.is_contiguous()) x.copy_(dense);
 }
 

@@ -3,40 +3,19 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
-namespace {
-
-/// A deliberate fault: rounds to the dtype after every addition.
-void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& inputs, void* sum, int64_t count) {
-  kernel(inputs.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
-  for (size_t i = 1; i < inputs.size(); ++i) {
-    const void* pair[] = {sum, inputs[i]};
-    kernel(pair, /*ranks=*/2, &sum, /*copies=*/1, count);
-  }
-}
-
-}  // namespace
-
 void Transport::reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, ReduceKernel kernel) {
   channel_.wait_for_arrivals(arrivals);
   for (int peer = 0; peer < size(); ++peer) {
-    const int index =
-        base::mutated(base::Mutation::own_term_first) ? (peer + size() - rank()) % size() : peer;
     const std::byte* input = peer == rank() && rows.local != nullptr ? rows.local : input_of(arrivals, peer);
-    sources_[size_t(index)] = input + rows.begin * out.element_size();
+    sources_[size_t(peer)] = input + rows.begin * out.element_size();
   }
-  const bool one_by_one = base::mutated(base::Mutation::round_every_term);
-  at::Tensor dense = out.is_contiguous() && !one_by_one ? out : at::empty(out.sizes(), out.options());
+  at::Tensor dense = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   void* target = dense.mutable_data_ptr();
-  if (one_by_one) {
-    add_one_by_one(kernel, sources_, target, rows.count);
-  } else {
-    kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
-  }
+  kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
   if (!dense.is_same(out)) out.copy_(dense);
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include "shardwise/base/hash.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
@@ -73,7 +72,6 @@ class Transport::AsyncTwoShot final : public Work {
 
   void wait() override {
     TORCH_INTERNAL_ASSERT(x_.defined(), "Work::wait is called once");
-    if (base::mutated(base::Mutation::drop_async_all_reduce)) return;
     transport_->reduce_slices(x_, *arrivals_, kernel_);
     arrivals_ = post(Step::sums);
     transport_->channel_.wait_for_arrivals(*arrivals_);

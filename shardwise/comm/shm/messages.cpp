@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/pack.h"
 
 namespace shardwise::comm::shm {
@@ -112,9 +111,7 @@ void Inbox::process_next(int source) {
     at::Tensor memory = at::empty({message.bytes()}, at::kByte);
     unpack(memory, message.data);
     message.data = static_cast<const std::byte*>(memory.const_data_ptr());
-    unexpected_.insert(
-        base::mutated(base::Mutation::kept_in_reverse) ? unexpected_.begin() : unexpected_.end(),
-        {message, memory});
+    unexpected_.push_back({message, memory});
   }
   copied_bytes_ += message.bytes();
   received.store(number + 1);
@@ -142,7 +139,7 @@ void Inbox::deliver(Receive& receive, const Message& message) {
                            describe(dtype, receive.target.numel()));
   }
   unpack(receive.target, message.data);
-  receive.sender = base::mutated(base::Mutation::name_receiver_as_sender) ? channel_.rank() : message.source;
+  receive.sender = message.source;
 }
 
 void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
@@ -161,7 +158,6 @@ void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
   envelope.numel = x.numel();
   envelope.offset = uint64_t(data - channel_.base(channel_.rank()));
   envelope.dtype = static_cast<int8_t>(x.scalar_type());
-  if (base::mutated(base::Mutation::free_untaken_message)) block.free_at_once();
   blocks_[size_t(to)].push_back(std::move(block));
   mailbox.posted.store(number + 1);
   ring(channel_.control(to).doorbell);

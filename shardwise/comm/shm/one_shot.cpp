@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 
 #include "shardwise/base/cpu_name.h"
+#include "shardwise/base/environment.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/hash.h"
@@ -28,8 +28,7 @@ std::string description(const RanksOnCores& on, const std::string& cpu) {
 
 /// Returns the variable's value if it is an absolute path, as XDG requires, else "".
 fs::path directory_named_by(const char* variable) {
-  const char* value = std::getenv(variable);
-  const fs::path path(value != nullptr ? value : "");
+  const fs::path path(base::env_text(variable).value_or(""));
   return path.is_absolute() ? path : fs::path();
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/shm/handshake.h"
 
 namespace shardwise::comm::shm {
@@ -32,7 +33,7 @@ struct Address {
   socklen_t length;
 
   explicit Address(const std::string& job) {
-    const size_t hash = std::hash<std::string>()(job);  // a long job name is truncated, its hash is not
+    const uint64_t hash = base::hash_of(job);  // a long job name is truncated, its hash is not
     const std::string name = fmt::format("shardwise/{}/{:016x}/{:.48}", getuid(), hash, job);
     socket.sun_family = AF_UNIX;
     std::memcpy(socket.sun_path + 1, name.data(), name.size());  // a leading zero makes it abstract

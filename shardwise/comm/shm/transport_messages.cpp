@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "shardwise/base/error.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/shm/transport.h"
 
@@ -89,7 +88,7 @@ CollectiveBackend::WorkPtr Transport::receive(const at::Tensor& x, int from, int
 void Transport::monitored_barrier(std::chrono::milliseconds limit, bool name_all) {
   const at::Tensor empty_message = at::empty({0});
   if (rank() == 0) {
-    if (!base::mutated(base::Mutation::await_no_arrivals)) wait_for_barrier_messages(limit, name_all);
+    wait_for_barrier_messages(limit, name_all);
     for (int peer = 1; peer < size(); ++peer) outbox_.send(empty_message, peer, kBarrierTag);
   } else {
     outbox_.send(empty_message, /*to=*/0, kBarrierTag);
