@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/c10d_types.h"
-#include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
