@@ -113,11 +113,14 @@ std::optional<Handshake> receive_from(const Fd& socket, int sender, const Connec
   return std::move(received.handshake);
 }
 
-/// Returns the number of cores of the ranks that connected; all are on this machine.
+/// Returns the number of cores that at least one of the ranks may run on.
 int usable_cores(const std::vector<Handshake>& handshakes) {
   std::vector<PeerInfo> ranks;
-  for (const Handshake& handshake : handshakes) ranks.push_back(handshake.info.peer);
-  return machine_share(ranks, ranks[0].machine).cores;
+  for (const Handshake& handshake : handshakes) {
+    ranks.push_back(handshake.info.peer);
+    ranks.back().machine = 0;  // they share memory, so also where a rank could not read its machine's id
+  }
+  return machine_share(ranks, /*machine=*/0).cores;
 }
 
 OneShotLimit choose_one_shot(const Options& options, int cores) {
