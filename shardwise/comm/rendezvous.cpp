@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string_view>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/base/hash.h"
 
 namespace shardwise::comm {
 namespace {
@@ -20,7 +22,31 @@ uint64_t process_token() {
   return token + uint64_t(getpid());  // a forked child inherits the static
 }
 
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// Returns "net:<number>"; the number identifies a namespace of the machine.
+std::string name_space(const std::string& kind) {
+  struct stat found {};
+  const bool exists = stat(("/proc/self/ns/" + kind).c_str(), &found) == 0;
+  return kind + ":" + std::to_string(exists ? found.st_ino : 0);
+}
+
 }  // namespace
+
+uint64_t machine_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return base::hash_of(boot.empty() ? host_name() : boot);
+}
+
+uint64_t node_id() {
+  return base::hash_of(std::to_string(machine_id()) + name_space("net") + name_space("pid"));
+}
 
 std::string PeerInfo::address() const {
   return host + fmt::format(" (pid {}, user {})", pid, user);
@@ -37,7 +63,7 @@ PeerInfo local_peer_info(const std::string& group, int rank, int size) {
   info.machine = machine_id();
   sched_getaffinity(0, sizeof(info.cores), &info.cores);
   group.copy(info.group, sizeof(info.group) - 1);
-  gethostname(info.host, sizeof(info.host) - 1);
+  host_name().copy(info.host, sizeof(info.host) - 1);
   return info;
 }
 

@@ -11,6 +11,13 @@
 
 namespace shardwise::comm {
 
+/// Returns an id that is equal for processes of one running kernel, whose ranks share its processors.
+uint64_t machine_id();
+
+/// Returns an id that is equal for processes that comm/shm can connect: processes of one machine that see
+/// each other's abstract sockets and process ids. Two containers on one machine are usually two nodes.
+uint64_t node_id();
+
 /// One rank's description of itself. Plain bytes: all ranks run this program.
 struct PeerInfo {
   int32_t rank = 0, size = 0;  // in the group
@@ -18,8 +25,8 @@ struct PeerInfo {
   int32_t pid = 0;
   uint32_t user = 0;
   uint64_t process = 0;  // a random number per process: pids of two pid namespaces may be equal
-  uint64_t node = 0;     // equal for ranks that can share memory (node.h)
-  uint64_t machine = 0;  // equal for ranks that share processors
+  uint64_t node = 0;     // node_id of the rank: equal where ranks can share memory
+  uint64_t machine = 0;  // machine_id of the rank
   uint64_t members = 0;  // hash of the ranks of the job that form the group; 0 if the name identifies it
   cpu_set_t cores{};     // the cores that this rank may run on
   char group[64] = {};   // the group's name
