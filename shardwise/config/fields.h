@@ -45,4 +45,10 @@ void write_window(const Config& config, OrderedJson& out);
 void read_layered_window(const base::Fields& fields, Config& config);
 void write_layered_window(const Config& config, OrderedJson& out);
 
+/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
+/// field.
+std::optional<Quantization> read_quantization(const base::Fields& fields);
+/// Adds a quantization_config for packed files to `out`.
+void write_quantization(const Quantization& quantization, OrderedJson& out);
+
 }  // namespace shardwise::model

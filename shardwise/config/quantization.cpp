@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "shardwise/base/json.h"
-#include "shardwise/config/config.h"
+#include "shardwise/config/fields.h"
 
 namespace shardwise::model {
 
@@ -147,7 +146,7 @@ std::optional<Quantization> read_quantization(const Fields& fields) {
   return method == "gptq" ? read_gptq(nested) : read_awq(nested);
 }
 
-void write_quantization(const Quantization& q, nlohmann::ordered_json& out) {
+void write_quantization(const Quantization& q, OrderedJson& out) {
   if (!q.is_packed()) return;
   const int64_t group_size = q.group_size == 0 ? -1 : q.group_size;
   if (q.file_format == FileFormat::awq) {

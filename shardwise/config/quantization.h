@@ -5,14 +5,8 @@
 // shards follow from that list.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
-
-namespace shardwise::base {
-class Fields;
-}
 
 namespace shardwise::model {
 
@@ -67,12 +61,6 @@ bool is_packed(const Config& config, const std::string& parameter);
 
 /// Returns the config of the same model without quantization.
 Config dense(Config config);
-
-/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
-/// field.
-std::optional<Quantization> read_quantization(const base::Fields& fields);
-/// Adds a quantization_config for packed files to `out`.
-void write_quantization(const Quantization& quantization, nlohmann::ordered_json& out);
 
 /// Checks that the file format supports the sizes of the weights. Errors: c10::ValueError beginning with
 /// `where` otherwise.
