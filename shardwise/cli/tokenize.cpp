@@ -5,6 +5,7 @@
 
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/signals.h"
 
 namespace shardwise::cli {
@@ -16,8 +17,7 @@ struct ModeFlags {
 };
 
 void add_flags(Flags& flags, TokenizeOptions& o, ModeFlags& modes) {
-  flags.value("--tokenizer NAME", o.tokenizer,
-              "bytes, a tokenizer.json or .model file, or a directory with one");
+  add_tokenizer_flag(flags, o.tokenizer);
   flags.on_off(
       "--special-tokens,!--no-special-tokens", o.special_tokens,
       "add the tokenizer's special tokens around a text; with --decode, print special tokens other than "
