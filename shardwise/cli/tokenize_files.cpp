@@ -41,7 +41,8 @@ void announce(const text::Corpus& corpus, int64_t file, int64_t done, ProgressLi
       fmt::format("{:.1f} MB of {}", static_cast<double>(bytes) / 1e6, base::shown(corpus.file_path(file))));
 }
 
-Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus, const TokenizeOptions& o) {
+Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus,
+                             const TokenizeOptions& o) {
   const base::Stopwatch clock;
   const auto end = end_id(tokenizer, o);
   const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
