@@ -25,7 +25,7 @@ void check_shape(const std::string& path, const std::string& name, const std::ve
 }
 
 /// Reads directly into `target` if its dtype and order are the file's, otherwise through a buffer.
-void read_block(const io::SafetensorsFile& file, const io::Block& block, const at::Tensor& target) {
+void read_block(const io::SafetensorsFile& file, const io::RowBlock& block, const at::Tensor& target) {
   const at::ScalarType dtype = tensor_dtype(block.rows.dtype);
   const bool is_direct = target.scalar_type() == dtype && target.is_contiguous();
   const at::Tensor found = is_direct ? target : at::empty(target.sizes(), dtype);
