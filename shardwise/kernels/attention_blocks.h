@@ -67,7 +67,7 @@ void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) 
 }
 
 // A half-open range.
-struct Span {
+struct IndexRange {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
@@ -83,7 +83,7 @@ inline int64_t keys_of(const AttentionExtent& extent) {
   return extent.past + extent.s;
 }
 
-inline Span attended_keys(int64_t query, const AttentionExtent& extent) {
+inline IndexRange attended_keys(int64_t query, const AttentionExtent& extent) {
   if (!extent.causal) return {0, keys_of(extent)};
   const int64_t end = extent.past + query + 1;
   return {larger(0, end - extent.window), end};
@@ -97,7 +97,7 @@ struct RowSums {
 // Converts scores to unnormalized probabilities, zero for masked keys. Computes full vectors throughout: rows
 // have any length, and a scalar loop over the remainder would take longer than the vectors.
 template <class A>
-inline RowSums<A> exp_row(A* __restrict scores, Span attended, int64_t keys, A scale) {
+inline RowSums<A> exp_row(A* __restrict scores, IndexRange attended, int64_t keys, A scale) {
   for (int64_t j = 0; j < attended.begin; ++j) scores[j] = -__builtin_inff();
   for (int64_t j = attended.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
   const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
