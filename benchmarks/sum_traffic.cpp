@@ -25,7 +25,7 @@
 #include "benchmarks/median.h"
 #include "shardwise/base/clock.h"
 #include "shardwise/base/split.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace {
 

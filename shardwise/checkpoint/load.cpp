@@ -8,8 +8,8 @@
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/load_quantized.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/config_tensors.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::checkpoint {
 namespace {

@@ -13,8 +13,8 @@ namespace {
 constexpr const char* kVariable = "SHARDWISE_JOB_DIRECTORY";
 }  // namespace
 
-JobDirectory::JobDirectory(const comm::LaunchContext& context) {
-  using Launcher = comm::LaunchContext::Launcher;
+JobDirectory::JobDirectory(const launch::LaunchContext& context) {
+  using Launcher = launch::LaunchContext::Launcher;
   const char* inherited = context.launcher == Launcher::launcher ? std::getenv(kVariable) : nullptr;
   if (inherited) path_ = inherited;
   if (inherited || context.rank > 0) return;

@@ -83,6 +83,7 @@ checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t 
   }
   checkpoint::LoadCost cost = checkpoint::cost_of(local, weights);
   base::reset_peak();
+  if (comm::SymmetricHeap* heap = weights.group().symmetric_heap()) heap->reset_peak();
   return cost;
 }
 

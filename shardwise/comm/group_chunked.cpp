@@ -12,7 +12,7 @@
 #include "shardwise/comm/group_calls.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/operation_tag.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm {
 namespace {

@@ -1,4 +1,4 @@
-// The reductions of a collective. No library headers: comm/shm/reduce_isa.cpp includes this.
+// The reductions of a collective. No library headers: comm/reduce_isa.cpp includes this.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // The tensors of a checkpoint as named in the formulas, read by the names of transformers' modules. This
-// table is independent of model/family*, so that a wrong line in either is found.
+// table is independent of config/family*, so that a wrong line in either is found.
 //
 // Sources of names, order of fused rows and Conv1D's transposition: transformers, modeling_llama.py (and
 // mistral, qwen2, qwen3), modeling_phi3.py, modeling_gpt2.py, pytorch_utils.py.
@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string>
 
+#include "shardwise/config/config.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config.h"
 
 namespace shardwise::doctor {
 

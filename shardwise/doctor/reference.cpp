@@ -7,8 +7,8 @@
 
 #include <cmath>
 
+#include "shardwise/config/tensors.h"
 #include "shardwise/doctor/bound.h"
-#include "shardwise/model/config_tensors.h"
 
 namespace shardwise::doctor {
 

@@ -1,6 +1,6 @@
 // A small model of the same architecture that trains in milliseconds, for the training smoke test.
 #pragma once
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 
 namespace shardwise::doctor {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "shardwise/plan/workload.h"
 #include "shardwise/train/options.h"
 

@@ -146,7 +146,7 @@ void attend_single(const AttentionResult& result, const Qkv& qkv, const Attentio
   const at::Tensor &q = qkv.q, &k = qkv.k, &v = qkv.v;
   const int64_t a = q.size(1);
   const at::Tensor out = by_head(result.out, a, q.size(3));
-  with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_single_loops<T>();
     for_ranges(q.size(0) * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
@@ -175,7 +175,7 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
     return result;
   }
   const at::Tensor out = by_head(result.out, a, d);
-  with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_forward_loops<T>();
     for_ranges(b * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
@@ -212,7 +212,7 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   const Qkv grads = {empty_or_zeros(is_unpadded, q.sizes(), q.options()),
                      empty_or_zeros(writes_all_kv, k.sizes(), k.options()),
                      empty_or_zeros(writes_all_kv, v.sizes(), v.options())};
-  with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention_backward", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_backward_loops<T>();
     for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {

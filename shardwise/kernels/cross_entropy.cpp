@@ -28,7 +28,7 @@ at::Tensor row_max(const at::Tensor& logits_any) {
   check_logits("row_max", logits);
   const int64_t v = logits.size(1);
   const at::Tensor max = empty_sums(logits, {logits.size(0)});
-  with_element_type("row_max", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("row_max", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     for_ranges(logits.size(0), v, [&](int64_t begin, int64_t end) {
       loops.row_max(elements_<Accumulator<T>>(max) + begin, elements<T>(logits) + begin * v, end - begin, v);
@@ -47,7 +47,7 @@ at::Tensor loss_sums(const at::Tensor& logits_any, const at::Tensor& labels_any,
   check_tensor("loss_sums", "max", max, {n}, accumulator_type(logits.scalar_type()));
   const bool is_smoothed = loss.label_smoothing > 0;
   const at::Tensor result = empty_sums(logits, {is_smoothed ? 3 : 2, n});
-  with_element_type("loss_sums", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("loss_sums", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     auto* sum = elements_<Accumulator<T>>(result);
     const auto* largest = elements<Accumulator<T>>(max);
@@ -88,7 +88,7 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits_any, const at::Tensor
   check_tensor("cross_entropy_backward", "labels", labels, {n}, at::kLong);
   check_tensor("cross_entropy_backward", "lse", lse, {n}, accumulator_type(logits.scalar_type()));
   const at::Tensor d_logits = at::empty_like(logits);
-  with_element_type("cross_entropy_backward", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("cross_entropy_backward", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     for_ranges(n, v, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {

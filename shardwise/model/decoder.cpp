@@ -3,11 +3,13 @@
 #include "shardwise/model/decoder.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include <cmath>
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/nn/split_batch.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::model {
 
@@ -162,12 +164,25 @@ void DecoderWeights::initialize_(uint64_t seed) {
   for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
 }
 
+namespace {
+
+/// Checks that every rank runs the same tokens with the same random key.
+void verify_inputs(const at::Tensor& ids, const nn::Step& step) {
+  if (step.verify == parallel::Verify::off) return;
+  parallel::verify_equal(ids, "the token ids", step);
+  const auto key = static_cast<int64_t>(step.key.value);
+  parallel::verify_equal(at::full({1}, key, at::kLong), "the random key", step);
+}
+
+}  // namespace
+
 /// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
 nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
   constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
+  verify_inputs(ids, step);
   TORCH_CHECK_VALUE(
       kIsInvariant || !step.split_batch,
       "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "

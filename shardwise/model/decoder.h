@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "shardwise/model/layout.h"
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "shardwise/base/split.h"
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 
 namespace shardwise::model {
 

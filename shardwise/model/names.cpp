@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
 
 namespace shardwise::model {
 

@@ -9,6 +9,7 @@
 #include "shardwise/kernels/cross_entropy.h"
 #include "shardwise/parallel/gathered_rows.h"
 #include "shardwise/parallel/node.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::nn {
 
@@ -115,10 +116,12 @@ Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const T
                   local.begin + base::mutated(base::Mutation::label_off_by_one),
                   valid_tokens > 0 ? 1 / valid_tokens : 0};
   const Tensor rows = logits.local().flatten(0, 1), flat_labels = labels.reshape({-1});
-  if (parallel::needs_gradient(rows)) {
-    return Placed<Invariant>(CrossEntropy::apply(rows, flat_labels, loss, step.group));
-  }
-  return Placed<Invariant>(tokens_of(rows, flat_labels, loss, step.group).loss.sum() * loss.per_token);
+  parallel::verify_equal(flat_labels, "the labels", step);
+  const Tensor value = parallel::needs_gradient(rows)
+                           ? CrossEntropy::apply(rows, flat_labels, loss, step.group)
+                           : tokens_of(rows, flat_labels, loss, step.group).loss.sum() * loss.per_token;
+  parallel::verify_equal(value, "the loss", step);
+  return Placed<Invariant>(value);
 }
 
 }  // namespace shardwise::nn

@@ -6,6 +6,7 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/parallel/conjugate.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::parallel {
 
@@ -47,19 +48,23 @@ Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group&
 }  // namespace
 
 Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step) {
+  verify_equal(x.local(), "the input of a tensor-parallel region", step);
   return Placed<Replicated>(
       conjugate(x.local(), identity, [group = step.group](const Tensor& dy) { return reduced(dy, group); }));
 }
 
 Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step) {
-  return gather_to_replicated(x_shard_s, step.sequence, step.group);
+  Placed<Replicated> x = gather_to_replicated(x_shard_s, step.sequence, step.group);
+  verify_equal(x.local(), "the gathered input of a tensor-parallel region", step);
+  return x;
 }
 
 template <>
 Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step) {
   return Placed<Invariant>(conjugate(
       x.local(), [group = step.group](const Tensor& y) { return reduced(y, group); },
-      [group = step.group](const Tensor& dy) {
+      [group = step.group, step](const Tensor& dy) {
+        verify_equal(dy, "the output gradient of a tensor-parallel region", step);
         return base::mutated(Mutation::f_star_reduces_backward) ? reduced(dy, group) : dy;
       }));
 }
@@ -71,8 +76,10 @@ Placed<Sharded<kSequence>> leave<Sharded<kSequence>>(const Placed<Partial>& x, c
       [group = step.group, split = step.sequence](const Tensor& y) {
         return group.reduce_scatter(y, split, kSequence);
       },
-      [group = step.group, split = step.sequence](const Tensor& dy) {
-        return group.all_gather(dy, split, kSequence);
+      [step](const Tensor& dy) {
+        Tensor full = step.group.all_gather(dy, step.sequence, kSequence);
+        verify_equal(full, "the gathered output gradient of a tensor-parallel region", step);
+        return full;
       }));
 }
 

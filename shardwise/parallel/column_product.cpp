@@ -57,7 +57,10 @@ Tensor multiply_rows(const GatheredRows& rows, const Tensor& x_shard, const Colu
 Tensor forward_product(const Tensor& x, Column& column) {
   if (column.collective == ColumnInputCollective::f)
     verify_equal(x, "a column-parallel layer's input", column.step);
-  if (column.collective == ColumnInputCollective::g) column.rows = GatheredRows::gather(x, column.step);
+  if (column.collective == ColumnInputCollective::g) {
+    column.rows = GatheredRows::gather(x, column.step);
+    verify_equal(*column.rows, "a column-parallel layer's gathered input", column.step);
+  }
   Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
   add_bias_(y, column.w);
   return y;
@@ -178,6 +181,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     auto& column = saved_state<Column>(context);
     const Tensor dy = gradients[0].contiguous(), x = context->get_saved_variables()[0];
     std::optional<GatheredRows> rows = regathered_rows(x, column);  // overlaps with the next product
+    if (rows) verify_equal(*rows, "a column-parallel layer's input, gathered again", column.step);
     std::optional<InputGradient> input_gradient;
     if (context->needs_input_grad(0)) input_gradient.emplace(dy, column);
     add_gradients(dy, x, rows, column);

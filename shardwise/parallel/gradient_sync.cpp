@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "shardwise/base/mutation.h"
+#include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
 
@@ -31,19 +32,11 @@ struct PartialGradient {
 /// Appends the KV heads that several ranks hold; a rank that does not hold one contributes zeros.
 void append_replicas(const Parameter& parameter, int rank, std::vector<PartialGradient>& partials) {
   const int64_t dim = parameter.rule.dim;
-  const auto pieces = parameter.rule.pieces(rank);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const base::Segment& segment = parameter.rule.segments[i];
-    if (segment.split.is_partition()) continue;
-    const base::Range held = segment.split.range(rank);
+  for (const ReplicatedSlice& slice : replicated_slices(parameter.rule, rank)) {
     std::vector<int64_t> shape = parameter.global_shape;
-    shape[dim] = segment.unit;
-    for (int64_t index = 0; index < segment.split.size(); ++index) {
-      if (segment.split.holders(index).size() < 2) continue;
-      const bool is_held = held.begin <= index && index < held.end;
-      const int64_t begin = pieces[i].local_begin + (is_held ? (index - held.begin) * segment.unit : 0);
-      partials.push_back({parameter.main_grad.narrow(dim, begin, is_held ? segment.unit : 0), shape, dim});
-    }
+    shape[dim] = slice.size;
+    const Tensor local = parameter.main_grad.narrow(dim, slice.local_begin, slice.is_held ? slice.size : 0);
+    partials.push_back({local, std::move(shape), dim});
   }
 }
 

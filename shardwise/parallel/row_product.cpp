@@ -103,6 +103,7 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
 /// frozen.
 Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
   const GatheredRows rows = GatheredRows::gather(dy_shard, row.step);
+  verify_equal(rows, "a row-parallel layer's gathered output gradient", row.step);
   const Parameter& weight = *row.w.weight;
   Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();

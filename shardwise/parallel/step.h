@@ -11,8 +11,10 @@ namespace shardwise::parallel {
 /// saves the shard, and backward reads the peers' shards in place.
 enum class SaveForBackward { gathered, shard };
 
-/// Whether conjugate collectives check that their Invariant tensors are equal on all ranks (a debug check:
-/// one broadcast and one all_reduce each).
+/// Whether a forward and its backward check that what must be equal on all ranks is equal (a debug check: one
+/// broadcast and one all_reduce each): token ids, labels, random key and loss; under TP the inputs of
+/// column-parallel layers and the output gradients of row-parallel ones; under TP+SP the same once gathered,
+/// since the shards themselves have no copy to compare.
 enum class Verify { off, on };
 
 /// Whether collectives overlap with GEMMs: a sequence-parallel all_gather or reduce_scatter with its own

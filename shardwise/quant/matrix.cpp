@@ -53,7 +53,7 @@ int64_t Matrix::bytes() const {
 void dequantize_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
   kernels::check_output("dequantize", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
   const RowShape shape = shape_of(matrix);
-  kernels::with_element_type("dequantize", w.scalar_type(), [&]<class T>(T) {
+  kernels::with_element_type("dequantize", w, [&]<class T>(T) {
     const auto loops = dequantize_loops<T>();
     const auto dequantize_row = matrix.format.bits == 4 ? loops.row4 : loops.row8;
     kernels::for_ranges(rows.size(), shape.width, [&](int64_t begin, int64_t end) {

@@ -53,7 +53,7 @@ struct Options {
   bool split_batch = false;        // overlap one half of a micro-batch with the other (Domino)
   std::string overlap = "auto";    // of collectives with GEMMs: auto, on or off
   std::string recompute = "none";  // activation recomputation: none, selective or full
-  bool verify = false;             // check that replicated tensors are equal on all ranks
+  bool verify = false;             // compare over the ranks what must be equal
 
   // Results.
   int64_t eval_every = 0;             // steps; 0: only after the last step

@@ -8,7 +8,7 @@
 #include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/done_work.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::device_test {

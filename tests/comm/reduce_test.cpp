@@ -1,5 +1,5 @@
 // The reduction kernels of every instruction set of this machine, against scalar references.
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "shardwise/base/split.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm::mpi {
 namespace {

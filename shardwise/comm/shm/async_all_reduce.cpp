@@ -5,7 +5,7 @@
 
 #include "shardwise/base/mutation.h"
 #include "shardwise/comm/operation_tag.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {

@@ -7,7 +7,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "shardwise/base/mutation.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {

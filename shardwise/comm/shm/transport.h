@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "shardwise/comm/collective_backend.h"
+#include "shardwise/comm/reduce_isa.h"
 #include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/inbox.h"
 #include "shardwise/comm/shm/outbox.h"
-#include "shardwise/comm/shm/reduce_isa.h"
 #include "shardwise/comm/shm/staged_input.h"
 #include "shardwise/comm/symmetric_heap.h"
 
