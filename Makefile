@@ -48,9 +48,10 @@ test-room: setup-test ## build and run one room's tests: make test-room ROOM=par
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^$(ROOM)\.'
 
-test-full: build-tests ## run every test with all combinations, two simulated nodes (needs root), and other builds
+test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
+	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
 
@@ -59,7 +60,8 @@ curves: build-tests ## draw docs/curves.svg: the losses of one run under every p
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
 	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 
-test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md); part of make test
+test-mutations: setup-test ## check that tests and doctor notice the deliberate faults (tests/mutation/faults.md)
+	@tests/mutation/check
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation

@@ -14,7 +14,6 @@ set(SHARDWISE_PUBLIC_HEADERS
   comm/shm/one_shot.h
   comm/shm/shm.h
   comm/symmetric_heap.h
-  comm/timeout.h
   comm/work.h
 
   launch/environment.h

@@ -8,7 +8,8 @@
 # that needs only these links no others.
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
-# time. They include no library header, so that they share no inline function with other files.
+# time. Their headers define no function that is emitted out of line, so that they share none with other files
+# (tools/check_isa_symbols).
 #
 # A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
 # other sources are compiled, without it only this one.

@@ -12,7 +12,6 @@
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/doctor/randomize_1d_parameters.h"
 #include "shardwise/doctor/run_doctor.h"
 #include "shardwise/infer/token_ids.h"
 #include "shardwise/launch/launch.h"

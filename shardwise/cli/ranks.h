@@ -9,7 +9,6 @@
 
 #include "shardwise/cli/flags.h"
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
 #include "shardwise/config/config.h"
 #include "shardwise/launch/environment.h"
 

@@ -65,7 +65,7 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   return json;
 }
 
-PlannedMemories planned_memory(const TrainReport& report) {
+PlannedMemories planned_in(const TrainReport& report) {
   std::vector<plan::Peak> peaks;
   for (const RankReport& rank : report.ranks)
     if (rank.expected.peak) peaks.push_back(*rank.expected.peak);
@@ -136,7 +136,7 @@ std::string to_text(const TrainReport& report) {
 std::string to_json(const TrainReport& report) {
   const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
   nlohmann::ordered_json json;
-  if (const PlannedMemories planned = planned_memory(report); !planned.empty())
+  if (const PlannedMemories planned = planned_in(report); !planned.empty())
     json["expected_memory"] = to_json(planned);
   json.update({{"step", last.step},
                {"steps", steps},

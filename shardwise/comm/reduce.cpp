@@ -2,21 +2,15 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/base/mutation.h"
+#include "shardwise/base/isa.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm {
 namespace {
 
 const ReduceKernels& kernels_for_this_cpu() {
-  static const ReduceKernels& chosen = [&]() -> const ReduceKernels& {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-      return avx512::reduce_kernels;
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::reduce_kernels;
-    return baseline::reduce_kernels;
-  }();
-  return chosen;
+  const base::Isa isa = base::best_isa();
+  if (isa == base::Isa::avx512) return avx512::reduce_kernels;
+  return isa == base::Isa::avx2 ? avx2::reduce_kernels : baseline::reduce_kernels;
 }
 
 Element element(at::ScalarType dtype) {
@@ -52,14 +46,11 @@ Element element(at::ScalarType dtype) {
 }  // namespace
 
 ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
-  Element of = element(dtype);
-  if (base::mutated(base::Mutation::compare_bytes_unsigned) && of == Element::i8) of = Element::u8;
-  const bool is_sum = base::mutated(base::Mutation::sum_for_average) && reduce == Reduce::average;
-  const ReduceKernel kernel = kernels_for_this_cpu().table[int(is_sum ? Reduce::sum : reduce)][int(of)];
+  const ReduceKernel kernel = kernels_for_this_cpu().table[int(reduce)][int(element(dtype))];
   TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " accepts ",
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
                     dtype);
   return kernel;
 }
 
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm

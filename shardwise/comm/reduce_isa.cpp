@@ -7,17 +7,12 @@
 // operations.
 #include "shardwise/comm/reduce_isa.h"
 
-namespace shardwise::comm::shm::SHARDWISE_ISA {
+#include "shardwise/base/element.h"
+
+namespace shardwise::comm::SHARDWISE_ISA {
 namespace {
 
 constexpr int64_t kBlock = 1024;
-
-uint32_t bits_of(float x) {
-  return __builtin_bit_cast(uint32_t, x);
-}
-float float_of(uint32_t bits) {
-  return __builtin_bit_cast(float, bits);
-}
 
 template <typename T>
 struct Native {
@@ -27,38 +22,13 @@ struct Native {
   static T round(T x) { return x; }
 };
 
-struct Bf16 {
+// bf16 or fp16. Stored as integers: GCC does not vectorize loops that copy structs.
+template <typename T>
+struct SixteenBit {
   using Stored = uint16_t;
   using Accumulator = float;
-  static float load(uint16_t x) { return float_of(uint32_t(x) << 16); }
-  static uint16_t round(float x) {  // to nearest even; a NaN must not be rounded into an infinity
-    const uint32_t bits = bits_of(x);
-    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    return uint16_t((x == x ? rounded : (bits | 0x400000)) >> 16);
-  }
-};
-
-struct Fp16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float load(uint16_t x) {
-    // A multiplication shifts the exponent: it is exact and normalizes subnormals. Inf and NaN are set by
-    // hand.
-    const uint32_t magnitude = uint32_t(x & 0x7fff) << 13, sign = uint32_t(x & 0x8000) << 16;
-    const uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);
-    return float_of((magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite) | sign);
-  }
-  static uint16_t round(float x) {
-    const uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
-    const uint32_t normal = (magnitude - 0x38000000u + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // Below 2^-14, fp16 has steps of 2^-24. Adding 0.5f aligns them with float's last bit, which rounds to
-    // even.
-    const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
-    half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // 65520 and above round to infinity
-    half = magnitude > 0x7f800000u ? 0x7e00u : half;
-    return uint16_t(half | sign);
-  }
+  static float load(uint16_t x) { return base::widen(T{x}); }
+  static uint16_t round(float x) { return base::narrow<T>(x).bits; }
 };
 
 // Any nonzero byte is true; 0 or 1 is stored.
@@ -192,8 +162,8 @@ template <typename Op>
 constexpr void set_floats(Row& row) {
   row[int(Element::f64)] = reduce<Native<double>, Op>;
   row[int(Element::f32)] = reduce<Native<float>, Op>;
-  row[int(Element::bf16)] = reduce<Bf16, Op>;
-  row[int(Element::f16)] = reduce<Fp16, Op>;
+  row[int(Element::bf16)] = reduce<SixteenBit<base::Bf16>, Op>;
+  row[int(Element::f16)] = reduce<SixteenBit<base::Fp16>, Op>;
 }
 
 // For operations independent of the sign. Unsigned, because integers wrap.
@@ -244,4 +214,4 @@ constexpr ReduceKernels all_kernels() {
 
 constinit const ReduceKernels reduce_kernels = all_kernels();
 
-}  // namespace shardwise::comm::shm::SHARDWISE_ISA
+}  // namespace shardwise::comm::SHARDWISE_ISA

@@ -5,7 +5,7 @@
 
 #include "shardwise/comm/reduction.h"
 
-namespace shardwise::comm::shm {
+namespace shardwise::comm {
 
 /// Reads the `sources` of all `ranks`, then writes all `copies` targets. A target may be one of the sources.
 using ReduceKernel = void (*)(const void* const* sources, int ranks, void* const* targets, int copies,
@@ -29,4 +29,4 @@ namespace avx512 {
 extern const ReduceKernels reduce_kernels;
 }
 
-}  // namespace shardwise::comm::shm
+}  // namespace shardwise::comm

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/config/fields.h"
 

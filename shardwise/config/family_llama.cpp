@@ -2,6 +2,8 @@
 // meta-llama/Llama-2-7b-hf, Llama-3.2-1B and Meta-Llama-3-8B; tiny and small are ours and byte-level.
 #include "shardwise/config/family_llama.h"
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/fields.h"
 
 namespace shardwise::model {

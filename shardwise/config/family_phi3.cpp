@@ -3,6 +3,8 @@
 // is not implemented.
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 

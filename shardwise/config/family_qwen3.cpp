@@ -1,5 +1,7 @@
 // Qwen 3 (dense): Llama with a norm over each head of q and k, and a sliding window in some layers. Presets:
 // the config.json of Qwen/Qwen3-0.6B and Qwen3-32B.
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/family.h"
 
 namespace shardwise::model {

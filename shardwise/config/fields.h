@@ -3,7 +3,7 @@
 //
 // A reader overwrites the family's defaults in a config. It checks types and names; validate checks ranges.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "shardwise/base/json.h"
 #include "shardwise/config/config.h"

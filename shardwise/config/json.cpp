@@ -1,6 +1,8 @@
 // config.json <-> Config: the part that is common to all families.
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/base/files.h"
 #include "shardwise/config/family.h"
 #include "shardwise/config/fields.h"

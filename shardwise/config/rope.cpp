@@ -2,6 +2,8 @@
 // (rope_parameters).
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/fields.h"
 
 namespace shardwise::model {

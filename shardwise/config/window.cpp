@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/config/fields.h"
 

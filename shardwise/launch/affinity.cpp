@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "shardwise/base/environment.h"
 #include "shardwise/base/split.h"
 #include "shardwise/launch/affinity_quota.h"
-#include "shardwise/launch/environment.h"
 
 namespace shardwise::launch {
 namespace {
@@ -80,8 +79,8 @@ int ranks_with(const std::vector<AvailableCpus>& available, const cpu_set_t& pro
 }
 
 int threads_from_environment(int fallback) {
-  if (std::getenv("SHARDWISE_THREADS")) return count_from_environment("SHARDWISE_THREADS", 1, 1);
-  return count_from_environment("OMP_NUM_THREADS", 1, fallback);
+  if (base::env_text("SHARDWISE_THREADS")) return base::env_count("SHARDWISE_THREADS", 1, 1);
+  return base::env_count("OMP_NUM_THREADS", 1, fallback);
 }
 
 // Read once: after binding, the process would see only its share.

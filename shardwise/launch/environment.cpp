@@ -3,10 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
-
+#include "shardwise/base/environment.h"
 #include "shardwise/base/split.h"
 #include "shardwise/launch/parent_process.h"
 
@@ -29,18 +26,18 @@ constexpr LauncherVariables kHydra{
     LaunchContext::Launcher::mpirun, "mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
 bool is_set(const char* variable) {
-  return std::getenv(variable) != nullptr;
+  return base::env_text(variable).has_value();
 }
 
 std::string text_of(const char* variable, const char* launcher) {
-  const char* value = std::getenv(variable);
+  const auto value = base::env_text(variable);
   TORCH_CHECK_VALUE(value, "environment: all variables of ", launcher, " must be set; got no ", variable);
-  return value;
+  return *value;
 }
 
 int count_of(const char* variable, int least, const char* launcher) {
   text_of(variable, launcher);
-  return count_from_environment(variable, least, 0);
+  return base::env_count(variable, least, 0);
 }
 
 void check_rank(const char* rank_variable, int rank, const char* size_variable, int size) {
@@ -102,11 +99,11 @@ LaunchContext from_torchrun() {
 // Open MPI names each job. Hydra does not, but one of its processes starts all ranks of a node.
 LaunchContext from_mpirun(const LauncherVariables& variables) {
   LaunchContext context = context_from(variables);
-  const char* user_name = std::getenv("SHARDWISE_JOB");
-  const char* job = std::getenv("PMIX_NAMESPACE");
-  context.job = user_name     ? fmt::format("named/{}", user_name)
-                : job && *job ? fmt::format("mpirun/{}", job)
-                              : fmt::format("mpirun/{}", parent_process());
+  const auto user_name = base::env_text("SHARDWISE_JOB");
+  const std::string job = base::env_text("PMIX_NAMESPACE").value_or("");
+  context.job = user_name      ? fmt::format("named/{}", *user_name)
+                : !job.empty() ? fmt::format("mpirun/{}", job)
+                               : fmt::format("mpirun/{}", parent_process());
   return context;
 }
 
@@ -145,7 +142,7 @@ base::Split split_over_nodes(int ranks, int nodes) {
 
 /// Sets the node fields of `context` if SHARDWISE_NODES makes this machine act as several nodes.
 void simulate_nodes(LaunchContext& context) {
-  context.nodes = count_from_environment("SHARDWISE_NODES", 1, 1);
+  context.nodes = base::env_count("SHARDWISE_NODES", 1, 1);
   TORCH_CHECK_VALUE(!context.is_multi_node || context.nodes == 1,
                     "environment: SHARDWISE_NODES must be 1 or unset in a job on several real nodes; got ",
                     context.nodes, " for ", context.world_size, " ranks, ", context.local_size,
@@ -190,17 +187,6 @@ bool LaunchContext::may_span_nodes(const std::vector<int>& ranks) const {
 int LaunchContext::node_of(int rank_in_job) const {
   TORCH_INTERNAL_ASSERT(!is_multi_node);
   return split_over_nodes(world_size, nodes).holders(rank_in_job).front();
-}
-
-int count_from_environment(const char* variable, int least, int fallback) {
-  const char* text = std::getenv(variable);
-  if (!text) return fallback;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [parsed_end, error] = std::from_chars(text, end, value);
-  TORCH_CHECK_VALUE(error == std::errc() && parsed_end == end && value >= least, "environment: ", variable,
-                    " must be an integer of at least ", least, "; got '", text, "'");
-  return value;
 }
 
 LaunchContext launch_context_from_env() {

@@ -45,9 +45,4 @@ LaunchContext launch_context_from_env();
 /// Checks that the job has as many ranks as the product of the degrees of parallelism.
 /// Errors: c10::ValueError if it has not.
 void check_world_size(const LaunchContext& context, int64_t product_of_degrees);
-
-/// Returns the value of an environment variable that holds a count, or `fallback` if it is not set.
-/// Errors: c10::ValueError if the value is not an integer or is below `least`.
-int count_from_environment(const char* variable, int least, int fallback);
-
 }  // namespace shardwise::launch

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
 #include "shardwise/launch/environment.h"
 
 namespace shardwise::launch {

@@ -9,12 +9,13 @@
 
 #include <cstring>
 
+#include "shardwise/base/environment.h"
+
 namespace shardwise::launch {
 namespace {
 
 std::vector<std::string> rank_environment(const Job& job, int rank) {
-  std::vector<std::string> environment;
-  for (char** variable = environ; *variable; ++variable) environment.emplace_back(*variable);
+  std::vector<std::string> environment = base::env_all();
   std::erase_if(environment, [](const std::string& v) {
     return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
            v.starts_with("SHARDWISE_JOB=");

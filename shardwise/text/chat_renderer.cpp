@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace shardwise::text {

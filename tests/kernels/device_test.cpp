@@ -51,7 +51,7 @@ std::vector<Op> forward_ops() {
       {"dropout", {x}, [](Tensors& t) { dropout(t[0], 0.5, RandomKey::of(1), 0); }},
       {"row_max", {x}, [](Tensors& t) { row_max(t[0]); }},
       {"loss_sums", {x, ids(), row.narrow(0, 0, 3)}, [](Tensors& t) { loss_sums(t[0], t[1], 0, t[2]); }},
-      {"embedding", {out, ids(), x}, [](Tensors& t) { embedding_out(t[0], t[1], t[2], 0); }},
+      {"embedding", {out, ids(), x}, [](Tensors& t) { kernels::embedding_out(t[0], t[1], t[2], 0); }},
       {"product", {at::empty({3, 3}), x, x.t()}, [](Tensors& t) { product_out(t[0], t[1], t[2]); }},
       {"attention",
        {heads, heads, heads},

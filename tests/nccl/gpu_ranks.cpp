@@ -7,9 +7,8 @@
 #include <cstdio>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/chunked_all_gather.h"
-#include "shardwise/comm/chunked_reduce_scatter.h"
 #include "shardwise/comm/nccl/nccl.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/launch/launch.h"
 #include "shardwise/launch/process_group.h"
 #include "tests/comm/values.h"
