@@ -24,7 +24,7 @@ struct PlannedTensor {
   bool is_unsharded;
 };
 
-struct PlannedFile {
+struct ShardFile {
   std::string name;
   std::vector<PlannedTensor> tensors;
 
@@ -69,8 +69,8 @@ PlannedTensor planned(const WeightFiles& files, const std::string& name, const S
   return tensor;
 }
 
-PlannedFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
-  PlannedFile file{index.files[rank], {}};
+ShardFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
+  ShardFile file{index.files[rank], {}};
   for (const auto& [name, sharded] : index.tensors) {
     if (sharded.has_shard_on(rank)) file.tensors.push_back(planned(files, name, sharded, rank));
   }
@@ -81,7 +81,7 @@ PlannedFile planned(const WeightFiles& files, const ShardIndex& index, int rank)
 struct ShardPlan {
   ShardIndex index;
   bool has_index;  // false for unsharded weights
-  std::vector<PlannedFile> files;
+  std::vector<ShardFile> files;
 };
 
 /// Plans shards for `tp` ranks, or one file of full tensors without `tp`.
@@ -92,7 +92,7 @@ ShardPlan shard_plan_for(const WeightFiles& files, const model::Config& config, 
   return plan;
 }
 
-void write_file(const fs::path& directory, const PlannedFile& planned, TensorCopier& copier) {
+void write_file(const fs::path& directory, const ShardFile& planned, TensorCopier& copier) {
   const auto file = io::SafetensorsWriter::create(directory / planned.name, planned.layout());
   for (const PlannedTensor& tensor : planned.tensors) {
     const io::TensorInfo& to = file.layout().find(tensor.spec.name);
@@ -111,10 +111,10 @@ void write_file(const fs::path& directory, const PlannedFile& planned, TensorCop
 int64_t write_all(const fs::path& in, const fs::path& directory, const ShardPlan& plan,
                   const OnProgress& on_progress) {
   TensorCopier copier(on_progress);
-  for (const PlannedFile& file : plan.files) copier.add_to_total(file.layout());
+  for (const ShardFile& file : plan.files) copier.add_to_total(file.layout());
   copy_auxiliary_files(in, directory);
   if (plan.has_index) base::write_text(directory / kShardIndex, to_json(plan.index));
-  for (const PlannedFile& file : plan.files) write_file(directory, file, copier);
+  for (const ShardFile& file : plan.files) write_file(directory, file, copier);
   on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to cancel
   return copier.all_bytes();
 }

@@ -7,6 +7,7 @@
 
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/doctor/adamw_formula.h"
+#include "shardwise/doctor/reference.h"
 
 namespace shardwise::doctor {
 
