@@ -1,4 +1,4 @@
-// Readers and writers of config.json fields that several families share. Only family_<name>.cpp includes
+// Readers and writers of config.json fields that several families share. Only sources of this room include
 // this.
 //
 // A reader overwrites the family's defaults in a config. It checks types and names; validate checks ranges.
@@ -39,6 +39,12 @@ int64_t head_dim_of(const base::Fields& fields, const Config& config);
 /// Reads sliding_window for all layers. A missing field keeps the family's default; null means no window.
 void read_window(const base::Fields& fields, Config& config);
 void write_window(const Config& config, OrderedJson& out);
+
+/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
+/// field.
+std::optional<Quantization> read_quantization(const base::Fields& fields);
+/// Adds a quantization_config for packed files to `out`.
+void write_quantization(const Quantization& quantization, OrderedJson& out);
 
 /// Reads Qwen's window: sliding_window applies only with use_sliding_window, to the layers in layer_types
 /// (transformers 5) or from max_window_layers on (4).

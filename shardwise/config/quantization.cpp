@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/config/config.h"
 #include "shardwise/config/fields.h"
 
 namespace shardwise::model {

@@ -5,6 +5,7 @@
 // shards follow from that list.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
