@@ -23,18 +23,19 @@ namespace shardwise::checkpoint {
 
 /// The optimizer's tensors for one parameter. Each has the shape of the parameter's local shard.
 struct ParameterState {
-  parallel::ParameterPtr parameter;
-  at::Tensor master;  // undefined if the model's dtype is fp32 or fp64
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
+  parallel::ParameterPtr parameter;  // whose state this is
+  at::Tensor master;                 // undefined if the model's dtype is fp32 or fp64
+  at::Tensor exp_avg;                // the first moment
+  at::Tensor exp_avg_sq;             // the second moment
 };
 
+/// What a run needs to continue, apart from the weights.
 struct TrainState {
-  std::vector<ParameterState> parameters;
-  int64_t step = 0;       // completed optimizer steps
-  int64_t sequences = 0;  // consumed training windows
-  int64_t seed = 0;       // the bits of --seed; seed and seq_len determine the windows
-  int64_t seq_len = 0;
+  std::vector<ParameterState> parameters;  // of the trained parameters
+  int64_t step = 0;                        // completed optimizer steps
+  int64_t sequences = 0;                   // consumed training windows
+  int64_t seed = 0;                        // the bits of --seed; seed and seq_len determine the windows
+  int64_t seq_len = 0;                     // tokens per training window
 };
 
 /// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to.
@@ -50,7 +51,7 @@ void check(const std::filesystem::path& directory, bool needs_state,
 /// The cost of a load on this rank.
 struct LoadStats {
   int64_t bytes_read;  // including headers and index
-  double seconds;
+  double seconds;      // wall-clock time
 };
 
 /// Collective. Reads this rank's shards and no other weights, and converts fp32, bf16, fp16 and fp64 to the

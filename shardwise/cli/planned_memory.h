@@ -1,6 +1,6 @@
 // The peak memory of each rank, planned before a run starts: as a line of text and as JSON.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -216,7 +216,7 @@ int train_command(const Call& call) {
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
-  const comm::LaunchContext context = launch_context_for(options.tp);
+  const launch::LaunchContext context = launch_context_for(options.tp);
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory
   return run_on_ranks({context, options.tp, ranks, call.argv},
                       [&](const comm::Group& group) { train_rank(job, group, json); });

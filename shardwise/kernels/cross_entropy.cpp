@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/cross_entropy_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -70,9 +69,8 @@ namespace {
 template <class A>
 RowGradient<A> row_gradient(const LossGradient& gradient, A lse) {
   const TokenLoss& loss = gradient.loss;
-  const double z_loss = base::mutated(base::Mutation::z_loss_without_gradient) ? 0 : loss.z_loss;
   return {.scale = static_cast<A>(gradient.scale),
-          .probability = 1 + static_cast<A>(2 * z_loss) * lse,
+          .probability = 1 + static_cast<A>(2 * loss.z_loss) * lse,
           .label = static_cast<A>(loss.label_weight()),
           .each_class = static_cast<A>(loss.class_weight())};
 }
@@ -94,7 +92,7 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits_any, const at::Tensor
       for (int64_t row = begin; row < end; ++row) {
         T* d = elements_<T>(d_logits) + row * v;
         const int64_t label = elements<int64_t>(labels)[row], target = label - begin_id;
-        if (label == gradient.ignore_index && !base::mutated(base::Mutation::train_ignored_labels)) {
+        if (label == gradient.ignore_index) {
           std::fill_n(d, v, T{});
           continue;
         }

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/gelu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -49,7 +48,7 @@ at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, cons
   check_tensor("gelu_backward", "dy", dy, x.sizes(), x.scalar_type());
   if (bias_grad_.defined())
     check_output("gelu_backward", "bias gradient", bias_grad_, {f}, accumulator_type(x.scalar_type()));
-  const bool adds_bias = bias_grad_.defined() && !base::mutated(base::Mutation::drop_fused_bias_gradient);
+  const bool adds_bias = bias_grad_.defined();
   with_element_type("gelu_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = loops_of<T>(form);

@@ -1,6 +1,5 @@
 #include "shardwise/kernels/grad.h"
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/kernels/column_sum_isa.h"
 #include "shardwise/kernels/product.h"
@@ -24,7 +23,6 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
   } else {
     add_product_(main_grad, dy.to(at::kFloat).t(), x.to(at::kFloat));
   }
-  if (base::mutated(base::Mutation::round_main_grad)) main_grad.copy_(main_grad.to(dy.scalar_type()));
 }
 
 void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy_any) {

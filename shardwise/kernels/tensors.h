@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "shardwise/kernels/element.h"
+#include "shardwise/base/element.h"
 
 namespace shardwise::kernels {
 
@@ -20,9 +20,9 @@ void with_element_type(const char* op, at::ScalarType dtype, F f) {
     case at::kFloat:
       return f(float{});
     case at::kBFloat16:
-      return f(Bf16{});
+      return f(base::Bf16{});
     case at::kHalf:
-      return f(Fp16{});
+      return f(base::Fp16{});
     default:
       TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", dtype);
   }

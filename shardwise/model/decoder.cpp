@@ -7,7 +7,6 @@
 
 #include <cmath>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/parallel/verify.h"
 
@@ -113,22 +112,13 @@ BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
 std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
   for (int64_t layer = 0; layer < factory.config.num_hidden_layers; ++layer)
-    blocks.push_back(make_block(factory, base::mutated(base::Mutation::wrong_layer)
-                                             ? (layer + 1) % factory.config.num_hidden_layers
-                                             : layer));
+    blocks.push_back(make_block(factory, layer));
   return blocks;
 }
 
 /// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
 ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
-  if (factory.config.tie_word_embeddings) {
-    parallel::ParameterPtr weight = embedding.weight();
-    if (base::mutated(base::Mutation::freeze_tied_head)) {
-      weight = std::make_shared<parallel::Parameter>(*weight);
-      weight->value = weight->value.detach();
-    }
-    return ColumnParallelLinear::tied_to(weight);
-  }
+  if (factory.config.tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
   return factory.column("lm_head", /*has_bias=*/false, ShardRule::sharded(/*dim=*/0, factory.layout.vocab));
 }
 

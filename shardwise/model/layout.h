@@ -3,13 +3,16 @@
 #include <string>
 
 #include "shardwise/base/split.h"
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 
 namespace shardwise::model {
 
 /// The splits that a model's shard rules use.
 struct Layout {
-  base::Split heads, kv_heads, ffn, vocab;
+  base::Split heads;     // of query heads
+  base::Split kv_heads;  // of KV heads, which ranks may share
+  base::Split ffn;       // of the features inside the MLP
+  base::Split vocab;     // of vocabulary rows
 };
 
 /// Checks that each of `tp` ranks gets a query head. Errors: c10::ValueError beginning with `command`

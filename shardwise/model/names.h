@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::model {

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 #include "shardwise/model/layout.h"
 
 namespace shardwise::model {

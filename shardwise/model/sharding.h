@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "shardwise/model/names.h"
 
 namespace shardwise::model {

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 using base::ShardRule;
 
 namespace {
@@ -46,12 +44,9 @@ std::vector<PartialGradient> gradients_to_sum(const ParamSpecs& specs, int rank)
     const Parameter& parameter = *spec.parameter;
     if (!parameter.main_grad.defined()) continue;
     const GradientKind kind = spec.gradient_over("tp");
-    const bool is_partial =
-        kind == GradientKind::partial ||
-        (kind == GradientKind::invariant && base::mutated(Mutation::sum_invariant_gradients));
-    if (is_partial && !base::mutated(Mutation::forget_norm_sync)) {
+    if (kind == GradientKind::partial) {
       partials.push_back({parameter.main_grad, parameter.global_shape, /*dim=*/0});
-    } else if (kind == GradientKind::sharded && !base::mutated(Mutation::forget_kv_replicas)) {
+    } else if (kind == GradientKind::sharded) {
       append_replicas(parameter, rank, partials);
     }
   }
@@ -95,11 +90,7 @@ double unrooted_norm(const Tensor& gradient, Norm norm) {
 double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
   const Parameter& parameter = *spec.parameter;
   if (!parameter.main_grad.defined()) return 0;
-  if (parameter.rule.is_replicated())
-    return rank == 0 || base::mutated(Mutation::count_whole_everywhere)
-               ? unrooted_norm(parameter.main_grad, norm)
-               : 0;
-  if (base::mutated(Mutation::count_replicas_twice)) return unrooted_norm(parameter.main_grad, norm);
+  if (parameter.rule.is_replicated()) return rank == 0 ? unrooted_norm(parameter.main_grad, norm) : 0;
   double total = 0;
   for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank)) {
     const double part =
@@ -120,9 +111,7 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   Tensor flat = group.empty({numel}, partials[0].local.scalar_type());
   flat.zero_();
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { slot.copy_(local); });
-  if (base::mutated(Mutation::sync_in_two)) group.all_reduce(flat);
   group.all_reduce_(flat);
-  if (base::mutated(Mutation::average_gradients)) flat.div_(group.size());
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { local.copy_(slot); });
 }
 
@@ -130,23 +119,17 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
   Tensor total = group.empty({1}, at::kDouble);
   double local = 0;
   for (const ParamSpec& spec : specs) {
-    if (base::mutated(Mutation::norm_without_peers_cuts) && !spec.parameter->rule.is_replicated() &&
-        group.rank() > 0)
-      continue;
     local = combined(norm, local, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(local);
-  const bool is_largest = norm == Norm::inf && !base::mutated(Mutation::sum_for_largest);
-  if (!base::mutated(Mutation::local_norm))
-    group.all_reduce_(total, is_largest ? comm::Reduce::max : comm::Reduce::sum);
+  group.all_reduce_(total, norm == Norm::inf ? comm::Reduce::max : comm::Reduce::sum);
   const double sum = total.item<double>();
   return norm == Norm::two ? std::sqrt(sum) : sum;
 }
 
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
-  if (!base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
+  sync_gradients_(specs, group);
   const double norm = gradient_norm(specs, Norm::two, group);
-  if (base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
   return norm;
 }
 
@@ -154,7 +137,6 @@ void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {
   const double scale = max_norm / (norm + 1e-6);
   if (!(scale < 1)) return;
   for (const ParamSpec& spec : specs) {
-    if (base::mutated(Mutation::clip_cut_only) && spec.parameter->rule.is_replicated()) continue;
     if (spec.parameter->main_grad.defined()) spec.parameter->main_grad.mul_(scale);
   }
 }

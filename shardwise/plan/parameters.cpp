@@ -1,6 +1,6 @@
 #include "shardwise/plan/parameters.h"
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::plan {
 namespace {

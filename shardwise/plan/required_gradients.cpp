@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::plan {
 namespace {

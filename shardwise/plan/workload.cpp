@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::plan {
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 #include "shardwise/quant/dequantize_isa.h"
@@ -23,7 +22,7 @@ RowShape shape_of(const Matrix& m) {
   return {.width = m.width(),
           .first_value = m.columns.begin - words.begin * m.format.values_per_word(),
           .group_size = group_size,
-          .offset_in_group = base::mutated(base::Mutation::first_group_whole) ? 0 : offset_in_group,
+          .offset_in_group = offset_in_group,
           .group_index = m.group_index.defined() ? elements<int32_t>(m.group_index) : nullptr};
 }
 

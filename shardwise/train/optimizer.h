@@ -9,9 +9,9 @@ namespace shardwise::train {
 
 /// The hyperparameters of AdamW.
 struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
+  double beta1 = 0.9;   // decay of the first moment
+  double beta2 = 0.95;  // decay of the second moment
+  double eps = 1e-8;    // added to the root of the second moment
   double weight_decay =
       0.1;  // applied to parameters with two or more dims, so not to norm weights and biases
 };
@@ -28,6 +28,7 @@ class AdamW {
 
   /// The tensors that a checkpoint stores; writing to them changes the optimizer.
   std::vector<checkpoint::ParameterState>& state() { return state_; }
+  /// The tensors that a checkpoint stores.
   const std::vector<checkpoint::ParameterState>& state() const { return state_; }
 
  private:

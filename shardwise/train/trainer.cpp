@@ -8,7 +8,6 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/verify.h"
@@ -127,10 +126,7 @@ checkpoint::TrainState Trainer::state() const {
 
 double Trainer::micro_batch(int64_t index) {
   const Options& o = job_.options();
-  int64_t first = sequences_;
-  if (base::mutated(base::Mutation::rank_reads_own_windows)) first += group_.rank();
-  if (base::mutated(base::Mutation::repeat_windows)) first -= index * o.batch_size;
-  const Batch batch = training_batch(job_.windows(), first, o.batch_size);
+  const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
@@ -161,7 +157,7 @@ StepRecord Trainer::step() {
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
-  record.lr = schedule_.learning_rate(steps_done_ + !base::mutated(base::Mutation::schedule_off_by_one));
+  record.lr = schedule_.learning_rate(steps_done_ + 1);
   record.grad_norm = update_(record.loss, record.lr);
   record.step = ++steps_done_;
   record.tokens = sequences_ * job_.options().seq_len;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 #include "tests/support/tensors.h"

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/config/tensors.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config_tensors.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"

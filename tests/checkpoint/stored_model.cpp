@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::testing {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/launch/program.h"
 #include "tests/train/runs.h"

@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "shardwise/checkpoint/reader.h"
+#include "shardwise/config/tensors.h"
 #include "shardwise/infer/generation_config.h"
 #include "shardwise/io/slices.h"
-#include "shardwise/model/config_tensors.h"
 #include "shardwise/text/bpe_tokenizer.h"
 #include "shardwise/text/token_file.h"
 

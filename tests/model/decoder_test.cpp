@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 #include "tests/support/error_text.h"
 #include "tests/support/grid.h"
 #include "tests/support/ranks.h"

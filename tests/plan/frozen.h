@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 
 namespace shardwise::plan {
 

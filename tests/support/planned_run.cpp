@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/config/tensors.h"
 #include "tests/support/covering.h"
 #include "tests/support/extent.h"
 
