@@ -2,8 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "shardwise/model/config.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/model/config_parameters.h"
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/loss.h"
@@ -25,6 +24,8 @@ class DecoderWeights {
 
   const Config& config() const { return config_; }
   const Layout& layout() const { return layout_; }
+  /// Describes the parameters, in the order of used_parameters.
+  const ParameterTable& table() const { return table_; }
   const comm::Group& group() const { return group_; }
   at::ScalarType dtype() const { return dtype_; }
   /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
@@ -43,6 +44,7 @@ class DecoderWeights {
   comm::Group group_;
   at::ScalarType dtype_;
   Layout layout_;
+  ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;
   std::optional<nn::LearnedPositions> positions_;
   std::vector<nn::BlockLayers> blocks_;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/model/config_parameters.h"
 #include "shardwise/model/family.h"
 
 namespace shardwise::train {
@@ -22,8 +22,8 @@ bool matches(const std::string& glob, const std::string& name) {
 std::vector<std::pair<std::string, Names>> names_of(const model::Config& config) {
   std::vector<std::pair<std::string, Names>> names;
   const model::Family& family = model::family_of(config.model_type);
-  for (const model::FullTensor& tensor : model::full_tensors(config))
-    names.emplace_back(tensor.name, model::stored_names(family, tensor.name).names);
+  for (const model::ParameterInfo& parameter : model::ParameterTable(config))
+    names.emplace_back(parameter.name, model::stored_names(family, parameter.name).names);
   return names;
 }
 

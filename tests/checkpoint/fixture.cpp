@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "shardwise/model/config_tensors.h"
+#include "shardwise/model/names.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 #include "tests/support/tensors.h"
@@ -81,12 +81,12 @@ model::Config uneven_config(bool is_tied, const std::string& family) {
 FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
   FullState full{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [name, shape, segments, element_type] : model::stored_full_tensors(config)) {
-    const at::Tensor master = random_tensor(shape, ++seed, main);
-    full.tensors[name] = master.to(dtype);
-    full.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
-    full.tensors[name + ".exp_avg_sq"] = random_tensor(shape, ++seed, main);
-    if (full.has_masters()) full.tensors[name + ".master"] = master;
+  for (const StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1)) {
+    const at::Tensor master = random_tensor(tensor.shape, ++seed, main);
+    full.tensors[tensor.name] = master.to(dtype);
+    full.tensors[tensor.name + ".exp_avg"] = random_tensor(tensor.shape, ++seed, main);
+    full.tensors[tensor.name + ".exp_avg_sq"] = random_tensor(tensor.shape, ++seed, main);
+    if (full.has_masters()) full.tensors[tensor.name + ".master"] = master;
   }
   return full;
 }

@@ -1,4 +1,4 @@
-#include "shardwise/model/layout.h"
+#include "shardwise/model/config_layout.h"
 
 #include <c10/util/Exception.h>
 
