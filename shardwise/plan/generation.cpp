@@ -61,7 +61,7 @@ class Forward {
             (keys * (2 * d + kAttentionRows) + 2 * kAttentionRows * d) * workload_.accumulator_bytes()};
   }
   Allocation attention_output() const {
-    return {"attention output", sizes_.features(sizes_.query_features())};
+    return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.query_features())};
   }
   Allocation qkv() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
 
@@ -85,7 +85,7 @@ class Forward {
             {hidden("residual stream"),
              hidden("norm2"),
              {"mlp inner", sizes_.features(sizes_.inner_features())},
-             {"down input", sizes_.features(sizes_.shard().ffn)},
+             {text_of(SavedTensor::down_input), sizes_.features(sizes_.shard().ffn)},
              partial_sum()}};
   }
   /// The head reads each sequence's last row; sampling uses fp64 logits.
@@ -93,7 +93,7 @@ class Forward {
     const int64_t logits = generation_.sequences * sizes_.shard().vocab;
     return {"head",
             {hidden("residual stream"),
-             {"logits", logits * generation_.element_bytes},
+             {text_of(SavedTensor::logits), logits * generation_.element_bytes},
              {"fp64 logits", logits * 8}}};
   }
 
