@@ -63,13 +63,16 @@ void check_state(const std::filesystem::path& directory, const model::Config& co
 }
 
 /// Checks that the file has master weights exactly if the run has: dropping them would lose precision.
-void check_same_masters(const io::SafetensorsFile& file, const ParameterState& state,
+void check_same_masters(const io::SafetensorsFile& file, const TrainState& state,
                         const model::Config& config) {
-  const std::string name = model::stored_tensors(*state.parameter, config).front().name + kMaster;
-  TORCH_CHECK_VALUE(file.contains(name) == state.master.defined(), file.path(),
-                    ": must be resumed in the dtype in which it was saved; got ",
-                    state.parameter->value.scalar_type(), file.contains(name) ? " but" : " and no",
-                    " fp32 master weights");
+  if (state.tensors.empty()) return;
+  const parallel::Parameter& first = *state.tensors.front().parameter;
+  const std::string name = model::stored_tensors(first, config).front().name + kMaster;
+  const bool has_masters =
+      std::ranges::any_of(state.tensors, [](const StateTensor& tensor) { return tensor.suffix == kMaster; });
+  TORCH_CHECK_VALUE(file.contains(name) == has_masters, file.path(),
+                    ": must be resumed in the dtype in which it was saved; got ", first.value.scalar_type(),
+                    file.contains(name) ? " but" : " and no", " fp32 master weights");
 }
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
@@ -124,10 +127,10 @@ LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
   const base::Stopwatch watch;
   const io::SafetensorsFile file = open_state(directory);
   const model::Config& config = weights.config();
-  if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
+  check_same_masters(file, state, config);
   const int rank = weights.group().rank();
   ValidationErrors errors;
-  for (const Entry& entry : state_entries(state.parameters, config)) {
+  for (const Entry& entry : state_entries(state.tensors, config)) {
     if (base::mutated(base::Mutation::forget_moments)) break;
     const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
     read_entry(entry, {full_tensor_source(file, tensor, entry.stored.dim)}, rank, errors);

@@ -12,7 +12,6 @@
 namespace shardwise::train {
 
 using at::Tensor;
-using checkpoint::ParameterState;
 
 namespace {
 

@@ -14,25 +14,22 @@
 
 namespace shardwise::testing {
 
-using checkpoint::ParameterState;
 using model::StoredTensor;
 
 namespace {
 
 using Visit = std::function<void(const std::string& name, const StoredTensor&, const at::Tensor& local)>;
 
-void visit_state(const ParameterState& state, const StoredTensor& stored, const Visit& visit) {
-  visit(stored.name, stored, state.parameter->value.detach());
-  visit(stored.name + ".exp_avg", stored, state.exp_avg);
-  visit(stored.name + ".exp_avg_sq", stored, state.exp_avg_sq);
-  if (state.master.defined()) visit(stored.name + ".master", stored, state.master);
-}
-
 /// Visits every shard of the rank with the name of its full tensor.
 void for_each_shard(const RankState& rank, const Visit& visit) {
-  for (const ParameterState& state : rank.state.parameters) {
-    for (const StoredTensor& stored : model::stored_tensors(*state.parameter, rank.weights.config()))
-      visit_state(state, stored, visit);
+  const model::Config& config = rank.weights.config();
+  for (const nn::UsedParameter& used : rank.weights.used_parameters()) {
+    for (const StoredTensor& stored : model::stored_tensors(*used.parameter, config))
+      visit(stored.name, stored, used.parameter->value.detach());
+  }
+  for (const auto& [parameter, suffix, local] : rank.state.tensors) {
+    for (const StoredTensor& stored : model::stored_tensors(*parameter, config))
+      visit(stored.name + suffix, stored, local);
   }
 }
 
@@ -98,8 +95,9 @@ RankState::RankState(const model::Config& config, const comm::Group& group, cons
   for (const nn::UsedParameter& used : weights.used_parameters()) {
     used.parameter->value.fill_(-1);
     const auto unset = [&] { return at::full(used.parameter->value.sizes(), -1, main); };
-    state.parameters.push_back(
-        {used.parameter, like.has_masters() ? unset() : at::Tensor(), unset(), unset()});
+    if (like.has_masters()) state.tensors.push_back({used.parameter, ".master", unset()});
+    state.tensors.push_back({used.parameter, ".exp_avg", unset()});
+    state.tensors.push_back({used.parameter, ".exp_avg_sq", unset()});
   }
 }
 
