@@ -11,8 +11,8 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests demo test test-full test-mutations test-fuzz bench curves format check-format check-tidy \
-	check-asan check-tsan clean
+.PHONY: help setup setup-test build build-tests install demo test test-room test-full test-mutations test-fuzz test-asan test-tsan \
+	test-tidy docs bench curves format check-format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -27,6 +27,12 @@ build: setup ## build the program, build/shardwise
 	@$(CMAKE) --preset release >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise
 
+PREFIX ?= /usr/local
+install: build ## install the program and the library: make install PREFIX=DIR (docs/library.md)
+	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise_library
+	@$(CMAKE) --install build --prefix $(PREFIX) >/dev/null
+	@echo "install: $(PREFIX)/bin/shardwise and the CMake package shardwise"
+
 build-tests: setup-test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS)
@@ -38,9 +44,14 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(SAY_COVERED)
 
-test-full: build-tests ## run every test with all combinations, two simulated nodes (needs root), and other builds
+test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
+	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
+	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^$(ROOM)\.'
+
+test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
 	@$(SAY_COVERED)
+	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
 
@@ -49,10 +60,15 @@ curves: build-tests ## draw docs/curves.svg: the losses of one run under every p
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
 	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
 
-test-mutations: setup-test ## run the mutation tests (tests/mutation/faults.md); part of make test
+test-mutations: setup-test ## check that tests and doctor notice the deliberate faults (tests/mutation/faults.md)
+	@tests/mutation/check
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
+
+docs: ## write the API reference, build/docs/html; fail if a public declaration has no comment
+	@tools/setup docs
+	@tools/api_docs
 
 bench: build-tests ## benchmark shardwise against other libraries
 	@tools/setup bench
@@ -66,14 +82,14 @@ check-format: setup ## fail if `make format` would change anything
 
 # Clang has no omp.h, so it uses GCC's, after all other include directories. The macro removes GCC's attribute
 # malloc(deallocator), which Clang does not support.
-check-tidy: ## run clang-tidy on the sources of shardwise/
+test-tidy: ## run clang-tidy on the sources of shardwise/
 	@tools/setup tidy
 	@$(CMAKE) --preset tidy >/dev/null
 	@find shardwise -name '*.cpp' ! -name '*_isa.cpp' | xargs -n 1 -P $(JOBS) .venv/bin/clang-tidy -p build-tidy --quiet \
 		--extra-arg=-idirafter --extra-arg=$(shell $(CXX) -print-file-name=include) \
 		'--extra-arg=-D__malloc__(...)=__malloc__'
 
-check-asan: setup-test ## run every test with the address and undefined behavior sanitizers
+test-asan: setup-test ## run every test with the address and undefined behavior sanitizers
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS)
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
@@ -86,7 +102,7 @@ test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, unde
 # The components whose tests run ranks as threads of one process, or parallel loops; and the examples. Without text: its
 # tests train SentencePiece models with threads of a library that is not instrumented.
 THREADED = base io comm kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
-check-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
+test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
 	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^($(shell echo $(THREADED) | tr ' ' '|'))\.'

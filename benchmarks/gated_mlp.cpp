@@ -43,7 +43,7 @@ void run(const comm::Group& group, at::ScalarType dtype) {
 int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::launch_context_from_env());
+  const comm::Group group = bench::join(launch::launch_context_from_env());
   const at::ScalarType dtype = argc > 1 && std::string(argv[1]) == "bf16" ? at::kBFloat16 : at::kFloat;
   const bool is_sequence_parallel = argc < 3 || std::string(argv[2]) == "sp";
   is_sequence_parallel ? run<nn::Sharded<nn::kSequence>>(group, dtype) : run<nn::Invariant>(group, dtype);

@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   base::keep_freed_memory();
   base::install_memory_counter();
-  const comm::Group group = bench::join(comm::launch_context_from_env());
+  const comm::Group group = bench::join(launch::launch_context_from_env());
   model::DecoderWeights weights(shape(), group, dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   weights.initialize_(/*seed=*/1);
   Text text(weights);

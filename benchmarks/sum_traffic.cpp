@@ -25,7 +25,7 @@
 #include "benchmarks/median.h"
 #include "shardwise/base/clock.h"
 #include "shardwise/base/split.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace {
 
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     buffers.push_back(new_buffer(size_t(bytes)));
     copies.push_back(new_buffer(size_t(bytes)));
   }
-  const auto kernel = comm::shm::reduce_kernel(at::kFloat, comm::Reduce::sum);
+  const auto kernel = comm::reduce_kernel(at::kFloat, comm::Reduce::sum);
   const base::Split slices = base::Split::even("sums", bytes / 4, threads);
   const double sums = time_of(threads, [&](int thread) {
     const base::Range range = slices.range(thread);

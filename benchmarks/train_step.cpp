@@ -75,6 +75,6 @@ int main(int argc, char** argv) {
   const std::string mode = argc < 2 ? "sp" : argv[1];
   TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "no-overlap" || mode == "split-batch",
                     "bench_train_step: mode must be sp, tp, no-overlap or split-batch; got ", mode);
-  const comm::Group group = bench::join(comm::launch_context_from_env());
+  const comm::Group group = bench::join(launch::launch_context_from_env());
   mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode) : run<nn::Invariant>(group, mode);
 }

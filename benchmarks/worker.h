@@ -11,15 +11,15 @@
 #include <functional>
 #include <string>
 
-#include "shardwise/comm/join.h"
+#include "shardwise/launch/process_group.h"
 
 namespace shardwise::bench {
 
 /// Joins the job that the environment describes, with one thread a rank unless SHARDWISE_THREADS says
 /// otherwise.
-inline comm::Group join(const comm::LaunchContext& context) {
-  comm::Group group = comm::init_process_group(context);
-  at::set_num_threads(comm::bind_to_core_share(group));
+inline comm::Group join(const launch::LaunchContext& context) {
+  comm::Group group = launch::init_process_group(context);
+  at::set_num_threads(launch::bind_to_core_share(group));
   return group;
 }
 

@@ -1,12 +1,28 @@
-# The module that renders chat templates: .venv's Python as a library, with shardwise/text/jinja embedded (docs/adr/0011).
-# It is loaded at run time; no target links it. pybind11 is the one in torch's wheel.
+# The module that renders chat templates: Python as a library, with shardwise/text/jinja embedded (docs/adr/0011). It is
+# loaded at run time; no target links it. pybind11 is the one in torch's wheel. jinja2 and markupsafe lie in
+# chat_renderer_packages/ beside the module, so that both can be installed together.
 
-set(Python3_EXECUTABLE "${SHARDWISE_VENV}/bin/python")
+if(SHARDWISE_VENV)
+  set(Python3_EXECUTABLE "${SHARDWISE_VENV}/bin/python")
+endif()
 find_package(Python3 3.11 QUIET COMPONENTS Interpreter Development.Embed)
 if(NOT Python3_Development.Embed_FOUND)
-  message(FATAL_ERROR "python: ${SHARDWISE_VENV} needs its Python as a library with headers (Debian: python3-dev); "
+  message(FATAL_ERROR "python: ${Python3_EXECUTABLE} needs its Python as a library with headers (Debian: python3-dev); "
     "run tools/setup")
 endif()
+execute_process(COMMAND "${Python3_EXECUTABLE}" -c
+    "import sys, jinja2, markupsafe; print(sys.base_prefix, *jinja2.__path__, *markupsafe.__path__, sep=';')"
+  OUTPUT_VARIABLE _python OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _failed)
+if(_failed)
+  message(FATAL_ERROR "python: ${Python3_EXECUTABLE} needs jinja2 and markupsafe; run tools/setup")
+endif()
+list(POP_FRONT _python _python_home)
+set(SHARDWISE_RENDERER_PACKAGES ${_python})
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/chat_renderer_packages")
+foreach(package ${SHARDWISE_RENDERER_PACKAGES})
+  get_filename_component(name "${package}" NAME)
+  file(CREATE_LINK "${package}" "${PROJECT_BINARY_DIR}/chat_renderer_packages/${name}" SYMBOLIC)
+endforeach()
 
 set(_jinja "${PROJECT_SOURCE_DIR}/shardwise/text/jinja")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_jinja}/render.py")
@@ -17,13 +33,7 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/jinja/shardwise/text/jinja/render_s
 add_library(chat_renderer MODULE "${_jinja}/module.cpp")
 target_include_directories(chat_renderer PRIVATE "${PROJECT_BINARY_DIR}/jinja")
 target_include_directories(chat_renderer SYSTEM PRIVATE "${TORCH_ROOT}/include")
-target_link_libraries(chat_renderer PRIVATE Python3::Python)
-target_compile_definitions(chat_renderer PRIVATE SHARDWISE_PYTHON="${Python3_EXECUTABLE}")
-set_target_properties(chat_renderer PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
+target_link_libraries(chat_renderer PRIVATE shardwise_flags Python3::Python)
+target_compile_definitions(chat_renderer PRIVATE SHARDWISE_PYTHON_HOME="${_python_home}")
+set_target_properties(chat_renderer PROPERTIES OUTPUT_NAME shardwise_chat_renderer PREFIX "" CXX_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
-
-# renders_chat(TARGET): builds the module with TARGET and defines its path for TARGET's sources.
-function(renders_chat target)
-  target_compile_definitions(${target} PRIVATE SHARDWISE_CHAT_RENDERER="$<TARGET_FILE:chat_renderer>")
-  add_dependencies(${target} chat_renderer)
-endfunction()

@@ -57,22 +57,18 @@ shardwise_optional(NCCL "${_nccl_lacks}" "GPU ranks through NCCL")
 
 if(SHARDWISE_HAS_NCCL)
   message(STATUS "NCCL: headers in ${_nvidia}, for GPU ranks")
-  shardwise_objects(comm_nccl "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/nccl.cpp"
-    "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/store.cpp")
   _torch_target(c10_cuda libc10_cuda.so)
   _torch_target(torch_cuda libtorch_cuda.so)
   add_library(shardwise_nccl MODULE "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/plugin.cpp")
   target_include_directories(shardwise_nccl PRIVATE "${PROJECT_SOURCE_DIR}")
   target_include_directories(shardwise_nccl SYSTEM PRIVATE "${_cuda_include}" "${_nccl_include}")
   target_compile_definitions(shardwise_nccl PRIVATE USE_C10D_NCCL)
-  target_link_libraries(shardwise_nccl PRIVATE torch::torch_cuda torch::c10_cuda torch::torch_cpu)
+  target_link_libraries(shardwise_nccl PRIVATE shardwise_flags torch::torch_cuda torch::c10_cuda torch::torch_cpu)
   # DT_RPATH instead of DT_RUNPATH: it also applies to the libraries that libtorch_cuda itself needs.
   file(GLOB _nvidia_libraries "${_nvidia}/*/lib")
-  set_target_properties(shardwise_nccl PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH "${_nvidia_libraries}"
-    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set_target_properties(shardwise_nccl PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
+    BUILD_RPATH "${_nvidia_libraries}" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
   target_link_options(shardwise_nccl PRIVATE -Wl,--disable-new-dtags -Wl,--no-as-needed)
-  target_compile_definitions(comm_nccl PRIVATE "SHARDWISE_NCCL_PLUGIN=\"$<TARGET_FILE:shardwise_nccl>\"")
 else()
   message(STATUS "NCCL: none (${SHARDWISE_LACKS_NCCL}), ranks compute on the CPU")
-  shardwise_objects(comm_nccl "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/no_nccl.cpp")
 endif()

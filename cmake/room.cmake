@@ -1,50 +1,23 @@
-# A room is one directory and one static library. Links are explicit and point downwards only (tools/check_layers).
+# A room is one directory of shardwise/ and one static library, shardwise::<name>. Links are explicit and point downwards
+# only (tools/check_layers): names without :: are rooms.
 #
 #   shardwise_room(nn LINKS parallel kernels)
 #
-# `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
-# time. They include no library header, so that they share no inline function with other files.
+# LINKS become part of what users of the room link; HIDES are needed by its sources alone. PCH is the precompiled header
+# (cmake/pch.cmake). Sources are compiled in groups (cmake/flags.cmake); APART are compiled each for itself, so that a program
+# that needs only these links no others.
 #
-# Other files are compiled in groups, each as one source: most of a source's compile time is its headers. Each group is one
-# object of the library. Sources that a program needs without the rest (APART) form a group, and sources with injectable
-# faults form another, whose objects tests/mutation replaces.
+# `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
+# time. Their headers define no function that is emitted out of line, so that they share none with other files
+# (tools/check_isa_symbols).
+#
+# A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
+# other sources are compiled, without it only this one.
 
 set(SHARDWISE_ISA_FLAGS_baseline "")
 set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -mprefer-vector-width=512)
-
-function(shardwise_holds_fault result source)
-  file(STRINGS "${source}" switches REGEX "base/mutation\\.h")
-  set(${result} "${switches}" PARENT_SCOPE)
-endfunction()
-
-function(_shardwise_group name)
-  set(count 0)
-  foreach(source ${ARGN})
-    math(EXPR number "${count} / ${SHARDWISE_UNITY_SIZE}")
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${number}")
-    math(EXPR count "${count} + 1")
-  endforeach()
-endfunction()
-
-function(_shardwise_group_room room apart)
-  set(faulty "")
-  set(sound "")
-  foreach(source ${ARGN})
-    shardwise_holds_fault(fault "${source}")
-    if(fault)
-      list(APPEND faulty "${source}")
-    elseif(NOT source IN_LIST apart)
-      list(APPEND sound "${source}")
-    endif()
-  endforeach()
-  _shardwise_group(apart ${apart})
-  _shardwise_group(faulty ${faulty})
-  _shardwise_group(sound ${sound})
-  set_target_properties(${room} PROPERTIES UNITY_BUILD_MODE GROUP)
-  shardwise_unity(${room})
-endfunction()
 
 function(_shardwise_find result)
   set(sources "")
@@ -55,42 +28,77 @@ function(_shardwise_find result)
   set(${result} "${sources}" PARENT_SCOPE)
 endfunction()
 
+# Keeps the sources of an optional part, or the one that replaces them.
+function(_shardwise_choose result room sources)
+  get_filename_component(part "${room}" NAME)
+  set(replacement "${PROJECT_SOURCE_DIR}/shardwise/${room}/no_${part}.cpp")
+  string(TOUPPER "${part}" PART)
+  if(NOT replacement IN_LIST sources)
+    set(chosen ${sources})
+  elseif(SHARDWISE_HAS_${PART})
+    set(chosen ${sources})
+    list(REMOVE_ITEM chosen "${replacement}")
+  else()
+    set(chosen "${replacement}")
+  endif()
+  set(${result} "${chosen}" PARENT_SCOPE)
+endfunction()
+
+function(_shardwise_isa target sources)
+  foreach(isa baseline avx2 avx512)
+    add_library(${target}_${isa} OBJECT ${sources})
+    target_link_libraries(${target}_${isa} PRIVATE shardwise_flags)
+    target_include_directories(${target}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
+    target_compile_definitions(${target}_${isa} PRIVATE SHARDWISE_ISA=${isa})
+    target_compile_options(${target}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+  endforeach()
+endfunction()
+
+# Translates names of rooms into their targets.
+function(_shardwise_targets result)
+  set(targets "")
+  foreach(name ${ARGN})
+    if(NOT name MATCHES "::")
+      string(REPLACE "/" "_" name "shardwise::${name}")
+    endif()
+    list(APPEND targets ${name})
+  endforeach()
+  set(${result} "${targets}" PARENT_SCOPE)
+endfunction()
+
+function(_shardwise_library name target)
+  add_library(${target} STATIC ${ARGN})
+  add_library(shardwise::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY SHARDWISE_ROOMS ${target})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>" $<INSTALL_INTERFACE:include>)
+endfunction()
+
 function(shardwise_room room)
-  cmake_parse_arguments(ROOM "" "" "LINKS;SOURCES;EXCEPT;APART" ${ARGN})
-  _shardwise_find(sources "${room}/*.cpp" ${ROOM_SOURCES})
+  cmake_parse_arguments(ROOM "" "PCH" "LINKS;HIDES;EXCEPT;APART" ${ARGN})
+  _shardwise_find(sources "${room}/*.cpp")
   _shardwise_find(except ${ROOM_EXCEPT})
   _shardwise_find(apart ${ROOM_APART})
   list(REMOVE_ITEM sources ${except} "")
+  _shardwise_choose(sources "${room}" "${sources}")
   set(isa_sources ${sources})
   list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_isa|main)\\.cpp$")
-  if(NOT sources)
-    add_library(${room} INTERFACE)
-    target_link_libraries(${room} INTERFACE ${ROOM_LINKS})
-    return()
-  endif()
-  add_library(${room} STATIC ${sources})
-  target_include_directories(${room} PUBLIC "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${room} PUBLIC ${ROOM_LINKS})
-  _shardwise_group_room(${room} "${apart}" ${sources})
+  list(FILTER sources EXCLUDE REGEX "(_isa|/main)\\.cpp$")
+  string(REPLACE "/" "_" name "${room}")
+  set(target shardwise_${name})
+  _shardwise_library(${name} ${target} ${sources})
+  _shardwise_targets(links ${ROOM_LINKS})
+  target_link_libraries(${target} PUBLIC ${links} PRIVATE $<BUILD_INTERFACE:shardwise_flags> ${ROOM_HIDES})
+  shardwise_unity(${target})
+  set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(isa_sources)
-    foreach(isa baseline avx2 avx512)
-      add_library(${room}_${isa} OBJECT ${isa_sources})
-      target_include_directories(${room}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
-      target_compile_definitions(${room}_${isa} PRIVATE SHARDWISE_ISA=${isa})
-      target_compile_options(${room}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
-      target_sources(${room} PRIVATE $<TARGET_OBJECTS:${room}_${isa}>)
-    endforeach()
+    _shardwise_isa(${target} "${isa_sources}")
   endif()
-  shardwise_precompiled_header(${room})
-endfunction()
-
-# shardwise_objects(comm_mpi SOURCE...): compiles an optional part of a room, or its replacement, as separate objects of the
-# room's archive, so that they are not linked with its other members.
-function(shardwise_objects name)
-  add_library(${name} OBJECT ${ARGN})
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE torch::torch_cpu)
-  shardwise_precompiled_header(${name})
-  shardwise_unity(${name})
+  if(NOT ROOM_PCH)
+    set(ROOM_PCH tensor)
+  endif()
+  shardwise_precompiled_header(${target} ${ROOM_PCH})
 endfunction()

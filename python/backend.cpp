@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "shardwise/comm/shm/backend.h"
-#include "shardwise/comm/shm/symmetric_allocator.h"
+#include "shardwise/comm/shm/symmetric_memory.h"
 
 namespace shardwise::python {
 namespace {

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+
+#include "shardwise/base/environment.h"
 
 namespace shardwise::base {
 namespace {
@@ -27,9 +28,7 @@ const char* escape(Color color) {
 
 bool wants_colors() {
   // https://no-color.org: NO_COLOR counts if it is set and not empty. TERM=dumb supports no escape sequences.
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  return !(no_color && *no_color) && !(terminal && std::string_view(terminal) == "dumb");
+  return env_text("NO_COLOR").value_or("").empty() && env_text("TERM") != "dumb";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace shardwise::base {
 /// A collective failed because a peer exited, timed out, left the group or called a different collective.
 class CommError : public c10::DistBackendError {
  public:
+  /// The collective that failed and the time that this rank waited in it.
   struct Where {
     std::string op;         // "all_reduce"
     int rank = 0;           // this rank
@@ -22,7 +23,9 @@ class CommError : public c10::DistBackendError {
     double elapsed_s = 0;   // time spent waiting
     double limit_s = 0;     // the group's timeout
   };
+  /// The message consists of `what` and of what `where` says.
   CommError(Where where, const std::string& what);
+  /// Returns what failed where.
   const Where& where() const { return where_; }
 
  private:
@@ -32,6 +35,7 @@ class CommError : public c10::DistBackendError {
 /// A usage error that only the ranks can find. All ranks throw it with one text, and the first reports it.
 class CollectiveError : public c10::ValueError {
  public:
+  /// The message is `what`.
   explicit CollectiveError(const std::string& what);
 };
 

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "shardwise/base/hash.h"
+
 namespace shardwise::base {
 
 namespace fs = std::filesystem;
@@ -121,10 +123,10 @@ int64_t File::size() const {
 uint64_t File::fingerprint() const {
   struct stat status {};
   check(::fstat(descriptor(), &status) == 0, "stat", path_);
-  uint64_t hash = 0;
+  uint64_t hash = kHashBegin;
   for (const int64_t number : {int64_t(status.st_ino), int64_t(status.st_size),
                                int64_t(status.st_mtim.tv_sec), int64_t(status.st_mtim.tv_nsec)}) {
-    hash = combine(hash, static_cast<uint64_t>(number));
+    hash = mix(hash, static_cast<uint64_t>(number));
   }
   return hash;
 }
@@ -185,10 +187,6 @@ void write_text(const std::string& path, const std::string& text) {
     ::unlink(temporary.c_str());
     throw;
   }
-}
-
-uint64_t combine(uint64_t hash, uint64_t number) {
-  return (hash ^ number) * 0x9e3779b97f4a7c15ull + (hash >> 29);
 }
 
 bool exists(const std::string& path) {

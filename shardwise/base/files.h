@@ -69,9 +69,6 @@ std::string read_text(const std::string& path, int64_t max_bytes = int64_t{1} <<
 /// Writes or atomically replaces a file and syncs it. Errors: FileError.
 void write_text(const std::string& path, const std::string& text);
 
-/// Returns `hash` updated with `number`. The order of the numbers matters.
-uint64_t combine(uint64_t hash, uint64_t number);
-
 bool exists(const std::string& path);
 bool is_directory(const std::string& path);
 /// Creates the directory `path` and its parents. Errors: FileError.

@@ -8,6 +8,7 @@ namespace shardwise::base {
 
 inline constexpr uint64_t kHashBegin = 0xcbf29ce484222325ull;
 
+/// Returns `hash` updated with `value`. The order of the values matters.
 constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   return (hash ^ value) * 0x100000001b3ull;
 }

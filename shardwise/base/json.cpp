@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,6 +37,10 @@ std::string shown(const json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
+std::string shown(const std::string& text) {
+  return shown(json(text));
+}
+
 json parse_json(const std::string& text, const std::string& where) {
   std::vector<std::set<std::string>> names;  // keys of the objects that enclose the current position
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
@@ -64,6 +69,11 @@ Fields::Fields(const json& object, std::string where) : object_(object), where_(
 const json* Fields::find(const char* name) const {
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool Fields::is_null(const char* name) const {
+  const auto found = object_.find(name);
+  return found != object_.end() && found->is_null();
 }
 
 int64_t Fields::integer(const char* name) const {

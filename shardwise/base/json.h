@@ -1,14 +1,16 @@
-// Reading a JSON object field by field, with errors that name the field.
+// Reading a JSON object field by field, with errors that name the field. Only the sources that read it
+// include nlohmann/json.hpp, which takes a second to compile.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 namespace shardwise::base {
 
-/// Formats a JSON value (or a quoted string) for error messages, on one line of at most 60 characters.
+/// Formats a JSON value, or quotes a text, for error messages, on one line of at most 60 characters.
 std::string shown(const nlohmann::json& value);
+std::string shown(const std::string& text);
 
 /// Parses `text`. Rejects duplicate keys, which JSON leaves undefined.
 /// Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
@@ -23,7 +25,7 @@ class Fields {
 
   /// Returns the field, or nullptr if it is absent.
   const nlohmann::json* find(const char* name) const;
-  bool is_null(const char* name) const { return object_.contains(name) && object_[name].is_null(); }
+  bool is_null(const char* name) const;
   std::string label(const char* name) const { return where_ + name; }
 
   // Required fields. Errors: c10::ValueError if the field is absent or has another type.

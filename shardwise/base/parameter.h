@@ -8,15 +8,20 @@ namespace shardwise::base {
 /// The distribution of a parameter's initial values. Each rank draws its slice of the full tensor's values,
 /// so they are equal at every tp size.
 struct Init {
-  enum class Kind { normal, uniform, constant } kind = Kind::normal;
-  double scale = 0.02;  // the standard deviation, the bound of (−bound, bound), or the constant
+  /// Normal with mean 0, uniform around 0, or one value.
+  enum class Kind { normal, uniform, constant };
+  Kind kind = Kind::normal;  // the shape of the distribution
+  double scale = 0.02;       // the standard deviation, the bound of (−bound, bound), or the constant
+  /// Compares the distributions.
   bool operator==(const Init&) const = default;
 
+  /// Returns a normal distribution with mean 0.
   static Init normal(double std) { return {Kind::normal, std}; }
   /// Kaiming uniform with a = sqrt 5, like torch.nn.Linear: bound 1/sqrt(fan_in) of the full weight.
   static Init kaiming_uniform(int64_t fan_in) {
     return {Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
   }
+  /// Returns the distribution whose values all equal `value`.
   static Init constant(double value) { return {Kind::constant, value}; }
 };
 

@@ -1,32 +1,52 @@
-// Philox4x32-10: random bits as a stateless function of (counter, key).
+// Philox4x32-10: random bits as a stateless function of a counter and a key.
 //
-// This is the scalar reference. The kernels have vectorized versions, which are tested against it.
-// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.4; Random123.
+// The rounds are written once, for words of any type: philox is the scalar form, kernels/philox_lanes.h
+// computes several counters at a time. No library header and no function that is emitted out of line, so that
+// sources compiled per instruction set may include this. Source: Salmon et al. 2011, "Parallel random
+// numbers: as easy as 1, 2, 3", §3.4 and §4.3; Random123.
 #pragma once
-#include <array>
 #include <cstdint>
 
 namespace shardwise::base {
 
-using PhiloxCounter = std::array<uint32_t, 4>;
-using PhiloxKey = std::array<uint32_t, 2>;
+/// A counter, or its four independent random words.
+struct PhiloxBlock {
+  uint32_t word[4];
+  bool operator==(const PhiloxBlock&) const = default;
+};
 
-/// Returns four independent random words for a counter and a key.
-constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
+/// The purpose of a block, stored in the counter's upper half so that different uses never share a block.
+enum class PhiloxUse : uint32_t { elements = 0, fold = 1, windows = 0x77696e64 };  // "wind"
+
+/// Runs the ten rounds on the counters in `c`. A Word holds one 32-bit word, or one per lane, in 64 bits
+/// whose upper halves are ignored; `product(x, m)` returns the lower half of x times m in 64 bits.
+template <class Word, class Product>
+[[gnu::always_inline]] constexpr void philox_rounds(Word (&c)[4], uint64_t key, Product product) {
+  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t even = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t odd = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(odd >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(odd),
-               static_cast<uint32_t>(even >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(even)};
-    // Weyl sequences: the golden ratio and sqrt(3) - 1.
-    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+    const Word even = product(c[0], 0xD2511F53), odd = product(c[2], 0xCD9E8D57);
+    c[0] = (odd >> 32) ^ c[1] ^ key0;
+    c[1] = odd;
+    c[2] = (even >> 32) ^ c[3] ^ key1;
+    c[3] = even;
+    key0 += 0x9E3779B9;  // Weyl sequences: the golden ratio and sqrt(3) - 1
+    key1 += 0xBB67AE85;
   }
-  return counter;
 }
 
-/// Splits a 64-bit seed into the key's two words, low word first.
-constexpr PhiloxKey philox_key(uint64_t seed) {
-  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+/// Returns the random words of a counter.
+[[gnu::always_inline]] constexpr PhiloxBlock philox(const PhiloxBlock& counter, uint64_t key) {
+  uint64_t c[4] = {counter.word[0], counter.word[1], counter.word[2], counter.word[3]};
+  philox_rounds(c, key, [](uint64_t x, uint64_t m) { return (x & 0xffffffff) * m; });
+  return {{static_cast<uint32_t>(c[0]), static_cast<uint32_t>(c[1]), static_cast<uint32_t>(c[2]),
+           static_cast<uint32_t>(c[3])}};
+}
+
+/// Returns the random words of block `index` of a use.
+[[gnu::always_inline]] constexpr PhiloxBlock philox(uint64_t index, PhiloxUse use, uint64_t key) {
+  return philox(
+      {{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(use), 0}},
+      key);
 }
 
 }  // namespace shardwise::base

@@ -13,9 +13,11 @@ namespace shardwise::base {
 
 /// A half-open range of indices.
 struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
+  int64_t begin = 0;  // the first index
+  int64_t end = 0;    // one past the last index
+  /// Returns the number of indices.
   int64_t size() const { return end - begin; }
+  /// Returns true if there are no indices.
   bool empty() const { return end <= begin; }
   bool operator==(const Range&) const = default;
 };
@@ -41,9 +43,13 @@ class Split {
   /// Returns the trivial partition: one rank holds all elements.
   static Split unsharded(std::string name, int64_t size) { return even(std::move(name), size, 1); }
 
+  /// Returns the name, which errors print.
   const std::string& name() const { return name_; }
+  /// Returns the number of elements, those of all ranks together.
   int64_t size() const { return size_; }
+  /// Returns the number of ranks.
   int ranks() const { return static_cast<int>(ranges_.size()); }
+  /// Returns the elements that `rank` holds. Errors: std::out_of_range if there is no such rank.
   Range range(int rank) const { return ranges_.at(rank); }
   /// Returns the size of the largest range.
   int64_t largest() const;
@@ -70,34 +76,44 @@ class Split {
 /// A range of rows (or columns) of a fused parameter that is sharded by one split, such as q, k or v of a
 /// fused q|k|v weight.
 struct Segment {
-  Split split;
+  Split split;       // of the segment's indices
   int64_t unit = 1;  // elements of the parameter's dim per index of the split (head_dim for heads)
+  /// Returns the number of elements along the parameter's dim.
   int64_t size() const { return split.size() * unit; }
+  /// Returns the elements of the segment that `rank` holds.
   Range range(int rank) const;
+  /// Returns the elements of the segment that `rank` owns (see Split::owned).
   Range owned(int rank) const;
 };
 
 /// Which slice of a parameter each rank holds. Dim `dim` is the concatenation of `segments`, each sharded by
 /// its split. Without segments the parameter is replicated.
 struct ShardRule {
-  int64_t dim = 0;
-  std::vector<Segment> segments;
+  int64_t dim = 0;                // the sharded dim
+  std::vector<Segment> segments;  // their concatenation; empty: replicated
 
+  /// Returns the rule of a parameter of which every rank holds all.
   static ShardRule replicated() { return {}; }
+  /// Returns the rule of a parameter with one segment along `dim`.
   static ShardRule sharded(int64_t dim, const Split& split, int64_t unit = 1) {
     return {dim, {{split, unit}}};
   }
 
+  /// Returns true if every rank holds the full parameter.
   bool is_replicated() const { return segments.empty(); }
   /// Returns true if every element is on exactly one rank.
   bool is_partition() const;
   int64_t local_size(int rank) const;  // along dim
+  /// Returns the shape of the slice that `rank` holds of a parameter with `global_shape`.
   std::vector<int64_t> local_shape(std::vector<int64_t> global_shape, int rank) const;
 
   /// A range along `dim` that a rank holds: its offsets in the unsharded parameter and in the rank's slice.
   struct Piece {
-    int64_t global_begin, local_begin, size;
+    int64_t global_begin;  // in the unsharded parameter
+    int64_t local_begin;   // in the rank's slice
+    int64_t size;          // elements along `dim`
   };
+  /// Returns the ranges that `rank` holds, one for each segment, possibly empty.
   std::vector<Piece> pieces(int rank) const;
   /// Returns only the pieces that the rank owns (see Split::owned). Over all ranks, these cover every element
   /// of a sharded parameter exactly once.

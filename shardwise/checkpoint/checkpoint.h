@@ -28,17 +28,18 @@ inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 /// A tensor of the optimizer's state of one parameter. The files name it like the parameter, with `suffix`
 /// appended.
 struct StateTensor {
-  parallel::ParameterPtr parameter;
-  std::string suffix;  // kMaster, kExpAvg or kExpAvgSq
-  at::Tensor local;    // in the shape of the parameter's local shard
+  parallel::ParameterPtr parameter;  // whose state this is
+  std::string suffix;                // kMaster, kExpAvg or kExpAvgSq
+  at::Tensor local;                  // in the shape of the parameter's local shard
 };
 
+/// What a run needs to continue, apart from the weights.
 struct TrainState {
-  std::vector<StateTensor> tensors;  // all of a parameter, then all of the next
+  std::vector<StateTensor> tensors;  // all of a trained parameter, then all of the next
   int64_t step = 0;                  // completed optimizer steps
   int64_t sequences = 0;             // consumed training windows
   int64_t seed = 0;                  // the bits of --seed; seed and seq_len determine the windows
-  int64_t seq_len = 0;
+  int64_t seq_len = 0;               // tokens per training window
 };
 
 /// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to.
@@ -54,7 +55,7 @@ void check(const std::filesystem::path& directory, bool needs_state,
 /// The cost of a load on this rank.
 struct LoadStats {
   int64_t bytes_read;  // including headers and index
-  double seconds;
+  double seconds;      // wall-clock time
 };
 
 /// Collective. Reads this rank's shards and no other weights, and converts fp32, bf16, fp16 and fp64 to the

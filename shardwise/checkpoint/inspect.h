@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/config/config.h"
 #include "shardwise/io/dtype.h"
-#include "shardwise/model/config.h"
 
 namespace shardwise::checkpoint {
 

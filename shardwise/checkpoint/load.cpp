@@ -4,11 +4,10 @@
 #include <unordered_set>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/load_quantized.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -131,13 +130,11 @@ LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
   const int rank = weights.group().rank();
   ValidationErrors errors;
   for (const Entry& entry : state_entries(state.tensors, config)) {
-    if (base::mutated(base::Mutation::forget_moments)) break;
     const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
     read_entry(entry, {full_tensor_source(file, tensor, entry.stored.dim)}, rank, errors);
   }
   errors.raise_on_any_rank(weights.group());
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);
-  state.sequences += base::mutated(base::Mutation::resume_off_by_one);
   return {file.bytes_read(), watch.seconds()};
 }
 

@@ -20,12 +20,6 @@ struct RankCost {
 /// More ranks would not fit on a line.
 constexpr size_t kMaxListedRanks = 8;
 
-int64_t bytes_of(const model::DecoderWeights& weights) {
-  int64_t bytes = 0;
-  for (const nn::UsedParameter& used : weights.used_parameters()) bytes += used.parameter->bytes();
-  return bytes;
-}
-
 std::string megabytes(int64_t bytes) {
   return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e6);
 }
@@ -48,8 +42,14 @@ std::string to_text(const LoadCost& cost) {
 
 }  // namespace
 
+int64_t weight_bytes(const model::DecoderWeights& weights) {
+  int64_t bytes = 0;
+  for (const nn::UsedParameter& used : weights.used_parameters()) bytes += used.parameter->bytes();
+  return bytes;
+}
+
 LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights) {
-  const RankCost local_cost{local, bytes_of(weights), base::peak_bytes()};
+  const RankCost local_cost{local, weight_bytes(weights), base::peak_bytes()};
   LoadCost cost{};
   for (const RankCost& rank : comm::gather_values(local_cost, weights.group())) {
     cost.seconds = std::max(cost.seconds, rank.stats.seconds);

@@ -15,6 +15,9 @@ struct LoadCost {
   std::vector<int64_t> peak_bytes;    // by rank: peak of private memory, weights and read buffers included
 };
 
+/// Returns the bytes of this rank's parameters in memory, loaded or not.
+int64_t weight_bytes(const model::DecoderWeights& weights);
+
 /// Collective. Gathers the cost of loading `weights`. Call it right after the load: the peak is the memory
 /// counter's peak so far.
 LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights);

@@ -2,11 +2,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/sort.h>
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
@@ -97,8 +95,7 @@ std::vector<OutputRange> output_ranges(const PackedWeightReader& packed) {
 /// Returns the bit offset of the value at `position` in a word.
 int64_t shift_of(int64_t position, const Quantization& q) {
   constexpr int64_t kAwqPositions[] = {0, 4, 1, 5, 2, 6, 3, 7};
-  const bool is_awq =
-      q.file_format == Quantization::FileFormat::awq && !base::mutated(base::Mutation::awq_outputs_in_order);
+  const bool is_awq = q.file_format == Quantization::FileFormat::awq;
   return q.bits * (is_awq ? kAwqPositions[position] : position);
 }
 
@@ -111,7 +108,7 @@ void read_zero_points(const PackedWeightReader& packed) {
   auto* zero_points = elements_<uint8_t>(packed.matrix().zero_points);
   const int64_t groups = words.size(1);
   const auto mask = static_cast<uint32_t>((1 << q.bits) - 1);
-  const int offset = q.zero_points_minus_one && !base::mutated(base::Mutation::zeros_as_stored);
+  const int offset = q.zero_points_minus_one;
   for (const OutputRange& range : output_ranges(packed)) {
     for (int64_t output = range.outputs.begin; output < range.outputs.end; ++output) {
       const int64_t shift = shift_of(range.position(output), q);
@@ -185,7 +182,6 @@ void read_groups(const PackedWeightReader& packed) {
                         "different ones");
     });
   }
-  if (base::mutated(base::Mutation::ignore_listed_groups)) first = std::get<0>(at::sort(first));
   if (m.group_index.defined()) m.group_index.copy_(first);
 }
 

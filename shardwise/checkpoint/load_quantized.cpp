@@ -5,7 +5,6 @@
 
 #include <limits>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/load_packed.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
 #include "shardwise/quant/quantize.h"
@@ -36,8 +35,7 @@ Tensor max_over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::
 void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weight,
                       const model::Config& stored, const comm::Group& group, ValidationErrors& errors) {
   quant::Matrix& m = *weight.quantized;
-  const bool shares_rows =
-      weight.rule.dim == 1 && group.size() > 1 && !base::mutated(base::Mutation::scale_by_shard);
+  const bool shares_rows = weight.rule.dim == 1 && group.size() > 1;
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, group.rank());
   const base::Range groups = m.groups();
   for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kRoundedBlockBytes)) {

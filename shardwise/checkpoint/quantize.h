@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "shardwise/checkpoint/shard.h"
-#include "shardwise/model/config_quantization.h"
+#include "shardwise/config/quantization.h"
 
 namespace shardwise::checkpoint {
 

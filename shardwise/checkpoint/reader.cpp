@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/slices.h"
 #include "shardwise/kernels/finite.h"
@@ -92,10 +91,7 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
 void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& errors) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
-  std::vector<Piece> held = entry.stored.held(rank);
-  if (base::mutated(base::Mutation::load_first_slice)) {
-    for (Piece& piece : held) piece.global_begin = 0;
-  }
+  const std::vector<Piece> held = entry.stored.held(rank);
   for (const Source& source : sources_of(parts, held)) {
     const std::optional<double> found = read_source(source, entry.stored.dim, target);
     errors.collect([&] {

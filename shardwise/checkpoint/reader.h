@@ -6,8 +6,8 @@
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/weight_files.h"
+#include "shardwise/config/quantization.h"
 #include "shardwise/io/safetensors.h"
-#include "shardwise/model/config_quantization.h"
 
 namespace shardwise::checkpoint {
 

@@ -8,7 +8,6 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/directories.h"
@@ -62,9 +61,7 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
   TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,
                     " must be contiguous and have the parameter's local shape; got ", local.sizes());
-  for (auto piece : stored.owned(rank)) {
-    if (base::mutated(base::Mutation::save_slices_swapped))
-      piece.global_begin = stored.shape[stored.dim] - piece.global_begin - piece.size;
+  for (const auto& piece : stored.owned(rank)) {
     io::write_piece(file, file.layout().find(name), stored.dim, piece, shape[stored.dim],
                     oriented.const_data_ptr());
   }

@@ -7,7 +7,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
 
 namespace shardwise::checkpoint {
 

@@ -18,6 +18,7 @@
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/comm/shm/control.h"
+#include "shardwise/version.h"
 
 namespace shardwise::cli {
 namespace {
@@ -216,7 +217,7 @@ int bench_comm_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("bench comm", ranks);
   const CommBench bench = bench_of(o);
-  const comm::LaunchContext context = launch_context_for(o.tp);
+  const launch::LaunchContext context = launch_context_for(o.tp);
   return run_on_ranks({context, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (!o.tune) return run_bench(o, bench, group);
     if (!group.has_symmetric_heap()) {

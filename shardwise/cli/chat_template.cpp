@@ -1,6 +1,8 @@
 // `shardwise chat-template`: renders messages as the model's prompt.
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/base/files.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
@@ -31,8 +33,11 @@ void add_flags(Flags& flags, ChatTemplateOptions& o) {
 text::ChatOptions read_options(const ChatTemplateOptions& o) {
   text::ChatOptions options;
   options.add_generation_prompt = o.add_generation_prompt;
-  if (o.tools) options.tools = parse_ordered(base::read_text(*o.tools), *o.tools);
-  if (o.variables) options.variables = parse_ordered(*o.variables, "chat-template: --chat-template-kwargs");
+  if (o.tools)
+    options.tools = std::make_shared<OrderedJson>(parse_ordered(base::read_text(*o.tools), *o.tools));
+  if (o.variables)
+    options.variables =
+        std::make_shared<OrderedJson>(parse_ordered(*o.variables, "chat-template: --chat-template-kwargs"));
   return options;
 }
 

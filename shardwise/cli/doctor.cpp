@@ -12,10 +12,9 @@
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/comm/launch.h"
-#include "shardwise/doctor/randomize_1d_parameters.h"
 #include "shardwise/doctor/run_doctor.h"
 #include "shardwise/infer/token_ids.h"
+#include "shardwise/launch/launch.h"
 #include "shardwise/text/corpus.h"
 
 namespace shardwise::cli {
@@ -128,11 +127,12 @@ int doctor_command(const Call& call) {
                                 if (o.model.load_format == "dummy")
                                   doctor::randomize_1d_parameters_(weights, o.seed);
                               }};
-  const comm::LaunchContext context = launch_context_for(o.model.tp);
+  const launch::LaunchContext context = launch_context_for(o.model.tp);
   const JobDirectory directory(context);
   base::Console& console = base::Console::standard_error();
   int checks_exit_code = 0;
   const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "doctor");
     const doctor::Options options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
                                     console.set_progress_line("doctor: " + part);
                                   }};
@@ -143,7 +143,7 @@ int doctor_command(const Call& call) {
                                  tokens.ids.size(0), report};
       o.json ? print(to_json(printed)) : show(to_lines(printed));
     }
-    checks_exit_code = report.passed ? 0 : comm::kCheckFailedExitCode;
+    checks_exit_code = report.passed ? 0 : launch::kCheckFailedExitCode;
   });
   return ended != 0 ? ended : checks_exit_code;
 }

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "shardwise/cli/table.h"
-#include "shardwise/doctor/bound.h"
+#include "shardwise/doctor/results.h"
 
 namespace shardwise::cli {
 

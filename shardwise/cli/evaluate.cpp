@@ -133,6 +133,7 @@ int evaluate_command(const Call& call) {
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
   return run_on_ranks({launch_context_for(o.model.tp), o.model.tp, ranks, call.argv},
                       [&](const comm::Group& group) {
+                        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
                         model::DecoderWeights weights(model.config(), group, model.dtype());
                         const checkpoint::LoadCost loaded = model.load(weights, o.seed);
                         checkpoint::log_load("eval", model.directory(), loaded, group);

@@ -11,6 +11,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/streaming_detokenizer.h"
+#include "shardwise/comm/gather_values.h"
 
 namespace shardwise::cli {
 namespace {
@@ -27,17 +28,15 @@ struct Job {
   std::vector<int64_t> end_ids;
 
   infer::Batching batching() const { return {options.batch_size, options.chunk}; }
-  /// Returns the planned peak memory of each rank, in bytes.
-  std::vector<int64_t> expected_peaks(const checkpoint::LoadCost& loaded) const {
-    const int tp = static_cast<int>(options.model.tp);
-    plan::Generation batch = largest_batch(model.config(), requests, batching(), tp,
-                                           static_cast<int64_t>(c10::elementSize(model.dtype())));
-    std::vector<int64_t> peaks;
-    for (int rank = 0; rank < tp; ++rank) {
-      if (model.config().quantization) batch.weight_bytes = loaded.weight_bytes[rank];
-      peaks.push_back(plan::generation_peak(batch, rank).private_bytes());
-    }
-    return peaks;
+  /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
+  PlannedMemories planned(const model::DecoderWeights& weights) const {
+    const comm::Group& group = weights.group();
+    std::vector<int64_t> weight_bytes;
+    if (model.config().quantization)
+      weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights), group);
+    return planned_memory(largest_batch(model.config(), requests, batching(), group.size(),
+                                        static_cast<int64_t>(c10::elementSize(model.dtype()))),
+                          weight_bytes, group);
   }
 };
 
@@ -78,29 +77,44 @@ Json result_of(const Job& job, size_t index, const infer::Completion& completion
   return result;
 }
 
-/// Measurements of a run, over all ranks.
+/// Planned and measured figures of a run, over all ranks.
 struct RunFigures {
+  PlannedMemories planned;
   checkpoint::LoadCost loaded;
   infer::Timings timings;
-  std::vector<int64_t> peaks;  // peak memory in bytes, by rank
+  std::vector<PeakMemory> peaks;  // by rank
 };
 
+/// Returns each rank's peaks: their sum, and by pool. Over MPI the sum is that of private memory.
+Json memory_json(const RunFigures& figures) {
+  Json memory;
+  for (const PeakMemory& peak : figures.peaks) {
+    memory["peak_bytes"].push_back(peak.private_bytes + peak.symmetric_heap_bytes.value_or(0));
+    memory["peak_private_bytes"].push_back(peak.private_bytes);
+    if (peak.symmetric_heap_bytes) memory["peak_symmetric_heap_bytes"].push_back(*peak.symmetric_heap_bytes);
+  }
+  for (const PlannedMemory& planned : figures.planned)
+    memory["expected_peak_bytes"].push_back(planned.bytes());
+  return memory;
+}
+
+Json speed_json(int64_t tokens, double seconds) {
+  return {{"tokens", tokens}, {"seconds", seconds}, {"tokens_per_second", per_second(tokens, seconds)}};
+}
+
 Json to_json(const Job& job, const RunFigures& figures) {
-  const auto& [loaded, timings, peaks] = figures;
-  return {{"model", job.model.directory().string()},
-          {"tp", job.options.model.tp},
-          {"dtype", job.model.dtype_name()},
-          {"quantization", quantization_json(job.model)},
-          {"load", load_json(loaded)},
-          {"memory", {{"peak_bytes", peaks}, {"expected_peak_bytes", job.expected_peaks(loaded)}}},
-          {"prefill",
-           {{"tokens", timings.prompt_tokens},
-            {"seconds", timings.prefill_seconds},
-            {"tokens_per_second", per_second(timings.prompt_tokens, timings.prefill_seconds)}}},
-          {"decode",
-           {{"tokens", timings.generated_tokens},
-            {"seconds", timings.decode_seconds},
-            {"tokens_per_second", per_second(timings.generated_tokens, timings.decode_seconds)}}}};
+  const infer::Timings& timings = figures.timings;
+  Json json;
+  if (!figures.planned.empty()) json["expected_memory"] = to_json(figures.planned);
+  json.update({{"model", job.model.directory().string()},
+               {"tp", job.options.model.tp},
+               {"dtype", job.model.dtype_name()},
+               {"quantization", quantization_json(job.model)},
+               {"load", load_json(figures.loaded)},
+               {"memory", memory_json(figures)},
+               {"prefill", speed_json(timings.prompt_tokens, timings.prefill_seconds)},
+               {"decode", speed_json(timings.generated_tokens, timings.decode_seconds)}});
+  return json;
 }
 
 /// Logs one line to standard error.
@@ -183,12 +197,19 @@ class Generation {
 };
 
 void generate_rank(const Job& job, const comm::Group& group) {
+  if (group.rank() == 0) model::warn_of_unknown_tokens(job.model.config(), "generate");
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
+  const PlannedMemories planned = job.planned(weights);
+  if (group.rank() == 0) {
+    base::log_info("generate: " +
+                   (planned.empty() ? "peak memory is not planned for ranks over MPI" : to_text(planned)));
+  }
   const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
   Generation generation(job, group);
   const infer::Generated generated = generation.run(weights);
-  generation.print_results(generated.completions, {loaded, generated.timings, peaks_of_ranks(group)});
+  generation.print_results(generated.completions,
+                           {planned, loaded, generated.timings, peaks_of_ranks(group)});
 }
 
 }  // namespace

@@ -32,11 +32,30 @@ plan::Generation largest_batch(const model::Config& config, const std::vector<in
   batch.rows = std::max(batch.sequences, std::min(waiting, batching.rows));
   batch.cached_tokens = sum_of_largest(caches, batching.sequences);
   batch.longest_cache = sum_of_largest(caches, 1);
+  batch.gathers_logits = std::ranges::any_of(requests, [&](const infer::Request& request) {
+    return infer::candidates_needed(request.sampling, config.vocab_size) == config.vocab_size;
+  });
   return batch;
 }
 
-std::vector<int64_t> peaks_of_ranks(const comm::Group& group) {
-  return comm::gather_values(base::peak_bytes(), group);
+PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t>& weight_bytes,
+                               const comm::Group& group) {
+  PlannedMemories by_rank;
+  if (group.size() > 1 && !group.has_symmetric_heap()) return by_rank;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (!weight_bytes.empty()) batch.weight_bytes = weight_bytes[size_t(rank)];
+    const plan::GenerationPeak peak = plan::generation_peak(batch, rank);
+    by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});
+  }
+  return by_rank;
+}
+
+std::vector<PeakMemory> peaks_of_ranks(const comm::Group& group) {
+  PeakMemory local{base::peak_bytes(), std::nullopt};
+  if (const comm::SymmetricHeap* heap = group.symmetric_heap())
+    local.symmetric_heap_bytes = heap->peak_bytes();
+  if (group.size() == 1) local.symmetric_heap_bytes = 0;
+  return comm::gather_values(local, group);
 }
 
 }  // namespace shardwise::cli

@@ -2,6 +2,9 @@
 #pragma once
 #include <vector>
 
+#include <optional>
+
+#include "shardwise/cli/planned_memory.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/infer/generate.h"
 #include "shardwise/model/decoder.h"
@@ -13,8 +16,18 @@ namespace shardwise::cli {
 plan::Generation largest_batch(const model::Config& config, const std::vector<infer::Request>& requests,
                                const infer::Batching& batching, int tp, int64_t element_bytes);
 
-/// Returns each rank's peak of tensor memory outside the symmetric heap since its start, in bytes.
-/// Collective.
-std::vector<int64_t> peaks_of_ranks(const comm::Group& group);
+/// Returns the planned peak of each rank for the largest batch of a run; empty over MPI, which plan/ does not
+/// model. `weight_bytes`: by rank, of quantized weights; empty for others.
+PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t>& weight_bytes,
+                               const comm::Group& group);
+
+/// A rank's peaks of tensor memory, in bytes, since the weights were loaded.
+struct PeakMemory {
+  int64_t private_bytes;                        // outside the symmetric heap
+  std::optional<int64_t> symmetric_heap_bytes;  // no value over MPI; 0 for a rank alone
+};
+
+/// Returns the peaks by rank. Collective.
+std::vector<PeakMemory> peaks_of_ranks(const comm::Group& group);
 
 }  // namespace shardwise::cli

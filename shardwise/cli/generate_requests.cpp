@@ -1,6 +1,7 @@
 #include "shardwise/cli/generate_requests.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "shardwise/base/files.h"

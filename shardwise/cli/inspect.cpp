@@ -11,7 +11,7 @@
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/cli/units.h"
-#include "shardwise/model/config_layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::cli {
 namespace {
@@ -106,7 +106,9 @@ int inspect_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
   const auto directory = checkpoint::resolve(*options.directory);
-  model::check_ranks("inspect", model::load_config(directory), options.tp);
+  const model::Config config = model::load_config(directory);
+  model::warn_of_unknown_tokens(config, "inspect");
+  model::check_ranks("inspect", config, options.tp);
   const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
   print(options.json ? to_json(found) : to_text(found));
   return 0;

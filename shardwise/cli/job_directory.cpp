@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "shardwise/base/environment.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
@@ -13,11 +14,12 @@ namespace {
 constexpr const char* kVariable = "SHARDWISE_JOB_DIRECTORY";
 }  // namespace
 
-JobDirectory::JobDirectory(const comm::LaunchContext& context) {
-  using Launcher = comm::LaunchContext::Launcher;
-  const char* inherited = context.launcher == Launcher::launcher ? std::getenv(kVariable) : nullptr;
-  if (inherited) path_ = inherited;
-  if (inherited || context.rank > 0) return;
+JobDirectory::JobDirectory(const launch::LaunchContext& context) {
+  using Launcher = launch::LaunchContext::Launcher;
+  const auto inherited = base::env_text(kVariable);
+  const bool is_inherited = context.launcher == Launcher::launcher && inherited;
+  if (is_inherited) path_ = *inherited;
+  if (is_inherited || context.rank > 0) return;
   if (context.launcher == Launcher::self) remember_signals();
   path_ = base::make_temporary_directory("shardwise-");
   is_creator_ = true;

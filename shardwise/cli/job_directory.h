@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
-#include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
+#include "shardwise/launch/environment.h"
 
 namespace shardwise::cli {
 
@@ -15,7 +15,7 @@ class JobDirectory {
   /// From now on the launching process defers its first SIGINT or SIGTERM (cli/signals.h) outside of
   /// launch(), so that it can remove the directory. Errors: base::FileError if the directory cannot be
   /// created.
-  explicit JobDirectory(const comm::LaunchContext& context);
+  explicit JobDirectory(const launch::LaunchContext& context);
   ~JobDirectory();
   JobDirectory(const JobDirectory&) = delete;
   JobDirectory& operator=(const JobDirectory&) = delete;

@@ -4,7 +4,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/quantization_flags.h"
-#include "shardwise/model/config_layout.h"
+#include "shardwise/config/layout.h"
 #include "shardwise/text/model_directory.h"
 
 namespace shardwise::cli {
@@ -83,6 +83,7 @@ checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t 
   }
   checkpoint::LoadCost cost = checkpoint::cost_of(local, weights);
   base::reset_peak();
+  if (comm::SymmetricHeap* heap = weights.group().symmetric_heap()) heap->reset_peak();
   return cost;
 }
 

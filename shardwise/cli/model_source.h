@@ -43,8 +43,8 @@ class ModelSource {
   /// Returns the directory with the tokenizer's other files, such as a chat template.
   std::string tokenizer_directory() const;
 
-  /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the memory counter's
-  /// peak. Collective.
+  /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the peaks of the
+  /// memory counters. Collective.
   checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
 
  private:

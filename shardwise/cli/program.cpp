@@ -10,7 +10,8 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
-#include "shardwise/comm/launch.h"
+#include "shardwise/launch/launch.h"
+#include "shardwise/version.h"
 
 namespace shardwise::cli {
 namespace {
@@ -70,12 +71,12 @@ int run_program(const std::vector<std::string>& argv) {
   if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
   try {
     const int exit_code = run(call);
-    if (exit_code == 0 || exit_code == comm::kCheckFailedExitCode) check_output();
+    if (exit_code == 0 || exit_code == launch::kCheckFailedExitCode) check_output();
     return exit_code;
   } catch (const EndedBySignal& error) {
     return fail(error, 128 + error.signal());
   } catch (const c10::ValueError& error) {
-    return fail(error, comm::kUsageErrorExitCode);
+    return fail(error, launch::kUsageErrorExitCode);
   } catch (const std::exception& error) {
     return fail(error, 1);
   }

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "shardwise/model/config_quantization.h"
+#include "shardwise/config/quantization.h"
 
 namespace shardwise::cli {
 

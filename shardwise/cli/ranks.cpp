@@ -9,9 +9,9 @@
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
-#include "shardwise/comm/affinity.h"
-#include "shardwise/comm/join.h"
-#include "shardwise/comm/launch.h"
+#include "shardwise/launch/affinity.h"
+#include "shardwise/launch/launch.h"
+#include "shardwise/launch/process_group.h"
 
 namespace shardwise::cli {
 namespace {
@@ -20,10 +20,10 @@ constexpr double kMaxTimeout = 1e6;  // seconds, eleven days: more milliseconds 
 
 /// Creates the group and fixes the number of threads and their cores. Called before any computation.
 comm::Group join(const RankJob& job) {
-  end_cleanly_on_signals(job.context.launcher == comm::LaunchContext::Launcher::self);
+  end_cleanly_on_signals(job.context.launcher == launch::LaunchContext::Launcher::self);
   base::keep_freed_memory();
-  comm::Group group = comm::init_process_group(job.context, timeout_of(job.options));
-  at::set_num_threads(comm::bind_to_core_share(group));
+  comm::Group group = launch::init_process_group(job.context, timeout_of(job.options));
+  at::set_num_threads(launch::bind_to_core_share(group));
   base::install_memory_counter();
   return group;
 }
@@ -64,31 +64,31 @@ void validate(const std::string& command, const RankOptions& options) {
                     ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s);
 }
 
-comm::LaunchContext launch_context_for(int64_t tp) {
-  const comm::LaunchContext context = comm::launch_context_from_env();
-  if (context.launcher != comm::LaunchContext::Launcher::self) comm::check_world_size(context, tp);
-  comm::check_nodes(context, tp);
-  comm::check_thread_variables();
+launch::LaunchContext launch_context_for(int64_t tp) {
+  const launch::LaunchContext context = launch::launch_context_from_env();
+  if (context.launcher != launch::LaunchContext::Launcher::self) launch::check_world_size(context, tp);
+  launch::check_nodes(context, tp);
+  launch::check_thread_variables();
   return context;
 }
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
-  if (job.context.launcher == comm::LaunchContext::Launcher::self && job.tp > 1) {
+  if (job.context.launcher == launch::LaunchContext::Launcher::self && job.tp > 1) {
     check_signals();  // signals recorded so far; from here on the launcher handles signals
-    return comm::launch(static_cast<int>(job.tp), job.argv);
+    return launch::launch_ranks(static_cast<int>(job.tp), job.argv);
   }
   const comm::Group group = join(job);
   try {
     body(group);
   } catch (const base::CollectiveError& error) {
     print_collective_error(error, group);
-    comm::shutdown();
-    return comm::kUsageErrorExitCode;
+    launch::shutdown();
+    return launch::kUsageErrorExitCode;
   } catch (const std::exception& error) {  // usage errors were reported before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.context.rank);
   }
-  comm::shutdown();
+  launch::shutdown();
   return 0;
 }
 

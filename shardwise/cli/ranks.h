@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "shardwise/cli/flags.h"
-#include "shardwise/comm/environment.h"
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
+#include "shardwise/launch/environment.h"
 
 namespace shardwise::cli {
 
@@ -31,11 +30,11 @@ void validate(const std::string& command, const RankOptions& options);
 /// Returns this process's rank and node in its job.
 /// Errors: c10::ValueError if another launcher started a number of ranks other than `tp`, or if the ranks are
 /// on several nodes and cannot be connected.
-comm::LaunchContext launch_context_for(int64_t tp);
+launch::LaunchContext launch_context_for(int64_t tp);
 
 /// A job of `tp` ranks. This process is one of them, or starts them by running `argv` again.
 struct RankJob {
-  comm::LaunchContext context;
+  launch::LaunchContext context;
   int64_t tp;
   RankOptions options;
   std::vector<std::string> argv;

@@ -40,29 +40,36 @@ int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank)
   return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
 }
 
-/// Column heads of the table; `table_row` fills the columns.
+/// Column heads of the table; `table_row` fills the columns, with "-" for what is not planned or counted.
 constexpr const char* kTableHead =
     "\nrank  peak memory      planned  sent per step      planned  copied per step  communication";
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  return fmt::format(
-      "\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
-      in_megabytes(usage.peak_memory_bytes, 2), expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
-      in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
-      in_megabytes(usage.copied_bytes, 3), milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
+  return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
+                     in_megabytes(usage.peak_memory_bytes, 2),
+                     expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
+                     in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
+                     usage.copied_bytes ? in_megabytes(*usage.copied_bytes, 3) : "-",
+                     milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
 }
 
 nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
-  nlohmann::ordered_json json{{"rank", rank},
-                              {"peak_memory_bytes", usage.peak_memory_bytes},
-                              {"comm_bytes", usage.comm_bytes},
-                              {"copied_bytes", usage.copied_bytes},
-                              {"comm_ms", milliseconds(usage.comm_ns)}};
+  nlohmann::ordered_json json{
+      {"rank", rank}, {"peak_memory_bytes", usage.peak_memory_bytes}, {"comm_bytes", usage.comm_bytes}};
+  if (usage.copied_bytes) json["copied_bytes"] = *usage.copied_bytes;
+  json["comm_ms"] = milliseconds(usage.comm_ns);
   if (expected.peak) json["expected_peak_memory_bytes"] = expected.peak->bytes();
   json["expected_comm_bytes"] = expected.comm_bytes;
   return json;
+}
+
+PlannedMemories planned_in(const TrainReport& report) {
+  std::vector<plan::Peak> peaks;
+  for (const RankReport& rank : report.ranks)
+    if (rank.expected.peak) peaks.push_back(*rank.expected.peak);
+  return planned_memory(peaks);
 }
 
 }  // namespace
@@ -77,12 +84,37 @@ std::string describe(const train::Job& job) {
       job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
 }
 
+bool ranks_share_memory(const comm::Group& group) {
+  return group.size() == 1 || group.has_symmetric_heap();
+}
+
+std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory) {
+  const plan::Workload workload = workload_of(job, shares_memory);
+  std::vector<plan::Peak> peaks;
+  if (!shares_memory || workload.split_batch) return peaks;
+  for (int rank = 0; rank < workload.tp; ++rank) peaks.push_back(plan::training_peak(workload, rank));
+  return peaks;
+}
+
+PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
+  PlannedMemories by_rank;
+  for (const plan::Peak& peak : peaks) by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});
+  return by_rank;
+}
+
+std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory) {
+  if (!planned.empty()) return "train: " + to_text(planned);
+  return fmt::format("train: peak memory is not planned for {}",
+                     shares_memory ? "split batches" : "ranks over MPI");
+}
+
 TrainReport make_report(const train::Job& job, Summary summary, bool shares_memory) {
   const plan::Workload workload = workload_of(job, shares_memory);
+  const std::vector<plan::Peak> peaks = planned_peaks(job, shares_memory);
   TrainReport report{std::move(summary), {}};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
-    if (shares_memory && !workload.split_batch) expected.peak = plan::training_peak(workload, rank);
+    if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
   return report;
@@ -103,16 +135,21 @@ std::string to_text(const TrainReport& report) {
 
 std::string to_json(const TrainReport& report) {
   const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
-  nlohmann::ordered_json json{{"step", last.step},
-                              {"steps", steps},
-                              {"tokens", last.tokens},
-                              {"seconds", seconds},
-                              {"loss", last.loss}};
+  nlohmann::ordered_json json;
+  if (const PlannedMemories planned = planned_in(report); !planned.empty())
+    json["expected_memory"] = to_json(planned);
+  json.update({{"step", last.step},
+               {"steps", steps},
+               {"tokens", last.tokens},
+               {"seconds", seconds},
+               {"loss", last.loss}});
   if (last.val_loss) json["val_loss"] = *last.val_loss;
   if (saved) json["saved"] = saved->string();
   if (load) json["load"] = load_json(*load);
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     json["ranks"].push_back(to_json(rank, report.ranks[rank]));
+    if (const auto& shared = inventory.ranks[rank].peak_symmetric_heap)
+      json["ranks"].back()["peak_symmetric_heap_bytes"] = *shared;
   }
   return json.dump();
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/cli/planned_memory.h"
 #include "shardwise/plan/peak.h"
 #include "shardwise/train/loop.h"
 
@@ -13,7 +14,7 @@ namespace shardwise::cli {
 struct RankReport {
   struct Expected {
     int64_t comm_bytes;
-    std::optional<plan::Peak> peak;  // none for split batches, which plan/ does not model
+    std::optional<plan::Peak> peak;  // none over MPI and for split batches, which plan/ does not model
   };
   train::Usage measured;
   Expected expected;
@@ -27,8 +28,16 @@ struct TrainReport {
 /// Returns one line with model, text, ranks and steps.
 std::string describe(const train::Job& job);
 
-/// Makes the report. Memory is planned only with `shares_memory`: the ranks share memory, or there is one
-/// rank.
+/// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.
+bool ranks_share_memory(const comm::Group& group);
+/// Returns the planned peak of each rank; empty over MPI and for split batches, which plan/ does not model.
+std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory);
+/// Returns the sizes of the peaks.
+PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks);
+/// Returns a line with the planned peak of each rank, or with the reason why there is none.
+std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory);
+
+/// Makes the report; `shares_memory` is that of the group.
 TrainReport make_report(const train::Job& job, train::Summary summary, bool shares_memory);
 /// Returns the human-readable summary and a table over the ranks.
 std::string to_text(const TrainReport& report);

@@ -28,17 +28,18 @@ Json step_json(const train::StepRecord& record) {
   for (const train::Usage& usage : record.usage) {
     step["step_ms"].push_back(milliseconds(usage.step_ns));
     step["comm_ms"].push_back(milliseconds(usage.comm_ns));
-    step["wait_ms"].push_back(milliseconds(usage.wait_ns));
+    if (usage.wait_ns) step["wait_ms"].push_back(milliseconds(*usage.wait_ns));
   }
   return step;
 }
 
 Json measured_json(const train::MemoryBreakdown& held) {
-  return {{"weights", held.weights},
-          {"main gradients", held.main_gradients},
-          {"optimizer", held.optimizer},
-          {"activations", held.peak_private - held.weights - held.main_gradients - held.optimizer},
-          {"shared memory", held.peak_symmetric_heap}};
+  Json classes{{"weights", held.weights},
+               {"main gradients", held.main_gradients},
+               {"optimizer", held.optimizer},
+               {"activations", held.peak_private - held.weights - held.main_gradients - held.optimizer}};
+  if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap;
+  return classes;
 }
 
 Json planned_json(const plan::Peak& peak) {
@@ -52,9 +53,9 @@ Json planned_json(const plan::Peak& peak) {
 
 Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {
   Json json{{"comm_bytes", of_rank.measured.comm_bytes},
-            {"copied_bytes", of_rank.measured.copied_bytes},
             {"memory", measured_json(held)},
             {"expected_comm_bytes", of_rank.expected.comm_bytes}};
+  if (of_rank.measured.copied_bytes) json["copied_bytes"] = *of_rank.measured.copied_bytes;
   if (of_rank.expected.peak) json["expected_memory"] = planned_json(*of_rank.expected.peak);
   return json;
 }

@@ -1,6 +1,6 @@
 // SIGINT and SIGTERM in a process that computes: it exits at once, and saved files stay valid.
 //
-// A launcher handles signals itself (comm/launch.h).
+// A launcher handles signals itself (launch/launch.h).
 #pragma once
 #include <exception>
 #include <string>

@@ -90,7 +90,8 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
                "shard activations between the layers along the sequence [on]");
   flags.value(
       "--overlap MODE", o.overlap,
-      "overlap collectives with GEMMs: on, off, or auto: the faster in the first steps; same results [auto]");
+      "overlap collectives with GEMMs: on, off, or auto: the faster in the first steps; same results; over "
+      "MPI nothing overlaps [auto]");
   flags.on_off(
       "--split-batch", o.split_batch,
       "split each micro-batch in two and overlap one half's all_reduce with the other half's compute "
@@ -101,7 +102,9 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
       "activation recomputation in backward: none; selective: the MLP's activation; full: every block "
       "[none]");
   flags.on_off("--verify", o.verify,
-               "check at every collective that replicated tensors are equal on all ranks; slow");
+               "compare over the ranks what must be equal: tokens, random keys and losses; the inputs of "
+               "parallel layers and their gradients, under sequence parallelism once gathered; and in every "
+               "step replicated parameters and their gradients; slow");
   add_timeout_flag(flags, ranks);
 }
 
@@ -114,7 +117,8 @@ void add_result_flags(Flags& flags, Options& o, bool& json) {
               "resume from DIR/latest or DIR/step-N, at any --tp, with its --seed and --seq-len; losses are "
               "those of an "
               "uninterrupted run if text, --batch-size, --grad-accum and dropout are the same");
-  flags.value("--log FILE", o.log, "write one JSON line per step; append when resuming");
+  flags.value("--log FILE", o.log,
+              "write one JSON line per step, after one with the planned memory; append when resuming");
   flags.value("--report FILE", o.report,
               "write all measurements of the run as JSON, the input of tools/report");
   flags.on_off("--json", json, "print a JSON summary to standard output at the end");
@@ -124,8 +128,10 @@ void add_result_flags(Flags& flags, Options& o, bool& json) {
 /// records.
 class Display {
  public:
-  explicit Display(const train::Job& job)
-      : progress_(job.first_step(), job.options().last_step()), reports_(job.options().report) {
+  Display(const train::Job& job, PlannedMemories planned)
+      : progress_(job.first_step(), job.options().last_step()),
+        planned_(std::move(planned)),
+        reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
     is_to_be_emptied_ = !job.resumed();
@@ -138,6 +144,7 @@ class Display {
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
     if (std::exchange(is_to_be_emptied_, false)) empty_();
+    if (std::exchange(is_first_, false)) log_planned();
     log_ << train::to_json(record) << '\n'
          << std::flush;  // the file has complete lines only, even after a crash
     check();
@@ -152,12 +159,18 @@ class Display {
     log_.close();
     log_.open(path_, std::ios::trunc);
   }
+  /// The log's first line of this run.
+  void log_planned() {
+    if (!planned_.empty()) log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n';
+  }
 
   base::Progress progress_;
+  PlannedMemories planned_;
   std::string path_;
   std::ofstream log_;
   bool is_to_be_emptied_ =
       false;  // truncate an older log at the first record, because the run may fail before it
+  bool is_first_ = true;
   bool reports_;
   std::vector<train::StepRecord> records_;
 };
@@ -165,11 +178,12 @@ class Display {
 /// Returns the run's report, and with --report the records of its steps.
 std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const train::Job& job,
                                                                       const comm::Group& group) {
-  Display display(job);
+  const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
+  base::log_info(planned_memory_line(planned, ranks_share_memory(group)));
+  Display display(job, planned);
   train::Summary summary =
       train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
-  const bool shares_memory = group.size() == 1 || group.has_symmetric_heap();
-  TrainReport report = make_report(job, std::move(summary), shares_memory);
+  TrainReport report = make_report(job, std::move(summary), ranks_share_memory(group));
   return {std::move(report), display.records()};
 }
 
@@ -178,6 +192,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     train::run(job, group, [](const train::StepRecord&) {});
     return;
   }
+  model::warn_of_unknown_tokens(job.config(), "train");
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));
@@ -201,7 +216,7 @@ int train_command(const Call& call) {
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
-  const comm::LaunchContext context = launch_context_for(options.tp);
+  const launch::LaunchContext context = launch_context_for(options.tp);
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory
   return run_on_ranks({context, options.tp, ranks, call.argv},
                       [&](const comm::Group& group) { train_rank(job, group, json); });

@@ -8,10 +8,7 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/base/mutation.h"
-#include "shardwise/comm/c10d_reduction.h"
-#include "shardwise/comm/coalesced_work.h"
-#include "shardwise/comm/done_work.h"
+#include "shardwise/comm/c10d_types.h"
 
 namespace shardwise::comm {
 namespace {
@@ -209,10 +206,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
-    for (at::Tensor& tensor : tensors) {
-      backend_->all_reduce_(tensor, reduce);
-      if (base::mutated(base::Mutation::coalesce_first_only)) break;
-    }
+    for (at::Tensor& tensor : tensors) backend_->all_reduce_(tensor, reduce);
   });
 }
 
@@ -247,19 +241,10 @@ C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outp
   });
 }
 
-void C10dBackend::gather_base(at::Tensor& output, const at::Tensor& input) {
-  const at::Tensor flat = output.view({-1});
-  Tensors pieces;
-  for (int peer = 0; peer < size_; ++peer) {
-    pieces.push_back(flat.narrow(0, peer * input.numel(), input.numel()).view(input.sizes()));
-  }
-  backend_->all_gather(pieces, input);
-}
-
 C10dBackend::WorkPtr C10dBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
   check_base(output, input, size_, "allgather_into_tensor");
-  return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { gather_base(output, input); });
+  return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { backend_->all_gather_even(output, input); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -269,7 +254,7 @@ C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outpu
     check_base(outputs[i], inputs[i], size_, "allgather_into_tensor_coalesced");
   }
   return run(OpType::COALESCED, options, outputs, [&] {
-    for (size_t i = 0; i < outputs.size(); ++i) gather_base(outputs[i], inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) backend_->all_gather_even(outputs[i], inputs[i]);
   });
 }
 

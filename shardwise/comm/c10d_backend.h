@@ -72,8 +72,6 @@ class C10dBackend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  /// Returns true if calls are synchronous: no progress is made after a call returns (receives excepted).
-  virtual bool is_synchronous() const { return true; }
   void setSequenceNumberForGroup() override {}  // all ranks start from 0
   uint64_t getSequenceNumberForGroup() override { return backend_->sequence(); }
   void abort() override { abort("c10d abort"); }
@@ -83,7 +81,6 @@ class C10dBackend : public c10d::Backend {
 
  private:
   Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
-  void gather_base(at::Tensor& output, const at::Tensor& input);
   /// Returns `work`, and adds it to the coalesced block if one is open.
   WorkPtr recorded(WorkPtr work);
   /// Runs `call` and returns its Work. A CommError is thrown, or held by the Work if the options are async.

@@ -1,13 +1,17 @@
-// The interface of a transport: the collectives and messages that C10dBackend (c10d_backend.h) maps calls to.
+// The interface of a backend: the collectives and messages behind Group and behind c10d (c10d_backend.h).
+//
+// comm/shm and comm/mpi implement it, and C10dCollectives (c10d_collectives.h) for any other c10d::Backend.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "shardwise/comm/reduction.h"
+#include "shardwise/comm/work.h"
 
 namespace c10d {
 class Work;
@@ -15,11 +19,13 @@ class Work;
 
 namespace shardwise::comm {
 
+class SymmetricHeap;
+
 inline constexpr int kAnySource = -1;
 
-/// A group's collectives and messages on CPU tensors of any strides.
+/// A group's collectives and messages on dense tensors of any strides on `device()`.
 ///
-/// The caller has checked the arguments; only the transport can check that the ranks' arguments match.
+/// The caller has checked the arguments; only the backend can check that the ranks' arguments match.
 /// `pieces[r]` belongs to rank r; collectives with a root read lists at the root only. All ranks get the same
 /// bits. Errors: base::CommError, also for sizes that differ; c10::ValueError if a reduction does not support
 /// the dtype.
@@ -32,6 +38,12 @@ class CollectiveBackend {
   virtual std::string backend_name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  virtual at::Device device() const { return at::kCPU; }
+  /// Returns whether a collective makes progress only inside a call or a wait: computing in between hides
+  /// none of its time.
+  virtual bool is_synchronous() const { return true; }
+  /// Returns the group's symmetric heap, or null if it has none.
+  virtual SymmetricHeap* symmetric_heap() { return nullptr; }
   /// Returns the number of arrival barriers so far, equal on all ranks: a long collective may need several.
   virtual uint64_t sequence() const = 0;
   /// The limit of a wait for another rank. Set it from the thread that calls collectives.
@@ -39,10 +51,18 @@ class CollectiveBackend {
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   /// Replaces the timeout in collectives, but not in messages; 0 restores it.
   virtual void limit_collectives(std::chrono::milliseconds limit) = 0;
+  /// Returns the bytes that this rank has copied in collectives so far (counters.h); 0 without a symmetric
+  /// heap.
+  virtual int64_t copied_bytes() const { return 0; }
+  /// Returns how long this rank has waited for peers so far, PeerShards::get included; 0 without a symmetric
+  /// heap.
+  virtual int64_t waited_ns() const { return 0; }
 
   virtual void broadcast_(at::Tensor& x, int root) = 0;
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
   virtual void all_gather(Tensors& pieces, const at::Tensor& shard) = 0;
+  /// Gathers shards of one size into consecutive equal parts of `out`, which is contiguous.
+  virtual void all_gather_even(at::Tensor& out, const at::Tensor& shard);
   virtual void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) = 0;
   /// Reduces and scatters `x` in equal consecutive parts, one per rank.
   virtual void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) = 0;
@@ -55,6 +75,12 @@ class CollectiveBackend {
   /// Exchanges row blocks along dim 0: `x_rows` are the rows to each rank, `out_rows` those from each rank.
   virtual void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
                                const std::vector<int64_t>& x_rows) = 0;
+
+  /// Start a sum, a broadcast or a gather of contiguous tensors, which the Work's wait completes. The backend
+  /// must outlive the Work. A synchronous backend runs the collective in the wait.
+  virtual std::unique_ptr<Work> start_all_reduce_(const at::Tensor& x);
+  virtual std::unique_ptr<Work> start_broadcast_(const at::Tensor& x, int root);
+  virtual std::unique_ptr<Work> start_gather(const Tensors& pieces, const at::Tensor& shard, int root);
 
   /// Returns when `x` may be overwritten, possibly before `to` receives it.
   virtual WorkPtr send(const at::Tensor& x, int to, int tag) = 0;

@@ -34,7 +34,7 @@ std::string_view name(Op op);
 /// heap, it is:
 ///   all_reduce         n, plus the row below
 ///   all_reduce_        one-shot (comm/shm/one_shot.h): n; else m·(t−1). With up to 4 ranks, n if x is
-///                      unregistered on any rank (shm/chunked_all_reduce.cpp); with more,
+///                      unregistered on any rank (shm/all_reduce.cpp); with more,
 ///                      m·(t−1) + 2n if x is unregistered on this rank
 ///   all_reduce_async_  m·(t−1)
 ///   reduce_scatter     0; n if x is unregistered

@@ -3,8 +3,6 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-#include "shardwise/base/hash.h"
-
 namespace shardwise::comm {
 namespace {
 
@@ -36,6 +34,12 @@ std::string dtype_name(int8_t dtype) {
 }
 
 }  // namespace
+
+const char* name(Reduce reduce) {
+  static constexpr const char* names[kReductions] = {"sum",     "product", "min",    "max",
+                                                     "average", "bit_and", "bit_or", "bit_xor"};
+  return names[static_cast<int>(reduce)];
+}
 
 Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim) {
   Descriptor descriptor;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/counters.h"
 #include "shardwise/comm/reduction.h"
 
@@ -26,6 +27,13 @@ struct Descriptor {
            root_or_dim == other.root_or_dim && numel == other.numel && split == other.split;
   }
 };
+
+/// Returns the tag of part `part` of the group's asynchronous operation `number`, which its descriptor's
+/// split holds: several alike may be in flight. It differs from the tags of all other parts and from 0, the
+/// tag of a synchronous collective.
+constexpr uint64_t operation_tag(uint64_t number, uint64_t part) {
+  return base::mix(base::mix(base::kHashBegin, number), part);
+}
 
 /// Returns the descriptor of a collective on `x`, without its split.
 Descriptor descriptor_of(Op op, const at::Tensor& x, int64_t numel, int64_t root_or_dim = 0);

@@ -3,10 +3,8 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/comm/c10d_backend.h"
-#include "shardwise/comm/checks.h"
-#include "shardwise/comm/counted.h"
-#include "shardwise/comm/group_calls.h"
+#include "shardwise/comm/c10d_collectives.h"
+#include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
 
 namespace shardwise::comm {
@@ -22,30 +20,50 @@ class SingleShard final : public PeerShards {
   at::Tensor shard_;
 };
 
+/// PeerShards that count the time of `get`, which waits for peers.
+class CountedPeerShards final : public PeerShards {
+ public:
+  CountedPeerShards(std::shared_ptr<PeerShards> shards, std::shared_ptr<Counters> counters,
+                    std::shared_ptr<CollectiveBackend> backend)
+      : shards_(std::move(shards)), counters_(std::move(counters)), backend_(std::move(backend)) {}
+  at::Tensor get(int rank) override {
+    const Timed timed(*counters_, *backend_);
+    return shards_->get(rank);
+  }
+
+ private:
+  std::shared_ptr<PeerShards> shards_;
+  std::shared_ptr<Counters> counters_;
+  std::shared_ptr<CollectiveBackend> backend_;
+};
+
 }  // namespace
 
 Group::Group() : state_(std::make_shared<State>()) {}
 
-Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<SymmetricHeap> symmetric)
-    : state_(std::make_shared<State>()) {
-  state_->use_heap = symmetric != nullptr;
-  state_->heap = std::move(symmetric);
+Group::Group(std::shared_ptr<CollectiveBackend> backend) : state_(std::make_shared<State>()) {
+  state_->rank = backend->rank();
+  state_->size = backend->size();
+  state_->heap = backend->symmetric_heap();
   state_->backend = std::move(backend);
 }
+
+Group::Group(const c10::intrusive_ptr<c10d::Backend>& backend)
+    : Group(std::make_shared<C10dCollectives>(backend)) {}
 
 Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 int Group::rank() const {
-  return state_->backend ? state_->backend->getRank() : 0;
+  return state_->rank;
 }
 
 int Group::size() const {
-  return state_->backend ? state_->backend->getSize() : 1;
+  return state_->size;
 }
 
 Group Group::without_symmetric_heap() const {
   auto state = std::make_shared<State>(*state_);
-  state->use_heap = false;
+  state->heap = nullptr;
   return Group(std::move(state));
 }
 
@@ -56,11 +74,15 @@ Group Group::with_new_counters() const {
 }
 
 bool Group::has_symmetric_heap() const {
-  return state_->use_heap;
+  return state_->heap != nullptr;
 }
 
 SymmetricHeap* Group::symmetric_heap() const {
-  return state_->symmetric_heap();
+  return state_->heap;
+}
+
+CollectiveBackend* Group::backend() const {
+  return state_->backend.get();
 }
 
 const Counters& Group::counters() const {
@@ -68,35 +90,34 @@ const Counters& Group::counters() const {
 }
 
 at::Device Group::device() const {
-  const std::optional<at::Device> bound =
-      state_->backend ? state_->backend->getBoundDeviceId() : std::nullopt;
-  return bound.value_or(at::kCPU);
+  return state_->backend ? state_->backend->device() : at::Device(at::kCPU);
 }
 
 bool Group::is_synchronous() const {
-  return size() == 1 || comm::is_synchronous(*state_->backend);
+  return size() == 1 || state_->backend->is_synchronous();
 }
 
 at::Tensor Group::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
-  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->empty(sizes, dtype);
+  if (state_->heap != nullptr) return state_->heap->empty(sizes, dtype);
   return at::empty(sizes, at::TensorOptions().dtype(dtype).device(device()));
 }
 
 std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const base::Split& split) const {
   check_shard("share_shard", shard, split, /*dim=*/0, rank(), size());
   if (size() == 1) return std::make_shared<SingleShard>(shard);
-  SymmetricHeap* symmetric = state_->symmetric_heap();
-  TORCH_CHECK_VALUE(symmetric != nullptr,
+  SymmetricHeap* const heap = state_->heap;
+  TORCH_CHECK_VALUE(heap != nullptr,
                     "share_shard: needs a group with a symmetric heap; call all_gather instead");
-  const Counted counted(*state_->counters, symmetric, Op::all_gather, int64_t(shard.nbytes()) * (size() - 1));
+  const Counted counted(*state_->counters, *state_->backend, Op::all_gather,
+                        int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor readable = shard;
-  if (!shard.is_contiguous() || !symmetric->contains(shard)) {
-    readable = symmetric->empty(shard.sizes(), shard.scalar_type());
+  if (!shard.is_contiguous() || !heap->contains(shard)) {
+    readable = heap->empty(shard.sizes(), shard.scalar_type());
     readable.copy_(shard);
     (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
   }
-  return std::make_shared<CountedPeerShards>(symmetric->share_shard(readable, split, /*tag=*/0),
-                                             state_->counters, state_->heap);
+  return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0), state_->counters,
+                                             state_->backend);
 }
 
 void Group::record_peer_read(const at::Tensor& shard) const {
@@ -107,11 +128,7 @@ void Group::record_peer_read(const at::Tensor& shard) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (auto* const ours = dynamic_cast<C10dBackend*>(state_->backend.get())) {
-    ours->abort(reason);
-  } else if (state_->backend) {
-    state_->backend->abort();
-  }
+  if (state_->backend) state_->backend->abort(reason);
 }
 
 }  // namespace shardwise::comm

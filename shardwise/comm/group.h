@@ -1,6 +1,6 @@
 // A group of ranks and its collectives on plain tensors, without autograd (parallel/ adds that).
 //
-// A Group is a small value that refers to a c10d::Backend; copies share the backend. Groups are passed as
+// A Group is a small value that refers to a CollectiveBackend; copies share the backend. Groups are passed as
 // arguments: there is no default group. With one rank, every collective returns at once, returns its input
 // where possible, and counts nothing. All ranks call the same collectives in the same order, from one thread
 // at a time.
@@ -8,11 +8,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <memory>
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/counters.h"
 #include "shardwise/comm/symmetric_heap.h"
+#include "shardwise/comm/work.h"
 
 namespace c10d {
 class Backend;
@@ -20,22 +22,24 @@ class Backend;
 
 namespace shardwise::comm {
 
-class ChunkedAllGather;
-class Work;
-class ChunkedReduceScatter;
+class CollectiveBackend;
+
+/// The default time that a rank waits for another.
+inline constexpr std::chrono::milliseconds kTimeout{300'000};
 
 class Group {
  public:
   /// Constructs a group of one rank.
   Group();
-  /// Constructs a group of the ranks of `backend`; `symmetric` is its symmetric heap, or null.
-  explicit Group(c10::intrusive_ptr<c10d::Backend> backend,
-                 std::shared_ptr<SymmetricHeap> symmetric = nullptr);
+  /// Constructs a group of the ranks of `backend`.
+  explicit Group(std::shared_ptr<CollectiveBackend> backend);
+  /// Constructs a group over any backend of c10d, such as NCCL's (c10d_collectives.h).
+  explicit Group(const c10::intrusive_ptr<c10d::Backend>& backend);
 
   int rank() const;
   int size() const;
 
-  /// Returns this group without the symmetric heap: its collectives use the backend's c10d calls only.
+  /// Returns this group without the symmetric heap: its collectives are those that every backend has.
   Group without_symmetric_heap() const;
   bool has_symmetric_heap() const;
   /// Returns this group with new counters, which start at zero.
@@ -128,6 +132,8 @@ class Group {
   /// Aborts the group: every peer's current or next wait throws an error with `reason`.
   void abort(const std::string& reason) const;
 
+  /// Returns the backend, or null in a group of one.
+  CollectiveBackend* backend() const;
   const Counters& counters() const;
   /// Returns the symmetric heap with its statistics, or null if there is none.
   SymmetricHeap* symmetric_heap() const;

@@ -1,81 +1,220 @@
-// Group's asynchronous all_reduce: that of the symmetric heap, or an asynchronous c10d call.
+// Group's asynchronous all_reduce and chunked collectives. With a symmetric heap a chunk is a share_shard of
+// the full tensor, which marks how much of it the rank has written; otherwise it is a collective that the
+// backend has started.
+#include <ATen/ops/empty_like.h>
+
 #include <utility>
 
-#include "shardwise/comm/c10d_reduction.h"
-#include "shardwise/comm/checks.h"
-#include "shardwise/comm/counted.h"
-#include "shardwise/comm/group_calls.h"
+#include "shardwise/comm/descriptor.h"
+#include "shardwise/comm/device_sum.h"
+#include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
-#include "shardwise/comm/work.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm {
 namespace {
 
-/// The Work of a group of one.
-class NoWork final : public Work {
- public:
-  void wait() override {}
+at::Tensor rows_of(const at::Tensor& x, const base::Range& range) {
+  return x.narrow(0, range.begin, range.size());
+}
+
+/// Writes the sum of `partials`, in rank order, into `out`; each is contiguous and as large as `out`.
+void sum_into(at::Tensor& out, const std::vector<at::Tensor>& partials) {
+  if (!out.is_cpu()) return sum_on_device(out, partials);
+  std::vector<const void*> sources;
+  for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
+  void* target = out.mutable_data_ptr();
+  reduce_kernel(out.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target,
+                                                /*copies=*/1, out.numel());
+}
+
+/// What an operation in flight needs of its group.
+struct Origin {
+  std::shared_ptr<CollectiveBackend> backend;
+  std::shared_ptr<Counters> counters;
 };
 
-/// The Work of a c10d allreduce. A synchronous backend runs it in `wait`.
-class C10dWork final : public Work {
+/// Returns a Work that counts the time of `work`'s wait, and the bytes copied in it as those of `op`.
+std::unique_ptr<Work> counted(std::unique_ptr<Work> work, Op op, Origin origin) {
+  return std::make_unique<CallWork>(
+      [work = std::shared_ptr<Work>(std::move(work)), op, origin = std::move(origin)] {
+        const Counted scope(*origin.counters, *origin.backend, op);
+        work->wait();
+      });
+}
+
+/// The arguments and the operation number of a ChunkedReduceScatter.
+struct PartialSum {
+  at::Tensor x;
+  base::Split split;
+  int rank;
+  uint64_t number;  // of the group's asynchronous operations
+  Origin origin;
+
+  int ranks() const { return split.ranks(); }
+  at::Tensor rows(int owner) const { return rows_of(x, split.range(owner)); }
+  at::Tensor local_rows_of(const at::Tensor& full) const { return rows_of(full, split.range(rank)); }
+  Timed timed() const { return Timed(*origin.counters, *origin.backend); }
+};
+
+/// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
+/// of them are ready by then.
+class SharedReduceScatter final : public ChunkedReduceScatter {
  public:
-  C10dWork(const at::Tensor& x, c10::intrusive_ptr<c10d::Backend> backend)
-      : tensors_{x}, backend_(std::move(backend)) {
-    if (!is_synchronous(*backend_)) work_ = call();
+  SharedReduceScatter(PartialSum sum, SymmetricHeap& heap)
+      : sum_(std::move(sum)),
+        heap_(heap),
+        full_split_(base::Split::even("partial sums", sum_.split.size() * sum_.ranks(), sum_.ranks())) {}
+
+  int chunk_order(int i) const override { return (sum_.rank + 1 + i) % sum_.ranks(); }
+
+  void chunk_ready(int i) override {
+    const Timed timed = sum_.timed();
+    if (chunk_order(i) != sum_.rank)
+      chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i))));
   }
 
-  void wait() override {
+  void wait(at::Tensor& out) override {
+    const Timed timed = sum_.timed();
+    std::vector<at::Tensor> partials;
+    for (int peer = 0; peer < sum_.ranks(); ++peer) partials.push_back(sum_.local_rows_of(tensor_of(peer)));
+    sum_into(out, partials);
+    chunks_.clear();
+    sum_.x.reset();
+  }
+
+ private:
+  /// Returns the tensor of `peer` once it has written at least this rank's rows.
+  at::Tensor tensor_of(int peer) const {
+    if (peer == sum_.rank) return sum_.x;
+    const int chunk =
+        (sum_.rank - peer - 1 + sum_.ranks()) % sum_.ranks();  // the peer's chunk_order(chunk) is this rank
+    return chunks_[size_t(chunk)]->get(peer);
+  }
+
+  PartialSum sum_;
+  SymmetricHeap& heap_;     // of the backend that `sum_` keeps
+  base::Split full_split_;  // every rank's "shard" is its full tensor
+  std::vector<std::shared_ptr<PeerShards>> chunks_;
+};
+
+/// Gathers each rank's rows at their owner, which sums them in rank order; an asynchronous backend's sums
+/// have an unspecified order.
+class GatherReduceScatter final : public ChunkedReduceScatter {
+ public:
+  explicit GatherReduceScatter(PartialSum sum) : sum_(std::move(sum)) {}
+
+  int chunk_order(int i) const override { return i; }
+
+  void chunk_ready(int i) override {
+    const Timed timed = sum_.timed();
     const c10::NoGradGuard no_grad;
-    (work_ ? std::move(work_) : call())->wait();
-    tensors_.clear();
+    if (sum_.split.range(i).empty()) return;
+    const at::Tensor rows = sum_.rows(i);
+    if (i == sum_.rank) {
+      for (int peer = 0; peer < sum_.ranks(); ++peer) partials_.push_back(at::empty_like(rows));
+    }
+    const std::vector<at::Tensor> none;
+    works_.push_back(sum_.origin.backend->start_gather(i == sum_.rank ? partials_ : none, rows, /*root=*/i));
+  }
+
+  void wait(at::Tensor& out) override {
+    const Timed timed = sum_.timed();
+    for (const std::unique_ptr<Work>& work : works_) work->wait();
+    if (!partials_.empty()) sum_into(out, partials_);
+    works_.clear();
+    sum_.x.reset();
   }
 
  private:
-  c10::intrusive_ptr<c10d::Work> call() {
-    c10d::AllreduceOptions options;
-    options.reduceOp = to_c10d(Reduce::sum);
-    return backend_->allreduce(tensors_, options);
-  }
-
-  std::vector<at::Tensor> tensors_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
-  c10::intrusive_ptr<c10d::Work> work_;
+  PartialSum sum_;
+  std::vector<at::Tensor> partials_;
+  std::vector<std::unique_ptr<Work>> works_;
 };
 
-/// A Work that counts the bytes and the time of `wait`.
-class CountedWork final : public Work {
+/// Runs one reduce_scatter in `wait`, for a synchronous backend without a symmetric heap.
+class SynchronousReduceScatter final : public ChunkedReduceScatter {
  public:
-  CountedWork(std::unique_ptr<Work> work, std::shared_ptr<Counters> counters,
-              std::shared_ptr<SymmetricHeap> heap)
-      : work_(std::move(work)), counters_(std::move(counters)), heap_(std::move(heap)) {}
+  explicit SynchronousReduceScatter(PartialSum sum) : sum_(std::move(sum)) {}
 
-  void wait() override {
-    const Timed timed(*counters_, heap_.get());
-    const int64_t copied_before = copied();
-    work_->wait();
-    (*counters_)[Op::all_reduce].copied_bytes += copied() - copied_before;
+  int chunk_order(int i) const override { return i; }
+  void chunk_ready(int) override {}
+  void wait(at::Tensor& out) override {
+    const Timed timed = sum_.timed();
+    const c10::NoGradGuard no_grad;
+    CollectiveBackend& backend = *sum_.origin.backend;
+    if (sum_.split.is_uniform()) {
+      backend.reduce_scatter_even(out, sum_.x, Reduce::sum);
+    } else {
+      backend.reduce_scatter(out, pieces_of(sum_.x, sum_.split, /*dim=*/0), Reduce::sum);
+    }
+    sum_.x.reset();
   }
 
  private:
-  int64_t copied() const { return heap_ ? heap_->copied_bytes() : 0; }
-
-  std::unique_ptr<Work> work_;
-  std::shared_ptr<Counters> counters_;
-  std::shared_ptr<SymmetricHeap> heap_;
+  PartialSum sum_;
 };
 
 }  // namespace
 
+void ChunkedAllGather::wait_chunk(int rank) {
+  if (rank != rank_) complete(rank);
+  int left = 0;
+  for (int peer = 0; peer < int(chunks_.size()); ++peer) left += peer != rank_ && chunks_[size_t(peer)];
+  if (left == 0) complete(rank_);
+}
+
+void ChunkedAllGather::complete(int rank) {
+  if (chunks_.empty() || !chunks_[size_t(rank)]) return;
+  std::exchange(chunks_[size_t(rank)], nullptr)->wait();
+}
+
 std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {
-  if (size() == 1) return std::make_unique<NoWork>();
-  SymmetricHeap* symmetric = state_->symmetric_heap();
-  check_async_input("all_reduce_async_", x, device(), symmetric);
-  const Counted counted(*state_->counters, state_->heap.get(), Op::all_reduce,
-                        all_reduce_bytes(x, rank(), size()));
-  std::unique_ptr<Work> work = symmetric ? symmetric->all_reduce_async_(x, ++*state_->async_operations)
-                                         : std::make_unique<C10dWork>(x, state_->backend);
-  return std::make_unique<CountedWork>(std::move(work), state_->counters, state_->heap);
+  if (size() == 1) return std::make_unique<CallWork>(nullptr);
+  check_async_input("all_reduce_async_", x, device(), state_->heap);
+  const Counted scope(*state_->counters, *state_->backend, Op::all_reduce,
+                      all_reduce_bytes(x, rank(), size()));
+  std::unique_ptr<Work> work = state_->heap != nullptr
+                                   ? state_->heap->all_reduce_async_(x, ++*state_->async_operations)
+                                   : state_->backend->start_all_reduce_(x);
+  return counted(std::move(work), Op::all_reduce, {state_->backend, state_->counters});
+}
+
+std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Tensor& x,
+                                                                    const base::Split& split) const {
+  check_full("reduce_scatter_chunked", x, split, /*dim=*/0, size());
+  TORCH_CHECK_VALUE(size() > 1, "reduce_scatter_chunked: needs two ranks or more; got 1");
+  check_async_input("reduce_scatter_chunked", x, device(), state_->heap);
+  const Counted scope(*state_->counters, *state_->backend, Op::reduce_scatter,
+                      reduce_scatter_bytes(x, split, rank()));
+  PartialSum sum{x, split, rank(), ++*state_->async_operations, {state_->backend, state_->counters}};
+  if (state_->heap != nullptr) return std::make_unique<SharedReduceScatter>(std::move(sum), *state_->heap);
+  if (is_synchronous()) return std::make_unique<SynchronousReduceScatter>(std::move(sum));
+  return std::make_unique<GatherReduceScatter>(std::move(sum));
+}
+
+std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& shard,
+                                                            const base::Split& split) const {
+  check_shard("all_gather_chunked", shard, split, /*dim=*/0, rank(), size());
+  ChunkedAllGather::Works chunks;
+  if (size() == 1) return std::make_shared<ChunkedAllGather>(shard, rank(), std::move(chunks));
+  if (is_synchronous()) {
+    return std::make_shared<ChunkedAllGather>(without_symmetric_heap().all_gather(shard, split), rank(),
+                                              std::move(chunks));
+  }
+  const Counted scope(*state_->counters, *state_->backend, Op::all_gather,
+                      int64_t(shard.nbytes()) * (size() - 1));
+  const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
+  rows_of(output, split.range(rank())).copy_(shard);
+  for (int root = 0; root < split.ranks(); ++root) {
+    if (split.range(root).empty()) {
+      chunks.push_back(nullptr);
+    } else {
+      auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
+      chunks.push_back(counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters}));
+    }
+  }
+  return std::make_shared<ChunkedAllGather>(output, rank(), std::move(chunks));
 }
 
 }  // namespace shardwise::comm

@@ -1,11 +1,9 @@
-// Group's collectives: each checks its arguments, counts the call, and calls the symmetric heap or c10d.
-#include <ATen/ops/cat.h>
+// Group's collectives and messages: each checks its arguments, counts the call, and calls the symmetric heap
+// or the backend.
 #include <ATen/ops/empty.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "shardwise/comm/c10d_reduction.h"
-#include "shardwise/comm/checks.h"
-#include "shardwise/comm/counted.h"
-#include "shardwise/comm/group_calls.h"
+#include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
 
 namespace shardwise::comm {
@@ -24,28 +22,53 @@ int64_t bytes_of(const at::Tensor& x) {
 
 }  // namespace
 
+at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
+  at::DimVector sizes(x.sizes());
+  sizes[size_t(dim)] = size;
+  return at::empty(sizes, x.options());
+}
+
+std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> pieces;
+  for (int rank = 0; rank < split.ranks(); ++rank) {
+    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
+  }
+  return pieces;
+}
+
+int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
+  const int64_t slice = x.numel() / size + (rank < x.numel() % size);
+  return (slice * (size - 1) + x.numel() - slice) * x.element_size();
+}
+
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
+  const int64_t bytes = int64_t(x.nbytes());
+  return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
+}
+
 void Group::broadcast_(at::Tensor& x, int root) const {
   check_root("broadcast", root, size());
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::broadcast,
+  check_dense_on("broadcast", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::broadcast,
                         rank() == root ? bytes_of(x) * (size() - 1) : 0);
-  // NCCL accepts contiguous tensors only.
-  std::vector<at::Tensor> tensors = {x.is_cpu() ? x : x.contiguous()};
-  state_->backend->broadcast(tensors, {.rootRank = root})->wait();
-  if (!tensors[0].is_same(x)) x.copy_(tensors[0]);
+  state_->backend->broadcast_(x, root);
 }
 
 at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim) const {
   dim = check_shard("all_gather", shard, split, dim, rank(), size());
   if (size() == 1) return shard;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::all_gather,
-                        bytes_of(shard) * (size() - 1));
+  check_dense_on("all_gather", shard, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::all_gather, bytes_of(shard) * (size() - 1));
   at::Tensor full = empty_with_size(shard, dim, split.size());
-  if (SymmetricHeap* symmetric = state_->symmetric_heap()) {
-    symmetric->all_gather_out(full, shard, split, dim);
-    return full;
+  if (state_->heap != nullptr) {
+    state_->heap->all_gather_out(full, shard, split, dim);
+  } else if (dim == 0 && split.is_uniform()) {
+    state_->backend->all_gather_even(full, shard);
+  } else {
+    std::vector<at::Tensor> pieces = pieces_of(full, split, dim);
+    state_->backend->all_gather(pieces, shard);
   }
-  c10d_all_gather(*state_->backend, full, shard, split, dim);
   return full;
 }
 
@@ -54,10 +77,10 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   at::Tensor result =
       x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
   {
-    const Timed timed(*state_->counters, state_->heap.get());
+    const Timed timed(*state_->counters, *state_->backend);
     const c10::NoGradGuard no_grad;
     result.copy_(x);
-    if (state_->symmetric_heap()) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
+    if (state_->heap != nullptr) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
   }
   all_reduce_(result, reduce);
   return result;
@@ -65,14 +88,10 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
 
 void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::all_reduce,
+  check_dense_on("all_reduce", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::all_reduce,
                         all_reduce_bytes(x, rank(), size()));
-  if (SymmetricHeap* symmetric = state_->symmetric_heap()) return symmetric->all_reduce_(x, reduce);
-  std::vector<at::Tensor> tensors = {x.contiguous()};
-  c10d::AllreduceOptions options;
-  options.reduceOp = to_c10d(reduce);
-  state_->backend->allreduce(tensors, options)->wait();
-  if (!x.is_contiguous()) x.copy_(tensors[0]);
+  state_->backend->all_reduce_(x, reduce);
 }
 
 at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
@@ -96,11 +115,15 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
 
 void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                                 InputReuse reuse) const {
-  const Counted counted(*state_->counters, state_->heap.get(), Op::reduce_scatter,
-                        bytes_of(x) - bytes_of(out));
-  if (SymmetricHeap* symmetric = state_->symmetric_heap())
-    return symmetric->reduce_scatter_out(out, x, split, dim, reuse);
-  c10d_reduce_scatter(*state_->backend, out, x, split, dim);
+  check_dense_on("reduce_scatter", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::reduce_scatter, bytes_of(x) - bytes_of(out));
+  if (state_->heap != nullptr) {
+    state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
+  } else if (dim == 0 && split.is_uniform()) {
+    state_->backend->reduce_scatter_even(out, x, Reduce::sum);
+  } else {
+    state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
+  }
 }
 
 void Group::fused_all_reduce(const at::Tensor& x, PeerBufferKernel kernel) const {
@@ -121,60 +144,77 @@ void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* s
     const void* const only = partial.const_data_ptr();
     return kernel({&only, 1});
   }
-  SymmetricHeap* symmetric = state_->symmetric_heap();
-  TORCH_CHECK_VALUE(symmetric != nullptr, name(op),
+  TORCH_CHECK_VALUE(state_->heap != nullptr, name(op),
                     ": needs a group with a symmetric heap; call the unfused collective instead");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
-  const Counted counted(*state_->counters, symmetric, op, sent);
-  symmetric->run_on_peer_buffers(x, split, kernel);
+  const Counted counted(*state_->counters, *state_->backend, op, sent);
+  state_->heap->run_on_peer_buffers(x, split, kernel);
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {
   check_root("scatter", root, size());
   check_divisible("scatter", x, size());
   if (size() == 1) return x;
+  check_dense_on("scatter", x, device());
   const int64_t shard = bytes_of(x) / size();
-  const Counted counted(*state_->counters, state_->heap.get(), Op::scatter,
+  const Counted counted(*state_->counters, *state_->backend, Op::scatter,
                         rank() == root ? bytes_of(x) - shard : 0);
-  std::vector<at::Tensor> outputs = {empty_with_size(x, 0, x.size(0) / size())};
-  std::vector<std::vector<at::Tensor>> inputs;
-  if (rank() == root) inputs.push_back(even_pieces(x.contiguous(), size()));
-  state_->backend->scatter(outputs, inputs, {.rootRank = root})->wait();
-  return outputs[0];
+  at::Tensor out = empty_with_size(x, 0, x.size(0) / size());
+  const std::vector<at::Tensor> none;
+  state_->backend->scatter(out, rank() == root ? even_pieces(x, size()) : none, root);
+  return out;
 }
 
 at::Tensor Group::gather(const at::Tensor& shard, int root) const {
   check_root("gather", root, size());
   TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar");
   if (size() == 1) return shard;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::gather,
+  check_dense_on("gather", shard, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::gather,
                         rank() == root ? 0 : bytes_of(shard));
-  std::vector<at::Tensor> inputs = {shard.contiguous()};
-  std::vector<std::vector<at::Tensor>> outputs;
   at::Tensor full;
+  std::vector<at::Tensor> pieces;
   if (rank() == root) {
     full = empty_with_size(shard, 0, shard.size(0) * size());
-    outputs.push_back(even_pieces(full, size()));
+    pieces = even_pieces(full, size());
   }
-  state_->backend->gather(outputs, inputs, {.rootRank = root})->wait();
+  state_->backend->gather(pieces, shard, root);
   return full;
 }
 
 at::Tensor Group::all_to_all(const at::Tensor& x) const {
   check_divisible("all_to_all", x, size());
   if (size() == 1) return x;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::all_to_all,
+  check_dense_on("all_to_all", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::all_to_all,
                         bytes_of(x) - bytes_of(x) / size());
-  at::Tensor input = x.contiguous(), output = at::empty(x.sizes(), x.options());
-  std::vector<int64_t> even;
-  state_->backend->alltoall_base(output, input, even, even)->wait();
+  at::Tensor output = at::empty(x.sizes(), x.options());
+  const std::vector<int64_t> rows(size_t(size()), x.size(0) / size());
+  state_->backend->all_to_all_rows(output, rows, x, rows);
   return output;
 }
 
 void Group::barrier() const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, state_->heap.get(), Op::barrier, 0);
-  state_->backend->barrier()->wait();
+  const Counted counted(*state_->counters, *state_->backend, Op::barrier, 0);
+  state_->backend->barrier();
+}
+
+void Group::send(const at::Tensor& x, int to, int tag) const {
+  check_peer("send", to, rank(), size());
+  check_dense_on("send", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::send, bytes_of(x));
+  state_->backend->send(state_->heap != nullptr ? x : x.contiguous(), to, tag)->wait();
+}
+
+void Group::recv_(at::Tensor& x, int from, int tag) const {
+  check_peer("recv", from, rank(), size());
+  check_dense_on("recv", x, device());
+  const Counted counted(*state_->counters, *state_->backend, Op::send, /*bytes=*/0);
+  const bool direct = state_->heap != nullptr || x.is_contiguous();
+  const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
+  state_->backend->receive(target, from, tag)->wait();
+  if (!direct) x.copy_(target);
 }
 
 }  // namespace shardwise::comm

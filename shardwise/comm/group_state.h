@@ -1,21 +1,81 @@
-// The state that copies of a Group share. For group*.cpp only.
+// The state that copies of a Group share, and the guards that count its calls. For group*.cpp only.
 #pragma once
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <c10/core/GradMode.h>
 
+#include <chrono>
+#include <memory>
+
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
 
 namespace shardwise::comm {
 
 struct Group::State {
-  c10::intrusive_ptr<c10d::Backend> backend;  // null for a group of one
-  std::shared_ptr<SymmetricHeap> heap;        // null where the backend has none
-  bool use_heap = false;
+  std::shared_ptr<CollectiveBackend> backend;  // null for a group of one
+  int rank = 0, size = 1;
+  SymmetricHeap* heap = nullptr;  // the backend's; null if it has none or the group does not use it
   /// The number of asynchronous operations started, equal on all ranks. Copies of a group count together,
   /// because their operations may be in flight at the same time.
   std::shared_ptr<uint64_t> async_operations = std::make_shared<uint64_t>(0);
   std::shared_ptr<Counters> counters = std::make_shared<Counters>();
-
-  SymmetricHeap* symmetric_heap() const { return use_heap ? heap.get() : nullptr; }
 };
+
+/// Counts the time of its scope, and the part of it that the rank waited for peers.
+class Timed {
+ public:
+  Timed(Counters& counters, const CollectiveBackend& backend)
+      : counters_(counters), backend_(backend), waited_before_(backend.waited_ns()), start_(Clock::now()) {}
+  ~Timed() {
+    counters_.busy_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
+    counters_.waiting_ns += backend_.waited_ns() - waited_before_;
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Counters& counters_;
+  const CollectiveBackend& backend_;
+  int64_t waited_before_;
+  Clock::time_point start_;
+};
+
+/// Counts the time of its scope and the bytes that the rank copied in it, and disables autograd.
+class Counted {
+ public:
+  Counted(Counters& counters, const CollectiveBackend& backend, Op op)
+      : counters_(counters),
+        backend_(backend),
+        op_(op),
+        copied_before_(backend.copied_bytes()),
+        timed_(counters, backend) {}
+  /// Counts a call that sends `bytes`, too.
+  Counted(Counters& counters, const CollectiveBackend& backend, Op op, int64_t bytes)
+      : Counted(counters, backend, op) {
+    counters_[op].calls += 1;
+    counters_[op].bytes += bytes;
+  }
+  ~Counted() { counters_[op_].copied_bytes += backend_.copied_bytes() - copied_before_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  Counters& counters_;
+  const CollectiveBackend& backend_;
+  Op op_;
+  int64_t copied_before_;
+  Timed timed_;
+  c10::NoGradGuard no_grad_;
+};
+
+/// Returns an uninitialized tensor like `x`, with `size` in `dim`.
+at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size);
+/// Returns the ranks' ranges of `x` along `dim`.
+std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim);
+/// Returns the bytes that a rank sends in an all_reduce; Split::even gives its slice.
+int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size);
+/// Returns the bytes that a rank sends in a reduce_scatter of `x` along dim 0.
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank);
 
 }  // namespace shardwise::comm

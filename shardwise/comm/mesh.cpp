@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::comm {
 
 Mesh::Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect)
@@ -43,8 +41,7 @@ int Mesh::coordinate(const std::string& axis) const {
   return rank_ / stride(axis) % size(axis);
 }
 
-std::vector<int> Mesh::ranks(const std::string& asked) const {
-  const std::string& axis = base::mutated(base::Mutation::swap_group) ? axes_.front().name : asked;
+std::vector<int> Mesh::ranks(const std::string& axis) const {
   const int first = rank_ - coordinate(axis) * stride(axis);
   std::vector<int> ranks;
   for (int i = 0; i < size(axis); ++i) ranks.push_back(first + i * stride(axis));

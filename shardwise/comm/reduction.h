@@ -1,4 +1,4 @@
-// The reductions of a collective. No library headers: comm/shm/reduce_isa.cpp includes this.
+// The reductions of a collective. No library headers: comm/reduce_isa.cpp includes this.
 #pragma once
 #include <cstdint>
 
@@ -9,6 +9,6 @@ namespace shardwise::comm {
 enum class Reduce : uint8_t { sum, product, min, max, average, bit_and, bit_or, bit_xor };
 inline constexpr int kReductions = 8;
 
-const char* name(Reduce reduce);
+const char* name(Reduce reduce);  // defined in descriptor.cpp
 
 }  // namespace shardwise::comm

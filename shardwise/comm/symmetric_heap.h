@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/reduction.h"
@@ -32,6 +33,25 @@ class PeerShards {
   virtual at::Tensor get(int rank) = 0;
 };
 
+struct RanksOnCores {
+  int ranks = 0;
+  bool core_each = false;  // otherwise ranks share cores, and every wait is a context switch
+  bool operator==(const RanksOnCores&) const = default;
+};
+
+/// The largest message of the one-shot all_reduce (comm/shm/one_shot.h).
+struct OneShotLimit {
+  enum class From : uint8_t { table, measured, given };
+  RanksOnCores on;
+  int64_t bytes = 0;  // of the largest message; 0: only empty messages use one-shot
+  From from = From::table;
+  bool operator==(const OneShotLimit&) const = default;
+};
+inline std::string_view name(OneShotLimit::From from) {
+  constexpr std::string_view kNames[] = {"table", "measured", "given"};
+  return kNames[size_t(from)];
+}
+
 /// The interface that comm/shm implements. Group checks the arguments. One thread at a time calls
 /// collectives; any thread may free tensors.
 class SymmetricHeap {
@@ -43,12 +63,11 @@ class SymmetricHeap {
   /// Returns true if peers can read all of `x` in place, or if it has no elements.
   virtual bool contains(const at::Tensor& x) const = 0;
   /// Lets peers read `shard` [split.range(rank), ...], which must be contiguous and in the heap. Collective.
-  /// The ranks' splits and tags (operation_tag.h) must be equal.
+  /// The ranks' splits and tags (descriptor.h) must be equal.
   virtual std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
                                                   uint64_t tag) = 0;
 
-  /// Implement Group's collectives of these names, without the lists and copies of c10d's calls.
-  virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
+  /// Implement Group's collectives of these names, without the lists and copies of a backend's.
   /// Starts a sum of `x`, which must be contiguous and in the heap; `number` identifies it in the group.
   virtual std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t number) = 0;
   virtual void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
@@ -60,10 +79,8 @@ class SymmetricHeap {
   virtual int64_t live_bytes() const = 0;
   virtual int64_t peak_bytes() const = 0;
   virtual void reset_peak() = 0;
-  /// Returns the bytes that this rank has copied in collectives so far (counters.h), c10d calls included.
-  virtual int64_t copied_bytes() const = 0;
-  /// Returns how long this rank has waited for peers so far, in collectives, c10d calls and PeerShards::get.
-  virtual int64_t waited_ns() const = 0;
+  /// Returns the largest message that all_reduce_ reduces by the one-shot algorithm, equal on all ranks.
+  virtual const OneShotLimit& one_shot() const = 0;
 
   /// Calls `kernel` with every rank's `x`, for fused_all_reduce and fused_reduce_scatter. `rows` are the rows
   /// that each rank reads, or null if each reads all.

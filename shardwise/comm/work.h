@@ -1,15 +1,75 @@
-// The handle of an asynchronous all_reduce.
+// The handles of collectives in flight: asynchronous, and in chunks.
 #pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace shardwise::comm {
 
-/// An in-flight all_reduce that Group::all_reduce_async_ started. Until `wait`, other collectives of the
+/// An in-flight collective, such as Group::all_reduce_async_ starts. Until `wait`, other collectives of the
 /// group may be called, the same ones on all ranks.
 class Work {
  public:
   virtual ~Work() = default;
-  /// Completes the all_reduce in place. Collective; call it once. Errors: base::CommError, or the backend's.
+  /// Completes the collective, in place if it has an output. Collective; call it once. Errors:
+  /// base::CommError, or the backend's.
   virtual void wait() = 0;
+};
+
+/// A Work that `complete` completes. It releases what `complete` holds when the wait returns or throws.
+class CallWork final : public Work {
+ public:
+  /// `complete` may be empty: nothing is left to do.
+  explicit CallWork(std::function<void()> complete) : complete_(std::move(complete)) {}
+  void wait() override {
+    if (const auto complete = std::exchange(complete_, nullptr)) complete();
+  }
+
+ private:
+  std::function<void()> complete_;
+};
+
+/// An in-flight all_gather along dim 0 that Group::all_gather_chunked started: each rank's rows can be read
+/// as they arrive.
+class ChunkedAllGather {
+ public:
+  using Works = std::vector<std::unique_ptr<Work>>;
+
+  /// `chunks[r]` completes the rows of rank r in `output`; null if they are complete, empty if all are.
+  /// `rank` is this rank, whose rows are present from the start.
+  ChunkedAllGather(at::Tensor output, int rank, Works chunks)
+      : output_(std::move(output)), rank_(rank), chunks_(std::move(chunks)) {}
+
+  /// Returns the gathered tensor [split.size(), ...]; wait_chunk(r) makes rank r's rows readable.
+  const at::Tensor& output() const { return output_; }
+  /// Waits until the rows of `rank` have arrived. The last call also waits until this rank's have been sent.
+  /// Errors: base::CommError, or the backend's.
+  void wait_chunk(int rank);
+
+ private:
+  void complete(int rank);
+
+  at::Tensor output_;
+  int rank_;
+  Works chunks_;  // by rank; null once waited for
+};
+
+/// An in-flight reduce_scatter along dim 0 that Group::reduce_scatter_chunked started: the caller hands over
+/// one rank's rows at a time. It is no Work, because its operands follow the start. Until `wait`, other
+/// collectives of the group may be called, the same ones on all ranks.
+class ChunkedReduceScatter {
+ public:
+  virtual ~ChunkedReduceScatter() = default;
+  /// Returns the rank whose rows the caller computes as the `i`-th chunk, 0 <= i < size.
+  virtual int chunk_order(int i) const = 0;
+  /// Reports that the rows of rank chunk_order(i) are final. Collective; call it once per i, ascending.
+  virtual void chunk_ready(int i) = 0;
+  /// Sums the chunks over the ranks in rank order and writes this rank's rows into `out` [split.range(rank),
+  /// ...], which must be contiguous. Collective. Errors: base::CommError.
+  virtual void wait(at::Tensor& out) = 0;
 };
 
 }  // namespace shardwise::comm

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "shardwise/doctor/bound.h"
+#include "shardwise/doctor/results.h"
 
 namespace shardwise::doctor {
 

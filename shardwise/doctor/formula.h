@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "shardwise/base/split.h"
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 
 namespace shardwise::doctor {
 

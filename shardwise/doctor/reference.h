@@ -1,10 +1,10 @@
 // The reference: the unsharded model in fp64, and checks of its correctness.
 #pragma once
+#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "shardwise/doctor/report.h"
-#include "shardwise/doctor/results.h"
 
 namespace shardwise::doctor {
 
@@ -29,5 +29,10 @@ Check check_loss(const TestCase& test_case, const Results& reference);
 /// loss. On failure, names the last parameter in forward order whose gradient is wrong. Modifies the fp64
 /// `weights` temporarily. Cost: four forwards; on failure four more per parameter.
 Check check_gradients(const model::DecoderWeights& weights, const TestCase& test_case, uint64_t seed);
+
+/// Checks the logits of the checkpoint in `directory` at TP=1 in fp64, loaded and computed as for generation,
+/// against formula_logits: of sequences without padding, and padded on either side. Not collective. Errors:
+/// those of checkpoint::load_weights and formula_logits.
+Check check_logits(const std::filesystem::path& directory);
 
 }  // namespace shardwise::doctor

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "shardwise/comm/gather_values.h"
+
 namespace shardwise::doctor {
 
 namespace {
@@ -78,6 +80,12 @@ std::optional<std::string> Report::bug_summary() const {
         line.collective, line.counted.bytes, line.expected.calls, line.expected.bytes);
   }
   return std::nullopt;
+}
+
+Check verdict_of_all_ranks(const Check& passed, const std::string& error, const comm::Group& group) {
+  const std::string local = error.empty() ? "" : fmt::format("on rank {} {}", group.rank(), error);
+  const std::string first = comm::first_text(local, group);
+  return first.empty() ? passed : Check{passed.name, passed.scope, false, first};
 }
 
 }  // namespace shardwise::doctor

@@ -57,6 +57,10 @@ struct Check {
   std::string title() const { return scope.empty() ? name : name + ", " + scope; }
 };
 
+/// Returns `passed` if `error` is empty on every rank, or else the failed check with the first rank's error.
+/// Collective. Cost: that of comm::first_text.
+Check verdict_of_all_ranks(const Check& passed, const std::string& error, const comm::Group& group);
+
 /// One rank's calls and bytes in one kind of collective, counted and by formula.
 struct Traffic {
   std::string test_case;

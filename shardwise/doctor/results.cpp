@@ -1,7 +1,12 @@
 #include "shardwise/doctor/results.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "shardwise/comm/gather_values.h"
 
@@ -136,6 +141,13 @@ bool matches_shard(const Tensor& full, const parallel::Parameter& parameter, con
   return true;
 }
 
+/// Returns the largest absolute value; NaN if `x` has NaN or Inf.
+double largest(const Tensor& x) {
+  if (x.numel() == 0) return 0;
+  const double value = x.abs().max().item<double>();
+  return std::isfinite(value) ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 Label label_of(const std::string& parameter) {
@@ -161,6 +173,25 @@ FullTensor full_tensor(const parallel::Parameter& parameter, const Tensor& tenso
 void for_each_result(const DecoderWeights& weights, const Trace& trace, const RunConfig& run_config,
                      const Visit& visit) {
   ResultWalker(weights, trace, run_config, visit).run();
+}
+
+double unit_roundoff(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 0x1p-53 : dtype == at::kFloat ? 0x1p-24 : 0x1p-8;
+}
+
+Difference difference(const Tensor& a, const Tensor& b) {
+  TORCH_INTERNAL_ASSERT(a.sizes() == b.sizes(), "shapes differ: ", a.sizes(), " and ", b.sizes());
+  const Tensor reference = b.to(at::kDouble);
+  return {largest(a.to(at::kDouble) - reference), largest(reference)};
+}
+
+double fp64_bound(double scale) {
+  return kFp64Tolerance * scale;
+}
+
+double rounding_bound(double rounding, double scale, at::ScalarType dtype) {
+  const double bound = kTail * std::max(rounding, unit_roundoff(dtype) * scale);
+  return scale > 0 ? std::min(bound, kMaxRelativeBound * scale) : bound;
 }
 
 }  // namespace shardwise::doctor

@@ -6,11 +6,8 @@
 #include <cmath>
 
 #include "shardwise/comm/gather_values.h"
-#include "shardwise/doctor/bound.h"
 #include "shardwise/doctor/compare.h"
-#include "shardwise/doctor/conjugate_collectives.h"
-#include "shardwise/doctor/dropout_masks.h"
-#include "shardwise/doctor/mesh.h"
+#include "shardwise/doctor/group_checks.h"
 #include "shardwise/doctor/training_smoke_test.h"
 
 namespace shardwise::doctor {
@@ -22,6 +19,9 @@ using plan::SaveForBackward;
 using Weights = std::unique_ptr<DecoderWeights>;
 
 namespace {
+
+/// Separates these random numbers from those of weights and masks.
+constexpr uint64_t kRandomStream = 2;
 
 std::string difference_of(const parallel::Parameter& parameter, const FullTensor& full) {
   const std::string ranks = full.differing > 0 ? fmt::format(" on {} ranks", full.differing) : "";
@@ -172,6 +172,20 @@ class Doctor {
 };
 
 }  // namespace
+
+void randomize_1d_parameters_(model::DecoderWeights& weights, uint64_t seed) {
+  const nn::UsedParameters& used_parameters = weights.used_parameters();
+  for (size_t i = 0; i < used_parameters.size(); ++i) {
+    const parallel::Parameter& parameter = *used_parameters[i].parameter;
+    if (parameter.global_shape.size() != 1) continue;
+    at::Tensor value = parameter.value.detach();
+    const auto pieces = parameter.rule.is_replicated() ? std::vector<base::ShardRule::Piece>()
+                                                       : parameter.rule.pieces(weights.group().rank());
+    kernels::fill_normal_(value, parameter.global_shape, /*dim=*/0, pieces,
+                          kernels::RandomKey::of(seed).fold(kRandomStream).fold(i),
+                          parameter.name.ends_with(".bias") ? 0 : 1, kInitStd);
+  }
+}
 
 Report run_doctor(const Target& target, const Options& options, const comm::Group& group) {
   TORCH_CHECK_VALUE(group.size() > 1,

@@ -15,6 +15,10 @@ struct Target {
   std::function<void(model::DecoderWeights&)> load;
 };
 
+/// Draws biases from normal(0, 0.3) and norm weights from normal(1, 0.3), equal at every tp size. Their
+/// default values, 0 and 1, would hide errors such as a bias added twice.
+void randomize_1d_parameters_(model::DecoderWeights& weights, uint64_t seed);
+
 struct Options {
   Tokens tokens;                         // s ≥ 4
   uint64_t seed = 0;                     // of masks, random directions, and the training smoke test

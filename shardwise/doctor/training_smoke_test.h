@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shardwise/doctor/report.h"
-#include "shardwise/doctor/smoke_test_options.h"
+#include "shardwise/doctor/small_model.h"
 
 namespace shardwise::doctor {
 

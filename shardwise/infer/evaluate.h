@@ -21,6 +21,7 @@ struct Evaluation {
   int64_t predicted = 0;  // predicted tokens
   double nll = 0;         // mean negative log-likelihood per token, natural logarithm
 
+  /// Returns exp(nll).
   double perplexity() const;
 };
 

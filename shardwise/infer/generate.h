@@ -15,10 +15,10 @@ namespace shardwise::infer {
 
 /// A prompt and how to continue it.
 struct Request {
-  std::vector<int64_t> prompt;
-  int64_t max_new_tokens = 0;
-  Sampling sampling = {};
-  bool wants_logprobs = false;
+  std::vector<int64_t> prompt;  // token ids, at least one
+  int64_t max_new_tokens = 0;   // tokens to generate at most
+  Sampling sampling = {};       // greedy by default
+  bool wants_logprobs = false;  // return the log-probability of each generated token
 };
 
 /// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.
@@ -39,16 +39,18 @@ enum class FinishReason {
 
 /// The generated tokens of one request.
 struct Completion {
-  std::vector<int64_t> token_ids;
-  std::vector<double> logprobs;  // of the model's unmodified distribution; empty unless requested
-  FinishReason finish_reason = FinishReason::length;
+  std::vector<int64_t> token_ids;  // without the prompt
+  std::vector<double> logprobs;    // of the model's unmodified distribution; empty unless requested
+  FinishReason finish_reason = FinishReason::length;  // why the last token is the last
 };
 
 /// Tokens and seconds of the forwards. Prefill: forwards with prompt tokens of at least one sequence. Decode:
 /// the others.
 struct Timings {
-  int64_t prompt_tokens = 0, generated_tokens = 0;  // generated_tokens: by decode forwards only
-  double prefill_seconds = 0, decode_seconds = 0;
+  int64_t prompt_tokens = 0;     // of all requests
+  int64_t generated_tokens = 0;  // by decode forwards only
+  double prefill_seconds = 0;    // in forwards with prompt tokens
+  double decode_seconds = 0;     // in the other forwards
 };
 
 /// Called for every new token, on every rank in the same order. Returns whether to continue the sequence,
@@ -59,7 +61,7 @@ using OnToken = std::function<bool(size_t request, int64_t id)>;
 /// The results of generate().
 struct Generated {
   std::vector<Completion> completions;  // by request
-  Timings timings;
+  Timings timings;                      // of all requests together
 };
 
 /// Generates max_new_tokens tokens for each prompt, or fewer if a token of `eos_token_ids` is generated

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 

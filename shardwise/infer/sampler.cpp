@@ -15,9 +15,9 @@ namespace {
 
 /// Returns a uniform number in [0, 1) from 53 random bits.
 double uniform(uint64_t seed, int64_t position) {
-  const auto at = base::philox_key(static_cast<uint64_t>(position));
-  const auto words = base::philox4x32({at[0], at[1], 0, 0}, base::philox_key(seed));
-  const uint64_t bits = uint64_t{words[0]} << 32 | words[1];
+  const base::PhiloxBlock block =
+      base::philox(static_cast<uint64_t>(position), base::PhiloxUse::elements, seed);
+  const uint64_t bits = uint64_t{block.word[0]} << 32 | block.word[1];
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 

@@ -15,7 +15,7 @@ struct Sampling {
   double min_p = 0;               // drop tokens below min_p times the largest probability
   double repetition_penalty = 1;  // for tokens already in the sequence: divides positive logits and
                                   // multiplies others (Keskar et al. 2019, §4.1)
-  uint64_t seed = 0;
+  uint64_t seed = 0;              // of the random numbers
 };
 
 /// Checks the ranges of the parameters. Throws c10::ValueError with a message that starts with `where`.
@@ -23,8 +23,8 @@ void check_sampling(const Sampling& sampling, const std::string& where);
 
 /// Candidate tokens with their logits, in ascending order of ids.
 struct TokenLogits {
-  std::vector<int64_t> ids;
-  std::vector<double> logits;
+  std::vector<int64_t> ids;    // of the candidates
+  std::vector<double> logits;  // one per id
 };
 
 /// Returns how many of the highest logits the sampling needs; `vocab` if it needs all.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 

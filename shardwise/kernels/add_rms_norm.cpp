@@ -33,7 +33,7 @@ void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& 
   if (bias.defined()) check_tensor(kOp, "bias", bias, {h}, x.scalar_type());
   check_output(kOp, "residual", residual, x.sizes(), x.scalar_type());
   check_output(kOp, "norm", norm, x.sizes(), x.scalar_type());
-  with_element_type(kOp, x.scalar_type(), [&]<class T>(T) {
+  with_element_type(kOp, x, [&]<class T>(T) {
     const auto loops = add_rms_norm_loops<T>();
     const c10::SmallVector<const T*, 8> first = first_rows<T>(partials, h);
     const AddRmsNormRows<T> rows{elements_<T>(residual),

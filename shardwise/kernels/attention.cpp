@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/dropout_mask.h"
 #include "shardwise/kernels/head_parts.h"
@@ -95,10 +94,6 @@ HeadRows<T> rows_from_(const at::Tensor& heads, Start at) {
   return {elements_<T>(heads) + offset_of(at, heads), heads.stride(1), heads.stride(2)};
 }
 
-int64_t window_of(const AttentionOptions& options, int64_t keys) {
-  return options.window.value_or(keys) + base::mutated(base::Mutation::window_one_wider);
-}
-
 // Computes the AttentionExtent of each part of a call.
 class Extents {
  public:
@@ -106,7 +101,7 @@ class Extents {
       : s_(qkv.q.size(2)),
         keys_(qkv.k.size(2)),
         d_(qkv.q.size(3)),
-        window_(std::min(keys_, window_of(options, keys_))),
+        window_(std::min(keys_, options.window.value_or(keys_))),
         options_(options) {}
 
   base::Range valid(int64_t batch) const {
@@ -146,7 +141,7 @@ void attend_single(const AttentionResult& result, const Qkv& qkv, const Attentio
   const at::Tensor &q = qkv.q, &k = qkv.k, &v = qkv.v;
   const int64_t a = q.size(1);
   const at::Tensor out = by_head(result.out, a, q.size(3));
-  with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_single_loops<T>();
     for_ranges(q.size(0) * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
@@ -175,7 +170,7 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
     return result;
   }
   const at::Tensor out = by_head(result.out, a, d);
-  with_element_type("attention", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_forward_loops<T>();
     for_ranges(b * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
@@ -212,7 +207,7 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   const Qkv grads = {empty_or_zeros(is_unpadded, q.sizes(), q.options()),
                      empty_or_zeros(writes_all_kv, k.sizes(), k.options()),
                      empty_or_zeros(writes_all_kv, v.sizes(), v.options())};
-  with_element_type("attention_backward", q.scalar_type(), [&]<class T>(T) {
+  with_element_type("attention_backward", q, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = attention_backward_loops<T>();
     for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {
@@ -221,13 +216,11 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
         const auto [head, end_head, kv_head] = groups[i % count];
         const int64_t batch = i / count, row = extents.valid(batch).begin;
         const Start at = {batch, head, row}, kv = {batch, kv_head, row};
-        loops.backward(
-            {rows_from_<T>(grads.q, at), rows_from_<T>(grads.k, kv), rows_from_<T>(grads.v, kv)},
-            rows_from<T>(d_out, at),
-            {rows_from<T>(q, at), rows_from<T>(k, kv), rows_from<T>(v, kv), rows_from<T>(out, at),
-             elements<A>(lse) + (batch * a + head) * s + row},
-            elements_<A>(scratch),
-            extents.heads(base::mutated(base::Mutation::kv_gradient_of_one_head) ? 1 : end_head - head, at));
+        loops.backward({rows_from_<T>(grads.q, at), rows_from_<T>(grads.k, kv), rows_from_<T>(grads.v, kv)},
+                       rows_from<T>(d_out, at),
+                       {rows_from<T>(q, at), rows_from<T>(k, kv), rows_from<T>(v, kv), rows_from<T>(out, at),
+                        elements<A>(lse) + (batch * a + head) * s + row},
+                       elements_<A>(scratch), extents.heads(end_head - head, at));
       }
     });
   });

@@ -14,7 +14,7 @@ BlockSums::BlockSums(at::Tensor sum, int64_t blocks) : sum_(std::move(sum)) {
 void BlockSums::accumulate_() const {
   if (!sum_.defined()) return;
   const int64_t count = blocks_.size(0), width = blocks_.size(1);
-  with_element_type("block_sums", sum_.scalar_type(), [&]<class A>(A) {
+  with_element_type("block_sums", sum_, [&]<class A>(A) {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
       for_ranges(width, count, [&](int64_t begin, int64_t end) {
         column_sum_loops<A>().add_rows(elements_<A>(sum_) + begin, elements<A>(blocks_) + begin, count,

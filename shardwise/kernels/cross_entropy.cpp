@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/cross_entropy_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -28,7 +27,7 @@ at::Tensor row_max(const at::Tensor& logits_any) {
   check_logits("row_max", logits);
   const int64_t v = logits.size(1);
   const at::Tensor max = empty_sums(logits, {logits.size(0)});
-  with_element_type("row_max", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("row_max", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     for_ranges(logits.size(0), v, [&](int64_t begin, int64_t end) {
       loops.row_max(elements_<Accumulator<T>>(max) + begin, elements<T>(logits) + begin * v, end - begin, v);
@@ -47,7 +46,7 @@ at::Tensor loss_sums(const at::Tensor& logits_any, const at::Tensor& labels_any,
   check_tensor("loss_sums", "max", max, {n}, accumulator_type(logits.scalar_type()));
   const bool is_smoothed = loss.label_smoothing > 0;
   const at::Tensor result = empty_sums(logits, {is_smoothed ? 3 : 2, n});
-  with_element_type("loss_sums", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("loss_sums", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     auto* sum = elements_<Accumulator<T>>(result);
     const auto* largest = elements<Accumulator<T>>(max);
@@ -70,9 +69,8 @@ namespace {
 template <class A>
 RowGradient<A> row_gradient(const LossGradient& gradient, A lse) {
   const TokenLoss& loss = gradient.loss;
-  const double z_loss = base::mutated(base::Mutation::z_loss_without_gradient) ? 0 : loss.z_loss;
   return {.scale = static_cast<A>(gradient.scale),
-          .probability = 1 + static_cast<A>(2 * z_loss) * lse,
+          .probability = 1 + static_cast<A>(2 * loss.z_loss) * lse,
           .label = static_cast<A>(loss.label_weight()),
           .each_class = static_cast<A>(loss.class_weight())};
 }
@@ -88,13 +86,13 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits_any, const at::Tensor
   check_tensor("cross_entropy_backward", "labels", labels, {n}, at::kLong);
   check_tensor("cross_entropy_backward", "lse", lse, {n}, accumulator_type(logits.scalar_type()));
   const at::Tensor d_logits = at::empty_like(logits);
-  with_element_type("cross_entropy_backward", logits.scalar_type(), [&]<class T>(T) {
+  with_element_type("cross_entropy_backward", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     for_ranges(n, v, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         T* d = elements_<T>(d_logits) + row * v;
         const int64_t label = elements<int64_t>(labels)[row], target = label - begin_id;
-        if (label == gradient.ignore_index && !base::mutated(base::Mutation::train_ignored_labels)) {
+        if (label == gradient.ignore_index) {
           std::fill_n(d, v, T{});
           continue;
         }

@@ -15,7 +15,7 @@ namespace {
 at::Tensor apply(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
   const at::Tensor y = at::empty_like(x);
   const DropoutMask mask = mask_of(p, key);
-  with_element_type("dropout", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("dropout", x, [&]<class T>(T) {
     const auto loops = dropout_loops<T>();
     const auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
     for_ranges(x.numel(), 1, [&](int64_t begin, int64_t end) {

@@ -10,6 +10,8 @@ namespace shardwise::kernels {
 namespace {
 
 void check_table(const char* op, const at::Tensor& table, const at::Tensor& ids) {
+  check_on_cpu(op, table);
+  check_on_cpu(op, ids);
   TORCH_CHECK_VALUE(table.dim() == 2, op, ": the table must be [v_local, h]; got ", table.sizes());
   TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong, op, ": ids must be int64; got ", ids.scalar_type());
 }
@@ -49,7 +51,7 @@ void embedding_backward_(at::Tensor& table_grad_, const at::Tensor& dy_any, cons
   const int64_t v = table_grad_.size(0), h = table_grad_.size(1), count = ids.numel();
   check_tensor("embedding_backward", "dy", dy, shape_of_rows(ids, h), dy.scalar_type());
   check_output("embedding_backward", "table_grad", table_grad_, {v, h}, accumulator_type(dy.scalar_type()));
-  with_element_type("embedding_backward", dy.scalar_type(), [&]<class T>(T) {
+  with_element_type("embedding_backward", dy, [&]<class T>(T) {
     const auto loops = column_sum_loops<T>();
     for_ranges(h, count, [&](int64_t begin, int64_t end) {
       for (int64_t row = 0; row < count; ++row) {

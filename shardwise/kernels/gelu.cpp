@@ -3,7 +3,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/gelu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -29,7 +28,7 @@ typename GeluLoops<T>::Form loops_of(Gelu form) {
 at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) {
   const at::Tensor x = x_any.contiguous(), bias = bias_or_zeros("gelu", bias_any, x), y = at::empty_like(x);
   const int64_t f = x.size(-1);
-  with_element_type("gelu", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("gelu", x, [&]<class T>(T) {
     const auto loops = loops_of<T>(form);
     for_ranges(rows_of(x), f, [&](int64_t begin, int64_t end) {
       loops.forward(elements_<T>(y) + begin * f, elements<T>(x) + begin * f, elements<T>(bias), end - begin,
@@ -49,8 +48,8 @@ at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, cons
   check_tensor("gelu_backward", "dy", dy, x.sizes(), x.scalar_type());
   if (bias_grad_.defined())
     check_output("gelu_backward", "bias gradient", bias_grad_, {f}, accumulator_type(x.scalar_type()));
-  const bool adds_bias = bias_grad_.defined() && !base::mutated(base::Mutation::drop_fused_bias_gradient);
-  with_element_type("gelu_backward", x.scalar_type(), [&]<class T>(T) {
+  const bool adds_bias = bias_grad_.defined();
+  with_element_type("gelu_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = loops_of<T>(form);
     for_ranges(f, rows, [&](int64_t begin, int64_t end) {

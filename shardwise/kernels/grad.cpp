@@ -1,6 +1,5 @@
 #include "shardwise/kernels/grad.h"
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/kernels/column_sum_isa.h"
 #include "shardwise/kernels/product.h"
@@ -13,6 +12,7 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
   TORCH_CHECK_VALUE(dy.dim() == 2 && x.dim() == 2,
                     "add_weight_grad: dy and x must be [n, o] and [n, i]; got ", dy.sizes(), " and ",
                     x.sizes());
+  check_on_cpu("add_weight_grad", dy);
   check_tensor("add_weight_grad", "x", x, {dy.size(0), x.size(1)}, dy.scalar_type());
   check_output("add_weight_grad", "main_grad", main_grad, {dy.size(1), x.size(1)},
                accumulator_type(dy.scalar_type()));
@@ -23,7 +23,6 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
   } else {
     add_product_(main_grad, dy.to(at::kFloat).t(), x.to(at::kFloat));
   }
-  if (base::mutated(base::Mutation::round_main_grad)) main_grad.copy_(main_grad.to(dy.scalar_type()));
 }
 
 void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy_any) {
@@ -31,7 +30,7 @@ void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy_any) {
   TORCH_CHECK_VALUE(dy.dim() == 2, "add_bias_grad: dy must be [n, o]; got ", dy.sizes());
   const int64_t rows = dy.size(0), width = dy.size(1);
   check_output("add_bias_grad", "main_grad", main_grad, {width}, accumulator_type(dy.scalar_type()));
-  with_element_type("add_bias_grad", dy.scalar_type(), [&]<class T>(T) {
+  with_element_type("add_bias_grad", dy, [&]<class T>(T) {
     for_ranges(width, rows, [&](int64_t begin, int64_t end) {
       column_sum_loops<T>().add_rows(elements_<Accumulator<T>>(main_grad) + begin, elements<T>(dy) + begin,
                                      rows, end - begin, width);

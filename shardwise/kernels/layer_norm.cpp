@@ -37,7 +37,7 @@ void layer_norm_out(at::Tensor& y, RowMoments& moments, const at::Tensor& x_any,
   check_output("layer_norm", "y", y, x.sizes(), x.scalar_type());
   check_output("layer_norm", "mean", moments.mean, row_shape(x), accumulator_type(x.scalar_type()));
   check_output("layer_norm", "rstd", moments.rstd, row_shape(x), accumulator_type(x.scalar_type()));
-  with_element_type("layer_norm", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("layer_norm", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = layer_norm_loops<T>();
     for_ranges(rows_of(x), h, [&](int64_t begin, int64_t end) {
@@ -74,7 +74,7 @@ at::Tensor layer_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any
   const at::Tensor dx = at::empty_like(x);
   const int64_t blocks = blocks_of(rows);
   const BlockSums weight_sums(gradients_.weight, blocks), bias_sums(gradients_.bias, blocks);
-  with_element_type("layer_norm_backward", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("layer_norm_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = layer_norm_loops<T>();
     for_ranges(blocks, kBlockRows * h, [&](int64_t begin, int64_t end) {

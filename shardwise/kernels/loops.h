@@ -1,4 +1,4 @@
-// Building blocks of the inner loops: conversions, exp, reductions. Only for `*_isa.cpp`; everything is in
+// Building blocks of the inner loops: exp, reductions. Only for `*_isa.cpp`; everything is in
 // the namespace of the instruction set that it is compiled for.
 //
 // Written for auto-vectorization: no branches, no calls, reductions over a fixed number of lanes.
@@ -6,60 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shardwise/kernels/element.h"
+#include "shardwise/base/element.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 
-inline double widen(double x) {
-  return x;
-}
-inline float widen(float x) {
-  return x;
-}
-inline float widen(Bf16 x) {
-  return __builtin_bit_cast(float, uint32_t{x.bits} << 16);
-}
-
-/// Scales subnormals into the normal range by an exact product, which avoids a branch.
-inline float widen(Fp16 x) {
-  const uint32_t sign = (uint32_t{x.bits} & 0x8000u) << 16;
-  const uint32_t magnitude = (uint32_t{x.bits} & 0x7fffu) << 13;
-  const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
-  const uint32_t special = (uint32_t{x.bits} & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
-  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, scaled) | special | sign);
-}
-
-template <class T>
-T narrow(Accumulator<T> x);
-template <>
-inline double narrow<double>(double x) {
-  return x;
-}
-template <>
-inline float narrow<float>(float x) {
-  return x;
-}
-/// Rounds to nearest even; preserves NaN.
-template <>
-inline Bf16 narrow<Bf16>(float x) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return Bf16{static_cast<uint16_t>(x != x ? 0x7fc0u : rounded)};
-}
-/// Rounds to nearest even. Rounds results below 2^-14 by adding a constant whose last place is 2^-24.
-template <>
-inline Fp16 narrow<Fp16>(float x) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t sign = (bits >> 16) & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  const uint32_t subnormal =
-      __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
-  uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
-  half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to 2^16 or above
-  half = magnitude > 0x7f800000u ? 0x7e00u : half;
-  return Fp16{static_cast<uint16_t>(half | sign)};
-}
+using base::narrow;
+using base::widen;
 
 /// Computes e^x = 2^n · e^r, |r| <= ln2/2, with the polynomial of Cephes' expf. Accurate to 2 ulp for results
 /// from 2^-126 to 2^127.5; returns 0 below and infinity above.

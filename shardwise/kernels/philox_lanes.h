@@ -1,9 +1,10 @@
-// Philox4x32-10 (philox.h) vectorized over counters. Only for `*_isa.cpp`, see loops.h.
+// Philox4x32-10 (base/philox.h) vectorized over counters. Only for `*_isa.cpp`, see loops.h.
 //
-// A lane holds a 32-bit word in 64 bits, because the hardware has a 32×32→64-bit product. Upper halves are
-// not cleared if the next product ignores them.
+// A lane holds a 32-bit word in 64 bits, because the hardware has a 32×32→64-bit product.
 #pragma once
 #include <cstdint>
+
+#include "shardwise/base/philox.h"
 
 #if defined(__AVX512F__)
 #define SHARDWISE_LANES 8
@@ -41,20 +42,11 @@ struct PhiloxBlocks {
 };
 
 inline __attribute__((always_inline)) PhiloxBlocks philox_blocks(uint64_t index, uint64_t key) {
-  PhiloxWords c0, c2 = {}, c3 = {};
-  for (int lane = 0; lane < kPhiloxLanes; ++lane) c0[lane] = index + lane;
-  PhiloxWords c1 = c0 >> 32;
-  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const PhiloxWords product0 = product(c0, 0xD2511F53), product1 = product(c2, 0xCD9E8D57);
-    c0 = (product1 >> 32) ^ c1 ^ key0;
-    c1 = product1;
-    c2 = (product0 >> 32) ^ c3 ^ key1;
-    c3 = product0;
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-  return {{c0, c1, c2, c3}};
+  PhiloxBlocks blocks = {};  // of use `elements`, which is 0
+  for (int lane = 0; lane < kPhiloxLanes; ++lane) blocks.word[0][lane] = index + lane;
+  blocks.word[1] = blocks.word[0] >> 32;
+  base::philox_rounds(blocks.word, key, [](const PhiloxWords& x, uint64_t m) { return product(x, m); });
+  return blocks;
 }
 
 }  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -23,6 +23,9 @@ namespace {
 constexpr int64_t kMinOneDnnProducts = int64_t{1} << 20;
 
 void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
+  check_on_cpu("product", y);
+  check_on_cpu("product", a);
+  check_on_cpu("product", b);
   TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && y.is_contiguous() &&
                         y.sizes() == at::IntArrayRef({a.size(0), b.size(1)}),
                     "product: needs [m, k]·[k, n] = [m, n]; got ", a.sizes(), "·", b.sizes(), " = ",
@@ -50,7 +53,7 @@ bool uses_few_rows(const Tensor& a, const Tensor& b) {
 void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
   const Tensor wide = a.to(at::kFloat);
   const int64_t rows = a.size(0), k = a.size(1), n = b.size(1);
-  with_element_type("product", a.scalar_type(), [&]<class T>(T) {
+  with_element_type("product", a, [&]<class T>(T) {
     for_ranges(n, k, [&](int64_t begin, int64_t end) {
       few_rows_loops<T>().multiply(elements_<T>(y) + begin, n, elements<Accumulator<T>>(wide),
                                    elements<T>(b) + begin * k, rows, end - begin, k);

@@ -56,7 +56,7 @@ Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const Q
                       values_of(qkv, split)};
   const std::vector<HeadPart> parts = parts_of(result);
   const PositionAngles angles(split);
-  with_element_type("split_norm_rotary", qkv.scalar_type(), [&]<class T>(T) {
+  with_element_type("split_norm_rotary", qkv, [&]<class T>(T) {
     using A = Accumulator<T>;
     const HeadStrides from_strides = token_strides(qkv, d);
     for_ranges(qkv.size(0), work_per_row(result), [&](int64_t begin, int64_t end) {
@@ -90,7 +90,7 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
   const PositionAngles angles(split);
   const std::vector<HeadPart> parts = parts_of(grads);
   const BlockSums q_sums(weight_grads_.q, blocks), k_sums(weight_grads_.k, blocks);
-  with_element_type("split_norm_rotary_backward", qkv.scalar_type(), [&]<class T>(T) {
+  with_element_type("split_norm_rotary_backward", qkv, [&]<class T>(T) {
     using A = Accumulator<T>;
     const HeadStrides x_strides = token_strides(qkv, d);
     for_ranges(blocks, block_positions * work_per_row(grads), [&](int64_t begin, int64_t end) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shardwise/kernels/philox.h"
+#include "shardwise/base/philox.h"
 #include "shardwise/kernels/random_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -120,8 +120,8 @@ RandomKey RandomKey::of(uint64_t seed) {
 }
 
 RandomKey RandomKey::fold(uint64_t data) const {
-  const PhiloxBlock block = philox(data, PhiloxUse::fold, value);
-  return {(uint64_t{block[1]} << 32) | block[0]};
+  const base::PhiloxBlock block = base::philox(data, base::PhiloxUse::fold, value);
+  return {(uint64_t{block.word[1]} << 32) | block.word[0]};
 }
 
 void fill_normal_(at::Tensor& local, const std::vector<int64_t>& global_shape, int64_t dim,

@@ -12,8 +12,9 @@ namespace shardwise::kernels {
 
 /// Identifies one sequence of random numbers. Source: Salmon et al. 2011 (Philox4x32-10).
 struct RandomKey {
-  uint64_t value = 0;
+  uint64_t value = 0;  // the key's 64 bits
 
+  /// Returns the key of a seed.
   static RandomKey of(uint64_t seed);
   /// Derives a key; different `data` (a layer, a step) give independent sequences.
   RandomKey fold(uint64_t data) const;

@@ -25,7 +25,7 @@ void rms_norm_out(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x_any, cons
   check_output("rms_norm", "y", y, x.sizes(), x.scalar_type());
   check_output("rms_norm", "rstd", rstd, row_shape(x), accumulator_type(x.scalar_type()));
   const int64_t h = x.size(-1);
-  with_element_type("rms_norm", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("rms_norm", x, [&]<class T>(T) {
     const auto loops = rms_norm_loops<T>();
     for_ranges(rows_of(x), h, [&](int64_t begin, int64_t end) {
       loops.forward(elements_<T>(y) + begin * h, elements_<Accumulator<T>>(rstd) + begin,
@@ -55,7 +55,7 @@ at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, 
   const int64_t h = x.size(-1), rows = rows_of(x);
   const at::Tensor dx = at::empty_like(x);
   const BlockSums weight_sums(weight_grad_, blocks_of(rows));
-  with_element_type("rms_norm_backward", x.scalar_type(), [&]<class T>(T) {
+  with_element_type("rms_norm_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = rms_norm_loops<T>();
     for_ranges(blocks_of(rows), kBlockRows * h, [&](int64_t begin, int64_t end) {

@@ -59,7 +59,7 @@ Qkv split_rotary(const at::Tensor& qkv_any, const HeadSplit& split) {
   const Qkv result = {empty_heads(qkv, split.heads, d), empty_heads(qkv, split.kv_heads, d),
                       empty_heads(qkv, split.kv_heads, d)};
   const PositionAngles angles(split);
-  with_element_type("split_rotary", qkv.scalar_type(), [&]<class T>(T) {
+  with_element_type("split_rotary", qkv, [&]<class T>(T) {
     const auto loops = rotary_loops<T>();
     const HeadStrides from_strides = token_strides(qkv, d);
     for_parts(result, [&](const HeadPart& part, int64_t row, HeadExtent extent) {
@@ -80,7 +80,7 @@ at::Tensor split_rotary_backward(const Qkv& grads_any, const HeadSplit& split) {
   const int64_t b = grads.q.size(0), s = grads.q.size(2), d = split.head_dim;
   const at::Tensor d_qkv = at::empty({s, b, (split.heads + 2 * split.kv_heads) * d}, grads.q.options());
   const PositionAngles angles(split);
-  with_element_type("split_rotary_backward", d_qkv.scalar_type(), [&]<class T>(T) {
+  with_element_type("split_rotary_backward", d_qkv, [&]<class T>(T) {
     const auto loops = rotary_loops<T>();
     const HeadStrides to_strides = token_strides(d_qkv, d);
     for_parts(grads, [&](const HeadPart& part, int64_t row, HeadExtent extent) {

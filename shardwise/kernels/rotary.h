@@ -14,7 +14,8 @@ namespace shardwise::kernels {
 
 /// Tables of the cos and sin of position · inverse frequency, [positions, r/2] each.
 struct RotaryTables {
-  at::Tensor cos, sin;
+  at::Tensor cos;  // fp32, or fp64 for fp64 models
+  at::Tensor sin;  // of the same dtype
 };
 
 /// Returns the tables for `positions` positions. Computes angles in fp64; `dtype` is fp32, or fp64 for fp64
@@ -24,13 +25,17 @@ RotaryTables rotary_tables(const std::vector<double>& inverse_frequencies, int64
 
 /// Queries, keys and values, [b, heads, s, d], or their gradients.
 struct Qkv {
-  at::Tensor q, k, v;
+  at::Tensor q;  // rotated
+  at::Tensor k;  // rotated
+  at::Tensor v;  // unchanged
 };
 
 /// The layout and rotation of a token's features q|k|v: query heads, then key heads, then value heads.
 struct HeadSplit {
-  int64_t heads, kv_heads, head_dim;
-  RotaryTables tables;
+  int64_t heads;               // local query heads
+  int64_t kv_heads;            // local KV heads
+  int64_t head_dim;            // features of a head
+  RotaryTables tables;         // of as many positions as the last row needs
   int64_t first_position = 0;  // position of row 0
   /// Per sequence, the rows that are not padding; positions count from the first of them. Empty: no padding.
   std::vector<base::Range> valid = {};

@@ -24,7 +24,7 @@ at::Tensor swiglu(const at::Tensor& gate_up_any) {
   const at::Tensor gate_up = gate_up_any.contiguous();
   const at::Tensor y = at::empty(half_shape(gate_up), gate_up.options());
   const int64_t f = y.size(-1);
-  with_element_type("swiglu", gate_up.scalar_type(), [&]<class T>(T) {
+  with_element_type("swiglu", gate_up, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();
     for_ranges(rows_of(y), f, [&](int64_t begin, int64_t end) {
       loops.forward(elements_<T>(y) + begin * f, elements<T>(gate_up) + begin * 2 * f, end - begin, f);
@@ -39,7 +39,7 @@ at::Tensor swiglu_backward(const at::Tensor& dy_any, const at::Tensor& gate_up_a
   check_tensor("swiglu_backward", "dy", dy, half_shape(gate_up), gate_up.scalar_type());
   const at::Tensor d_gate_up = at::empty_like(gate_up);
   const int64_t f = dy.size(-1);
-  with_element_type("swiglu_backward", dy.scalar_type(), [&]<class T>(T) {
+  with_element_type("swiglu_backward", dy, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();
     for_ranges(rows_of(dy), 2 * f, [&](int64_t begin, int64_t end) {
       loops.backward(elements_<T>(d_gate_up) + begin * 2 * f, elements<T>(dy) + begin * f,

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "shardwise/kernels/element.h"
+#include "shardwise/base/element.h"
 
 namespace shardwise::kernels {
 
@@ -20,12 +20,22 @@ void with_element_type(const char* op, at::ScalarType dtype, F f) {
     case at::kFloat:
       return f(float{});
     case at::kBFloat16:
-      return f(Bf16{});
+      return f(base::Bf16{});
     case at::kHalf:
-      return f(Fp16{});
+      return f(base::Fp16{});
     default:
       TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", dtype);
   }
+}
+
+/// Checks that `tensor` is on the CPU: kernels read and write host memory. Errors: c10::ValueError.
+void check_on_cpu(const char* op, const at::Tensor& tensor);
+
+/// Calls f(T{}) for the element type of `tensor`, which must be on the CPU. Errors: c10::ValueError.
+template <class F>
+void with_element_type(const char* op, const at::Tensor& tensor, F f) {
+  check_on_cpu(op, tensor);
+  with_element_type(op, tensor.scalar_type(), f);
 }
 
 template <class T>
@@ -37,10 +47,10 @@ T* elements_(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
-/// Checks the shape and dtype of `tensor`. Errors: c10::ValueError.
+/// Checks the device, shape and dtype of `tensor`. Errors: c10::ValueError.
 void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
-/// Checks the shape and dtype of an output, and that it is contiguous. Errors: c10::ValueError.
+/// Checks the device, shape and dtype of an output, and that it is contiguous. Errors: c10::ValueError.
 void check_output(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 

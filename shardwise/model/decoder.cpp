@@ -3,9 +3,10 @@
 #include "shardwise/model/decoder.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/nn/split_batch.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::model {
 
@@ -95,23 +96,14 @@ BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
 
 std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
-  const int64_t layers = factory.config().num_hidden_layers;
-  for (int64_t layer = 0; layer < layers; ++layer)
-    blocks.push_back(
-        make_block(factory, base::mutated(base::Mutation::wrong_layer) ? (layer + 1) % layers : layer));
+  for (int64_t layer = 0; layer < factory.config().num_hidden_layers; ++layer)
+    blocks.push_back(make_block(factory, layer));
   return blocks;
 }
 
 /// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
 ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
-  if (factory.config().tie_word_embeddings) {
-    parallel::ParameterPtr weight = embedding.weight();
-    if (base::mutated(base::Mutation::freeze_tied_head)) {
-      weight = std::make_shared<parallel::Parameter>(*weight);
-      weight->value = weight->value.detach();
-    }
-    return ColumnParallelLinear::tied_to(weight);
-  }
+  if (factory.config().tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
   return factory.column("lm_head");
 }
 
@@ -148,12 +140,25 @@ void DecoderWeights::initialize_(uint64_t seed) {
   for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
 }
 
+namespace {
+
+/// Checks that every rank runs the same tokens with the same random key.
+void verify_inputs(const at::Tensor& ids, const nn::Step& step) {
+  if (step.verify == parallel::Verify::off) return;
+  parallel::verify_equal(ids, "the token ids", step);
+  const auto key = static_cast<int64_t>(step.key.value);
+  parallel::verify_equal(at::full({1}, key, at::kLong), "the random key", step);
+}
+
+}  // namespace
+
 /// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
 nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
   constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
+  verify_inputs(ids, step);
   TORCH_CHECK_VALUE(
       kIsInvariant || !step.split_batch,
       "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/loss.h"
@@ -22,11 +22,15 @@ class DecoderWeights {
   /// with o_proj and down_proj scaled by 1/sqrt(2·layers); norms one, biases zero.
   void initialize_(uint64_t seed);
 
+  /// Returns the config of the model.
   const Config& config() const { return config_; }
+  /// Returns the splits over the ranks.
   const Layout& layout() const { return layout_; }
   /// Describes the parameters, in the order of used_parameters.
   const ParameterTable& table() const { return table_; }
+  /// Returns the tp group.
   const comm::Group& group() const { return group_; }
+  /// Returns the dtype of activations and of weights that are not quantized.
   at::ScalarType dtype() const { return dtype_; }
   /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
   const nn::UsedParameters& used_parameters() const { return used_parameters_; }

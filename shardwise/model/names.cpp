@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "shardwise/base/mutation.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
 
 namespace shardwise::model {
 
@@ -27,13 +26,6 @@ StoredTensor stored_tensor(const ParameterInfo& parameter, const std::string& na
   if (is_transposed) std::swap(shape.at(0), shape.at(1));
   const int64_t dim = rule.is_replicated() ? 0 : is_transposed ? 1 - rule.dim : rule.dim;
   return {name, std::move(shape), dim, is_transposed, ElementType::floating_point, rule, first, segments};
-}
-
-/// Returns the index of a segment's name in the file.
-size_t name_index(size_t segment, size_t segments) {
-  if (segments == 2 && base::mutated(base::Mutation::swap_gate_up)) return 1 - segment;
-  if (segments == 3 && segment > 0 && base::mutated(base::Mutation::swap_k_v)) return 3 - segment;
-  return segment;
 }
 
 /// Returns `rule` in units of blocks of `block` elements.
@@ -87,8 +79,7 @@ std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const Pack
     // Segments are output features: a part without an output dim is the same for each name.
     const bool is_split = names.size() > 1 && is_matrix;
     const size_t first = is_split ? i : 0, segments = is_split ? 1 : packed.rule.segments.size();
-    tensors.push_back(
-        stored_tensor(packed, names[is_split ? name_index(i, names.size()) : i], is_matrix, first, segments));
+    tensors.push_back(stored_tensor(packed, names[i], is_matrix, first, segments));
     tensors.back().element_type = part.element_type;
   }
   return tensors;
@@ -102,8 +93,7 @@ std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const C
   TORCH_INTERNAL_ASSERT(names.size() == segments, parameter.name, " has ", segments, " segments");
   std::vector<StoredTensor> tensors;
   for (size_t segment = 0; segment < segments; ++segment) {
-    tensors.push_back(stored_tensor(parameter, names[name_index(segment, segments)], is_transposed, segment,
-                                    /*segments=*/1));
+    tensors.push_back(stored_tensor(parameter, names[segment], is_transposed, segment, /*segments=*/1));
   }
   return tensors;
 }

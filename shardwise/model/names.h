@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::model {

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/cat.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/attention.h"
 #include "shardwise/kernels/qk_norm.h"
 #include "shardwise/nn/dropout.h"
@@ -26,14 +25,7 @@ struct Core {
   kernels::HeadSplit head_split(const Tensor& tokens, int64_t first_position = 0) const {
     const kernels::RotaryTables& tables =
         rotary->tables(first_position + tokens.size(0), tokens.scalar_type());
-    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim,
-                             tables,       first_position,  options.valid};
-    if (base::mutated(base::Mutation::rotary_local_position)) {  // the first position of this rank's shard of
-                                                                 // an even split
-      const int64_t begin = tokens.size(0) * layout.first_head / layout.all_heads;
-      split.tables = {tables.cos.roll(begin, 0), tables.sin.roll(begin, 0)};
-    }
-    return split;
+    return {layout.heads, layout.kv_heads, layout.head_dim, tables, first_position, options.valid};
   }
 
   kernels::QkNorm weights() const { return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps}; }
@@ -46,13 +38,12 @@ struct Core {
 
 kernels::AttentionOptions attention_options(const HeadLayout& layout, const SelfAttentionOptions& options,
                                             const Step& step) {
-  kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, {}};
-  if (!base::mutated(base::Mutation::attend_to_padding)) result.valid = step.valid;
+  kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, step.valid};
   if (step.attention_dropout == 0) return result;
   TORCH_CHECK_VALUE(options.layer, "attention: dropout needs options.layer, the layer's index; got none");
-  result.dropout = {
-      step.attention_dropout, mask_key(step.key, {*options.layer, DropoutSite::attention_probabilities}),
-      base::mutated(base::Mutation::mask_of_local_heads) ? 0 : layout.first_head, layout.all_heads};
+  result.dropout = {step.attention_dropout,
+                    mask_key(step.key, {*options.layer, DropoutSite::attention_probabilities}),
+                    layout.first_head, layout.all_heads};
   return result;
 }
 
@@ -122,8 +113,7 @@ HeadLayout HeadLayout::of(const base::Split& query, const base::Split& kv, int64
   const base::Range heads = query.range(rank), kv_heads = kv.range(rank);
   HeadLayout layout{heads.size(), kv_heads.size(), head_dim, {}, heads.begin, query.size()};
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    const bool by_modulo = base::mutated(base::Mutation::kv_head_modulo);
-    layout.kv_of_head.push_back(by_modulo ? rank % kv_heads.size() : head / group - kv_heads.begin);
+    layout.kv_of_head.push_back(head / group - kv_heads.begin);
   }
   return layout;
 }
@@ -139,10 +129,8 @@ QkNorm QkNorm::make(const std::string& name, int64_t head_dim, double eps, const
 
 void CausalSelfAttention::append_parameters(UsedParameters& parameters) const {
   if (!options_.norm) return;
-  const bool forgets_sync = base::mutated(base::Mutation::forget_own_heads_sync);
-  const ParameterUse use = forgets_sync ? ParameterUse::on_residual : ParameterUse::per_head;
-  parameters.push_back({options_.norm->q, use});
-  parameters.push_back({options_.norm->k, use});
+  parameters.push_back({options_.norm->q, ParameterUse::per_head});
+  parameters.push_back({options_.norm->k, ParameterUse::per_head});
 }
 
 Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<kFeature>>& qkv,

@@ -12,9 +12,12 @@ namespace shardwise::nn {
 
 /// The query and KV heads of this rank, and the KV head of each query head.
 struct HeadLayout {
-  int64_t heads, kv_heads, head_dim;
+  int64_t heads;                    // local query heads
+  int64_t kv_heads;                 // local KV heads
+  int64_t head_dim;                 // features of a head
   std::vector<int64_t> kv_of_head;  // local query head → local KV head
-  int64_t first_head, all_heads;    // the first local query head and the number of query heads in the model
+  int64_t first_head;               // the first local query head
+  int64_t all_heads;                // query heads of the model
 
   /// Returns the layout of `rank`. A rank holds the contiguous KV heads that its query heads use: KV head =
   /// query head / (query heads per KV head). Several ranks may hold the same KV head, and a rank may use its
@@ -25,8 +28,9 @@ struct HeadLayout {
 /// RMSNorm over each query and key head, before rotary. Every rank has the full weights [d] and applies them
 /// to its heads, so their gradients are partial.
 struct QkNorm {
-  ParameterPtr q, k;
-  double eps;
+  ParameterPtr q;  // the weight of query heads, [d]
+  ParameterPtr k;  // the weight of key heads, [d]
+  double eps;      // added to the mean square
 
   /// Allocates the weights `name`.q_norm.weight and `name`.k_norm.weight, initialized to 1.
   static QkNorm make(const std::string& name, int64_t head_dim, double eps, const comm::Group& group,
@@ -35,7 +39,7 @@ struct QkNorm {
 
 /// What varies between models in self-attention.
 struct SelfAttentionOptions {
-  std::optional<QkNorm> norm = {};
+  std::optional<QkNorm> norm = {};  // nullopt: none
   /// The number of keys that a query attends to: itself and those before it, like Hugging Face's
   /// sliding_window. nullopt: all of them.
   std::optional<int64_t> window = {};
@@ -62,6 +66,7 @@ class CausalSelfAttention {
   /// Source: Su et al. 2021 (rotary), Dao et al. 2022 (attention).
   Placed<Sharded<kFeature>> operator()(const Placed<Sharded<kFeature>>& qkv, const Step& step) const;
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const;
 
  private:

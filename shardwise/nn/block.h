@@ -19,13 +19,13 @@ namespace shardwise::nn {
 
 /// The layers of a block, for TP and TP+SP alike. The model chooses the norm, the MLP and the biases.
 struct BlockLayers {
-  int64_t layer;  // the block's index in the model
-  Norm norm1;
-  ColumnParallelLinear qkv;
-  CausalSelfAttention attend;
-  RowParallelLinear out;
-  Norm norm2;
-  Mlp mlp;
+  int64_t layer;               // the block's index in the model
+  Norm norm1;                  // before attention
+  ColumnParallelLinear qkv;    // q, k and v as one product
+  CausalSelfAttention attend;  // over the local heads
+  RowParallelLinear out;       // the projection after attention
+  Norm norm2;                  // before the MLP
+  Mlp mlp;                     // gated or with GeLU
 
   /// Returns the output of the attention branch for its normalized input `x`.
   /// Shapes: `x` [s, b, h] I or R → [s, b, h] I; [s/t, b, h] S<0> → the same.
@@ -34,6 +34,7 @@ struct BlockLayers {
     return out.to_residual<In>(attend(qkv(x, step), step), step);
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const;
   /// True if at least one parameter is trained.
   bool is_trained() const;
@@ -44,6 +45,7 @@ struct BlockLayers {
 template <ResidualStream Stream>
 class Block {
  public:
+  /// The residual stream between blocks.
   using Residual = DeferredReduction<Stream>;
 
   /// `layers` must outlive this.

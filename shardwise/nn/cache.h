@@ -10,11 +10,14 @@ namespace shardwise::nn {
 /// The cached keys (after rotary) and values of one sequence, for one rank's KV heads in every layer.
 /// Cost: 2·layers·k·capacity·d elements.
 struct Cache {
-  at::Tensor keys, values;  // [layers, k, capacity, d]
-  int64_t length = 0;       // cached tokens; equal in every layer between two forwards
+  at::Tensor keys;     // [layers, k, capacity, d]
+  at::Tensor values;   // [layers, k, capacity, d]
+  int64_t length = 0;  // cached tokens; equal in every layer between two forwards
 
+  /// Allocates a cache for `capacity` tokens.
   static Cache empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
                      at::ScalarType dtype);
+  /// Returns the number of tokens for which there is room.
   int64_t capacity() const { return keys.size(2); }
 };
 
@@ -22,8 +25,8 @@ struct Cache {
 /// forward writes their keys and values to the cache; its caller adds `rows` to `length` once all layers are
 /// done.
 struct CachedRows {
-  Cache* cache;
-  int64_t rows;
+  Cache* cache;  // of the sequence; not owned
+  int64_t rows;  // new tokens
 };
 
 /// Returns the sum of `rows` over the batch.

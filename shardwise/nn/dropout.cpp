@@ -1,6 +1,5 @@
 #include "shardwise/nn/dropout.h"
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/dropout.h"
 #include "shardwise/parallel/conjugate.h"
 
@@ -14,15 +13,11 @@ constexpr uint64_t kMasks = 1;
 }  // namespace
 
 kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch) {
-  return kernels::RandomKey::of(seed)
-      .fold(kMasks)
-      .fold(base::mutated(base::Mutation::mask_of_every_step) ? 0 : step)
-      .fold(base::mutated(base::Mutation::mask_of_every_micro_batch) ? 0 : micro_batch);
+  return kernels::RandomKey::of(seed).fold(kMasks).fold(step).fold(micro_batch);
 }
 
 kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const DropoutSite& site) {
-  return masks_key.fold(base::mutated(base::Mutation::mask_of_every_layer) ? 0 : site.layer)
-      .fold(base::mutated(base::Mutation::mask_of_every_site) ? DropoutSite::embedding : site.site);
+  return masks_key.fold(site.layer).fold(site.site);
 }
 
 namespace detail {
@@ -30,18 +25,15 @@ namespace detail {
 at::Tensor dropout(const at::Tensor& x, const Step& step, DropoutSite site, int64_t first_element,
                    OutputUse use) {
   if (step.dropout == 0) return x;
-  auto key = mask_key(step.key, site);
-  if (base::mutated(base::Mutation::mask_by_rank)) key = key.fold(step.group.rank());
-  if (base::mutated(base::Mutation::reuse_random_key)) first_element = 0;
+  const auto key = mask_key(step.key, site);
   const auto masked_by = [p = step.dropout, first_element](const kernels::RandomKey& random_key) {
     return [=](const at::Tensor& value) {
       return kernels::dropout(value.contiguous(), p, random_key, first_element);
     };
   };
-  const bool redraws = base::mutated(base::Mutation::redraw_mask);
   const parallel::LinearMap forward =
       use == OutputUse::discarded ? parallel::LinearMap(parallel::identity) : masked_by(key);
-  return parallel::conjugate(x, forward, masked_by(redraws ? key.fold(1) : key));
+  return parallel::conjugate(x, forward, masked_by(key));
 }
 
 }  // namespace detail

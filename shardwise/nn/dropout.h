@@ -13,7 +13,9 @@ using parallel::OutputUse;
 /// A point in the model at which dropout is applied; each has a mask of its own.
 struct DropoutSite {
   int64_t layer;  // -1 for the embedding
-  enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities } site;
+  /// Where in the layer, or in the embedding.
+  enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities };
+  Site site;  // one of these
 };
 
 /// Returns the random key of a micro-batch's masks, unique per step and micro-batch. Both count from 0.

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/aminmax.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/node.h"
@@ -81,8 +80,7 @@ Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const c
 template <ResidualStream Stream>
 Placed<Stream> VocabParallelEmbedding::to(const Tensor& ids, const Step& step) const {
   check_ids(ids, vocab_.size());
-  const int64_t begin =
-      vocab_.range(step.group.rank()).begin + base::mutated(base::Mutation::embedding_off_by_one);
+  const int64_t begin = vocab_.range(step.group.rank()).begin;
   return parallel::leave<Stream>(Placed<Partial>(look_up(ids, begin, step.group)), step);
 }
 

@@ -22,7 +22,9 @@ class VocabParallelEmbedding {
   template <ResidualStream Stream>
   Placed<Stream> to(const at::Tensor& ids, const Step& step) const;
 
+  /// Returns the table.
   const ParameterPtr& weight() const { return weight_; }
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     parameters.push_back({weight_, ParameterUse::sharded});
   }

@@ -20,11 +20,13 @@ using parallel::DeferredReduction;
 
 /// The sizes of a linear layer, its initialization and the format of its weight.
 struct LinearOptions {
-  int64_t in_features;
-  int64_t out_features;
-  bool has_bias = false;
-  parallel::Init init = parallel::Init::normal(0.02);
+  int64_t in_features;    // of the unsharded weight
+  int64_t out_features;   // of the unsharded weight
+  bool has_bias = false;  // adds a bias [out_features]
+  parallel::Init init =
+      parallel::Init::normal(0.02);  // of the weight; of the bias too if uniform, else it starts at 0
   std::optional<quant::Format> quantized = {};  // the weight's format; empty: dense
+  /// A dense layer without bias.
   LinearOptions(int64_t in, int64_t out) : in_features(in), out_features(out) {}
 };
 
@@ -76,8 +78,11 @@ class ColumnParallelLinear {
     }
   }
 
+  /// Returns the weight.
   const ParameterPtr& weight() const { return parameters_.weight; }
+  /// Returns the bias, or null.
   const ParameterPtr& bias() const { return parameters_.bias; }
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const;
 
  private:
@@ -137,8 +142,11 @@ class RowParallelLinear {
     return to<Stream>(parallel::slice<kFeature>(x, input_split(), step.group), step);
   }
 
+  /// Returns the weight.
   const ParameterPtr& weight() const { return parameters_.weight; }
+  /// Returns the bias, or null.
   const ParameterPtr& bias() const { return parameters_.bias; }
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const;
 
  private:

@@ -5,10 +5,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/cross_entropy.h"
 #include "shardwise/parallel/gathered_rows.h"
 #include "shardwise/parallel/node.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::nn {
 
@@ -33,15 +33,13 @@ struct Tokens {
 Tokens tokens_of(const Tensor& logits, const Tensor& labels, const Loss& loss, const comm::Group& group) {
   const kernels::TokenLoss& of_token = loss.of_token;
   Tensor max = kernels::row_max(logits);
-  if (!base::mutated(base::Mutation::local_vocab_max)) group.all_reduce_(max, comm::Reduce::max);
+  group.all_reduce_(max, comm::Reduce::max);
   Tensor sums = kernels::loss_sums(logits, labels, loss.begin, max, of_token);
-  if (!base::mutated(base::Mutation::local_loss_sums)) group.all_reduce_(sums);
-  if (base::mutated(base::Mutation::double_loss_sums)) group.all_reduce_(sums);
+  group.all_reduce_(sums);
   const Tensor log_sum = sums[0].log(), lse = max + log_sum;
   Tensor value = log_sum - sums[1] * of_token.label_weight();
   if (of_token.label_smoothing > 0) value -= sums[2] * of_token.class_weight();
   if (of_token.z_loss > 0) value += lse.square() * of_token.z_loss;
-  if (base::mutated(base::Mutation::count_ignored_labels)) return {value, lse};
   return {at::where(labels.eq(kIgnoreIndex), at::zeros_like(value), value), lse};
 }
 
@@ -105,20 +103,16 @@ Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const T
   check_step(step, all_labels.size(1));
   const Tensor labels = without_padding(all_labels, step);
   check_labels(labels, vocab.size());
-  double valid_tokens = options.valid_tokens;
-  if (base::mutated(base::Mutation::mean_over_local_tokens))
-    valid_tokens = labels.ne(kIgnoreIndex).sum().item<double>();
-  const base::Range local = vocab.range(step.group.rank());
-  const int64_t classes =
-      base::mutated(base::Mutation::smooth_over_own_classes) ? local.size() : vocab.size();
-  const Loss loss{{options.label_smoothing, options.z_loss, classes},
-                  local.begin + base::mutated(base::Mutation::label_off_by_one),
-                  valid_tokens > 0 ? 1 / valid_tokens : 0};
+  const Loss loss{{options.label_smoothing, options.z_loss, vocab.size()},
+                  vocab.range(step.group.rank()).begin,
+                  options.valid_tokens > 0 ? 1 / options.valid_tokens : 0};
   const Tensor rows = logits.local().flatten(0, 1), flat_labels = labels.reshape({-1});
-  if (parallel::needs_gradient(rows)) {
-    return Placed<Invariant>(CrossEntropy::apply(rows, flat_labels, loss, step.group));
-  }
-  return Placed<Invariant>(tokens_of(rows, flat_labels, loss, step.group).loss.sum() * loss.per_token);
+  parallel::verify_equal(flat_labels, "the labels", step);
+  const Tensor value = parallel::needs_gradient(rows)
+                           ? CrossEntropy::apply(rows, flat_labels, loss, step.group)
+                           : tokens_of(rows, flat_labels, loss, step.group).loss.sum() * loss.per_token;
+  parallel::verify_equal(value, "the loss", step);
+  return Placed<Invariant>(value);
 }
 
 }  // namespace shardwise::nn

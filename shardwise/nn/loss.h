@@ -5,6 +5,7 @@
 
 namespace shardwise::nn {
 
+/// The label of a token without loss, that of torch.nn.CrossEntropyLoss.
 inline constexpr int64_t kIgnoreIndex = -100;
 
 /// How token losses are computed and averaged.

@@ -29,6 +29,7 @@ parallel::RecomputeInput recompute_input(const Placed<Sharded<kFeature>>& y,
 /// (SwiGLU).
 class GatedMlp {
  public:
+  /// Builds the MLP from its two products; `gate_up` has the segments gate and up.
   GatedMlp(ColumnParallelLinear gate_up, RowParallelLinear down)
       : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
@@ -41,6 +42,7 @@ class GatedMlp {
     return down_.to_residual<In>(inner, step, {use, recompute_input(inner, gate_up, kernels::swiglu, step)});
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     gate_up_.append_parameters(parameters);
     down_.append_parameters(parameters);
@@ -55,6 +57,7 @@ class GatedMlp {
 /// 2018 (GPT).
 class GeluMlp {
  public:
+  /// Builds the MLP from its two products and the form of its GeLU.
   GeluMlp(ColumnParallelLinear up, RowParallelLinear down, kernels::Gelu form)
       : up_(std::move(up)), down_(std::move(down)), form_(form) {}
 
@@ -70,6 +73,7 @@ class GeluMlp {
     return down_.to_residual<In>(inner, step, {use, recompute_input(inner, up, activate, step)});
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     up_.append_parameters(parameters);
     down_.append_parameters(parameters);
@@ -81,6 +85,7 @@ class GeluMlp {
   kernels::Gelu form_;
 };
 
+/// The MLP of a block.
 using Mlp = OneOf<GatedMlp, GeluMlp>;
 
 }  // namespace shardwise::nn

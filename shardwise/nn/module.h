@@ -23,9 +23,10 @@ using parallel::Sharded;
 
 /// A parameter and its use.
 struct UsedParameter {
-  ParameterPtr parameter;
-  ParameterUse use;
+  ParameterPtr parameter;  // never null
+  ParameterUse use;        // by its layer
 };
+/// The parameters of a layer or model, each once.
 using UsedParameters = std::vector<UsedParameter>;
 
 /// Returns the gradient's kind for `use`. Parameters on the residual stream have an invariant gradient if it

@@ -36,6 +36,7 @@ class RMSNorm {
     return parallel::reduce_and_rms_norm(x, {weight_->value, eps_}, step);
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     parameters.push_back({weight_, ParameterUse::on_residual});
   }
@@ -67,6 +68,7 @@ class LayerNorm {
     return (*this)(x.reduced(step), step);
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     parameters.push_back({weight_, ParameterUse::on_residual});
     parameters.push_back({bias_, ParameterUse::on_residual});
@@ -78,6 +80,7 @@ class LayerNorm {
   double eps_;
 };
 
+/// The norm of a block.
 using Norm = OneOf<RMSNorm, LayerNorm>;
 
 }  // namespace shardwise::nn

@@ -9,7 +9,9 @@ namespace shardwise::nn {
 /// A point in the forward: the residual stream after the embedding, an attention branch, an MLP branch or the
 /// last norm; or the logits.
 struct Stage {
-  enum Kind { embedding, attention, mlp, norm, logits } kind;
+  /// After which part of the model.
+  enum Kind { embedding, attention, mlp, norm, logits };
+  Kind kind;           // one of these
   int64_t layer = -1;  // of attention and mlp
   bool operator==(const Stage&) const = default;
 };

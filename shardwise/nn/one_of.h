@@ -13,6 +13,7 @@ namespace shardwise::nn {
 template <class... Layers>
 class OneOf {
  public:
+  /// Chooses `layer`.
   template <class Layer>
   requires(std::same_as<Layer, Layers> || ...) OneOf(Layer layer) : layer_(std::move(layer)) {}
 
@@ -23,6 +24,7 @@ class OneOf {
     return std::visit([&](const auto& layer) { return layer(std::forward<X>(x), step, more...); }, layer_);
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     std::visit([&](const auto& layer) { layer.append_parameters(parameters); }, layer_);
   }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/parallel/node.h"
 
@@ -82,7 +81,6 @@ Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step&
   const int64_t needed = positions_of(step);
   TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
                     " positions; got ", weight_->value.size(0));
-  if (base::mutated(base::Mutation::positions_from_zero)) positions = {0, positions.size()};
   const PositionIds ids{weight_, positions, step.valid, step.cached};
   if (!parallel::needs_gradient(weight_->value)) return ids.added_to(x);
   return AddPositions::apply(x, weight_->value, ids);

@@ -26,6 +26,7 @@ class LearnedPositions {
         add(x.local(), is_full ? base::Range{0, step.sequence.size()} : step.local_sequence(), step));
   }
 
+  /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const {
     parameters.push_back({weight_, ParameterUse::on_residual});
   }

@@ -10,6 +10,7 @@ namespace shardwise::nn {
 /// rank.
 class Rotary {
  public:
+  /// A cache without tables. `inverse_frequencies`: radians per position, one per pair of rotated elements.
   explicit Rotary(std::vector<double> inverse_frequencies)
       : inverse_frequencies_(std::move(inverse_frequencies)) {}
 

@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::nn {
 namespace {
 
@@ -63,8 +61,7 @@ void SplitBatch::apply(const BlockLayers& block) {
 }
 
 Placed<Invariant> SplitBatch::concatenated() && {
-  at::Tensor first = halves_[0].wait().local(), second = halves_[1].wait().local();
-  if (base::mutated(base::Mutation::swap_halves)) std::swap(first, second);
+  const at::Tensor first = halves_[0].wait().local(), second = halves_[1].wait().local();
   return Placed<Invariant>(at::cat({first, second}, kBatch));
 }
 

@@ -16,7 +16,7 @@ struct Step : parallel::Step {
   /// before and after are padding: no token attends to them, and they have no loss. Empty: there is no
   /// padding.
   std::vector<base::Range> valid;
-  base::Recompute recompute = base::Recompute::none;
+  base::Recompute recompute = base::Recompute::none;  // what backward recomputes
   /// Runs the blocks with the split-batch schedule (split_batch.h). Applies to TP with gradients recorded.
   bool split_batch = false;
   /// Inference with KV caches: the batch is [Σ rows, 1], the new tokens of these sequences one after the

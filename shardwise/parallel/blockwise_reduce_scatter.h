@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "shardwise/comm/chunked_reduce_scatter.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/parallel/gathered_rows.h"
 
 namespace shardwise::parallel {
@@ -27,8 +27,6 @@ class BlockwiseReduceScatter {
   void compute(c10::function_ref<void(at::Tensor& rows, int rank)> write);
   /// Collective: completes the reduce_scatter and returns this rank's rows of the sum, [s/t, b, n].
   at::Tensor wait();
-  /// Returns this rank's partial sum [s, b, n], which `compute` has written.
-  const at::Tensor& partial() const { return partial_; }
 
  private:
   const Step& step_;  // outlives this

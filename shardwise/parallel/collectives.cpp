@@ -4,27 +4,19 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/parallel/conjugate.h"
+#include "shardwise/parallel/verify.h"
 
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 using base::Split;
 using comm::Group;
 
 namespace {
 
-Tensor reduced(const Tensor& x, const Group& group) {
-  if (base::mutated(Mutation::reduce_in_place)) return group.all_reduce_(const_cast<Tensor&>(x)), x;
-  return group.all_reduce(x);
-}
-
 Tensor local_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
-  const int rank =
-      base::mutated(Mutation::slice_of_next_rank) ? (group.rank() + 1) % group.size() : group.rank();
-  const base::Range local = split.range(rank);
+  const base::Range local = split.range(group.rank());
   return x.narrow(dim, local.begin, local.size()).contiguous();
 }
 
@@ -47,20 +39,24 @@ Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group&
 }  // namespace
 
 Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step) {
+  verify_equal(x.local(), "the input of a tensor-parallel region", step);
   return Placed<Replicated>(
-      conjugate(x.local(), identity, [group = step.group](const Tensor& dy) { return reduced(dy, group); }));
+      conjugate(x.local(), identity, [group = step.group](const Tensor& dy) { return group.all_reduce(dy); }));
 }
 
 Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step) {
-  return gather_to_replicated(x_shard_s, step.sequence, step.group);
+  Placed<Replicated> x = gather_to_replicated(x_shard_s, step.sequence, step.group);
+  verify_equal(x.local(), "the gathered input of a tensor-parallel region", step);
+  return x;
 }
 
 template <>
 Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step) {
   return Placed<Invariant>(conjugate(
-      x.local(), [group = step.group](const Tensor& y) { return reduced(y, group); },
-      [group = step.group](const Tensor& dy) {
-        return base::mutated(Mutation::f_star_reduces_backward) ? reduced(dy, group) : dy;
+      x.local(), [group = step.group](const Tensor& y) { return group.all_reduce(y); },
+      [step](const Tensor& dy) {
+        verify_equal(dy, "the output gradient of a tensor-parallel region", step);
+        return dy;
       }));
 }
 
@@ -71,8 +67,10 @@ Placed<Sharded<kSequence>> leave<Sharded<kSequence>>(const Placed<Partial>& x, c
       [group = step.group, split = step.sequence](const Tensor& y) {
         return group.reduce_scatter(y, split, kSequence);
       },
-      [group = step.group, split = step.sequence](const Tensor& dy) {
-        return group.all_gather(dy, split, kSequence);
+      [step](const Tensor& dy) {
+        Tensor full = step.group.all_gather(dy, step.sequence, kSequence);
+        verify_equal(full, "the gathered output gradient of a tensor-parallel region", step);
+        return full;
       }));
 }
 
@@ -81,19 +79,13 @@ namespace raw {
 Tensor gather_then_slice(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   return conjugate(
       x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
-      [=](const Tensor& dy) {
-        if (base::mutated(Mutation::reduce_instead_of_slice)) return group.reduce_scatter(dy, split, dim);
-        return local_slice(dy, split, dim, group);
-      });
+      [=](const Tensor& dy) { return local_slice(dy, split, dim, group); });
 }
 
 Tensor gather_then_reduce(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
   return conjugate(
       x, [=](const Tensor& shard) { return group.all_gather(shard, split, dim); },
-      [=](const Tensor& dy) {
-        if (base::mutated(Mutation::slice_instead_of_reduce)) return local_slice(dy, split, dim, group);
-        return group.reduce_scatter(dy, split, dim);
-      });
+      [=](const Tensor& dy) { return group.reduce_scatter(dy, split, dim); });
 }
 
 Tensor slice_then_gather(const Tensor& x, const Split& split, int64_t dim, const Group& group) {
@@ -110,8 +102,8 @@ Tensor slice_then_pad(const Tensor& x, const Split& split, int64_t dim, const Gr
 
 Tensor reduce_then_reduce(const Tensor& x, const Group& group) {
   return conjugate(
-      x, [=](const Tensor& y) { return reduced(y, group); },
-      [=](const Tensor& dy) { return reduced(dy, group); });
+      x, [=](const Tensor& y) { return group.all_reduce(y); },
+      [=](const Tensor& dy) { return group.all_reduce(dy); });
 }
 
 Tensor exchange(const Tensor& x, const Split& from, int64_t from_dim, const Split& to, int64_t to_dim,

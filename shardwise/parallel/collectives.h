@@ -48,18 +48,24 @@ Placed<Invariant> leave<Invariant>(const Placed<Partial>& x, const Step& step);
 template <>
 Placed<Sharded<kSequence>> leave<Sharded<kSequence>>(const Placed<Partial>& x, const Step& step);
 
-// The implementations of the templates below, on tensors without placements. Each name reads
-// forward_then_backward. `dim` may be negative.
+/// The implementations of the templates below, on tensors without placements. Each name reads
+/// forward_then_backward. `dim` may be negative.
 namespace raw {
+/// Forward: all_gather along `dim`. Backward: slice.
 at::Tensor gather_then_slice(const at::Tensor& x, const base::Split& split, int64_t dim,
                              const comm::Group& group);
+/// Forward: all_gather along `dim`. Backward: reduce_scatter.
 at::Tensor gather_then_reduce(const at::Tensor& x, const base::Split& split, int64_t dim,
                               const comm::Group& group);
+/// Forward: slice along `dim`. Backward: all_gather.
 at::Tensor slice_then_gather(const at::Tensor& x, const base::Split& split, int64_t dim,
                              const comm::Group& group);
+/// Forward: slice along `dim`. Backward: zero padding.
 at::Tensor slice_then_pad(const at::Tensor& x, const base::Split& split, int64_t dim,
                           const comm::Group& group);
+/// Forward: all_reduce. Backward: all_reduce.
 at::Tensor reduce_then_reduce(const at::Tensor& x, const comm::Group& group);
+/// Forward: all_to_all from shards along `from_dim` to shards along `to_dim`. Backward: the inverse.
 at::Tensor exchange(const at::Tensor& x, const base::Split& from, int64_t from_dim, const base::Split& to,
                     int64_t to_dim, const comm::Group& group);
 }  // namespace raw

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
@@ -18,7 +17,6 @@
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 
 namespace {
 
@@ -57,7 +55,10 @@ Tensor multiply_rows(const GatheredRows& rows, const Tensor& x_shard, const Colu
 Tensor forward_product(const Tensor& x, Column& column) {
   if (column.collective == ColumnInputCollective::f)
     verify_equal(x, "a column-parallel layer's input", column.step);
-  if (column.collective == ColumnInputCollective::g) column.rows = GatheredRows::gather(x, column.step);
+  if (column.collective == ColumnInputCollective::g) {
+    column.rows = GatheredRows::gather(x, column.step);
+    verify_equal(*column.rows, "a column-parallel layer's gathered input", column.step);
+  }
   Tensor y = column.rows ? multiply_rows(*column.rows, x, column) : multiply(x, column);
   add_bias_(y, column.w);
   return y;
@@ -68,9 +69,8 @@ Tensor forward_product(const Tensor& x, Column& column) {
 Tensor saved_input(const Tensor& x, Column& column) {
   const bool is_gathered = column.rows && column.rows->full().defined();
   const bool is_frozen = column.w.weight->is_frozen();
-  const bool saves_gathered = is_gathered && !is_frozen &&
-                              column.step.save_for_backward == SaveForBackward::gathered &&
-                              !base::mutated(Mutation::gather_kept_again);
+  const bool saves_gathered =
+      is_gathered && !is_frozen && column.step.save_for_backward == SaveForBackward::gathered;
   if (is_frozen || (is_gathered && !saves_gathered)) column.rows.reset();
   return is_frozen || saves_gathered ? Tensor() : x;
 }
@@ -105,28 +105,21 @@ class InputGradient {
   }
 
   Tensor wait() {
-    const Step& step = column_.step;
-    if (reduce_scatter_ && base::mutated(Mutation::slice_instead_of_reduce) && step.group.size() > 1) {
-      const base::Range local = step.local_sequence();
-      return reduce_scatter_->partial().narrow(kSequence, local.begin, local.size()).clone();
-    }
     if (reduce_scatter_) return reduce_scatter_->wait();
     if (column_.collective != ColumnInputCollective::f) return dx_;
     if (all_reduce_) {
       all_reduce_->wait();
       return dx_;
     }
-    if (!base::mutated(Mutation::drop_f_backward)) step.group.all_reduce_(dx_);
-    if (base::mutated(Mutation::double_f_backward)) step.group.all_reduce_(dx_);
+    column_.step.group.all_reduce_(dx_);
     return dx_;
   }
 
  private:
-  /// True if there is a weight gradient to overlap with and no mutation replaces the all_reduce.
+  /// True if there is a weight gradient to overlap with.
   static bool overlaps_weight_gradient(const Column& column) {
     return column.collective == ColumnInputCollective::f && column.step.overlap == Overlap::on &&
-           !column.w.weight->is_frozen() && !base::mutated(Mutation::drop_f_backward) &&
-           !base::mutated(Mutation::double_f_backward);
+           !column.w.weight->is_frozen();
   }
 
   const Column& column_;
@@ -147,8 +140,7 @@ std::optional<GatheredRows> regathered_rows(const Tensor& x, Column& column) {
 void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const GatheredRows& rows) {
   for (int i = 0; i < rows.ranks(); ++i) {
     const int rank = rows.chunk_order(i);
-    const int read = base::mutated(Mutation::gather_stale_shard) ? rows.chunk_order(0) : rank;
-    kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(read));
+    kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(rank));
   }
 }
 
@@ -178,6 +170,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     auto& column = saved_state<Column>(context);
     const Tensor dy = gradients[0].contiguous(), x = context->get_saved_variables()[0];
     std::optional<GatheredRows> rows = regathered_rows(x, column);  // overlaps with the next product
+    if (rows) verify_equal(*rows, "a column-parallel layer's input, gathered again", column.step);
     std::optional<InputGradient> input_gradient;
     if (context->needs_input_grad(0)) input_gradient.emplace(dy, column);
     add_gradients(dy, x, rows, column);

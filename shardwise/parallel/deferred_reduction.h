@@ -16,7 +16,9 @@ struct DeferredReduction {
   std::optional<Placed<Stream>> value;      // none: the pending sum is the whole value
   std::optional<PendingReduction> pending;  // none: `value` is complete
 
+  /// A complete value.
   DeferredReduction(Placed<Stream> complete) : value(std::move(complete)) {}
+  /// A value that is a pending sum.
   explicit DeferredReduction(PendingReduction sum) : pending(std::move(sum)) {}
   DeferredReduction(DeferredReduction&&) noexcept = default;
   DeferredReduction& operator=(DeferredReduction&&) noexcept = default;
@@ -42,7 +44,7 @@ DeferredReduction<Stream> operator+(const DeferredReduction<Stream>& x, Deferred
 /// The parameters of an RMSNorm.
 struct RmsNorm {
   at::Tensor weight;  // [h]
-  double eps;
+  double eps;         // added to the mean square
 };
 
 /// The largest message for which each rank reduces all rows (one_shot). For larger ones each rank reduces a

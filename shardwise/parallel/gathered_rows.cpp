@@ -1,11 +1,8 @@
 #include "shardwise/parallel/gathered_rows.h"
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 
 GatheredRows GatheredRows::gather(const Tensor& shard, const Step& step) {
   GatheredRows rows(step);
@@ -27,7 +24,6 @@ GatheredRows GatheredRows::of_full(Tensor full, const Step& step) {
 }
 
 Tensor GatheredRows::matrix(int rank) const {
-  if (base::mutated(Mutation::permute_gathered_rows)) rank = (rank + 1) % ranks();
   if (in_flight_) in_flight_->wait_chunk(rank);
   if (!shared_) return matrix_of(full_, rank);
   const Tensor shard = shared_->get(rank);

@@ -4,7 +4,7 @@
 #pragma once
 #include <memory>
 
-#include "shardwise/comm/chunked_all_gather.h"
+#include "shardwise/comm/work.h"
 #include "shardwise/parallel/placement.h"
 #include "shardwise/parallel/step.h"
 

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shardwise/base/mutation.h"
+#include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 using base::ShardRule;
 
 namespace {
@@ -31,19 +30,11 @@ struct PartialGradient {
 /// Appends the KV heads that several ranks hold; a rank that does not hold one contributes zeros.
 void append_replicas(const Parameter& parameter, int rank, std::vector<PartialGradient>& partials) {
   const int64_t dim = parameter.rule.dim;
-  const auto pieces = parameter.rule.pieces(rank);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const base::Segment& segment = parameter.rule.segments[i];
-    if (segment.split.is_partition()) continue;
-    const base::Range held = segment.split.range(rank);
+  for (const ReplicatedSlice& slice : replicated_slices(parameter.rule, rank)) {
     std::vector<int64_t> shape = parameter.global_shape;
-    shape[dim] = segment.unit;
-    for (int64_t index = 0; index < segment.split.size(); ++index) {
-      if (segment.split.holders(index).size() < 2) continue;
-      const bool is_held = held.begin <= index && index < held.end;
-      const int64_t begin = pieces[i].local_begin + (is_held ? (index - held.begin) * segment.unit : 0);
-      partials.push_back({parameter.main_grad.narrow(dim, begin, is_held ? segment.unit : 0), shape, dim});
-    }
+    shape[dim] = slice.size;
+    const Tensor local = parameter.main_grad.narrow(dim, slice.local_begin, slice.is_held ? slice.size : 0);
+    partials.push_back({local, std::move(shape), dim});
   }
 }
 
@@ -53,12 +44,9 @@ std::vector<PartialGradient> gradients_to_sum(const ParamSpecs& specs, int rank)
     const Parameter& parameter = *spec.parameter;
     if (!parameter.main_grad.defined()) continue;
     const GradientKind kind = spec.gradient_over("tp");
-    const bool is_partial =
-        kind == GradientKind::partial ||
-        (kind == GradientKind::invariant && base::mutated(Mutation::sum_invariant_gradients));
-    if (is_partial && !base::mutated(Mutation::forget_norm_sync)) {
+    if (kind == GradientKind::partial) {
       partials.push_back({parameter.main_grad, parameter.global_shape, /*dim=*/0});
-    } else if (kind == GradientKind::sharded && !base::mutated(Mutation::forget_kv_replicas)) {
+    } else if (kind == GradientKind::sharded) {
       append_replicas(parameter, rank, partials);
     }
   }
@@ -102,11 +90,7 @@ double unrooted_norm(const Tensor& gradient, Norm norm) {
 double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
   const Parameter& parameter = *spec.parameter;
   if (!parameter.main_grad.defined()) return 0;
-  if (parameter.rule.is_replicated())
-    return rank == 0 || base::mutated(Mutation::count_whole_everywhere)
-               ? unrooted_norm(parameter.main_grad, norm)
-               : 0;
-  if (base::mutated(Mutation::count_replicas_twice)) return unrooted_norm(parameter.main_grad, norm);
+  if (parameter.rule.is_replicated()) return rank == 0 ? unrooted_norm(parameter.main_grad, norm) : 0;
   double total = 0;
   for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank)) {
     const double part =
@@ -127,9 +111,7 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   Tensor flat = group.empty({numel}, partials[0].local.scalar_type());
   flat.zero_();
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { slot.copy_(local); });
-  if (base::mutated(Mutation::sync_in_two)) group.all_reduce(flat);
   group.all_reduce_(flat);
-  if (base::mutated(Mutation::average_gradients)) flat.div_(group.size());
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { local.copy_(slot); });
 }
 
@@ -137,23 +119,17 @@ double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& grou
   Tensor total = group.empty({1}, at::kDouble);
   double local = 0;
   for (const ParamSpec& spec : specs) {
-    if (base::mutated(Mutation::norm_without_peers_cuts) && !spec.parameter->rule.is_replicated() &&
-        group.rank() > 0)
-      continue;
     local = combined(norm, local, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(local);
-  const bool is_largest = norm == Norm::inf && !base::mutated(Mutation::sum_for_largest);
-  if (!base::mutated(Mutation::local_norm))
-    group.all_reduce_(total, is_largest ? comm::Reduce::max : comm::Reduce::sum);
+  group.all_reduce_(total, norm == Norm::inf ? comm::Reduce::max : comm::Reduce::sum);
   const double sum = total.item<double>();
   return norm == Norm::two ? std::sqrt(sum) : sum;
 }
 
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
-  if (!base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
+  sync_gradients_(specs, group);
   const double norm = gradient_norm(specs, Norm::two, group);
-  if (base::mutated(Mutation::norm_before_sync)) sync_gradients_(specs, group);
   return norm;
 }
 
@@ -161,7 +137,6 @@ void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {
   const double scale = max_norm / (norm + 1e-6);
   if (!(scale < 1)) return;
   for (const ParamSpec& spec : specs) {
-    if (base::mutated(Mutation::clip_cut_only) && spec.parameter->rule.is_replicated()) continue;
     if (spec.parameter->main_grad.defined()) spec.parameter->main_grad.mul_(scale);
   }
 }

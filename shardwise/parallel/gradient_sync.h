@@ -10,6 +10,7 @@ namespace shardwise::parallel {
 /// none.
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group);
 
+/// Which norm: the sum of magnitudes, the Euclidean norm, or the largest magnitude.
 enum class Norm { one, two, inf };
 
 /// Returns the norm of the full model's gradient, the same bits on every rank. Each element is counted once,

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "shardwise/base/hash.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 
 namespace shardwise::parallel {
@@ -39,8 +38,7 @@ void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key,
   shape[rule.dim] = rule.segments[segment].size();
   Tensor target = parameter.value.detach().narrow(rule.dim, piece.local_begin, piece.size);
   Tensor slice = at::empty(target.sizes(), target.options());
-  piece.global_begin =
-      base::mutated(base::Mutation::init_shards_alike) ? 0 : rule.segments[segment].range(rank).begin;
+  piece.global_begin = rule.segments[segment].range(rank).begin;
   piece.local_begin = 0;
   draw_(slice, shape, rule.dim, {piece}, parameter.init, key.fold(segment));
   target.copy_(slice);
@@ -115,7 +113,7 @@ void freeze_(Parameter& parameter) {
 void zero_grad_(Parameter& parameter) {
   if (parameter.is_frozen()) return;
   if (parameter.main_grad.defined()) {
-    if (!base::mutated(base::Mutation::keep_main_grad)) parameter.main_grad.zero_();
+    parameter.main_grad.zero_();
     return;
   }
   const at::ScalarType dtype = kernels::accumulator_type(parameter.value.scalar_type());

@@ -24,23 +24,26 @@ using base::Init;
 /// (ParamSpec).
 struct Parameter {
   std::string name;  // Hugging Face's; fused ones are named like layers.0.self_attn.qkv_proj.weight
-  std::vector<int64_t> global_shape;
-  base::ShardRule rule;
-  Init init;
-  at::Tensor value;      // a leaf; requires grad unless frozen
-  at::Tensor main_grad;  // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
-  std::shared_ptr<quant::Matrix> quantized = nullptr;
+  std::vector<int64_t> global_shape;  // of the unsharded parameter
+  base::ShardRule rule;               // which slice each rank holds
+  Init init;                          // of `initialize_`
+  at::Tensor value;                   // a leaf; requires grad unless frozen
+  at::Tensor main_grad;               // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
+  std::shared_ptr<quant::Matrix> quantized = nullptr;  // null: the weight is dense
 
+  /// Returns the number of elements of the unsharded parameter.
   int64_t global_numel() const;
   /// The local shard's size in `dim`.
   int64_t size(int64_t dim) const;
   /// The local shard's bytes, including scales and zero points.
   int64_t bytes() const;
+  /// Returns true if the parameter is not trained.
   bool is_frozen() const { return quantized || !value.requires_grad(); }
   /// Returns main_grad, to which backward adds, or an undefined tensor if the parameter is frozen.
   /// Errors: c10::ValueError if it is trained and zero_grad_ was never called.
   at::Tensor main_grad_if_trainable() const;
 };
+/// Layers, optimizer and autograd nodes share parameters.
 using ParameterPtr = std::shared_ptr<Parameter>;
 
 /// Returns the value of `parameter` as an optional argument of an autograd node; nullopt for a null pointer.
@@ -76,18 +79,22 @@ enum class GradientKind {
 
 /// A parameter and the kind of its gradient over each mesh axis (tp is the only one so far).
 struct ParamSpec {
+  /// The kind of the gradient over one axis.
   struct OverAxis {
-    std::string axis;
-    GradientKind gradient;
+    std::string axis;       // of the mesh, like "tp"
+    GradientKind gradient;  // how main_grad relates to the full gradient
   };
-  ParameterPtr parameter;
-  std::vector<OverAxis> axes;
+  ParameterPtr parameter;      // never null
+  std::vector<OverAxis> axes;  // one entry per axis
 
+  /// Returns the spec of a parameter on a mesh whose only axis is tp.
   static ParamSpec over_tp(ParameterPtr parameter, GradientKind gradient) {
     return {std::move(parameter), {{"tp", gradient}}};
   }
+  /// Returns the kind over `axis`. Errors: c10::ValueError if there is no such axis.
   GradientKind gradient_over(const std::string& axis) const;
 };
+/// The parameters of a model, in the same order on every rank.
 using ParamSpecs = std::vector<ParamSpec>;
 
 }  // namespace shardwise::parallel

@@ -10,7 +10,9 @@
 
 namespace shardwise::parallel {
 
-inline constexpr int64_t kSequence = 0;  // of [s, b, h]
+/// The dim of the sequence in [s, b, h].
+inline constexpr int64_t kSequence = 0;
+/// The dim of the features, the last one.
 inline constexpr int64_t kFeature = -1;
 
 /// I: equal on every rank, and used for the same computation on every rank.
@@ -23,6 +25,7 @@ struct Sharded {};
 /// P: each rank holds a partial sum; the tensor is the sum over the ranks.
 struct Partial {};
 
+/// True for the four placements.
 template <class P>
 inline constexpr bool is_placement = false;
 template <>
@@ -48,7 +51,7 @@ concept Unsharded = std::same_as<P, Invariant> || std::same_as<P, Replicated>;
 /// The placement of the gradient of a tensor placed P: I–I, S–S, R–P, P–R.
 template <Placement P>
 struct GradientOf {
-  using type = P;
+  using type = P;  // the placement of the gradient
 };
 template <>
 struct GradientOf<Replicated> {
@@ -63,6 +66,7 @@ struct GradientOf<Partial> {
 template <Placement P>
 class Placed {
  public:
+  /// Declares that `local` is this rank's part of a tensor placed P. Not checked, except by Step::verify.
   explicit Placed(at::Tensor local) : local_(std::move(local)) {}
   /// Returns this rank's tensor without its placement, for kernels.
   const at::Tensor& local() const { return local_; }

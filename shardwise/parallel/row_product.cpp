@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/blockwise_reduce_scatter.h"
@@ -15,7 +14,6 @@
 namespace shardwise::parallel {
 
 using at::Tensor;
-using base::Mutation;
 
 namespace {
 
@@ -30,12 +28,6 @@ struct Row {
   bool recomputes_input() const { return static_cast<bool>(options.input.make); }
 };
 
-/// Computes y = x Wᵀ for a matrix of rows.
-void multiply(Tensor& y, const Tensor& x, const Row& row) {
-  weight_product_out(y, x, *row.w.weight);
-  if (row.w.bias && base::mutated(Mutation::bias_before_reduction)) y.add_(row.w.bias->value.detach());
-}
-
 at::DimVector output_sizes(const Tensor& x, const Row& row) {
   return {x.size(0), x.size(1), row.w.weight->size(0)};
 }
@@ -47,7 +39,7 @@ Tensor partial_product(const Tensor& x, const Row& row) {
   const base::Split& sequence = row.step.sequence;
   const auto multiply_rows = [&](const base::Range& range) {
     Tensor y_rows = rows_matrix(y, range);
-    multiply(y_rows, rows_matrix(x, range), row);
+    weight_product_out(y_rows, rows_matrix(x, range), *row.w.weight);
   };
   if (row.collective != RowOutputCollective::g_star) multiply_rows({0, sequence.size()});
   for (int rank = 0; row.collective == RowOutputCollective::g_star && rank < sequence.ranks(); ++rank)
@@ -58,16 +50,15 @@ Tensor partial_product(const Tensor& x, const Row& row) {
 /// g*: returns this rank's rows of the sum over the ranks.
 Tensor reduce_scattered_product(const Tensor& x, const Row& row) {
   BlockwiseReduceScatter reduce_scatter(output_sizes(x, row), x.scalar_type(), row.step);
-  reduce_scatter.compute(
-      [&](Tensor& rows, int rank) { multiply(rows, rows_matrix(x, row.step.sequence.range(rank)), row); });
+  reduce_scatter.compute([&](Tensor& rows, int rank) {
+    weight_product_out(rows, rows_matrix(x, row.step.sequence.range(rank)), *row.w.weight);
+  });
   return reduce_scatter.wait();
 }
 
 /// f*: sums `y` over the ranks, in place.
 Tensor all_reduced(Tensor y, const Step& step) {
-  if (!base::mutated(Mutation::drop_f_star)) step.group.all_reduce_(y);
-  if (base::mutated(Mutation::double_f_star)) step.group.all_reduce_(y);
-  if (base::mutated(Mutation::average_f_star)) y.div_(step.group.size());
+  step.group.all_reduce_(y);
   return y;
 }
 
@@ -78,7 +69,7 @@ Tensor reduced_product(const Tensor& x, const Row& row) {
 }
 
 Tensor with_bias(Tensor y, const ParameterPtr& bias) {
-  if (bias && !base::mutated(Mutation::bias_before_reduction)) y.add_(bias->value.detach());
+  if (bias) y.add_(bias->value.detach());
   return y;
 }
 
@@ -103,6 +94,7 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
 /// frozen.
 Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
   const GatheredRows rows = GatheredRows::gather(dy_shard, row.step);
+  verify_equal(rows, "a row-parallel layer's gathered output gradient", row.step);
   const Parameter& weight = *row.w.weight;
   Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();

@@ -12,8 +12,8 @@ enum class OutputUse { needed, discarded };
 /// A recipe for a product's input, so that it need not be saved: backward calls make(from), which must return
 /// the same bits. `from` is saved instead; it should be a tensor that is saved anyway.
 struct RecomputeInput {
-  at::Tensor from;
-  std::function<at::Tensor(const at::Tensor& from)> make;
+  at::Tensor from;                                         // saved instead of the input
+  std::function<at::Tensor(const at::Tensor& from)> make;  // returns the input
 };
 
 /// Options of a row-parallel product for recomputation.

@@ -11,8 +11,10 @@ namespace shardwise::parallel {
 /// saves the shard, and backward reads the peers' shards in place.
 enum class SaveForBackward { gathered, shard };
 
-/// Whether conjugate collectives check that their Invariant tensors are equal on all ranks (a debug check:
-/// one broadcast and one all_reduce each).
+/// Whether a forward and its backward check that what must be equal on all ranks is equal (a debug check: one
+/// broadcast and one all_reduce each): token ids, labels, random key and loss; under TP the inputs of
+/// column-parallel layers and the output gradients of row-parallel ones; under TP+SP the same once gathered,
+/// since the shards themselves have no copy to compare.
 enum class Verify { off, on };
 
 /// Whether collectives overlap with GEMMs: a sequence-parallel all_gather or reduce_scatter with its own
@@ -20,17 +22,19 @@ enum class Verify { off, on };
 /// sequence-parallel products are split at the ranks' row boundaries either way.
 enum class Overlap { off, on };
 
+/// The settings of a forward: the group, its split of the sequence, and how collectives run.
 struct Step {
-  comm::Group group;
+  comm::Group group;  // the tp group
   /// How the sequence is split over the ranks. Shapes do not say: 3 rows on one of 2 ranks are a shard of 5
   /// or of 6.
   base::Split sequence;
   /// Derived from seed, step and micro-batch; each dropout site folds its own id into it.
   kernels::RandomKey key;
-  SaveForBackward save_for_backward = SaveForBackward::shard;
-  Verify verify = Verify::off;
-  Overlap overlap = Overlap::on;
+  SaveForBackward save_for_backward = SaveForBackward::shard;  // of sequence-sharded inputs
+  Verify verify = Verify::off;                                 // a debug check
+  Overlap overlap = Overlap::on;                               // of collectives with GEMMs
 
+  /// Splits `sequence_length` positions as evenly as possible over the ranks of `tp`.
   Step(comm::Group tp, int64_t sequence_length, kernels::RandomKey random = kernels::RandomKey::of(0))
       : group(std::move(tp)),
         sequence(base::Split::even("sequence", sequence_length, group.size())),

@@ -1,21 +1,95 @@
 #include "shardwise/parallel/verify.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
 #include <cstring>
+#include <numeric>
+
+#include "shardwise/base/hash.h"
+#include "shardwise/comm/gather_values.h"
+#include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
 
-void verify_equal(const at::Tensor& x, const char* what, const Step& step) {
+using at::Tensor;
+
+namespace {
+
+/// One value that several ranks hold.
+struct Replica {
+  const Parameter* parameter;
+  const char* which;  // "" or "'s gradient"
+  std::vector<int> holders;
+  uint64_t hash;  // 0 on a rank that does not hold it
+};
+
+uint64_t hash_of_bits(const Tensor& x) {
+  const Tensor dense = x.detach().contiguous();
+  return base::hash_of({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
+}
+
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Appends the replicas in `x`, the value or the gradient of `parameter`.
+void append_replicas_of(const Tensor& x, const Parameter& parameter, const char* which,
+                        const comm::Group& group, std::vector<Replica>& replicas) {
+  if (!x.defined()) return;
+  if (parameter.rule.is_replicated()) {
+    replicas.push_back({&parameter, which, all_ranks(group.size()), hash_of_bits(x)});
+    return;
+  }
+  for (const ReplicatedSlice& slice : replicated_slices(parameter.rule, group.rank())) {
+    const uint64_t hash =
+        slice.is_held ? hash_of_bits(x.narrow(parameter.rule.dim, slice.local_begin, slice.size)) : 0;
+    replicas.push_back({&parameter, which, slice.holders, hash});
+  }
+}
+
+}  // namespace
+
+void verify_equal(const Tensor& x, const char* what, const Step& step) {
   if (step.verify == Verify::off || step.group.size() == 1) return;
-  const at::Tensor local = x.detach().contiguous();
-  at::Tensor expected = local.clone();
+  const Tensor local = x.detach().contiguous();
+  Tensor expected = local.clone();
   step.group.broadcast_(expected, /*root=*/0);
   const bool differs = std::memcmp(local.const_data_ptr(), expected.const_data_ptr(), local.nbytes()) != 0;
-  const at::Tensor differing = step.group.all_reduce(at::full({1}, differs ? 1 : 0, at::kLong));
+  const Tensor differing = step.group.all_reduce(at::full({1}, differs ? 1 : 0, at::kLong));
   TORCH_CHECK(differing.item<int64_t>() == 0, "verify: ", what,
               " must be equal on every rank; it differs from rank 0's on ", differing.item<int64_t>(), " of ",
               step.group.size(), " ranks");
+}
+
+void verify_equal(const GatheredRows& rows, const char* what, const Step& step) {
+  if (step.verify == Verify::off || step.group.size() == 1) return;
+  std::vector<Tensor> by_rank;
+  for (int rank = 0; rank < rows.ranks(); ++rank) by_rank.push_back(rows.matrix(rank));
+  verify_equal(at::cat(by_rank), what, step);
+}
+
+void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
+  if (group.size() == 1) return;
+  std::vector<Replica> replicas;
+  for (const ParamSpec& spec : specs) {
+    append_replicas_of(spec.parameter->value, *spec.parameter, "", group, replicas);
+    append_replicas_of(spec.parameter->main_grad, *spec.parameter, "'s gradient", group, replicas);
+  }
+  std::vector<uint64_t> local;
+  for (const Replica& replica : replicas) local.push_back(replica.hash);
+  const std::vector<uint64_t> all = comm::gather_values(local, group);
+  const auto hash_on = [&](int rank, size_t i) { return all[size_t(rank) * local.size() + i]; };
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const auto& [parameter, which, holders, hash] = replicas[i];
+    for (const int rank : holders) {
+      TORCH_CHECK(hash_on(rank, i) == hash_on(holders[0], i), "verify: ", parameter->name, which,
+                  " must be equal on every rank that holds it; rank ", rank, "'s differs from rank ",
+                  holders[0], "'s");
+    }
+  }
 }
 
 }  // namespace shardwise::parallel

@@ -1,7 +1,9 @@
-// A debug check that a tensor is equal on all ranks.
+// Debug checks that what must be equal on several ranks is equal, bit for bit.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "shardwise/parallel/gathered_rows.h"
+#include "shardwise/parallel/parameter.h"
 #include "shardwise/parallel/step.h"
 
 namespace shardwise::parallel {
@@ -10,5 +12,15 @@ namespace shardwise::parallel {
 /// Errors: c10::Error on every rank if any rank differs; the message contains `what` and the number of
 /// differing ranks.
 void verify_equal(const at::Tensor& x, const char* what, const Step& step);
+
+/// Compares the gathered rows of all ranks like verify_equal. Where peers' shards are read in place, these
+/// are the bits that this rank reads.
+void verify_equal(const GatheredRows& rows, const char* what, const Step& step);
+
+/// Compares replicas over the ranks that hold them: of replicated parameters and of the slices that several
+/// ranks hold (replicas.h), the values and the main gradients, which must be synchronized
+/// (gradient_sync.h). Collective. Cost: one all_gather of 8 bytes for each, a hash.
+/// Errors: c10::Error on every rank, naming the first parameter that differs and the two ranks.
+void verify_replicas(const ParamSpecs& specs, const comm::Group& group);
 
 }  // namespace shardwise::parallel

@@ -35,7 +35,7 @@ class Forward {
             {"rotary tables", rotary_bytes()}};
   }
 
-  MemorySnapshots snapshots() const { return {attention(), output(), mlp(), head()}; }
+  MemorySnapshots snapshots() const { return {embedding(), attention(), output(), mlp(), head()}; }
 
  private:
   /// Bytes of the cos and sin tables: half of the rotated elements each.
@@ -65,6 +65,15 @@ class Forward {
   }
   Allocation qkv() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
 
+  /// The partial embedding rows and their sum, which is the first block's input: with it, the heap also holds
+  /// no more than one partial sum.
+  MemorySnapshot embedding() const {
+    Allocations allocations{partial_sum()};
+    if (generation_.tp > 1)
+      allocations.push_back({"residual stream", sizes_.full_hidden(), partial_sum().pool});
+    return {"embedding", allocations};
+  }
+
   /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
   MemorySnapshot attention() const {
     Allocations allocations{hidden("block input"), hidden("norm1"), qkv(), attention_output(), scratch()};
@@ -88,13 +97,19 @@ class Forward {
              {text_of(SavedTensor::down_input), sizes_.features(sizes_.shard().ffn)},
              partial_sum()}};
   }
-  /// The head reads each sequence's last row; sampling uses fp64 logits.
+  /// The head reads each sequence's last row; sampling uses fp64 logits, of the rank's shard or of all.
   MemorySnapshot head() const {
-    const int64_t logits = generation_.sequences * sizes_.shard().vocab;
-    return {"head",
-            {hidden("residual stream"),
-             {text_of(SavedTensor::logits), logits * generation_.element_bytes},
-             {"fp64 logits", logits * 8}}};
+    const int64_t e = generation_.element_bytes, local = generation_.sequences * sizes_.shard().vocab;
+    Allocations allocations{hidden("residual stream"), {text_of(SavedTensor::logits), local * e}};
+    if (generation_.tp == 1 || !generation_.gathers_logits) {
+      allocations.push_back({"fp64 logits", local * 8});
+      return {"head", allocations};
+    }
+    const int64_t all = generation_.sequences * generation_.config.vocab_size;
+    allocations.push_back({"staged logits", local * e, Pool::symmetric_heap});
+    allocations.push_back({"gathered logits", all * e});
+    allocations.push_back({"fp64 logits", all * 8});
+    return {"head", allocations};
   }
 
   const Generation& generation_;
@@ -107,10 +122,11 @@ class Forward {
 GenerationPeak generation_peak(const Generation& generation, int rank) {
   const Forward forward(generation, rank);
   const MemorySnapshots snapshots = forward.snapshots();
-  const auto private_bytes = [](const MemorySnapshot& snapshot) {
-    return total(snapshot.allocations, Pool::private_memory);
+  const auto peak_of = [&](Pool pool) {
+    return *std::ranges::max_element(snapshots, {},
+                                     [&](const MemorySnapshot& m) { return total(m.allocations, pool); });
   };
-  return {forward.persistent(rank), *std::ranges::max_element(snapshots, {}, private_bytes)};
+  return {forward.persistent(rank), peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap)};
 }
 
 }  // namespace shardwise::plan

@@ -17,18 +17,21 @@ struct Generation {
   int64_t longest_cache = 1;  // capacity of the largest
   /// Bytes of the rank's quantized weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
+  bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
 };
 
 struct GenerationPeak {
-  Allocations persistent;  // live in every forward
-  MemorySnapshot peak;     // of a forward
+  Allocations persistent;                         // live in every forward
+  MemorySnapshot private_memory, symmetric_heap;  // the peak of each pool in a forward
 
-  int64_t private_bytes() const { return total(persistent) + total(peak.allocations, Pool::private_memory); }
+  int64_t private_bytes() const {
+    return total(persistent) + total(private_memory.allocations, Pool::private_memory);
+  }
+  int64_t symmetric_heap_bytes() const { return total(symmetric_heap.allocations, Pool::symmetric_heap); }
 };
 
-/// Returns the peak of private memory; partial sums are in the symmetric heap and are not counted. Internal
-/// buffers of vendor GEMMs are left out; every rank has one thread. Errors: c10::ValueError if a size is not
-/// positive.
+/// Returns the peak of one rank; several ranks share memory. Internal buffers of vendor GEMMs and messages of
+/// a few KB are left out; every rank has one thread. Errors: c10::ValueError if a size is not positive.
 GenerationPeak generation_peak(const Generation& generation, int rank);
 
 }  // namespace shardwise::plan

@@ -23,13 +23,15 @@ int64_t total(const Allocations& allocations, Pool pool);
 
 /// A tensor that may be saved for backward.
 struct SavedAllocation {
-  SavedTensor tensor;
-  int64_t bytes;
-  Pool pool = Pool::private_memory;
+  SavedTensor tensor;                // which tensor it is
+  int64_t bytes;                     // before an allocator rounds
+  Pool pool = Pool::private_memory;  // where it lies
 };
+/// The tensors of one rank, in the order of the forward.
 using SavedAllocations = std::vector<SavedAllocation>;
 /// Returns the same tensors with their names.
 Allocations named(const SavedAllocations& saved);
+/// Returns the sum of their bytes.
 int64_t total(const SavedAllocations& saved);
 
 /// Returns the tensors of a decoder block's forward that a backward may read, in the order of the forward.
@@ -56,9 +58,12 @@ int64_t local_parameter_count(const Workload& workload, int rank);
 
 /// Bytes of a rank's model states.
 struct ModelStates {
-  int64_t weights, main_gradients, master_weights, optimizer_moments;
-  bool operator==(const ModelStates&) const = default;
+  int64_t weights;            // of all parameters
+  int64_t main_gradients;     // of the trained parameters
+  int64_t master_weights;     // 0 unless the weights are narrower than fp32
+  int64_t optimizer_moments;  // AdamW's two
 };
+/// Returns the sum of the states' bytes.
 int64_t total(const ModelStates& states);
 /// Returns weights, and for trained parameters main gradients, master weights (if weights are narrower than
 /// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen.

@@ -1,6 +1,6 @@
 #include "shardwise/plan/parameters.h"
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 namespace {

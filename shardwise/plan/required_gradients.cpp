@@ -1,6 +1,6 @@
 #include "shardwise/plan/required_gradients.h"
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 

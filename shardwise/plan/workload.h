@@ -8,7 +8,7 @@
 
 #include "shardwise/base/recompute.h"
 #include "shardwise/base/split.h"
-#include "shardwise/model/config_layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::plan {
 
@@ -40,7 +40,7 @@ struct Workload {
   bool has_label_smoothing = false;  // the loss reduces one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
   bool is_padded = false;            // the loss then saves its own labels, without the padding
-  /// Names of the parameters that are not trained, as in model/config_parameters.h.
+  /// Names of the parameters that are not trained, as in config/parameters.h.
   std::set<std::string> frozen = {};
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
   /// widened to fp32, 2 where they are packed for a processor with bf16 instructions

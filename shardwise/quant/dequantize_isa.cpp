@@ -1,16 +1,14 @@
 #include "shardwise/quant/dequantize_isa.h"
 
-#include "shardwise/kernels/loops.h"
+#include "shardwise/base/element.h"
 
 namespace shardwise::quant::SHARDWISE_ISA {
 namespace {
 
-using kernels::Accumulator;
-
 template <class T>
 T dequantized(int quantized, float zero_point, float scale) {
   const float value = (static_cast<float>(quantized) - zero_point) * scale;
-  return kernels::SHARDWISE_ISA::narrow<T>(static_cast<Accumulator<T>>(value));
+  return base::narrow<T>(static_cast<base::Accumulator<T>>(value));
 }
 
 template <int bits>

@@ -6,11 +6,6 @@
 
 namespace shardwise::quant {
 
-using kernels::best_isa;
-using kernels::Bf16;
-using kernels::Fp16;
-using kernels::Isa;
-
 /// One row of a quantized weight. Values are packed contiguously; of a byte's two 4-bit values, the first is
 /// in the lower half.
 struct QuantizedRow {

@@ -16,13 +16,16 @@ enum class Grouping {
 struct Format {
   int64_t bits;            // per quantized value: 4 or 8
   int64_t group_size = 0;  // columns of the unsharded row that share a scale and a zero point; 0: all columns
-  Grouping grouping = Grouping::in_order;
+  Grouping grouping = Grouping::in_order;  // how columns are assigned to groups
   bool operator==(const Format&) const = default;
 
+  /// Returns how many values a packed 32-bit word holds.
   int64_t values_per_word() const { return 32 / bits; }
+  /// Returns the number of different quantized values.
   int64_t levels() const { return int64_t{1} << bits; }
   /// Returns the zero point of symmetric quantization, whose range is −largest_level() to largest_level().
   int64_t symmetric_zero_point() const { return levels() / 2; }
+  /// Returns the largest magnitude of symmetric quantization.
   int64_t largest_level() const { return symmetric_zero_point() - 1; }
 
   /// Returns the packed 32-bit words that contain these columns of an unsharded row.

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 #include "shardwise/quant/dequantize_isa.h"
@@ -23,7 +22,7 @@ RowShape shape_of(const Matrix& m) {
   return {.width = m.width(),
           .first_value = m.columns.begin - words.begin * m.format.values_per_word(),
           .group_size = group_size,
-          .offset_in_group = base::mutated(base::Mutation::first_group_whole) ? 0 : offset_in_group,
+          .offset_in_group = offset_in_group,
           .group_index = m.group_index.defined() ? elements<int32_t>(m.group_index) : nullptr};
 }
 
@@ -53,7 +52,7 @@ int64_t Matrix::bytes() const {
 void dequantize_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
   kernels::check_output("dequantize", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
   const RowShape shape = shape_of(matrix);
-  kernels::with_element_type("dequantize", w.scalar_type(), [&]<class T>(T) {
+  kernels::with_element_type("dequantize", w, [&]<class T>(T) {
     const auto loops = dequantize_loops<T>();
     const auto dequantize_row = matrix.format.bits == 4 ? loops.row4 : loops.row8;
     kernels::for_ranges(rows.size(), shape.width, [&](int64_t begin, int64_t end) {

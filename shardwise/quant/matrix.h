@@ -11,7 +11,7 @@ namespace shardwise::quant {
 
 /// A shard of a quantized weight.
 struct Matrix {
-  Format format;
+  Format format;        // bits and grouping
   int64_t in_features;  // columns of the unsharded weight
   base::Range columns;  // the columns of this shard
   at::Tensor qweight;  // [rows, words] int32, format.words_of(columns); values packed from the lowest bits up
@@ -22,9 +22,13 @@ struct Matrix {
   /// Allocates an uninitialized matrix.
   static Matrix empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
 
+  /// Returns the number of output features.
   int64_t rows() const { return qweight.size(0); }
+  /// Returns the number of columns of this shard.
   int64_t width() const { return columns.size(); }
+  /// Returns the packed words of an unsharded row that this shard stores.
   base::Range words() const { return format.words_of(columns); }
+  /// Returns the groups of an unsharded row that this shard stores.
   base::Range groups() const { return format.groups_of(columns, in_features); }
   /// Returns the bytes of all tensors.
   int64_t bytes() const;

@@ -43,6 +43,7 @@ void product_out(Tensor& y, const Tensor& x, const Matrix& w) {
 }
 
 void embedding_out(Tensor& y, const Tensor& ids, const Matrix& w, int64_t begin) {
+  kernels::check_on_cpu("quantized embedding", ids);
   const Tensor list = ids.reshape({-1}), rows = y.view({list.size(0), w.width()});
   const auto* id = list.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < list.size(0); ++i) {

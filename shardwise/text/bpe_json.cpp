@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shardwise/text/bpe.h"
@@ -110,7 +111,7 @@ void Bpe::read_symbols(const JsonPart& json) {
       return std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">";
     });
   } else if (!unk_) {
-    throw_invalid(json.label("unk_token"), "given if byte_fallback and ByteLevel are not", nullptr);
+    throw_invalid(json.label("unk_token"), "given if byte_fallback and ByteLevel are not", nlohmann::json());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shardwise/base/files.h"

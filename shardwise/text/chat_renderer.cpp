@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace shardwise::text {
@@ -14,9 +15,11 @@ namespace {
 using Render = void(const std::string& request, std::string& answer);  // jinja/module.cpp
 
 Render* open_module() {
-  // RTLD_GLOBAL: Python's C extension modules resolve libpython's symbols in the global namespace.
-  void* module = dlopen(SHARDWISE_CHAT_RENDERER, RTLD_NOW | RTLD_GLOBAL);
-  TORCH_CHECK(module, "chat template: the renderer module must load; got ", dlerror(), "; see tools/setup");
+  // A name without a directory: the loader searches LD_LIBRARY_PATH and the program's RUNPATH. RTLD_GLOBAL:
+  // Python's C extension modules resolve libpython's symbols in the global namespace.
+  void* module = dlopen("shardwise_chat_renderer.so", RTLD_NOW | RTLD_GLOBAL);
+  TORCH_CHECK(module, "chat template: the renderer module must load; got ", dlerror(),
+              "; add its directory to LD_LIBRARY_PATH");
   return reinterpret_cast<Render*>(dlsym(module, "shardwise_render_chat"));
 }
 

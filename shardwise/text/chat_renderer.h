@@ -1,6 +1,6 @@
 // Loads the module that renders chat templates at its first use (docs/adr/0011).
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardwise::text {

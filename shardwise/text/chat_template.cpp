@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
@@ -51,8 +52,8 @@ void check_arguments(const OrderedJson& messages, const ChatOptions& options) {
   check_objects("messages", messages);
   TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must not be empty; got none");
   if (options.tools) check_objects("tools", *options.tools);
-  TORCH_CHECK_VALUE(options.variables.is_object(), "chat template: variables must be an object; got ",
-                    shown(options.variables));
+  TORCH_CHECK_VALUE(!options.variables || options.variables->is_object(),
+                    "chat template: variables must be an object; got ", shown(*options.variables));
 }
 
 /// Replaces newlines and other control characters, since a template's error may have several lines.
@@ -121,12 +122,12 @@ const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
 
 std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions& options) const {
   check_arguments(messages, options);
-  const Source& source = choose(options.tools.has_value());
+  const Source& source = choose(options.tools != nullptr);
   OrderedJson variables = special_tokens_;
-  variables.update(options.variables);
+  if (options.variables) variables.update(*options.variables);
   const json answer = render_request({{"template", source.text},
                                       {"messages", messages},
-                                      {"tools", options.tools.value_or(nullptr)},
+                                      {"tools", options.tools ? *options.tools : OrderedJson()},
                                       {"add_generation_prompt", options.add_generation_prompt},
                                       {"variables", std::move(variables)}});
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,

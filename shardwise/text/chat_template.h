@@ -4,8 +4,8 @@
 // loaded at the first rendering (docs/adr/0011).
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardwise::text {
@@ -16,10 +16,10 @@ using OrderedJson = nlohmann::ordered_json;
 /// The arguments of a chat template besides the messages.
 struct ChatOptions {
   bool add_generation_prompt = true;
-  /// A list of JSON schemas of functions that the model may call. An empty list differs from nullopt.
-  std::optional<OrderedJson> tools;
-  /// An object with additional template variables, such as Qwen3's enable_thinking.
-  OrderedJson variables = OrderedJson::object();
+  /// A list of JSON schemas of functions that the model may call. An empty list differs from null.
+  std::shared_ptr<const OrderedJson> tools;
+  /// An object with additional template variables, such as Qwen3's enable_thinking; null: none.
+  std::shared_ptr<const OrderedJson> variables;
 };
 
 /// A chat template with the output of transformers' `apply_chat_template(tokenize=False)`, byte for byte.

@@ -54,7 +54,7 @@ void Corpus::add_file(const std::string& path) {
   const int64_t bytes = file.size();
   if (bytes == 0) return;
   const uint64_t fingerprint = file.fingerprint();
-  fingerprint_ = base::combine(fingerprint_, fingerprint);
+  fingerprint_ = base::mix(fingerprint_, fingerprint);
   files_.push_back({path, size_, bytes, fingerprint, nullptr, {}});
   size_ += bytes;
 }

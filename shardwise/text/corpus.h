@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/text/mapped_file.h"
 
 namespace shardwise::text {
@@ -61,7 +62,7 @@ class Corpus {
   mutable std::vector<Source> files_;      // without empty files
   mutable std::list<size_t> most_recent_;  // indices of open files, most recently read first
   int64_t size_ = 0;
-  uint64_t fingerprint_ = 0;
+  uint64_t fingerprint_ = base::kHashBegin;
 };
 
 }  // namespace shardwise::text

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/text/utf8.h"
 
@@ -10,6 +11,10 @@ namespace shardwise::text {
 
 void throw_invalid(const std::string& label, const std::string& rule, const nlohmann::json& value) {
   TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value));
+}
+
+void throw_invalid(const std::string& label, const std::string& rule, const std::string& value) {
+  throw_invalid(label, rule, nlohmann::json(value));
 }
 
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {

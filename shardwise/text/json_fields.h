@@ -12,6 +12,7 @@ namespace shardwise::text {
 /// Throws c10::ValueError with the message `label must be rule; got value`.
 [[noreturn]] void throw_invalid(const std::string& label, const std::string& rule,
                                 const nlohmann::json& value);
+[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule, const std::string& value);
 
 /// Returns `value` as a token id. Throws c10::ValueError if it is not an integer in [0, 2^24), a bound far
 /// above any vocabulary.

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"

@@ -1,6 +1,6 @@
 // Helpers for reading the tokenizer's JSON files in a model directory.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardwise::text {

@@ -1,5 +1,7 @@
 #include "shardwise/text/post_processor.h"
 
+#include <nlohmann/json.hpp>
+
 namespace shardwise::text {
 
 using nlohmann::json;

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <sentencepiece_processor.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/base/files.h"
 #include "shardwise/text/json_fields.h"
 #include "shardwise/text/model_directory.h"

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shardwise/base/json.h"

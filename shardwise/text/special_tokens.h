@@ -1,7 +1,7 @@
 // The special tokens of a model directory, which are variables of its chat template.
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardwise::text {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "shardwise/base/files.h"
+#include "shardwise/base/hash.h"
 
 namespace shardwise::text {
 
@@ -24,7 +25,7 @@ EncodedTokens::EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer)
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
   // The ids distinguish tokenizers on the same files.
-  for (const uint32_t id : ids_) fingerprint_ = base::combine(fingerprint_, id);
+  for (const uint32_t id : ids_) fingerprint_ = base::mix(fingerprint_, id);
 }
 
 void EncodedTokens::read(int64_t begin, std::span<int64_t> ids) const {

@@ -16,7 +16,10 @@ enum class SpecialTokens { with, without };
 
 /// The special token ids; nullopt if the tokenizer's files do not define them.
 struct SpecialIds {
-  std::optional<int64_t> bos, eos, pad, unk;
+  std::optional<int64_t> bos;  // begins a sequence
+  std::optional<int64_t> eos;  // ends a sequence
+  std::optional<int64_t> pad;  // fills a batch
+  std::optional<int64_t> unk;  // stands for unknown text
 };
 
 /// Decodes a stream of token ids to text.
@@ -34,12 +37,14 @@ class StreamDecoder {
 /// A tokenizer. Thread-safe; calls are serialized.
 class Tokenizer {
  public:
+  /// The longest text that `encode` accepts.
   static constexpr int64_t kMaxTextBytes = (int64_t{1} << 30) - 1;
 
   virtual ~Tokenizer() = default;
 
   /// All ids are below vocab_size().
   virtual int64_t vocab_size() const = 0;
+  /// Returns the ids of the special tokens.
   virtual SpecialIds special_ids() const = 0;
   /// Returns the id of a token, written as in the vocabulary.
   virtual std::optional<int64_t> id_of(const std::string& token) const = 0;
@@ -52,7 +57,9 @@ class Tokenizer {
   /// Decodes `ids`. Throws c10::ValueError if an id is not a token.
   virtual std::string decode(const std::vector<int64_t>& ids, SpecialTokens specials) const;
 
+  /// Returns the ids of `text` with special tokens. Errors: those of the other overload.
   std::vector<int64_t> encode(std::string_view text) const;
+  /// Decodes `ids` and keeps special tokens. Errors: c10::ValueError if an id is not a token.
   std::string decode(const std::vector<int64_t>& ids) const { return decode(ids, SpecialTokens::with); }
 
  private:
@@ -64,10 +71,12 @@ class Tokenizer {
 /// The tokenizer `bytes`: ids 0 to 255 are bytes. It has no special tokens.
 class BytesTokenizer : public Tokenizer {
  public:
+  /// The number of bytes.
   static constexpr int64_t kVocabSize = 256;
   using Tokenizer::decode;
 
   int64_t vocab_size() const override { return kVocabSize; }
+  /// Returns no ids.
   SpecialIds special_ids() const override { return {}; }
   std::optional<int64_t> id_of(const std::string& token) const override;
   std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;

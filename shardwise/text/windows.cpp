@@ -7,14 +7,10 @@
 namespace shardwise::text {
 namespace {
 
-// Third word of the Philox counter: separates these random numbers from others with the same seed.
-constexpr uint32_t kWindowStream = 0x77696e64;  // "wind"
-
 /// Returns a number in [0, count) drawn by (seed, number), uniform except for a bias below count / 2^64.
 int64_t draw(uint64_t seed, uint64_t number, int64_t count) {
-  const base::PhiloxKey low_high = base::philox_key(number);
-  const auto words = base::philox4x32({low_high[0], low_high[1], kWindowStream, 0}, base::philox_key(seed));
-  const uint64_t bits = uint64_t{words[1]} << 32 | words[0];
+  const base::PhiloxBlock block = base::philox(number, base::PhiloxUse::windows, seed);
+  const uint64_t bits = uint64_t{block.word[1]} << 32 | block.word[0];
   return static_cast<int64_t>(static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(count) >> 64);
 }
 

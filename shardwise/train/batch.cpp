@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::train {
 namespace {
 
@@ -17,9 +15,7 @@ Batch read_batch(const text::Windows& windows, ReadWindow read, int64_t first, i
     (windows.*read)(first + i, {row, static_cast<size_t>(length + 1)});
   }
   return {tokens.narrow(/*dim=*/1, 0, length).t().contiguous(),
-          tokens.narrow(/*dim=*/1, base::mutated(base::Mutation::labels_unshifted) ? 0 : 1, length)
-              .t()
-              .contiguous()};
+          tokens.narrow(/*dim=*/1, 1, length).t().contiguous()};
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "shardwise/model/config_parameters.h"
-#include "shardwise/model/family.h"
+#include "shardwise/config/family.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::train {
 namespace {

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include "shardwise/base/files.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/config_layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::train {
 
@@ -241,10 +242,11 @@ Job::Job(const Options& options)
 
 uint64_t Job::fingerprint_now() const {
   const auto& directory = resumed_ ? resumed_ : initial_;
-  uint64_t hash = base::combine(static_cast<uint64_t>(first_step_), text_.tokens().fingerprint());
+  uint64_t hash = base::mix(base::kHashBegin, static_cast<uint64_t>(first_step_));
+  hash = base::mix(hash, text_.tokens().fingerprint());
   if (!directory) return hash;
-  hash = base::combine(hash, std::hash<std::string>()(std::filesystem::absolute(*directory).string()));
-  return base::combine(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed_.has_value()));
+  hash = base::mix(hash, base::hash_of(std::filesystem::absolute(*directory).string()));
+  return base::mix(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed_.has_value()));
 }
 
 }  // namespace shardwise::train

@@ -4,7 +4,7 @@
 #pragma once
 #include <filesystem>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "shardwise/text/windows.h"
 #include "shardwise/train/freeze.h"
 #include "shardwise/train/options.h"

@@ -32,21 +32,28 @@ void check_split_batch_backend(const Options& options, const comm::Group& group)
       group.size()));
 }
 
+/// Logs the decision of --overlap auto on rank 0. Returns whether there is one.
+bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
+  if (!overlap.decision()) return false;
+  if (group.rank() == 0) base::log_info("train: " + *overlap.decision());
+  return true;
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
   const Options& options = job.options();
   check_split_batch_backend(options, group);
+  check_overlap(options.overlap, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
+  bool is_overlap_logged = log_overlap(trainer.overlap(), group);
   while (trainer.steps_done() < options.last_step()) {
-    const bool was_decided = trainer.overlap().decision().has_value();
     StepRecord record = trainer.step();
-    if (const auto& decision = trainer.overlap().decision(); decision && !was_decided && group.rank() == 0)
-      base::log_info("train: " + *decision);
+    if (!is_overlap_logged) is_overlap_logged = log_overlap(trainer.overlap(), group);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
       record.val_loss = trainer.evaluate();

@@ -7,8 +7,6 @@
 
 #include <numeric>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::train {
 
 using at::Tensor;
@@ -70,21 +68,18 @@ AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options) 
 void AdamW::step_(int64_t step, double learning_rate) {
   const at::NoGradGuard no_grad;
   // The kernel expects the step as fp32, which is exact up to 2^24.
-  const Tensor step_tensor = at::full(
-      {}, static_cast<double>(step + base::mutated(base::Mutation::adam_step_off_by_one)), at::kFloat);
+  const Tensor step_tensor = at::full({}, static_cast<double>(step), at::kFloat);
   Lists decayed, undecayed;
   for (const ParameterState& state : state_) {
     if (state.parameter->value.numel() == 0) continue;  // more ranks than units: an empty shard
-    const bool decays =
-        state.parameter->global_shape.size() >= 2 || base::mutated(base::Mutation::decay_norms);
+    const bool decays = state.parameter->global_shape.size() >= 2;
     Lists& lists = decays ? decayed : undecayed;
     lists.append(state, step_tensor);
   }
   update_(decayed, learning_rate, options_.weight_decay, options_);
   update_(undecayed, learning_rate, /*weight_decay=*/0, options_);
   for (const ParameterState& state : state_) {
-    if (state.master.defined() && !base::mutated(base::Mutation::keep_rounded_weights))
-      state.parameter->value.detach().copy_(state.master);
+    if (state.master.defined()) state.parameter->value.detach().copy_(state.master);
   }
 }
 

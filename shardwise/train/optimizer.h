@@ -11,19 +11,19 @@ namespace shardwise::train {
 
 /// The hyperparameters of AdamW.
 struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
+  double beta1 = 0.9;   // decay of the first moment
+  double beta2 = 0.95;  // decay of the second moment
+  double eps = 1e-8;    // added to the root of the second moment
   double weight_decay =
       0.1;  // applied to parameters with two or more dims, so not to norm weights and biases
 };
 
 /// AdamW's tensors for one parameter. Each has the shape of the parameter's local shard.
 struct ParameterState {
-  parallel::ParameterPtr parameter;
-  at::Tensor master;  // fp32 weights; undefined if the parameter's dtype is fp32 or fp64
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
+  parallel::ParameterPtr parameter;  // whose state this is
+  at::Tensor master;                 // fp32 weights; undefined if the parameter's dtype is fp32 or fp64
+  at::Tensor exp_avg;                // the first moment
+  at::Tensor exp_avg_sq;             // the second moment
 };
 
 /// The AdamW optimizer of one rank.

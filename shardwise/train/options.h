@@ -20,51 +20,51 @@ struct Options {
   double val_fraction = 0;               // fraction of the tokens, taken from their end
 
   // Model: a preset, a config.json, or the config of the checkpoint of --resume or --init.
-  std::optional<std::string> preset;  // nothing given: tiny
-  std::optional<std::string> model_config;
-  std::optional<std::string> dtype;  // fp32 or bf16; unset: the resumed checkpoint's, else fp32
-  double dropout = 0;
-  double attention_dropout = 0;
-  double label_smoothing = 0;
-  double z_loss = 0;                // coefficient
+  std::optional<std::string> preset;        // nothing given: tiny
+  std::optional<std::string> model_config;  // the path of a config.json
+  std::optional<std::string> dtype;         // fp32 or bf16; unset: the resumed checkpoint's, else fp32
+  double dropout = 0;                       // probability on the residual stream
+  double attention_dropout = 0;             // probability on attention probabilities
+  double label_smoothing = 0;               // ε of nn::LossOptions
+  double z_loss = 0;                        // coefficient
   std::vector<std::string> freeze;  // globs over the Hugging Face names of tensors that are not trained
 
   // Steps.
-  int64_t seq_len = 256;
-  int64_t batch_size = 8;  // sequences per micro-batch
-  int64_t grad_accum = 1;  // micro-batches per optimizer step
-  int64_t steps = 200;     // the last step of the learning rate schedule
-  std::optional<int64_t> stop_after;
-  uint64_t seed = 0;
+  int64_t seq_len = 256;              // tokens per sequence
+  int64_t batch_size = 8;             // sequences per micro-batch
+  int64_t grad_accum = 1;             // micro-batches per optimizer step
+  int64_t steps = 200;                // the last step of the learning rate schedule
+  std::optional<int64_t> stop_after;  // ends the run at this step; unset: at `steps`
+  uint64_t seed = 0;                  // of weights, windows and dropout
 
   // Optimizer.
-  double lr = 1e-3;
+  double lr = 1e-3;               // peak learning rate
   std::optional<double> min_lr;   // unset: lr / 10
   std::optional<int64_t> warmup;  // steps; unset: steps / 10, at most 100
-  double weight_decay = 0.1;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double clip_grad = 1;  // maximum gradient norm; 0: no clipping
+  double weight_decay = 0.1;      // of matrices (AdamWOptions)
+  double beta1 = 0.9;             // decay of the first moment
+  double beta2 = 0.95;            // decay of the second moment
+  double eps = 1e-8;              // added to the root of the second moment
+  double clip_grad = 1;           // maximum gradient norm; 0: no clipping
 
   // Ranks.
-  int64_t tp = 1;
-  bool sequence_parallel = true;
+  int64_t tp = 1;                  // number of ranks
+  bool sequence_parallel = true;   // TP+SP rather than TP
   bool split_batch = false;        // overlap one half of a micro-batch with the other (Domino)
   std::string overlap = "auto";    // of collectives with GEMMs: auto, on or off
   std::string recompute = "none";  // activation recomputation: none, selective or full
-  bool verify = false;             // check that replicated tensors are equal on all ranks
+  bool verify = false;             // compare over the ranks what must be equal
 
   // Results.
-  int64_t eval_every = 0;    // steps; 0: only after the last step
-  int64_t eval_batches = 8;  // maximum number of micro-batches per evaluation
-  std::optional<std::string> save;
-  int64_t save_every = 0;       // steps; 0: only after the last step
-  std::optional<int64_t> keep;  // number of newest checkpoints to keep; 0: all; unset: 3
-  std::optional<std::string> resume;
-  std::optional<std::string> init;
-  std::optional<std::string> log;
-  std::optional<std::string> report;
+  int64_t eval_every = 0;             // steps; 0: only after the last step
+  int64_t eval_batches = 8;           // maximum number of micro-batches per evaluation
+  std::optional<std::string> save;    // directory of checkpoints; unset: none
+  int64_t save_every = 0;             // steps; 0: only after the last step
+  std::optional<int64_t> keep;        // number of newest checkpoints to keep; 0: all; unset: 3
+  std::optional<std::string> resume;  // checkpoint to continue
+  std::optional<std::string> init;    // model directory to start from
+  std::optional<std::string> log;     // file of one JSON line per step
+  std::optional<std::string> report;  // file of the run's summary in JSON
 
   /// The learning rate at the end of the schedule.
   double final_lr() const { return min_lr.value_or(lr / 10); }

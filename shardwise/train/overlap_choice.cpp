@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shardwise/base/error.h"
+
 namespace shardwise::train {
 namespace {
 
@@ -15,10 +17,26 @@ double median_ms(std::vector<int64_t> ns) {
 
 }  // namespace
 
-OverlapChoice::OverlapChoice(const std::string& setting) {
+bool can_overlap(const comm::Group& group) {
+  return group.has_symmetric_heap() || !group.is_synchronous();
+}
+
+// Ranks alone communicate nothing, with either setting.
+void check_overlap(const std::string& setting, const comm::Group& group) {
+  if (setting != "on" || group.size() == 1 || can_overlap(group)) return;
+  throw base::CollectiveError(fmt::format(
+      "train: --overlap on needs ranks that share memory, or a backend that progresses asynchronously; got "
+      "{} ranks over MPI, whose collectives run inside their calls; leave it out",
+      group.size()));
+}
+
+OverlapChoice::OverlapChoice(const std::string& setting, bool can_overlap) {
   TORCH_CHECK_VALUE(setting == "auto" || setting == "on" || setting == "off",
                     "train: --overlap must be auto, on or off; got ", setting);
   if (setting != "auto") chosen_ = setting == "on" ? Overlap::on : Overlap::off;
+  if (can_overlap || setting != "auto") return;
+  chosen_ = Overlap::off;
+  decision_ = "overlap off: collectives over MPI run inside their calls, so there is nothing to overlap";
 }
 
 // After the warm-up step on, off, off, on, ..., so that a drift of the step time affects both settings.

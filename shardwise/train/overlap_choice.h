@@ -1,5 +1,6 @@
 // Selects whether a run overlaps its collectives with their GEMMs: as requested, or by timing a few steps of
 // the run with and without overlap. Both settings compute the same bits, so measuring changes no result.
+// Where nothing can overlap the two settings are one program, and there is nothing to choose.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,13 +12,22 @@
 
 namespace shardwise::train {
 
+/// Returns whether collectives of `group` can overlap with computation: a peer's part can arrive meanwhile,
+/// in the symmetric heap, which peers write on their own, or on a backend that progresses asynchronously.
+/// Over MPI all of a collective happens inside its call.
+bool can_overlap(const comm::Group& group);
+
+/// Checks that --overlap on has something to overlap. Errors: base::CollectiveError on every rank.
+void check_overlap(const std::string& setting, const comm::Group& group);
+
 /// The overlap setting of a run, fixed or chosen by measurement.
 class OverlapChoice {
  public:
   using Overlap = parallel::Overlap;
 
-  /// Throws c10::ValueError if `setting` is not auto, on or off.
-  explicit OverlapChoice(const std::string& setting);
+  /// With `can_overlap` false, auto is off and measures nothing. Throws c10::ValueError if `setting` is not
+  /// auto, on or off.
+  explicit OverlapChoice(const std::string& setting, bool can_overlap = true);
 
   /// The setting of the next step.
   Overlap current() const;
@@ -25,7 +35,8 @@ class OverlapChoice {
   /// ranks choose the same setting.
   void record(int64_t step_ns);
 
-  /// A line with the chosen setting and its timings, once `auto` has chosen; nullopt otherwise.
+  /// A line with the setting that `auto` has chosen and why: by its timings, or from the start because
+  /// nothing can overlap; nullopt otherwise.
   const std::optional<std::string>& decision() const { return decision_; }
 
  private:

@@ -20,18 +20,15 @@ Usage StepRecord::largest_usage() const {
 
 std::string to_json(const StepRecord& record) {
   const Usage usage = record.largest_usage();
-  nlohmann::ordered_json line{{"step", record.step},
-                              {"tokens", record.tokens},
-                              {"loss", record.loss},
-                              {"grad_norm", record.grad_norm},
-                              {"lr", record.lr},
-                              {"tokens_per_s", record.tokens_per_s},
-                              {"step_ms", record.step_ms},
-                              {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6},
-                              {"wait_ms", static_cast<double>(usage.wait_ns) / 1e6},
-                              {"comm_bytes", usage.comm_bytes},
-                              {"copied_bytes", usage.copied_bytes},
-                              {"peak_memory_bytes", usage.peak_memory_bytes}};
+  nlohmann::ordered_json line{
+      {"step", record.step},       {"tokens", record.tokens},
+      {"loss", record.loss},       {"grad_norm", record.grad_norm},
+      {"lr", record.lr},           {"tokens_per_s", record.tokens_per_s},
+      {"step_ms", record.step_ms}, {"comm_ms", static_cast<double>(usage.comm_ns) / 1e6}};
+  if (usage.wait_ns) line["wait_ms"] = static_cast<double>(*usage.wait_ns) / 1e6;
+  line["comm_bytes"] = usage.comm_bytes;
+  if (usage.copied_bytes) line["copied_bytes"] = *usage.copied_bytes;
+  line["peak_memory_bytes"] = usage.peak_memory_bytes;
   if (!record.overlap.empty()) line["overlap"] = record.overlap;
   if (record.val_loss) line["val_loss"] = *record.val_loss;
   return line.dump();

@@ -7,14 +7,14 @@
 
 namespace shardwise::train {
 
-/// The cost of one step on one rank.
+/// The cost of one step on one rank. Over MPI waiting and copies are not counted, and have no value.
 struct Usage {
-  int64_t step_ns = 0;            // by the rank's local clock
-  int64_t comm_ns = 0;            // in collectives, including waiting
-  int64_t wait_ns = 0;            // the part of comm_ns spent waiting for peers
-  int64_t comm_bytes = 0;         // sent (docs/algorithms.md)
-  int64_t copied_bytes = 0;       // copied to or from shared memory
-  int64_t peak_memory_bytes = 0;  // peak tensor bytes since the rank started, private and shared
+  int64_t step_ns = 0;                       // by the rank's local clock
+  int64_t comm_ns = 0;                       // in collectives, including waiting
+  std::optional<int64_t> wait_ns = {};       // the part of comm_ns spent waiting for peers
+  int64_t comm_bytes = 0;                    // sent (docs/algorithms.md)
+  std::optional<int64_t> copied_bytes = {};  // copied to or from shared memory
+  int64_t peak_memory_bytes = 0;             // peak tensor bytes since the rank started, private and shared
 };
 
 /// The results and costs of one training step.
@@ -35,8 +35,8 @@ struct StepRecord {
 };
 
 /// Returns one line of JSON without newline: step, tokens, loss, grad_norm, lr, tokens_per_s, step_ms,
-/// comm_ms, wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five are maxima over ranks),
-/// overlap if not empty, and val_loss if the step was evaluated.
+/// comm_ms, wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five are maxima over ranks;
+/// wait_ms and copied_bytes only if counted), overlap if not empty, and val_loss if the step was evaluated.
 std::string to_json(const StepRecord& record);
 
 }  // namespace shardwise::train

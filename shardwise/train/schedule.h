@@ -11,9 +11,12 @@ namespace shardwise::train {
 
 /// A learning rate schedule with linear warm-up and cosine decay.
 struct Schedule {
-  double peak, last;        // learning rates after the warm-up and at the horizon
-  int64_t warmup, horizon;  // steps
+  double peak;      // learning rate after the warm-up
+  double last;      // learning rate from the horizon on
+  int64_t warmup;   // steps
+  int64_t horizon;  // steps
 
+  /// Returns the schedule of a run.
   static Schedule of(const Options& options) {
     return {options.lr, options.final_lr(), options.warmup_steps(), options.steps};
   }

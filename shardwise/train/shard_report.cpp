@@ -22,7 +22,8 @@ MemoryBreakdown local_memory(const nn::UsedParameters& parameters, const std::ve
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
   }
   local.peak_private = base::peak_bytes();
-  local.peak_symmetric_heap = group.symmetric_heap() ? group.symmetric_heap()->peak_bytes() : 0;
+  if (group.symmetric_heap()) local.peak_symmetric_heap = group.symmetric_heap()->peak_bytes();
+  if (group.size() == 1) local.peak_symmetric_heap = 0;
   return local;
 }
 

@@ -1,5 +1,6 @@
 // A report of the ranks' state at the end of a run: the shapes of every parameter's shards, and memory use.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@ struct ShardShapes {
 struct MemoryBreakdown {
   int64_t weights = 0;
   int64_t main_gradients = 0;
-  int64_t optimizer = 0;            // moments and fp32 master weights
-  int64_t peak_private = 0;         // outside the symmetric heap
-  int64_t peak_symmetric_heap = 0;  // in the symmetric heap, which peers can read
+  int64_t optimizer = 0;                       // moments and fp32 master weights
+  int64_t peak_private = 0;                    // outside the symmetric heap
+  std::optional<int64_t> peak_symmetric_heap;  // in the symmetric heap; no value over MPI, which has none
 };
 
 /// The shard shapes of every parameter and the memory use of every rank.

@@ -8,9 +8,9 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/nn/dropout.h"
+#include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
 
@@ -30,16 +30,19 @@ int64_t peak_memory_bytes(const comm::Group& group) {
   return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
 }
 
-/// Returns the cost of a step since the counters were `before`.
+/// Returns the cost of a step since the counters were `before`. Only the symmetric heap counts waiting and
+/// copies; a rank alone does neither.
 Usage usage_since(const comm::Counters& before, double step_ms, const comm::Group& group) {
   const comm::Counters spent = group.counters() - before;
   const comm::OpCount total = spent.total();
-  return {static_cast<int64_t>(step_ms * 1e6),
-          spent.busy_ns,
-          spent.waiting_ns,
-          total.bytes,
-          total.copied_bytes,
-          peak_memory_bytes(group)};
+  Usage usage{.step_ns = static_cast<int64_t>(step_ms * 1e6),
+              .comm_ns = spent.busy_ns,
+              .comm_bytes = total.bytes,
+              .peak_memory_bytes = peak_memory_bytes(group)};
+  if (group.size() > 1 && !group.has_symmetric_heap()) return usage;
+  usage.wait_ns = spent.waiting_ns;
+  usage.copied_bytes = total.copied_bytes;
+  return usage;
 }
 
 /// Returns the checkpoint that the weights are loaded from, if any.
@@ -99,7 +102,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->used_parameters(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())),
-      overlap_(job.options().overlap) {
+      overlap_(job.options().overlap, group.size() == 1 || can_overlap(group)) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
 }
@@ -134,10 +137,7 @@ checkpoint::TrainState Trainer::state() const {
 
 double Trainer::micro_batch(int64_t index) {
   const Options& o = job_.options();
-  int64_t first = sequences_;
-  if (base::mutated(base::Mutation::rank_reads_own_windows)) first += group_.rank();
-  if (base::mutated(base::Mutation::repeat_windows)) first -= index * o.batch_size;
-  const Batch batch = training_batch(job_.windows(), first, o.batch_size);
+  const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
@@ -158,6 +158,7 @@ double Trainer::update_(double loss, double learning_rate) {
   const double max_norm = job_.options().clip_grad;
   if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);
   optimizer_.step_(steps_done_ + 1, learning_rate);
+  if (job_.options().verify) parallel::verify_replicas(model_.specs, group_);
   return norm;
 }
 
@@ -167,7 +168,7 @@ StepRecord Trainer::step() {
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
-  record.lr = schedule_.learning_rate(steps_done_ + !base::mutated(base::Mutation::schedule_off_by_one));
+  record.lr = schedule_.learning_rate(steps_done_ + 1);
   record.grad_norm = update_(record.loss, record.lr);
   record.step = ++steps_done_;
   record.tokens = sequences_ * job_.options().seq_len;

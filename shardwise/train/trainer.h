@@ -41,7 +41,8 @@ class Trainer {
  private:
   /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss.
   double micro_batch(int64_t index);
-  /// Synchronizes and clips the gradients and runs AdamW; returns the gradient norm before clipping.
+  /// Synchronizes and clips the gradients and runs AdamW, and with --verify compares replicas; returns the
+  /// gradient norm before clipping.
   double update_(double loss, double learning_rate);
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/error_text.h"
 
 namespace shardwise::base::json_test {
@@ -83,9 +85,9 @@ TEST(Fields, RejectsOtherTypes) {
 }
 
 TEST(Shown, IsShortAndOnOneLine) {
-  EXPECT_EQ(shown("a\nb\x01"), R"("a\nb\u0001")");
+  EXPECT_EQ(shown(std::string("a\nb\x01")), R"("a\nb\u0001")");
   EXPECT_EQ(shown(std::string(200, 'x')).size(), 60u);
-  EXPECT_EQ(shown("\xff"), "\"\\ufffd\"");
+  EXPECT_EQ(shown(std::string("\xff")), "\"\\ufffd\"");
 }
 
 }  // namespace

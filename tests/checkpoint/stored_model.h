@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::testing {

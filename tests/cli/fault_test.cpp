@@ -132,7 +132,7 @@ TEST(Fault, ErrorInARankIsARunTimeFailureOfThatRank) {
     TORCH_CHECK_VALUE(false, "text: must not change during the run");
   };
   try {
-    run_on_ranks({comm::LaunchContext{}, /*tp=*/1, RankOptions{}, {}}, body);
+    run_on_ranks({launch::LaunchContext{}, /*tp=*/1, RankOptions{}, {}}, body);
     ADD_FAILURE() << "nothing thrown";
   } catch (const c10::ValueError& error) {
     ADD_FAILURE() << "would exit 2: " << error.what();

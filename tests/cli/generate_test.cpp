@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/files.h"
 #include "tests/launch/program.h"
 #include "tests/support/temporary.h"
 
@@ -75,6 +76,31 @@ TEST_F(GenerateCommand, StreamsASingleSequence) {
       program.send(SIGTERM);
       EXPECT_EQ(testing::exit_code(program.wait(60)), 128 + SIGTERM);
     }
+  }
+}
+
+/// Counts the occurrences of `part` in `text`.
+int64_t occurrences(const std::string& text, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(GenerateCommand, WarnsOnceOfAnEosTokenThatTheModelDoesNotHave) {
+  json config = json::parse(base::read_text(directory_ / "config.json"));
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = 50256;
+  directory_.put("config.json", config.dump());
+  const std::string warning =
+      "warning: generate: eos_token_id in config.json should be from 0 to below vocab_size, 256; got 50256";
+  for (const char* tp : {"1", "2"}) {
+    SCOPED_TRACE(tp);
+    Program program({SHARDWISE_PROGRAM, "generate", "--model", directory_.path(), "--load-format", "dummy",
+                     "--prompt-ids", "5,6", "--max-new-tokens", "4", "--json", "--tp", tp},
+                    kOneThread);
+    ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    EXPECT_EQ(occurrences(program.errors(), warning), 1) << program.errors();
+    EXPECT_EQ(json::parse(program.output()).at("finish_reason"), "length");
   }
 }
 

@@ -21,6 +21,14 @@ inline std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
+/// Returns the records of the steps in a log, without the planned memory.
+inline std::vector<json> steps_in(const std::string& log) {
+  std::vector<json> steps;
+  for (json& line : json_lines(test::contents(log)))
+    if (line.contains("step")) steps.push_back(std::move(line));
+  return steps;
+}
+
 /// Returns the ranks of a summary or a report by value, so that a loop may run over the result.
 inline json ranks_of(const std::string& text) {
   json ranks = json::parse(text)["ranks"];
@@ -50,7 +58,7 @@ class TrainProgram : public ::testing::Test {
 
   std::vector<double> losses_in(const std::string& log) const {
     std::vector<double> losses;
-    for (const json& line : json_lines(test::contents(log))) losses.push_back(line["loss"]);
+    for (const json& step : steps_in(log)) losses.push_back(step["loss"]);
     return losses;
   }
 

@@ -29,7 +29,7 @@ TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
     EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
     EXPECT_GT(rank["peak_memory_bytes"], 0);
   }
-  const std::vector<json> log = json_lines(test::contents(scratch_ / "log"));
+  const std::vector<json> log = steps_in(scratch_ / "log");
   ASSERT_EQ(log.size(), 4u);
   for (const char* field : {"step", "tokens", "loss", "grad_norm", "lr", "tokens_per_s", "step_ms", "comm_ms",
                             "comm_bytes", "copied_bytes", "peak_memory_bytes"}) {
@@ -38,6 +38,40 @@ TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
   EXPECT_TRUE(log[1].contains("val_loss"));
   EXPECT_FALSE(log[2].contains("val_loss"));
   EXPECT_PRED2(contains, program.errors(), "step 4/4");
+}
+
+/// Checks that the planned memory of each rank is within 5 % of the measured one, in sum and in shared
+/// memory.
+void expect_measured(const json& planned, const json& summary) {
+  ASSERT_EQ(planned.size(), summary["ranks"].size());
+  for (const json& rank : planned) {
+    const json& measured = summary["ranks"][rank["rank"].get<size_t>()];
+    const double shared = rank["symmetric_heap_bytes"], all = rank["bytes"];
+    EXPECT_EQ(all, shared + rank["private_bytes"].get<double>());
+    EXPECT_EQ(all, measured["expected_peak_memory_bytes"]);
+    EXPECT_NEAR(measured["peak_memory_bytes"].get<double>() / all, 1, 0.05);
+    EXPECT_NEAR(measured["peak_symmetric_heap_bytes"].get<double>(), shared, 0.05 * shared);
+  }
+}
+
+TEST_F(TrainProgram, TellsThePlannedMemoryBeforeTheFirstStep) {
+  for (const char* tp : {"1", "2"}) {
+    SCOPED_TRACE(tp);
+    const std::string log = scratch_ / (std::string("log") + tp);
+    Program program({SHARDWISE_PROGRAM, "train", "--text", scratch_ / "text", "--preset", "tiny", "--seq-len",
+                     "128", "--batch-size", "2", "--steps", "2", "--tp", tp, "--log", log, "--json"},
+                    kOneThread);
+    expect_success(program);
+    const size_t told = program.errors().find("train: planned peak memory: ");
+    EXPECT_LT(told, program.errors().find("step 1/2")) << program.errors();
+    const json summary = json::parse(program.output()), planned = summary["expected_memory"];
+    expect_measured(planned, summary);
+    EXPECT_EQ(program.output().find("{\"expected_memory\""), 0u);
+    const std::vector<json> lines = json_lines(test::contents(log));
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[0], (json{{"expected_memory", planned}}));
+    EXPECT_EQ(lines[1]["step"], 1);
+  }
 }
 
 TEST_F(TrainProgram, AFailedStandardOutputIsAFailure) {

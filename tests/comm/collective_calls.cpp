@@ -387,7 +387,7 @@ TestGroup connect_test_group(const comm::shm::Options& options) {
   const auto transport =
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(options), options.rank, options.timeout);
   const auto backend = c10::make_intrusive<Backend>(transport);
-  return {backend, options.size == 1 ? Group() : Group(backend, transport)};
+  return {backend, options.size == 1 ? Group() : Group(transport)};
 }
 
 const std::vector<CollectiveCall>& collective_calls() {

@@ -4,11 +4,10 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/chunked_all_gather.h"
-#include "shardwise/comm/chunked_reduce_scatter.h"
+#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/device_sum.h"
-#include "shardwise/comm/done_work.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
+#include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm::device_test {
@@ -24,8 +23,7 @@ at::Tensor kernel_sum(const Tensors& partials) {
   std::vector<const void*> sources;
   for (const at::Tensor& partial : partials) sources.push_back(partial.const_data_ptr());
   void* target = sum.mutable_data_ptr();
-  shm::reduce_kernel(sum.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target, 1,
-                                                     sum.numel());
+  reduce_kernel(sum.scalar_type(), Reduce::sum)(sources.data(), int(sources.size()), &target, 1, sum.numel());
   return sum;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "shardwise/base/environment.h"
 #include "shardwise/base/files.h"
 #include "shardwise/comm/shm/control.h"
 #include "tests/comm/threads.h"
@@ -115,8 +116,7 @@ class SavedOneShot : public ::testing::Test {
     for (auto i = before_.rbegin(); i != before_.rend(); ++i) restore(i->first, i->second);
   }
   void set(const char* name, const std::optional<std::string>& value) {
-    const char* old = std::getenv(name);
-    before_.emplace_back(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
+    before_.emplace_back(name, base::env_text(name));
     restore(name, value);
   }
   /// Returns the warning of one_shot_limit.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/shm/handshake.h"
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"
@@ -119,8 +120,8 @@ class RawSocket {
   explicit RawSocket(const std::string& job) {
     char name[100];
     length_ = socklen_t(offsetof(sockaddr_un, sun_path) + 1 +
-                        size_t(snprintf(name, sizeof(name), "shardwise/%u/%016zx/%.48s", getuid(),
-                                        std::hash<std::string>()(job), job.c_str())));
+                        size_t(snprintf(name, sizeof(name), "shardwise/%u/%016lx/%.48s", getuid(),
+                                        base::hash_of(job), job.c_str())));
     address_.sun_family = AF_UNIX;
     std::memcpy(address_.sun_path + 1, name, strlen(name));
   }

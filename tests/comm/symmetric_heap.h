@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
 
-#include "shardwise/comm/shm/symmetric_allocator.h"
+#include "shardwise/comm/shm/symmetric_memory.h"
 #include "tests/comm/backends.h"
 
 namespace shardwise::testing {

@@ -1,5 +1,5 @@
 // The symmetric heap as a c10::Allocator: torch's storages in memory that collectives read in place.
-#include "shardwise/comm/shm/symmetric_heap_allocator.h"
+#include "shardwise/comm/shm/backend.h"
 
 #include <ATen/EmptyTensor.h>
 

@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/join.h"
+#include "shardwise/launch/process_group.h"
 #include "tests/comm/scenarios.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kVariable = "SHARDWISE_TEST_WORKER";
 
 void bind_to_share(const comm::Group& group) {
-  std::cout << "took " << comm::bind_to_core_share(group) << " threads on";
+  std::cout << "took " << launch::bind_to_core_share(group) << " threads on";
   cpu_set_t processors;
   sched_getaffinity(0, sizeof(processors), &processors);
   for (int i = 0; i < CPU_SETSIZE; ++i) {

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "shardwise/checkpoint/checkpoint.h"
-#include "shardwise/doctor/randomize_1d_parameters.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"

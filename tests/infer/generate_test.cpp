@@ -2,15 +2,19 @@
 #include "shardwise/infer/generate.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <mutex>
 
 #include "tests/support/cases.h"
 #include "tests/support/error_text.h"
+#include "tests/support/numerics.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 
@@ -185,6 +189,107 @@ TEST_P(Generate, BatchingChangesNoToken) {
         expect_matches(result.completions[i], requests[i], expected[i]);
       }
     }
+  }
+}
+
+/// Which tokens rounding allows at each step of a greedy sequence (docs/numerics.md §8).
+struct GreedyRule {
+  at::Tensor allowed;  // [tokens, v]: the exact logits' best, and those that rounding may put above it
+  /// The steps at which only one token is allowed.
+  int64_t decided() const { return allowed.sum(1).eq(1).sum().item<int64_t>(); }
+  /// The number of steps before the first at which several tokens are allowed.
+  int64_t decided_prefix() const {
+    int64_t step = 0;
+    while (step < allowed.size(0) && allowed[step].sum().item<int64_t>() == 1) ++step;
+    return step;
+  }
+};
+
+Tensors in_fp64(const Tensors& weights) {
+  Tensors wide;
+  for (const auto& [name, weight] : weights) wide[name] = weight.detach().to(at::kDouble).requires_grad_();
+  return wide;
+}
+
+/// By how much each logit is below the logit of `best` [tokens, 1], after each step's text. [tokens, v].
+at::Tensor gaps_of(const at::Tensor& logits, const at::Tensor& best) {
+  return logits.gather(1, best) - logits;
+}
+
+/// Returns the rule along `request`'s prompt and `tokens`: 8 times the root mean square by which random
+/// roundings change a gap.
+GreedyRule greedy_rule(const model::Config& config, const Tensors& weights, const Request& request,
+                       const Ids& tokens, at::ScalarType dtype) {
+  Ids text = request.prompt;
+  text.insert(text.end(), tokens.begin(), tokens.end() - 1);
+  const auto length = static_cast<int64_t>(text.size()), steps = static_cast<int64_t>(tokens.size());
+  Batch batch{at::empty({length, 1}, at::kLong), at::full({length, 1}, 0, at::kLong), 1};
+  std::copy(text.begin(), text.end(), batch.ids.mutable_data_ptr<int64_t>());
+  const auto logits = [&](const Rounding& rounding) {
+    return reference_step(config, weights, batch, /*masks=*/{}, rounding)
+        .logits.select(1, 0)
+        .narrow(0, length - steps, steps);
+  };
+  const at::Tensor exact = logits({}), best = exact.argmax(1, /*keepdim=*/true);
+  const at::Tensor gaps = gaps_of(exact, best);
+  at::Tensor squares = at::zeros_like(gaps);
+  for (int sample = 0; sample < kSamples; ++sample)
+    squares += (gaps_of(logits(Rounding(dtype, static_cast<uint64_t>(sample))), best) - gaps).square();
+  return {gaps <= kTail * (squares / kSamples).sqrt()};
+}
+
+/// Returns requests for one token each, after each beginning of `tokens`.
+std::vector<Request> forced(const Request& request, const Ids& tokens) {
+  std::vector<Request> requests;
+  Ids text = request.prompt;
+  for (const int64_t token : tokens) {
+    requests.push_back({text, 1, {}});
+    text.push_back(token);
+  }
+  return requests;
+}
+
+/// How many steps were compared, at how many only one token is allowed, and how many chose TP=1's.
+struct GreedySteps {
+  int64_t all = 0, decided = 0, equal = 0;
+  void add(const GreedySteps& other) { all += other.all, decided += other.decided, equal += other.equal; }
+};
+
+/// Generates on one rank and on `ranks`, freely and along the one rank's tokens, and checks each token.
+GreedySteps compare_with_one_rank(const model::Config& config, at::ScalarType dtype, int ranks) {
+  const Tensors weights = random_weights(config, /*seed=*/8, dtype);
+  const Request request{{3, 16, 0}, 48, {}};
+  const auto tokens = [&](const std::vector<Request>& requests, int count) {
+    return generated(config, weights, requests, count, {}, dtype).at(0).completions;
+  };
+  const Ids expected = tokens({request}, 1)[0].token_ids, free = tokens({request}, ranks)[0].token_ids;
+  const GreedyRule rule = greedy_rule(config, in_fp64(weights), request, expected, dtype);
+  const auto along = tokens(forced(request, expected), ranks);
+  GreedySteps steps{request.max_new_tokens, rule.decided(), 0};
+  for (size_t step = 0; step < expected.size(); ++step) {
+    const int64_t token = along[step].token_ids[0];
+    for (const int64_t chosen : {token, expected[step]})
+      EXPECT_TRUE(rule.allowed[int64_t(step)][chosen].item<bool>()) << "step " << step << ": " << chosen;
+    steps.equal += token == expected[step];
+  }
+  const int64_t prefix = rule.decided_prefix();
+  EXPECT_EQ(Ids(free.begin(), free.begin() + prefix), Ids(expected.begin(), expected.begin() + prefix));
+  return steps;
+}
+
+// In bf16 another TP size may choose another token only where rounding may put it above the best.
+TEST_P(Generate, GreedyTokensAreThoseOfOneRankUpToRounding) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    GreedySteps steps;
+    for (const auto& variant : variants()) {
+      SCOPED_TRACE(::testing::Message() << variant.first << ", " << dtype);
+      model::Config config = variant.second;
+      config.max_position_embeddings = 64;
+      steps.add(compare_with_one_rank(config, dtype, GetParam()));
+    }
+    EXPECT_GT(2 * steps.decided, steps.all) << "the bound says nothing about most steps";
+    std::printf("%s: one token allowed at %d of %d steps, TP=1's chosen at %d\n", c10::toString(dtype),
+                int(steps.decided), int(steps.all), int(steps.equal));
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "shardwise/base/philox.h"
 #include "shardwise/kernels/dropout_isa.h"
-#include "shardwise/kernels/philox.h"
 #include "tests/kernels/support.h"
 
 namespace shardwise::kernels::dropout_test {
@@ -17,7 +17,7 @@ const RandomKey kKey = RandomKey::of(11).fold(3);
 // The random word of an element, from the scalar block function.
 uint32_t draw(RandomKey key, uint64_t element) {
   const uint64_t group = element / 32, half = element % 32 / 16, block = element % 16 / 2;
-  return philox(group * 8 + block, PhiloxUse::elements, key.value)[2 * half + element % 2];
+  return base::philox(group * 8 + block, base::PhiloxUse::elements, key.value).word[2 * half + element % 2];
 }
 
 at::Tensor reference(const at::Tensor& x, double p, RandomKey key, int64_t first) {

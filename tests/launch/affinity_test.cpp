@@ -1,4 +1,4 @@
-#include "shardwise/comm/affinity.h"
+#include "shardwise/launch/affinity.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "shardwise/comm/affinity_quota.h"
+#include "shardwise/launch/affinity_quota.h"
 #include "tests/launch/program.h"
 
 namespace shardwise::testing::affinity_test {
@@ -152,12 +152,12 @@ TEST(CoreShare, divides_the_cores_among_ranks_with_the_same_processors) {
   };
   for (const char* variable : {"SHARDWISE_THREADS", "OMP_NUM_THREADS"}) unsetenv(variable);
   for (const Sharing& c : cases) {
-    std::vector<comm::AvailableCpus> available;
+    std::vector<launch::AvailableCpus> available;
     for (const auto& numbers : c.allowed) {
       available.push_back({processors(numbers), static_cast<int>(numbers.size()), c.quota});
     }
     for (size_t rank = 0; rank < available.size(); ++rank) {
-      const comm::CoreShare share = comm::share_out(available, static_cast<int>(rank));
+      const launch::CoreShare share = launch::share_out(available, static_cast<int>(rank));
       EXPECT_EQ(std::pair(share.index, share.count), c.shares[rank]) << &c - cases << " rank " << rank;
       EXPECT_EQ(share.threads, c.threads) << &c - cases << " rank " << rank;
     }

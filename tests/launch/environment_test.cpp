@@ -1,4 +1,4 @@
-#include "shardwise/comm/environment.h"
+#include "shardwise/launch/environment.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <map>
 #include <string>
 
-#include "shardwise/comm/parent_process.h"
+#include "shardwise/launch/parent_process.h"
 
-namespace shardwise::comm::environment_test {
+namespace shardwise::launch::environment_test {
 namespace {
 
 constexpr const char* kAll[] = {"SHARDWISE_RANK",
@@ -341,4 +341,4 @@ TEST_F(Environment, the_world_size_must_be_the_product_of_the_degrees) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::environment_test
+}  // namespace shardwise::launch::environment_test

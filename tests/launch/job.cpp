@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/affinity.h"
-#include "shardwise/comm/environment.h"
-#include "shardwise/comm/launch.h"
+#include "shardwise/launch/affinity.h"
+#include "shardwise/launch/environment.h"
+#include "shardwise/launch/launch.h"
 
 using namespace shardwise;
 
@@ -32,7 +32,7 @@ int wait_to_be_killed() {
 }
 
 // Exits with the code given for its rank.
-int exit_with(const comm::LaunchContext& context, const Arguments& arguments) {
+int exit_with(const launch::LaunchContext& context, const Arguments& arguments) {
   return std::stoi(arguments.at(context.rank));
 }
 
@@ -53,20 +53,20 @@ int count_requests() {
 }
 
 // Rank 1 fails; the other ranks then print several lines about what they waited for.
-int report(const comm::LaunchContext& context) {
+int report(const launch::LaunchContext& context) {
   if (context.rank == 1) return dprintf(STDERR_FILENO, "the cause\nand its hint\n"), 1;
   usleep(300'000);
   dprintf(STDERR_FILENO, "all_reduce #7 waited\nand a long tail\n");
   return 1;
 }
 
-int talk(const comm::LaunchContext& context) {
+int talk(const launch::LaunchContext& context) {
   printf("output of %d\n", context.rank);
   dprintf(STDERR_FILENO, "line of %d\nrest of %d", context.rank, context.rank);
   return 0;
 }
 
-int count_input(const comm::LaunchContext& context) {
+int count_input(const launch::LaunchContext& context) {
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
   dprintf(STDERR_FILENO, "rank %d of %d in %s read %zu\n", context.rank, context.world_size,
           context.job.c_str(), input.size());
@@ -74,10 +74,10 @@ int count_input(const comm::LaunchContext& context) {
 }
 
 // Prints the processors that it is bound to: "rank 0 bound, threads 1 on 0".
-int bind(const comm::LaunchContext& context) {
-  const std::vector<comm::AvailableCpus> available(context.local_size, comm::available_cpus());
-  const comm::CoreShare share = comm::share_out(available, context.local_rank);
-  comm::bind_to(share);
+int bind(const launch::LaunchContext& context) {
+  const std::vector<launch::AvailableCpus> available(context.local_size, launch::available_cpus());
+  const launch::CoreShare share = launch::share_out(available, context.local_rank);
+  launch::bind_to(share);
   std::string line =
       "rank " + std::to_string(context.rank) + " bound, threads " + std::to_string(share.threads) + " on";
   cpu_set_t cores;
@@ -89,7 +89,7 @@ int bind(const comm::LaunchContext& context) {
   return 0;
 }
 
-int act(const comm::LaunchContext& context, const std::string& mode, const Arguments& arguments) {
+int act(const launch::LaunchContext& context, const std::string& mode, const Arguments& arguments) {
   if (mode == "wait") return wait_to_be_killed();
   if (mode == "exit") return exit_with(context, arguments);
   if (mode == "stubborn") return be_stubborn();
@@ -106,9 +106,9 @@ int act(const comm::LaunchContext& context, const std::string& mode, const Argum
 int main(int argc, char** argv) {
   const Arguments arguments(argv, argv + argc);
   try {
-    const comm::LaunchContext context = comm::launch_context_from_env();
-    if (context.launcher == comm::LaunchContext::Launcher::self)
-      return comm::launch(std::stoi(arguments.at(1)), arguments);
+    const launch::LaunchContext context = launch::launch_context_from_env();
+    if (context.launcher == launch::LaunchContext::Launcher::self)
+      return launch::launch_ranks(std::stoi(arguments.at(1)), arguments);
     return act(context, arguments.at(2), {arguments.begin() + 3, arguments.end()});
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", base::one_line(error).c_str());

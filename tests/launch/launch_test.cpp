@@ -1,6 +1,6 @@
 // Jobs from the outside: exit codes, lines on standard error, and that no process survives the job. The
 // deadlines are those of the fault handling itself.
-#include "shardwise/comm/launch.h"
+#include "shardwise/launch/launch.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "tests/support/error_text.h"
 #include "tests/support/grid.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -212,6 +213,42 @@ TEST(Decoder, RejectsAnInvalidStepBeforeCommunicating) {
       check_rejected<Invariant>(weights, prepared, step);
       check_rejected<Sharded<kSequence>>(weights, prepared, step);
     }
+  });
+}
+
+/// Checks that a step with verification that differs on rank 1 is reported on both ranks.
+template <class Stream>
+void expect_inputs_verified(const model::DecoderWeights& weights, const Batch& batch, const nn::Step& step) {
+  const model::Decoder<Stream> model(weights);
+  const auto error = [&](const Batch& local, const nn::Step& local_step) {
+    return test::error_text<c10::Error>(
+        [&] { model.loss(local.ids, local.labels, static_cast<double>(batch.valid_tokens), local_step); });
+  };
+  const int64_t rank = weights.group().rank();
+  const auto differs = [](const std::string& what) {
+    return "verify: " + what + " must be equal on every rank; it differs from rank 0's on 1 of 2 ranks";
+  };
+  EXPECT_NO_THROW(model.loss(batch.ids, batch.labels, static_cast<double>(batch.valid_tokens), step));
+  Batch other_ids = batch, other_labels = batch;
+  other_ids.ids = (batch.ids + rank) % kProblem.config().vocab_size;
+  EXPECT_EQ(error(other_ids, step), differs("the token ids"));
+  other_labels.labels = (batch.labels + rank) % kProblem.config().vocab_size;
+  EXPECT_EQ(error(other_labels, step), differs("the labels"));
+  nn::Step other_key = step;
+  other_key.key = kernels::RandomKey::of(static_cast<uint64_t>(rank));
+  EXPECT_EQ(error(batch, other_key), differs("the random key"));
+}
+
+TEST(Decoder, VerifyDetectsARankWithOtherInputs) {
+  const Prepared prepared = prepare(kProblem, at::kDouble);
+  on_ranks(2, [&](const comm::Group& group) {
+    model::DecoderWeights weights(kProblem.config(), group, at::kDouble);
+    load_slices_(weights, prepared.weights);
+    nn::Step step(group, kProblem.sequence);
+    step.verify = parallel::Verify::on;
+    const at::NoGradGuard no_grad;
+    expect_inputs_verified<Invariant>(weights, prepared.batch, step);
+    expect_inputs_verified<Sharded<kSequence>>(weights, prepared.batch, step);
   });
 }
 

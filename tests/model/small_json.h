@@ -2,7 +2,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 #include "tests/support/error_text.h"
 
 namespace shardwise::model {

@@ -177,10 +177,20 @@ INSTANTIATE_TEST_SUITE_P(Is, FaultyRank,
                                   fault.param.topology;
                          });
 
+/// Returns the records of the steps in a log.
+std::vector<nlohmann::json> steps_in(const std::string& log) {
+  std::vector<nlohmann::json> steps;
+  std::istringstream lines(test::contents(log));
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json record = nlohmann::json::parse(line);
+    if (record.contains("step")) steps.push_back(std::move(record));
+  }
+  return steps;
+}
+
 std::vector<double> losses_in(const std::string& log) {
   std::vector<double> losses;
-  std::istringstream lines(test::contents(log));
-  for (std::string line; std::getline(lines, line);) losses.push_back(nlohmann::json::parse(line)["loss"]);
+  for (const nlohmann::json& step : steps_in(log)) losses.push_back(step["loss"]);
   return losses;
 }
 
@@ -230,6 +240,45 @@ TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeWithoutSequenceParallelism) {
 }
 TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
   expect_losses_of_one_node(3, {});
+}
+
+TEST_F(MultiNodeTraining, SaysThatNothingOverlapsAndPicksNothing) {
+  Program program(mpirun(2, train(2, scratch_ / "log", {})), environment({"SHARDWISE_NODES=2"}));
+  expect_success(program);
+  EXPECT_EQ(lines_with(program.errors(), "train: overlap off: collectives over MPI run inside their calls"),
+            1)
+      << program.errors();
+  for (const nlohmann::json& step : steps_in(scratch_ / "log")) EXPECT_EQ(step.at("overlap"), "off");
+  Program refused(mpirun(2, train(2, scratch_ / "log", {"--overlap", "on"})),
+                  environment({"SHARDWISE_NODES=2"}));
+  EXPECT_EQ(exit_code(refused.wait(60)), 2);
+  EXPECT_EQ(lines_with(refused.errors(), "train: --overlap on needs ranks that share memory"), 1)
+      << refused.errors();
+}
+
+TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
+  const std::string report = scratch_ / "report.json";
+  Program program(mpirun(2, train(2, scratch_ / "log", {"--report", report, "--json"})),
+                  environment({"SHARDWISE_NODES=2"}));
+  expect_success(program);
+  for (const nlohmann::json& step : steps_in(scratch_ / "log")) {
+    EXPECT_GT(step.at("comm_bytes"), 0);
+    EXPECT_FALSE(step.contains("wait_ms") || step.contains("copied_bytes")) << step;
+  }
+  const nlohmann::json figures = nlohmann::json::parse(test::contents(report));
+  for (const nlohmann::json& step : figures.at("steps")) EXPECT_FALSE(step.contains("wait_ms")) << step;
+  for (const nlohmann::json& rank : figures.at("ranks")) {
+    EXPECT_FALSE(rank.contains("copied_bytes") || rank.at("memory").contains("shared memory")) << rank;
+  }
+  for (const nlohmann::json& rank : nlohmann::json::parse(program.output()).at("ranks")) {
+    EXPECT_FALSE(rank.contains("copied_bytes") || rank.contains("expected_peak_memory_bytes")) << rank;
+  }
+  EXPECT_EQ(lines_with(program.errors(), "                -  "), 2) << program.errors();  // copied
+  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", report});
+  expect_success(page);
+  EXPECT_PRED2(contains, page.output(), "communicating, waiting included");
+  for (const char* part : {"waiting for a peer", "copied", "shared memory"})
+    EXPECT_FALSE(contains(page.output(), part)) << part;
 }
 
 using TrainUnderMpirun = MultiNodeTraining;

@@ -7,16 +7,16 @@
 #include <cstdio>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/chunked_all_gather.h"
-#include "shardwise/comm/chunked_reduce_scatter.h"
-#include "shardwise/comm/join.h"
-#include "shardwise/comm/launch.h"
 #include "shardwise/comm/nccl/nccl.h"
+#include "shardwise/comm/work.h"
+#include "shardwise/launch/launch.h"
+#include "shardwise/launch/process_group.h"
 #include "tests/comm/values.h"
 
 namespace shardwise::comm {
 namespace {
 
+using namespace shardwise::launch;
 using namespace shardwise::testing;
 using base::Split;
 
@@ -153,7 +153,7 @@ int ask_too_early() {
 int run(const std::vector<std::string>& arguments) {
   if (arguments.at(1) == "asked-too-early") return ask_too_early();
   const LaunchContext context = launch_context_from_env();
-  return context.launcher == LaunchContext::Launcher::self ? launch(std::stoi(arguments[1]), arguments)
+  return context.launcher == LaunchContext::Launcher::self ? launch_ranks(std::stoi(arguments[1]), arguments)
                                                            : run_tests(context);
 }
 

@@ -1,11 +1,11 @@
 // The errors of a build without MPI; linked with no_mpi.cpp instead of the rest of that directory.
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/join.h"
 #include "shardwise/comm/mpi/mpi.h"
+#include "shardwise/launch/process_group.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::comm::no_mpi_test {
+namespace shardwise::launch::no_mpi_test {
 namespace {
 
 using test::error_text;
@@ -39,4 +39,4 @@ TEST(NoMpi, RanksOfOneNodeConnect) {
 }
 
 }  // namespace
-}  // namespace shardwise::comm::no_mpi_test
+}  // namespace shardwise::launch::no_mpi_test

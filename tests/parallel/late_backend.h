@@ -27,7 +27,6 @@ class LateWork final : public c10d::Work {
 class LateBackend final : public comm::C10dBackend {
  public:
   using comm::C10dBackend::C10dBackend;
-  bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return later([this, tensors, options]() mutable { C10dBackend::allreduce(tensors, options); });

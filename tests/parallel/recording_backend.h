@@ -18,7 +18,6 @@ class RecordingBackend final : public comm::C10dBackend {
 
   RecordingBackend(std::shared_ptr<comm::CollectiveBackend> backend, Record record)
       : comm::C10dBackend(std::move(backend)), record_(std::move(record)) {}
-  bool is_synchronous() const override { return false; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return recorded("all_reduce", [&] { return C10dBackend::allreduce(tensors, options); });

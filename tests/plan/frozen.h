@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 

@@ -82,8 +82,12 @@ TEST_P(PlanPeak, MatchesTheMeasuredPeakOfEveryRank) {
   const auto ranks = nlohmann::json::parse(output)["ranks"];
   ASSERT_EQ(ranks.size(), static_cast<size_t>(c.tp));
   for (int rank = 0; rank < c.tp; ++rank) {
-    const double measured = ranks[rank]["peak_memory_bytes"], planned = training_peak(workload, rank).bytes();
+    const Peak peak = training_peak(workload, rank);
+    const double measured = ranks[rank]["peak_memory_bytes"], planned = peak.bytes();
     EXPECT_NEAR(planned / measured, 1, 0.01) << "rank " << rank << " measured " << measured;
+    const double shared = ranks[rank]["peak_symmetric_heap_bytes"],
+                 planned_shared = peak.symmetric_heap_bytes();
+    EXPECT_NEAR(planned_shared, shared, 0.01 * shared) << "rank " << rank;
   }
 }
 

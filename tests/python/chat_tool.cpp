@@ -6,6 +6,8 @@
 // optionally `tools`. The answer is a line with `text` or `error`.
 #include <cstdio>
 #include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "shardwise/base/error.h"
@@ -19,8 +21,8 @@ using text::OrderedJson;
 std::string render(const OrderedJson& request) {
   text::ChatOptions options{.add_generation_prompt = request["add_generation_prompt"].get<bool>(),
                             .tools = {},
-                            .variables = request["variables"]};
-  if (request.contains("tools")) options.tools = request["tools"];
+                            .variables = std::make_shared<OrderedJson>(request["variables"])};
+  if (request.contains("tools")) options.tools = std::make_shared<OrderedJson>(request["tools"]);
   return text::ChatTemplate::load(request["directory"]).render(request["messages"], options);
 }
 

@@ -94,4 +94,5 @@ class ParityTest(unittest.TestCase):
 
 
 def read_log(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    """Returns the records of the steps, without the planned memory."""
+    return [record for line in Path(path).read_text().splitlines() if "step" in (record := json.loads(line))]

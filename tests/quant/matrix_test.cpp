@@ -4,7 +4,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 #include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
 
 #include "shardwise/quant/dequantize_isa.h"
 #include "tests/support/error_text.h"
@@ -82,6 +87,30 @@ TEST(Dequantize, RoundsOnceToEachDtype) {
   const Matrix m = random_matrix({4, 8}, {3, 53});
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16, at::kHalf}) {
     EXPECT_TRUE(same_bits(dequantized(m, dtype), expected(m).to(dtype))) << dtype;
+  }
+}
+
+// The scales of a damaged checkpoint: NaN with any payload, infinities, and products outside the dtype's
+// range.
+TEST(Dequantize, ConvertsNaNAndInfinityAsTorch) {
+  Matrix m = random_matrix({8, 8}, {0, 53});
+  float* scales = m.scales.mutable_data_ptr<float>();
+  const float unusual[] = {std::bit_cast<float>(0x7f812345u),
+                           std::bit_cast<float>(0xffc54321u),
+                           INFINITY,
+                           -INFINITY,
+                           1e38f,
+                           -3e-8f};
+  for (int64_t i = 0; i < m.scales.numel(); ++i) scales[i] = unusual[i % 6];
+  const at::Tensor exact = expected(m);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor w = dequantized(m, dtype);
+    const auto* bits = static_cast<const uint16_t*>(w.const_data_ptr());
+    for (int64_t i = 0; i < exact.numel(); ++i) {
+      const float value = exact.const_data_ptr<float>()[i];
+      ASSERT_EQ(bits[i], dtype == at::kHalf ? c10::Half(value).x : c10::BFloat16(value).x)
+          << i << " " << value;
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shardwise/model/config_parameters.h"
+#include "shardwise/config/parameters.h"
 #include "tests/support/covering.h"
 #include "tests/support/extent.h"
 

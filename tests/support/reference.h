@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/config/config.h"
 #include "shardwise/kernels/random.h"
-#include "shardwise/model/config.h"
 #include "tests/support/rounding.h"
 
 namespace shardwise::testing {

@@ -1,6 +1,6 @@
 // The small model config from which tests derive theirs.
 #pragma once
-#include "shardwise/model/config.h"
+#include "shardwise/config/config.h"
 
 namespace shardwise::testing {
 

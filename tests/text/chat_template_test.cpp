@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -14,6 +16,10 @@ namespace {
 using test::contains, test::error_text, test::TemporaryDirectory;
 
 const OrderedJson kHello = {{{"role", "user"}, {"content", "hello"}}};
+
+std::shared_ptr<const OrderedJson> json(const std::string& text) {
+  return std::make_shared<OrderedJson>(OrderedJson::parse(text));
+}
 
 std::string render(const std::string& jinja, const OrderedJson& messages = kHello,
                    const ChatOptions& options = {}) {
@@ -75,7 +81,7 @@ TEST(ChatTemplate, PassesOptionsToTheTemplate) {
   const std::string jinja = "{{ add_generation_prompt }} {{ tools | tojson }} {{ x is defined }} {{ x }}";
   EXPECT_EQ(render(jinja), "True null False ");
   const ChatOptions options{
-      .add_generation_prompt = false, .tools = OrderedJson::array(), .variables = {{"x", 5}}};
+      .add_generation_prompt = false, .tools = json("[]"), .variables = json(R"({"x": 5})")};
   EXPECT_EQ(render(jinja, kHello, options), "False [] True 5");
 }
 
@@ -97,7 +103,8 @@ TEST(ChatTemplate, ReportsErrorsOfTheTemplate) {
   EXPECT_PRED2(contains, render_error("{{ raise_exception('%c' % 55296) }}"), R"(TemplateError: \ud800)");
   EXPECT_PRED2(contains, render_error("{{ ''.__class__.__name__ }}"),
                "SecurityError: access to attribute '__class__'");
-  EXPECT_PRED2(contains, render_error("{{ x }}", kHello, {.tools = {}, .variables = {{"messages", 1}}}),
+  EXPECT_PRED2(contains,
+               render_error("{{ x }}", kHello, {.tools = {}, .variables = json(R"({"messages": 1})")}),
                "TypeError");
 }
 
@@ -106,9 +113,9 @@ TEST(ChatTemplate, RejectsInvalidMessages) {
   EXPECT_EQ(render_error("", OrderedJson::array()), "chat template: messages must not be empty; got none");
   EXPECT_EQ(render_error("", {{{"role", "user"}}, "hello"}),
             R"(chat template: messages[1] must be an object; got "hello")");
-  EXPECT_EQ(render_error("", kHello, {.tools = OrderedJson("x"), .variables = OrderedJson::object()}),
+  EXPECT_EQ(render_error("", kHello, {.tools = json(R"("x")"), .variables = {}}),
             R"(chat template: tools must be a list; got "x")");
-  EXPECT_EQ(render_error("", kHello, {.tools = {}, .variables = 1}),
+  EXPECT_EQ(render_error("", kHello, {.tools = {}, .variables = json("1")}),
             "chat template: variables must be an object; got 1");
   EXPECT_PRED2(contains, render_error("", {{{"content", "\xff"}}}), "must be UTF-8");
 }

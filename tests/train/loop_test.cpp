@@ -5,6 +5,7 @@
 #include <set>
 
 #include "shardwise/train/trainer.h"
+#include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
 namespace shardwise::train::loop_test {
@@ -218,16 +219,37 @@ TEST(Loop, CountsTheBytesThatEveryRankSends) {
     EXPECT_GT(usage.comm_bytes, 0);
     EXPECT_GT(usage.comm_ns, 0);
     EXPECT_TRUE(usage.wait_ns >= 0 && usage.wait_ns <= usage.comm_ns && usage.comm_ns <= usage.step_ns);
+    EXPECT_GT(usage.copied_bytes, 0);
   }
 }
 
-TEST(Trainer, VerifiesReplicasInEvaluation) {
+TEST(Loop, WithoutASymmetricHeapWaitingAndCopiesHaveNoValue) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.steps = 2;
+  options.tp = 2;
+  const auto without_heap = [](const comm::Group& group) { return group.without_symmetric_heap(); };
+  const TestRun run = run_job(options, {}, without_heap);
+  for (const Usage& usage : run.records[1].usage) {
+    EXPECT_GT(usage.comm_bytes, 0);
+    EXPECT_FALSE(usage.wait_ns.has_value());
+    EXPECT_FALSE(usage.copied_bytes.has_value());
+  }
+  for (const MemoryBreakdown& rank : run.summary.shard_report.ranks)
+    EXPECT_FALSE(rank.peak_symmetric_heap.has_value());
+  options.tp = 1;
+  const TestRun alone = run_job(options);
+  EXPECT_EQ(alone.records[1].usage[0].wait_ns, 0);
+  EXPECT_EQ(alone.records[1].usage[0].copied_bytes, 0);
+  EXPECT_EQ(alone.summary.shard_report.ranks[0].peak_symmetric_heap, 0);
+}
+
+TEST(Trainer, VerifiesInEvaluation) {
   const Scratch scratch;
   Options options = small_options(scratch);
   options.val_fraction = 0.2;
   options.tp = 2;
-  options.sequence_parallel = false;  // whose layers have replicated inputs
-  const auto all_reduces = [&](bool verify) {
+  const auto broadcasts = [&](bool verify) {
     options.verify = verify;
     const Job job(options);
     int64_t calls = 0;
@@ -235,11 +257,80 @@ TEST(Trainer, VerifiesReplicasInEvaluation) {
       Trainer trainer(job, group);
       const comm::Counters before = group.counters();
       trainer.evaluate();
-      if (group.rank() == 0) calls = (group.counters() - before)[comm::Op::all_reduce].calls;
+      if (group.rank() == 0) calls = (group.counters() - before)[comm::Op::broadcast].calls;
     });
     return calls;
   };
-  EXPECT_GT(all_reduces(true), all_reduces(false));
+  for (const bool sequence_parallel : {true, false}) {
+    options.sequence_parallel = sequence_parallel;
+    // Of each batch: ids, key, labels and loss, and the inputs of two layers in each block and of the head.
+    const int64_t layers = testing::small_byte_config().num_hidden_layers;
+    EXPECT_EQ(broadcasts(true), options.eval_batches * (4 + 2 * layers + 1)) << sequence_parallel;
+    EXPECT_EQ(broadcasts(false), 0);
+  }
+}
+
+TEST(Loop, VerifyChangesNoResult) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.dropout = options.attention_dropout = 0.1;
+  for (const bool sequence_parallel : {true, false}) {
+    for (const int64_t tp : {2, 3}) {
+      options = with(options, tp, sequence_parallel);
+      options.verify = false;
+      const std::vector<double> losses = run_job(options).losses();
+      options.verify = true;
+      EXPECT_EQ(run_job(options).losses(), losses) << tp;
+    }
+  }
+}
+
+/// Adds a millionth to the last element of a parameter.
+void disturb_(const Trainer& trainer, const std::string& name) {
+  const at::NoGradGuard no_grad;
+  for (const nn::UsedParameter& used : trainer.weights().used_parameters())
+    if (used.parameter->name == name) used.parameter->value.flatten()[-1].add_(1e-6);
+}
+
+/// Returns the error of the step after rank 3 has another last element of `name`; empty if there is none.
+std::string error_after_disturbing(const Options& options, const std::string& name) {
+  const Job job(options);
+  std::vector<std::string> errors(4);
+  testing::on_ranks(4, [&](comm::Group group) {
+    Trainer trainer(job, group);
+    EXPECT_NO_THROW(trainer.step());
+    if (group.rank() == 3) disturb_(trainer, name);
+    if (options.verify) {
+      errors[size_t(group.rank())] = test::error_text<c10::Error>([&] { trainer.step(); });
+    } else {
+      EXPECT_NO_THROW(trainer.step());
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(4, errors[0]));
+  return errors[0];
+}
+
+TEST(Trainer, VerifyDetectsARankWhoseReplicaDiffers) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.tp = 4;  // ranks 2 and 3 hold the last of three KV heads
+  const std::string qkv = "model.layers.1.self_attn.qkv_proj.weight", norm = "model.norm.weight";
+  const std::string rule = " must be equal on every rank that holds it; rank 3's differs from rank ";
+  for (const bool sequence_parallel : {true, false}) {
+    SCOPED_TRACE(sequence_parallel);
+    options.sequence_parallel = sequence_parallel;
+    options.verify = true;
+    EXPECT_EQ(error_after_disturbing(options, qkv), "verify: " + qkv + rule + "2's");
+    if (sequence_parallel)
+      EXPECT_EQ(error_after_disturbing(options, norm), "verify: " + norm + rule + "0's");
+    else  // the head's input differs before
+      EXPECT_EQ(
+          error_after_disturbing(options, norm),
+          "verify: a column-parallel layer's input must be equal on every rank; it differs from rank 0's "
+          "on 1 of 4 ranks");
+    options.verify = false;
+    EXPECT_EQ(error_after_disturbing(options, norm), "");
+  }
 }
 
 TEST(Record, JsonHasTheMaximaOverRanks) {
@@ -253,6 +344,10 @@ TEST(Record, JsonHasTheMaximaOverRanks) {
       R"("comm_ms":2.0,"wait_ms":0.75,"comm_bytes":12,"copied_bytes":3,"peak_memory_bytes":60})");
   record.val_loss = 1.25;
   EXPECT_EQ(nlohmann::json::parse(to_json(record))["val_loss"], 1.25);
+  for (Usage& usage : record.usage) usage.wait_ns = usage.copied_bytes = std::nullopt;
+  const auto uncounted = nlohmann::json::parse(to_json(record));
+  EXPECT_FALSE(uncounted.contains("wait_ms") || uncounted.contains("copied_bytes")) << uncounted;
+  EXPECT_EQ(uncounted["comm_ms"], 2.0);
 }
 
 }  // namespace

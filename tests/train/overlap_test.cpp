@@ -85,6 +85,54 @@ TEST(Overlap, IsInTheRecord) {
   EXPECT_EQ(words(), (std::vector<std::string>{"on", "on", "off"}));
 }
 
+/// Returns the group as it would be over MPI: without shared memory, on a synchronous backend.
+comm::Group without_heap(const comm::Group& group) {
+  return group.without_symmetric_heap();
+}
+
+/// Returns what each step's record says of a run of `options` on groups that `make_group` makes.
+std::vector<std::string> recorded(const Options& options, const testing::MakeGroup& make_group) {
+  std::vector<std::string> words;
+  for (const StepRecord& record : run_job(options, {}, make_group).records) words.push_back(record.overlap);
+  return words;
+}
+
+TEST(Overlap, AutoIsOffAndMeasuresNothingWhereNothingCanOverlap) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.tp = 2;
+  options.steps = 14;  // auto would have chosen by then
+  ::testing::internal::CaptureStderr();
+  const auto words = recorded(options, without_heap);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(words, std::vector<std::string>(14, "off"));
+  EXPECT_EQ(log,
+            "train: overlap off: collectives over MPI run inside their calls, so there is nothing to "
+            "overlap\n");
+  options.steps = 3;
+  const std::string job = testing::new_job();
+  const auto late = [&](const comm::Group& group) {
+    return testing::late_group(job, group.rank(), group.size());
+  };
+  EXPECT_EQ(recorded(options, late), (std::vector<std::string>{"on", "on", "off"}));
+}
+
+TEST(Overlap, OnIsRefusedWhereNothingCanOverlap) {
+  const Scratch scratch;
+  Options options = small_options(scratch);
+  options.steps = 2;
+  options.tp = 2;
+  options.overlap = "on";
+  EXPECT_EQ(test::error_text([&] { run_job(options, {}, without_heap); }),
+            "train: --overlap on needs ranks that share memory, or a backend that progresses asynchronously; "
+            "got 2 ranks over MPI, whose collectives run inside their calls; leave it out");
+  options.overlap = "off";
+  EXPECT_EQ(recorded(options, without_heap), std::vector<std::string>(2, "off"));
+  options.overlap = "on";
+  options.tp = 1;
+  EXPECT_EQ(recorded(options, without_heap), std::vector<std::string>(2, ""));
+}
+
 TEST(Overlap, ValidationErrors) {
   const Scratch scratch;
   Options options = small_options(scratch);

@@ -43,33 +43,42 @@ def loss_chart(steps):
 
 
 def sent_table(ranks):
-    def cells(rank):
-        figures = [rank["comm_bytes"], rank["expected_comm_bytes"], rank["copied_bytes"]]
-        return "".join(f"<td>{x:,}</td>" for x in figures)
-
-    rows = "".join(f"<tr><td class=rank>rank {i}</td>{cells(rank)}</tr>" for i, rank in enumerate(ranks))
-    return ("<table><thead><tr><th class=rank>bytes per step</th><th>sent</th><th>planned</th><th>copied</th></tr>"
-            f"</thead>{rows}</table>")
+    columns = [("sent", "comm_bytes"), ("planned", "expected_comm_bytes"), ("copied", "copied_bytes")]
+    columns = [(name, field) for name, field in columns if field in ranks[0]]  # over MPI copies are not counted
+    head = "".join(f"<th>{name}</th>" for name, _ in columns)
+    rows = "".join(f"<tr><td class=rank>rank {i}</td>{''.join(f'<td>{rank[field]:,}</td>' for _, field in columns)}</tr>"
+                   for i, rank in enumerate(ranks))
+    return f"<table><thead><tr><th class=rank>bytes per step</th>{head}</tr></thead>{rows}</table>"
 
 
 def time_chart(steps):
     used = steps[WARM_UP:] if len(steps) > WARM_UP else steps
+    ranks = range(len(used[0]["comm_ms"]))
+    average = {field: [mean([s[field][rank] for s in used]) for rank in ranks]
+               for field in ("step_ms", "comm_ms", "wait_ms") if field in used[0]}
     rows = []
-    for rank in range(len(used[0]["comm_ms"])):
-        step, comm, wait = (mean([s[field][rank] for s in used]) for field in ("step_ms", "comm_ms", "wait_ms"))
-        rows.append((f"rank {rank}", [("c1", step - comm), ("c3", comm - wait), ("c4", wait)]))
-    return bars(rows, "ms") + legend(
-        [("c1", "computing"), ("c3", "communicating: copies and sums"), ("c4", "waiting for a peer")])
+    for rank in ranks:
+        step, comm = average["step_ms"][rank], average["comm_ms"][rank]
+        parts = [("c1", step - comm), ("c3", comm)]
+        if "wait_ms" in average:
+            wait = average["wait_ms"][rank]
+            parts[1:] = [("c3", comm - wait), ("c4", wait)]
+        rows.append((f"rank {rank}", parts))
+    names = [("c1", "computing"), ("c3", "communicating, waiting included")]  # over MPI waiting is not counted
+    if "wait_ms" in average:
+        names[1:] = [("c3", "communicating: copies and sums"), ("c4", "waiting for a peer")]
+    return bars(rows, "ms") + legend(names)
 
 
 def memory_chart(ranks):
+    classes = [(key, css) for key, css in CLASSES if key in ranks[0]["memory"]]
     rows = []
     for i, rank in enumerate(ranks):
         for name, field in (("measured", "memory"), ("planned", "expected_memory")):
-            if field not in rank:  # split batches have no planned memory
+            if field not in rank:  # split batches and ranks over MPI have no planned memory
                 continue
-            rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in CLASSES]))
-    return bars(rows, "MB") + legend([(css, name) for name, css in CLASSES])
+            rows.append((f"rank {i}, {name}", [(css, rank[field][key] / 1e6) for key, css in classes]))
+    return bars(rows, "MB") + legend([(css, name) for name, css in classes])
 
 
 def pattern(name):

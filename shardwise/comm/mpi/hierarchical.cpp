@@ -114,12 +114,12 @@ void Hierarchical::abort(const std::string& reason) {
 
 void Hierarchical::set_timeout(std::chrono::milliseconds timeout) {
   Transport::set_timeout(timeout);
-  dynamic_cast<CollectiveBackend&>(*intra_node_group_.symmetric_heap()).set_timeout(timeout);
+  intra_node_group_.backend()->set_timeout(timeout);
 }
 
 void Hierarchical::limit_collectives(std::chrono::milliseconds limit) {
   Transport::limit_collectives(limit);
-  dynamic_cast<CollectiveBackend&>(*intra_node_group_.symmetric_heap()).limit_collectives(limit);
+  intra_node_group_.backend()->limit_collectives(limit);
 }
 
 at::Tensor Hierarchical::reduce_inter_node(const at::Tensor& partial, const std::vector<int64_t>& sizes,

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/done_work.h"
+#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/mpi/transport.h"
 
 namespace shardwise::comm::mpi {

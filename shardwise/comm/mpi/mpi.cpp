@@ -7,7 +7,6 @@
 #include <climits>
 
 #include "shardwise/base/log.h"
-#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mpi/hierarchical.h"
 
 namespace shardwise::comm::mpi {
@@ -38,11 +37,10 @@ Group connect(const Options& options) {
   if (hierarchical && nodes.count() == 1) return connect_node(options, nodes);
   make_communicators(membership, options);
   if (hierarchical && nodes.is_even() && nodes.local_size() > 1) {
-    return Group(c10::make_intrusive<C10dBackend>(
-        std::make_shared<Hierarchical>(options, std::move(membership), nodes)));
+    return Group(std::make_shared<Hierarchical>(options, std::move(membership), nodes));
   }
   if (hierarchical && !nodes.is_even() && membership.rank == 0) log_uneven_nodes(options, nodes);
-  return Group(c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, std::move(membership))));
+  return Group(std::make_shared<Transport>(options, std::move(membership)));
 }
 
 void shutdown() {

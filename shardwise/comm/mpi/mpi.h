@@ -10,7 +10,6 @@
 
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/node.h"
-#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::mpi {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "shardwise/base/split.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm::mpi {
 namespace {
@@ -104,7 +104,7 @@ Transport::Transport(const Options& options, Membership membership)
 // rounds.
 void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce reduce,
                               const Subgroup& subgroup) {
-  const shm::ReduceKernel kernel = shm::reduce_kernel(out.scalar_type(), reduce);
+  const ReduceKernel kernel = reduce_kernel(out.scalar_type(), reduce);
   const int64_t block = std::max<int64_t>(1, round_bytes_ / out.element_size());
   const int64_t largest = largest_of(pieces);
   const at::Tensor received =
@@ -148,7 +148,7 @@ void Transport::broadcast_dense(const at::Tensor& x, int root, const Subgroup& s
 }
 
 void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
-  shm::reduce_kernel(x.scalar_type(), reduce);  // throws its errors before the peers wait
+  reduce_kernel(x.scalar_type(), reduce);  // throws its errors before the peers wait
   const Descriptor descriptor = reducing(descriptor_of(Op::all_reduce, x, x.numel()), reduce);
   at::Tensor dense = x.contiguous();
   if (channel_->fits_payload(x.nbytes())) {
@@ -167,7 +167,7 @@ void Transport::one_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce
   std::vector<const void*> sources;
   for (int peer = 0; peer < size(); ++peer) sources.push_back(channel_->payload(peer));
   void* const sum = dense.mutable_data_ptr();
-  shm::reduce_kernel(dense.scalar_type(), reduce)(sources.data(), size(), &sum, /*copies=*/1, dense.numel());
+  reduce_kernel(dense.scalar_type(), reduce)(sources.data(), size(), &sum, /*copies=*/1, dense.numel());
 }
 
 void Transport::two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce reduce) {
@@ -179,7 +179,7 @@ void Transport::two_shot(at::Tensor& dense, const Descriptor& descriptor, Reduce
 }
 
 void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
-  shm::reduce_kernel(out.scalar_type(), reduce);
+  reduce_kernel(out.scalar_type(), reduce);
   channel_->open(reducing(descriptor_of(Op::reduce_scatter, out, pieces), reduce));
   Tensors flat;
   for (const at::Tensor& piece : pieces) flat.push_back(piece.contiguous().view({-1}));

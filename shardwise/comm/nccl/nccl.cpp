@@ -14,14 +14,17 @@
 namespace shardwise::comm::nccl {
 namespace {
 
+// A name without a directory: the loader searches LD_LIBRARY_PATH and the program's RUNPATH.
+constexpr char kPluginFile[] = "shardwise_nccl.so";
+
 const Plugin& load_plugin() {
-  void* const library = dlopen(SHARDWISE_NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(kPluginFile, RTLD_NOW | RTLD_LOCAL);
   const char* const why = library ? nullptr : dlerror();
   TORCH_CHECK_VALUE(library != nullptr, "connect: the NCCL plugin must load; got ", why,
                     "; install torch with all packages that it requires");
   const void* const plugin = dlsym(library, kPluginSymbol);
-  TORCH_CHECK_VALUE(plugin != nullptr, "connect: the NCCL plugin must be from this build; got ",
-                    SHARDWISE_NCCL_PLUGIN, " without ", kPluginSymbol);
+  TORCH_CHECK_VALUE(plugin != nullptr, "connect: the NCCL plugin must be from this build; got ", kPluginFile,
+                    " without ", kPluginSymbol);
   return *static_cast<const Plugin*>(plugin);
 }
 

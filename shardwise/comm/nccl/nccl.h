@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::nccl {
 

@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
-#include "shardwise/comm/shm/store_rendezvous.h"
+#include "shardwise/comm/shm/rendezvous.h"
 
 namespace shardwise::comm::shm {
+
+c10::DataPtr SymmetricHeapAllocator::allocate(size_t bytes) {
+  if (bytes == 0) return {nullptr, c10::kCPU};
+  auto block = std::make_unique<Block>(heap_, int64_t(bytes));
+  std::byte* data = block->data();
+  const auto free = [](void* context) { delete static_cast<Block*>(context); };
+  return {data, block.release(), free, c10::kCPU};
+}
 
 Backend::Pointer Backend::connect(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   return c10::make_intrusive<Backend>(

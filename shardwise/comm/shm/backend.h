@@ -1,7 +1,10 @@
 // The shared-memory collectives behind c10d's interface, and the functions that only shared memory supports.
 #pragma once
+#include <c10/core/Allocator.h>
+
+#include <memory>
+
 #include "shardwise/comm/c10d_backend.h"
-#include "shardwise/comm/shm/symmetric_heap_allocator.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace c10d {
@@ -9,6 +12,23 @@ class Store;
 }
 
 namespace shardwise::comm::shm {
+
+/// The symmetric heap as an allocator for storages that collectives read in place. The storages share the
+/// heap's ownership and are freed into its quarantine. Like every c10 allocator, it must outlive storages
+/// that are resized. Thread safe.
+class SymmetricHeapAllocator final : public c10::Allocator {
+ public:
+  explicit SymmetricHeapAllocator(std::shared_ptr<Heap> heap) : heap_(std::move(heap)) {}
+
+  /// Returns uninitialized, 64-byte aligned memory; null if `bytes` is 0. Errors: c10::OutOfMemoryError.
+  c10::DataPtr allocate(size_t bytes) override;
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  std::shared_ptr<Heap> heap_;
+};
 
 class Backend final : public comm::C10dBackend {
  public:

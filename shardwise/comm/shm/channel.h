@@ -2,7 +2,7 @@
 //
 // Independent of tensors. A collective is a post, an arrival barrier (every peer has posted it, with a
 // matching descriptor) and, if the peers' reads or writes must be complete, a departure barrier. Messages
-// between two ranks (inbox.h, outbox.h) wait and fail as collectives do.
+// between two ranks (messages.h) wait and fail as collectives do.
 #pragma once
 #include <unistd.h>
 

@@ -1,97 +1,21 @@
-// The collectives: stage the input, post, read the peers' inputs, depart.
-//
-// Only reduce_slices writes into peers' memory. Its slices are those of Split::even over the flat message.
-// Only rank s accesses slice s of any buffer between the arrival and the departure barrier, so reads and
-// writes need no barrier in between.
+// The collectives whose sizes all ranks know, but all_reduce (all_reduce.cpp): stage the input, post, read
+// the peers' inputs, depart.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "shardwise/base/mutation.h"
-#include "shardwise/comm/shm/reduce.h"
+#include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
-namespace {
-
-/// Up to this many ranks read each other's full inputs. With more, reducing one slice each reads less.
-constexpr int kMaxRanksReadingAll = 4;
-
-/// A deliberate fault: rounds to the dtype after every addition.
-void add_one_by_one(ReduceKernel kernel, const std::vector<const void*>& inputs, void* sum, int64_t count) {
-  kernel(inputs.data(), /*ranks=*/1, &sum, /*copies=*/1, count);
-  for (size_t i = 1; i < inputs.size(); ++i) {
-    const void* pair[] = {sum, inputs[i]};
-    kernel(pair, /*ranks=*/2, &sum, /*copies=*/1, count);
-  }
-}
-
-}  // namespace
-
-void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
-  const ReduceKernel kernel = reduce_kernel(x.scalar_type(), reduce);
-  Descriptor descriptor = descriptor_of(Op::all_reduce, x, x.numel());
-  descriptor.reduce = reduce;
-  if (int64_t(x.nbytes()) <= one_shot_.bytes) {
-    one_shot(x, descriptor, kernel);
-  } else if (size() <= kMaxRanksReadingAll) {
-    all_reduce_in_place_or_chunked(x, descriptor, kernel);
-  } else {
-    two_shot(x, descriptor, kernel);
-  }
-}
-
-// Every rank reads every input. The inputs are in the slots, so a rank may return while peers still read its
-// slot. It reads its own input in `x`, because cache lines that peers fetch are slow (a third of the time at
-// 1 KB).
-void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const StagedInput staged{channel_.next_payload(), /*in_place=*/false, Block()};
-  copy_in(staged.data, x);
-  Arrivals& arrivals = post(descriptor, staged);
-  const void* local = x.is_contiguous() ? x.const_data_ptr() : nullptr;
-  reduce_rows(arrivals, {0, x.numel(), static_cast<const std::byte*>(local)}, x, kernel);
-  finish(WaitForPeers::no);
-}
-
-void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const StagedInput staged = stage(x);
-  Arrivals& arrivals = post(descriptor, staged);
-  channel_.wait_for_arrivals(arrivals);
-  reduce_slices(x, arrivals, kernel);
-  finish(WaitForPeers::yes);
-  if (base::mutated(base::Mutation::drop_reduced_copy) && !x.is_contiguous()) return;
-  if (!staged.in_place) copy_out(x, staged.data);
-}
-
-// Every rank reduces its slice of all inputs and writes the result into all of them.
-void Transport::reduce_slices(const at::Tensor& x, Arrivals& arrivals, ReduceKernel kernel) {
-  const int64_t share = x.numel() / size(), remainder = x.numel() % size();
-  const int64_t begin = rank() * share + std::min<int64_t>(rank(), remainder),
-                count = share + (rank() < remainder);
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::byte* slice = input_of(arrivals, peer) + begin * x.element_size();
-    sources_[size_t(peer)] = slice;
-    targets_[size_t(peer)] = const_cast<std::byte*>(slice);
-  }
-  kernel(sources_.data(), size(), targets_.data(), size(), count);
-  copied_bytes_ += count * x.element_size() * (size() - 1);
-}
-
 void Transport::reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, ReduceKernel kernel) {
   channel_.wait_for_arrivals(arrivals);
   for (int peer = 0; peer < size(); ++peer) {
-    const int index =
-        base::mutated(base::Mutation::own_term_first) ? (peer + size() - rank()) % size() : peer;
     const std::byte* input = peer == rank() && rows.local != nullptr ? rows.local : input_of(arrivals, peer);
-    sources_[size_t(index)] = input + rows.begin * out.element_size();
+    sources_[size_t(peer)] = input + rows.begin * out.element_size();
   }
-  const bool one_by_one = base::mutated(base::Mutation::round_every_term);
-  at::Tensor dense = out.is_contiguous() && !one_by_one ? out : at::empty(out.sizes(), out.options());
+  at::Tensor dense = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   void* target = dense.mutable_data_ptr();
-  if (one_by_one) {
-    add_one_by_one(kernel, sources_, target, rows.count);
-  } else {
-    kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
-  }
+  kernel(sources_.data(), size(), &target, /*copies=*/1, rows.count);
   if (!dense.is_same(out)) out.copy_(dense);
 }
 

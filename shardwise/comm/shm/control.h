@@ -2,7 +2,7 @@
 // synchronize.
 //
 // Each rank writes its own lines and reads its peers'. Peers write only `sleepers` and the doorbell, and
-// two_shot writes its sums into payloads (collectives.cpp). All fields but `identity` start as zero, because
+// two_shot writes its sums into payloads (all_reduce.cpp). All fields but `identity` start as zero, because
 // the kernel zeroes the pages. Lines that different ranks poll are 128 bytes apart (the CPU prefetches
 // adjacent lines).
 #pragma once
@@ -13,7 +13,6 @@
 #include <string>
 
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/shm/mailbox.h"
 
 namespace shardwise::comm::shm {
 
@@ -52,6 +51,28 @@ struct alignas(128) Abort {
     state.store(set);
     return true;
   }
+};
+
+inline constexpr uint64_t kEnvelopes = 16;
+inline constexpr size_t kInlineMessage = 480;
+
+/// One message. A message longer than `payload` is stored in a block of the sender's heap.
+struct alignas(64) Envelope {
+  int64_t tag;
+  int64_t numel;
+  uint64_t offset;  // of the dense elements in the sender's region
+  int8_t dtype;
+  alignas(32) std::byte payload[kInlineMessage];
+};
+static_assert(sizeof(Envelope) == 512);
+
+/// One rank's ring of messages for one peer until that peer receives them (messages.h). Message n is in
+/// envelope n mod 16, which is reused when the peer has received n. Sender and receiver access envelope and
+/// elements first, then store their count (release).
+struct Mailbox {
+  alignas(128) std::atomic<uint64_t> posted;    // messages sent to that peer so far
+  alignas(128) std::atomic<uint64_t> received;  // messages received from that peer so far
+  alignas(128) Envelope envelopes[kEnvelopes];
 };
 
 inline constexpr int kMaxRanks = 240;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "shardwise/base/mutation.h"
-
 namespace shardwise::comm::shm {
 namespace {
 
@@ -43,8 +41,7 @@ void Heap::free_at_once(std::byte* block, int64_t bytes) {
 }
 
 void Heap::release_passed() {
-  const uint64_t passed =
-      base::mutated(base::Mutation::reuse_at_once) ? UINT64_MAX : progress_->passed.load();
+  const uint64_t passed = progress_->passed.load();
   while (!quarantine_.empty() && quarantine_.front().started < passed) {
     insert_free(quarantine_.front().offset, quarantine_.front().bytes);
     quarantine_.pop_front();

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 
 #include "shardwise/base/cpu_name.h"
+#include "shardwise/base/environment.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/hash.h"
@@ -28,8 +28,7 @@ std::string description(const RanksOnCores& on, const std::string& cpu) {
 
 /// Returns the variable's value if it is an absolute path, as XDG requires, else "".
 fs::path directory_named_by(const char* variable) {
-  const char* value = std::getenv(variable);
-  const fs::path path(value != nullptr ? value : "");
+  const fs::path path(base::env_text(variable).value_or(""));
   return path.is_absolute() ? path : fs::path();
 }
 
@@ -59,11 +58,6 @@ int64_t read_limit(const std::string& path, const RanksOnCores& on) {
 }
 
 }  // namespace
-
-std::string_view name(OneShotLimit::From from) {
-  constexpr std::string_view kNames[] = {"table", "measured", "given"};
-  return kNames[size_t(from)];
-}
 
 // Measured with 2, 3, 4 and 8 ranks on 2 cores (docs/algorithms.md).
 OneShotLimit default_one_shot_limit(const RanksOnCores& on) {

@@ -1,4 +1,4 @@
-// The largest message that all_reduce reduces by the one-shot algorithm (collectives.cpp): measured on this
+// The largest message that all_reduce reduces by the one-shot algorithm (all_reduce.cpp): measured on this
 // machine, or the default.
 //
 // One-shot: every rank reads every input, with one synchronization. Two-shot: every rank reads and writes its
@@ -9,24 +9,12 @@
 #include <string>
 #include <string_view>
 
+#include "shardwise/comm/symmetric_heap.h"
+
 namespace shardwise::comm::shm {
 
-struct RanksOnCores {
-  int ranks = 0;
-  bool core_each = false;  // otherwise ranks share cores, and every wait is a context switch
-  bool operator==(const RanksOnCores&) const = default;
-};
-
-struct OneShotLimit {
-  enum class From : uint8_t { table, measured, given };
-  RanksOnCores on;
-  int64_t bytes = 0;  // of the largest message; 0: only empty messages use one-shot
-  From from = From::table;
-  bool operator==(const OneShotLimit&) const = default;
-};
-
-/// Returns "table", "measured" or "given".
-std::string_view name(OneShotLimit::From from);
+using comm::OneShotLimit;
+using comm::RanksOnCores;
 
 /// Returns the limit that applies if nothing was measured.
 OneShotLimit default_one_shot_limit(const RanksOnCores& on);

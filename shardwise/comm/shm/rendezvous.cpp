@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/shm/handshake.h"
 
 namespace shardwise::comm::shm {
@@ -44,7 +45,7 @@ struct Address {
   socklen_t length;
 
   explicit Address(const std::string& job) {
-    const size_t hash = std::hash<std::string>()(job);  // a long job name is truncated, its hash is not
+    const uint64_t hash = base::hash_of(job);  // a long job name is truncated, its hash is not
     const std::string name = fmt::format("shardwise/{}/{:016x}/{:.48}", getuid(), hash, job);
     socket.sun_family = AF_UNIX;
     std::memcpy(socket.sun_path + 1, name.data(), name.size());  // a leading zero makes it abstract
@@ -299,6 +300,13 @@ std::vector<Member> map_peers(std::vector<Handshake> handshakes, int local_rank,
   return peers;
 }
 
+/// Sets this rank's abort word, because peers may already be in the group: their next wait fails. A `peer`
+/// below 0 blames this rank.
+void abort_region(const Region& region, const Options& options, int peer, const std::string& reason) {
+  region.control().abort.set_once(peer < 0 ? options.rank : peer,
+                                  fmt::format("rank {} aborted: {}", options.rank, reason));
+}
+
 }  // namespace
 
 void check_options(const Options& options) {
@@ -325,12 +333,11 @@ Rendezvous rendezvous(const Options& options) {
     result.cores = usable_cores(handshakes);
     result.one_shot = handshakes[0].info.one_shot;
     peers = map_peers(std::move(handshakes), options.rank, self);
+  } catch (const base::CommError& error) {
+    abort_region(region, options, error.where().peer, base::one_line(error));
+    throw;
   } catch (const std::exception& error) {
-    // Peers may already be in the group; setting the abort word makes their next wait fail.
-    const auto* failure = dynamic_cast<const base::CommError*>(&error);
-    const bool is_local = failure == nullptr || failure->where().peer < 0;
-    region.control().abort.set_once(is_local ? options.rank : failure->where().peer,
-                                    fmt::format("rank {} aborted: {}", options.rank, base::one_line(error)));
+    abort_region(region, options, /*peer=*/-1, base::one_line(error));
     throw;
   }
   const auto above = peers.begin() + options.rank;

@@ -10,6 +10,10 @@
 #include "shardwise/comm/shm/region.h"
 #include "shardwise/comm/shm/shm.h"
 
+namespace c10d {
+class Store;
+}
+
 namespace shardwise::comm::shm {
 
 struct Member {
@@ -28,6 +32,11 @@ struct Rendezvous {
 
 /// Collective. Errors: base::CommError if a rank times out, or if its rank or size contradicts rank 0's.
 Rendezvous rendezvous(const Options& options);
+/// Rendezvous of ranks that share a c10d store: torch gives every process group a store of its own.
+/// Collective over them. Each rank stores its node, and rank 0 stores a random job name, under which the
+/// ranks then rendezvous (rendezvous.h). Errors: c10::ValueError if a rank is outside [0, size) or the ranks
+/// are on several nodes; base::CommError as rendezvous.
+Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 /// Checks `options` before a rendezvous. Errors: c10::ValueError.
 void check_options(const Options& options);
 

@@ -10,7 +10,6 @@
 
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/shm/one_shot.h"
-#include "shardwise/comm/timeout.h"
 
 namespace shardwise::comm::shm {
 

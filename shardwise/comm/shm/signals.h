@@ -12,7 +12,7 @@
 namespace shardwise::comm::shm {
 
 /// The signal pads of the ranks of a group. Several groups may use the same pads: senders are identified by
-/// their rank in the home group (symmetric_block.h). Groups that share two ranks use different channels.
+/// their rank in the home group (symmetric_memory.h). Groups that share two ranks use different channels.
 struct Pads {
   std::vector<void*> addresses;  // by rank of the group
   std::vector<int> home_ranks;   // rank in the home group, by rank of the group

@@ -1,4 +1,4 @@
-#include "shardwise/comm/shm/store_rendezvous.h"
+// Rendezvous of ranks that share a c10d store (rendezvous.h).
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <random>
 #include <sstream>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/node.h"
+#include "shardwise/comm/shm/rendezvous.h"
 
 namespace shardwise::comm::shm {
 namespace {

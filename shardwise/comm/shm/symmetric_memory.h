@@ -1,16 +1,49 @@
-// c10d's symmetric memory: one rank's handle to the blocks that the ranks of a group passed to a rendezvous.
-// All of them can read and write every block in place (docs/adr/0018).
+// The symmetric heap as PyTorch's symmetric memory for the CPU: torch.distributed._symmetric_memory and
+// c10d::symmetric_memory allocate from it and rendezvous over it (docs/adr/0018).
 #pragma once
+#include <c10/util/FunctionRef.h>
+
+#include <cstring>
 #include <memory>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
 #include <vector>
 
 #include "shardwise/comm/shm/signals.h"
-#include "shardwise/comm/shm/symmetric_allocator.h"
-#include "shardwise/comm/shm/symmetric_block.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
+
+/// Runs a call that may wait for peers, for programs that must release something meanwhile (Python's GIL).
+using RunBlocking = void (*)(c10::function_ref<void()> wait);
+
+/// Registers the allocator with c10d as "shardwise", and as the CPU's allocator unless the CPU already has
+/// one. Groups are found by the name under which c10d registered them, and must use this backend. Only the
+/// first call has an effect.
+void register_symmetric_memory(RunBlocking run_blocking = [](c10::function_ref<void()> wait) { wait(); });
+
+/// One rank's block of symmetric memory: a buffer, followed by the signal pad through which the ranks
+/// synchronize their accesses to the buffers (signals.h). It is in the heap of its home group, the
+/// group it was allocated for. The last owner frees it into the quarantine.
+class SymmetricBlock {
+ public:
+  /// Allocates an uninitialized buffer and a zeroed pad. Errors: c10::OutOfMemoryError.
+  SymmetricBlock(std::shared_ptr<Heap> heap, size_t bytes, size_t pad_bytes)
+      : bytes_(bytes), pad_bytes_(pad_bytes), block_(std::move(heap), int64_t(pad_offset() + pad_bytes)) {
+    std::memset(block_.data() + pad_offset(), 0, pad_bytes);
+  }
+
+  std::byte* buffer() const { return block_.data(); }
+  size_t bytes() const { return bytes_; }
+  size_t pad_bytes() const { return pad_bytes_; }
+  /// Returns the offset of the pad from the start of the buffer.
+  size_t pad_offset() const { return (bytes_ + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+ private:
+  static constexpr size_t kCacheLine = 64;
+
+  size_t bytes_, pad_bytes_;
+  Block block_;
+};
 
 /// The groups of a rendezvous: the blocks are in the heap of `home`, which contains all ranks of `group`.
 struct SymmetricGroups {
@@ -18,8 +51,9 @@ struct SymmetricGroups {
   RunBlocking run_blocking;
 };
 
-/// The handle. Waits and errors are those of signals.h. Peers' buffers are valid while every rank holds its
-/// handle or its own tensor; tensors that the handle returns hold neither.
+/// One rank's handle to the blocks that the ranks of a group passed to a rendezvous. All of them can read and
+/// write every block in place. Waits and errors are those of signals.h. Peers' buffers are valid while every
+/// rank holds its handle or its own tensor; tensors that the handle returns hold neither.
 class SymmetricMemory final : public c10d::symmetric_memory::SymmetricMemory {
  public:
   /// `block` is this rank's; `buffers` and `pads` are every rank's, in this process's address space.

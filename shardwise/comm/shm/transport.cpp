@@ -4,11 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include "shardwise/base/hash.h"
-#include "shardwise/comm/done_work.h"
 #include "shardwise/comm/shm/pack.h"
-#include "shardwise/comm/shm/receive_work.h"
-#include "shardwise/comm/shm/shared_shard.h"
 
 namespace shardwise::comm::shm {
 
@@ -31,31 +27,6 @@ at::Tensor Transport::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 bool Transport::contains(const at::Tensor& x) const {
   return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
-}
-
-std::shared_ptr<PeerShards> Transport::share_shard(const at::Tensor& shard, const base::Split& split,
-                                                   uint64_t tag) {
-  TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
-  Descriptor descriptor;
-  descriptor.op = Op::share_shard;
-  descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
-  descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
-  descriptor.split = base::mix(split.hash(), tag);
-  if (shard.numel() > 0) {
-    descriptor.offset =
-        uint64_t(static_cast<const std::byte*>(shard.const_data_ptr()) - channel_.base(rank()));
-  }
-  return std::make_shared<SharedShard>(shared_from_this(), channel_.post_deferred(descriptor), shard, split);
-}
-
-CollectiveBackend::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
-  outbox_.send(x, to, tag);
-  return c10::make_intrusive<DoneWork>(rank(), c10d::OpType::SEND, Tensors{x});
-}
-
-CollectiveBackend::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
-  const auto op = from == kAnySource ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-  return c10::make_intrusive<ReceiveWork>(rank(), op, shared_from_this(), inbox_.post(x, from, tag));
 }
 
 StagedInput Transport::stage_bytes(int64_t bytes, int64_t reserved) {

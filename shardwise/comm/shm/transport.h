@@ -10,14 +10,20 @@
 #include <vector>
 
 #include "shardwise/comm/collective_backend.h"
+#include "shardwise/comm/reduce_isa.h"
 #include "shardwise/comm/shm/channel.h"
-#include "shardwise/comm/shm/inbox.h"
-#include "shardwise/comm/shm/outbox.h"
-#include "shardwise/comm/shm/reduce_isa.h"
-#include "shardwise/comm/shm/staged_input.h"
+#include "shardwise/comm/shm/messages.h"
 #include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm::shm {
+
+/// A collective's input in memory that peers can read: the tensor itself, a copy in the slot, or a copy in a
+/// heap block.
+struct StagedInput {
+  std::byte* data = nullptr;
+  bool in_place = false;  // peers read the caller's tensor itself
+  Block block;
+};
 
 /// Whether a collective waits (departure barrier) until the peers have read the inputs that they read in
 /// place. If not, the caller must not overwrite such an input before a later collective has completed.
@@ -37,7 +43,8 @@ class Transport final : public SymmetricHeap,
   void set_timeout(std::chrono::milliseconds timeout) override { channel_.set_timeout(timeout); }
   void limit_collectives(std::chrono::milliseconds limit) override { channel_.limit_collectives(limit); }
   Channel& channel() { return channel_; }
-  const OneShotLimit& one_shot() const { return one_shot_; }
+  SymmetricHeap* symmetric_heap() override { return this; }
+  const OneShotLimit& one_shot() const override { return one_shot_; }
   Inbox& inbox() { return inbox_; }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
@@ -85,7 +92,7 @@ class Transport final : public SymmetricHeap,
     int64_t begin, count;              // in elements of the flat message
     const std::byte* local = nullptr;  // this rank's input, read instead of its staged copy
   };
-  class AsyncTwoShot;  // async_all_reduce.cpp
+  class AsyncTwoShot;  // deferred_collectives.cpp
   struct PieceIndex {
     int sender, index;  // index among the sender's pieces
   };

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "shardwise/base/mutation.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -38,9 +37,7 @@ void Transport::copy_piece(at::Tensor& target, Arrivals& arrivals, PieceIndex pi
     channel_.fail_transfer(channel_.wait_context(piece.sender), piece.sender, describe(dtype, numel),
                            describe(dtype, target.numel()));
   }
-  const int64_t begin = base::mutated(base::Mutation::count_pieces_alike)
-                            ? numel * piece.index
-                            : std::accumulate(numels, numels + piece.index, int64_t{0});
+  const int64_t begin = std::accumulate(numels, numels + piece.index, int64_t{0});
   copy_out(target, input + begin * int64_t(target.element_size()));
 }
 
@@ -68,8 +65,7 @@ void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::
   Arrivals& arrivals = post(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    const int index = base::mutated(base::Mutation::take_own_index) ? peer : rank();
-    copy_piece(outs[size_t(peer)], arrivals, {peer, index});
+    copy_piece(outs[size_t(peer)], arrivals, {peer, /*index=*/rank()});
   }
   channel_.wait_for_arrivals(arrivals);
   finish(WaitForPeers::no);

@@ -1,5 +1,6 @@
 // The renderer module: CPython with render.py. chat_renderer.cpp loads it at the first rendering, so a
 // program that renders no template loads no Python (docs/adr/0011).
+#include <dlfcn.h>
 #include <pybind11/embed.h>
 
 #include <stdexcept>
@@ -15,8 +16,15 @@ void check(const PyStatus& status) {
   if (PyStatus_Exception(status)) throw std::runtime_error(status.err_msg);
 }
 
-/// Starts .venv's Python isolated: without PYTHON* environment variables, user site-packages and signal
-/// handlers.
+/// Returns the directory of jinja2 and markupsafe, which is beside this module.
+std::string packages_directory() {
+  Dl_info module;
+  if (!dladdr(reinterpret_cast<void*>(&check), &module)) throw std::runtime_error("dladdr failed");
+  const std::string path = module.dli_fname;
+  return path.substr(0, path.rfind('/') + 1) + "chat_renderer_packages";
+}
+
+/// Starts Python isolated: without PYTHON* environment variables, user site-packages and signal handlers.
 void start_python() {
   PyPreConfig preconfig;
   PyPreConfig_InitIsolatedConfig(&preconfig);
@@ -26,12 +34,14 @@ void start_python() {
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
   config.write_bytecode = 0;
-  check(PyConfig_SetBytesString(&config, &config.executable, SHARDWISE_PYTHON));
+  config.site_import = 0;  // no packages but those beside this module
+  check(PyConfig_SetBytesString(&config, &config.home, SHARDWISE_PYTHON_HOME));
   py::initialize_interpreter(&config, /*argc=*/0, /*argv=*/nullptr, /*add_program_dir_to_path=*/false);
 }
 
 /// Returns render.py's `answer`. Never freed, because Python is not finalized before the process exits.
 const py::object* find_answer() {
+  py::module_::import("sys").attr("path").attr("append")(packages_directory());
   const py::dict scope;
   py::exec(kRenderSource, scope);
   return new py::object(scope["answer"]);

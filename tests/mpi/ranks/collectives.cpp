@@ -2,7 +2,6 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/mpi/hierarchical.h"
 #include "tests/comm/values.h"
@@ -311,7 +310,7 @@ struct CountedGroup {
     } else {
       transport = std::make_shared<mpi::Hierarchical>(options, membership, nodes);
     }
-    group = Group(c10::make_intrusive<C10dBackend>(transport));
+    group = Group(transport);
   }
 };
 

@@ -237,8 +237,7 @@ TEST(BackendFailures, AMessageThatMpiRejectsBreaksTheGroup) {
 void check_message_limits(int64_t root_bytes, int64_t sender_bytes) {
   mpi::Options options = new_options(Topology::flat);
   if (options.rank < 2) options.message_bytes = options.rank == 0 ? root_bytes : sender_bytes;
-  const Group group(
-      c10::make_intrusive<C10dBackend>(std::make_shared<mpi::Transport>(options, rendezvous(options))));
+  const Group group(std::make_shared<mpi::Transport>(options, rendezvous(options)));
   try {
     group.gather(some(1000), /*root=*/0);
     group.barrier();

@@ -10,22 +10,22 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/join.h"
 #include "shardwise/comm/node.h"
 #include "shardwise/comm/shm/shm.h"
+#include "shardwise/launch/process_group.h"
 #include "tests/mpi/ranks/ranks.h"
 
 namespace shardwise::testing {
 
 using comm::mpi::Topology;
 
-uint64_t simulated_node_id(const comm::LaunchContext& context) {
+uint64_t simulated_node_id(const launch::LaunchContext& context) {
   return comm::node_id() ^ (uint64_t(context.node) << 48);
 }
 
 comm::mpi::Options new_options(Topology topology, std::chrono::milliseconds timeout) {
   static int made = 0;
-  const comm::LaunchContext context = comm::launch_context_from_env();
+  const launch::LaunchContext context = launch::launch_context_from_env();
   std::vector<int> ranks(size_t(context.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   comm::mpi::Options options(context.job, "test-" + std::to_string(made++), ranks, context.rank,
@@ -52,7 +52,7 @@ const comm::Group& group_of(Topology topology) {
 
 comm::Group shared_group() {
   static int made = 0;
-  const comm::LaunchContext context = comm::launch_context_from_env();
+  const launch::LaunchContext context = launch::launch_context_from_env();
   return comm::shm::connect(
       {context.job + "/shared-" + std::to_string(made++), context.rank, context.world_size});
 }
@@ -61,7 +61,7 @@ comm::Group shared_group() {
 /// job. Uses MPI, which may be broken, only on several real nodes.
 void wait_for_others() {
   try {
-    if (comm::launch_context_from_env().is_multi_node) {
+    if (launch::launch_context_from_env().is_multi_node) {
       comm::mpi::connect(new_options(Topology::flat, std::chrono::seconds(2)));
     } else {
       shared_group().barrier();
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Topology::flat
                                                                           : Topology::hierarchical);
   testing::InitGoogleTest(&argc, argv);
-  const int rank = shardwise::comm::launch_context_from_env().rank;
+  const int rank = shardwise::launch::launch_context_from_env().rank;
   const int failed = RUN_ALL_TESTS();
   const int count = testing::UnitTest::GetInstance()->successful_test_count();
   std::fprintf(stderr, "rank %d: %s\n", rank, failed ? "failed" : count == 0 ? "ran nothing" : "passed");

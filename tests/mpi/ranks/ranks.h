@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/comm/environment.h"
 #include "shardwise/comm/mpi/rendezvous.h"
+#include "shardwise/launch/environment.h"
 
 namespace shardwise::testing {
 
 /// Returns an id of this rank's node; simulated nodes (SHARDWISE_NODES) have different ids.
-uint64_t simulated_node_id(const comm::LaunchContext& context);
+uint64_t simulated_node_id(const launch::LaunchContext& context);
 
 /// Returns options for a group of all ranks, with a new name on every call.
 comm::mpi::Options new_options(comm::mpi::Topology topology,

@@ -1,0 +1,40 @@
+# How sources are compiled, as targets that only this project's targets link: nothing is set for an enclosing project.
+
+option(SHARDWISE_UNITY "compile sources in groups: halves a full build; a change rebuilds its group" ON)
+set(SHARDWISE_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=")
+
+add_library(shardwise_flags INTERFACE)
+# -fPIC everywhere, programs included: GCC takes a precompiled header only with the flags it was made with.
+target_compile_options(shardwise_flags INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
+if(SHARDWISE_SANITIZE)
+  target_compile_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
+  target_link_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE})
+endif()
+
+# Tests and their drivers compute nothing that is measured, and -O1 compiles faster than -O0: it emits fewer functions.
+add_library(shardwise_test_flags INTERFACE)
+target_compile_options(shardwise_test_flags INTERFACE -O1)
+
+find_program(CCACHE ccache)
+if(CCACHE AND PROJECT_IS_TOP_LEVEL)
+  # The precompiled header carries time stamps; without this slack ccache would never hit. Paths below the base
+  # directory are seen relative: a second checkout finds what needs no precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  target_compile_options(shardwise_flags INTERFACE -fpch-preprocess)
+endif()
+
+# lld and mold link in a tenth of GNU ld's time.
+find_program(SHARDWISE_LINKER NAMES ld.mold ld.lld DOC "a fast linker")
+if(SHARDWISE_LINKER)
+  get_filename_component(_linker "${SHARDWISE_LINKER}" EXT)
+  string(SUBSTRING "${_linker}" 1 -1 _linker)
+  target_link_options(shardwise_flags INTERFACE -fuse-ld=${_linker})
+endif()
+
+# Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
+# namespaces must therefore be unique within a target.
+function(shardwise_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()

@@ -1,0 +1,86 @@
+# The headers that `cmake --install` installs, below shardwise/: the interface for programs that link the library. All other
+# headers are internal and change without notice. A public header includes only public headers, and no header of a library but
+# libtorch's light ones (tools/check_public_headers); every declaration in it has a doc comment (make docs).
+
+set(SHARDWISE_PUBLIC_HEADERS
+  base/error.h
+  base/parameter.h
+  base/recompute.h
+  base/split.h
+
+  comm/counters.h
+  comm/group.h
+  comm/mesh.h
+  comm/reduction.h
+  comm/shm/one_shot.h
+  comm/shm/shm.h
+  comm/symmetric_heap.h
+  comm/work.h
+
+  launch/environment.h
+  launch/launch.h
+  launch/process_group.h
+
+  kernels/gelu.h
+  kernels/random.h
+  kernels/rotary.h
+  kernels/swiglu.h
+
+  quant/format.h
+  quant/matrix.h
+
+  parallel/async_conjugate.h
+  parallel/collectives.h
+  parallel/column_product.h
+  parallel/deferred_reduction.h
+  parallel/gradient_sync.h
+  parallel/parameter.h
+  parallel/placement.h
+  parallel/recompute.h
+  parallel/row_product.h
+  parallel/step.h
+
+  nn/attention.h
+  nn/block.h
+  nn/cache.h
+  nn/dropout.h
+  nn/embedding.h
+  nn/linear.h
+  nn/loss.h
+  nn/mlp.h
+  nn/module.h
+  nn/norm.h
+  nn/observer.h
+  nn/one_of.h
+  nn/positions.h
+  nn/rotary.h
+  nn/split_batch.h
+  nn/step.h
+
+  config/config.h
+  config/layout.h
+  config/parameters.h
+  config/quantization.h
+
+  model/decoder.h
+
+  checkpoint/checkpoint.h
+
+  plan/communication.h
+  plan/generation.h
+  plan/memory.h
+  plan/parameters.h
+  plan/peak.h
+  plan/saved_tensor.h
+  plan/snapshots.h
+  plan/workload.h
+
+  text/tokenizer.h
+
+  train/optimizer.h
+  train/options.h
+  train/schedule.h
+
+  infer/evaluate.h
+  infer/generate.h
+  infer/sampler.h)

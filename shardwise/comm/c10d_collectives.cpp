@@ -1,0 +1,164 @@
+#include "shardwise/comm/c10d_collectives.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "shardwise/comm/c10d_types.h"
+
+namespace shardwise::comm {
+namespace {
+
+using Tensors = CollectiveBackend::Tensors;
+
+Tensors contiguous(const Tensors& pieces) {
+  Tensors dense;
+  for (const at::Tensor& piece : pieces) dense.push_back(piece.contiguous());
+  return dense;
+}
+
+/// Returns contiguous tensors to write to: the outputs themselves where they are contiguous.
+Tensors targets_for(const Tensors& outputs) {
+  Tensors targets;
+  for (const at::Tensor& output : outputs)
+    targets.push_back(output.is_contiguous() ? output : at::empty(output.sizes(), output.options()));
+  return targets;
+}
+
+void copy_back(const Tensors& outputs, const Tensors& targets) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!targets[i].is_same(outputs[i])) outputs[i].copy_(targets[i]);
+  }
+}
+
+/// Returns a Work that waits for `call` and retains its tensors.
+std::unique_ptr<Work> work_of(c10::intrusive_ptr<c10d::Work> call, Tensors tensors) {
+  return std::make_unique<CallWork>([call = std::move(call), tensors = std::move(tensors)] { call->wait(); });
+}
+
+c10d::AllreduceOptions all_reduce_options(Reduce reduce) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(reduce);
+  return options;
+}
+
+c10d::ReduceScatterOptions reduce_scatter_options(Reduce reduce) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = to_c10d(reduce);
+  return options;
+}
+
+/// c10d takes no lists for equal parts.
+std::vector<int64_t> splits_of(const std::vector<int64_t>& rows) {
+  const bool is_even = std::ranges::adjacent_find(rows, std::not_equal_to<>()) == rows.end();
+  return is_even ? std::vector<int64_t>() : rows;
+}
+
+}  // namespace
+
+void C10dCollectives::broadcast_(at::Tensor& x, int root) {
+  Tensors tensors = {x.contiguous()};
+  backend_->broadcast(tensors, limited(c10d::BroadcastOptions{.rootRank = root}))->wait();
+  copy_back({x}, tensors);
+}
+
+void C10dCollectives::all_reduce_(at::Tensor& x, Reduce reduce) {
+  Tensors tensors = {x.contiguous()};
+  backend_->allreduce(tensors, limited(all_reduce_options(reduce)))->wait();
+  copy_back({x}, tensors);
+}
+
+void C10dCollectives::all_gather(Tensors& pieces, const at::Tensor& shard) {
+  std::vector<Tensors> outputs = {targets_for(pieces)};
+  Tensors inputs = {shard.contiguous()};
+  backend_->allgather(outputs, inputs, limited(c10d::AllgatherOptions()))->wait();
+  copy_back(pieces, outputs[0]);
+}
+
+void C10dCollectives::all_gather_even(at::Tensor& out, const at::Tensor& shard) {
+  at::Tensor input = shard.contiguous();
+  backend_->_allgather_base(out, input, limited(c10d::AllgatherOptions()))->wait();
+}
+
+void C10dCollectives::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
+  Tensors outputs = targets_for({out});
+  std::vector<Tensors> inputs = {contiguous(pieces)};
+  backend_->reduce_scatter(outputs, inputs, limited(reduce_scatter_options(reduce)))->wait();
+  copy_back({out}, outputs);
+}
+
+void C10dCollectives::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
+  Tensors outputs = targets_for({out});
+  at::Tensor input = x.contiguous();
+  backend_->_reduce_scatter_base(outputs[0], input, limited(reduce_scatter_options(reduce)))->wait();
+  copy_back({out}, outputs);
+}
+
+void C10dCollectives::barrier() {
+  backend_->barrier(limited(c10d::BarrierOptions()))->wait();
+}
+
+void C10dCollectives::scatter(at::Tensor& out, const Tensors& pieces, int root) {
+  Tensors outputs = targets_for({out});
+  std::vector<Tensors> inputs;
+  if (rank() == root) inputs.push_back(contiguous(pieces));
+  backend_->scatter(outputs, inputs, limited(c10d::ScatterOptions{.rootRank = root}))->wait();
+  copy_back({out}, outputs);
+}
+
+void C10dCollectives::gather(Tensors& pieces, const at::Tensor& shard, int root) {
+  Tensors inputs = {shard.contiguous()};
+  std::vector<Tensors> outputs;
+  if (rank() == root) outputs.push_back(targets_for(pieces));
+  backend_->gather(outputs, inputs, limited(c10d::GatherOptions{.rootRank = root}))->wait();
+  if (rank() == root) copy_back(pieces, outputs[0]);
+}
+
+void C10dCollectives::all_to_all(Tensors& outs, const Tensors& pieces) {
+  Tensors outputs = targets_for(outs), inputs = contiguous(pieces);
+  backend_->alltoall(outputs, inputs, limited(c10d::AllToAllOptions()))->wait();
+  copy_back(outs, outputs);
+}
+
+void C10dCollectives::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows,
+                                      const at::Tensor& x, const std::vector<int64_t>& x_rows) {
+  Tensors outputs = targets_for({out});
+  at::Tensor input = x.contiguous();
+  std::vector<int64_t> out_splits = splits_of(out_rows), x_splits = splits_of(x_rows);
+  backend_->alltoall_base(outputs[0], input, out_splits, x_splits, limited(c10d::AllToAllOptions()))->wait();
+  copy_back({out}, outputs);
+}
+
+std::unique_ptr<Work> C10dCollectives::start_all_reduce_(const at::Tensor& x) {
+  Tensors tensors = {x};
+  auto call = backend_->allreduce(tensors, limited(all_reduce_options(Reduce::sum)));
+  return work_of(std::move(call), std::move(tensors));
+}
+
+std::unique_ptr<Work> C10dCollectives::start_broadcast_(const at::Tensor& x, int root) {
+  Tensors tensors = {x};
+  auto call = backend_->broadcast(tensors, limited(c10d::BroadcastOptions{.rootRank = root}));
+  return work_of(std::move(call), std::move(tensors));
+}
+
+std::unique_ptr<Work> C10dCollectives::start_gather(const Tensors& pieces, const at::Tensor& shard,
+                                                    int root) {
+  Tensors tensors = pieces, inputs = {shard};
+  std::vector<Tensors> outputs;
+  if (rank() == root) outputs.push_back(pieces);
+  auto call = backend_->gather(outputs, inputs, limited(c10d::GatherOptions{.rootRank = root}));
+  tensors.push_back(shard);
+  return work_of(std::move(call), std::move(tensors));
+}
+
+CollectiveBackend::WorkPtr C10dCollectives::send(const at::Tensor& x, int to, int tag) {
+  Tensors tensors = {x};
+  return backend_->send(tensors, to, tag);
+}
+
+CollectiveBackend::WorkPtr C10dCollectives::receive(const at::Tensor& x, int from, int tag) {
+  Tensors tensors = {x};
+  return from == kAnySource ? backend_->recvAnysource(tensors, tag) : backend_->recv(tensors, from, tag);
+}
+
+}  // namespace shardwise::comm

@@ -1,0 +1,32 @@
+// Starts the ranks of a job on this node, monitors them and terminates the job as a whole.
+//
+// A rank reads its rank and job from the environment (environment.h) and connects to the others through shm/;
+// the launcher and the ranks exchange only signals and standard error.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace shardwise::launch {
+
+/// The exit code of a usage error.
+inline constexpr int kUsageErrorExitCode = 2;
+/// The exit code of a rank that completed its work and found that a check does not pass. It is not a failure:
+/// the other ranks complete their work.
+inline constexpr int kCheckFailedExitCode = 3;
+
+/// Runs this program again, once per rank, waits until all ranks have exited and returns the exit code of the
+/// job: 0 if every rank returned 0; 3 if one returned 3 and none failed; 2 if one returned 2 (a usage error);
+/// 1 for every other failure; 128 plus the signal's number if this process received SIGINT, SIGTERM or
+/// SIGHUP.
+///
+/// Rank 0 has this process's standard streams. The other ranks have an empty standard input, their standard
+/// output is discarded, and their lines on standard error are printed as `[rank 1] line`. The first rank that
+/// fails ends the job: the other ranks have one second to report what they waited for (one line each; a
+/// stopped rank is continued for that), then get SIGTERM, then SIGKILL, all in under 2 s. A last line on
+/// standard error names the rank and how it ended, unless all ranks returned 2: they have printed the error
+/// already. Ranks are killed when the calling thread ends, however it ends: call this from the main thread.
+///
+/// Errors: c10::ValueError if `ranks` is below 1; c10::Error if the system cannot start more processes.
+int launch_ranks(int ranks, const std::vector<std::string>& argv);
+
+}  // namespace shardwise::launch

@@ -1,0 +1,96 @@
+#include "shardwise/launch/process_group.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <map>
+#include <numeric>
+
+#include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/mpi/mpi.h"
+#include "shardwise/comm/node.h"
+#include "shardwise/comm/shm/shm.h"
+#include "shardwise/launch/affinity.h"
+
+namespace shardwise::launch {
+namespace {
+
+void check_mpi(const LaunchContext& context, const std::string& name, size_t ranks) {
+  TORCH_CHECK_VALUE(context.launcher == LaunchContext::Launcher::mpirun,
+                    "launch: multi-node groups need ranks started by Open MPI's mpirun; got ", ranks,
+                    " ranks of group ", name, " on ", context.nodes,
+                    " nodes (SHARDWISE_NODES); unset it, or run mpirun with -n ",
+                    std::max(size_t(context.world_size), ranks));
+  TORCH_CHECK_VALUE(comm::mpi::is_built_in(),
+                    "launch: multi-node groups need Open MPI; this build was configured without it; got ",
+                    ranks, " ranks of group ", name, "; install libopenmpi-dev and build again");
+}
+
+// Simulated nodes share one node_id, so their index is mixed in.
+uint64_t node_of_this_rank(const LaunchContext& context) {
+  return comm::node_id() ^ (uint64_t(context.node) << 48);
+}
+
+comm::Group connect_across_nodes(const LaunchContext& context, const std::string& name,
+                                 const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+  check_mpi(context, name, ranks.size());
+  comm::mpi::Options options(context.job, name, ranks, context.rank, context.world_size);
+  options.node = node_of_this_rank(context);
+  options.timeout = timeout;
+  return comm::mpi::connect(options);
+}
+
+/// What each rank sends to the others. Trivially copyable.
+struct RankCpus {
+  uint64_t machine;
+  AvailableCpus available;
+};
+
+}  // namespace
+
+comm::Group connect_group(const LaunchContext& context, const std::string& name,
+                          const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+  const auto found = std::find(ranks.begin(), ranks.end(), context.rank);
+  TORCH_INTERNAL_ASSERT(found != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
+  if (ranks.size() == 1) return comm::Group();
+  if (context.may_span_nodes(ranks)) return connect_across_nodes(context, name, ranks, timeout);
+  comm::shm::Options options(fmt::format("{}/{}/{}", context.job, name, ranks.front()),
+                             int(found - ranks.begin()), int(ranks.size()));
+  options.timeout = timeout;
+  return comm::shm::connect(options);
+}
+
+comm::Group init_process_group(const LaunchContext& context, std::chrono::milliseconds timeout) {
+  std::vector<int> ranks(size_t(context.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return connect_group(context, "world", ranks, timeout);
+}
+
+void check_nodes(const LaunchContext& context, int64_t ranks) {
+  if (ranks > 1 && (context.nodes > 1 || context.is_multi_node)) check_mpi(context, "world", size_t(ranks));
+}
+
+void shutdown() {
+  comm::mpi::shutdown();
+}
+
+int bind_to_core_share(const comm::Group& group) {
+  const std::vector<RankCpus> ranks =
+      comm::gather_values(RankCpus{comm::machine_id(), available_cpus()}, group);
+  std::map<uint64_t, std::vector<AvailableCpus>> machines;
+  int index = 0;  // of this rank, among the ranks of its machine
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::vector<AvailableCpus>& machine = machines[ranks[size_t(rank)].machine];
+    if (rank == group.rank()) index = static_cast<int>(machine.size());
+    machine.push_back(ranks[size_t(rank)].available);
+  }
+  int threads = INT_MAX;
+  for (const auto& [machine, available] : machines)
+    threads = std::min(threads, share_out(available, /*rank=*/0).threads);
+  bind_to(share_out(machines[ranks[size_t(group.rank())].machine], index));
+  return threads;
+}
+
+}  // namespace shardwise::launch

@@ -1,0 +1,38 @@
+// Makes a started process a rank: creates its process groups and binds it to its share of the cores.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/comm/group.h"
+#include "shardwise/launch/environment.h"
+
+namespace shardwise::launch {
+
+/// Creates the group of `ranks` (ranks of the job, ascending, this one among them). Collective over `ranks`;
+/// one rank gets a group of one at once. `name` distinguishes the group from the job's other groups. Mesh
+/// makes the groups of its axes with this function. Ranks of one node share memory; ranks of several nodes,
+/// also simulated ones, communicate over MPI (docs/adr/0017), which the first such call starts: that call is
+/// collective over the job. Errors: c10::ValueError if the ranks are on several nodes and cannot be connected
+/// (see check_nodes); base::CommError if a rank does not join within the timeout.
+comm::Group connect_group(const LaunchContext& context, const std::string& name,
+                          const std::vector<int>& ranks, std::chrono::milliseconds timeout = comm::kTimeout);
+
+/// Creates the group of all ranks of the job. Errors: those of connect_group.
+comm::Group init_process_group(const LaunchContext& context,
+                               std::chrono::milliseconds timeout = comm::kTimeout);
+
+/// Checks, before any rank starts, that init_process_group can connect `ranks` ranks.
+/// Errors: c10::ValueError if `context` has several nodes and the ranks were not started by mpirun, or this
+/// build has no MPI.
+void check_nodes(const LaunchContext& context, int64_t ranks);
+
+/// Shuts MPI down cleanly if the job uses it (collective over the job), otherwise does nothing. For a process
+/// that exits without returning from main (mpi/mpi.h). Groups that span nodes cannot be used afterward.
+void shutdown();
+
+/// Binds this process to its share of the cores of its machine (affinity.h), which it divides with the other
+/// ranks of the group there, and returns the number of threads to compute with, the same on all machines.
+/// Collective; call it before any computation. Errors: those of share_out and bind_to.
+int bind_to_core_share(const comm::Group& group);
+
+}  // namespace shardwise::launch

@@ -1,0 +1,83 @@
+#include "shardwise/launch/rank_process.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "shardwise/base/environment.h"
+
+namespace shardwise::launch {
+namespace {
+
+std::vector<std::string> rank_environment(const Job& job, int rank) {
+  std::vector<std::string> environment = base::env_all();
+  std::erase_if(environment, [](const std::string& v) {
+    return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
+           v.starts_with("SHARDWISE_JOB=");
+  });
+  environment.push_back(fmt::format("SHARDWISE_RANK={}", rank));
+  environment.push_back(fmt::format("SHARDWISE_WORLD_SIZE={}", job.ranks));
+  environment.push_back("SHARDWISE_JOB=" + job.name);
+  return environment;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const auto& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Runs in the child, where only async-signal-safe calls are allowed: another thread may hold malloc's lock.
+[[noreturn]] void exec_rank(const Job& job, pid_t launcher, int standard_error, char* const* argv,
+                            char* const* environment) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // the launcher exited before prctl took effect
+  sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
+  if (standard_error >= 0) {
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(standard_error, STDERR_FILENO);
+    close(null);
+  }
+  execve("/proc/self/exe", argv, environment);
+  _exit(127);
+}
+
+}  // namespace
+
+RankProcess start_rank(const Job& job, int rank) {
+  base::Fd read_end, write_end;
+  if (rank > 0) {
+    int ends[2];
+    TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: cannot create a pipe for rank ", rank, "; ",
+                std::strerror(errno));
+    read_end = base::Fd(ends[0]);
+    write_end = base::Fd(ends[1]);
+    fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the read end only: the rank's writes may block
+  }
+  const auto environment = rank_environment(job, rank);
+  const auto argv_pointers = pointers(job.argv), environment_pointers = pointers(environment);
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    exec_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
+  }
+  TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno));
+  return {rank, pid, std::move(read_end)};
+}
+
+std::string describe_exit(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("exited with code {}", WEXITSTATUS(status));
+}
+
+}  // namespace shardwise::launch

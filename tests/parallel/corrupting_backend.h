@@ -1,0 +1,43 @@
+// A backend whose all_gather returns other values on this rank while `corrupts` is set, as a faulty memory or
+// network would.
+#pragma once
+#include "shardwise/comm/c10d_backend.h"
+#include "shardwise/comm/group.h"
+#include "shardwise/comm/shm/transport.h"
+#include "tests/comm/threads.h"
+
+namespace shardwise::testing {
+
+class CorruptingBackend final : public comm::C10dBackend {
+ public:
+  using comm::C10dBackend::C10dBackend;
+  bool corrupts = false;
+
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override {
+    WorkPtr work = C10dBackend::allgather(outputs, inputs, options);
+    if (corrupts) outputs[0][0].add_(1);
+    return work;
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override {
+    WorkPtr work = C10dBackend::_allgather_base(output, input, options);
+    if (corrupts) output.add_(1);
+    return work;
+  }
+};
+
+struct CorruptingGroup {
+  c10::intrusive_ptr<CorruptingBackend> backend;
+  comm::Group group;  // without a symmetric heap
+};
+
+/// Collective.
+inline CorruptingGroup corrupting_group(const std::string& job, int rank, int ranks) {
+  const comm::shm::Options shm_options = options(job, rank, ranks);
+  auto backend = c10::make_intrusive<CorruptingBackend>(
+      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout));
+  return {backend, comm::Group(backend)};
+}
+
+}  // namespace shardwise::testing
