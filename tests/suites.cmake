@@ -8,17 +8,17 @@ if(CMAKE_SCRIPT_MODE_FILE)
   foreach(suite ${suites})
     string(REGEX REPLACE "[\n.]" "" suite "${suite}")
     string(APPEND lines "add_test(\"${ROOM}.${suite}\" \"${PROGRAM}\" \"--gtest_filter=${suite}.*\")\n"
-      "set_tests_properties(\"${ROOM}.${suite}\" PROPERTIES RUN_SERIAL ${SERIAL})\n")
+      "set_tests_properties(\"${ROOM}.${suite}\" PROPERTIES RESOURCE_LOCK \"${LOCK}\")\n")
   endforeach()
   file(WRITE "${LIST}" "${lines}")
   return()
 endif()
 
-# shardwise_test_suites(comm TRUE): the suites of comm_test, each run alone because it holds deadlines.
-function(shardwise_test_suites room serial)
+# shardwise_test_suites(comm ranks): the suites of comm_test. Of those with the same lock one runs at a time.
+function(shardwise_test_suites room lock)
   set(list "${CMAKE_CURRENT_BINARY_DIR}/${room}_suites.cmake")
   add_custom_command(TARGET ${room}_test POST_BUILD VERBATIM
-    COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${room}_test>" -DROOM=${room} -DSERIAL=${serial}
+    COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${room}_test>" -DROOM=${room} -DLOCK=${lock}
       "-DLIST=${list}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/suites.cmake")
   # A program that was never linked counts as a failed test, not as none.
   file(WRITE "${list}.in"

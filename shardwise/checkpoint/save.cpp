@@ -21,20 +21,20 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The plan of one of the two files, the same on every rank.
-struct PlannedFile {
+struct FilePlan {
   const char* name;
   Entries entries;
   io::FileLayout layout;
 };
 
-PlannedFile planned_weights(const model::DecoderWeights& weights) {
+FilePlan planned_weights(const model::DecoderWeights& weights) {
   Entries entries = weight_entries(weights);
   io::FileLayout layout = plan_weights(entries);
   return {kWeightsFile, std::move(entries), std::move(layout)};
 }
 
-PlannedFile planned_state(const TrainState& state, const model::Config& config) {
-  Entries entries = state_entries(state.parameters, config);
+FilePlan planned_state(const TrainState& state, const model::Config& config) {
+  Entries entries = state_entries(state.tensors, config);
   io::FileLayout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
 }
@@ -47,8 +47,8 @@ int64_t writer_id(const comm::Group& group) {
 }
 
 void create_files(const fs::path& directory, const model::DecoderWeights& weights,
-                  const std::vector<PlannedFile>& files) {
-  for (const PlannedFile& file : files) io::SafetensorsWriter::create(directory / file.name, file.layout);
+                  const std::vector<FilePlan>& files) {
+  for (const FilePlan& file : files) io::SafetensorsWriter::create(directory / file.name, file.layout);
   model::Config config = weights.config();
   config.dtype = config_dtype(weights.used_parameters().front().parameter->value.scalar_type());
   base::write_text(directory / kConfigFile, model::to_json(config));
@@ -67,13 +67,13 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   }
 }
 
-void write_shards(const fs::path& directory, const PlannedFile& planned, int rank) {
+void write_shards(const fs::path& directory, const FilePlan& planned, int rank) {
   const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
   for (const Entry& entry : planned.entries) write_entry(entry, file, rank);
   file.sync();
 }
 
-void write_progress(const fs::path& directory, const PlannedFile& planned, const TrainState& state) {
+void write_progress(const fs::path& directory, const FilePlan& planned, const TrainState& state) {
   const auto file = io::SafetensorsWriter::open(directory / planned.name, planned.layout);
   for (const auto& [name, value] : kProgress) file.write_tensor(file.layout().find(name), &(state.*value));
   file.sync();
@@ -96,7 +96,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   const bool is_rank_0 = group.rank() == 0;
   const std::string op = "save " + (dir / step_name(state.step)).string();
   const fs::path path = temporary_path(dir, state.step, writer_id(group));
-  std::vector<PlannedFile> files;
+  std::vector<FilePlan> files;
   std::optional<TemporaryDirectory> directory;  // on rank 0
 
   all_ranks_or_throw(group, op, [&] {
@@ -110,7 +110,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
     for (const auto& [name, text] : auxiliary_files) base::write_text(path / name, text);
   });
   all_ranks_or_throw(group, op, [&] {
-    for (const PlannedFile& file : files) write_shards(path, file, group.rank());
+    for (const FilePlan& file : files) write_shards(path, file, group.rank());
     if (is_rank_0) write_progress(path, files.back(), state);
   });
   all_ranks_or_throw(group, op, [&] {

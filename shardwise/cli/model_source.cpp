@@ -5,7 +5,7 @@
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 #include "shardwise/text/model_directory.h"
 
 namespace shardwise::cli {

@@ -6,6 +6,7 @@
 
 namespace shardwise::comm {
 
+/// The collectives that a group counts.
 enum class Op : uint8_t {
   broadcast,
   all_gather,
@@ -21,7 +22,9 @@ enum class Op : uint8_t {
   fused_all_reduce,     // all_reduce
   fused_reduce_scatter  // reduce_scatter
 };
+/// The number of counters; the last three ops have none of their own.
 inline constexpr int kCountedOps = 9;
+/// Returns the name of `op`, such as "all_reduce".
 std::string_view name(Op op);
 
 /// The calls and bytes of one collective.
@@ -44,19 +47,23 @@ std::string_view name(Op op);
 ///   broadcast          n; at the root 0, or n if x is unregistered
 ///   send               n, at the sender and at the receiver
 struct OpCount {
-  int64_t calls = 0;
-  int64_t bytes = 0;
-  int64_t copied_bytes = 0;
+  int64_t calls = 0;         // of the collective
+  int64_t bytes = 0;         // sent
+  int64_t copied_bytes = 0;  // to and from the symmetric heap
   bool operator==(const OpCount&) const = default;
 };
 
+/// The counters of a group since its construction.
 struct Counters {
-  std::array<OpCount, kCountedOps> ops{};
-  int64_t busy_ns = 0;     // in collectives, including waits and the kernels of fused ones
+  std::array<OpCount, kCountedOps> ops{};  // by collective
+  int64_t busy_ns = 0;                     // in collectives, including waits and the kernels of fused ones
   int64_t waiting_ns = 0;  // the part of busy_ns spent waiting for peers; 0 without a symmetric heap
 
+  /// Returns the counter to which `op` is added.
   const OpCount& operator[](Op op) const { return ops[index(op)]; }
+  /// Returns the counter to which `op` is added.
   OpCount& operator[](Op op) { return ops[index(op)]; }
+  /// Returns the sum over the collectives.
   OpCount total() const;
 
  private:
@@ -66,6 +73,7 @@ struct Counters {
     return size_t(op == Op::share_shard ? Op::all_gather : op);
   }
 };
+/// Returns what was counted between two points in time.
 Counters operator-(const Counters& after, const Counters& before);
 
 }  // namespace shardwise::comm

@@ -27,6 +27,7 @@ class CollectiveBackend;
 /// The default time that a rank waits for another.
 inline constexpr std::chrono::milliseconds kTimeout{300'000};
 
+/// A group of ranks with its collectives: a small value that is passed to whoever communicates.
 class Group {
  public:
   /// Constructs a group of one rank.
@@ -36,11 +37,14 @@ class Group {
   /// Constructs a group over any backend of c10d, such as NCCL's (c10d_collectives.h).
   explicit Group(const c10::intrusive_ptr<c10d::Backend>& backend);
 
+  /// Returns this rank, from 0 to size() − 1.
   int rank() const;
+  /// Returns the number of ranks.
   int size() const;
 
   /// Returns this group without the symmetric heap: its collectives are those that every backend has.
   Group without_symmetric_heap() const;
+  /// Returns true if the ranks of the group share memory.
   bool has_symmetric_heap() const;
   /// Returns this group with new counters, which start at zero.
   Group with_new_counters() const;
@@ -112,6 +116,7 @@ class Group {
   /// Returns a tensor whose row block i is row block `rank` of rank i's `x`; t divides dim 0.
   /// Cost: numel − block elements.
   at::Tensor all_to_all(const at::Tensor& x) const;
+  /// Returns when every rank has called it.
   void barrier() const;
 
   /// Sends `x` to rank `to`; returns when `x` may be overwritten, possibly before `to` receives it. Messages
@@ -134,6 +139,7 @@ class Group {
 
   /// Returns the backend, or null in a group of one.
   CollectiveBackend* backend() const;
+  /// Returns what this group has counted since its construction.
   const Counters& counters() const;
   /// Returns the symmetric heap with its statistics, or null if there is none.
   SymmetricHeap* symmetric_heap() const;

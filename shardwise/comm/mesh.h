@@ -13,9 +13,10 @@ namespace shardwise::comm {
 /// of 16 ranks with tp=4 are 0–3, 4–7, 8–11, 12–15.
 class Mesh {
  public:
+  /// A named axis and its number of ranks.
   struct Axis {
-    std::string name;
-    int size;
+    std::string name;  // such as "tp"
+    int size;          // at least 1
   };
   /// Connects the group of the given ranks (ascending, including this rank); the mesh calls it once per axis,
   /// on first use.
@@ -24,6 +25,7 @@ class Mesh {
   /// Errors: c10::ValueError if an axis is below 1 or named twice, or the sizes' product is not `world_size`.
   Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect);
 
+  /// Returns the number of ranks along the axis.
   int size(const std::string& axis) const;
   /// Returns this rank's index along the axis.
   int coordinate(const std::string& axis) const;

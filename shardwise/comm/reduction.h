@@ -7,6 +7,7 @@ namespace shardwise::comm {
 /// average supports floating-point dtypes; bit_* support integers and bool. On bool, sum and max are "or",
 /// product and min "and".
 enum class Reduce : uint8_t { sum, product, min, max, average, bit_and, bit_or, bit_xor };
+/// The number of reductions.
 inline constexpr int kReductions = 8;
 
 const char* name(Reduce reduce);  // defined in descriptor.cpp

@@ -33,20 +33,23 @@ class PeerShards {
   virtual at::Tensor get(int rank) = 0;
 };
 
+/// The ranks of a group on the cores of their machine.
 struct RanksOnCores {
-  int ranks = 0;
+  int ranks = 0;           // of the group
   bool core_each = false;  // otherwise ranks share cores, and every wait is a context switch
   bool operator==(const RanksOnCores&) const = default;
 };
 
 /// The largest message of the one-shot all_reduce (comm/shm/one_shot.h).
 struct OneShotLimit {
+  /// The default, a measurement on this machine, or the caller.
   enum class From : uint8_t { table, measured, given };
-  RanksOnCores on;
-  int64_t bytes = 0;  // of the largest message; 0: only empty messages use one-shot
-  From from = From::table;
+  RanksOnCores on;          // the ranks for which the limit holds
+  int64_t bytes = 0;        // of the largest message; 0: only empty messages use one-shot
+  From from = From::table;  // where the limit comes from
   bool operator==(const OneShotLimit&) const = default;
 };
+/// Returns "table", "measured" or "given".
 inline std::string_view name(OneShotLimit::From from) {
   constexpr std::string_view kNames[] = {"table", "measured", "given"};
   return kNames[size_t(from)];

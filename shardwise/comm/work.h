@@ -36,6 +36,7 @@ class CallWork final : public Work {
 /// as they arrive.
 class ChunkedAllGather {
  public:
+  /// The operations of the chunks, by rank.
   using Works = std::vector<std::unique_ptr<Work>>;
 
   /// `chunks[r]` completes the rows of rank r in `output`; null if they are complete, empty if all are.

@@ -1,4 +1,4 @@
-// Readers and writers of config.json fields that several families share. Only family_<name>.cpp includes
+// Readers and writers of config.json fields that several families share. Only sources of this room include
 // this.
 //
 // A reader overwrites the family's defaults in a config. It checks types and names; validate checks ranges.
@@ -44,5 +44,11 @@ void write_window(const Config& config, OrderedJson& out);
 /// (transformers 5) or from max_window_layers on (4).
 void read_layered_window(const base::Fields& fields, Config& config);
 void write_layered_window(const Config& config, OrderedJson& out);
+
+/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
+/// field.
+std::optional<Quantization> read_quantization(const base::Fields& fields);
+/// Adds a quantization_config for packed files to `out`.
+void write_quantization(const Quantization& quantization, OrderedJson& out);
 
 }  // namespace shardwise::model

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "shardwise/base/json.h"
 #include "shardwise/config/config.h"
+#include "shardwise/config/fields.h"
 
 namespace shardwise::model {
 
@@ -16,8 +16,6 @@ using FileFormat = Quantization::FileFormat;
 namespace {
 
 constexpr const char* kField = "quantization_config";
-constexpr const char* kEmbeddings = "model.embed_tokens.weight";
-constexpr const char* kLmHead = "lm_head.weight";
 
 void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
   TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got));
@@ -121,17 +119,6 @@ std::vector<PackedPart> packed_parts(const Quantization& q) {
           {".g_idx", ElementType::packed_int32, 1, 0}};
 }
 
-bool is_quantized(const Config& config, const std::string& parameter) {
-  if (!config.quantization) return false;
-  if (parameter == kEmbeddings) return config.quantization->embeddings;
-  if (parameter == kLmHead) return config.quantization->lm_head;
-  return parameter.ends_with("_proj.weight");
-}
-
-bool is_packed(const Config& config, const std::string& parameter) {
-  return is_quantized(config, parameter) && config.quantization->is_packed();
-}
-
 Config dense(Config config) {
   config.quantization.reset();
   return config;
@@ -147,7 +134,7 @@ std::optional<Quantization> read_quantization(const Fields& fields) {
   return method == "gptq" ? read_gptq(nested) : read_awq(nested);
 }
 
-void write_quantization(const Quantization& q, nlohmann::ordered_json& out) {
+void write_quantization(const Quantization& q, OrderedJson& out) {
   if (!q.is_packed()) return;
   const int64_t group_size = q.group_size == 0 ? -1 : q.group_size;
   if (q.file_format == FileFormat::awq) {

@@ -5,14 +5,9 @@
 // shards follow from that list.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-namespace shardwise::base {
-class Fields;
-}
 
 namespace shardwise::model {
 
@@ -60,19 +55,8 @@ struct PackedPart {
 /// Returns the tensors of a packed weight. Errors: TORCH_INTERNAL_ASSERT for dense files.
 std::vector<PackedPart> packed_parts(const Quantization& quantization);
 
-/// Returns whether the config quantizes the parameter.
-bool is_quantized(const Config& config, const std::string& parameter);
-/// Returns whether the files store the parameter packed.
-bool is_packed(const Config& config, const std::string& parameter);
-
 /// Returns the config of the same model without quantization.
 Config dense(Config config);
-
-/// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
-/// field.
-std::optional<Quantization> read_quantization(const base::Fields& fields);
-/// Adds a quantization_config for packed files to `out`.
-void write_quantization(const Quantization& quantization, nlohmann::ordered_json& out);
 
 /// Checks that the file format supports the sizes of the weights. Errors: c10::ValueError beginning with
 /// `where` otherwise.

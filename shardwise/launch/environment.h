@@ -11,6 +11,7 @@ namespace shardwise::launch {
 
 /// This process's rank, and the name under which the ranks of the job rendezvous.
 struct LaunchContext {
+  /// What started this process.
   enum class Launcher {
     self,      // started by hand: a job of one rank, or the process that will launch the ranks
     launcher,  // launch_ranks() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE and SHARDWISE_JOB
@@ -18,17 +19,17 @@ struct LaunchContext {
     mpirun,    // Open MPI's or Hydra's (MPICH, Intel MPI)
     srun,      // Slurm's, in a step of several tasks
   };
-  int rank = 0;
-  int world_size = 1;
+  int rank = 0;        // in [0, world_size)
+  int world_size = 1;  // ranks of the job
   int local_rank = 0;  // among the ranks of this node
-  int local_size = 1;
-  int node = 0;   // index of this rank's node: ranks fill the nodes in order, as evenly as possible
-  int nodes = 1;  // above 1 only if SHARDWISE_NODES makes one machine act as several nodes
+  int local_size = 1;  // ranks of this node
+  int node = 0;        // index of this rank's node: ranks fill the nodes in order, as evenly as possible
+  int nodes = 1;       // above 1 only if SHARDWISE_NODES makes one machine act as several nodes
   /// The job runs on several real nodes. No environment variable says which ranks share a node (mpirun fills
   /// the nodes or assigns ranks round-robin, as its user asks): ranks exchange this at the rendezvous.
   bool is_multi_node = false;
-  std::string job;
-  Launcher launcher = Launcher::self;
+  std::string job;                     // the name of the job, for the rendezvous
+  Launcher launcher = Launcher::self;  // what started this process
 
   /// Returns whether `ranks` (of the job, ascending) may be on different nodes.
   bool may_span_nodes(const std::vector<int>& ranks) const;
