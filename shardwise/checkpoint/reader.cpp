@@ -88,7 +88,8 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   return value;
 }
 
-void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank, ValidationErrors& errors) {
+void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
+                ValidationErrors& errors) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   const std::vector<Piece> held = entry.stored.held(rank);

@@ -58,8 +58,8 @@ struct EvaluateResult {
 
 /// Evaluates all sequences; the NLL is the mean over all predicted tokens.
 EvaluateResult evaluate_sequences(const model::DecoderWeights& weights,
-                          const std::vector<std::vector<int64_t>>& sequences,
-                          const infer::EvaluationWindows& windows, bool shows) {
+                                  const std::vector<std::vector<int64_t>>& sequences,
+                                  const infer::EvaluationWindows& windows, bool shows) {
   EvaluateResult result{std::ssize(sequences), 0, 0, 0, 0, {}};
   for (const auto& sequence : sequences) result.tokens += std::ssize(sequence);
   const int64_t all = result.tokens - result.sequences;
@@ -131,17 +131,16 @@ int evaluate_command(const Call& call) {
   const auto tokenizer = model.tokenizer();
   const auto sequences = read_sequences(o.text, *tokenizer);
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
-  return run_on_ranks({launch_context_for(o.model.tp), o.model.tp, ranks, call.argv},
-                      [&](const comm::Group& group) {
-                        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
-                        model::DecoderWeights weights(model.config(), group, model.dtype());
-                        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
-                        checkpoint::log_load("eval", model.directory(), loaded, group);
-                        EvaluateResult result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
-                        result.loaded = loaded;
-                        if (group.rank() == 0)
-                          print(o.json ? to_json(result, o, model, windows) : to_text(result));
-                      });
+  return run_on_ranks(
+      {launch_context_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
+        model::DecoderWeights weights(model.config(), group, model.dtype());
+        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
+        checkpoint::log_load("eval", model.directory(), loaded, group);
+        EvaluateResult result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
+        result.loaded = loaded;
+        if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));
+      });
 }
 
 }  // namespace shardwise::cli

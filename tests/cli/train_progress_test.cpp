@@ -34,13 +34,6 @@ TEST(ProgressLine, ShowsUnknownTimeBeforeTheFirstStep) {
   EXPECT_PRED2(contains, progress_line(state, 0), "? left");
 }
 
-TEST(FormatDuration, AddsHoursAndDaysAsNeeded) {
-  EXPECT_EQ(format_duration(6.6), "0:07");
-  EXPECT_EQ(format_duration(754), "12:34");
-  EXPECT_EQ(format_duration(3 * 3600 + 5 * 60), "3:05:00");
-  EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 59), "2 d 03:00:59");
-}
-
 TEST(TrainProgress, WritesTheFirstAndLastStepAsLinesToAPipe) {
   test::CapturedPipe pipe;
   base::Console console(pipe.descriptor());
