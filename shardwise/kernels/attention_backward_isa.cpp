@@ -8,10 +8,11 @@ namespace {
 template <class A>
 struct BackwardScratch {
   Scratch<A> scratch;
-  Matrix<A> k, k_transposed, v, dk, dv;                                            // per KV head
-  Matrix<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // per query head
-  Matrix<A> p, ds;  // per block of keys, [keys, queries]
-  Matrix<A> kept;  // dropout mask of a block of 64 keys: one bit per key, as two words per query [2, queries]
+  MatrixView<A> k, k_transposed, v, dk, dv;                                            // per KV head
+  MatrixView<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // per query head
+  MatrixView<A> p, ds;  // per block of keys, [keys, queries]
+  MatrixView<A>
+      kept;  // dropout mask of a block of 64 keys: one bit per key, as two words per query [2, queries]
   BackwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k(scratch.matrix(extent.s, extent.d)),
@@ -35,7 +36,7 @@ struct BackwardScratch {
 };
 
 template <class A>
-void zero(Matrix<A> matrix, int64_t rows) {
+void zero(MatrixView<A> matrix, int64_t rows) {
   __builtin_memset(matrix.data, 0, rows * matrix.stride * sizeof(A));
 }
 
@@ -156,7 +157,7 @@ void load_head(const BackwardScratch<A>& use, HeadRows<const T> d_out,
 }
 
 template <class T, class A>
-void store_transposed(HeadRows<T> to, int64_t head, Matrix<A> from, int64_t s, int64_t d) {
+void store_transposed(HeadRows<T> to, int64_t head, MatrixView<A> from, int64_t s, int64_t d) {
   for (int64_t i = 0; i < s; ++i) {
     T* __restrict row = to.data + head * to.head + i * to.row;
     for (int64_t j = 0; j < d; ++j) row[j] = narrow<T>(from.row(j)[i]);

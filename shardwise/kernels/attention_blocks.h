@@ -14,9 +14,9 @@ template <class A>
 class Scratch {
  public:
   explicit Scratch(A* memory) : memory_(memory) {}
-  Matrix<A> matrix(int64_t rows, int64_t columns) {
+  MatrixView<A> matrix(int64_t rows, int64_t columns) {
     const int64_t lines = padded<A>(columns) / kColumnUnit<A> | 1;
-    const Matrix<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
+    const MatrixView<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
     used_ += rows * result.stride;
     return result;
   }
@@ -28,13 +28,13 @@ class Scratch {
 };
 
 template <class A>
-Matrix<const A> read(Matrix<A> matrix) {
+MatrixView<const A> read(MatrixView<A> matrix) {
   return {matrix.data, matrix.stride};
 }
 
 // Widens rows into `to` [rows, padded(d)], zero beyond d.
 template <class T, class A>
-void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+void widen_rows(MatrixView<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   for (int64_t i = 0; i < rows; ++i) {
     A* __restrict to_row = to.row(i);
     const T* __restrict from_row = from + i * from_stride;
@@ -45,7 +45,7 @@ void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, 
 
 // Transposes rows into `to` [d, padded(rows)], zero beyond rows, one cache line of `to` at a time.
 template <class T, class A>
-void transpose_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+void transpose_rows(MatrixView<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   constexpr int64_t unit = kColumnUnit<A>;
   for (int64_t i = 0; i < rows; i += unit) {
     const int64_t count = rows - i < unit ? rows - i : unit;

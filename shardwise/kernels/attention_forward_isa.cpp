@@ -20,7 +20,7 @@ void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, co
 template <class A>
 struct ForwardScratch {
   Scratch<A> scratch;
-  Matrix<A> k_transposed, v, q, scores, out;
+  MatrixView<A> k_transposed, v, q, scores, out;
   ForwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k_transposed(scratch.matrix(extent.d, keys_of(extent))),

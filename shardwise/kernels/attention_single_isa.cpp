@@ -6,7 +6,7 @@ namespace {
 template <class A>
 struct SingleScratch {
   Scratch<A> scratch;
-  Matrix<A> q, scores, out;
+  MatrixView<A> q, scores, out;
   SingleScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         q(scratch.matrix(1, extent.d)),
