@@ -39,7 +39,7 @@ at::Tensor swiglu_backward(const at::Tensor& dy_any, const at::Tensor& gate_up_a
   check_tensor("swiglu_backward", "dy", dy, half_shape(gate_up), gate_up.scalar_type());
   const at::Tensor d_gate_up = at::empty_like(gate_up);
   const int64_t f = dy.size(-1);
-  with_element_type("swiglu_backward", dy, [&]<class T>(T) {
+  with_element_type("swiglu_backward", gate_up, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();
     for_ranges(rows_of(dy), 2 * f, [&](int64_t begin, int64_t end) {
       loops.backward(elements_<T>(d_gate_up) + begin * 2 * f, elements<T>(dy) + begin * f,

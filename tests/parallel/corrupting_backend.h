@@ -1,5 +1,5 @@
-// A backend whose all_gather returns other values on this rank while `corrupts` is set, as a faulty memory or
-// network would.
+// A backend whose gathers return other values on this rank while `corrupts` is set, as a faulty memory or
+// network would: all_gather, and the broadcasts of a chunked one.
 #pragma once
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/group.h"
@@ -23,6 +23,12 @@ class CorruptingBackend final : public comm::C10dBackend {
                           const c10d::AllgatherOptions& options) override {
     WorkPtr work = C10dBackend::_allgather_base(output, input, options);
     if (corrupts) output.add_(1);
+    return work;
+  }
+  /// Leaves those from rank 0 alone, with which `verify` compares.
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    WorkPtr work = C10dBackend::broadcast(tensors, options);
+    if (corrupts && options.rootRank != 0 && options.rootRank != getRank()) tensors[0].add_(1);
     return work;
   }
 };
