@@ -13,6 +13,7 @@
 #include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
+#include "shardwise/train/saved_state.h"
 
 namespace shardwise::train {
 namespace {
@@ -67,17 +68,6 @@ std::optional<checkpoint::LoadCost> load_or_initialize_(const Job& job, model::D
   }
   weights.initialize_(job.options().seed);
   return std::nullopt;
-}
-
-/// Returns the optimizer's state as a checkpoint names it; the tensors share the optimizer's memory.
-std::vector<checkpoint::StateTensor> state_tensors(const AdamW& optimizer) {
-  std::vector<checkpoint::StateTensor> tensors;
-  for (const auto& [parameter, master, exp_avg, exp_avg_sq] : optimizer.state()) {
-    if (master.defined()) tensors.push_back({parameter, checkpoint::kMaster, master});
-    tensors.push_back({parameter, checkpoint::kExpAvg, exp_avg});
-    tensors.push_back({parameter, checkpoint::kExpAvgSq, exp_avg_sq});
-  }
-  return tensors;
 }
 
 /// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
