@@ -44,7 +44,9 @@ Check check_weights(const DecoderWeights& weights, const DecoderWeights* unshard
 /// Checks that a gradient clipped to half its norm has half its norm.
 Check check_clipping(const DecoderWeights& weights, const RunConfig& run_config) {
   const parallel::ParamSpecs specs = specs_of(weights, run_config.parallelism);
-  const auto norm_of = [&] { return parallel::gradient_norm(specs, parallel::Norm::two, weights.group()); };
+  const auto norm_of = [&] {
+    return parallel::gradient_norm(specs, parallel::NormOrder::two, weights.group());
+  };
   const double norm = norm_of(), max_norm = norm / 2, expected = norm * max_norm / (norm + 1e-6);
   parallel::clip_gradients_(specs, norm, max_norm);
   const double clipped = norm_of();

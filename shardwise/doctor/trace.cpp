@@ -151,8 +151,8 @@ Trace run_traced(const DecoderWeights& weights, const TestCase& test_case, const
   trace.norms.two = parallel::synced_norm_(specs, group);
   trace.sent.optimizer = meter.read(trace.sent.other);
 
-  trace.norms.one = parallel::gradient_norm(specs, parallel::Norm::one, group);
-  trace.norms.inf = parallel::gradient_norm(specs, parallel::Norm::inf, group);
+  trace.norms.one = parallel::gradient_norm(specs, parallel::NormOrder::one, group);
+  trace.norms.inf = parallel::gradient_norm(specs, parallel::NormOrder::inf, group);
   trace.activations = recorder.take();
   return trace;
 }

@@ -85,7 +85,7 @@ Launcher::~Launcher() {
 }
 
 void Launcher::start(int ranks, const std::vector<std::string>& argv) {
-  const Job job{argv, new_job_name(), ranks, signals_.mask_before()};
+  const LaunchSettings job{argv, new_job_name(), ranks, signals_.mask_before()};
   for (int rank = 0; rank < ranks; ++rank) {
     RankProcess process = start_rank(job, rank);
     ranks_.push_back({rank, process.pid, RankLines(rank, std::move(process.standard_error))});

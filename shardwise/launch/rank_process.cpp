@@ -14,7 +14,7 @@
 namespace shardwise::launch {
 namespace {
 
-std::vector<std::string> rank_environment(const Job& job, int rank) {
+std::vector<std::string> rank_environment(const LaunchSettings& job, int rank) {
   std::vector<std::string> environment = base::env_all();
   std::erase_if(environment, [](const std::string& v) {
     return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
@@ -34,7 +34,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // Runs in the child, where only async-signal-safe calls are allowed: another thread may hold malloc's lock.
-[[noreturn]] void exec_rank(const Job& job, pid_t launcher, int standard_error, char* const* argv,
+[[noreturn]] void exec_rank(const LaunchSettings& job, pid_t launcher, int standard_error, char* const* argv,
                             char* const* environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher exited before prctl took effect
@@ -52,7 +52,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-RankProcess start_rank(const Job& job, int rank) {
+RankProcess start_rank(const LaunchSettings& job, int rank) {
   base::Fd read_end, write_end;
   if (rank > 0) {
     int ends[2];

@@ -11,7 +11,7 @@
 namespace shardwise::launch {
 
 /// The settings that all ranks of a job share.
-struct Job {
+struct LaunchSettings {
   std::vector<std::string> argv;
   std::string name;
   int ranks;
@@ -26,7 +26,7 @@ struct RankProcess {
 
 /// Runs this program again as `rank`. The process is killed when the calling thread ends.
 /// Errors: c10::Error if the system cannot create a pipe or a process.
-RankProcess start_rank(const Job& job, int rank);
+RankProcess start_rank(const LaunchSettings& job, int rank);
 
 /// Describes waitpid's status: "was killed by signal 9 (Killed)", "exited with code 3".
 std::string describe_exit(int status);

@@ -65,8 +65,8 @@ void for_each_slot(const std::vector<PartialGradient>& partials, const Tensor& f
 }
 
 /// Combines two values of Σ|g|^p, or two maxima. NaN and Inf propagate.
-double combined(Norm norm, double a, double b) {
-  if (norm != Norm::inf) return a + b;
+double combined(NormOrder norm, double a, double b) {
+  if (norm != NormOrder::inf) return a + b;
   return std::isnan(a) || a > b ? a : b;  // std::max would lose a NaN
 }
 
@@ -74,20 +74,20 @@ double combined(Norm norm, double a, double b) {
 constexpr int64_t kChunk = int64_t{1} << 14;
 
 /// Σ|g|^p over all elements of `gradient`, or their maximum.
-double unrooted_norm(const Tensor& gradient, Norm norm) {
-  const double order = norm == Norm::one ? 1 : norm == Norm::two ? 2 : INFINITY;
+double unrooted_norm(const Tensor& gradient, NormOrder norm) {
+  const double order = norm == NormOrder::one ? 1 : norm == NormOrder::two ? 2 : INFINITY;
   double total = 0;
   if (gradient.numel() == 0) return total;
   for (const Tensor& chunk : gradient.contiguous().view(-1).split(kChunk)) {
     const double value =
         at::linalg_vector_norm(chunk, order, {}, /*keepdim=*/false, at::kDouble).item<double>();
-    total = combined(norm, total, norm == Norm::two ? value * value : value);
+    total = combined(norm, total, norm == NormOrder::two ? value * value : value);
   }
   return total;
 }
 
 /// Σ|g|^p over the elements that this rank counts, or their maximum.
-double owned_norm(const ParamSpec& spec, Norm norm, int rank) {
+double owned_norm(const ParamSpec& spec, NormOrder norm, int rank) {
   const Parameter& parameter = *spec.parameter;
   if (!parameter.main_grad.defined()) return 0;
   if (parameter.rule.is_replicated()) return rank == 0 ? unrooted_norm(parameter.main_grad, norm) : 0;
@@ -115,21 +115,21 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { local.copy_(slot); });
 }
 
-double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& group) {
+double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
   Tensor total = group.empty({1}, at::kDouble);
   double local = 0;
   for (const ParamSpec& spec : specs) {
     local = combined(norm, local, owned_norm(spec, norm, group.rank()));
   }
   total.fill_(local);
-  group.all_reduce_(total, norm == Norm::inf ? comm::Reduce::max : comm::Reduce::sum);
+  group.all_reduce_(total, norm == NormOrder::inf ? comm::Reduce::max : comm::Reduce::sum);
   const double sum = total.item<double>();
-  return norm == Norm::two ? std::sqrt(sum) : sum;
+  return norm == NormOrder::two ? std::sqrt(sum) : sum;
 }
 
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
   sync_gradients_(specs, group);
-  const double norm = gradient_norm(specs, Norm::two, group);
+  const double norm = gradient_norm(specs, NormOrder::two, group);
   return norm;
 }
 

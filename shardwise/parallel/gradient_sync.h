@@ -11,11 +11,11 @@ namespace shardwise::parallel {
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group);
 
 /// Which norm: the sum of magnitudes, the Euclidean norm, or the largest magnitude.
-enum class Norm { one, two, inf };
+enum class NormOrder { one, two, inf };
 
 /// Returns the norm of the full model's gradient, the same bits on every rank. Each element is counted once,
 /// on the lowest rank that holds it, and sums are fp64. Cost: one all_reduce of one element.
-double gradient_norm(const ParamSpecs& specs, Norm norm, const comm::Group& group);
+double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group);
 
 /// Synchronizes the gradients (sync_gradients_) and returns their 2-norm (gradient_norm).
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group);

@@ -79,7 +79,7 @@ struct Trained {
     value.backward();
     parallel::sync_gradients_(specs, group);
     loss = value.item<double>();
-    norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
+    norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
   }
 
  private:

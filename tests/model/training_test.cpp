@@ -86,7 +86,7 @@ Tensors sharded_run(const model::Config& config, const Tensors& initial, at::Sca
     const double loss = forward_backward(weights, stream, batch_of(config, step), nn_step).loss;
     const parallel::ParamSpecs specs = specs_of(weights, stream);
     parallel::sync_gradients_(specs, group);
-    const double norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
+    const double norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
     parallel::clip_gradients_(specs, norm, kMaxNorm);
     optimizer.step_(step, kLearningRate);
     check(step, loss, norm);

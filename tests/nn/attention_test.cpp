@@ -285,7 +285,7 @@ TEST(CausalSelfAttention, QkNormGradientsArePartialAndSynchronized) {
         parallel::sync_gradients_(specs, group);
         EXPECT_LE(relative_error(options.norm->q->main_grad, full.d_norm[0]), 1e-13) << counts;
         EXPECT_LE(relative_error(options.norm->k->main_grad, full.d_norm[1]), 1e-13) << counts;
-        EXPECT_NEAR(parallel::gradient_norm(specs, parallel::Norm::two, group), norm, 1e-13 * norm);
+        EXPECT_NEAR(parallel::gradient_norm(specs, parallel::NormOrder::two, group), norm, 1e-13 * norm);
       });
     }
   }

@@ -203,8 +203,8 @@ TEST(FrozenParameter, IsNeitherSynchronizedNorCounted) {
     const comm::Counters before = group.counters();
     sync_gradients_(specs, group);
     EXPECT_EQ((group.counters() - before)[Op::all_reduce].bytes, Bytes({group, 3, 8}).all_reduce());
-    EXPECT_EQ(gradient_norm(specs, Norm::one, group), 3 * 4.0);
-    EXPECT_EQ(gradient_norm(specs, Norm::inf, group), 4.0);
+    EXPECT_EQ(gradient_norm(specs, NormOrder::one, group), 3 * 4.0);
+    EXPECT_EQ(gradient_norm(specs, NormOrder::inf, group), 4.0);
     clip_gradients_(specs, 12, 6);
     EXPECT_NEAR(trained->main_grad[0].item<double>(), 2, 1e-5);
   });

@@ -154,7 +154,7 @@ TEST(GradientSync, TakesOneAllReduceOrNone) {
 }
 
 struct Expected {
-  Norm norm;
+  NormOrder norm;
   double order;
 };
 
@@ -173,9 +173,10 @@ TEST(GradientNorm, CountsEachElementOfTheUnshardedModelOnce) {
       two += (each * each).sum().item<double>();
       inf = std::max(inf, each.abs().max().item<double>());
     }
-    EXPECT_NEAR(gradient_norm(specs.all(), Norm::one, model.group), one, 1e-13 * one);
-    EXPECT_NEAR(gradient_norm(specs.all(), Norm::two, model.group), std::sqrt(two), 1e-14 * std::sqrt(two));
-    EXPECT_EQ(gradient_norm(specs.all(), Norm::inf, model.group), inf);
+    EXPECT_NEAR(gradient_norm(specs.all(), NormOrder::one, model.group), one, 1e-13 * one);
+    EXPECT_NEAR(gradient_norm(specs.all(), NormOrder::two, model.group), std::sqrt(two),
+                1e-14 * std::sqrt(two));
+    EXPECT_EQ(gradient_norm(specs.all(), NormOrder::inf, model.group), inf);
   });
 }
 
@@ -185,7 +186,7 @@ TEST(GradientNorm, IsBitIdenticalOnEveryRankAndTakesOneAllReduce) {
     const auto specs = model.specs(GradientKind::partial);
     specs.qkv.parameter->main_grad.copy_(
         slice_of(random_tensor(model.qkv_shape(), 1), model.qkv(), group.rank()));
-    for (const Norm norm : {Norm::one, Norm::two, Norm::inf}) {
+    for (const NormOrder norm : {NormOrder::one, NormOrder::two, NormOrder::inf}) {
       const comm::Counters before = group.counters();
       const double value = gradient_norm(specs.all(), norm, group);
       EXPECT_EQ((group.counters() - before)[Op::all_reduce].calls, 1);
@@ -205,7 +206,7 @@ TEST(GradientNorm, OfANaNOrInfIsNotFiniteOnAnyRank) {
       for (const int bad_rank : {0, 1, 2}) {
         const auto specs = model.specs(GradientKind::partial);
         if (group.rank() == bad_rank) specs.qkv.parameter->main_grad[0][0] = bad;
-        for (const Norm norm : {Norm::one, Norm::two, Norm::inf}) {
+        for (const NormOrder norm : {NormOrder::one, NormOrder::two, NormOrder::inf}) {
           EXPECT_FALSE(std::isfinite(gradient_norm(specs.all(), norm, group)));
         }
       }

@@ -91,7 +91,7 @@ TEST_P(Counts, OptimizerStepMatchesThePlan) {
       const auto specs = testing::specs_of(model.weights(), run.stream());
       const Collectives counts = counted(group, [&] {
         parallel::sync_gradients_(specs, group);
-        parallel::gradient_norm(specs, parallel::Norm::two, group);
+        parallel::gradient_norm(specs, parallel::NormOrder::two, group);
       });
       EXPECT_EQ(counts, optimizer_communication(run.workload, group.rank())) << run.name();
     }

@@ -19,7 +19,7 @@ constexpr int kFailureExitCode = 1;
 std::mutex start_mutex;
 Process* the_process = nullptr;  // never freed: its thread may be in a call that never returns
 
-[[noreturn]] void fail(const Job& job, const std::string& what, std::chrono::milliseconds elapsed,
+[[noreturn]] void fail(const ProcessOptions& job, const std::string& what, std::chrono::milliseconds elapsed,
                        const char* op) {
   const std::chrono::duration<double> waited = elapsed, limit = job.timeout;
   throw base::CommError({op, job.rank, /*peer=*/-1, /*sequence=*/0, waited.count(), limit.count()}, what);
@@ -39,7 +39,7 @@ Process* Process::started() {
   return the_process;
 }
 
-Process& Process::get(const Job& job) {
+Process& Process::get(const ProcessOptions& job) {
   const std::lock_guard guard(start_mutex);
   if (the_process == nullptr) {
     the_process = new Process(job.timeout);
@@ -58,7 +58,7 @@ Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
   std::thread([this] { run_thread(); }).detach();
 }
 
-void Process::begin(const Job& job) {
+void Process::begin(const ProcessOptions& job) {
   try {
     if (!run([this] { start(); }, job.timeout))
       fail(job, "timed out waiting for all ranks of the job to start MPI", job.timeout, "connect");
@@ -95,7 +95,7 @@ void Process::start() {
 }
 
 // A process that another MPI's mpirun started is a singleton to this MPI.
-void Process::check(const Job& job) const {
+void Process::check(const ProcessOptions& job) const {
   TORCH_CHECK_VALUE(rank_ == job.rank && size_ == job.world_size,
                     "connect: multi-node ranks must be started by Open MPI's own mpirun; got rank ", job.rank,
                     " of ", job.world_size, ", while MPI reports rank ", rank_, " of ", size_);
@@ -141,7 +141,7 @@ std::unique_lock<std::timed_mutex> Process::try_lock() {
 std::unique_lock<std::timed_mutex> Process::lock() {
   std::unique_lock guard = try_lock();
   if (guard) return guard;
-  const Job job{rank_, size_, timeout_};
+  const ProcessOptions job{rank_, size_, timeout_};
   if (is_shut_down_) fail(job, "MPI has been shut down in this process", {}, "shutdown");
   fail(job, "an MPI call has not returned since an earlier error", {}, "connect");
 }

@@ -27,7 +27,7 @@ namespace shardwise::comm::mpi {
 class Transfers;
 
 /// This process's rank in the job, from the launcher's environment variables.
-struct Job {
+struct ProcessOptions {
   int rank;
   int world_size;
   std::chrono::milliseconds timeout;
@@ -39,7 +39,7 @@ class Process {
   /// Returns the process's instance. The first call initializes MPI and is collective over the job.
   /// Errors: base::CommError if not all ranks started MPI in time; c10::ValueError if MPI reports another
   /// rank or world size. After a failed initialization every later call throws the same error.
-  static Process& get(const Job& job);
+  static Process& get(const ProcessOptions& job);
   /// Returns the instance, or null before the first `get`.
   static Process* started();
 
@@ -73,9 +73,9 @@ class Process {
 
  private:
   explicit Process(std::chrono::milliseconds timeout);
-  void begin(const Job& job);
+  void begin(const ProcessOptions& job);
   void start();
-  void check(const Job& job) const;
+  void check(const ProcessOptions& job) const;
   std::future<void> submit(std::function<void()> call);
   void run_thread();
   struct BackgroundTransfers {
