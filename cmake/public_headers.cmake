@@ -4,6 +4,7 @@
 
 set(SHARDWISE_PUBLIC_HEADERS
   base/error.h
+  base/parameter.h
   base/recompute.h
   base/split.h
 
@@ -57,10 +58,11 @@ set(SHARDWISE_PUBLIC_HEADERS
   nn/step.h
 
   config/config.h
+  config/layout.h
+  config/parameters.h
   config/quantization.h
 
   model/decoder.h
-  model/layout.h
 
   checkpoint/checkpoint.h
 
@@ -69,6 +71,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/memory.h
   plan/parameters.h
   plan/peak.h
+  plan/saved_tensor.h
   plan/snapshots.h
   plan/workload.h
 

@@ -21,21 +21,25 @@
 
 namespace shardwise::checkpoint {
 
-/// The optimizer's tensors for one parameter. Each has the shape of the parameter's local shard.
-struct ParameterState {
+inline constexpr const char* kMaster = ".master";
+inline constexpr const char* kExpAvg = ".exp_avg";
+inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
+
+/// A tensor of the optimizer's state of one parameter. The files name it like the parameter, with `suffix`
+/// appended.
+struct StateTensor {
   parallel::ParameterPtr parameter;  // whose state this is
-  at::Tensor master;                 // undefined if the model's dtype is fp32 or fp64
-  at::Tensor exp_avg;                // the first moment
-  at::Tensor exp_avg_sq;             // the second moment
+  std::string suffix;                // kMaster, kExpAvg or kExpAvgSq
+  at::Tensor local;                  // in the shape of the parameter's local shard
 };
 
 /// What a run needs to continue, apart from the weights.
 struct TrainState {
-  std::vector<ParameterState> parameters;  // of the trained parameters
-  int64_t step = 0;                        // completed optimizer steps
-  int64_t sequences = 0;                   // consumed training windows
-  int64_t seed = 0;                        // the bits of --seed; seed and seq_len determine the windows
-  int64_t seq_len = 0;                     // tokens per training window
+  std::vector<StateTensor> tensors;  // all of a trained parameter, then all of the next
+  int64_t step = 0;                  // completed optimizer steps
+  int64_t sequences = 0;             // consumed training windows
+  int64_t seed = 0;                  // the bits of --seed; seed and seq_len determine the windows
+  int64_t seq_len = 0;               // tokens per training window
 };
 
 /// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to.

@@ -10,7 +10,7 @@ struct EntryList {
   const model::Config& config;
   Entries entries = {};
 
-  void append(const parallel::Parameter& parameter, const char* suffix, const at::Tensor& local) {
+  void append(const parallel::Parameter& parameter, const std::string& suffix, const at::Tensor& local) {
     for (Entry& entry : entries_of(parameter, config, suffix, local)) entries.push_back(std::move(entry));
   }
 };
@@ -44,13 +44,9 @@ Entries weight_entries(const model::DecoderWeights& weights) {
   return std::move(list.entries);
 }
 
-Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config) {
+Entries state_entries(const std::vector<StateTensor>& tensors, const model::Config& config) {
   EntryList list{config};
-  for (const auto& [parameter, master, exp_avg, exp_avg_sq] : parameters) {
-    if (master.defined()) list.append(*parameter, kMaster, master.detach());
-    list.append(*parameter, kExpAvg, exp_avg);
-    list.append(*parameter, kExpAvgSq, exp_avg_sq);
-  }
+  for (const auto& [parameter, suffix, local] : tensors) list.append(*parameter, suffix, local);
   return std::move(list.entries);
 }
 

@@ -16,9 +16,6 @@ inline constexpr const char* kLatest = "latest";  // the link to the newest step
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kStateFile = "optimizer.safetensors";
-inline constexpr const char* kMaster = ".master";
-inline constexpr const char* kExpAvg = ".exp_avg";
-inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 inline constexpr const char* kStep = "progress.step";
 inline constexpr const char* kSequences = "progress.sequences";
 inline constexpr const char* kSeed = "progress.seed";
@@ -48,7 +45,7 @@ Entries weight_entries(const model::DecoderWeights& weights);
 Entries entries_of(const parallel::Parameter& parameter, const model::Config& config,
                    const std::string& suffix, const at::Tensor& local);
 /// Returns the entries of the optimizer state, without the progress counters.
-Entries state_entries(const std::vector<ParameterState>& parameters, const model::Config& config);
+Entries state_entries(const std::vector<StateTensor>& tensors, const model::Config& config);
 
 /// Plans the offsets of the weights' `entries` in a file; the plan is the same on every rank.
 /// Errors: c10::ValueError for a dtype that checkpoints do not support.

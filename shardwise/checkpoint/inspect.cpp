@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/sharding.h"
 
 namespace shardwise::checkpoint {
 namespace {

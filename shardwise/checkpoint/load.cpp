@@ -8,7 +8,6 @@
 #include "shardwise/checkpoint/load_quantized.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/config/family.h"
-#include "shardwise/config/tensors.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -37,10 +36,10 @@ bool is_zero_bias(const WeightFiles& files, const std::string& name,
 }
 
 /// Checks that the files contain no unexpected tensor, which would mean that config.json is another model's.
-void check_no_unexpected(const WeightFiles& files, const std::vector<model::FullTensor>& expected,
+void check_no_unexpected(const WeightFiles& files, const std::vector<model::StoredTensor>& expected,
                          const model::Config& config) {
   std::unordered_set<std::string> known;
-  for (const model::FullTensor& weight : expected) known.insert(name_in(files, weight.name, config));
+  for (const model::StoredTensor& weight : expected) known.insert(name_in(files, weight.name, config));
   for (const std::string& name : files.names()) {
     const bool is_known = known.count(name) || is_redundant(name, config) || is_zero_bias(files, name, known);
     TORCH_CHECK_VALUE(is_known, files.find(name).path, ": must contain only tensors of the model in ",
@@ -50,10 +49,10 @@ void check_no_unexpected(const WeightFiles& files, const std::vector<model::Full
 
 /// Checks the optimizer file. It has fp32 master weights for all weights unless the model's dtype is fp32.
 void check_state(const std::filesystem::path& directory, const model::Config& config,
-                 const std::vector<model::FullTensor>& expected, const std::set<std::string>& frozen) {
+                 const std::vector<model::StoredTensor>& expected, const std::set<std::string>& frozen) {
   const io::SafetensorsFile file = open_state(directory);
   const bool has_masters = config.dtype != "float32";
-  for (const model::FullTensor& weight : expected) {
+  for (const model::StoredTensor& weight : expected) {
     if (frozen.contains(weight.name)) continue;
     if (has_masters) find_state(file, weight.name + kMaster, weight.shape);
     find_state(file, weight.name + kExpAvg, weight.shape);
@@ -63,13 +62,16 @@ void check_state(const std::filesystem::path& directory, const model::Config& co
 }
 
 /// Checks that the file has master weights exactly if the run has: dropping them would lose precision.
-void check_same_masters(const io::SafetensorsFile& file, const ParameterState& state,
+void check_same_masters(const io::SafetensorsFile& file, const TrainState& state,
                         const model::Config& config) {
-  const std::string name = model::stored_tensors(*state.parameter, config).front().name + kMaster;
-  TORCH_CHECK_VALUE(file.contains(name) == state.master.defined(), file.path(),
-                    ": must be resumed in the dtype in which it was saved; got ",
-                    state.parameter->value.scalar_type(), file.contains(name) ? " but" : " and no",
-                    " fp32 master weights");
+  if (state.tensors.empty()) return;
+  const parallel::Parameter& first = *state.tensors.front().parameter;
+  const std::string name = model::stored_tensors(first, config).front().name + kMaster;
+  const bool has_masters =
+      std::ranges::any_of(state.tensors, [](const StateTensor& tensor) { return tensor.suffix == kMaster; });
+  TORCH_CHECK_VALUE(file.contains(name) == has_masters, file.path(),
+                    ": must be resumed in the dtype in which it was saved; got ", first.value.scalar_type(),
+                    file.contains(name) ? " but" : " and no", " fp32 master weights");
 }
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
@@ -84,8 +86,8 @@ void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, 
 }  // namespace
 
 void check_weights(const WeightFiles& files, const model::Config& config) {
-  const std::vector<model::FullTensor> expected = model::stored_full_tensors(config);
-  for (const model::FullTensor& weight : expected) {
+  const std::vector<model::StoredTensor> expected = model::stored_tensors(config, /*tp=*/1);
+  for (const model::StoredTensor& weight : expected) {
     check_weight(files, name_in(files, weight.name, config), weight.shape, weight.element_type);
   }
   check_no_unexpected(files, expected, config);
@@ -94,7 +96,7 @@ void check_weights(const WeightFiles& files, const model::Config& config) {
 void check(const std::filesystem::path& directory, bool needs_state, const std::set<std::string>& frozen) {
   const model::Config config = model::load_config(directory);
   check_weights(WeightFiles(directory, config), config);
-  if (needs_state) check_state(directory, config, model::stored_full_tensors(config), frozen);
+  if (needs_state) check_state(directory, config, model::stored_tensors(config, /*tp=*/1), frozen);
 }
 
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
@@ -124,10 +126,10 @@ LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
   const base::Stopwatch watch;
   const io::SafetensorsFile file = open_state(directory);
   const model::Config& config = weights.config();
-  if (!state.parameters.empty()) check_same_masters(file, state.parameters.front(), config);
+  check_same_masters(file, state, config);
   const int rank = weights.group().rank();
   ValidationErrors errors;
-  for (const Entry& entry : state_entries(state.parameters, config)) {
+  for (const Entry& entry : state_entries(state.tensors, config)) {
     const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
     read_entry(entry, {full_tensor_source(file, tensor, entry.stored.dim)}, rank, errors);
   }

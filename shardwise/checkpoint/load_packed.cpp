@@ -42,13 +42,15 @@ struct PackedWeightReader {
     TORCH_INTERNAL_ASSERT(false, leaf, " is not a tensor of a packed weight");
   }
 
+  model::ParameterInfo info() const { return model::info_of(weight, config); }
+
   std::vector<model::StoredTensor> stored(const PackedPart& part) const {
-    return model::stored_tensors(weight, part, config);
+    return model::stored_tensors(info(), part, config);
   }
 
   std::vector<int64_t> local_shape(const PackedPart& part) const {
-    const parallel::Parameter packed = model::packed_parameter(weight, part, config);
-    return packed.rule.local_shape(packed.global_shape, rank);
+    const model::ParameterInfo packed = model::packed_parameter(info(), part, config);
+    return packed.rule.local_shape(packed.shape, rank);
   }
 
   void read(const model::StoredTensor& stored, const Tensor& local) const {

@@ -10,7 +10,7 @@
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
 #include "shardwise/io/slices.h"
-#include "shardwise/model/sharding.h"
+#include "shardwise/model/names.h"
 #include "shardwise/quant/quantize.h"
 
 namespace shardwise::checkpoint {
@@ -20,6 +20,7 @@ using at::Tensor;
 using base::Range;
 using model::Config;
 using model::PackedPart;
+using model::ParameterInfo;
 using model::StoredTensor;
 
 namespace {
@@ -63,11 +64,10 @@ Range rows_of(const StoredTensor& stored, int64_t out_features) {
   return {pieces.front().local_begin, pieces.back().local_begin + pieces.back().size};
 }
 
-void append_weight(Plan& plan, const parallel::Parameter& parameter, const Config& from, const Config& to) {
+void append_weight(Plan& plan, const ParameterInfo& parameter, const Config& from, const Config& to) {
   const std::vector<StoredTensor> dense = model::stored_tensors(parameter, from);
   for (size_t i = 0; i < dense.size(); ++i) {
-    PlannedWeight weight{
-        dense[i], rows_of(dense[i], parameter.global_shape[0]), parameter.global_shape[1], {}};
+    PlannedWeight weight{dense[i], rows_of(dense[i], parameter.shape[0]), parameter.shape[1], {}};
     for (const PackedPart& part : model::packed_parts(*to.quantization)) {
       weight.parts.push_back(model::stored_tensors(parameter, part, to).at(i));
     }
@@ -77,8 +77,9 @@ void append_weight(Plan& plan, const parallel::Parameter& parameter, const Confi
 
 Plan plan_for(const Config& from, const Config& to) {
   Plan plan;
-  for (const parallel::Parameter& parameter : model::sharded_parameters(from, /*tp=*/1)) {
-    if (model::is_quantized(to, parameter.name)) {
+  const model::ParameterTable quantized(to);
+  for (const ParameterInfo& parameter : model::ParameterTable(from)) {
+    if (quantized.at(parameter.name).format == model::StorageFormat::packed) {
       append_weight(plan, parameter, from, to);
       continue;
     }

@@ -34,7 +34,7 @@ FilePlan planned_weights(const model::DecoderWeights& weights) {
 }
 
 FilePlan planned_state(const TrainState& state, const model::Config& config) {
-  Entries entries = state_entries(state.parameters, config);
+  Entries entries = state_entries(state.tensors, config);
   io::Layout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
 }

@@ -7,7 +7,6 @@
 #include "shardwise/checkpoint/atomic_directory.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/sharding.h"
 
 namespace shardwise::checkpoint {
 

@@ -7,7 +7,6 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
-#include "shardwise/model/sharding.h"
 
 namespace shardwise::checkpoint {
 

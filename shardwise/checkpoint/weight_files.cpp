@@ -8,7 +8,6 @@
 #include "shardwise/base/json.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/config/family.h"
-#include "shardwise/model/sharding.h"
 
 namespace shardwise::checkpoint {
 

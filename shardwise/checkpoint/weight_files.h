@@ -82,7 +82,7 @@ Source full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo&
 std::vector<Source> sources_of(const std::vector<Source>& parts,
                                const std::vector<base::ShardRule::Piece>& pieces);
 
-/// Returns the name of a weight in `files`: that of stored_full_tensors, or without the prefix that some
+/// Returns the name in `files` of a StoredTensor's `name`: the same, or without the prefix that some
 /// published files of the config's family omit.
 std::string name_in(const WeightFiles& files, const std::string& name, const model::Config& config);
 

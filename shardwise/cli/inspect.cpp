@@ -11,7 +11,7 @@
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/cli/units.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/quantization_flags.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 #include "shardwise/text/model_directory.h"
 
 namespace shardwise::cli {

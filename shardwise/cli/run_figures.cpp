@@ -43,14 +43,12 @@ Json measured_json(const train::MemoryBreakdown& held) {
 }
 
 Json planned_json(const plan::Peak& peak) {
-  Json classes{{"weights", 0}, {"main gradients", 0}, {"optimizer", 0}};
-  for (const plan::Allocation& state : peak.states) {
-    const std::string name = classes.contains(state.name) ? state.name : "optimizer";
-    classes[name] = classes[name].get<int64_t>() + state.bytes;
-  }
-  classes["activations"] = total(peak.private_memory.allocations, plan::Pool::private_memory);
-  classes["shared memory"] = peak.symmetric_heap_bytes();
-  return classes;
+  const plan::ModelStates& states = peak.states;
+  return {{"weights", states.weights},
+          {"main gradients", states.main_gradients},
+          {"optimizer", states.master_weights + states.optimizer_moments},
+          {"activations", total(peak.private_memory.allocations, plan::Pool::private_memory)},
+          {"shared memory", peak.symmetric_heap_bytes()}};
 }
 
 Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {

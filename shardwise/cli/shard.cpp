@@ -12,7 +12,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/write_progress.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::cli {
 namespace {

@@ -1,7 +1,7 @@
 // The configuration of a model of any family: the sizes and options that the layers are built from.
 //
-// Fields have Hugging Face's names. family_<name>.cpp maps them to the family's config.json, config_tensors
-// lists the tensors that follow from them, and model/decoder shards those.
+// Fields have Hugging Face's names. family_<name>.cpp maps them to the family's config.json; the table in
+// parameters.h lists the parameters that follow from them.
 #pragma once
 #include <cstdint>
 #include <optional>

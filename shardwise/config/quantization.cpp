@@ -14,8 +14,6 @@ using FileFormat = Quantization::FileFormat;
 namespace {
 
 constexpr const char* kField = "quantization_config";
-constexpr const char* kEmbeddings = "model.embed_tokens.weight";
-constexpr const char* kLmHead = "lm_head.weight";
 
 void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
   TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got));
@@ -117,17 +115,6 @@ std::vector<PackedPart> packed_parts(const Quantization& q) {
           zeros,
           scales,
           {".g_idx", ElementType::packed_int32, 1, 0}};
-}
-
-bool is_quantized(const Config& config, const std::string& parameter) {
-  if (!config.quantization) return false;
-  if (parameter == kEmbeddings) return config.quantization->embeddings;
-  if (parameter == kLmHead) return config.quantization->lm_head;
-  return parameter.ends_with("_proj.weight");
-}
-
-bool is_packed(const Config& config, const std::string& parameter) {
-  return is_quantized(config, parameter) && config.quantization->is_packed();
 }
 
 Config dense(Config config) {

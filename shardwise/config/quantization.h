@@ -55,11 +55,6 @@ struct PackedPart {
 /// Returns the tensors of a packed weight. Errors: TORCH_INTERNAL_ASSERT for dense files.
 std::vector<PackedPart> packed_parts(const Quantization& quantization);
 
-/// Returns whether the config quantizes the parameter.
-bool is_quantized(const Config& config, const std::string& parameter);
-/// Returns whether the files store the parameter packed.
-bool is_packed(const Config& config, const std::string& parameter);
-
 /// Returns the config of the same model without quantization.
 Config dense(Config config);
 

@@ -11,7 +11,7 @@
 namespace shardwise::doctor {
 
 using at::Tensor;
-using checkpoint::ParameterState;
+using train::ParameterState;
 
 namespace {
 

@@ -23,7 +23,7 @@ class AdamWFormula {
   struct State {
     at::Tensor weight, mean, square;
   };
-  std::string weight_error(const checkpoint::ParameterState& optimizer_state, State& state) const;
+  std::string weight_error(const train::ParameterState& optimizer_state, State& state) const;
   at::Tensor expected(const parallel::Parameter& parameter, State& state) const;
   double learning_rate() const;
 

@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "shardwise/checkpoint/checkpoint.h"
-#include "shardwise/config/tensors.h"
 #include "shardwise/doctor/formula.h"
 
 namespace shardwise::doctor {
@@ -155,15 +154,14 @@ Results results_of(const DecoderWeights& weights, const Trace& trace, const RunC
 }
 
 Check check_parameter_names(const DecoderWeights& weights) {
-  const auto tensors = model::full_tensors(weights.config());
+  const model::ParameterTable& table = weights.table();
   const nn::UsedParameters& used_parameters = weights.used_parameters();
-  Check check{"parameters", "", tensors.size() == used_parameters.size(),
-              fmt::format("all {} parameters are in their layers", tensors.size())};
-  for (size_t i = 0; i < std::min(tensors.size(), used_parameters.size()) && check.passed; ++i) {
-    if (used_parameters[i].parameter->name == tensors[i].name) continue;
+  Check check{"parameters", "", table.size() == used_parameters.size(),
+              fmt::format("all {} parameters are in their layers", table.size())};
+  for (size_t i = 0; i < std::min(table.size(), used_parameters.size()) && check.passed; ++i) {
+    if (used_parameters[i].parameter->name == table[i].name) continue;
     check.passed = false;
-    check.detail =
-        fmt::format("found {} in place of {}", used_parameters[i].parameter->name, tensors[i].name);
+    check.detail = fmt::format("found {} in place of {}", used_parameters[i].parameter->name, table[i].name);
   }
   return check;
 }

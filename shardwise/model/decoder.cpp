@@ -5,128 +5,114 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include <cmath>
-
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/parallel/verify.h"
 
 namespace shardwise::model {
 
-using base::ShardRule;
 using nn::BlockLayers;
 using nn::ColumnParallelLinear;
 using nn::LinearOptions;
 using nn::RowParallelLinear;
-using parallel::Init;
 
 namespace {
 
-/// Builds the layers.
+/// Builds the layers of `weights`, whose config, layout and table exist, with the sizes in the table.
 struct LayerFactory {
-  const Config& config;
-  const Layout& layout;
-  const comm::Group& group;
-  at::ScalarType dtype;
-  std::shared_ptr<nn::Rotary> rotary;
+  const DecoderWeights& weights;
+  std::shared_ptr<nn::Rotary> rotary = nullptr;
 
-  /// Returns the format of a weight, or nullopt if the config does not quantize it.
-  std::optional<quant::Format> format(const std::string& weight) const {
-    if (!is_quantized(config, weight)) return std::nullopt;
-    const Quantization& q = *config.quantization;
+  const Config& config() const { return weights.config(); }
+  const Layout& layout() const { return weights.layout(); }
+  const comm::Group& group() const { return weights.group(); }
+  const ParameterInfo& weight(const std::string& layer) const {
+    return weights.table().at(layer + ".weight");
+  }
+
+  std::optional<quant::Format> format(const ParameterInfo& weight) const {
+    if (weight.format == StorageFormat::dense) return std::nullopt;
+    const Quantization& q = *config().quantization;
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping};
   }
 
   nn::VocabParallelEmbedding embedding() const {
     const std::string name = "model.embed_tokens";
-    const ShardRule rule = ShardRule::sharded(/*dim=*/0, layout.vocab);
-    const std::vector<int64_t> shape{config.vocab_size, config.hidden_size};
-    if (const auto quantized = format(name + ".weight")) {
-      const auto table = parallel::make_quantized_parameter(name + ".weight", shape, rule, *quantized, group);
-      return {table, layout.vocab, dtype};
+    const ParameterInfo& table = weight(name);
+    const base::Split& vocab = layout().vocab;
+    if (const auto quantized = format(table)) {
+      return {parallel::make_quantized_parameter(table.name, table.shape, table.rule, *quantized, group()),
+              vocab, weights.dtype()};
     }
-    return {name, config.hidden_size, layout.vocab, Init::normal(config.initializer_range), group, dtype};
+    return {name, config().hidden_size, vocab, table.init, group(), weights.dtype()};
   }
 
-  ColumnParallelLinear column(const std::string& name, bool has_bias, const ShardRule& rule) const {
-    int64_t out_features = 0;
-    for (const base::Segment& segment : rule.segments) out_features += segment.size();
-    LinearOptions options(config.hidden_size, out_features);
-    options.has_bias = has_bias;
-    options.init = Init::normal(config.initializer_range);
-    options.quantized = format(name + ".weight");
-    return {name, options, rule, group, dtype};
+  /// Builds a ColumnParallelLinear or a RowParallelLinear.
+  template <class Linear>
+  Linear linear(const std::string& name) const {
+    const ParameterInfo& parameter = weight(name);
+    LinearOptions options(/*in=*/parameter.shape[1], /*out=*/parameter.shape[0]);
+    options.has_bias = weights.table().contains(name + ".bias");
+    options.init = parameter.init;
+    options.quantized = format(parameter);
+    return {name, options, parameter.rule, group(), weights.dtype()};
   }
-
-  /// Builds a projection into the residual stream. Its initialization is scaled by depth, so that the
-  /// variance of the residual stream does not grow with depth (GPT-2 §2.3).
-  RowParallelLinear row(const std::string& name, bool has_bias, const ShardRule& rule) const {
-    LinearOptions options(rule.segments[0].size(), config.hidden_size);
-    options.has_bias = has_bias;
-    options.init = Init::normal(config.initializer_range / std::sqrt(2.0 * config.num_hidden_layers));
-    options.quantized = format(name + ".weight");
-    return {name, options, rule, group, dtype};
-  }
+  ColumnParallelLinear column(const std::string& name) const { return linear<ColumnParallelLinear>(name); }
+  RowParallelLinear row(const std::string& name) const { return linear<RowParallelLinear>(name); }
 
   nn::Norm norm(const std::string& name) const {
-    if (config.norm == Norm::layer)
-      return nn::LayerNorm(name, config.hidden_size, config.norm_eps, group, dtype);
-    return nn::RMSNorm(name, config.hidden_size, config.norm_eps, group, dtype);
+    const int64_t h = config().hidden_size;
+    const double eps = config().norm_eps;
+    if (config().norm == Norm::layer) return nn::LayerNorm(name, h, eps, group(), weights.dtype());
+    return nn::RMSNorm(name, h, eps, group(), weights.dtype());
   }
 
   nn::Mlp mlp(const std::string& name) const {
-    RowParallelLinear down =
-        row(name + "down_proj", config.mlp_bias, ShardRule::sharded(/*dim=*/1, layout.ffn));
-    if (config.is_gated()) {
-      const ShardRule gate_up{/*dim=*/0, {{layout.ffn}, {layout.ffn}}};
-      return nn::GatedMlp(column(name + "gate_up_proj", config.mlp_bias, gate_up), std::move(down));
-    }
-    return nn::GeluMlp(column(name + "up_proj", config.mlp_bias, ShardRule::sharded(/*dim=*/0, layout.ffn)),
-                       std::move(down),
-                       config.activation == Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
+    RowParallelLinear down = row(name + "down_proj");
+    if (config().is_gated()) return nn::GatedMlp(column(name + "gate_up_proj"), std::move(down));
+    return nn::GeluMlp(column(name + "up_proj"), std::move(down),
+                       config().activation == Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
   }
 
   nn::CausalSelfAttention attention(const std::string& name, int64_t layer) const {
-    nn::SelfAttentionOptions options{.window = config.window_of(layer), .layer = layer};
-    if (config.qk_norm) options.norm = nn::QkNorm::make(name, config.head_dim, config.norm_eps, group, dtype);
-    return {nn::HeadLayout::of(layout.heads, layout.kv_heads, config.head_dim, group.rank()), rotary,
+    const Config& c = config();
+    nn::SelfAttentionOptions options{.window = c.window_of(layer), .layer = layer};
+    if (c.qk_norm) options.norm = nn::QkNorm::make(name, c.head_dim, c.norm_eps, group(), weights.dtype());
+    return {nn::HeadLayout::of(layout().heads, layout().kv_heads, c.head_dim, group().rank()), rotary,
             options};
   }
 };
 
 BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
-  const auto& [config, layout, group, dtype, rotary] = factory;
   const std::string name = "model.layers." + std::to_string(layer) + ".", attention = name + "self_attn";
-  const int64_t d = config.head_dim;
-  const ShardRule qkv{/*dim=*/0, {{layout.heads, d}, {layout.kv_heads, d}, {layout.kv_heads, d}}};
   return {layer,
           factory.norm(name + "input_layernorm"),
-          factory.column(attention + ".qkv_proj", config.qkv_bias, qkv),
+          factory.column(attention + ".qkv_proj"),
           factory.attention(attention, layer),
-          factory.row(attention + ".o_proj", config.attention_out_bias,
-                      ShardRule::sharded(/*dim=*/1, layout.heads, d)),
+          factory.row(attention + ".o_proj"),
           factory.norm(name + "post_attention_layernorm"),
           factory.mlp(name + "mlp.")};
 }
 
 std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
-  for (int64_t layer = 0; layer < factory.config.num_hidden_layers; ++layer)
+  for (int64_t layer = 0; layer < factory.config().num_hidden_layers; ++layer)
     blocks.push_back(make_block(factory, layer));
   return blocks;
 }
 
 /// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
 ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
-  if (factory.config.tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
-  return factory.column("lm_head", /*has_bias=*/false, ShardRule::sharded(/*dim=*/0, factory.layout.vocab));
+  if (factory.config().tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
+  return factory.column("lm_head");
 }
 
 std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) {
-  const Config& config = factory.config;
-  if (config.positions != Positions::learned) return std::nullopt;
-  return nn::LearnedPositions("model.embed_positions", config.max_position_embeddings, config.hidden_size,
-                              Init::normal(config.initializer_range), factory.group, factory.dtype);
+  if (factory.config().positions != Positions::learned) return std::nullopt;
+  const std::string name = "model.embed_positions";
+  const ParameterInfo& table = factory.weight(name);
+  return nn::LearnedPositions(name, table.shape[0], table.shape[1], table.init, factory.group(),
+                              factory.weights.dtype());
 }
 
 }  // namespace
@@ -136,12 +122,12 @@ DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, a
       group_(group),
       dtype_(dtype),
       layout_(make_layout(config, group.size())),
-      embedding_(LayerFactory{config_, layout_, group_, dtype, nullptr}.embedding()),
-      positions_(make_positions({config_, layout_, group_, dtype, nullptr})),
-      blocks_(make_blocks(
-          {config_, layout_, group_, dtype, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
-      norm_(LayerFactory{config_, layout_, group_, dtype, nullptr}.norm("model.norm")),
-      head_(make_head({config_, layout_, group_, dtype, nullptr}, embedding_)) {
+      table_(config, layout_),
+      embedding_(LayerFactory{*this}.embedding()),
+      positions_(make_positions({*this})),
+      blocks_(make_blocks({*this, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
+      norm_(LayerFactory{*this}.norm("model.norm")),
+      head_(make_head({*this}, embedding_)) {
   embedding_.append_parameters(used_parameters_);
   if (positions_) positions_->append_parameters(used_parameters_);
   for (const BlockLayers& block : blocks_) block.append_parameters(used_parameters_);

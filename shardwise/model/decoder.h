@@ -2,8 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "shardwise/config/config.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/parameters.h"
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/loss.h"
@@ -27,6 +26,8 @@ class DecoderWeights {
   const Config& config() const { return config_; }
   /// Returns the splits over the ranks.
   const Layout& layout() const { return layout_; }
+  /// Describes the parameters, in the order of used_parameters.
+  const ParameterTable& table() const { return table_; }
   /// Returns the tp group.
   const comm::Group& group() const { return group_; }
   /// Returns the dtype of activations and of weights that are not quantized.
@@ -47,6 +48,7 @@ class DecoderWeights {
   comm::Group group_;
   at::ScalarType dtype_;
   Layout layout_;
+  ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;
   std::optional<nn::LearnedPositions> positions_;
   std::vector<nn::BlockLayers> blocks_;

@@ -1,5 +1,7 @@
 #include "shardwise/model/names.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,10 +15,10 @@ using Pieces = std::vector<ShardRule::Piece>;
 namespace {
 
 /// Returns the tensor `name`, which contains `segments` of the parameter's segments from `first` on.
-StoredTensor stored_tensor(const parallel::Parameter& parameter, const std::string& name, bool is_transposed,
+StoredTensor stored_tensor(const ParameterInfo& parameter, const std::string& name, bool is_transposed,
                            size_t first, size_t segments) {
   const ShardRule& rule = parameter.rule;
-  std::vector<int64_t> shape = parameter.global_shape;
+  std::vector<int64_t> shape = parameter.shape;
   if (!rule.is_replicated()) {
     shape.at(rule.dim) = 0;
     for (size_t i = first; i < first + segments; ++i) shape[rule.dim] += rule.segments[i].size();
@@ -37,18 +39,18 @@ ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
 }
 
 /// Returns the rule of a part [out blocks, in blocks] or [in].
-ShardRule packed_rule(const parallel::Parameter& weight, const PackedPart& part, bool needs_all_groups) {
+ShardRule packed_rule(const ParameterInfo& weight, const PackedPart& part, bool needs_all_groups) {
   const ShardRule& rule = weight.rule;
   if (rule.is_replicated()) return rule;
   if (rule.dim == 0)
     return part.out_block == 0 ? ShardRule::replicated() : in_blocks(rule, 0, part.out_block);
   if (needs_all_groups) return ShardRule::replicated();
   // A scale of a full row is one block: a rank without columns has none.
-  const int64_t block = part.in_block == 0 ? weight.global_shape.at(1) : part.in_block;
+  const int64_t block = part.in_block == 0 ? weight.shape.at(1) : part.in_block;
   return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, block);
 }
 
-std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Config& config) {
+std::vector<StoredTensor> all_parts(const ParameterInfo& weight, const Config& config) {
   std::vector<StoredTensor> tensors;
   for (const PackedPart& part : packed_parts(*config.quantization)) {
     for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
@@ -58,19 +60,18 @@ std::vector<StoredTensor> all_parts(const parallel::Parameter& weight, const Con
 
 }  // namespace
 
-parallel::Parameter packed_parameter(const parallel::Parameter& weight, const PackedPart& part,
-                                     const Config& config) {
+ParameterInfo packed_parameter(const ParameterInfo& weight, const PackedPart& part, const Config& config) {
   const bool is_per_group = part.leaf == ".qzeros" || part.leaf == ".scales";
   const bool needs_all_groups = is_per_group && config.quantization->desc_act;
   const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
-  std::vector<int64_t> shape = part.shape(weight.global_shape.at(0), weight.global_shape.at(1));
+  std::vector<int64_t> shape = part.shape(weight.shape.at(0), weight.shape.at(1));
   std::reverse(shape.begin(), shape.end());
-  return {name, std::move(shape), packed_rule(weight, part, needs_all_groups), {}, {}, {}};
+  return {name, std::move(shape), packed_rule(weight, part, needs_all_groups)};
 }
 
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, const PackedPart& part,
+std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const PackedPart& part,
                                          const Config& config) {
-  const parallel::Parameter packed = packed_parameter(weight, part, config);
+  const ParameterInfo packed = packed_parameter(weight, part, config);
   const std::vector<std::string> names = stored_names(family_of(config.model_type), packed.name).names;
   const bool is_matrix = part.out_block != 0;
   std::vector<StoredTensor> tensors;
@@ -84,8 +85,8 @@ std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, cons
   return tensors;
 }
 
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config) {
-  if (is_packed(config, parameter.name)) return all_parts(parameter, config);
+std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const Config& config) {
+  if (parameter.format == StorageFormat::packed) return all_parts(parameter, config);
   const auto [names, is_transposed] = stored_names(family_of(config.model_type), parameter.name);
   const size_t segments = parameter.rule.segments.size();
   if (names.size() == 1) return {stored_tensor(parameter, names[0], is_transposed, /*first=*/0, segments)};
@@ -95,6 +96,27 @@ std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, c
     tensors.push_back(stored_tensor(parameter, names[segment], is_transposed, segment, /*segments=*/1));
   }
   return tensors;
+}
+
+std::vector<StoredTensor> stored_tensors(const Config& config, int tp) {
+  std::vector<StoredTensor> tensors;
+  for (const ParameterInfo& parameter : ParameterTable(config, make_layout(config, tp))) {
+    for (StoredTensor& stored : stored_tensors(parameter, config)) tensors.push_back(std::move(stored));
+  }
+  return tensors;
+}
+
+ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config) {
+  const StorageFormat format = parameter.quantized ? quantized_format(config) : StorageFormat::dense;
+  return {.name = parameter.name,
+          .shape = parameter.global_shape,
+          .rule = parameter.rule,
+          .init = parameter.init,
+          .format = format};
+}
+
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config) {
+  return stored_tensors(info_of(parameter, config), config);
 }
 
 at::Tensor StoredTensor::oriented(const at::Tensor& local) const {
@@ -125,6 +147,15 @@ std::vector<int64_t> StoredTensor::held_shape(int rank) const {
 Pieces StoredTensor::owned(int rank) const {
   if (rule.is_replicated()) return {{0, 0, rank == 0 ? shape.at(0) : 0}};
   return select_segments(rule.owned_pieces(rank));
+}
+
+std::string rule_text(const StoredTensor& stored) {
+  if (stored.rule.is_replicated()) return "whole on every rank";
+  std::vector<std::string> splits;
+  for (size_t i = 0; i < stored.segments; ++i) {
+    splits.push_back(stored.rule.segments[stored.first_segment + i].split.name());
+  }
+  return fmt::format("{}, dim {}", fmt::join(splits, " | "), stored.dim);
 }
 
 }  // namespace shardwise::model

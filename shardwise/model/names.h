@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/config/config.h"
+#include "shardwise/config/parameters.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::model {
@@ -36,14 +36,24 @@ struct StoredTensor {
 /// Returns the tensors that store `parameter` in files of `config`'s family. For Llama,
 /// `model.layers.0.self_attn.qkv_proj.weight` → q_proj, k_proj, v_proj. For a packed weight, those of all its
 /// parts.
+std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const Config& config);
+/// Returns the tensors that store all parameters of a model on `tp` ranks. Errors: those of make_layout.
+std::vector<StoredTensor> stored_tensors(const Config& config, int tp);
+
+/// Returns what the table says of a parameter of a model of `config`, except for its use.
+ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config);
+/// Returns the tensors that store `parameter`: those of info_of.
 std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config);
 
-/// Returns one part of a packed weight as a parameter [out blocks, in blocks] without a value, or [in] if it
-/// has no output dim. Its rule gives each rank the blocks that its shard of the weight overlaps.
-parallel::Parameter packed_parameter(const parallel::Parameter& weight, const PackedPart& part,
-                                     const Config& config);
+/// Returns one part of a packed weight as a parameter [out blocks, in blocks], or [in] if it has no output
+/// dim. Its rule gives each rank the blocks that its shard of the weight overlaps.
+ParameterInfo packed_parameter(const ParameterInfo& weight, const PackedPart& part, const Config& config);
 /// Returns the tensors that store one part of a packed weight.
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& weight, const PackedPart& part,
+std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const PackedPart& part,
                                          const Config& config);
+
+/// Returns a description for output and the shard index: "heads | kv_heads | kv_heads, dim 0", or "whole on
+/// every rank".
+std::string rule_text(const StoredTensor& stored);
 
 }  // namespace shardwise::model

@@ -3,11 +3,13 @@
 #pragma once
 #include <type_traits>
 
+#include "shardwise/base/parameter.h"
 #include "shardwise/parallel/gradient_sync.h"
 #include "shardwise/parallel/placement.h"
 
 namespace shardwise::nn {
 
+using base::ParameterUse;
 using parallel::Invariant;
 using parallel::kFeature;
 using parallel::kSequence;
@@ -18,13 +20,6 @@ using parallel::Placed;
 using parallel::Replicated;
 using parallel::ResidualStream;
 using parallel::Sharded;
-
-/// How a parameter is used. Together with the residual stream's placement it determines the GradientKind.
-enum class ParameterUse {
-  sharded,      // sharded over tp: column and row weights, column bias, embedding, head
-  on_residual,  // unsharded, applied to the residual stream: norm weights, row bias, learned positions
-  per_head,     // unsharded, applied to each rank's local heads: q/k-norm weights
-};
 
 /// A parameter and its use.
 struct UsedParameter {

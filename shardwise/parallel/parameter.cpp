@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "shardwise/base/hash.h"
@@ -46,10 +45,6 @@ void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key,
 }
 
 }  // namespace
-
-Init Init::kaiming_uniform(int64_t fan_in) {
-  return {Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
-}
 
 int64_t Parameter::global_numel() const {
   return std::accumulate(global_shape.begin(), global_shape.end(), int64_t{1}, std::multiplies<>());

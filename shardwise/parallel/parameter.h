@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/parameter.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/kernels/random.h"
@@ -14,21 +15,7 @@
 
 namespace shardwise::parallel {
 
-/// The distribution of a parameter's initial values. Each rank draws its slice of the full tensor's values,
-/// so they are equal at every tp size.
-struct Init {
-  /// Normal with mean 0, uniform around 0, or one value.
-  enum class Kind { normal, uniform, constant };
-  Kind kind = Kind::normal;  // the shape of the distribution
-  double scale = 0.02;       // the standard deviation, the bound of (−bound, bound), or the constant
-
-  /// Returns a normal distribution with mean 0.
-  static Init normal(double std) { return {Kind::normal, std}; }
-  /// Kaiming uniform with a = sqrt 5, like torch.nn.Linear: bound 1/sqrt(fan_in) of the full weight.
-  static Init kaiming_uniform(int64_t fan_in);
-  /// Returns the distribution whose values all equal `value`.
-  static Init constant(double value) { return {Kind::constant, value}; }
-};
+using base::Init;
 
 /// A model parameter: this rank's shard of it.
 /// Shapes: `value` and `main_grad` are rule.local_shape(global_shape, rank). A quantized weight has

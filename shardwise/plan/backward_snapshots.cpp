@@ -8,18 +8,19 @@
 namespace shardwise::plan {
 namespace {
 
-Allocations without(Allocations allocations, std::initializer_list<const char*> freed) {
-  std::erase_if(allocations,
-                [&](const Allocation& allocation) { return std::ranges::count(freed, allocation.name) > 0; });
+SavedAllocations without(SavedAllocations allocations, std::initializer_list<SavedTensor> freed) {
+  std::erase_if(allocations, [&](const SavedAllocation& allocation) {
+    return std::ranges::count(freed, allocation.tensor) > 0;
+  });
   return allocations;
 }
 
 /// Returns the tensors that the block's backward starts with. Full recomputation holds the block's input even
 /// if backward does not read it.
-Allocations available(const Workload& workload, int rank, int64_t layer) {
-  Allocations allocations = read_by_block(workload, rank, layer);
-  const Allocation input = made_by_block(workload, rank, layer).front();
-  const bool has_input = !allocations.empty() && allocations.front().name == input.name;
+SavedAllocations available(const Workload& workload, int rank, int64_t layer) {
+  SavedAllocations allocations = read_by_block(workload, rank, layer);
+  const SavedAllocation input = made_by_block(workload, rank, layer).front();
+  const bool has_input = !allocations.empty() && allocations.front().tensor == input.tensor;
   if (workload.recompute == Recompute::full && !has_input) allocations.insert(allocations.begin(), input);
   return allocations;
 }
@@ -42,14 +43,15 @@ class BlockBackward {
  private:
   const Sizes& sizes() const { return transient_.sizes(); }
   static void add(MemorySnapshots& snapshots, const RequiredGradients& layer, const char* name,
-                  const Allocations& saved, const Allocations& transient) {
-    if (layer.any) snapshots.push_back({name, concat(saved, transient)});
+                  const SavedAllocations& saved, const Allocations& transient) {
+    if (layer.any) snapshots.push_back({name, concat(named(saved), transient)});
   }
 
   void append_mlp(MemorySnapshots& snapshots) const {
-    const Allocations in_activation = without(in_down_, {"down input"});
-    const Allocations in_mlp = without(in_activation, {"gate and up", "up"}),
-                      in_norm = without(in_mlp, {"mlp input"});
+    using enum SavedTensor;
+    const SavedAllocations in_activation = without(in_down_, {down_input});
+    const SavedAllocations in_mlp = without(in_activation, {gate_and_up, up}),
+                           in_norm = without(in_mlp, {mlp_input});
     // Full recomputation holds the gradient of the block's output to the end.
     const bool keeps_residual = required_.norm2.input || is_recomputed_;
     const Allocations residual = transient_.residual_gradient(keeps_residual);
@@ -64,10 +66,11 @@ class BlockBackward {
   }
 
   void append_attention(MemorySnapshots& snapshots) const {
-    const Allocations in_out = without(in_down_, {"down input", "gate and up", "up", "mlp input",
-                                                  "norm2 input", "norm2 rstd", "norm2 mean"});
-    const Allocations in_qkv = without(in_out, {"q", "k", "v", "attention output", "attention lse"});
-    const Allocations in_norm = without(in_qkv, {"qkv input"});
+    using enum SavedTensor;
+    const SavedAllocations in_out =
+        without(in_down_, {down_input, gate_and_up, up, mlp_input, norm2_input, norm2_rstd, norm2_mean});
+    const SavedAllocations in_qkv = without(in_out, {q, k, v, attention_output, attention_lse});
+    const SavedAllocations in_norm = without(in_qkv, {qkv_input});
     const bool keeps_residual = required_.norm1.input;
     const Allocations output_gradient = transient_.residual_gradient(is_recomputed_, "block output gradient");
     const Allocations residual = concat(transient_.residual_gradient(keeps_residual), output_gradient);
@@ -84,7 +87,7 @@ class BlockBackward {
   TransientBuffers transient_;
   RequiredByBlock required_;
   bool is_recomputed_;
-  Allocations in_down_;
+  SavedAllocations in_down_;
 };
 
 }  // namespace
@@ -95,15 +98,16 @@ MemorySnapshots backward_snapshots(const Workload& workload, int rank, int64_t l
 
 MemorySnapshots head_backward_snapshots(const Workload& workload, int rank) {
   const TransientBuffers transient(workload, rank);
-  const Allocations in_loss = saved_by_head(workload, rank);
-  const Allocations in_head = without(in_loss, {"logits", "labels", "loss lse"});
+  using enum SavedTensor;
+  const SavedAllocations in_loss = saved_by_head(workload, rank);
+  const SavedAllocations in_head = without(in_loss, {logits, labels, loss_lse});
   const int64_t vocab = transient.sizes().shard().vocab;
   const auto [norm, head] = required_by_head(workload);
   MemorySnapshots snapshots = {
-      {"loss", concat(in_loss, {{"logits gradient", transient.sizes().features(vocab)}})},
-      {"head", concat(in_head, transient.column_backward(vocab, head))}};
+      {"loss", concat(named(in_loss), {{"logits gradient", transient.sizes().features(vocab)}})},
+      {"head", concat(named(in_head), transient.column_backward(vocab, head))}};
   if (norm.any)
-    snapshots.push_back({"norm", concat(without(in_head, {"head input"}), transient.norm_backward())});
+    snapshots.push_back({"norm", concat(named(without(in_head, {head_input})), transient.norm_backward())});
   return snapshots;
 }
 

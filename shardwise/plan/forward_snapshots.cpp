@@ -8,28 +8,29 @@
 namespace shardwise::plan {
 namespace {
 
-using Names = std::set<std::string>;
+using Tensors = std::set<SavedTensor>;
 
-Names names_of(const Allocations& allocations) {
-  Names names;
-  for (const Allocation& allocation : allocations) names.insert(allocation.name);
-  return names;
+Tensors tensors_of(const SavedAllocations& allocations) {
+  Tensors tensors;
+  for (const SavedAllocation& allocation : allocations) tensors.insert(allocation.tensor);
+  return tensors;
 }
 
 /// Returns the tensors up to `last` that are saved or held.
-Allocations live(const Allocations& made, const std::string& last, const Names& saved, const Names& held) {
-  Allocations allocations;
-  for (const Allocation& allocation : made) {
-    if (saved.contains(allocation.name) || held.contains(allocation.name)) allocations.push_back(allocation);
-    if (allocation.name == last) break;
+Allocations live(const SavedAllocations& made, SavedTensor last, const Tensors& saved, const Tensors& held) {
+  SavedAllocations allocations;
+  for (const SavedAllocation& allocation : made) {
+    if (saved.contains(allocation.tensor) || held.contains(allocation.tensor))
+      allocations.push_back(allocation);
+    if (allocation.tensor == last) break;
   }
-  return allocations;
+  return named(allocations);
 }
 
-Names names_saved_by_block(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
-  if (run == ForwardRun::recompute) return names_of(read_by_block(workload, rank, layer));
+Tensors saved_tensors(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
+  if (run == ForwardRun::recompute) return tensors_of(read_by_block(workload, rank, layer));
   if (workload.recompute == Recompute::full) return {};  // its input is held anyway
-  return names_of(saved_by_block(workload, rank, layer));
+  return tensors_of(saved_by_block(workload, rank, layer));
 }
 
 class BlockForward {
@@ -37,24 +38,25 @@ class BlockForward {
   BlockForward(const Workload& workload, int rank, int64_t layer, ForwardRun run)
       : transient_(workload, rank),
         made_(made_by_block(workload, rank, layer)),
-        saved_(names_saved_by_block(workload, rank, layer, run)),
+        saved_(saved_tensors(workload, rank, layer, run)),
         has_qk_norm_(workload.config.qk_norm),
         holds_input_(run == ForwardRun::recompute || workload.recompute == Recompute::full),
         run_(run) {}
 
   MemorySnapshots snapshots() const {
+    using enum SavedTensor;
     // Recomputation discards the output of the last GEMM: it is neither reduced nor masked.
     const bool is_used = run_ == ForwardRun::first;
     const Allocations discarded = {{"discarded output", sizes().local_hidden()}};
     return {
         snapshot("attention core",
-                 {attention_until("attention lse", {"q", "k", "v", "attention output", "attention lse"}),
+                 {attention_until(attention_lse, {q, k, v, attention_output, attention_lse}),
                   {{"normalized q and k", normalized_bytes()}}}),
-        snapshot("out", {attention_until("attention lse", {"attention output"}), transient_.row_forward()}),
-        snapshot("attention reduced", {attention_until("norm2 input", {"attention output", "norm2 input"}),
+        snapshot("out", {attention_until(attention_lse, {attention_output}), transient_.row_forward()}),
+        snapshot("attention reduced", {attention_until(norm2_input, {attention_output, norm2_input}),
                                        transient_.reduced_output()}),
         snapshot("down",
-                 {mlp({"gate and up", "up", "down input"}), is_used ? transient_.row_forward() : discarded}),
+                 {mlp({gate_and_up, up, down_input}), is_used ? transient_.row_forward() : discarded}),
         snapshot("mlp reduced", {mlp({}),
                                  is_used ? transient_.reduced_output() : discarded,
                                  {{"block output", sizes().local_hidden()}}}),
@@ -68,16 +70,18 @@ class BlockForward {
   }
 
   /// The GEMM output q|k|v is held; with q/k norm the allocations q, k and v are that output.
-  Allocations attention_until(const std::string& last, Names held) const {
-    held.insert({"norm1 input", "qkv input"});
-    if (has_qk_norm_) held.insert({"q", "k", "v"});
+  Allocations attention_until(SavedTensor last, Tensors held) const {
+    using enum SavedTensor;
+    held.insert({norm1_input, qkv_input});
+    if (has_qk_norm_) held.insert({q, k, v});
     const int64_t product = has_qk_norm_ ? 0 : sizes().features(sizes().qkv_features());
     return concat(live(made_, last, saved_, held), {{"q|k|v", product}});
   }
-  Allocations mlp(Names held) const {
-    held.insert({"norm2 input", "mlp input"});
-    if (holds_input_) held.insert("norm1 input");
-    return live(made_, "down input", saved_, held);
+  Allocations mlp(Tensors held) const {
+    using enum SavedTensor;
+    held.insert({norm2_input, mlp_input});
+    if (holds_input_) held.insert(norm1_input);
+    return live(made_, down_input, saved_, held);
   }
 
   /// Recomputation also holds the gradient of the block's output.
@@ -91,8 +95,8 @@ class BlockForward {
   }
 
   TransientBuffers transient_;
-  Allocations made_;
-  Names saved_;
+  SavedAllocations made_;
+  Tensors saved_;
   bool has_qk_norm_;
   bool holds_input_;  // for the whole block, not only until its first reduction
   ForwardRun run_;
@@ -105,9 +109,10 @@ MemorySnapshots forward_snapshots(const Workload& workload, int rank, int64_t la
 }
 
 MemorySnapshots head_forward_snapshots(const Workload& workload, int rank) {
-  const Names saved = names_of(saved_by_head(workload, rank));
-  return {{"head, forward",
-           live(made_by_head(workload, rank), "logits", saved, {"norm input", "head input", "logits"})}};
+  using enum SavedTensor;
+  const Tensors saved = tensors_of(saved_by_head(workload, rank));
+  return {
+      {"head, forward", live(made_by_head(workload, rank), logits, saved, {norm_input, head_input, logits})}};
 }
 
 }  // namespace shardwise::plan

@@ -61,7 +61,7 @@ class Forward {
             (keys * (2 * d + kAttentionRows) + 2 * kAttentionRows * d) * workload_.accumulator_bytes()};
   }
   Allocation attention_output() const {
-    return {"attention output", sizes_.features(sizes_.query_features())};
+    return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.query_features())};
   }
   Allocation qkv() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
 
@@ -94,13 +94,13 @@ class Forward {
             {hidden("residual stream"),
              hidden("norm2"),
              {"mlp inner", sizes_.features(sizes_.inner_features())},
-             {"down input", sizes_.features(sizes_.shard().ffn)},
+             {text_of(SavedTensor::down_input), sizes_.features(sizes_.shard().ffn)},
              partial_sum()}};
   }
   /// The head reads each sequence's last row; sampling uses fp64 logits, of the rank's shard or of all.
   MemorySnapshot head() const {
     const int64_t e = generation_.element_bytes, local = generation_.sequences * sizes_.shard().vocab;
-    Allocations allocations{hidden("residual stream"), {"logits", local * e}};
+    Allocations allocations{hidden("residual stream"), {text_of(SavedTensor::logits), local * e}};
     if (generation_.tp == 1 || !generation_.gathers_logits) {
       allocations.push_back({"fp64 logits", local * 8});
       return {"head", allocations};

@@ -13,43 +13,48 @@ constexpr int64_t kLabelBytes = 8;  // int64
 
 /// A tensor that may be saved, and whether a required gradient reads it.
 struct Candidate {
-  Allocation allocation;
+  SavedAllocation allocation;
   bool is_read;
 };
 using Candidates = std::vector<Candidate>;
 
-Allocations made(const Candidates& candidates) {
-  Allocations allocations;
+SavedAllocations made(const Candidates& candidates) {
+  SavedAllocations allocations;
   for (const Candidate& candidate : candidates) allocations.push_back(candidate.allocation);
   return allocations;
 }
 
-Allocations read(const Candidates& candidates) {
-  Allocations allocations;
+SavedAllocations read(const Candidates& candidates) {
+  SavedAllocations allocations;
   for (const auto& [allocation, is_read] : candidates) {
     if (is_read) allocations.push_back(allocation);
   }
   return allocations;
 }
 
+/// The tensors that a norm may save.
+struct NormTensors {
+  SavedTensor input, rstd, mean;
+};
+
 /// Builds the list of candidates.
 class CandidateList {
  public:
   CandidateList(const Workload& workload, int rank) : workload_(workload), sizes_(workload, rank) {}
 
-  void add(const std::string& name, int64_t bytes, bool is_read) { add({name, bytes}, is_read); }
-  void add(const Allocation& allocation, bool is_read) { list_.push_back({allocation, is_read}); }
+  void add(SavedTensor tensor, int64_t bytes, bool is_read) { add({tensor, bytes}, is_read); }
+  void add(const SavedAllocation& allocation, bool is_read) { list_.push_back({allocation, is_read}); }
 
   /// A norm saves its input and one value per row, LayerNorm two.
-  void add_norm(const std::string& name, Pool input_pool, const RequiredGradients& required) {
+  void add_norm(const NormTensors& norm, Pool input_pool, const RequiredGradients& required) {
     const int64_t statistic = sizes_.statistics(sizes_.shard().residual_rows);
-    add({name + " input", sizes_.local_hidden(), input_pool}, required.any);
-    add(name + " rstd", statistic, required.any);
-    if (workload_.config.norm == model::Norm::layer) add(name + " mean", statistic, required.any);
+    add({norm.input, sizes_.local_hidden(), input_pool}, required.any);
+    add(norm.rstd, statistic, required.any);
+    if (workload_.config.norm == model::Norm::layer) add(norm.mean, statistic, required.any);
   }
-  void add_column_input(const std::string& name, const RequiredGradients& required) {
+  void add_column_input(SavedTensor tensor, const RequiredGradients& required) {
     const bool is_gathered = workload_.save_for_backward == SaveForBackward::gathered;
-    add({name, is_gathered ? sizes_.full_hidden() : sizes_.local_hidden(), workload_.column_input_pool()},
+    add({tensor, is_gathered ? sizes_.full_hidden() : sizes_.local_hidden(), workload_.column_input_pool()},
         required.weight);
   }
 
@@ -62,37 +67,44 @@ class CandidateList {
   Candidates list_;
 };
 
-Candidates block_candidates(const Workload& workload, int rank, int64_t layer) {
-  CandidateList tensors(workload, rank);
-  const RequiredByBlock required = required_by_block(workload, layer);
+void add_attention(CandidateList& tensors, const RequiredByBlock& required) {
+  using enum SavedTensor;
   const Sizes& sizes = tensors.sizes();
   const int64_t queries = sizes.features(sizes.query_features()), keys = sizes.features(sizes.key_features());
   const bool attends = required.attention.any;
-  tensors.add_norm("norm1", workload.block_input_pool(layer), required.norm1);
-  tensors.add_column_input("qkv input", required.qkv);
-  tensors.add("q", queries, attends);  // before q/k norm, if there is one
-  tensors.add("k", keys, attends);
-  tensors.add("v", keys, attends);
-  tensors.add("attention output", queries,
-              attends || required.out.weight);  // also the output projection's input
-  tensors.add("attention lse", sizes.shard().heads * sizes.statistics(sizes.shard().rows), attends);
-  tensors.add_norm("norm2", Pool::private_memory, required.norm2);
-  tensors.add_column_input("mlp input", required.mlp);
-  tensors.add(workload.config.is_gated() ? "gate and up" : "up", sizes.features(sizes.inner_features()),
+  tensors.add_column_input(qkv_input, required.qkv);
+  tensors.add(q, queries, attends);
+  tensors.add(k, keys, attends);
+  tensors.add(v, keys, attends);
+  tensors.add(attention_output, queries, attends || required.out.weight);
+  tensors.add(attention_lse, sizes.shard().heads * sizes.statistics(sizes.shard().rows), attends);
+}
+
+Candidates block_candidates(const Workload& workload, int rank, int64_t layer) {
+  using enum SavedTensor;
+  CandidateList tensors(workload, rank);
+  const RequiredByBlock required = required_by_block(workload, layer);
+  const Sizes& sizes = tensors.sizes();
+  tensors.add_norm({norm1_input, norm1_rstd, norm1_mean}, workload.block_input_pool(layer), required.norm1);
+  add_attention(tensors, required);
+  tensors.add_norm({norm2_input, norm2_rstd, norm2_mean}, Pool::private_memory, required.norm2);
+  tensors.add_column_input(mlp_input, required.mlp);
+  tensors.add(workload.config.is_gated() ? gate_and_up : up, sizes.features(sizes.inner_features()),
               required.activation.any);
-  tensors.add("down input", sizes.features(sizes.shard().ffn), required.down.weight);
+  tensors.add(down_input, sizes.features(sizes.shard().ffn), required.down.weight);
   return tensors.take();
 }
 
 Candidates head_candidates(const Workload& workload, int rank) {
+  using enum SavedTensor;
   CandidateList tensors(workload, rank);
   const auto [norm, head] = required_by_head(workload);
   const Sizes& sizes = tensors.sizes();
-  tensors.add_norm("norm", Pool::private_memory, norm);
-  tensors.add_column_input("head input", head);
-  tensors.add("logits", sizes.features(sizes.shard().vocab), head.any);
-  if (workload.is_padded) tensors.add("labels", sizes.shard().rows * kLabelBytes, head.any);
-  tensors.add("loss lse", sizes.statistics(sizes.shard().rows), head.any);
+  tensors.add_norm({norm_input, norm_rstd, norm_mean}, Pool::private_memory, norm);
+  tensors.add_column_input(head_input, head);
+  tensors.add(logits, sizes.features(sizes.shard().vocab), head.any);
+  if (workload.is_padded) tensors.add(labels, sizes.shard().rows * kLabelBytes, head.any);
+  tensors.add(loss_lse, sizes.statistics(sizes.shard().rows), head.any);
   return tensors.take();
 }
 
@@ -110,30 +122,41 @@ int64_t total(const Allocations& allocations, Pool pool) {
   return bytes;
 }
 
-Allocations made_by_block(const Workload& workload, int rank, int64_t layer) {
-  return made(block_candidates(workload, rank, layer));
+int64_t total(const SavedAllocations& saved) {
+  return total(named(saved));
 }
 
-Allocations read_by_block(const Workload& workload, int rank, int64_t layer) {
-  return read(block_candidates(workload, rank, layer));
-}
-
-Allocations saved_by_block(const Workload& workload, int rank, int64_t layer) {
-  const RequiredByBlock required = required_by_block(workload, layer);
-  if (workload.recompute == Recompute::full)
-    return required.any() ? Allocations{made_by_block(workload, rank, layer).front()} : Allocations{};
-  Allocations allocations = read_by_block(workload, rank, layer);
-  // The activation's saved input is what selective recomputation starts from (nn::recompute_input).
-  if (workload.recompute == Recompute::selective && required.activation.any)
-    std::erase_if(allocations, [](const Allocation& allocation) { return allocation.name == "down input"; });
+Allocations named(const SavedAllocations& saved) {
+  Allocations allocations;
+  for (const auto& [tensor, bytes, pool] : saved) allocations.push_back({text_of(tensor), bytes, pool});
   return allocations;
 }
 
-Allocations made_by_head(const Workload& workload, int rank) {
+SavedAllocations made_by_block(const Workload& workload, int rank, int64_t layer) {
+  return made(block_candidates(workload, rank, layer));
+}
+
+SavedAllocations read_by_block(const Workload& workload, int rank, int64_t layer) {
+  return read(block_candidates(workload, rank, layer));
+}
+
+SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t layer) {
+  const RequiredByBlock required = required_by_block(workload, layer);
+  if (workload.recompute == Recompute::full)
+    return required.any() ? SavedAllocations{made_by_block(workload, rank, layer).front()}
+                          : SavedAllocations{};
+  SavedAllocations allocations = read_by_block(workload, rank, layer);
+  // The activation's saved input is what selective recomputation starts from (nn::recompute_input).
+  if (workload.recompute == Recompute::selective && required.activation.any)
+    std::erase_if(allocations, [](const auto& saved) { return saved.tensor == SavedTensor::down_input; });
+  return allocations;
+}
+
+SavedAllocations made_by_head(const Workload& workload, int rank) {
   return made(head_candidates(workload, rank));
 }
 
-Allocations saved_by_head(const Workload& workload, int rank) {
+SavedAllocations saved_by_head(const Workload& workload, int rank) {
   return read(head_candidates(workload, rank));
 }
 
@@ -143,17 +166,22 @@ int64_t local_parameter_count(const Workload& workload, int rank) {
   return elements;
 }
 
-Allocations model_states(const Workload& workload, int rank) {
-  int64_t trained = 0;
-  for (const LocalParameter& parameter : local_parameters(workload, rank))
+int64_t total(const ModelStates& states) {
+  return states.weights + states.main_gradients + states.master_weights + states.optimizer_moments;
+}
+
+ModelStates model_states(const Workload& workload, int rank) {
+  int64_t held = 0, trained = 0;
+  for (const LocalParameter& parameter : local_parameters(workload, rank)) {
+    held += parameter.elements;
     trained += parameter.is_trained ? parameter.elements : 0;
+  }
+  const int64_t wide_bytes = trained * workload.accumulator_bytes();
   const bool has_masters = workload.element_bytes < workload.accumulator_bytes();
-  return {
-      {"weights", local_parameter_count(workload, rank) * workload.element_bytes},
-      {"main gradients", trained * workload.accumulator_bytes()},
-      {"master weights", has_masters ? trained * workload.accumulator_bytes() : 0},
-      {"optimizer moments", 2 * trained * workload.accumulator_bytes()},
-  };
+  return {.weights = held * workload.element_bytes,
+          .main_gradients = wide_bytes,
+          .master_weights = has_masters ? wide_bytes : 0,
+          .optimizer_moments = 2 * wide_bytes};
 }
 
 }  // namespace shardwise::plan

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/plan/saved_tensor.h"
 #include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
 
+/// A tensor of a rank; the name is for output only.
 struct Allocation {
   std::string name;
   int64_t bytes;
@@ -19,30 +21,52 @@ using Allocations = std::vector<Allocation>;
 int64_t total(const Allocations& allocations);
 int64_t total(const Allocations& allocations, Pool pool);
 
+/// A tensor that may be saved for backward.
+struct SavedAllocation {
+  SavedTensor tensor;                // which tensor it is
+  int64_t bytes;                     // before an allocator rounds
+  Pool pool = Pool::private_memory;  // where it lies
+};
+/// The tensors of one rank, in the order of the forward.
+using SavedAllocations = std::vector<SavedAllocation>;
+/// Returns the same tensors with their names.
+Allocations named(const SavedAllocations& saved);
+/// Returns the sum of their bytes.
+int64_t total(const SavedAllocations& saved);
+
 /// Returns the tensors of a decoder block's forward that a backward may read, in the order of the forward.
 /// The block's input is included; its output is the next block's input. bf16 Llama at t = 1:
 /// s·b·(8h + 4ad + 4kd + 6f + 4a + 8). Dropout saves nothing: backward draws its masks again.
-Allocations made_by_block(const Workload& workload, int rank, int64_t layer);
+SavedAllocations made_by_block(const Workload& workload, int rank, int64_t layer);
 
 /// Returns the tensors of made_by_block that the block's backward reads for the required gradients
 /// (required_gradients.h).
-Allocations read_by_block(const Workload& workload, int rank, int64_t layer);
+SavedAllocations read_by_block(const Workload& workload, int rank, int64_t layer);
 
 /// Returns the tensors that a block saves for backward. `workload.recompute` selects them: all of
 /// read_by_block; all but the down projection's input; or the input of a block that has a backward.
-Allocations saved_by_block(const Workload& workload, int rank, int64_t layer);
+SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t layer);
 
 /// Return what the final norm, the head and the loss make and save, including the logits. The embedding saves
 /// nothing: the caller owns ids and labels (except labels without padding), and its output is the first
 /// block's input.
-Allocations made_by_head(const Workload& workload, int rank);
-Allocations saved_by_head(const Workload& workload, int rank);
+SavedAllocations made_by_head(const Workload& workload, int rank);
+SavedAllocations saved_by_head(const Workload& workload, int rank);
 
 /// Returns the number of elements of the rank's parameters, including frozen ones.
 int64_t local_parameter_count(const Workload& workload, int rank);
 
+/// Bytes of a rank's model states.
+struct ModelStates {
+  int64_t weights;            // of all parameters
+  int64_t main_gradients;     // of the trained parameters
+  int64_t master_weights;     // 0 unless the weights are narrower than fp32
+  int64_t optimizer_moments;  // AdamW's two
+};
+/// Returns the sum of the states' bytes.
+int64_t total(const ModelStates& states);
 /// Returns weights, and for trained parameters main gradients, master weights (if weights are narrower than
 /// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen.
-Allocations model_states(const Workload& workload, int rank);
+ModelStates model_states(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

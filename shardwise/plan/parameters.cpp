@@ -1,67 +1,48 @@
 #include "shardwise/plan/parameters.h"
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 namespace {
 
-using model::FullTensor;
+using base::ParameterUse;
+using model::ParameterInfo;
 
-/// Returns the number of KV heads that are replicated on several ranks.
-int64_t count_replicated_heads(const base::Split& kv_heads) {
-  int64_t count = 0;
-  for (int64_t head = 0; head < kv_heads.size(); ++head) count += kv_heads.holders(head).size() > 1;
-  return count;
+/// Returns the number of elements along the sharded dim that several ranks hold: rows of KV heads.
+int64_t replicated_size(const base::ShardRule& rule) {
+  int64_t size = 0;
+  for (const auto& [split, unit] : rule.segments) {
+    if (split.is_partition()) continue;
+    for (int64_t i = 0; i < split.size(); ++i) size += split.holders(i).size() > 1 ? unit : 0;
+  }
+  return size;
 }
 
-/// The sharding rules of model/decoder, by the layer in a parameter's name.
-class Sharding {
- public:
-  Sharding(const Workload& workload, int rank)
-      : workload_(workload),
-        shard_(rank_shard(workload, rank)),
-        replicated_kv_heads_(count_replicated_heads(workload.kv_heads())) {}
+/// Returns the number of elements whose gradients are partial sums, if the parameter is trained.
+int64_t partial_elements(const ParameterInfo& parameter, const Workload& workload) {
+  if (parameter.use == ParameterUse::sharded)
+    return replicated_size(parameter.rule) * (parameter.numel() / parameter.shape.at(parameter.rule.dim));
+  const bool is_partial =
+      parameter.use == ParameterUse::per_head || workload.parallelism == Parallelism::tp_sp;
+  return workload.tp > 1 && is_partial ? parameter.numel() : 0;
+}
 
-  LocalParameter local(const FullTensor& tensor) const {
-    const bool is_trained = !workload_.frozen.contains(tensor.name);
-    const auto [elements, partial] = shard_of(tensor);
-    return {tensor.name, elements, is_trained ? partial : 0, is_trained};
-  }
-
- private:
-  struct Elements {
-    int64_t local, partial;
-  };
-
-  Elements shard_of(const FullTensor& tensor) const {
-    const int64_t numel = tensor.numel(), rows = tensor.shape[0], per_row = numel / rows;
-    const auto is = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
-    const bool is_weight = tensor.name.ends_with(".weight");
-    const int64_t d = workload_.config.head_dim;
-    if (is("embed_tokens") || is("lm_head")) return {shard_.vocab * per_row, 0};
-    if (is(".qkv_proj"))
-      return {(shard_.heads + 2 * shard_.kv_heads) * d * per_row, 2 * replicated_kv_heads_ * d * per_row};
-    if (is(".gate_up_proj")) return {2 * shard_.ffn * per_row, 0};
-    if (is(".up_proj")) return {shard_.ffn * per_row, 0};
-    if (is(".o_proj") && is_weight) return {rows * shard_.heads * d, 0};
-    if (is(".down_proj") && is_weight) return {rows * shard_.ffn, 0};
-    const bool is_per_head = is(".q_norm") || is(".k_norm");
-    const bool is_partial = workload_.tp > 1 && (is_per_head || workload_.parallelism == Parallelism::tp_sp);
-    return {numel, is_partial ? numel : 0};
-  }
-
-  const Workload& workload_;
-  RankShard shard_;
-  int64_t replicated_kv_heads_;
-};
+int64_t local_numel(const ParameterInfo& parameter, int rank) {
+  if (parameter.rule.is_replicated()) return parameter.numel();
+  const int64_t size = parameter.shape.at(parameter.rule.dim);
+  return parameter.numel() / size * parameter.rule.local_size(rank);
+}
 
 }  // namespace
 
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank) {
-  const Sharding sharding(workload, rank);
+  workload.validate_rank(rank);
   std::vector<LocalParameter> parameters;
-  for (const FullTensor& tensor : model::full_tensors(workload.config))
-    parameters.push_back(sharding.local(tensor));
+  for (const ParameterInfo& parameter : model::ParameterTable(workload.config, workload.layout())) {
+    const bool is_trained = !workload.frozen.contains(parameter.name);
+    parameters.push_back({parameter.name, local_numel(parameter, rank),
+                          is_trained ? partial_elements(parameter, workload) : 0, is_trained});
+  }
   return parameters;
 }
 

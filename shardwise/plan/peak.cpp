@@ -26,11 +26,11 @@ MemorySnapshot optimizer_snapshot(const Workload& workload) {
             workload.partial_sum_pool()}}};
 }
 
-/// Adds `more` to `sums`, by name and pool.
-void accumulate_(Allocations& sums, const Allocations& more) {
-  for (const Allocation& allocation : more) {
-    const auto is_same = [&](const Allocation& sum) {
-      return sum.name == allocation.name && sum.pool == allocation.pool;
+/// Adds `more` to `sums`, by tensor and pool.
+void accumulate_(SavedAllocations& sums, const SavedAllocations& more) {
+  for (const SavedAllocation& allocation : more) {
+    const auto is_same = [&](const SavedAllocation& sum) {
+      return sum.tensor == allocation.tensor && sum.pool == allocation.pool;
     };
     const auto found = std::ranges::find_if(sums, is_same);
     if (found == sums.end()) {
@@ -42,24 +42,25 @@ void accumulate_(Allocations& sums, const Allocations& more) {
 }
 
 /// Returns, for every block and finally for the head, what the earlier blocks have saved.
-std::vector<Allocations> saved_before_each(const Workload& workload, int rank) {
-  std::vector<Allocations> earlier(1);
+std::vector<SavedAllocations> saved_before_each(const Workload& workload, int rank) {
+  std::vector<SavedAllocations> earlier(1);
   for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer) {
-    Allocations sums = earlier.back();
+    SavedAllocations sums = earlier.back();
     accumulate_(sums, saved_by_block(workload, rank, layer));
     earlier.push_back(std::move(sums));
   }
   return earlier;
 }
 
-void append(MemorySnapshots& snapshots, const Allocations& earlier, const MemorySnapshots& more) {
+void append(MemorySnapshots& snapshots, const SavedAllocations& saved, const MemorySnapshots& more) {
+  const Allocations earlier = named(saved);
   for (const MemorySnapshot& snapshot : more)
     snapshots.push_back({snapshot.name, concat(earlier, snapshot.allocations)});
 }
 
 /// Among blocks with equal required gradients the last one has the highest peak.
 void append_backward(MemorySnapshots& snapshots, const Workload& workload, int rank,
-                     const std::vector<Allocations>& earlier) {
+                     const std::vector<SavedAllocations>& earlier) {
   RequiredByBlock next{};
   for (int64_t layer = workload.config.num_hidden_layers - 1; layer >= 0; --layer) {
     const RequiredByBlock required = required_by_block(workload, layer);
@@ -76,7 +77,7 @@ void append_backward(MemorySnapshots& snapshots, const Workload& workload, int r
 
 MemorySnapshots peak_candidates(const Workload& workload, int rank) {
   const int64_t last = workload.config.num_hidden_layers - 1;
-  const std::vector<Allocations> earlier = saved_before_each(workload, rank);
+  const std::vector<SavedAllocations> earlier = saved_before_each(workload, rank);
   MemorySnapshots snapshots = {embedding_snapshot(workload, rank)};
   append(snapshots, earlier[last], forward_snapshots(workload, rank, last, ForwardRun::first));
   append(snapshots, earlier.back(), head_forward_snapshots(workload, rank));

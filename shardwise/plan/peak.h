@@ -14,7 +14,7 @@ namespace shardwise::plan {
 MemorySnapshots peak_candidates(const Workload& workload, int rank);
 
 struct Peak {
-  Allocations states;
+  ModelStates states;
   MemorySnapshot private_memory, symmetric_heap;  // the peak of each pool; not always at the same point
 
   int64_t private_bytes() const {

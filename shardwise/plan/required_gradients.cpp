@@ -1,8 +1,6 @@
 #include "shardwise/plan/required_gradients.h"
 
-#include <algorithm>
-
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 namespace {
@@ -10,30 +8,29 @@ namespace {
 /// The trained parameters.
 class Trained {
  public:
-  explicit Trained(const Workload& workload)
-      : frozen_(workload.frozen), tensors_(model::full_tensors(workload.config)) {}
+  explicit Trained(const Workload& workload) : frozen_(workload.frozen), table_(workload.config) {}
 
-  bool has(const std::string& name) const {
-    return std::ranges::any_of(tensors_, [&](const auto& tensor) { return tensor.name == name; }) &&
-           !frozen_.contains(name);
-  }
+  /// True if the model has this parameter and trains it.
+  bool has(const std::string& name) const { return table_.contains(name) && is_trained(table_.at(name)); }
   /// True if a parameter before `part` in the forward is trained: the input of `part` requires a gradient.
   bool has_before(const std::string& part) const {
-    for (const model::FullTensor& tensor : tensors_) {
-      if (tensor.name.starts_with(part)) return false;
-      if (!frozen_.contains(tensor.name)) return true;
+    for (const model::ParameterInfo& parameter : table_) {
+      if (parameter.name.starts_with(part)) return false;
+      if (is_trained(parameter)) return true;
     }
     return false;
   }
 
   RequiredGradients layer(bool input, const std::string& name) const {
-    const bool weight = has(name + ".weight");
+    const bool weight = is_trained(table_.at(name + ".weight"));
     return {input, weight, input || weight || has(name + ".bias")};
   }
 
  private:
+  bool is_trained(const model::ParameterInfo& parameter) const { return !frozen_.contains(parameter.name); }
+
   const std::set<std::string>& frozen_;
-  std::vector<model::FullTensor> tensors_;
+  model::ParameterTable table_;
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 
@@ -12,13 +12,12 @@ namespace {
 
 void check_frozen(const Workload& workload) {
   if (workload.frozen.empty()) return;
-  std::set<std::string> names;
-  for (const model::FullTensor& tensor : model::full_tensors(workload.config)) names.insert(tensor.name);
+  const model::ParameterTable table(workload.config);
   for (const std::string& name : workload.frozen)
-    TORCH_CHECK_VALUE(names.contains(name), "plan: frozen parameters must be parameters of the model; got ",
+    TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
                       name);
-  TORCH_CHECK_VALUE(workload.frozen.size() < names.size(),
-                    "plan: at least one parameter must be trained; got all ", names.size(),
+  TORCH_CHECK_VALUE(workload.frozen.size() < table.size(),
+                    "plan: at least one parameter must be trained; got all ", table.size(),
                     " parameters frozen");
 }
 
@@ -36,18 +35,6 @@ void check_split_batch(const Workload& workload) {
 
 }  // namespace
 
-Split Workload::heads() const {
-  return Split::even("heads", config.num_attention_heads, tp);
-}
-Split Workload::kv_heads() const {
-  return Split::kv_heads_of(heads(), config.num_key_value_heads);
-}
-Split Workload::ffn() const {
-  return Split::even("ffn", config.intermediate_size, tp);
-}
-Split Workload::vocab() const {
-  return Split::even("vocab", config.vocab_size, tp);
-}
 Split Workload::sequence() const {
   return Split::even("sequence", sequence_length, tp);
 }
@@ -70,16 +57,20 @@ void Workload::validate() const {
   check_frozen(*this);
 }
 
+void Workload::validate_rank(int rank) const {
+  validate();
+  TORCH_CHECK_VALUE(rank >= 0 && rank < tp, "plan: rank must be in [0, tp); got ", rank, " with tp ", tp);
+}
+
 RankShard rank_shard(const Workload& workload, int rank) {
-  workload.validate();
-  TORCH_CHECK_VALUE(rank >= 0 && rank < workload.tp, "plan: rank must be in [0, tp); got ", rank, " with tp ",
-                    workload.tp);
+  workload.validate_rank(rank);
   const int64_t rows = workload.sequence_length * workload.batch_size;
   const int64_t local_rows = workload.sequence().range(rank).size() * workload.batch_size;
-  return {workload.heads().range(rank).size(),
-          workload.kv_heads().range(rank).size(),
-          workload.ffn().range(rank).size(),
-          workload.vocab().range(rank).size(),
+  const auto [heads, kv_heads, ffn, vocab] = workload.layout();
+  return {heads.range(rank).size(),
+          kv_heads.range(rank).size(),
+          ffn.range(rank).size(),
+          vocab.range(rank).size(),
           rows,
           workload.parallelism == Parallelism::tp ? rows : local_rows};
 }

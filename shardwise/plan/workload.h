@@ -8,7 +8,7 @@
 
 #include "shardwise/base/recompute.h"
 #include "shardwise/base/split.h"
-#include "shardwise/config/config.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::plan {
 
@@ -40,7 +40,7 @@ struct Workload {
   bool has_label_smoothing = false;  // the loss reduces one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
   bool is_padded = false;            // the loss then saves its own labels, without the padding
-  /// Names of the parameters that are not trained, as in config/tensors.h.
+  /// Names of the parameters that are not trained, as in config/parameters.h.
   std::set<std::string> frozen = {};
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
   /// widened to fp32, 2 where they are packed for a processor with bf16 instructions
@@ -66,14 +66,14 @@ struct Workload {
   /// is not 2, 4 or 8, or `frozen` has a name that the model does not have or all of its names. The config
   /// must be valid.
   void validate() const;
+  /// Errors: those of validate; c10::ValueError if `rank` is not in [0, tp).
+  void validate_rank(int rank) const;
 
   /// Projections in the MLP's first GEMM: 2 (gate and up) or 1 (up).
   int64_t up_projections() const { return config.is_gated() ? 2 : 1; }
 
-  base::Split heads() const;
-  base::Split kv_heads() const;
-  base::Split ffn() const;
-  base::Split vocab() const;
+  /// The splits of heads, ffn columns and vocabulary.
+  model::Layout layout() const { return model::make_layout(config, tp); }
   base::Split sequence() const;
 };
 
@@ -83,7 +83,7 @@ struct RankShard {
   int64_t rows;           // s·b, every position of the micro-batch
   int64_t residual_rows;  // of the rank's residual stream: s·b under TP, s_r·b under TP+SP
 };
-/// Errors: those of Workload::validate; c10::ValueError if `rank` is not in [0, tp).
+/// Errors: those of Workload::validate_rank.
 RankShard rank_shard(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "shardwise/config/family.h"
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::train {
 namespace {
@@ -22,8 +22,8 @@ bool matches(const std::string& glob, const std::string& name) {
 std::vector<std::pair<std::string, Names>> names_of(const model::Config& config) {
   std::vector<std::pair<std::string, Names>> names;
   const model::Family& family = model::family_of(config.model_type);
-  for (const model::FullTensor& tensor : model::full_tensors(config))
-    names.emplace_back(tensor.name, model::stored_names(family, tensor.name).names);
+  for (const model::ParameterInfo& parameter : model::ParameterTable(config))
+    names.emplace_back(parameter.name, model::stored_names(family, parameter.name).names);
   return names;
 }
 

@@ -8,7 +8,7 @@
 #include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 
 namespace shardwise::train {
 

@@ -10,7 +10,6 @@
 namespace shardwise::train {
 
 using at::Tensor;
-using checkpoint::ParameterState;
 
 namespace {
 

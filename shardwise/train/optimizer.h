@@ -3,7 +3,9 @@
 //
 // Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic.
 #pragma once
-#include "shardwise/checkpoint/checkpoint.h"
+#include <vector>
+
+#include "shardwise/nn/module.h"
 
 namespace shardwise::train {
 
@@ -16,6 +18,14 @@ struct AdamWOptions {
       0.1;  // applied to parameters with two or more dims, so not to norm weights and biases
 };
 
+/// AdamW's tensors for one parameter. Each has the shape of the parameter's local shard.
+struct ParameterState {
+  parallel::ParameterPtr parameter;  // whose state this is
+  at::Tensor master;                 // fp32 weights; undefined if the parameter's dtype is fp32 or fp64
+  at::Tensor exp_avg;                // the first moment
+  at::Tensor exp_avg_sq;             // the second moment
+};
+
 /// The AdamW optimizer of one rank.
 class AdamW {
  public:
@@ -26,14 +36,12 @@ class AdamW {
   /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad.
   void step_(int64_t step, double learning_rate);
 
-  /// The tensors that a checkpoint stores; writing to them changes the optimizer.
-  std::vector<checkpoint::ParameterState>& state() { return state_; }
-  /// The tensors that a checkpoint stores.
-  const std::vector<checkpoint::ParameterState>& state() const { return state_; }
+  /// The state of every parameter that is not frozen; writing to its tensors changes the optimizer.
+  const std::vector<ParameterState>& state() const { return state_; }
 
  private:
   AdamWOptions options_;
-  std::vector<checkpoint::ParameterState> state_;
+  std::vector<ParameterState> state_;
 };
 
 }  // namespace shardwise::train

@@ -10,8 +10,8 @@ int64_t bytes_of(const at::Tensor& x) {
   return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
 }
 
-MemoryBreakdown local_memory(const nn::UsedParameters& parameters,
-                             const std::vector<checkpoint::ParameterState>& state, const comm::Group& group) {
+MemoryBreakdown local_memory(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
+                             const comm::Group& group) {
   MemoryBreakdown local;
   for (const nn::UsedParameter& used : parameters) {
     local.weights += bytes_of(used.parameter->value);
@@ -29,8 +29,7 @@ MemoryBreakdown local_memory(const nn::UsedParameters& parameters,
 
 }  // namespace
 
-ShardReport make_shard_report(const nn::UsedParameters& parameters,
-                              const std::vector<checkpoint::ParameterState>& state,
+ShardReport make_shard_report(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
                               const comm::Group& group) {
   ShardReport shard_report{{}, comm::gather_values(local_memory(parameters, state, group), group)};
   for (const nn::UsedParameter& used : parameters) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/train/optimizer.h"
 
 namespace shardwise::train {
 
@@ -32,7 +32,7 @@ struct ShardReport {
 };
 
 /// Collects the report (collective). Cost: one all_gather of five numbers.
-ShardReport make_shard_report(const nn::UsedParameters& parameters,
-                              const std::vector<checkpoint::ParameterState>& state, const comm::Group& group);
+ShardReport make_shard_report(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
+                              const comm::Group& group);
 
 }  // namespace shardwise::train

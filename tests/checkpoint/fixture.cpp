@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/model/names.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
 #include "tests/support/tensors.h"
@@ -14,25 +14,22 @@
 
 namespace shardwise::testing {
 
-using checkpoint::ParameterState;
 using model::StoredTensor;
 
 namespace {
 
 using Visit = std::function<void(const std::string& name, const StoredTensor&, const at::Tensor& local)>;
 
-void visit_state(const ParameterState& state, const StoredTensor& stored, const Visit& visit) {
-  visit(stored.name, stored, state.parameter->value.detach());
-  visit(stored.name + ".exp_avg", stored, state.exp_avg);
-  visit(stored.name + ".exp_avg_sq", stored, state.exp_avg_sq);
-  if (state.master.defined()) visit(stored.name + ".master", stored, state.master);
-}
-
 /// Visits every shard of the rank with the name of its full tensor.
 void for_each_shard(const RankState& rank, const Visit& visit) {
-  for (const ParameterState& state : rank.state.parameters) {
-    for (const StoredTensor& stored : model::stored_tensors(*state.parameter, rank.weights.config()))
-      visit_state(state, stored, visit);
+  const model::Config& config = rank.weights.config();
+  for (const nn::UsedParameter& used : rank.weights.used_parameters()) {
+    for (const StoredTensor& stored : model::stored_tensors(*used.parameter, config))
+      visit(stored.name, stored, used.parameter->value.detach());
+  }
+  for (const auto& [parameter, suffix, local] : rank.state.tensors) {
+    for (const StoredTensor& stored : model::stored_tensors(*parameter, config))
+      visit(stored.name + suffix, stored, local);
   }
 }
 
@@ -81,12 +78,12 @@ model::Config uneven_config(bool is_tied, const std::string& family) {
 FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
   FullState full{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [name, shape, segments, element_type] : model::stored_full_tensors(config)) {
-    const at::Tensor master = random_tensor(shape, ++seed, main);
-    full.tensors[name] = master.to(dtype);
-    full.tensors[name + ".exp_avg"] = random_tensor(shape, ++seed, main);
-    full.tensors[name + ".exp_avg_sq"] = random_tensor(shape, ++seed, main);
-    if (full.has_masters()) full.tensors[name + ".master"] = master;
+  for (const StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1)) {
+    const at::Tensor master = random_tensor(tensor.shape, ++seed, main);
+    full.tensors[tensor.name] = master.to(dtype);
+    full.tensors[tensor.name + ".exp_avg"] = random_tensor(tensor.shape, ++seed, main);
+    full.tensors[tensor.name + ".exp_avg_sq"] = random_tensor(tensor.shape, ++seed, main);
+    if (full.has_masters()) full.tensors[tensor.name + ".master"] = master;
   }
   return full;
 }
@@ -98,8 +95,9 @@ RankState::RankState(const model::Config& config, const comm::Group& group, cons
   for (const nn::UsedParameter& used : weights.used_parameters()) {
     used.parameter->value.fill_(-1);
     const auto unset = [&] { return at::full(used.parameter->value.sizes(), -1, main); };
-    state.parameters.push_back(
-        {used.parameter, like.has_masters() ? unset() : at::Tensor(), unset(), unset()});
+    if (like.has_masters()) state.tensors.push_back({used.parameter, ".master", unset()});
+    state.tensors.push_back({used.parameter, ".exp_avg", unset()});
+    state.tensors.push_back({used.parameter, ".exp_avg_sq", unset()});
   }
 }
 

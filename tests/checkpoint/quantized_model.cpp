@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/model/sharding.h"
+#include "shardwise/model/names.h"
 #include "tests/quant/reference.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_config.h"
@@ -46,8 +46,9 @@ at::Tensor dequantized(const quant::Matrix& m) {
 Tensors quantized_tensors(const model::Config& config, const Tensors& full) {
   const model::Config stored = model::dense(config);
   Tensors tensors = full;
-  for (const parallel::Parameter& parameter : model::sharded_parameters(stored, /*tp=*/1)) {
-    if (!model::is_quantized(config, parameter.name)) continue;
+  const model::ParameterTable quantized(config);
+  for (const model::ParameterInfo& parameter : model::ParameterTable(stored)) {
+    if (quantized.at(parameter.name).format == model::StorageFormat::dense) continue;
     for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
       const at::Tensor w = tensor.oriented(full.at(tensor.name)).contiguous();
       const at::Tensor quantized = requantized(w, config.quantization->bits, config.quantization->group_size);

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "shardwise/checkpoint/contents.h"
-#include "shardwise/config/tensors.h"
 #include "shardwise/io/safetensors.h"
+#include "shardwise/model/names.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tolerance.h"
@@ -129,7 +129,7 @@ TEST(ExpectedWeights, MatchTheModelsParameters) {
       config.qkv_bias = config.attention_out_bias = has_bias;
       config.mlp_bias = !has_bias;
       std::map<std::string, std::vector<int64_t>> listed;
-      for (const auto& tensor : model::stored_full_tensors(config)) listed[tensor.name] = tensor.shape;
+      for (const auto& tensor : model::stored_tensors(config, /*tp=*/1)) listed[tensor.name] = tensor.shape;
       EXPECT_EQ(listed, stored_shapes(config));
       const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
       std::map<std::string, std::vector<int64_t>> held;

@@ -24,6 +24,11 @@ namespace {
 using test::contains;
 using Names = std::vector<std::string>;
 
+/// Returns the first moment of a parameter of an fp32 model, which has two tensors of state per parameter.
+at::Tensor& first_moment_of(RankState& rank, size_t parameter) {
+  return rank.state.tensors.at(2 * parameter).local;
+}
+
 class Save : public ::testing::Test {
  protected:
   void save(int64_t step, int64_t keep = 0, int ranks = 1) const {
@@ -112,7 +117,7 @@ TEST_F(Save, FailureOnOneRankFailsAllAndKeepsTheOldCheckpoint) {
     on_ranks(3, [&](const comm::Group& group) {
       RankState rank(config_, group, full_);
       rank.state.step = 5;
-      if (group.rank() == broken) rank.state.parameters[2].exp_avg = at::full({3}, 0, at::kFloat);
+      if (group.rank() == broken) first_moment_of(rank, /*parameter=*/2) = at::full({3}, 0, at::kFloat);
       errors[group.rank()] = test::error_text<c10::Error>(
           [&] { checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1); });
     });
@@ -130,7 +135,7 @@ TEST_F(Save, FailureOnOneRankFailsAllAndKeepsTheOldCheckpoint) {
 TEST_F(Save, UnsupportedDtypeOnOneRankFailsAll) {
   on_ranks(2, [&](const comm::Group& group) {
     RankState rank(config_, group, full_);
-    if (group.rank() == 1) rank.state.parameters[0].exp_avg = at::full({1}, 0, at::kInt);
+    if (group.rank() == 1) first_moment_of(rank, /*parameter=*/0) = at::full({1}, 0, at::kInt);
     const std::string text = test::error_text<c10::Error>(
         [&] { checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/0); });
     EXPECT_PRED2(contains, text,

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/model/names.h"
 
 namespace shardwise::testing {
 
@@ -47,8 +47,8 @@ std::string safetensors_of(const StoredTensors& tensors) {
 
 FileBytes put_zeros(const std::string& directory, const model::Config& config) {
   Header header;
-  for (const model::FullTensor& tensor : model::stored_full_tensors(config))
-    header.add(tensor.name, "F32", tensor.shape, 4 * tensor.numel());
+  for (const model::StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1))
+    header.add(tensor.name, "F32", tensor.shape, 4 * c10::multiply_integers(tensor.shape));
   const std::string text = header.text(), file = directory + "/model.safetensors";
   const FileBytes bytes{std::ssize(text), std::ssize(text) + header.data_bytes()};
   fs::create_directories(directory);
@@ -76,8 +76,8 @@ StoredTensors read_safetensors(const std::string& path) {
 StoredTensors random_tensors(const model::Config& config, const std::string& dtype) {
   std::mt19937 random(7);
   StoredTensors tensors;
-  for (const model::FullTensor& tensor : model::stored_full_tensors(config)) {
-    std::string bytes(tensor.numel() * (dtype == "F32" ? 4 : 2), '\0');
+  for (const model::StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1)) {
+    std::string bytes(c10::multiply_integers(tensor.shape) * (dtype == "F32" ? 4 : 2), '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     tensors[tensor.name] = {dtype, tensor.shape, bytes};
   }

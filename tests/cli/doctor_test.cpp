@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/config/tensors.h"
+#include "shardwise/model/names.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/launch/program.h"
 #include "tests/train/runs.h"
@@ -39,8 +39,8 @@ class DoctorCommand : public ::testing::Test {
   /// Writes weights that are all 0.25 except for one.
   void put_weights_with_outlier(float outlier) const {
     testing::StoredTensors stored;
-    for (const model::FullTensor& tensor : model::stored_full_tensors(testing::small_byte_config())) {
-      std::vector<float> values(static_cast<size_t>(tensor.numel()), 0.25F);
+    for (const model::StoredTensor& tensor : model::stored_tensors(testing::small_byte_config(), /*tp=*/1)) {
+      std::vector<float> values(static_cast<size_t>(c10::multiply_integers(tensor.shape)), 0.25F);
       if (tensor.name == "model.layers.1.mlp.down_proj.weight") values[3] = outlier;
       stored[tensor.name] = {
           "F32", tensor.shape, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};

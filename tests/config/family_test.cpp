@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/model/names.h"
 #include "tests/support/error_text.h"
 
 namespace shardwise::model::family_test {
@@ -285,11 +285,12 @@ using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 Shapes stored(const Config& config) {
   Shapes shapes;
-  for (const FullTensor& tensor : stored_full_tensors(config)) shapes.emplace_back(tensor.name, tensor.shape);
+  for (const StoredTensor& tensor : stored_tensors(config, /*tp=*/1))
+    shapes.emplace_back(tensor.name, tensor.shape);
   return shapes;
 }
 
-TEST(StoredFullTensors, Gpt2IsTransposedWithItsOwnNames) {
+TEST(StoredTensors, Gpt2IsTransposedWithItsOwnNames) {
   Config c = parse(gpt2({{"n_inner", 101}, {"n_layer", 1}}));
   const Shapes expected = {{"transformer.wte.weight", {50257, 48}},
                            {"transformer.wpe.weight", {64, 48}},
@@ -312,7 +313,7 @@ TEST(StoredFullTensors, Gpt2IsTransposedWithItsOwnNames) {
   EXPECT_EQ(stored(c).back().first, "lm_head.weight");
 }
 
-TEST(StoredFullTensors, Phi3IsFused) {
+TEST(StoredTensors, Phi3IsFused) {
   const Shapes shapes = stored(parse(llama_like("phi3", {{"num_hidden_layers", 1}})));
   const Shapes expected = {{"model.embed_tokens.weight", {40000, 48}},
                            {"model.layers.0.input_layernorm.weight", {48}},
@@ -326,7 +327,7 @@ TEST(StoredFullTensors, Phi3IsFused) {
   EXPECT_EQ(shapes, expected);
 }
 
-TEST(StoredFullTensors, QwenHasBiasesOrNorms) {
+TEST(StoredTensors, QwenHasBiasesOrNorms) {
   const Shapes qwen2 = stored(parse(llama_like("qwen2"))), qwen3 = stored(parse(llama_like("qwen3")));
   const auto count = [](const Shapes& shapes, const std::string& part) {
     return std::count_if(shapes.begin(), shapes.end(),

@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "shardwise/checkpoint/reader.h"
-#include "shardwise/config/tensors.h"
 #include "shardwise/infer/generation_config.h"
 #include "shardwise/io/slices.h"
+#include "shardwise/model/names.h"
 #include "shardwise/text/bpe_tokenizer.h"
 #include "shardwise/text/token_file.h"
 
@@ -99,7 +99,7 @@ void read_shards(const std::string& path) {
   const auto directory = std::filesystem::path(path).parent_path();
   const checkpoint::WeightFiles files(directory, config);
   checkpoint::check_weights(files, config);
-  for (const model::FullTensor& weight : model::stored_full_tensors(config)) {
+  for (const model::StoredTensor& weight : model::stored_tensors(config, /*tp=*/1)) {
     int64_t size = 0;
     const auto known = checkpoint::known_tensors(files, config, files.tp());
     const int64_t dim = known.at(weight.name).dim;

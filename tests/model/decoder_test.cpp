@@ -9,7 +9,6 @@
 #include <cmath>
 #include <set>
 
-#include "shardwise/config/tensors.h"
 #include "tests/support/error_text.h"
 #include "tests/support/grid.h"
 #include "tests/support/ranks.h"
@@ -95,34 +94,6 @@ TEST(DecoderWeights, ContainEveryParameterOnce) {
       numel += used.parameter->global_numel();
     }
     EXPECT_EQ(numel, model::parameter_count(config));
-  }
-}
-
-/// Returns a config of the preset's family that is small enough to allocate.
-model::Config small_of(const std::string& preset) {
-  model::Config config = model::preset(preset);
-  config.vocab_size = 17;
-  config.hidden_size = 24;
-  config.intermediate_size = 10;
-  config.num_hidden_layers = 2;
-  config.num_key_value_heads = config.num_key_value_heads == config.num_attention_heads ? 6 : 3;
-  config.num_attention_heads = 6;
-  config.head_dim = 4;
-  config.max_position_embeddings = 16;
-  return config;
-}
-
-TEST(DecoderWeights, MatchFullTensorsInEveryFamily) {
-  for (const char* preset :
-       {"tiny", "llama-3.2-1b", "mistral-7b", "qwen2.5-7b", "qwen3-32b", "phi-3-mini", "gpt2"}) {
-    const model::Config config = small_of(preset);
-    const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
-    const auto listed = model::full_tensors(config);
-    ASSERT_EQ(weights.used_parameters().size(), listed.size()) << preset;
-    for (size_t i = 0; i < listed.size(); ++i) {
-      EXPECT_EQ(weights.used_parameters()[i].parameter->name, listed[i].name) << preset;
-      EXPECT_EQ(weights.used_parameters()[i].parameter->global_shape, listed[i].shape) << listed[i].name;
-    }
   }
 }
 

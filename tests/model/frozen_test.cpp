@@ -156,8 +156,7 @@ TEST(FrozenParameters, HasNoOptimizerStateAndKeepsItsValue) {
       for (const nn::UsedParameter& used : trained.weights.used_parameters())
         before.push_back(used.parameter->value.detach().clone());
       train::AdamW optimizer(trained.weights.used_parameters(), {});
-      for (const checkpoint::ParameterState& state : optimizer.state())
-        EXPECT_FALSE(state.parameter->is_frozen());
+      for (const train::ParameterState& state : optimizer.state()) EXPECT_FALSE(state.parameter->is_frozen());
       optimizer.step_(/*step=*/1, /*learning_rate=*/0.1);
       for (size_t i = 0; i < before.size(); ++i) {
         const parallel::Parameter& parameter = *trained.weights.used_parameters()[i].parameter;

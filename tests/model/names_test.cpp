@@ -19,8 +19,8 @@ bool same(const std::vector<Piece>& pieces, const Piece& b) {
          a.size == b.size;
 }
 
-parallel::Parameter parameter(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule) {
-  return {name, std::move(shape), rule, parallel::Init::constant(0), {}, {}};
+ParameterInfo parameter(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule) {
+  return {name, std::move(shape), rule};
 }
 
 TEST(StoredTensors, FusedQkvIsThreeTensorsWithOverlappingKvHeads) {
@@ -119,6 +119,12 @@ TEST(StoredTensors, NamesAndShapesAreThoseOfHuggingFace) {
     }
     EXPECT_EQ(shapes, testing::stored_shapes(config));
   }
+}
+
+TEST(StoredTensors, RequireAHeadPerRank) {
+  const Config config = preset("tiny");
+  EXPECT_EQ(stored_tensors(config, /*tp=*/8).size(), stored_tensors(config, /*tp=*/1).size());
+  EXPECT_THROW(stored_tensors(config, /*tp=*/9), c10::ValueError);
 }
 
 }  // namespace

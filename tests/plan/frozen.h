@@ -5,16 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 
 /// Returns all parameters except those whose names contain one of `parts`.
 inline std::set<std::string> all_but(const model::Config& config, const std::vector<std::string>& parts) {
   std::set<std::string> frozen;
-  for (const model::FullTensor& tensor : model::full_tensors(config)) {
-    const auto holds = [&](const std::string& part) { return tensor.name.find(part) != std::string::npos; };
-    if (std::ranges::none_of(parts, holds)) frozen.insert(tensor.name);
+  for (const model::ParameterInfo& parameter : model::ParameterTable(config)) {
+    const auto holds = [&](const std::string& part) {
+      return parameter.name.find(part) != std::string::npos;
+    };
+    if (std::ranges::none_of(parts, holds)) frozen.insert(parameter.name);
   }
   return frozen;
 }

@@ -37,9 +37,9 @@ Workload odd(int tp, Parallelism parallelism) {
   return workload;
 }
 
-std::map<std::string, int64_t> by_name(const Allocations& allocations) {
+std::map<std::string, int64_t> by_name(const SavedAllocations& saved) {
   std::map<std::string, int64_t> bytes;
-  for (const Allocation& allocation : allocations) bytes[allocation.name] = allocation.bytes;
+  for (const Allocation& allocation : named(saved)) bytes[allocation.name] = allocation.bytes;
   return bytes;
 }
 
@@ -94,10 +94,10 @@ TEST(PlanMemory, Gpt2BlockSavesTheFormulasBytes) {
 /// the inner width 4h/t is saved.
 TEST(PlanMemory, BiasAndGeluSaveNoSum) {
   const int64_t inner = 128 * 3 * (4 * 768 / 4) * 2;
-  const Allocations saved = saved_by_block(llama("gpt2", 4), 1, /*layer=*/0);
+  const SavedAllocations saved = saved_by_block(llama("gpt2", 4), 1, /*layer=*/0);
   EXPECT_EQ(by_name(saved)["up"], inner);
   EXPECT_EQ(by_name(saved)["down input"], inner);
-  EXPECT_EQ(std::ranges::count(saved, inner, &Allocation::bytes), 2);
+  EXPECT_EQ(std::ranges::count(saved, inner, &SavedAllocation::bytes), 2);
 }
 
 TEST(PlanMemory, FrozenWeightsSaveNoInput) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shardwise/config/tensors.h"
+#include "shardwise/config/parameters.h"
 #include "tests/support/covering.h"
 #include "tests/support/extent.h"
 
@@ -155,8 +155,9 @@ model::Config config_of(const Kind& kind) {
 /// Returns true if a one-layer model also has trainable parameters left.
 bool leaves_something(const FrozenSubset& subset, model::Config config) {
   config.num_hidden_layers = 1;
-  const auto tensors = model::full_tensors(config);
-  return std::ranges::any_of(tensors, [&](const auto& tensor) { return !subset.has(tensor.name, config); });
+  const model::ParameterTable table(config);
+  return std::ranges::any_of(table,
+                             [&](const auto& parameter) { return !subset.has(parameter.name, config); });
 }
 
 constexpr const char* kNothing = "nothing";
@@ -220,8 +221,8 @@ PlannedRun PlannedRun::of_layers(int64_t layers) const {
   config.num_hidden_layers = layers;
   if (!config.sliding_layers.empty()) config.sliding_layers.resize(layers);
   run.workload.frozen.clear();
-  for (const model::FullTensor& tensor : model::full_tensors(config)) {
-    if (frozen && frozen->has(tensor.name, config)) run.workload.frozen.insert(tensor.name);
+  for (const model::ParameterInfo& parameter : model::ParameterTable(config)) {
+    if (frozen && frozen->has(parameter.name, config)) run.workload.frozen.insert(parameter.name);
   }
   return run;
 }

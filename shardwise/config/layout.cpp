@@ -1,4 +1,4 @@
-#include "shardwise/model/layout.h"
+#include "shardwise/config/layout.h"
 
 #include <c10/util/Exception.h>
 
