@@ -44,7 +44,7 @@ double train_and_save(const fs::path& directory, const Tensor& ids, const Group&
   for (int64_t i = 1; i <= kSteps; ++i) train_step(i, weights, optimizer, ids);
 
   checkpoint::TrainState state;
-  state.parameters = optimizer.state();
+  state.tensors = state_tensors(optimizer);
   state.step = kSteps;
   checkpoint::save(directory, weights, state, /*keep=*/1);
   return train_step(kSteps + 1, weights, optimizer, ids);
@@ -57,7 +57,7 @@ std::pair<double, double> load_and_train(const fs::path& directory, const Tensor
   checkpoint::load_weights(latest, weights);
   AdamW optimizer(weights.used_parameters(), {});
   checkpoint::TrainState state;
-  state.parameters = optimizer.state();  // load_state writes into the optimizer's tensors
+  state.tensors = state_tensors(optimizer);  // load_state writes into the optimizer's tensors
   checkpoint::load_state(latest, state, weights);
 
   const double first = train_step(state.step + 1, weights, optimizer, ids);

@@ -69,17 +69,6 @@ std::optional<checkpoint::LoadCost> load_or_initialize_(const Job& job, model::D
   return std::nullopt;
 }
 
-/// Returns the optimizer's state as a checkpoint names it; the tensors share the optimizer's memory.
-std::vector<checkpoint::StateTensor> state_tensors(const AdamW& optimizer) {
-  std::vector<checkpoint::StateTensor> tensors;
-  for (const auto& [parameter, master, exp_avg, exp_avg_sq] : optimizer.state()) {
-    if (master.defined()) tensors.push_back({parameter, checkpoint::kMaster, master});
-    tensors.push_back({parameter, checkpoint::kExpAvg, exp_avg});
-    tensors.push_back({parameter, checkpoint::kExpAvgSq, exp_avg_sq});
-  }
-  return tensors;
-}
-
 /// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
 /// and scans the text itself, so a concurrent save or write could give them different weights or batches of
 /// equal shapes. Called after everything has been read.
