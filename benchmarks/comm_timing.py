@@ -1,4 +1,4 @@
-"""The timing method of shardwise/cli/bench_timing.cpp for candidates that are called from Python.
+"""The timing method of shardwise/bench/timing.cpp for candidates that are called from Python.
 
 A timed function runs a given number of steps, so that its loop need not be in Python.
 """

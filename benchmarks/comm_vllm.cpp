@@ -1,7 +1,7 @@
 // The loops of benchmarks/comm_peer.py over the all_reduce of vLLM's CPU library; called from Python, every
 // call would take a microsecond more. comm_peer.py compiles this file without torch, because a tensor is only
 // a pointer here.
-#include "shardwise/cli/bench_timing.h"
+#include "shardwise/bench/timing.h"
 
 namespace {
 
@@ -20,18 +20,18 @@ struct Loop {
 
 extern "C" {
 
-void call(Loop* loop, int64_t steps) {
+void call_steps(Loop* loop, int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) loop->reduce(loop->handle, &loop->tensor);
 }
 
-void write_and_call(Loop* loop, int64_t steps) {
+void write_and_call_steps(Loop* loop, int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) {
-    shardwise::cli::write_ones(loop->data, loop->bytes, loop->is_bf16);
+    shardwise::bench::write_ones(loop->data, loop->bytes, loop->is_bf16);
     loop->reduce(loop->handle, &loop->tensor);
   }
 }
 
-void write(Loop* loop, int64_t steps) {
-  for (int64_t i = 0; i < steps; ++i) shardwise::cli::write_ones(loop->data, loop->bytes, loop->is_bf16);
+void write_steps(Loop* loop, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) shardwise::bench::write_ones(loop->data, loop->bytes, loop->is_bf16);
 }
 }

@@ -5,7 +5,7 @@ import subprocess
 
 from machine import BUILD, ROOT
 
-CLI = ROOT / "shardwise" / "cli"
+TIMING = ROOT / "shardwise" / "bench"
 BASE = "tools/setup installs it"
 
 
@@ -14,15 +14,15 @@ class Missing(Exception):
 
 
 class Compiled:
-    """A source of this directory, compiled with the timing sources of shardwise/cli if any of them is newer."""
+    """A source of this directory, compiled with the timing sources of shardwise/bench if any of them is newer."""
 
     def __init__(self, source, name, command):
         self.path, self.command = BUILD / "benchmarks" / name, command
-        self.sources = [ROOT / "benchmarks" / source, CLI / "bench_timing.cpp", CLI / "bench_document.cpp",
+        self.sources = [ROOT / "benchmarks" / source, TIMING / "timing.cpp",
                         ROOT / "shardwise" / "base" / "cpu_name.cpp"]
 
     def make(self):
-        changed = max(file.stat().st_mtime for file in [*self.sources, *CLI.glob("bench_*.h")])
+        changed = max(file.stat().st_mtime for file in [*self.sources, TIMING / "timing.h"])
         if self.path.exists() and self.path.stat().st_mtime > changed:
             return
         if shutil.which(self.command[0]) is None:

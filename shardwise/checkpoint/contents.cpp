@@ -50,11 +50,11 @@ Entries state_entries(const std::vector<StateTensor>& tensors, const model::Conf
   return std::move(list.entries);
 }
 
-io::Layout plan_weights(const Entries& entries) {
+io::FileLayout plan_weights(const Entries& entries) {
   return io::plan_file(specs_of(entries), {{"format", "pt"}});  // older transformers versions require it
 }
 
-io::Layout plan_state(const Entries& entries) {
+io::FileLayout plan_state(const Entries& entries) {
   std::vector<io::TensorSpec> specs = specs_of(entries);
   for (const ProgressNumber& number : kProgress) specs.push_back({number.name, io::Dtype::I64, {}});
   return io::plan_file(specs);

@@ -49,8 +49,8 @@ Entries state_entries(const std::vector<StateTensor>& tensors, const model::Conf
 
 /// Plans the offsets of the weights' `entries` in a file; the plan is the same on every rank.
 /// Errors: c10::ValueError for a dtype that checkpoints do not support.
-io::Layout plan_weights(const Entries& entries);
+io::FileLayout plan_weights(const Entries& entries);
 /// Plans the offsets of the optimizer state's `entries` and of the progress counters; errors as plan_weights.
-io::Layout plan_state(const Entries& entries);
+io::FileLayout plan_state(const Entries& entries);
 
 }  // namespace shardwise::checkpoint

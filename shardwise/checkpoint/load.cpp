@@ -29,7 +29,7 @@ bool is_zero_bias(const WeightFiles& files, const std::string& name,
     return false;
   const auto outputs = files.find(name.substr(0, name.size() - end.size()) + ".scales").shape.back();
   if (files.find(name).shape != std::vector<int64_t>{outputs}) return false;
-  const Source bias = files.full_source(name);
+  const TensorSource bias = files.full_source(name);
   std::string bytes(bias.tensor->bytes(), '\0');
   bias.file->read_tensor(*bias.tensor, bytes.data());
   return std::ranges::all_of(bytes, [](char byte) { return byte == 0; });

@@ -39,7 +39,7 @@ struct Plan {
   std::vector<PlannedWeight> weights;
   std::vector<StoredTensor> copied;
 
-  io::Layout layout(const WeightFiles& files, const Config& config) const {
+  io::FileLayout layout(const WeightFiles& files, const Config& config) const {
     std::vector<io::TensorSpec> specs;
     for (const PlannedWeight& weight : weights) {
       for (const StoredTensor& part : weight.parts) {
@@ -108,7 +108,7 @@ class Writer {
 
   void copy(const StoredTensor& stored) {
     const auto parts = files_.parts(name_in(files_, stored.name, from_), stored.dim);
-    for (const Source& from : sources_of(parts, {{0, 0, stored.shape.at(stored.dim)}})) {
+    for (const TensorSource& from : sources_of(parts, {{0, 0, stored.shape.at(stored.dim)}})) {
       copier_.copy(from, file_, file_.layout().find(stored.name), stored.dim);
     }
   }
@@ -192,7 +192,7 @@ WriteSummary quantize(const fs::path& in, const fs::path& out, const model::Quan
   const WeightFiles files(in, from);
   check_weights(files, from);
   const Plan plan = plan_for(from, to);
-  const io::Layout layout = plan.layout(files, from);
+  const io::FileLayout layout = plan.layout(files, from);
   TensorCopier copier(on_progress);
   copier.add_to_total(layout);
   AtomicDirectory directory("quantize", target);

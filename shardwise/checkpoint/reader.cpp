@@ -25,7 +25,7 @@ void check_shape(const std::string& path, const std::string& name, const std::ve
 }
 
 /// Reads directly into `target` if its dtype and order are the file's, otherwise through a buffer.
-void read_block(const io::SafetensorsFile& file, const io::Block& block, const at::Tensor& target) {
+void read_block(const io::SafetensorsFile& file, const io::RowBlock& block, const at::Tensor& target) {
   const at::ScalarType dtype = tensor_dtype(block.rows.dtype);
   const bool is_direct = target.scalar_type() == dtype && target.is_contiguous();
   const at::Tensor found = is_direct ? target : at::empty(target.sizes(), dtype);
@@ -34,7 +34,7 @@ void read_block(const io::SafetensorsFile& file, const io::Block& block, const a
 }
 
 /// Reads a part of `target`, the rank's shard. Returns the first NaN or Inf in it.
-std::optional<double> read_source(const Source& source, int64_t dim, const at::Tensor& target) {
+std::optional<double> read_source(const TensorSource& source, int64_t dim, const at::Tensor& target) {
   const base::Range slice{source.file_begin, source.file_begin + source.size};
   const at::Tensor part = target.narrow(dim, source.begin, source.size);
   std::optional<double> first;
@@ -88,11 +88,12 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   return value;
 }
 
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& errors) {
+void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
+                ValidationErrors& errors) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   const std::vector<Piece> held = entry.stored.held(rank);
-  for (const Source& source : sources_of(parts, held)) {
+  for (const TensorSource& source : sources_of(parts, held)) {
     const std::optional<double> found = read_source(source, entry.stored.dim, target);
     errors.collect([&] {
       TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must be finite; got ",

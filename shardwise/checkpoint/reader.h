@@ -34,6 +34,7 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 /// naming file and tensor.
 /// Cost: one read for each contiguous range of at most 1 MB, so one for each row of a column shard. No memory
 /// if dtype and order are the file's, otherwise 1 MB, or one row if a row is longer.
-void read_entry(const Entry& entry, const std::vector<Source>& parts, int rank, ValidationErrors& errors);
+void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
+                ValidationErrors& errors);
 
 }  // namespace shardwise::checkpoint

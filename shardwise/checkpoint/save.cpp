@@ -24,18 +24,18 @@ namespace {
 struct FilePlan {
   const char* name;
   Entries entries;
-  io::Layout layout;
+  io::FileLayout layout;
 };
 
 FilePlan planned_weights(const model::DecoderWeights& weights) {
   Entries entries = weight_entries(weights);
-  io::Layout layout = plan_weights(entries);
+  io::FileLayout layout = plan_weights(entries);
   return {kWeightsFile, std::move(entries), std::move(layout)};
 }
 
 FilePlan planned_state(const TrainState& state, const model::Config& config) {
   Entries entries = state_entries(state.tensors, config);
-  io::Layout layout = plan_state(entries);
+  io::FileLayout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
 }
 

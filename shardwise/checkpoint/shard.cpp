@@ -19,15 +19,15 @@ namespace {
 struct PlannedTensor {
   io::TensorSpec spec;
   int64_t dim;
-  std::vector<Source> sources;
+  std::vector<TensorSource> sources;
   bool is_unsharded;
 };
 
-struct ShardFile {
+struct RankFile {
   std::string name;
   std::vector<PlannedTensor> tensors;
 
-  io::Layout layout() const {
+  io::FileLayout layout() const {
     std::vector<io::TensorSpec> specs;
     for (const PlannedTensor& tensor : tensors) specs.push_back(tensor.spec);
     return io::plan_file(specs, {{"format", "pt"}});
@@ -68,8 +68,8 @@ PlannedTensor planned(const WeightFiles& files, const std::string& name, const S
   return tensor;
 }
 
-ShardFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
-  ShardFile file{index.files[rank], {}};
+RankFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
+  RankFile file{index.files[rank], {}};
   for (const auto& [name, sharded] : index.tensors) {
     if (sharded.has_shard_on(rank)) file.tensors.push_back(planned(files, name, sharded, rank));
   }
@@ -80,7 +80,7 @@ ShardFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
 struct ShardPlan {
   ShardIndex index;
   bool has_index;  // false for unsharded weights
-  std::vector<ShardFile> files;
+  std::vector<RankFile> files;
 };
 
 /// Plans shards for `tp` ranks, or one file of full tensors without `tp`.
@@ -91,11 +91,11 @@ ShardPlan shard_plan_for(const WeightFiles& files, const model::Config& config, 
   return plan;
 }
 
-void write_file(const fs::path& directory, const ShardFile& planned, TensorCopier& copier) {
+void write_file(const fs::path& directory, const RankFile& planned, TensorCopier& copier) {
   const auto file = io::SafetensorsWriter::create(directory / planned.name, planned.layout());
   for (const PlannedTensor& tensor : planned.tensors) {
     const io::TensorInfo& to = file.layout().find(tensor.spec.name);
-    for (const Source& from : tensor.sources) {
+    for (const TensorSource& from : tensor.sources) {
       if (tensor.is_unsharded) {
         copier.copy_full(from, file, to);
       } else {
@@ -110,10 +110,10 @@ void write_file(const fs::path& directory, const ShardFile& planned, TensorCopie
 int64_t write_all(const fs::path& in, const fs::path& directory, const ShardPlan& plan,
                   const OnProgress& on_progress) {
   TensorCopier copier(on_progress);
-  for (const ShardFile& file : plan.files) copier.add_to_total(file.layout());
+  for (const RankFile& file : plan.files) copier.add_to_total(file.layout());
   copy_auxiliary_files(in, directory);
   if (plan.has_index) base::write_text(directory / kShardIndex, to_json(plan.index));
-  for (const ShardFile& file : plan.files) write_file(directory, file, copier);
+  for (const RankFile& file : plan.files) write_file(directory, file, copier);
   on_progress(copier.all_bytes(), copier.all_bytes());  // the last chance to cancel
   return copier.all_bytes();
 }

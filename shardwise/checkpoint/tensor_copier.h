@@ -19,15 +19,16 @@ class TensorCopier {
   explicit TensorCopier(const OnProgress& on_progress) : on_progress_(on_progress) {}
 
   /// Adds the data bytes of a file to be written to the total.
-  void add_to_total(const io::Layout& layout) { all_bytes_ += layout.total_bytes - layout.header_bytes; }
+  void add_to_total(const io::FileLayout& layout) { all_bytes_ += layout.total_bytes - layout.header_bytes; }
   int64_t all_bytes() const { return all_bytes_; }
   /// Reports that `bytes` more have been written.
   void report_written(int64_t bytes);
 
   /// Copies the range `from` of its tensor along `dim` to [from.begin, from.begin + from.size) of `to`.
-  void copy(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to, int64_t dim);
+  void copy(const TensorSource& from, const io::SafetensorsWriter& file, const io::TensorInfo& to,
+            int64_t dim);
   /// Copies all bytes of a tensor of any dtype and shape.
-  void copy_full(const Source& from, const io::SafetensorsWriter& file, const io::TensorInfo& to);
+  void copy_full(const TensorSource& from, const io::SafetensorsWriter& file, const io::TensorInfo& to);
 
  private:
   const OnProgress& on_progress_;

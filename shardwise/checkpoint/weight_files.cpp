@@ -49,8 +49,9 @@ void check_local(const io::SafetensorsFile& file, const io::TensorInfo& tensor, 
 }
 
 /// Appends the ranges of a tensor in one rank's file: `used` is all that the rank holds, or what it owns.
-void append_parts(std::vector<Source>& parts, const io::SafetensorsFile& file, const io::TensorInfo& tensor,
-                  const std::vector<Piece>& held, const std::vector<Piece>& used) {
+void append_parts(std::vector<TensorSource>& parts, const io::SafetensorsFile& file,
+                  const io::TensorInfo& tensor, const std::vector<Piece>& held,
+                  const std::vector<Piece>& used) {
   int64_t file_begin = 0;
   for (size_t i = 0; i < held.size(); ++i) {
     const int64_t skipped = used[i].global_begin - held[i].global_begin;
@@ -62,9 +63,9 @@ void append_parts(std::vector<Source>& parts, const io::SafetensorsFile& file, c
 }
 
 /// Appends `next`, merged with the last range if they are contiguous on both sides.
-void append(std::vector<Source>& sources, const Source& next) {
+void append(std::vector<TensorSource>& sources, const TensorSource& next) {
   if (!sources.empty()) {
-    Source& last = sources.back();
+    TensorSource& last = sources.back();
     if (last.tensor == next.tensor && last.file_begin + last.size == next.file_begin &&
         last.begin + last.size == next.begin) {
       last.size += next.size;
@@ -142,13 +143,13 @@ WeightFiles::FullTensorInfo WeightFiles::find(const std::string& name) const {
   return {directory_ / kShardIndex, sharded->second.dtype, sharded->second.shape};
 }
 
-std::vector<Source> WeightFiles::parts(const std::string& name, int64_t dim) const {
+std::vector<TensorSource> WeightFiles::parts(const std::string& name, int64_t dim) const {
   if (!unsharded_) return parts_.at(name);
   const auto [file, tensor] = unsharded_->find(name);
   return {full_tensor_source(*file, *tensor, dim)};
 }
 
-Source WeightFiles::full_source(const std::string& name) const {
+TensorSource WeightFiles::full_source(const std::string& name) const {
   if (unsharded_) {
     const auto [file, tensor] = unsharded_->find(name);
     return {file, tensor};
@@ -165,14 +166,15 @@ int64_t WeightFiles::bytes_read() const {
   return bytes;
 }
 
-Source full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim) {
+TensorSource full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim) {
   return {&file, &tensor, /*file_begin=*/0, /*begin=*/0, tensor.shape.at(dim)};
 }
 
-std::vector<Source> sources_of(const std::vector<Source>& parts, const std::vector<Piece>& pieces) {
-  std::vector<Source> sources;
+std::vector<TensorSource> sources_of(const std::vector<TensorSource>& parts,
+                                     const std::vector<Piece>& pieces) {
+  std::vector<TensorSource> sources;
   for (const Piece& piece : pieces) {
-    for (const Source& part : parts) {
+    for (const TensorSource& part : parts) {
       const int64_t begin = std::max(piece.global_begin, part.begin);
       const int64_t end = std::min(piece.global_begin + piece.size, part.begin + part.size);
       if (begin >= end) continue;

@@ -15,7 +15,7 @@ namespace shardwise::checkpoint {
 
 /// A range along a dim of a tensor in a file, and its begin in another tensor: the full one or a rank's
 /// shard.
-struct Source {
+struct TensorSource {
   const io::SafetensorsFile* file;
   const io::TensorInfo* tensor;
   int64_t file_begin = 0, begin = 0, size = 0;
@@ -54,10 +54,10 @@ class WeightFiles {
 
   /// Returns the ranges in the files that make up a tensor along `dim`, with `begin` in the full tensor: all
   /// of it, or the shard of a rank that reads only its own file. Errors: those of find.
-  std::vector<Source> parts(const std::string& name, int64_t dim) const;
+  std::vector<TensorSource> parts(const std::string& name, int64_t dim) const;
   /// Returns a tensor that is unsharded in one file, without a range. Errors: TORCH_INTERNAL_ASSERT if it is
   /// sharded.
-  Source full_source(const std::string& name) const;
+  TensorSource full_source(const std::string& name) const;
 
   /// Returns the bytes read so far, including headers and index.
   int64_t bytes_read() const;
@@ -69,18 +69,18 @@ class WeightFiles {
   std::filesystem::path directory_;
   std::optional<io::SafetensorsDirectory> unsharded_;
   std::optional<ShardIndex> index_;
-  std::map<int, io::SafetensorsFile> shards_;         // by rank; a map, because Source points to its elements
-  std::map<std::string, std::vector<Source>> parts_;  // by tensor: its ranges in the shards
+  std::map<int, io::SafetensorsFile> shards_;  // by rank; a map, because TensorSource points to its elements
+  std::map<std::string, std::vector<TensorSource>> parts_;  // by tensor: its ranges in the shards
   int64_t index_bytes_ = 0;
 };
 
 /// Returns all of a tensor in a file.
-Source full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim);
+TensorSource full_tensor_source(const io::SafetensorsFile& file, const io::TensorInfo& tensor, int64_t dim);
 
 /// Maps the ranges `pieces` of a full tensor to its `parts` in the files; `begin` counts like the pieces'
 /// local_begin. Merges ranges that are contiguous on both sides.
-std::vector<Source> sources_of(const std::vector<Source>& parts,
-                               const std::vector<base::ShardRule::Piece>& pieces);
+std::vector<TensorSource> sources_of(const std::vector<TensorSource>& parts,
+                                     const std::vector<base::ShardRule::Piece>& pieces);
 
 /// Returns the name in `files` of a StoredTensor's `name`: the same, or without the prefix that some
 /// published files of the config's family omit.

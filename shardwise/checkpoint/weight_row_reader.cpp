@@ -17,7 +17,7 @@ using base::Range;
 namespace {
 
 /// Reads a block of a matrix in a file, in the file's dtype.
-Tensor read_rectangle(const Source& source, const Range& rows, const Range& columns) {
+Tensor read_rectangle(const TensorSource& source, const Range& rows, const Range& columns) {
   Tensor buffer = at::empty({rows.size(), columns.size()}, tensor_dtype(source.tensor->dtype));
   io::read_block(*source.file, io::block_of(*source.tensor, /*dim=*/1, columns, rows),
                  buffer.mutable_data_ptr());
@@ -32,7 +32,7 @@ WeightRowReader::WeightRowReader(const WeightFiles& files, const std::vector<mod
     const std::string name = name_in(files, tensor.name, config);
     check_weight(files, name, tensor.shape, tensor.element_type);
     const bool shards_rows = tensor.dim == (tensor.is_transposed ? 1 : 0);
-    for (const Source& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
+    for (const TensorSource& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
       parts_.push_back({source, shards_rows, tensor.is_transposed});
     }
   }
@@ -45,7 +45,7 @@ Tensor WeightRowReader::read(const Range& rows, int64_t width, at::ScalarType dt
 }
 
 void WeightRowReader::read_part(const Part& part, const Range& rows, Tensor& target) {
-  const Source& source = part.source;
+  const TensorSource& source = part.source;
   const Range held{source.begin, source.begin + source.size};
   const Range overlap =
       part.shards_rows ? Range{std::max(rows.begin, held.begin), std::min(rows.end, held.end)} : held;

@@ -23,7 +23,7 @@ class WeightRowReader {
  private:
   /// A range of the shard along the sharded dim.
   struct Part {
-    Source source;
+    TensorSource source;
     bool shards_rows, is_transposed;
   };
   static void read_part(const Part& part, const base::Range& rows, at::Tensor& target);

@@ -1,40 +1,45 @@
 // `shardwise bench WHAT`: times parts of the library on this machine.
+#include "shardwise/cli/bench.h"
+
 #include <c10/util/Exception.h>
 
 #include <cstdio>
 
-#include "shardwise/cli/bench_comm.h"
-#include "shardwise/cli/bench_overlap.h"
-#include "shardwise/cli/commands.h"
-
 namespace shardwise::cli {
 namespace {
 
-struct Bench {
+struct Benchmark {
   const char* name;
   int (*run)(const Call&);
   const char* help;
 };
 
-constexpr Bench kBenches[] = {
+constexpr Benchmark kBenches[] = {
     {"comm", bench_comm_command, "time all_reduce, next to a memcpy of the same size"},
     {"overlap", bench_overlap_command,
      "time the linear layers of TP+SP with their collectives, next to the GEMMs alone"},
 };
 
+constexpr double kMaxSeconds = 3600;
+
 void print_benches() {
   std::puts("Times parts of the library on this machine.\n");
   std::puts("Usage: shardwise bench WHAT [FLAGS]\n");
-  for (const Bench& bench : kBenches) std::printf("  %-10s%s\n", bench.name, bench.help);
+  for (const Benchmark& bench : kBenches) std::printf("  %-10s%s\n", bench.name, bench.help);
   std::puts("\n  --help    print this help; shardwise bench WHAT --help lists the flags");
 }
 
 }  // namespace
 
+void check_seconds(const std::string& command, double seconds) {
+  TORCH_CHECK_VALUE(seconds > 0 && seconds <= kMaxSeconds, command,
+                    ": --seconds must be above 0 and at most 3600; got ", seconds);
+}
+
 int bench_command(const Call& call) {
   const std::string name = call.arguments.empty() ? "" : call.arguments[0];
   if (name == "--help" || name == "-h") return print_benches(), 0;
-  for (const Bench& bench : kBenches) {
+  for (const Benchmark& bench : kBenches) {
     if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
   }
   TORCH_CHECK_VALUE(false, "bench: the first argument must be a benchmark; got ",

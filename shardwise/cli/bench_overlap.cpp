@@ -1,130 +1,108 @@
-#include "shardwise/cli/bench_overlap.h"
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/randn.h>
+// `shardwise bench overlap`: flags, table and JSON document.
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "shardwise/cli/bench_synchronizer.h"
-#include "shardwise/kernels/grad.h"
-#include "shardwise/kernels/product.h"
-#include "shardwise/parallel/column_product.h"
-#include "shardwise/parallel/gathered_rows.h"
-#include "shardwise/parallel/row_product.h"
+#include <nlohmann/json.hpp>
+
+#include "shardwise/base/cpu_name.h"
+#include "shardwise/bench/overlap.h"
+#include "shardwise/cli/bench.h"
+#include "shardwise/cli/flags.h"
+#include "shardwise/cli/output.h"
+#include "shardwise/cli/progress_line.h"
+#include "shardwise/cli/ranks.h"
+#include "shardwise/cli/table.h"
 
 namespace shardwise::cli {
 namespace {
 
-using at::Tensor;
-using parallel::kFeature, parallel::kSequence, parallel::Placed, parallel::Sharded;
+constexpr int64_t kMaxRows = 1 << 20, kMaxFeatures = 1 << 17;
 
-/// The weights of both layers, this rank's shards of their inputs and output gradients, and the full tensor
-/// of the sequence-sharded one. One sequence: [s, 1, h].
-struct Layers {
-  parallel::Step on, off;
-  parallel::ParameterPtr up, down;
-  Tensor full, shard_s, shard_f;
-
-  Layers(const OverlapBench& bench, const comm::Group& group) : on(group, bench.rows), off(on) {
-    off.overlap = parallel::Overlap::off;
-    const auto ffn = base::Split::even("ffn", bench.ffn, group.size());
-    const auto init = parallel::Init::normal(0.02);
-    const auto make = [&](const char* name, std::vector<int64_t> shape, const base::ShardRule& rule) {
-      auto made = parallel::make_parameter(name, std::move(shape), rule, init, group, bench.dtype);
-      parallel::initialize_(*made, kernels::RandomKey::of(1), group);
-      parallel::zero_grad_(*made);
-      return made;
-    };
-    up = make("up", {bench.ffn, bench.hidden}, base::ShardRule::sharded(/*dim=*/0, ffn));
-    down = make("down", {bench.hidden, bench.ffn}, base::ShardRule::sharded(/*dim=*/1, ffn));
-    full = at::randn({bench.rows, 1, bench.hidden}).to(bench.dtype);
-    const base::Range rows = on.local_sequence();
-    shard_s = group.empty({rows.size(), 1, bench.hidden}, bench.dtype);
-    shard_s.copy_(full.narrow(kSequence, rows.begin, rows.size()));
-    shard_f = at::randn({bench.rows, 1, ffn.range(group.rank()).size()}).to(bench.dtype);
-  }
-
-  Tensor column(const Tensor& x, const parallel::Step& step) const {
-    return parallel::column_product(Placed<Sharded<kSequence>>(x), {up, nullptr}, step).local();
-  }
-  Tensor row(const Tensor& x, const parallel::Step& step) const {
-    return parallel::row_product<Sharded<kSequence>>(Placed<Sharded<kFeature>>(x), {down, nullptr}, step)
-        .local();
-  }
+struct OverlapOptions {
+  int64_t tp = 2, rows = 2048, hidden = 4096, ffn = 11008;
+  std::string dtype = "bf16";
+  double seconds = 10;
+  bool json = false;
 };
 
-/// Returns a·b in new memory, as the layers do.
-Tensor product(const Tensor& a, const Tensor& b) {
-  Tensor y = at::empty({a.size(0), b.size(1)}, a.options());
-  kernels::product_out(y, a, b);
-  return y;
+void add_flags(Flags& flags, OverlapOptions& o) {
+  add_tp_flag(flags, o.tp);
+  flags.value("--dtype NAME", o.dtype, "fp32 or bf16 [bf16]");
+  flags.value("--rows N", o.rows, fmt::format("tokens in total, s * b [{}]", o.rows));
+  flags.value("--hidden N", o.hidden, fmt::format("hidden size [{}]", o.hidden));
+  flags.value("--ffn N", o.ffn, fmt::format("intermediate size, over all ranks [{}]", o.ffn));
+  flags.value("--seconds S", o.seconds, "time per layer, at least five repetitions [10]");
+  flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
-/// Returns a call of one layer's GEMMs on this rank: y = x Wᵀ and, with `dy`, dX = dY W and dW += dYᵀ x.
-std::function<void()> gemm(const parallel::ParameterPtr& w, const Tensor& x, const Tensor& dy) {
-  return [w, x = parallel::as_matrix(x), dy = dy.defined() ? parallel::as_matrix(dy) : dy] {
-    const at::NoGradGuard no_grad;
-    product(x, w->value.t());
-    if (!dy.defined()) return;
-    product(dy, w->value);
-    kernels::add_weight_grad_(w->main_grad, dy, x);
-  };
+/// Errors: c10::ValueError naming the flag and its rule.
+bench::OverlapBench bench_of(const OverlapOptions& o) {
+  check_range("bench overlap", "--tp", o.tp, 2, kMaxBenchRanks);
+  check_range("bench overlap", "--rows", o.rows, 1, kMaxRows);
+  check_range("bench overlap", "--hidden", o.hidden, 1, kMaxFeatures);
+  check_range("bench overlap", "--ffn", o.ffn, 1, kMaxFeatures);
+  check_seconds("bench overlap", o.seconds);
+  check_choice("bench overlap", "--dtype", o.dtype, {"fp32", "bf16"});
+  return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, o.rows, o.hidden, o.ffn, o.seconds};
 }
 
-using Forward = Tensor (Layers::*)(const Tensor&, const parallel::Step&) const;
-
-/// Returns a call of the layer with its collectives: forward alone if `dy` is undefined, else with backward.
-std::function<void()> layer(const Layers& layers, Forward forward, const parallel::Step& step,
-                            const Tensor& x, const Tensor& dy) {
-  if (!dy.defined()) {
-    return [&layers, forward, &step, x] {
-      const at::NoGradGuard no_grad;
-      (layers.*forward)(x, step);
-    };
+std::string to_text(const OverlapOptions& o, const std::vector<bench::OverlapMeasured>& measured) {
+  std::vector<Row> rows{
+      {"layer", "overlap on ms", "quartiles", "off ms", "GEMM alone ms", "on/GEMM", "off/GEMM"}};
+  const auto ms = [](double us) { return fmt::format("{:.3f}", us / 1e3); };
+  for (const auto& [name, on, off, gemm] : measured) {
+    rows.push_back({name, ms(on.raw.median_us),
+                    ms(on.raw.lower_quartile_us) + "-" + ms(on.raw.upper_quartile_us), ms(off.raw.median_us),
+                    ms(gemm.raw.median_us), fmt::format("{:.4f}", on.raw.median_us / gemm.raw.median_us),
+                    fmt::format("{:.4f}", off.raw.median_us / gemm.raw.median_us)});
   }
-  return [&layers, forward, &step, x = x.detach().requires_grad_(), dy] {
-    (layers.*forward)(x, step).backward(dy);
-    x.mutable_grad().reset();
-  };
+  return fmt::format(
+             "{} ranks, {}, {} rows, {} x {}, {}; time of the slowest rank, median of the repetitions\n",
+             o.tp, o.dtype, o.rows, o.hidden, o.ffn, base::cpu_name()) +
+         table(rows);
 }
 
-struct Case {
-  std::string name;
-  Forward forward;
-  Tensor x, dy;  // this rank's shards; undefined dy: forward alone
-  std::function<void()> gemm;
-};
-
-std::vector<Case> cases_of(const Layers& l) {
-  const Tensor none;
-  return {
-      {"AllGather+GEMM", &Layers::column, l.shard_s, none, gemm(l.up, l.full, none)},
-      {"AllGather+GEMM and backward", &Layers::column, l.shard_s, l.shard_f, gemm(l.up, l.full, l.shard_f)},
-      {"GEMM+ReduceScatter", &Layers::row, l.shard_f, none, gemm(l.down, l.shard_f, none)},
-      {"GEMM+ReduceScatter and backward", &Layers::row, l.shard_f, l.shard_s,
-       gemm(l.down, l.shard_f, l.full)}};
+std::string to_json(const OverlapOptions& o, const std::vector<bench::OverlapMeasured>& measured) {
+  nlohmann::ordered_json json{{"cpu", base::cpu_name()},
+                              {"tp", o.tp},
+                              {"dtype", o.dtype},
+                              {"rows", o.rows},
+                              {"hidden", o.hidden},
+                              {"ffn", o.ffn},
+                              {"layers", nlohmann::ordered_json::array()}};
+  for (const auto& [name, on, off, gemm] : measured) {
+    json["layers"].push_back({{"name", name},
+                              {"repetitions", on.repetitions},
+                              {"overlap_on", to_json(on.raw)},
+                              {"overlap_off", to_json(off.raw)},
+                              {"gemm", to_json(gemm.raw)}});
+  }
+  return json_line(json);
 }
 
 }  // namespace
 
-std::vector<OverlapMeasured> measure_overlap(const OverlapBench& bench, const comm::Group& group,
-                                             const std::function<void(const std::string&)>& show) {
-  const Layers layers(bench, group);
-  Synchronizer synchronizer = synchronizer_of(group);
-  std::vector<OverlapMeasured> measured;
-  for (const auto& [name, forward, x, dy, gemm] : cases_of(layers)) {
-    if (group.rank() == 0) {
-      synchronizer.after_repetition = [&, name = name](int64_t done, int64_t repetitions) {
-        show(fmt::format("bench overlap: {}, repetition {} of {}", name, done, repetitions));
-      };
+int bench_overlap_command(const Call& call) {
+  OverlapOptions o;
+  RankOptions ranks;
+  Flags flags("bench overlap",
+              "Times the linear layers of TP+SP with their collectives, next to the GEMMs alone.");
+  add_flags(flags, o);
+  add_timeout_flag(flags, ranks);
+  if (!flags.parse(call.arguments)) return 0;
+  validate("bench overlap", ranks);
+  const bench::OverlapBench measurement = bench_of(o);
+  return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    std::vector<bench::OverlapMeasured> measured;
+    {
+      ProgressLine line;
+      measured = bench::measure_overlap(
+          measurement, group, [&](const std::string& name, int64_t done, int64_t repetitions) {
+            line.show(fmt::format("bench overlap: {}, repetition {} of {}", name, done, repetitions));
+          });
     }
-    const std::vector<Measured> all = measure({{"on", layer(layers, forward, layers.on, x, dy), {}},
-                                               {"off", layer(layers, forward, layers.off, x, dy), {}},
-                                               {"gemm", gemm, {}}},
-                                              CacheState::warm, bench.seconds, synchronizer);
-    measured.push_back({name, all[0], all[1], all[2]});
-  }
-  return measured;
+    if (group.rank() == 0) print(o.json ? to_json(o, measured) : to_text(o, measured));
+  });
 }
 
 }  // namespace shardwise::cli

@@ -133,9 +133,9 @@ int doctor_command(const Call& call) {
   int checks_exit_code = 0;
   const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "doctor");
-    const doctor::Options options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
-                                    console.set_progress_line("doctor: " + part);
-                                  }};
+    const doctor::RunOptions options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
+                                       console.set_progress_line("doctor: " + part);
+                                     }};
     const doctor::Report report = doctor::run_doctor(target, options, group);
     if (group.rank() == 0) {
       console.set_progress_line("");

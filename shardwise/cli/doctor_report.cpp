@@ -17,7 +17,7 @@ using doctor::Check;
 using doctor::Comparison;
 using doctor::Deviation;
 using doctor::LargestDeviations;
-using doctor::Traffic;
+using doctor::TrafficLine;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -119,12 +119,12 @@ void add_checks(Lines& lines, const std::vector<Check>& checks) {
 }
 
 /// Adds rank 0's traffic in the training step in the run's dtype, and every mismatch.
-void add_traffic(Lines& lines, const std::vector<Traffic>& all) {
+void add_traffic(Lines& lines, const std::vector<TrafficLine>& all) {
   lines.add("\ncommunication of a training step");
   std::vector<Row> rows{{"configuration", "dtype", "rank", "phase", "collective", "calls", "by formula",
                          "bytes", "by formula"}};
   std::vector<bool> wrong{false};
-  for (const Traffic& line : all) {
+  for (const TrafficLine& line : all) {
     const bool is_shown = line.rank == 0 && line.test_case == "training" && !line.run_config.is_fp64();
     if (line.matches() && !is_shown) continue;
     rows.push_back({line.run_config.name(line.tp), doctor::dtype_name(line.run_config.dtype),
@@ -134,7 +134,7 @@ void add_traffic(Lines& lines, const std::vector<Traffic>& all) {
     wrong.push_back(!line.matches());
   }
   lines.add_table(rows, wrong);
-  const auto matching = std::ranges::count_if(all, &Traffic::matches);
+  const auto matching = std::ranges::count_if(all, &TrafficLine::matches);
   lines.add(fmt::format("{} of {} counters match the formulas", matching, all.size()),
             matching != std::ssize(all));
 }
@@ -168,7 +168,7 @@ Json to_json(const Comparison& comparison) {
   return json;
 }
 
-Json to_json(const Traffic& line) {
+Json to_json(const TrafficLine& line) {
   return {{"test_case", line.test_case},
           {"run_config", line.run_config.name(line.tp)},
           {"dtype", doctor::dtype_name(line.run_config.dtype)},
@@ -209,7 +209,7 @@ std::string to_json(const DoctorReport& doctor_report) {
   for (const Check& check : report.checks)
     json["checks"].push_back(
         {{"name", check.name}, {"scope", check.scope}, {"passed", check.passed}, {"detail", check.detail}});
-  for (const Traffic& line : report.traffic) json["traffic"].push_back(to_json(line));
+  for (const TrafficLine& line : report.traffic) json["traffic"].push_back(to_json(line));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

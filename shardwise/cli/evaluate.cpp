@@ -50,17 +50,17 @@ std::vector<std::vector<int64_t>> read_sequences(const std::vector<std::string>&
   return sequences;
 }
 
-struct Result {
+struct EvaluateResult {
   int64_t sequences, tokens, predicted;
   double nll, seconds;
   checkpoint::LoadCost loaded;
 };
 
 /// Evaluates all sequences; the NLL is the mean over all predicted tokens.
-Result evaluate_sequences(const model::DecoderWeights& weights,
-                          const std::vector<std::vector<int64_t>>& sequences,
-                          const infer::EvaluationWindows& windows, bool shows) {
-  Result result{std::ssize(sequences), 0, 0, 0, 0, {}};
+EvaluateResult evaluate_sequences(const model::DecoderWeights& weights,
+                                  const std::vector<std::vector<int64_t>>& sequences,
+                                  const infer::EvaluationWindows& windows, bool shows) {
+  EvaluateResult result{std::ssize(sequences), 0, 0, 0, 0, {}};
   for (const auto& sequence : sequences) result.tokens += std::ssize(sequence);
   const int64_t all = result.tokens - result.sequences;
   const base::Stopwatch clock;
@@ -80,7 +80,7 @@ Result evaluate_sequences(const model::DecoderWeights& weights,
   return result;
 }
 
-std::string to_json(const Result& r, const EvaluateOptions& o, const ModelSource& model,
+std::string to_json(const EvaluateResult& r, const EvaluateOptions& o, const ModelSource& model,
                     const infer::EvaluationWindows& windows) {
   const nlohmann::ordered_json object{{"model", model.directory().string()},
                                       {"tp", o.model.tp},
@@ -98,7 +98,7 @@ std::string to_json(const Result& r, const EvaluateOptions& o, const ModelSource
   return json_line(object);
 }
 
-std::string to_text(const Result& r) {
+std::string to_text(const EvaluateResult& r) {
   return fmt::format(
       "{} tokens of {} predicted: mean negative log-likelihood {:.6f}, perplexity {:.4f}; "
       "{:.0f} tokens/s\n",
@@ -131,17 +131,16 @@ int evaluate_command(const Call& call) {
   const auto tokenizer = model.tokenizer();
   const auto sequences = read_sequences(o.text, *tokenizer);
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
-  return run_on_ranks({launch_context_for(o.model.tp), o.model.tp, ranks, call.argv},
-                      [&](const comm::Group& group) {
-                        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
-                        model::DecoderWeights weights(model.config(), group, model.dtype());
-                        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
-                        checkpoint::log_load("eval", model.directory(), loaded, group);
-                        Result result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
-                        result.loaded = loaded;
-                        if (group.rank() == 0)
-                          print(o.json ? to_json(result, o, model, windows) : to_text(result));
-                      });
+  return run_on_ranks(
+      {launch_context_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
+        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
+        model::DecoderWeights weights(model.config(), group, model.dtype());
+        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
+        checkpoint::log_load("eval", model.directory(), loaded, group);
+        EvaluateResult result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
+        result.loaded = loaded;
+        if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));
+      });
 }
 
 }  // namespace shardwise::cli

@@ -21,9 +21,9 @@ using nlohmann::json;
 namespace {
 
 /// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
-struct Names {
+struct FlagNames {
   std::string names, value;
-  explicit Names(const std::string& text)
+  explicit FlagNames(const std::string& text)
       : names(text.substr(0, text.find(' '))), value(text.substr(text.find(' ') + 1)) {}
   std::string first() const { return names.substr(0, names.find(',')); }
 };
@@ -83,7 +83,7 @@ CLI::Option* Flags::added(CLI::Option* option) {
 }
 
 void Flags::add_value(const std::string& names, const std::string& help, Read read) {
-  const Names parts(names);
+  const FlagNames parts(names);
   const auto set = [read = std::move(read), flag = command_ + ": " + parts.first()](const std::string& text) {
     read(flag, text);
   };
@@ -99,7 +99,7 @@ void Flags::argument(const std::string& name, std::optional<std::string>& target
 }
 
 void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
-  const Names parts(names);
+  const FlagNames parts(names);
   added(app_->add_option(parts.names, target, help))->type_name(parts.value);
 }
 

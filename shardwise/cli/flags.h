@@ -33,6 +33,10 @@ void read_value(const std::string& flag, const std::string& text, std::optional<
 void check_choice(const std::string& command, const std::string& flag, const std::string& value,
                   const std::vector<std::string>& choices);
 
+/// Checks a flag with a range of integers. Errors: c10::ValueError unless `value` is from `min` to `max`.
+void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,
+                 int64_t max);
+
 class Flags {
  public:
   Flags(const std::string& command, const std::string& description);

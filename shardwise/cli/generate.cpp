@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The checked inputs of every rank.
-struct Job {
+struct GenerateJob {
   GenerateOptions options;
   ModelSource model;
   std::unique_ptr<text::Tokenizer> tokenizer;  // null for a prompt of ids without a tokenizer
@@ -48,7 +48,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const Mo
   return needs_one ? model.tokenizer() : nullptr;
 }
 
-Job make_job(const GenerateOptions& o) {
+GenerateJob make_job(const GenerateOptions& o) {
   check(o);
   const ModelSource model("generate", o.model);
   const infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
@@ -66,7 +66,7 @@ Json per_second(int64_t tokens, double seconds) {
 }
 
 /// Returns the JSON of one completion.
-Json result_of(const Job& job, size_t index, const infer::Completion& completion,
+Json result_of(const GenerateJob& job, size_t index, const infer::Completion& completion,
                const StreamingDetokenizer* text) {
   Json result{{"prompt_ids", job.requests[index].prompt}, {"token_ids", completion.token_ids}};
   const Prompt& prompt = job.prompts[index / job.options.num_return];
@@ -102,7 +102,7 @@ Json speed_json(int64_t tokens, double seconds) {
   return {{"tokens", tokens}, {"seconds", seconds}, {"tokens_per_second", per_second(tokens, seconds)}};
 }
 
-Json to_json(const Job& job, const RunFigures& figures) {
+Json to_json(const GenerateJob& job, const RunFigures& figures) {
   const infer::Timings& timings = figures.timings;
   Json json;
   if (!figures.planned.empty()) json["expected_memory"] = to_json(figures.planned);
@@ -128,9 +128,9 @@ void log_speed(const infer::Timings& t) {
 }
 
 /// Generation on one rank. Every rank detokenizes if there are stop strings; rank 0 prints.
-class Generation {
+class RankGeneration {
  public:
-  Generation(const Job& job, const comm::Group& group)
+  RankGeneration(const GenerateJob& job, const comm::Group& group)
       : job_(job),
         prints_(group.rank() == 0),
         streams_(prints_ && !job.options.json && job.requests.size() == 1) {
@@ -191,12 +191,12 @@ class Generation {
     if (streams_ && !text.empty()) print(text);
   }
 
-  const Job& job_;
+  const GenerateJob& job_;
   bool prints_, streams_, is_first_ = true;
   std::vector<StreamingDetokenizer> texts_;
 };
 
-void generate_rank(const Job& job, const comm::Group& group) {
+void generate_rank(const GenerateJob& job, const comm::Group& group) {
   if (group.rank() == 0) model::warn_of_unknown_tokens(job.model.config(), "generate");
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const PlannedMemories planned = job.planned(weights);
@@ -206,7 +206,7 @@ void generate_rank(const Job& job, const comm::Group& group) {
   }
   const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
-  Generation generation(job, group);
+  RankGeneration generation(job, group);
   const infer::Generated generated = generation.run(weights);
   generation.print_results(generated.completions,
                            {planned, loaded, generated.timings, peaks_of_ranks(group)});
@@ -224,7 +224,7 @@ int generate_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
-  const Job job = make_job(options);
+  const GenerateJob job = make_job(options);
   return run_on_ranks({launch_context_for(options.model.tp), options.model.tp, ranks, call.argv},
                       [&](const comm::Group& group) { generate_rank(job, group); });
 }

@@ -4,23 +4,27 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/quantization_flags.h"
+#include "shardwise/cli/ranks.h"
 #include "shardwise/config/layout.h"
 #include "shardwise/text/model_directory.h"
 
 namespace shardwise::cli {
 
+void add_tokenizer_flag(Flags& flags, std::optional<std::string>& tokenizer, const std::string& more) {
+  flags.value("--tokenizer NAME", tokenizer,
+              "bytes, a tokenizer.json or tokenizer.model file, or a directory with one" + more);
+}
+
 void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--model DIR", o.model, "checkpoint directory: DIR, DIR/step-N, or a Hugging Face directory");
-  flags.value("--tokenizer NAME", o.tokenizer,
-              "bytes, a tokenizer.json or tokenizer.model file, or a directory with one [that of --model, "
-              "else bytes]");
+  add_tokenizer_flag(flags, o.tokenizer, " [that of --model, else bytes]");
   flags.value("--dtype NAME", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
   flags.value("--load-format NAME", o.load_format,
               "auto: load the weights; dummy: random weights from --seed, for benchmarks [auto]");
   flags.value("--quantize NAME", o.quantize, "int8 or int4: quantize the linear weights while loading");
   flags.value("--group-size N", o.group_size,
               "with --quantize: input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
-  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "tensor-parallel ranks to start [1]");
+  add_tp_flag(flags, o.tp);
 }
 
 namespace {

@@ -20,6 +20,9 @@ struct ModelOptions {
   int64_t tp = 1;
 };
 
+/// Adds --tokenizer, whose help continues with `more`, such as " [bytes]".
+void add_tokenizer_flag(Flags& flags, std::optional<std::string>& tokenizer, const std::string& more = "");
+
 /// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size and --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
 

@@ -53,6 +53,11 @@ std::chrono::milliseconds timeout_of(const RankOptions& options) {
   return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1e3));
 }
 
+void add_tp_flag(Flags& flags, int64_t& tp) {
+  flags.value("--tp,--tensor-parallel-size,--tp-size N", tp,
+              fmt::format("tensor-parallel ranks to start [{}]", tp));
+}
+
 void add_timeout_flag(Flags& flags, RankOptions& options) {
   flags.value("--timeout SECONDS", options.timeout_s,
               fmt::format("longest wait for another rank; after it the rank is considered lost [{}]",

@@ -22,6 +22,8 @@ struct RankOptions {
 
 std::chrono::milliseconds timeout_of(const RankOptions& options);
 
+/// Adds the flag --tp, whose default is `tp`.
+void add_tp_flag(Flags& flags, int64_t& tp);
 /// Adds the flag --timeout.
 void add_timeout_flag(Flags& flags, RankOptions& options);
 /// Checks the value of --timeout. Errors: c10::ValueError naming `command`, the flag and the rule.

@@ -5,6 +5,7 @@
 
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/signals.h"
 
 namespace shardwise::cli {
@@ -16,8 +17,7 @@ struct ModeFlags {
 };
 
 void add_flags(Flags& flags, TokenizeOptions& o, ModeFlags& modes) {
-  flags.value("--tokenizer NAME", o.tokenizer,
-              "bytes, a tokenizer.json or .model file, or a directory with one");
+  add_tokenizer_flag(flags, o.tokenizer);
   flags.on_off(
       "--special-tokens,!--no-special-tokens", o.special_tokens,
       "add the tokenizer's special tokens around a text; with --decode, print special tokens other than "
@@ -40,13 +40,13 @@ TokenizeMode mode_of(const TokenizeOptions& o, const ModeFlags& modes) {
                     "tokenize: exactly one of --lines, --json-lines, --decode, or --text with --out must be "
                     "given; got ",
                     given);
-  if (modes.lines) return TokenizeMode::kLines;
-  if (modes.json_lines) return TokenizeMode::kJsonLines;
-  return modes.decode ? TokenizeMode::kDecode : TokenizeMode::kFiles;
+  if (modes.lines) return TokenizeMode::lines;
+  if (modes.json_lines) return TokenizeMode::json_lines;
+  return modes.decode ? TokenizeMode::decode : TokenizeMode::files;
 }
 
 void check_values(const TokenizeOptions& o) {
-  if (o.mode != TokenizeMode::kFiles) {
+  if (o.mode != TokenizeMode::files) {
     TORCH_CHECK_VALUE(!o.json && !o.end_token, "tokenize: --json and --end-token need --out; got ",
                       o.json ? "--json" : "--end-token", " without");
     return;
@@ -69,7 +69,7 @@ int tokenize_command(const Call& call) {
   check_values(options);
   end_cleanly_on_signals(/*prints_reason=*/true);
   const auto tokenizer = text::load_tokenizer(*options.tokenizer);
-  const bool is_files = options.mode == TokenizeMode::kFiles;
+  const bool is_files = options.mode == TokenizeMode::files;
   (is_files ? tokenize_files : tokenize_lines)(*tokenizer, options);
   return 0;
 }

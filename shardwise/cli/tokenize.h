@@ -8,11 +8,11 @@
 
 namespace shardwise::cli {
 
-/// kLines, kJsonLines and kDecode convert lines of standard input; kFiles converts files.
-enum class TokenizeMode { kLines, kJsonLines, kDecode, kFiles };
+/// lines, json_lines and decode convert lines of standard input; files converts files.
+enum class TokenizeMode { lines, json_lines, decode, files };
 
 struct TokenizeOptions {
-  TokenizeMode mode = TokenizeMode::kFiles;
+  TokenizeMode mode = TokenizeMode::files;
   std::optional<std::string> tokenizer, out, end_token;
   std::vector<std::string> text;
   bool special_tokens = true, json = false;

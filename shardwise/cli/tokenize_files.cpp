@@ -20,7 +20,7 @@ namespace {
 /// Size from which a file is shown before it is encoded: some tenths of a second of work.
 constexpr int64_t kLargeBytes = 1'000'000;
 
-struct Summary {
+struct TokenizeSummary {
   int64_t files, bytes, tokens, bytes_per_id;
   double seconds;
 };
@@ -41,7 +41,8 @@ void announce(const text::Corpus& corpus, int64_t file, int64_t done, ProgressLi
       fmt::format("{:.1f} MB of {}", static_cast<double>(bytes) / 1e6, base::shown(corpus.file_path(file))));
 }
 
-Summary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus, const TokenizeOptions& o) {
+TokenizeSummary write_tokens(const text::Tokenizer& tokenizer, const text::Corpus& corpus,
+                             const TokenizeOptions& o) {
   const base::Stopwatch clock;
   const auto end = end_id(tokenizer, o);
   const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
@@ -88,7 +89,7 @@ void check_lengths(const text::Corpus& corpus) {
   }
 }
 
-std::string summary_json(const Summary& s, const text::Tokenizer& tokenizer, const std::string& out) {
+std::string summary_json(const TokenizeSummary& s, const text::Tokenizer& tokenizer, const std::string& out) {
   const nlohmann::ordered_json summary{{"out", out},
                                        {"files", s.files},
                                        {"bytes", s.bytes},
@@ -105,7 +106,7 @@ void tokenize_files(const text::Tokenizer& tokenizer, const TokenizeOptions& opt
   const text::Corpus corpus(options.text);
   check_out(options, corpus);
   check_lengths(corpus);
-  const Summary s = write_tokens(tokenizer, corpus, options);
+  const TokenizeSummary s = write_tokens(tokenizer, corpus, options);
   print(options.json ? summary_json(s, tokenizer, *options.out)
                      : fmt::format("{} tokens of {} bytes each, from {} bytes of text in {} files: {}\n",
                                    s.tokens, s.bytes_per_id, s.bytes, s.files, *options.out));

@@ -42,11 +42,11 @@ std::vector<int64_t> ids_of(const std::string& line) {
 }
 
 std::string convert(const text::Tokenizer& tokenizer, const std::string& line, const TokenizeOptions& o) {
-  if (o.mode == TokenizeMode::kDecode) {
+  if (o.mode == TokenizeMode::decode) {
     return json(text::replace_invalid(tokenizer.decode(ids_of(line), o.specials()))).dump();
   }
   std::vector<int64_t> ids;
-  tokenizer.encode(o.mode == TokenizeMode::kJsonLines ? string_of(line) : line, o.specials(), ids);
+  tokenizer.encode(o.mode == TokenizeMode::json_lines ? string_of(line) : line, o.specials(), ids);
   return shown_ids(ids);
 }
 

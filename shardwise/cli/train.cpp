@@ -8,12 +8,13 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
-#include "shardwise/base/progress.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/model_source.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/report.h"
 #include "shardwise/cli/run_figures.h"
+#include "shardwise/cli/train_progress.h"
 #include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
@@ -29,9 +30,8 @@ void add_text_flags(Flags& flags, Options& o) {
                "are skipped");
   flags.value("--tokens FILE", o.tokens,
               "token ids to train on instead, written by shardwise tokenize --out");
-  flags.value("--tokenizer NAME", o.tokenizer,
-              "bytes, a tokenizer.json or tokenizer.model file, or a directory with one; saved with the "
-              "checkpoints [that of --resume or --init, else bytes]");
+  add_tokenizer_flag(flags, o.tokenizer,
+                     "; saved with the checkpoints [that of --resume or --init, else bytes]");
   flags.value("--val-fraction X", o.val_fraction,
               "fraction of the text, at its end, held out for validation [0]");
   flags.value("--eval-every N", o.eval_every, "steps between evaluations [0: after the last step only]");
@@ -85,7 +85,7 @@ void add_optimizer_flags(Flags& flags, Options& o) {
 
 void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.group("Ranks");
-  flags.value("--tp,--tensor-parallel-size,--tp-size N", o.tp, "tensor-parallel ranks to start [1]");
+  add_tp_flag(flags, o.tp);
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(
@@ -164,7 +164,7 @@ class Display {
     if (!planned_.empty()) log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n';
   }
 
-  base::Progress progress_;
+  TrainProgress progress_;
   PlannedMemories planned_;
   std::string path_;
   std::ofstream log_;

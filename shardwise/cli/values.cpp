@@ -47,4 +47,10 @@ void check_choice(const std::string& command, const std::string& flag, const std
   TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value);
 }
 
+void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,
+                 int64_t max) {
+  TORCH_CHECK_VALUE(value >= min && value <= max, command, ": ", flag, " must be from ", min, " to ", max,
+                    "; got ", value);
+}
+
 }  // namespace shardwise::cli

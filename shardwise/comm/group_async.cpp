@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/device_sum.h"
 #include "shardwise/comm/group_checks.h"
 #include "shardwise/comm/group_state.h"
 #include "shardwise/comm/reduce.h"

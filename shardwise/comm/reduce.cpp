@@ -1,5 +1,7 @@
 #include "shardwise/comm/reduce.h"
 
+#include <ATen/OpMathType.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include "shardwise/base/isa.h"
@@ -51,6 +53,14 @@ ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
                     dtype);
   return kernel;
+}
+
+void sum_on_device(at::Tensor& out, const std::vector<at::Tensor>& partials) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor total =
+      partials.front().to(at::toOpMathType(out.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
+  for (size_t rank = 1; rank < partials.size(); ++rank) total.add_(partials[rank]);
+  out.copy_(total);
 }
 
 }  // namespace shardwise::comm

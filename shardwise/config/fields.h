@@ -40,15 +40,15 @@ int64_t head_dim_of(const base::Fields& fields, const Config& config);
 void read_window(const base::Fields& fields, Config& config);
 void write_window(const Config& config, OrderedJson& out);
 
+/// Reads Qwen's window: sliding_window applies only with use_sliding_window, to the layers in layer_types
+/// (transformers 5) or from max_window_layers on (4).
+void read_layered_window(const base::Fields& fields, Config& config);
+void write_layered_window(const Config& config, OrderedJson& out);
+
 /// Reads the quantization_config of a config.json, if any. Errors: c10::ValueError naming an unsupported
 /// field.
 std::optional<Quantization> read_quantization(const base::Fields& fields);
 /// Adds a quantization_config for packed files to `out`.
 void write_quantization(const Quantization& quantization, OrderedJson& out);
-
-/// Reads Qwen's window: sliding_window applies only with use_sliding_window, to the layers in layer_types
-/// (transformers 5) or from max_window_layers on (4).
-void read_layered_window(const base::Fields& fields, Config& config);
-void write_layered_window(const Config& config, OrderedJson& out);
 
 }  // namespace shardwise::model

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shardwise/config/config.h"
 #include "shardwise/config/fields.h"
 
@@ -132,7 +134,7 @@ std::optional<Quantization> read_quantization(const Fields& fields) {
   return method == "gptq" ? read_gptq(nested) : read_awq(nested);
 }
 
-void write_quantization(const Quantization& q, nlohmann::ordered_json& out) {
+void write_quantization(const Quantization& q, OrderedJson& out) {
   if (!q.is_packed()) return;
   const int64_t group_size = q.group_size == 0 ? -1 : q.group_size;
   if (q.file_format == FileFormat::awq) {

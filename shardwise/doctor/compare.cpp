@@ -142,18 +142,18 @@ class TrafficLines {
     if (counted.calls > 0 || expected.calls > 0)
       lines_.push_back({test_case_.name, run_config_, tp_, rank_, phase, collective, counted, expected});
   }
-  std::vector<Traffic> take() { return std::move(lines_); }
+  std::vector<TrafficLine> take() { return std::move(lines_); }
 
  private:
   const TestCase& test_case_;
   const RunConfig& run_config_;
   int tp_, rank_;
-  std::vector<Traffic> lines_;
+  std::vector<TrafficLine> lines_;
 };
 
-std::vector<Traffic> traffic_of(const DecoderWeights& weights, const TestCase& test_case,
-                                const RunConfig& run_config, const Sent& local) {
-  std::vector<Traffic> all;
+std::vector<TrafficLine> traffic_of(const DecoderWeights& weights, const TestCase& test_case,
+                                    const RunConfig& run_config, const Sent& local) {
+  std::vector<TrafficLine> all;
   const int tp = weights.group().size();
   const plan::Workload workload = workload_of(weights.config(), test_case, run_config, tp);
   const std::vector<Sent> sent = comm::gather_values(local, weights.group());
@@ -165,7 +165,7 @@ std::vector<Traffic> traffic_of(const DecoderWeights& weights, const TestCase& t
     lines.add("backward", counted.passes.backward, expected.backward);
     lines.add("optimizer", counted.optimizer, plan::optimizer_communication(workload, rank));
     lines.add("any", "others", counted.other, {});
-    for (Traffic& line : lines.take()) all.push_back(std::move(line));
+    for (TrafficLine& line : lines.take()) all.push_back(std::move(line));
   }
   return all;
 }

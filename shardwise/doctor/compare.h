@@ -15,7 +15,7 @@ struct Unsharded {
 struct Compared {
   Comparison comparison;
   std::vector<Check> checks;
-  std::vector<Traffic> traffic;
+  std::vector<TrafficLine> traffic;
 };
 
 /// Runs `weights` and compares every result with `unsharded`, which ran the same test case. Collective.

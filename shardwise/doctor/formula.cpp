@@ -36,20 +36,20 @@ namespace {
 // modeling_phi3.py, modeling_gpt2.py, pytorch_utils.py.
 
 /// Weight and bias of a linear layer, [out, in] and [out], or of a norm, both [h]. Undefined if not stored.
-struct Affine {
+struct FormulaAffine {
   Tensor weight, bias;
 };
 
 /// One layer. q_norm, k_norm and gate are undefined if the architecture has none.
 struct FormulaLayer {
-  Affine attention_norm, q, k, v, q_norm, k_norm, o;
-  Affine mlp_norm, gate, up, down;
+  FormulaAffine attention_norm, q, k, v, q_norm, k_norm, o;
+  FormulaAffine mlp_norm, gate, up, down;
 };
 
 /// Embeddings, final norm and head. A tied head is the embedding.
 struct FormulaOuterWeights {
   Tensor embedding, positions;  // [v, h], and [positions, h] if learned
-  Affine norm, head;
+  FormulaAffine norm, head;
 };
 
 /// A directory of dense weights; each tensor is converted to fp64 when read.
@@ -70,8 +70,8 @@ class StandardWeights {
   bool has(const std::string& name) const { return files_.contains(name); }
   Tensor tensor(const std::string& name) const;
   Tensor tensor_if_stored(const std::string& name) const;
-  Affine affine(const std::string& module) const;
-  Affine conv1d(const std::string& module) const;
+  FormulaAffine affine(const std::string& module) const;
+  FormulaAffine conv1d(const std::string& module) const;
   /// "transformer.", or an empty string for files of the model without a head.
   std::string gpt2_prefix() const;
 
@@ -80,7 +80,7 @@ class StandardWeights {
 };
 
 /// Returns the outputs [begin, begin + size) of a fused projection.
-Affine outputs(const Affine& fused, int64_t begin, int64_t size) {
+FormulaAffine outputs(const FormulaAffine& fused, int64_t begin, int64_t size) {
   const Tensor bias = fused.bias.defined() ? fused.bias.narrow(0, begin, size) : Tensor();
   return {fused.weight.narrow(0, begin, size), bias};
 }
@@ -101,13 +101,13 @@ Tensor StandardWeights::tensor_if_stored(const std::string& name) const {
   return has(name) ? tensor(name) : Tensor();
 }
 
-Affine StandardWeights::affine(const std::string& module) const {
+FormulaAffine StandardWeights::affine(const std::string& module) const {
   return {tensor(module + ".weight"), tensor_if_stored(module + ".bias")};
 }
 
 /// Reads GPT-2's linear layer, whose weight is stored as [in, out].
-Affine StandardWeights::conv1d(const std::string& module) const {
-  const Affine stored = affine(module);
+FormulaAffine StandardWeights::conv1d(const std::string& module) const {
+  const FormulaAffine stored = affine(module);
   return {stored.weight.t(), stored.bias};
 }
 
@@ -130,7 +130,8 @@ FormulaLayer StandardWeights::llama_layer(const std::string& layer) const {
 FormulaLayer StandardWeights::phi3_layer(const std::string& layer) const {
   const int64_t queries = config_.num_attention_heads * config_.head_dim,
                 keys = config_.num_key_value_heads * config_.head_dim, ffn = config_.intermediate_size;
-  const Affine qkv = affine(layer + "self_attn.qkv_proj"), gate_up = affine(layer + "mlp.gate_up_proj");
+  const FormulaAffine qkv = affine(layer + "self_attn.qkv_proj"),
+                      gate_up = affine(layer + "mlp.gate_up_proj");
   return {.attention_norm = affine(layer + "input_layernorm"),
           .q = outputs(qkv, 0, queries),
           .k = outputs(qkv, queries, keys),
@@ -146,7 +147,7 @@ FormulaLayer StandardWeights::phi3_layer(const std::string& layer) const {
 
 /// GPT-2 fuses the outputs of q|k|v, of equal size.
 FormulaLayer StandardWeights::gpt2_layer(const std::string& layer) const {
-  const Affine qkv = conv1d(layer + "attn.c_attn");
+  const FormulaAffine qkv = conv1d(layer + "attn.c_attn");
   const int64_t hidden = qkv.weight.size(0) / 3;
   return {.attention_norm = affine(layer + "ln_1"),
           .q = outputs(qkv, 0, hidden),
@@ -175,7 +176,7 @@ FormulaOuterWeights StandardWeights::outer_weights() const {
       config_.model_type == "gpt2"
           ? gpt2_outer_weights()
           : FormulaOuterWeights{tensor("model.embed_tokens.weight"), {}, affine("model.norm"), {}};
-  outer.head = config_.tie_word_embeddings ? Affine{outer.embedding, {}} : affine("lm_head");
+  outer.head = config_.tie_word_embeddings ? FormulaAffine{outer.embedding, {}} : affine("lm_head");
   return outer;
 }
 
@@ -191,11 +192,11 @@ FormulaLayer StandardWeights::layer(int64_t number) const {
 // The decoder.
 
 /// A micro-batch in the layout of transformers: all [b, s].
-struct Batch {
+struct FormulaBatch {
   Tensor ids, positions, is_token;  // positions start at a sequence's first token
 };
 
-Batch batch_of(const Tensor& ids, const std::vector<base::Range>& valid) {
+FormulaBatch batch_of(const Tensor& ids, const std::vector<base::Range>& valid) {
   const int64_t length = ids.size(0), sequences = ids.size(1);
   const Tensor positions = at::arange(length, at::kLong).repeat({sequences, 1});
   const Tensor ends = at::full({sequences, 1}, length, at::kLong);
@@ -208,13 +209,13 @@ Batch batch_of(const Tensor& ids, const std::vector<base::Range>& valid) {
 }
 
 /// Attention mask and rotary angles.
-struct Positions {
+struct FormulaPositions {
   Tensor mask;    // [b, 1, 1, queries, keys]; true: attends
   Tensor angles;  // [b, 1, s, r/2], where r elements of a head are rotated; undefined if none are
 };
 
 /// Returns the causal mask within the window; padding attends to nothing and is not attended to.
-Tensor attention_mask(const Batch& batch, std::optional<int64_t> window) {
+Tensor attention_mask(const FormulaBatch& batch, std::optional<int64_t> window) {
   const Tensor key = at::arange(batch.ids.size(1), at::kLong), query = key.unsqueeze(1);
   Tensor mask = key.le(query);
   if (window) mask = mask.logical_and((query - key).lt(*window));
@@ -235,7 +236,7 @@ Tensor rotary_frequencies(const Config& config) {
   return plain * (unscaled + (1 - unscaled) / factor);
 }
 
-Tensor angles(const Batch& batch, const Config& config) {
+Tensor angles(const FormulaBatch& batch, const Config& config) {
   if (config.positions != model::Positions::rotary) return {};
   return (batch.positions.unsqueeze(-1) * rotary_frequencies(config)).unsqueeze(1);
 }
@@ -248,13 +249,13 @@ Tensor rotated(const Tensor& x, const Tensor& angles) {
   return at::cat({first * cos - second * sin, first * sin + second * cos, x.narrow(-1, 2 * half, rest)}, -1);
 }
 
-Tensor linear(const Tensor& x, const Affine& w) {
+Tensor linear(const Tensor& x, const FormulaAffine& w) {
   const Tensor y = at::matmul(x, w.weight.t());
   return w.bias.defined() ? y + w.bias : y;
 }
 
 /// Applies LayerNorm if there is a bias, RMSNorm otherwise.
-Tensor norm(const Tensor& x, const Affine& w, double eps) {
+Tensor norm(const Tensor& x, const FormulaAffine& w, double eps) {
   if (w.bias.defined()) return at::layer_norm(x, {x.size(-1)}, w.weight, w.bias, eps);
   return x / (x.square().mean(-1, /*keepdim=*/true) + eps).sqrt() * w.weight;
 }
@@ -269,11 +270,14 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 }
 
 /// Computes attention of `x` [b, s, h]. Query heads that share a KV head are adjacent.
-Tensor attention(const Tensor& x, const FormulaLayer& w, const Positions& positions, const Config& config) {
+Tensor attention(const Tensor& x, const FormulaLayer& w, const FormulaPositions& positions,
+                 const Config& config) {
   const int64_t b = x.size(0), s = x.size(1), k = config.num_key_value_heads, d = config.head_dim;
   const int64_t shared = config.num_attention_heads / k;
-  const auto heads = [&](const Affine& projection) { return linear(x, projection).reshape({b, s, -1, d}); };
-  const auto positioned = [&](const Affine& projection, const Affine& head_norm) {
+  const auto heads = [&](const FormulaAffine& projection) {
+    return linear(x, projection).reshape({b, s, -1, d});
+  };
+  const auto positioned = [&](const FormulaAffine& projection, const FormulaAffine& head_norm) {
     Tensor head = heads(projection);
     if (head_norm.weight.defined()) head = norm(head, head_norm, config.norm_eps);
     head = head.transpose(1, 2);
@@ -292,7 +296,7 @@ Tensor mlp(const Tensor& x, const FormulaLayer& w, model::Activation activation)
   return linear(at::gelu(up, activation == model::Activation::gelu_tanh ? "tanh" : "none"), w.down);
 }
 
-Tensor embedded(const Batch& batch, const FormulaOuterWeights& outer) {
+Tensor embedded(const FormulaBatch& batch, const FormulaOuterWeights& outer) {
   Tensor x = at::embedding(outer.embedding, batch.ids);
   if (!outer.positions.defined()) return x;
   return x + at::embedding(outer.positions, batch.positions.clamp_min(0));
@@ -305,14 +309,14 @@ Tensor formula_logits(const std::filesystem::path& directory, const Config& conf
   const at::NoGradGuard no_grad;
   const StandardWeights weights(directory, config);
   const FormulaOuterWeights outer = weights.outer_weights();
-  const Batch batch = batch_of(ids, valid);
+  const FormulaBatch batch = batch_of(ids, valid);
   Tensor x = embedded(batch, outer);
   for (int64_t number = 0; number < config.num_hidden_layers; ++number) {
     const FormulaLayer w = weights.layer(number);
     const bool slides =
         config.sliding_layers.empty() || config.sliding_layers.at(static_cast<size_t>(number));
-    const Positions positions{attention_mask(batch, slides ? config.sliding_window : std::nullopt),
-                              angles(batch, config)};
+    const FormulaPositions positions{attention_mask(batch, slides ? config.sliding_window : std::nullopt),
+                                     angles(batch, config)};
     x = x + attention(norm(x, w.attention_norm, config.norm_eps), w, positions, config);
     x = x + mlp(norm(x, w.mlp_norm, config.norm_eps), w, config.activation);
   }

@@ -31,7 +31,7 @@ using Tensors = std::vector<Tensor>;  // by rank
 
 namespace {
 
-// Conjugate collectives, with small values that every rank can compute for all ranks.
+// ConjugateCase collectives, with small values that every rank can compute for all ranks.
 
 /// Message size: columns, and rows beyond an even split over the ranks.
 struct Size {
@@ -87,14 +87,14 @@ class Values {
 };
 
 /// One conjugate collective: input x, expected output y, output gradient dy, expected input gradient dx.
-struct Conjugate {
+struct ConjugateCase {
   const char* name;
   std::function<Tensor(const Tensor& x, const Values&)> run;
   Tensor x, y, dy, dx;
 };
 
 /// Checks forward and backward, and that neither modifies its input.
-bool passes(const Conjugate& conjugate, const Values& values) {
+bool passes(const ConjugateCase& conjugate, const Values& values) {
   const Tensor x = conjugate.x.detach().clone().requires_grad_();
   const Tensor y = conjugate.run(x, values);
   const bool is_forward = y.equal(conjugate.y) && x.equal(conjugate.x);
@@ -109,7 +109,7 @@ Placed<P> placed(const Tensor& x) {
 }
 
 /// Returns every conjugate collective of parallel/collectives.h.
-std::vector<Conjugate> conjugates(const Values& v) {
+std::vector<ConjugateCase> conjugates(const Values& v) {
   using SequenceSharded = Sharded<kSequence>;
   const Tensors x = v.random(1), d = v.random(2);
   const size_t rank = static_cast<size_t>(v.rank());
@@ -173,7 +173,7 @@ bool all_reduces(const Values& v) {
 /// Returns the index of this rank's first error, or -1. Calls all collectives even after an error.
 int first_error(const Values& values) {
   int error = all_reduces(values) ? -1 : 0, number = 0;
-  for (const Conjugate& conjugate : conjugates(values)) {
+  for (const ConjugateCase& conjugate : conjugates(values)) {
     ++number;
     if (!passes(conjugate, values) && error < 0) error = number;
   }

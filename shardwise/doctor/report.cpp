@@ -71,7 +71,7 @@ std::optional<std::string> Report::bug_summary() const {
   }
   for (const Check& check : checks)
     if (!check.passed) return "bug in the " + check.title() + ": " + check.detail;
-  for (const Traffic& line : traffic) {
+  for (const TrafficLine& line : traffic) {
     if (line.matches()) continue;
     return fmt::format(
         "bug in the communication of rank {} ({}, {}, {}): {} calls of {} with {} bytes; by formula {} with "

@@ -62,7 +62,7 @@ struct Check {
 Check verdict_of_all_ranks(const Check& passed, const std::string& error, const comm::Group& group);
 
 /// One rank's calls and bytes in one kind of collective, counted and by formula.
-struct Traffic {
+struct TrafficLine {
   std::string test_case;
   RunConfig run_config;
   int tp, rank;
@@ -74,7 +74,7 @@ struct Traffic {
 struct Report {
   std::vector<Comparison> comparisons;
   std::vector<Check> checks;
-  std::vector<Traffic> traffic;
+  std::vector<TrafficLine> traffic;
   bool passed = true;  // comparisons, checks and traffic
 
   /// Returns one line about the most likely cause: wrong weights, then a result in fp64, a result in the

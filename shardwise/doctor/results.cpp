@@ -49,7 +49,7 @@ int count_differing(bool differs, const comm::Group& group) {
 }
 
 /// Returns rank 0's copy of a replicated activation, and the number of ranks whose copies differ.
-FullTensor invariant(const Tensor& local, const comm::Group& group) {
+GatheredTensor invariant(const Tensor& local, const comm::Group& group) {
   Tensor first = local.clone();
   group.broadcast_(first, /*root=*/0);
   return {first, count_differing(!first.equal(local), group)};
@@ -62,7 +62,7 @@ class ResultWalker {
       : weights_(weights), trace_(trace), run_config_(run_config), visit_(visit), group_(weights.group()) {}
 
   void run() const {
-    for (const Activation& activation : trace_.activations) show(activation, /*is_gradient=*/false);
+    for (const StageOutput& activation : trace_.activations) show(activation, /*is_gradient=*/false);
     visit_({{"loss", "value"}, at::scalar_tensor(trace_.loss, at::kDouble), count_differing_losses()});
     for (auto one = trace_.activations.rbegin(); one != trace_.activations.rend(); ++one) show_backward(*one);
   }
@@ -75,7 +75,7 @@ class ResultWalker {
   }
 
   /// Visits the activation's gradient, then those of its parameters. A block's parameters follow its output.
-  void show_backward(const Activation& activation) const {
+  void show_backward(const StageOutput& activation) const {
     show(activation, /*is_gradient=*/true);
     if (activation.stage.kind == Stage::attention) return;
     const std::string module = label_of(activation.stage, false).module;
@@ -90,7 +90,7 @@ class ResultWalker {
     }
   }
 
-  void show(const Activation& activation, bool is_gradient) const {
+  void show(const StageOutput& activation, bool is_gradient) const {
     const Tensor& local = is_gradient ? activation.gradient : activation.value;
     TORCH_INTERNAL_ASSERT(local.defined(), label_of(activation.stage, is_gradient).text(),
                           " was not recorded");
@@ -98,7 +98,7 @@ class ResultWalker {
     visit_({label_of(activation.stage, is_gradient), full, differing});
   }
 
-  FullTensor full_activation(const Tensor& local, const Stage& stage) const {
+  GatheredTensor full_activation(const Tensor& local, const Stage& stage) const {
     if (group_.size() == 1) return {local};
     if (stage.kind == Stage::logits) return {group_.all_gather(local, weights_.layout().vocab, nn::kFeature)};
     if (run_config_.parallelism == plan::Parallelism::tp) return invariant(local, group_);
@@ -162,7 +162,8 @@ Label label_of(const std::string& parameter) {
   return {"embedding", parameter.substr(sizeof "model." - 1)};
 }
 
-FullTensor full_tensor(const parallel::Parameter& parameter, const Tensor& tensor, const comm::Group& group) {
+GatheredTensor full_tensor(const parallel::Parameter& parameter, const Tensor& tensor,
+                           const comm::Group& group) {
   const Tensor local = tensor.detach();
   if (group.size() == 1) return {local};
   const Tensor full = owned_elements(parameter, local, group.rank());

@@ -40,13 +40,13 @@ void for_each_result(const model::DecoderWeights& weights, const Trace& trace, c
                      const Visit& visit);
 
 /// An unsharded tensor, and the number of ranks whose shards have other bits.
-struct FullTensor {
+struct GatheredTensor {
   at::Tensor tensor;
   int differing = 0;
 };
 /// Gathers `tensor`, the value or main gradient of `parameter`, without changing its bits. Collective.
-FullTensor full_tensor(const parallel::Parameter& parameter, const at::Tensor& tensor,
-                       const comm::Group& group);
+GatheredTensor full_tensor(const parallel::Parameter& parameter, const at::Tensor& tensor,
+                           const comm::Group& group);
 
 /// Returns a parameter's module and its name within that module.
 Label label_of(const std::string& parameter);

@@ -23,7 +23,7 @@ namespace {
 /// Separates these random numbers from those of weights and masks.
 constexpr uint64_t kRandomStream = 2;
 
-std::string difference_of(const parallel::Parameter& parameter, const FullTensor& full) {
+std::string difference_of(const parallel::Parameter& parameter, const GatheredTensor& full) {
   const std::string ranks = full.differing > 0 ? fmt::format(" on {} ranks", full.differing) : "";
   return parameter.name + " differs from TP=1" + ranks;
 }
@@ -33,7 +33,7 @@ Check check_weights(const DecoderWeights& weights, const DecoderWeights* unshard
   Check check{"weights", "", true, "bit-equal to TP=1 on every rank"};
   for (size_t i = 0; i < weights.used_parameters().size(); ++i) {
     const parallel::Parameter& parameter = *weights.used_parameters()[i].parameter;
-    const FullTensor full = full_tensor(parameter, parameter.value, weights.group());
+    const GatheredTensor full = full_tensor(parameter, parameter.value, weights.group());
     if (!unsharded || !check.passed) continue;
     if (full.differing > 0 || !full.tensor.equal(unsharded->used_parameters()[i].parameter->value.detach()))
       check = {"weights", "", false, difference_of(parameter, full)};
@@ -54,7 +54,7 @@ Check check_clipping(const DecoderWeights& weights, const RunConfig& run_config)
 
 class Doctor {
  public:
-  Doctor(const Target& target, const Options& options, const comm::Group& group)
+  Doctor(const Target& target, const RunOptions& options, const comm::Group& group)
       : options_(options), group_(group), config_(target.config), dtype_(target.dtype) {
     announce("loading");
     weights_ = std::make_unique<DecoderWeights>(target.config, group, dtype_);
@@ -140,7 +140,7 @@ class Doctor {
     Compared compared = compare(run_config.is_fp64() ? *fp64_ : *weights_, test_case, run_config, unsharded);
     report_.comparisons.push_back(std::move(compared.comparison));
     for (Check& check : compared.checks) add(std::move(check));
-    for (Traffic& line : compared.traffic) report_.traffic.push_back(std::move(line));
+    for (TrafficLine& line : compared.traffic) report_.traffic.push_back(std::move(line));
   }
 
   /// Runs only if all else passed, because any earlier bug would also fail here.
@@ -159,10 +159,10 @@ class Doctor {
   bool passed() const {
     return std::ranges::none_of(report_.comparisons, [](const Comparison& c) { return c.first_bug(); }) &&
            std::ranges::all_of(report_.checks, [](const Check& check) { return check.passed; }) &&
-           std::ranges::all_of(report_.traffic, [](const Traffic& line) { return line.matches(); });
+           std::ranges::all_of(report_.traffic, [](const TrafficLine& line) { return line.matches(); });
   }
 
-  const Options& options_;
+  const RunOptions& options_;
   comm::Group group_;
   model::Config config_;
   at::ScalarType dtype_;
@@ -187,7 +187,7 @@ void randomize_1d_parameters_(model::DecoderWeights& weights, uint64_t seed) {
   }
 }
 
-Report run_doctor(const Target& target, const Options& options, const comm::Group& group) {
+Report run_doctor(const Target& target, const RunOptions& options, const comm::Group& group) {
   TORCH_CHECK_VALUE(group.size() > 1,
                     "doctor: the group must have at least 2 ranks to compare with TP=1; got ", group.size());
   return Doctor(target, options, group).run();

@@ -19,7 +19,7 @@ struct Target {
 /// default values, 0 and 1, would hide errors such as a bias added twice.
 void randomize_1d_parameters_(model::DecoderWeights& weights, uint64_t seed);
 
-struct Options {
+struct RunOptions {
   Tokens tokens;                         // s ≥ 4
   uint64_t seed = 0;                     // of masks, random directions, and the training smoke test
   std::filesystem::path directory = {};  // empty and shared by all ranks; the smoke test writes a few MB
@@ -32,6 +32,6 @@ struct Options {
 /// the training smoke test. Collective; rank 0 also runs the unsharded model while the others wait. Memory
 /// per parameter: 24/N bytes on every rank, 32 more on rank 0; and the largest tensor twice in fp64. Errors:
 /// c10::ValueError for a group of one; base::FileError.
-Report run_doctor(const Target& target, const Options& options, const comm::Group& group);
+Report run_doctor(const Target& target, const RunOptions& options, const comm::Group& group);
 
 }  // namespace shardwise::doctor

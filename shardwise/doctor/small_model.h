@@ -1,6 +1,8 @@
 // A small model of the same architecture that trains in milliseconds, and the inputs and options of the
 // training smoke test, chosen so that an error in any of them changes the result.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <filesystem>
 
 #include "shardwise/config/config.h"

@@ -22,18 +22,18 @@ class ActivationRecorder {
   nn::Observer observer() {
     return [this](const nn::Stage& stage, const at::Tensor& local) { record(stage, local); };
   }
-  std::vector<Activation> take() { return {activations_.begin(), activations_.end()}; }
+  std::vector<StageOutput> take() { return {activations_.begin(), activations_.end()}; }
 
  private:
   /// Copies, because collectives reuse the memory that they read or reduce in place.
   void record(const nn::Stage& stage, const at::Tensor& local) {
-    Activation& activation = activations_.emplace_back(Activation{stage, local.detach().clone(), {}});
+    StageOutput& activation = activations_.emplace_back(StageOutput{stage, local.detach().clone(), {}});
     if (!local.requires_grad()) return;
     local.register_hook(
         [&activation](const at::Tensor& gradient) { activation.gradient = gradient.detach().clone(); });
   }
 
-  std::list<Activation> activations_;
+  std::list<StageOutput> activations_;
 };
 
 at::Tensor forward(const DecoderWeights& weights, const TestCase& test_case, const nn::Step& step,

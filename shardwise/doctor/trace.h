@@ -54,7 +54,7 @@ plan::Workload workload_of(const model::Config& config, const TestCase& test_cas
                            const RunConfig& run_config, int tp);
 
 /// This rank's part of a stage's output and of its gradient.
-struct Activation {
+struct StageOutput {
   nn::Stage stage;
   at::Tensor value, gradient;
 };
@@ -72,7 +72,7 @@ struct Sent {
 };
 
 struct Trace {
-  std::vector<Activation> activations;  // in forward order
+  std::vector<StageOutput> activations;  // in forward order
   double loss = 0;
   Norms norms;  // of the synchronized gradients
   Sent sent;

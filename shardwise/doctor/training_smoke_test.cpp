@@ -145,7 +145,7 @@ std::string differing_full(const Trainer& live, const Trainer* single, const com
                                           single ? saved_tensors(*single) : std::vector<CheckpointTensor>();
   std::string name;
   for (size_t i = 0; i < live_tensors.size(); ++i) {
-    const FullTensor full = full_tensor(*live_tensors[i].parameter, live_tensors[i].shard, group);
+    const GatheredTensor full = full_tensor(*live_tensors[i].parameter, live_tensors[i].shard, group);
     const bool is_equal = !single || (full.differing == 0 && full.tensor.equal(single_tensors[i].shard));
     if (!is_equal && name.empty()) name = live_tensors[i].name;
   }

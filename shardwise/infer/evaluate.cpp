@@ -11,7 +11,7 @@
 namespace shardwise::infer {
 namespace {
 
-using Stream = nn::Sharded<nn::kSequence>;
+using SequenceSharded = nn::Sharded<nn::kSequence>;
 
 void check(const model::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
   TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size());
@@ -40,7 +40,7 @@ Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int6
   const at::NoGradGuard no_grad;
   check(weights.config(), text, windows);
   const int64_t labels = std::ssize(text) - 1;
-  const model::Decoder<Stream> decoder(weights);
+  const model::Decoder<SequenceSharded> decoder(weights);
   Evaluation result;
   double sum = 0;
   while (result.predicted < labels) {

@@ -28,10 +28,10 @@ struct Sequence {
   bool finishes_input() const { return unprocessed() == scheduled_rows; }
 };
 
-class Generation {
+class BatchGenerator {
  public:
-  Generation(const DecoderWeights& weights, const std::vector<Request>& requests,
-             const std::vector<int64_t>& eos_token_ids, const Batching& batching, const OnToken& on_token)
+  BatchGenerator(const DecoderWeights& weights, const std::vector<Request>& requests,
+                 const std::vector<int64_t>& eos_token_ids, const Batching& batching, const OnToken& on_token)
       : weights_(weights),
         requests_(requests),
         eos_token_ids_(eos_token_ids),
@@ -193,7 +193,7 @@ Generated generate(const DecoderWeights& weights, const std::vector<Request>& re
   TORCH_CHECK_VALUE(batching.sequences >= 1 && batching.rows >= 1,
                     "generate: batching.sequences and batching.rows must be at least 1; got ",
                     batching.sequences, " and ", batching.rows);
-  return Generation(weights, requests, eos_token_ids, batching, on_token).run();
+  return BatchGenerator(weights, requests, eos_token_ids, batching, on_token).run();
 }
 
 }  // namespace shardwise::infer

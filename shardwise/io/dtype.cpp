@@ -9,27 +9,27 @@
 namespace shardwise::io {
 namespace {
 
-struct Entry {
+struct DtypeEntry {
   const char* name;
   int64_t itemsize;
 };
 
 // In the order of the enumerators of Dtype.
-constexpr std::array<Entry, 15> kEntries{{{"F64", 8},
-                                          {"F32", 4},
-                                          {"F16", 2},
-                                          {"BF16", 2},
-                                          {"I64", 8},
-                                          {"I32", 4},
-                                          {"I16", 2},
-                                          {"I8", 1},
-                                          {"U64", 8},
-                                          {"U32", 4},
-                                          {"U16", 2},
-                                          {"U8", 1},
-                                          {"BOOL", 1},
-                                          {"F8_E4M3", 1},
-                                          {"F8_E5M2", 1}}};
+constexpr std::array<DtypeEntry, 15> kEntries{{{"F64", 8},
+                                               {"F32", 4},
+                                               {"F16", 2},
+                                               {"BF16", 2},
+                                               {"I64", 8},
+                                               {"I32", 4},
+                                               {"I16", 2},
+                                               {"I8", 1},
+                                               {"U64", 8},
+                                               {"U32", 4},
+                                               {"U16", 2},
+                                               {"U8", 1},
+                                               {"BOOL", 1},
+                                               {"F8_E4M3", 1},
+                                               {"F8_E5M2", 1}}};
 static_assert(kEntries.size() == static_cast<size_t>(Dtype::F8_E5M2) + 1);
 
 }  // namespace

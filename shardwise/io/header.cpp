@@ -80,7 +80,7 @@ Metadata parse_metadata(const json& entry, const std::string& path) {
 
 /// Sorts the tensors by file offset and makes the offsets absolute.
 /// Errors: c10::ValueError unless the tensors are contiguous and the last one ends at the end of the file.
-void sort_and_check_offsets(Layout& layout, const std::string& path) {
+void sort_and_check_offsets(FileLayout& layout, const std::string& path) {
   std::stable_sort(layout.tensors.begin(), layout.tensors.end(),
                    [](const TensorInfo& a, const TensorInfo& b) {
                      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -101,7 +101,7 @@ void sort_and_check_offsets(Layout& layout, const std::string& path) {
                     " bytes; got ", next);
 }
 
-std::string json_text(const Layout& layout) {
+std::string json_text(const FileLayout& layout) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   if (!layout.metadata.empty()) out[kMetadataKey] = layout.metadata;
   const int64_t data = layout.tensors.empty() ? 0 : layout.tensors.front().begin;
@@ -122,7 +122,7 @@ std::string json_text(const Layout& layout) {
 
 }  // namespace
 
-const TensorInfo& Layout::find(const std::string& name) const {
+const TensorInfo& FileLayout::find(const std::string& name) const {
   for (const TensorInfo& tensor : tensors) {
     if (tensor.name == name) return tensor;
   }
@@ -130,8 +130,8 @@ const TensorInfo& Layout::find(const std::string& name) const {
                   "layout: must contain the requested tensor; got no tensor named " + shown(name));
 }
 
-Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
-  Layout layout;
+FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
+  FileLayout layout;
   layout.metadata = metadata;
   std::vector<TensorSpec> ordered = tensors;
   std::stable_sort(ordered.begin(), ordered.end(), [](const TensorSpec& a, const TensorSpec& b) {
@@ -160,7 +160,7 @@ Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadat
   return layout;
 }
 
-std::string header_text(const Layout& layout) {
+std::string header_text(const FileLayout& layout) {
   const std::string text = json_text(layout);
   std::string length;
   for (int byte = 0; byte < kLengthBytes; ++byte) length += static_cast<char>(text.size() >> (8 * byte));
@@ -178,10 +178,10 @@ int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, cons
   return json_bytes;
 }
 
-Layout parse_header(const std::string& json_text, int64_t file_bytes, const std::string& path) {
+FileLayout parse_header(const std::string& json_text, int64_t file_bytes, const std::string& path) {
   const json parsed = base::parse_json(json_text, path + ": header");
   TORCH_CHECK_VALUE(parsed.is_object(), path, ": the header must be a JSON object; got ", shown(parsed));
-  Layout layout;
+  FileLayout layout;
   layout.header_bytes = kLengthBytes + static_cast<int64_t>(json_text.size());
   layout.total_bytes = file_bytes;
   for (const auto& [name, entry] : parsed.items()) {

@@ -34,7 +34,7 @@ struct TensorInfo {
 };
 
 /// The layout of a file, from parse_header or plan_file.
-struct Layout {
+struct FileLayout {
   std::vector<TensorInfo> tensors;  // in file order; each one begins where the previous one ends
   Metadata metadata;
   int64_t header_bytes = 0;  // including the 8 bytes of length
@@ -46,10 +46,10 @@ struct Layout {
 /// Lays out a new file: tensors with wider elements first, otherwise in the given order. So each tensor is
 /// aligned to its element size, and equal specs give the same file on every process.
 /// Errors: c10::ValueError for a duplicate name, a negative dim or a size beyond 63 bits.
-Layout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {});
+FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {});
 
 /// Returns the header bytes of a file with this layout, padded so that tensors start at a multiple of 8.
-std::string header_text(const Layout& layout);
+std::string header_text(const FileLayout& layout);
 
 /// Returns the length of the JSON from the first 8 bytes of a file.
 /// Errors: c10::ValueError unless the JSON fits into the file and is at most 100 MB.
@@ -57,6 +57,6 @@ int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, cons
 
 /// Parses and validates a header: the tensors fill the file from the header to its last byte without gaps or
 /// overlaps, each has shape x dtype bytes, and names are unique. Errors: c10::ValueError.
-Layout parse_header(const std::string& json, int64_t file_bytes, const std::string& path);
+FileLayout parse_header(const std::string& json, int64_t file_bytes, const std::string& path);
 
 }  // namespace shardwise::io

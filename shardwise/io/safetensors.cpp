@@ -17,7 +17,7 @@ constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = 100'000'000;
 
-Layout read_layout(const base::File& file) {
+FileLayout read_layout(const base::File& file) {
   const int64_t bytes = file.size();
   unsigned char first8[8];
   TORCH_CHECK_VALUE(bytes >= 8, file.path(), ": must begin with 8 bytes of header length; got ", bytes,

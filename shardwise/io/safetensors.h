@@ -38,7 +38,7 @@ class SafetensorsFile {
 
  private:
   base::File file_;
-  Layout layout_;
+  FileLayout layout_;
   std::unordered_map<std::string, size_t> index_;
   mutable std::atomic<int64_t> bytes_read_;
 };

@@ -28,7 +28,7 @@ void check_piece(const std::vector<int64_t>& shape, int64_t dim, const Piece& pi
 }  // namespace
 
 void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim, const Piece& piece,
-                  int64_t local_size, const std::function<void(const Run&)>& visit) {
+                  int64_t local_size, const std::function<void(const ByteRun&)>& visit) {
   check_piece(shape, dim, piece, local_size);
   int64_t outer = product(shape.begin(), shape.begin() + dim, 1);
   int64_t index_bytes = product(shape.begin() + dim + 1, shape.end(), itemsize);
@@ -48,21 +48,21 @@ void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t d
 
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim, const Piece& piece,
                  int64_t local_size, const void* src) {
-  for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const Run& run) {
+  for_each_run(tensor.shape, itemsize(tensor.dtype), dim, piece, local_size, [&](const ByteRun& run) {
     file.write(tensor, run.file_offset, run.bytes, static_cast<const char*>(src) + run.buffer_offset);
   });
 }
 
-int64_t Block::bytes() const {
+int64_t RowBlock::bytes() const {
   return piece.size == 0 ? 0 : rows.bytes() / rows.shape[dim] * piece.size;
 }
 
-Block block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows) {
+RowBlock block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows) {
   check_piece(tensor.shape, dim, {slice.begin, /*local_begin=*/0, slice.size()}, slice.size());
   if (dim == 0) rows = {slice.begin + rows.begin, slice.begin + rows.end};
   check_piece(tensor.shape, /*dim=*/0, {rows.begin, /*local_begin=*/0, rows.size()}, rows.size());
   const int64_t row_bytes = product(tensor.shape.begin() + 1, tensor.shape.end(), itemsize(tensor.dtype));
-  Block block{tensor, dim, {dim == 0 ? 0 : slice.begin, 0, dim == 0 ? rows.size() : slice.size()}};
+  RowBlock block{tensor, dim, {dim == 0 ? 0 : slice.begin, 0, dim == 0 ? rows.size() : slice.size()}};
   block.rows.shape[0] = rows.size();
   block.rows.begin = tensor.begin + rows.begin * row_bytes;
   block.rows.end = tensor.begin + rows.end * row_bytes;
@@ -83,15 +83,15 @@ std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base:
   return blocks;
 }
 
-void read_block(const SafetensorsFile& file, const Block& block, void* dst) {
+void read_block(const SafetensorsFile& file, const RowBlock& block, void* dst) {
   for_each_run(block.rows.shape, itemsize(block.rows.dtype), block.dim, block.piece, block.piece.size,
-               [&](const Run& run) {
+               [&](const ByteRun& run) {
                  file.read(block.rows, run.file_offset, run.bytes,
                            static_cast<char*>(dst) + run.buffer_offset);
                });
 }
 
-void write_block(const SafetensorsWriter& file, const Block& block, const void* src) {
+void write_block(const SafetensorsWriter& file, const RowBlock& block, const void* src) {
   write_piece(file, block.rows, block.dim, block.piece, block.piece.size, src);
 }
 

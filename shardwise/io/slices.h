@@ -13,9 +13,9 @@ namespace shardwise::io {
 
 /// A range of bytes that is contiguous in the file and in the buffer. Offsets are relative to the tensor's
 /// and the buffer's first byte.
-struct Run {
+struct ByteRun {
   int64_t file_offset, buffer_offset, bytes;
-  bool operator==(const Run&) const = default;
+  bool operator==(const ByteRun&) const = default;
 };
 
 /// Calls `visit` for each contiguous run of the indices [piece.global_begin, + piece.size) along `dim` of a
@@ -25,14 +25,14 @@ struct Run {
 /// of range.
 void for_each_run(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim,
                   const base::ShardRule::Piece& piece, int64_t local_size,
-                  const std::function<void(const Run&)>& visit);
+                  const std::function<void(const ByteRun&)>& visit);
 
 /// Writes a piece of a tensor from `src`, a buffer that has `local_size` indices along `dim`.
 void write_piece(const SafetensorsWriter& file, const TensorInfo& tensor, int64_t dim,
                  const base::ShardRule::Piece& piece, int64_t local_size, const void* src);
 
 /// A range of rows (indices of the first dim) of a slice along `dim`. A buffer holds only the block.
-struct Block {
+struct RowBlock {
   TensorInfo rows;  // these rows of the tensor, described as a separate tensor
   int64_t dim;
   base::ShardRule::Piece piece;  // of `rows`
@@ -41,13 +41,13 @@ struct Block {
 
 /// Returns the rows [rows.begin, rows.end) of the slice [slice.begin, slice.end) along `dim`. If `dim` is 0,
 /// rows are relative to the slice's first. The tensor has a dim. Errors: c10::ValueError if out of range.
-Block block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows);
+RowBlock block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows);
 
 /// Partitions the rows of a slice into ranges whose blocks are at most `max_bytes`, or a single row.
 std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base::Range slice,
                                     int64_t max_bytes);
 
-void read_block(const SafetensorsFile& file, const Block& block, void* dst);
-void write_block(const SafetensorsWriter& file, const Block& block, const void* src);
+void read_block(const SafetensorsFile& file, const RowBlock& block, void* dst);
+void write_block(const SafetensorsWriter& file, const RowBlock& block, const void* src);
 
 }  // namespace shardwise::io

@@ -7,7 +7,7 @@
 
 namespace shardwise::io {
 
-SafetensorsWriter SafetensorsWriter::create(const std::string& path, Layout layout) {
+SafetensorsWriter SafetensorsWriter::create(const std::string& path, FileLayout layout) {
   SafetensorsWriter writer(base::File::create(path), std::move(layout));
   try {
     writer.file_.allocate(writer.layout_.total_bytes);
@@ -20,7 +20,7 @@ SafetensorsWriter SafetensorsWriter::create(const std::string& path, Layout layo
   return writer;
 }
 
-SafetensorsWriter SafetensorsWriter::open(const std::string& path, Layout layout) {
+SafetensorsWriter SafetensorsWriter::open(const std::string& path, FileLayout layout) {
   SafetensorsWriter writer(base::File::open_to_write(path), std::move(layout));
   const int64_t bytes = writer.file_.size(), planned = writer.layout_.total_bytes;
   if (bytes != planned) {

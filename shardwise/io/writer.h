@@ -15,13 +15,13 @@ class SafetensorsWriter {
  public:
   /// Creates `path`, which must not exist, allocates its disk blocks and writes the header. Only one process
   /// may call this. Errors: base::FileError (disk full, no permission, already exists); no file is left.
-  static SafetensorsWriter create(const std::string& path, Layout layout);
+  static SafetensorsWriter create(const std::string& path, FileLayout layout);
 
   /// Opens a file that another process has created with the same layout.
   /// Errors: base::FileError if it cannot be opened or its size differs from the layout's.
-  static SafetensorsWriter open(const std::string& path, Layout layout);
+  static SafetensorsWriter open(const std::string& path, FileLayout layout);
 
-  const Layout& layout() const { return layout_; }
+  const FileLayout& layout() const { return layout_; }
   const std::string& path() const { return file_.path(); }
 
   /// Writes `length` bytes at byte `offset` of `tensor` (one of layout().tensors). Errors: base::FileError.
@@ -34,10 +34,11 @@ class SafetensorsWriter {
   void sync() const { file_.sync(); }
 
  private:
-  SafetensorsWriter(base::File file, Layout layout) : file_(std::move(file)), layout_(std::move(layout)) {}
+  SafetensorsWriter(base::File file, FileLayout layout)
+      : file_(std::move(file)), layout_(std::move(layout)) {}
 
   base::File file_;
-  Layout layout_;
+  FileLayout layout_;
 };
 
 }  // namespace shardwise::io

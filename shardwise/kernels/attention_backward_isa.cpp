@@ -8,10 +8,11 @@ namespace {
 template <class A>
 struct BackwardScratch {
   Scratch<A> scratch;
-  Matrix<A> k, k_transposed, v, dk, dv;                                            // per KV head
-  Matrix<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // per query head
-  Matrix<A> p, ds;  // per block of keys, [keys, queries]
-  Matrix<A> kept;  // dropout mask of a block of 64 keys: one bit per key, as two words per query [2, queries]
+  MatrixView<A> k, k_transposed, v, dk, dv;                                            // per KV head
+  MatrixView<A> q, q_transposed, d_out, d_out_transposed, dq_transposed, lse, d_sums;  // per query head
+  MatrixView<A> p, ds;  // per block of keys, [keys, queries]
+  MatrixView<A>
+      kept;  // dropout mask of a block of 64 keys: one bit per key, as two words per query [2, queries]
   BackwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k(scratch.matrix(extent.s, extent.d)),
@@ -35,7 +36,7 @@ struct BackwardScratch {
 };
 
 template <class A>
-void zero(Matrix<A> matrix, int64_t rows) {
+void zero(MatrixView<A> matrix, int64_t rows) {
   __builtin_memset(matrix.data, 0, rows * matrix.stride * sizeof(A));
 }
 
@@ -67,8 +68,8 @@ struct QuerySums {
 // Processes one key's row in place: p from scores to probabilities, ds from d p to d scores. Queries that are
 // masked out are computed too, up to a multiple of the vector width, and then cleared.
 template <class A>
-void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span attended, int64_t queries,
-                       A scale) {
+void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, IndexRange attended,
+                       int64_t queries, A scale) {
   const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
   for (int64_t j = attended.begin / kColumnUnit<A> * kColumnUnit<A>; j < padded<A>(attended.end); ++j) {
     p[j] = exp_of(scale * p[j] - lse[j]);
@@ -80,8 +81,8 @@ void probabilities_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span 
 
 // probabilities_row with dropout: zeroes probabilities whose bit in `kept` is clear and scales the others.
 template <class A>
-void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span attended, int64_t queries, A scale,
-                 const uint32_t* __restrict kept, uint32_t bit, A kept_scale) {
+void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, IndexRange attended, int64_t queries,
+                 A scale, const uint32_t* __restrict kept, uint32_t bit, A kept_scale) {
   const A* __restrict lse = of.lse, * __restrict d_sums = of.d_sums;
   for (int64_t j = attended.begin; j < attended.end; ++j) {
     const A factor = kept[j] & bit ? kept_scale : 0;
@@ -95,15 +96,15 @@ void dropped_row(A* __restrict p, A* __restrict ds, QuerySums<A> of, Span attend
 
 // Processes the rows of a block of keys, for the queries that attend to at least one of them.
 template <class A>
-void probabilities(const BackwardScratch<A>& use, Span keys, Span queries, uint64_t row,
+void probabilities(const BackwardScratch<A>& use, IndexRange keys, IndexRange queries, uint64_t row,
                    const AttentionExtent& extent) {
   const bool drops = extent.mask.draws.threshold > 0;
   const A scale = static_cast<A>(extent.scale), kept_scale = static_cast<A>(extent.mask.scale);
   if (drops) draw_kept(use, keys.begin, keys.size(), queries.size(), row, extent.mask);
   const QuerySums<A> of = {use.lse.data + queries.begin, use.d_sums.data + queries.begin};
   for (int64_t i = 0; i < keys.size(); ++i) {
-    const Span attended =
-        extent.causal ? Span{i, smaller(i + extent.window, queries.size())} : Span{0, queries.size()};
+    const IndexRange attended = extent.causal ? IndexRange{i, smaller(i + extent.window, queries.size())}
+                                              : IndexRange{0, queries.size()};
     if (drops) {
       dropped_row(use.p.row(i), use.ds.row(i), of, attended, queries.size(), scale,
                   use.kept_words(i / kDropoutGroup), 1u << i % kDropoutGroup, kept_scale);
@@ -116,10 +117,11 @@ void probabilities(const BackwardScratch<A>& use, Span keys, Span queries, uint6
 // Processes a block of keys with all queries that attend to any of them. `row` is the mask row of the head's
 // first query.
 template <class A>
-void backward_block(const BackwardScratch<A>& use, Span keys, uint64_t row, const AttentionExtent& extent) {
+void backward_block(const BackwardScratch<A>& use, IndexRange keys, uint64_t row,
+                    const AttentionExtent& extent) {
   const int64_t s = extent.s, d = extent.d, d_columns = padded<A>(d);
-  const Span queries =
-      extent.causal ? Span{keys.begin, smaller(s, keys.end - 1 + extent.window)} : Span{0, s};
+  const IndexRange queries =
+      extent.causal ? IndexRange{keys.begin, smaller(s, keys.end - 1 + extent.window)} : IndexRange{0, s};
   const int64_t columns = padded<A>(queries.size());
   multiply<false>(use.p, read(use.k.from(keys.begin)), read(use.q_transposed.from(0, queries.begin)),
                   keys.size(), columns, d);
@@ -155,7 +157,7 @@ void load_head(const BackwardScratch<A>& use, HeadRows<const T> d_out,
 }
 
 template <class T, class A>
-void store_transposed(HeadRows<T> to, int64_t head, Matrix<A> from, int64_t s, int64_t d) {
+void store_transposed(HeadRows<T> to, int64_t head, MatrixView<A> from, int64_t s, int64_t d) {
   for (int64_t i = 0; i < s; ++i) {
     T* __restrict row = to.data + head * to.head + i * to.row;
     for (int64_t j = 0; j < d; ++j) row[j] = narrow<T>(from.row(j)[i]);

@@ -14,9 +14,9 @@ template <class A>
 class Scratch {
  public:
   explicit Scratch(A* memory) : memory_(memory) {}
-  Matrix<A> matrix(int64_t rows, int64_t columns) {
+  MatrixView<A> matrix(int64_t rows, int64_t columns) {
     const int64_t lines = padded<A>(columns) / kColumnUnit<A> | 1;
-    const Matrix<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
+    const MatrixView<A> result = {memory_ ? memory_ + used_ : nullptr, lines * kColumnUnit<A>};
     used_ += rows * result.stride;
     return result;
   }
@@ -28,13 +28,13 @@ class Scratch {
 };
 
 template <class A>
-Matrix<const A> read(Matrix<A> matrix) {
+MatrixView<const A> read(MatrixView<A> matrix) {
   return {matrix.data, matrix.stride};
 }
 
 // Widens rows into `to` [rows, padded(d)], zero beyond d.
 template <class T, class A>
-void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+void widen_rows(MatrixView<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   for (int64_t i = 0; i < rows; ++i) {
     A* __restrict to_row = to.row(i);
     const T* __restrict from_row = from + i * from_stride;
@@ -45,7 +45,7 @@ void widen_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, 
 
 // Transposes rows into `to` [d, padded(rows)], zero beyond rows, one cache line of `to` at a time.
 template <class T, class A>
-void transpose_rows(Matrix<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
+void transpose_rows(MatrixView<A> to, const T* from, int64_t from_stride, int64_t rows, int64_t d) {
   constexpr int64_t unit = kColumnUnit<A>;
   for (int64_t i = 0; i < rows; i += unit) {
     const int64_t count = rows - i < unit ? rows - i : unit;
@@ -67,7 +67,7 @@ void narrow_row(T* __restrict to, const A* __restrict from, A scale, int64_t d) 
 }
 
 // A half-open range.
-struct Span {
+struct IndexRange {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
@@ -83,7 +83,7 @@ inline int64_t keys_of(const AttentionExtent& extent) {
   return extent.past + extent.s;
 }
 
-inline Span attended_keys(int64_t query, const AttentionExtent& extent) {
+inline IndexRange attended_keys(int64_t query, const AttentionExtent& extent) {
   if (!extent.causal) return {0, keys_of(extent)};
   const int64_t end = extent.past + query + 1;
   return {larger(0, end - extent.window), end};
@@ -97,7 +97,7 @@ struct RowSums {
 // Converts scores to unnormalized probabilities, zero for masked keys. Computes full vectors throughout: rows
 // have any length, and a scalar loop over the remainder would take longer than the vectors.
 template <class A>
-inline RowSums<A> exp_row(A* __restrict scores, Span attended, int64_t keys, A scale) {
+inline RowSums<A> exp_row(A* __restrict scores, IndexRange attended, int64_t keys, A scale) {
   for (int64_t j = 0; j < attended.begin; ++j) scores[j] = -__builtin_inff();
   for (int64_t j = attended.end; j < padded<A>(keys); ++j) scores[j] = -__builtin_inff();
   const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });

@@ -20,7 +20,7 @@ void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, co
 template <class A>
 struct ForwardScratch {
   Scratch<A> scratch;
-  Matrix<A> k_transposed, v, q, scores, out;
+  MatrixView<A> k_transposed, v, q, scores, out;
   ForwardScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         k_transposed(scratch.matrix(extent.d, keys_of(extent))),
@@ -33,7 +33,7 @@ struct ForwardScratch {
 // Processes a block of queries with all keys that any of them attends to. The first key is rounded down to a
 // group of dropout draws.
 template <class T, class A>
-void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, A* lse, uint64_t row,
+void forward_block(const ForwardScratch<A>& use, IndexRange queries, HeadRows<T> out, A* lse, uint64_t row,
                    const AttentionExtent& extent) {
   const int64_t rows = queries.size(), d = extent.d;
   const int64_t first_key = attended_keys(queries.begin, extent).begin / kDropoutGroup * kDropoutGroup;
@@ -43,7 +43,7 @@ void forward_block(const ForwardScratch<A>& use, Span queries, HeadRows<T> out, 
                            padded<A>(keys), d);
   A inverse[kBlock];
   for (int64_t i = 0; i < rows; ++i) {
-    const Span attended = attended_keys(queries.begin + i, extent);
+    const IndexRange attended = attended_keys(queries.begin + i, extent);
     const RowSums<A> sums = exp_row(use.scores.row(i), {attended.begin - first_key, attended.end - first_key},
                                     keys, static_cast<A>(extent.scale));
     if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
@@ -63,7 +63,7 @@ void forward(HeadRows<T> out, Accumulator<T>* lse, HeadRows<const T> q, HeadRows
   widen_rows(use.v, v.data, v.row, keys_of(extent), d);
   for (int64_t head = 0; head < extent.heads; ++head) {
     for (int64_t first = 0; first < s; first += kBlock) {
-      const Span queries = {first, smaller(first + kBlock, s)};
+      const IndexRange queries = {first, smaller(first + kBlock, s)};
       const int64_t row = head * extent.head_rows + first;
       widen_rows(use.q, q.data + head * q.head + first * q.row, q.row, queries.size(), d);
       forward_block(use, queries,

@@ -6,7 +6,7 @@ namespace {
 template <class A>
 struct SingleScratch {
   Scratch<A> scratch;
-  Matrix<A> q, scores, out;
+  MatrixView<A> q, scores, out;
   SingleScratch(A* memory, AttentionExtent extent)
       : scratch(memory),
         q(scratch.matrix(1, extent.d)),
@@ -25,7 +25,7 @@ void forward(T* out, Accumulator<T>* lse, const T* query, HeadRows<const T> k, H
   using A = Accumulator<T>;
   const SingleScratch<A> use(memory, extent);
   const int64_t d = extent.d;
-  const Span attended = attended_keys(/*query=*/0, extent);
+  const IndexRange attended = attended_keys(/*query=*/0, extent);
   widen_rows(use.q, query, /*from_stride=*/0, /*rows=*/1, d);
   const A* __restrict q = use.q.data;
   for (int64_t j = 0; j < attended.size(); ++j) {

@@ -12,7 +12,7 @@
 namespace shardwise::kernels {
 namespace {
 
-void check_norm(const char* op, const QkNorm& norm, const HeadSplit& split, at::ScalarType dtype) {
+void check_norm(const char* op, const QkNormParams& norm, const HeadSplit& split, at::ScalarType dtype) {
   check_output(op, "weight of q", norm.weights.q, {split.head_dim}, dtype);
   check_output(op, "weight of k", norm.weights.k, {split.head_dim}, dtype);
 }
@@ -47,7 +47,7 @@ void copy_values_(const at::Tensor& d_qkv, const Qkv& grads, int64_t row, int64_
 
 }  // namespace
 
-Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const QkNorm& norm) {
+Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const QkNormParams& norm) {
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_norm_rotary", qkv, split);
   check_norm("split_norm_rotary", norm, split, qkv.scalar_type());
@@ -76,7 +76,7 @@ Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const Q
 }
 
 at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qkv_any, const HeadSplit& split,
-                                      const QkNorm& norm, const QkNormWeights& weight_grads_) {
+                                      const QkNormParams& norm, const QkNormWeights& weight_grads_) {
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_norm_rotary_backward", qkv, split);
   check_grads("split_norm_rotary_backward", grads_any, split);

@@ -9,7 +9,7 @@ struct QkNormWeights {
   at::Tensor q, k;
 };
 
-struct QkNorm {
+struct QkNormParams {
   QkNormWeights weights;
   double eps;
 };
@@ -18,11 +18,11 @@ struct QkNorm {
 /// once. v is a view of `qkv`, because backward needs `qkv` anyway. Errors: c10::ValueError as for
 /// split_rotary, or if a weight does not match. Source: Dehghani et al. 2023 §2 (q/k norm); Zhang & Sennrich
 /// 2019, eq. 4.
-Qkv split_norm_rotary(const at::Tensor& qkv, const HeadSplit& split, const QkNorm& norm);
+Qkv split_norm_rotary(const at::Tensor& qkv, const HeadSplit& split, const QkNormParams& norm);
 
 /// Returns d qkv from the gradients of q, k and v. Adds the weights' gradients to `weight_grads_` (fp32, fp64
 /// for fp64), if they are defined, in an order that depends only on the shape.
 at::Tensor split_norm_rotary_backward(const Qkv& grads, const at::Tensor& qkv, const HeadSplit& split,
-                                      const QkNorm& norm, const QkNormWeights& weight_grads_);
+                                      const QkNormParams& norm, const QkNormWeights& weight_grads_);
 
 }  // namespace shardwise::kernels

@@ -17,7 +17,7 @@ struct Distribution {
 };
 
 // A range of elements that is contiguous both in the unsharded tensor and in the slice.
-struct Run {
+struct ElementRun {
   int64_t global_begin, local_begin, size;
 };
 
@@ -35,11 +35,11 @@ int64_t size_of(const Pieces& pieces) {
   return size;
 }
 
-std::vector<Run> runs_of(at::IntArrayRef global_shape, int64_t dim, const Pieces& pieces) {
+std::vector<ElementRun> runs_of(at::IntArrayRef global_shape, int64_t dim, const Pieces& pieces) {
   if (pieces.empty()) return {{0, 0, product(global_shape)}};
   const int64_t outer = product(global_shape.slice(0, dim)), inner = product(global_shape.slice(dim + 1));
   const int64_t global = global_shape[dim], local = size_of(pieces);
-  std::vector<Run> runs;
+  std::vector<ElementRun> runs;
   for (int64_t i = 0; i < outer; ++i) {
     for (const auto& piece : pieces) {
       runs.push_back({(i * global + piece.global_begin) * inner, (i * local + piece.local_begin) * inner,
@@ -86,10 +86,10 @@ void fill_run(T* to, int64_t first, int64_t size, uint64_t key, const Distributi
 void fill_(const char* op, at::Tensor& local, at::IntArrayRef global_shape, int64_t dim, const Pieces& pieces,
            RandomKey key, const Distribution& distribution) {
   check_local(op, local, global_shape.vec(), dim, pieces);
-  const std::vector<Run> runs = runs_of(global_shape, dim, pieces);
+  const std::vector<ElementRun> runs = runs_of(global_shape, dim, pieces);
   const int64_t count = static_cast<int64_t>(runs.size());
   const auto fill_dtype = [&]<class T>(T* to) {
-    const auto fill_part = [&](const Run& run, int64_t begin, int64_t end) {
+    const auto fill_part = [&](const ElementRun& run, int64_t begin, int64_t end) {
       fill_run(to + run.local_begin + begin, run.global_begin + begin, end - begin, key.value, distribution);
     };
     // Parallel over the runs, or over the elements of a single run; nested parallel loops run serially.

@@ -43,16 +43,16 @@ constexpr int64_t padded(int64_t columns) {
 
 /// A strided view of rows whose elements are contiguous.
 template <class A>
-struct Matrix {
+struct MatrixView {
   A* data;
   int64_t stride;
   A* row(int64_t i) const { return data + i * stride; }
-  Matrix from(int64_t i, int64_t j = 0) const { return {data + i * stride + j, stride}; }
+  MatrixView from(int64_t i, int64_t j = 0) const { return {data + i * stride + j, stride}; }
 };
 
 // All loops except the one over t are unrolled, so that `sum` stays in registers.
 template <int rows, int vectors, bool adds, class A>
-inline void multiply_tile(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t k) {
+inline void multiply_tile(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t k) {
   using Vector = typename VectorOf<A>::type;
   Vector sum[rows][vectors];
 #pragma GCC unroll 8
@@ -78,13 +78,14 @@ inline void multiply_tile(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int
 }
 
 template <int vectors, bool adds, int rows, class A>
-inline void multiply_last_rows(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t k) {
+inline void multiply_last_rows(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t m,
+                               int64_t k) {
   if (m == rows) return multiply_tile<rows, vectors, adds>(c, a, b, k);
   if constexpr (rows > 1) multiply_last_rows<vectors, adds, rows - 1>(c, a, b, m, k);
 }
 
 template <int vectors, bool adds, class A>
-void multiply_columns(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t k) {
+void multiply_columns(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t m, int64_t k) {
   int64_t i = 0;
   for (; i + kTileRows <= m; i += kTileRows) {
     multiply_tile<kTileRows, vectors, adds>(c.from(i), a.from(i), b, k);
@@ -94,7 +95,8 @@ void multiply_columns(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t
 
 /// Computes c [m, n] = a [m, k] · b [k, n], or += with `adds`. n is a multiple of kColumnUnit.
 template <bool adds, class A>
-void multiply(Matrix<A> c, Matrix<const A> a, Matrix<const A> b, int64_t m, int64_t n, int64_t k) {
+void multiply(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t m, int64_t n,
+              int64_t k) {
   int64_t j = 0;
   for (; j + 2 * kVector<A> <= n; j += 2 * kVector<A>)
     multiply_columns<2, adds>(c.from(0, j), a, b.from(0, j), m, k);

@@ -10,7 +10,7 @@
 
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/mpi/mpi.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/shm.h"
 #include "shardwise/launch/affinity.h"
 

@@ -28,7 +28,9 @@ struct Core {
     return {layout.heads, layout.kv_heads, layout.head_dim, tables, first_position, options.valid};
   }
 
-  kernels::QkNorm weights() const { return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps}; }
+  kernels::QkNormParams weights() const {
+    return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps};
+  }
 
   kernels::Qkv heads_of(const Tensor& qkv, int64_t first_position = 0) const {
     const kernels::HeadSplit split = head_split(qkv, first_position);

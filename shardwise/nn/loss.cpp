@@ -25,12 +25,13 @@ struct Loss {
   double per_token;  // the weight of a token's loss
 };
 
-struct Tokens {
+struct TokenLosses {
   Tensor loss, lse;  // [n]
 };
 
 /// Computes every token's loss from the shards' maxima and sums; 0 if its label is ignored.
-Tokens tokens_of(const Tensor& logits, const Tensor& labels, const Loss& loss, const comm::Group& group) {
+TokenLosses tokens_of(const Tensor& logits, const Tensor& labels, const Loss& loss,
+                      const comm::Group& group) {
   const kernels::TokenLoss& of_token = loss.of_token;
   Tensor max = kernels::row_max(logits);
   group.all_reduce_(max, comm::Reduce::max);
@@ -78,7 +79,7 @@ Tensor without_padding(const Tensor& labels, const Step& step) {
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& labels, Loss loss,
                         const comm::Group& group) {
-    const Tokens tokens = tokens_of(logits, labels, loss, group);
+    const TokenLosses tokens = tokens_of(logits, labels, loss, group);
     context->save_for_backward({logits, labels, tokens.lse});
     parallel::save_state(context, loss);
     return tokens.loss.sum() * loss.per_token;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwise/kernels/product.h"
+#include "shardwise/kernels/tensors.h"
 
 namespace shardwise::quant {
 

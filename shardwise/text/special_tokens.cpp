@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-using Tokens = std::map<std::string, std::string>;
+using TokensByName = std::map<std::string, std::string>;
 
 bool is_standard(const std::string& name) {
   static const std::set<std::string> names{"bos_token", "eos_token", "unk_token", "sep_token",
@@ -22,7 +22,7 @@ bool is_standard(const std::string& name) {
   return names.contains(name);
 }
 
-void add(const std::string& name, const json& token, const std::string& path, Tokens& tokens) {
+void add(const std::string& name, const json& token, const std::string& path, TokensByName& tokens) {
   const std::string* text = token_text(token);
   TORCH_CHECK_VALUE(text, path, ": ", name, " must be a string or an AddedToken; got ", base::shown(token));
   tokens[name] = *text;
@@ -33,7 +33,7 @@ bool is_custom(const std::string& name) {
 }
 
 /// Adds every `*_token` field. Nonstandard ones that are flags (add_bos_token) or lists are skipped.
-void add_named(const json& fields, const std::string& path, Tokens& tokens) {
+void add_named(const json& fields, const std::string& path, TokensByName& tokens) {
   for (const auto& [name, value] : fields.items()) {
     const bool is_given = is_standard(name) ? !value.is_null() : is_custom(name) && token_text(value);
     if (is_given) add(name, value, path, tokens);
@@ -41,15 +41,15 @@ void add_named(const json& fields, const std::string& path, Tokens& tokens) {
 }
 
 /// Adds the tokens of `fields[field]` if it is an object.
-void add_object(const json& fields, const char* field, const std::string& path, Tokens& tokens) {
+void add_object(const json& fields, const char* field, const std::string& path, TokensByName& tokens) {
   const auto found = fields.find(field);
   if (found == fields.end() || !found->is_object()) return;
   for (const auto& [name, value] : found->items()) add(name, value, path, tokens);
 }
 
 /// Returns the model-specific special tokens of tokenizer_config.json.
-Tokens custom_tokens(const json& config, const std::string& path) {
-  Tokens tokens;
+TokensByName custom_tokens(const json& config, const std::string& path) {
+  TokensByName tokens;
   for (const auto& [name, value] : config.items()) {
     if (is_custom(name) && value.is_string()) add(name, value, path, tokens);
   }
@@ -60,13 +60,13 @@ Tokens custom_tokens(const json& config, const std::string& path) {
 
 }  // namespace
 
-Tokens read_special_tokens(const std::string& directory, const json& config) {
+TokensByName read_special_tokens(const std::string& directory, const json& config) {
   const std::string path = directory + "/tokenizer_config.json",
                     older_path = directory + "/special_tokens_map.json";
   const bool is_new = config.contains("added_tokens_decoder");
   const json older = is_new ? json::object() : read_object(older_path);
   // Later tokens replace earlier ones of the same name.
-  Tokens tokens;
+  TokensByName tokens;
   add_named(config, path, tokens);
   add_named(older, older_path, tokens);
   for (const auto& [name, text] : custom_tokens(config, path)) tokens[name] = text;

@@ -1,7 +1,7 @@
 // `shardwise bench`: every point is reported with plausible times, and usage errors.
 #include <map>
 
-#include "shardwise/cli/bench_comm_tune.h"
+#include "shardwise/bench/all_reduce.h"
 #include "tests/cli/trained_model.h"
 
 namespace shardwise::cli::bench_test {
@@ -75,24 +75,25 @@ TEST(BenchComm, PrintsATablePerMode) {
 }
 
 /// Returns a point with the times of both algorithms, in microseconds.
-CommPoint both(int64_t bytes, double one_us, double two_us) {
+bench::Point both(int64_t bytes, double one_us, double two_us) {
   const auto measured = [](const char* name, double us) {
-    const Spread spread{us, us, us, us};
-    return Measured{name, 5, 1, spread, spread};
+    const bench::Spread spread{us, us, us, us};
+    return bench::Measured{name, 5, 1, spread, spread};
   };
-  return {bytes, CacheState::warm, {measured("one_shot", one_us), measured("two_shot", two_us)}};
+  return {bytes, bench::CacheState::warm, {measured("one_shot", one_us), measured("two_shot", two_us)}};
 }
 
 TEST(BestOneShotBytes, MinimizesTheTotalTime) {
-  EXPECT_EQ(best_one_shot_bytes({}), 0);
-  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 1)}), 0) << "no gain";
-  EXPECT_EQ(best_one_shot_bytes({both(64, 2, 1), both(128, 3, 1)}), 0);
-  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 1, 2)}), 128);
-  EXPECT_EQ(best_one_shot_bytes({both(64, 1, 2), both(128, 2, 1)}), 64);
+  EXPECT_EQ(bench::best_one_shot_bytes({}), 0);
+  EXPECT_EQ(bench::best_one_shot_bytes({both(64, 1, 1)}), 0) << "no gain";
+  EXPECT_EQ(bench::best_one_shot_bytes({both(64, 2, 1), both(128, 3, 1)}), 0);
+  EXPECT_EQ(bench::best_one_shot_bytes({both(64, 1, 2), both(128, 1, 2)}), 128);
+  EXPECT_EQ(bench::best_one_shot_bytes({both(64, 1, 2), both(128, 2, 1)}), 64);
   // A single point with a disturbed measurement does not end the search.
-  EXPECT_EQ(best_one_shot_bytes({both(64, 1.1, 1), both(128, 1, 2), both(256, 4, 1)}), 128);
+  EXPECT_EQ(bench::best_one_shot_bytes({both(64, 1.1, 1), both(128, 1, 2), both(256, 4, 1)}), 128);
   // Sizes in any order, each with two cache states that disagree.
-  EXPECT_EQ(best_one_shot_bytes({both(256, 1, 2), both(64, 1, 2), both(256, 4, 1), both(64, 1, 1)}), 64);
+  EXPECT_EQ(bench::best_one_shot_bytes({both(256, 1, 2), both(64, 1, 2), both(256, 4, 1), both(64, 1, 1)}),
+            64);
 }
 
 /// Sets XDG_CACHE_HOME to a temporary directory, also for started programs.

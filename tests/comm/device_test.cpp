@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "shardwise/comm/c10d_types.h"
-#include "shardwise/comm/device_sum.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/work.h"
 #include "tests/comm/values.h"
@@ -52,9 +52,13 @@ class Recorder final : public c10d::Backend {
   Recorder() : Backend(/*rank=*/1, /*size=*/3) { setBoundDeviceId(at::Device(at::kMeta, 0)); }
 
   std::string calls;
+  std::chrono::milliseconds limit{0};  // of the last allreduce
 
   WorkPtr broadcast(Tensors& x, const c10d::BroadcastOptions&) override { return record("broadcast", x); }
-  WorkPtr allreduce(Tensors& x, const c10d::AllreduceOptions&) override { return record("allreduce", x); }
+  WorkPtr allreduce(Tensors& x, const c10d::AllreduceOptions& options) override {
+    limit = options.timeout;
+    return record("allreduce", x);
+  }
   WorkPtr allgather(std::vector<Tensors>& out, Tensors& x, const c10d::AllgatherOptions&) override {
     return record("allgather", x, out);
   }
@@ -133,6 +137,24 @@ TEST_F(GroupOnDevice, CollectivesCallTheBackend) {
   EXPECT_EQ(calls_of([&] { group.send(x, 0); }), "send ");
   EXPECT_EQ(calls_of([&] { group.recv_(x, 0); }), "recv ");
   EXPECT_EQ(calls_of([&] { group.barrier(); }), "barrier ");
+}
+
+TEST_F(GroupOnDevice, ALimitReplacesTheTimeoutOfCollectives) {
+  at::Tensor x = group.empty({4}, at::kFloat);
+  group.backend()->limit_collectives(std::chrono::milliseconds(70));
+  group.all_reduce_(x);
+  EXPECT_EQ(backend->limit, std::chrono::milliseconds(70));
+  group.backend()->limit_collectives(std::chrono::milliseconds(0));
+  group.all_reduce_(x);
+  EXPECT_EQ(backend->limit, c10d::AllreduceOptions().timeout);
+}
+
+TEST_F(GroupOnDevice, TensorsOfAnotherDeviceAreAnError) {
+  at::Tensor x = at::full({6}, 1.f);
+  EXPECT_THROW(group.all_reduce_(x), c10::ValueError);
+  EXPECT_THROW(group.broadcast_(x, 0), c10::ValueError);
+  EXPECT_THROW(group.all_gather(x.narrow(0, 0, 2), Split::even("rows", 6, 3)), c10::ValueError);
+  EXPECT_EQ(backend->calls, "");
 }
 
 TEST_F(GroupOnDevice, ChunkedCollectivesCallTheBackend) {

@@ -5,10 +5,12 @@
 #include <sys/un.h>
 
 #include <cstring>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
 #include "shardwise/comm/shm/handshake.h"
+#include "shardwise/comm/shm/rendezvous.h"
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/process_resources.h"
@@ -143,7 +145,7 @@ class RawSocket {
 
 shm::Handshake handshake_of_another_version(int rank) {
   const shm::Region region = shm::Region::create(2);
-  shm::Handshake handshake = shm::make_handshake(rank, 2, region);
+  shm::Handshake handshake = shm::make_handshake("job", rank, 2, region);
   handshake.info.magic ^= 0x80;
   return handshake;
 }
@@ -169,7 +171,7 @@ TEST(Rendezvous, ARankThatIsAlreadyConnectedGetsTheErrorOfRankZero) {
     const shm::Region region = shm::Region::create(3);
     RawSocket peer(job);
     while (peer.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_EQ(shm::send_handshake(peer.fd(), shm::make_handshake(2, 3, region)), 0);
+    EXPECT_EQ(shm::send_handshake(peer.fd(), shm::make_handshake(job, 2, 3, region)), 0);
   }
   const Group group = shm::connect(options(job, 1, 3));
   std::string line;
@@ -197,6 +199,39 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
                                     : "another program answered at the socket of rank 0"))
         << error;
   }
+}
+
+TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
+  c10d::HashStore store;
+  store.set("shardwise/1/1", std::vector<uint8_t>{1, 2, 3});  // of rank 1
+  const std::string error =
+      error_of([&] { shm::rendezvous_via_store(store, /*rank=*/0, /*size=*/2, std::chrono::seconds(20)); });
+  EXPECT_TRUE(says(error, "the ranks run different versions of this program")) << error;
+}
+
+TEST(PeerInfo, RanksOfDifferentGroupsDisagree) {
+  const PeerInfo ours = local_peer_info("tp", /*rank=*/0, /*size=*/2);
+  PeerInfo peer = local_peer_info("tp", /*rank=*/1, /*size=*/2);
+  EXPECT_EQ(disagreement(ours, peer), "");
+  EXPECT_TRUE(ours.is_same_process(peer));
+  peer.size = 3;
+  EXPECT_EQ(disagreement(ours, peer), "rank 1 of 3 connected to a job of 2 ranks");
+  peer.members = 1;
+  EXPECT_EQ(disagreement(ours, peer), "rank 0 of the job creates group tp, rank 1 group tp of other ranks");
+  peer = local_peer_info("dp", /*rank=*/1, /*size=*/2);
+  EXPECT_EQ(disagreement(ours, peer), "rank 0 of the job creates group tp, rank 1 group dp");
+}
+
+TEST(PeerInfo, AMachineSharesTheCoresOfItsRanks) {
+  std::vector<PeerInfo> ranks(3);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].machine = rank < 2 ? 7 : 8;
+    CPU_SET(rank, &ranks[rank].cores);
+    CPU_SET(5, &ranks[rank].cores);
+  }
+  EXPECT_EQ(machine_share(ranks, 7).ranks, 2);
+  EXPECT_EQ(machine_share(ranks, 7).cores, 3);
+  EXPECT_EQ(machine_share(ranks, 8).cores, 2);
 }
 
 // With a backlog of 0, the kernel queues one connection, and the connect of the next one blocks.

@@ -66,7 +66,7 @@ Load random_weights() {
   };
 }
 
-Options options_of(const model::Config& config, const std::string& directory, int64_t positions = 11) {
+RunOptions options_of(const model::Config& config, const std::string& directory, int64_t positions = 11) {
   at::manual_seed(5);
   const at::Tensor ids = at::randint(config.vocab_size, {positions + 1, 2}, at::kLong);
   return {{ids.narrow(0, 0, positions).contiguous(), ids.narrow(0, 1, positions).contiguous()},
@@ -76,7 +76,7 @@ Options options_of(const model::Config& config, const std::string& directory, in
 
 Report run_doctor_on(int ranks, const Target& target, int64_t positions = 11) {
   const test::TemporaryDirectory directory;
-  const Options options = options_of(target.config, directory.path(), positions);
+  const RunOptions options = options_of(target.config, directory.path(), positions);
   Report report;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
     Report local = run_doctor(target, options, group);

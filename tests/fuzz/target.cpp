@@ -103,7 +103,7 @@ void read_shards(const std::string& path) {
     int64_t size = 0;
     const auto known = checkpoint::known_tensors(files, config, files.tp());
     const int64_t dim = known.at(weight.name).dim;
-    for (const checkpoint::Source& part : files.parts(weight.name, dim)) size += part.size;
+    for (const checkpoint::TensorSource& part : files.parts(weight.name, dim)) size += part.size;
     hold(size == weight.shape.at(dim), "the shards of a tensor cover it");
   }
 }

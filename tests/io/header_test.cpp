@@ -13,7 +13,7 @@ namespace {
 using test::contains, test::error_text;
 
 /// Parses the header of a file with `data_bytes` bytes of data.
-Layout parse(const std::string& json, int64_t data_bytes) {
+FileLayout parse(const std::string& json, int64_t data_bytes) {
   return parse_header(json, 8 + static_cast<int64_t>(json.size()) + data_bytes, "f");
 }
 
@@ -41,7 +41,7 @@ TEST(ParseHeader, SortsTensorsByOffset) {
   const std::string json = R"({"__metadata__":{"format":"pt"},"z":)" + entry("F32", "[2,3]", "[0,24]") +
                            R"(,"a":)" + entry("U8", "[]", "[24,25]") + R"(,"e":)" +
                            entry("BF16", "[0,7]", "[25,25]") + "}  ";
-  const Layout layout = parse(json, 25);
+  const FileLayout layout = parse(json, 25);
   const int64_t data = 8 + static_cast<int64_t>(json.size());
   EXPECT_EQ(layout.header_bytes, data);
   EXPECT_EQ(layout.total_bytes, data + 25);
@@ -138,11 +138,11 @@ TEST(HeaderLength, RejectsHugeLengths) {
 }
 
 TEST(PlanFile, AlignsTensorsByPlacingWideElementsFirst) {
-  const Layout layout = plan_file({{"bytes", Dtype::U8, {3}},
-                                   {"half", Dtype::BF16, {5}},
-                                   {"wide", Dtype::F64, {1}},
-                                   {"word", Dtype::F32, {2, 3}},
-                                   {"word2", Dtype::I32, {1}}});
+  const FileLayout layout = plan_file({{"bytes", Dtype::U8, {3}},
+                                       {"half", Dtype::BF16, {5}},
+                                       {"wide", Dtype::F64, {1}},
+                                       {"word", Dtype::F32, {2, 3}},
+                                       {"word2", Dtype::I32, {1}}});
   std::vector<std::string> names;
   for (const TensorInfo& tensor : layout.tensors) {
     names.push_back(tensor.name);
@@ -154,12 +154,12 @@ TEST(PlanFile, AlignsTensorsByPlacingWideElementsFirst) {
 }
 
 TEST(PlanFile, RoundTripsThroughParseHeader) {
-  const Layout layout =
+  const FileLayout layout =
       plan_file({{"a.weight", Dtype::F32, {3, 2}}, {"step", Dtype::I64, {}}, {"e", Dtype::F16, {0}}},
                 {{"format", "pt"}, {"quote", "\"\n"}});
   const std::string text = header_text(layout);
   ASSERT_EQ(static_cast<int64_t>(text.size()), layout.header_bytes);
-  const Layout read = parse_header(text.substr(8), layout.total_bytes, "f");
+  const FileLayout read = parse_header(text.substr(8), layout.total_bytes, "f");
   EXPECT_EQ(read.tensors, layout.tensors);
   EXPECT_EQ(read.metadata, layout.metadata);
   unsigned char first8[8];

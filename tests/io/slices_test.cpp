@@ -15,12 +15,12 @@ namespace {
 using base::ShardRule, base::Split;
 using test::contains, test::error_text;
 
-using Runs = std::vector<Run>;
+using Runs = std::vector<ByteRun>;
 
 Runs runs(const std::vector<int64_t>& shape, int64_t itemsize, int64_t dim, ShardRule::Piece piece,
           int64_t local_size) {
   Runs all;
-  for_each_run(shape, itemsize, dim, piece, local_size, [&](const Run& run) { all.push_back(run); });
+  for_each_run(shape, itemsize, dim, piece, local_size, [&](const ByteRun& run) { all.push_back(run); });
   return all;
 }
 
@@ -110,7 +110,7 @@ void write_owned(const SafetensorsWriter& file, const ShardRule& rule, int rank,
 std::vector<int32_t> read_piece(const SafetensorsFile& file, int64_t dim, const ShardRule::Piece& piece) {
   const TensorInfo& tensor = file.find("w");
   const base::Range slice{piece.global_begin, piece.global_begin + piece.size};
-  const Block block = block_of(tensor, dim, slice, {0, dim == 0 ? piece.size : tensor.shape[0]});
+  const RowBlock block = block_of(tensor, dim, slice, {0, dim == 0 ? piece.size : tensor.shape[0]});
   std::vector<int32_t> elements(block.bytes() / sizeof(int32_t), -1);
   read_block(file, block, elements.data());
   return elements;
@@ -134,7 +134,7 @@ TEST_P(Shards, RoundTripWhenAllRanksWriteConcurrently) {
   for (const int64_t size : shape()) count *= size;
   const std::vector<int32_t> unsharded = numbered(count);
   const ShardRule rule = fused(dim(), ranks());
-  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape()}});
+  const FileLayout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape()}});
   SafetensorsWriter::create(path, layout);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -171,14 +171,14 @@ class Blocks : public testing::TestWithParam<std::tuple<int, int>> {
 
 TEST_P(Blocks, ReadTheSlice) {
   const test::TemporaryDirectory directory;
-  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
+  const FileLayout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
   const auto out = SafetensorsWriter::create(directory / "f", layout);
   out.write_tensor(layout.find("w"), values_.data());
   const SafetensorsFile file(directory / "f");
   const int64_t header = file.bytes_read();
   std::vector<int32_t> read;
   for (const base::Range& rows : block_rows(file.find("w"), dim(), slice_, max_bytes())) {
-    const Block block = block_of(file.find("w"), dim(), slice_, rows);
+    const RowBlock block = block_of(file.find("w"), dim(), slice_, rows);
     const int64_t count = rows.size() * (dim() == 0 ? 6 : 3);
     EXPECT_TRUE(count * 4 <= max_bytes() || rows.size() == 1) << count;
     read.resize(read.size() + count);
@@ -190,7 +190,7 @@ TEST_P(Blocks, ReadTheSlice) {
 
 TEST_P(Blocks, WriteTheSlice) {
   const test::TemporaryDirectory directory;
-  const Layout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
+  const FileLayout layout = plan_file({{"before", Dtype::U8, {3}}, {"w", Dtype::I32, shape_}});
   const auto out = SafetensorsWriter::create(directory / "f", layout);
   const std::vector<int32_t> zeros(24), values = slice();
   out.write_tensor(layout.find("w"), zeros.data());

@@ -13,7 +13,7 @@ using test::contains, test::contents, test::error_text;
 
 TEST(SafetensorsWriter, WritesTheFormatByteForByte) {
   const test::TemporaryDirectory directory;
-  const Layout layout = plan_file({{"b", Dtype::U8, {2}}, {"a", Dtype::U8, {1, 1}}}, {{"format", "pt"}});
+  const FileLayout layout = plan_file({{"b", Dtype::U8, {2}}, {"a", Dtype::U8, {1, 1}}}, {{"format", "pt"}});
   const SafetensorsWriter writer = SafetensorsWriter::create(directory / "f", layout);
   writer.write_tensor(layout.find("a"), "3");
   writer.write(layout.find("b"), 1, 1, "2");
@@ -44,7 +44,7 @@ TEST(SafetensorsWriter, DoesNotReplaceAFile) {
 
 TEST(SafetensorsWriter, RemovesTheFileIfTheDiskIsFull) {
   const test::TemporaryDirectory directory;
-  const Layout layout = plan_file({{"a", Dtype::U8, {int64_t{1} << 62}}});
+  const FileLayout layout = plan_file({{"a", Dtype::U8, {int64_t{1} << 62}}});
   EXPECT_PRED2(contains,
                error_text<base::FileError>([&] { SafetensorsWriter::create(directory / "f", layout); }),
                directory / "f");
@@ -53,13 +53,13 @@ TEST(SafetensorsWriter, RemovesTheFileIfTheDiskIsFull) {
 
 TEST(SafetensorsWriter, OpensOnlyFilesWithTheSameLayout) {
   const test::TemporaryDirectory directory;
-  const Layout layout = plan_file({{"a", Dtype::U8, {3}}});
+  const FileLayout layout = plan_file({{"a", Dtype::U8, {3}}});
   EXPECT_PRED2(contains,
                error_text<base::FileError>([&] { SafetensorsWriter::open(directory / "f", layout); }),
                "No such file");
   SafetensorsWriter::create(directory / "f", layout);
   EXPECT_EQ(SafetensorsWriter::open(directory / "f", layout).path(), directory / "f");
-  const Layout other = plan_file({{"a", Dtype::U8, {4}}});
+  const FileLayout other = plan_file({{"a", Dtype::U8, {4}}});
   EXPECT_PRED2(contains,
                error_text<base::FileError>([&] { SafetensorsWriter::open(directory / "f", other); }),
                "must be " + std::to_string(other.total_bytes) + " bytes");

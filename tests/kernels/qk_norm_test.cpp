@@ -48,7 +48,7 @@ struct Fixture {
   Case c;
   at::Tensor qkv;
   HeadSplit split;
-  QkNorm norm;
+  QkNormParams norm;
   Qkv grads;
   Fixture(const Case& shape, at::ScalarType dtype)
       : c(shape),

@@ -39,7 +39,7 @@ cpu_set_t allowed() {
 }
 
 int expected_cores() {
-  return std::min<int>(cores_of(allowed()).size(), std::ceil(comm::cpu_quota()));
+  return std::min<int>(cores_of(allowed()).size(), std::ceil(launch::cpu_quota()));
 }
 
 struct Bound {
@@ -176,7 +176,7 @@ class Quota : public ::testing::Test {
   }
   double quota(const std::string& cgroups) const {
     write("self", cgroups);
-    return comm::cpu_quota(root_ / "self", root_);
+    return launch::cpu_quota(root_ / "self", root_);
   }
 };
 

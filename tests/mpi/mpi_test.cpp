@@ -265,6 +265,10 @@ TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
     EXPECT_GT(step.at("comm_bytes"), 0);
     EXPECT_FALSE(step.contains("wait_ms") || step.contains("copied_bytes")) << step;
   }
+  EXPECT_EQ(lines_with(program.errors(), "train: peak memory is not planned for ranks over MPI"), 1)
+      << program.errors();
+  for (const std::string& text : {test::contents(scratch_ / "log"), program.output()})
+    EXPECT_FALSE(contains(text, "expected_memory")) << text;
   const nlohmann::json figures = nlohmann::json::parse(test::contents(report));
   for (const nlohmann::json& step : figures.at("steps")) EXPECT_FALSE(step.contains("wait_ms")) << step;
   for (const nlohmann::json& rank : figures.at("ranks")) {
@@ -279,6 +283,22 @@ TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
   EXPECT_PRED2(contains, page.output(), "communicating, waiting included");
   for (const char* part : {"waiting for a peer", "copied", "shared memory"})
     EXPECT_FALSE(contains(page.output(), part)) << part;
+}
+
+using MultiNodeGeneration = MultiNodeTraining;
+
+TEST_F(MultiNodeGeneration, PlansNoMemoryAndSaysSo) {
+  Program program(mpirun(2, {SHARDWISE_PROGRAM, "generate", "--model", scratch_.path(), "--load-format",
+                             "dummy", "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json", "--tp", "2"}),
+                  environment({"SHARDWISE_NODES=2"}));
+  expect_success(program);
+  EXPECT_EQ(lines_with(program.errors(), "generate: peak memory is not planned for ranks over MPI"), 1)
+      << program.errors();
+  const nlohmann::json document = nlohmann::json::parse(program.output()), memory = document.at("memory");
+  EXPECT_FALSE(document.contains("expected_memory")) << document;
+  for (const char* absent : {"expected_peak_bytes", "peak_symmetric_heap_bytes"})
+    EXPECT_FALSE(memory.contains(absent)) << memory;
+  EXPECT_EQ(memory.at("peak_bytes"), memory.at("peak_private_bytes"));
 }
 
 using TrainUnderMpirun = MultiNodeTraining;

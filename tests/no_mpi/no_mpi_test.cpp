@@ -19,10 +19,10 @@ LaunchContext multi_node_context() {
 }
 
 TEST(NoMpi, ErrorsNameTheMissingPackage) {
-  EXPECT_FALSE(mpi::is_built_in());
+  EXPECT_FALSE(comm::mpi::is_built_in());
   EXPECT_EQ(
       error_text([] {
-        mpi::connect({"job", "tp", {0, 1}, 0, 2});
+        comm::mpi::connect({"job", "tp", {0, 1}, 0, 2});
       }),
       "connect: multi-node groups need Open MPI; this build was configured without it; got 2 ranks of group "
       "tp; install libopenmpi-dev and build again");
@@ -30,7 +30,7 @@ TEST(NoMpi, ErrorsNameTheMissingPackage) {
       error_text([] { check_nodes(multi_node_context(), 4); }),
       "launch: multi-node groups need Open MPI; this build was configured without it; got 4 ranks of group "
       "world; install libopenmpi-dev and build again");
-  mpi::shutdown();
+  comm::mpi::shutdown();
 }
 
 TEST(NoMpi, RanksOfOneNodeConnect) {

@@ -1,7 +1,5 @@
 #include "shardwise/comm/mpi/channel.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -13,8 +11,8 @@ constexpr std::chrono::microseconds kMaxSleepDuringTransfer{50};
 }  // namespace
 
 Channel::Channel(const Options& options, Membership membership)
-    : membership_(std::move(membership)),
-      timeout_(options.timeout),
+    : GroupGuard(membership.rank, options.timeout),
+      membership_(std::move(membership)),
       message_bytes_(options.message_bytes),
       announcements_(std::make_shared<Announcements>()),
       left_(size_t(membership_.size())) {
@@ -22,8 +20,7 @@ Channel::Channel(const Options& options, Membership membership)
 }
 
 Channel::WaitContext Channel::wait_context(WaitKind kind) const {
-  const bool is_limited = collectives_limit_.count() > 0;
-  return {std::string(name(mine_.op)), sequence_, is_limited ? collectives_limit_ : timeout(), kind};
+  return {name(mine_.op), sequence_, collectives_limit(), kind};
 }
 
 void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
@@ -35,10 +32,6 @@ void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
     mine[peer].descriptor = descriptor;
     std::copy(sides.payload.begin(), sides.payload.end(), mine[peer].payload);
   }
-}
-
-void Channel::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call");
 }
 
 // Announcements are compared in rank order as they arrive, so two that differ are detected even if a third
@@ -79,10 +72,7 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
 void Channel::compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed) {
   const Announcement& theirs = announcements_->theirs[size_t(peer)];
   if (!theirs.descriptor.matches(mine_) || theirs.sequence != sequence_) {
-    const std::string ours = fmt::format("rank {} runs {}", rank(), describe(mine_));
-    const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs.descriptor));
-    fail(wait_context(WaitKind::announcement), peer,
-         rank() < peer ? ours + ", " + others : others + ", " + ours, elapsed);
+    fail(wait_context(WaitKind::announcement), peer, mismatch_text(mine_, peer, theirs.descriptor), elapsed);
   }
   compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)],
                 elapsed);

@@ -5,7 +5,6 @@
 // sends every peer a 64-byte announcement of the collective. Small inputs are appended as its payload; such
 // reductions need no further messages.
 #pragma once
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -15,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shardwise/comm/descriptor.h"
+#include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/mpi/rendezvous.h"
 #include "shardwise/comm/mpi/transfers.h"
 
@@ -35,16 +34,12 @@ static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 6
 
 /// The state of a group over MPI. One thread at a time runs collectives; `abort` and waits for messages may
 /// run on any thread.
-class Channel {
+class Channel : public GroupGuard {
  public:
   Channel(const Options& options, Membership membership);
 
-  int rank() const { return membership_.rank; }
   int size() const { return membership_.size(); }
   uint64_t sequence() const { return sequence_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
   const Membership& membership() const { return membership_; }
   /// Returns an empty set of transfers for a collective's data.
   Transfers transfers() const { return Transfers(*membership_.process, message_bytes_); }
@@ -74,7 +69,7 @@ class Channel {
   enum class WaitKind { announcement, data, message };
   /// What a waiting call reports in its error.
   struct WaitContext {
-    std::string op;
+    std::string_view op;
     uint64_t sequence;  // number of the collective, or of this rank's sends or receives
     std::chrono::milliseconds limit;
     WaitKind kind;
@@ -82,8 +77,6 @@ class Channel {
   /// Throws if a wait for `peer` (below 0: any rank) must end: a control message reports a failure, the peer
   /// has left the group, or the limit has passed. Called during long waits.
   void check_failures(const WaitContext& context, int peer, const Backoff& backoff);
-  /// Checks that `leave` was not called. Errors: c10::ValueError.
-  void check_member(std::string_view op) const;
   /// Throws base::CommError with the recorded failure if the group is broken.
   void throw_if_broken(const WaitContext& context, Backoff::Clock::duration elapsed = {});
   /// Waits until the first `parts` of the messages are complete. Waits with one `backoff` have one limit
@@ -122,18 +115,13 @@ class Channel {
   void compare_sizes(int peer, int64_t sent, int64_t expected, Backoff::Clock::duration elapsed);
   bool has_left(int peer, const WaitContext& context) const;
   void read_control_messages();
-  [[noreturn]] void throw_failure(const WaitContext& context, const Failure& failure,
-                                  Backoff::Clock::duration elapsed) const;
   void record_failure(const Failure& failure);
   void send_to_all(const ControlMessage& message);
 
   Membership membership_;
-  std::chrono::milliseconds collectives_limit_{0};
-  std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
   int64_t message_bytes_;
   uint64_t sequence_ = 0;
   int64_t inter_node_bytes_ = 0;
-  bool has_left_ = false;
   Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;
   mutable std::mutex failure_mutex_;           // guards left_ and failure_

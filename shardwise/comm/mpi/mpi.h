@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shardwise/comm/group.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::mpi {
 

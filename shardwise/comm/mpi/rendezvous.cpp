@@ -4,21 +4,12 @@
 
 #include <algorithm>
 
-#include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
 #include "shardwise/comm/mpi/transfers.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::mpi {
 namespace {
-
-/// What a rank sends to every other rank of its group.
-struct PeerInfo {
-  uint64_t node, machine;
-  cpu_set_t processors;
-  uint64_t ranks;  // hash of the group's ranks
-  char name[64];
-};
 
 uint64_t hash_of(const std::vector<int>& ranks) {
   uint64_t hash = base::kHashBegin;
@@ -26,13 +17,11 @@ uint64_t hash_of(const std::vector<int>& ranks) {
   return hash;
 }
 
-PeerInfo local_peer_info(const Options& options) {
-  PeerInfo info{};
+PeerInfo peer_info_of(const Options& options, int rank) {
+  PeerInfo info = local_peer_info(options.name, rank, int(options.ranks.size()));
+  info.job_rank = options.rank;
   info.node = options.node;
-  info.machine = machine_id();
-  sched_getaffinity(0, sizeof info.processors, &info.processors);
-  info.ranks = hash_of(options.ranks);
-  options.name.copy(info.name, sizeof info.name - 1);
+  info.members = hash_of(options.ranks);
   return info;
 }
 
@@ -46,9 +35,13 @@ int tag_of(const std::string& name, int largest) {
 class PeerInfoExchange {
  public:
   PeerInfoExchange(Process& process, const Options& options, int rank)
-      : process_(process), options_(options), rank_(rank), infos_(std::make_shared<std::vector<PeerInfo>>()) {
+      : process_(process),
+        options_(options),
+        deadline_(rank, options.timeout),
+        rank_(rank),
+        infos_(std::make_shared<std::vector<PeerInfo>>()) {
     infos_->resize(options.ranks.size());
-    (*infos_)[size_t(rank)] = local_peer_info(options);
+    (*infos_)[size_t(rank)] = peer_info_of(options, rank);
   }
 
   std::vector<PeerInfo> run() {
@@ -75,47 +68,23 @@ class PeerInfoExchange {
     for (size_t next = 0; next < transfers.count(); ++next) {
       const int peer = peers_[next % peers_.size()];  // first the receives, then the sends
       for (; !transfers.advance(next + 1); backoff.pause()) {
-        if (backoff.elapsed() >= options_.timeout)
-          fail(peer, fmt::format("timed out waiting for rank {} to join group {}", peer, options_.name),
-               backoff);
+        if (deadline_.is_over())
+          deadline_.fail(peer,
+                         fmt::format("timed out waiting for rank {} to join group {}", peer, options_.name));
       }
-      if (transfers.error() != MPI_SUCCESS) fail(peer, "MPI: " + error_text(transfers.error()), backoff);
-      compare(peer, backoff);
+      if (transfers.error() != MPI_SUCCESS) deadline_.fail(peer, "MPI: " + error_text(transfers.error()));
+      const std::string why = disagreement((*infos_)[size_t(rank_)], (*infos_)[size_t(peer)]);
+      if (!why.empty()) deadline_.fail(peer, why);
     }
-  }
-
-  void compare(int peer, const Backoff& backoff) {
-    const PeerInfo &mine = (*infos_)[size_t(rank_)], &theirs = (*infos_)[size_t(peer)];
-    if (mine.ranks == theirs.ranks && std::string_view(mine.name) == theirs.name) return;
-    fail(peer,
-         fmt::format("rank {} of the job creates group {}, rank {} group {}{}", options_.rank, mine.name,
-                     options_.ranks[size_t(peer)], theirs.name,
-                     mine.ranks == theirs.ranks ? "" : " of other ranks"),
-         backoff);
-  }
-
-  [[noreturn]] void fail(int peer, const std::string& what, const Backoff& backoff) const {
-    const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options_.timeout;
-    throw base::CommError({"connect", rank_, peer, /*sequence=*/0, elapsed.count(), limit.count()}, what);
   }
 
   Process& process_;
   const Options& options_;
+  ConnectDeadline deadline_;
   int rank_;
   std::shared_ptr<std::vector<PeerInfo>> infos_;
   std::vector<int> peers_;
 };
-
-Backoff::Policy policy_of(const std::vector<PeerInfo>& infos, const PeerInfo& local) {
-  int ranks = 0;
-  cpu_set_t processors{};
-  for (const PeerInfo& info : infos) {
-    if (info.machine != local.machine) continue;
-    ++ranks;
-    CPU_OR(&processors, &processors, &info.processors);
-  }
-  return Backoff::Policy::choose(ranks, CPU_COUNT(&processors));
-}
 
 struct Communicators {
   MPI_Comm data = MPI_COMM_NULL, control = MPI_COMM_NULL;
@@ -146,28 +115,24 @@ Membership exchange_peer_info(Process& process, const Options& options) {
   membership.rank = static_cast<int>(found - options.ranks.begin());
   const std::vector<PeerInfo> infos = PeerInfoExchange(process, options, membership.rank).run();
   for (const PeerInfo& info : infos) membership.nodes.push_back(info.node);
-  membership.policy = policy_of(infos, infos[size_t(membership.rank)]);
+  const MachineShare share = machine_share(infos, infos[size_t(membership.rank)].machine);
+  membership.policy = Backoff::Policy::choose(share.ranks, share.cores);
   return membership;
 }
 
 void make_communicators(Membership& membership, const Options& options) {
   Process& process = *membership.process;
-  const Backoff backoff({}, kMaxSleep);
-  const auto fail = [&](const std::string& what) {
-    const std::chrono::duration<double> elapsed = backoff.elapsed(), limit = options.timeout;
-    throw base::CommError(
-        {"connect", membership.rank, /*peer=*/-1, /*sequence=*/0, elapsed.count(), limit.count()}, what);
-  };
+  const ConnectDeadline deadline(membership.rank, options.timeout);
   const auto created = std::make_shared<Communicators>();
   const int tag = tag_of(options.name, process.largest_tag());
   const bool has_returned = process.run(
       [created, tag, world = process.world(), ranks = options.ranks] { create(*created, world, ranks, tag); },
       options.timeout);
   if (!has_returned)
-    fail(fmt::format("a rank of group {} stopped while the group was created", options.name));
+    deadline.fail(-1, fmt::format("a rank of group {} stopped while the group was created", options.name));
   if (created->code != MPI_SUCCESS)
-    fail(fmt::format("MPI cannot create a communicator for group {}: {}", options.name,
-                     error_text(created->code)));
+    deadline.fail(-1, fmt::format("MPI cannot create a communicator for group {}: {}", options.name,
+                                  error_text(created->code)));
   membership.data = created->data;
   membership.control = created->control;
 }

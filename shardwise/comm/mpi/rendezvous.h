@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "shardwise/comm/mpi/backoff.h"
 #include "shardwise/comm/mpi/mpi.h"
 #include "shardwise/comm/mpi/process.h"
+#include "shardwise/comm/mpi/transfers.h"
 
 namespace shardwise::comm::mpi {
 

@@ -1,7 +1,6 @@
 #include "shardwise/comm/nccl/nccl.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -9,7 +8,7 @@
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/nccl/plugin.h"
 #include "shardwise/comm/nccl/store.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::nccl {
 namespace {
@@ -34,12 +33,10 @@ const Plugin& plugin() {
   return loaded;
 }
 
-/// The node of each rank.
-using Nodes = std::vector<uint64_t>;
-
-int device_index(const Options& options, const Nodes& nodes) {
-  const auto local = nodes.begin() + options.bootstrap_group.rank();
-  return options.device.value_or(static_cast<int>(std::count(nodes.begin(), local, *local)));
+int device_index(const Options& options, const std::vector<PeerInfo>& ranks) {
+  const auto local = ranks.begin() + options.bootstrap_group.rank();
+  const auto is_local = [&](const PeerInfo& rank) { return rank.node == local->node; };
+  return options.device.value_or(static_cast<int>(std::count_if(ranks.begin(), local, is_local)));
 }
 
 /// Returns the error of a rank without the device, or an empty string.
@@ -61,12 +58,10 @@ void check_devices(const Group& group, int device) {
   if (!first.empty()) throw base::CollectiveError(first);
 }
 
-/// Returns the address at which the other ranks reach this node.
-std::string node_address(const Nodes& nodes) {
-  if (std::ranges::all_of(nodes, [&](uint64_t node) { return node == nodes.front(); })) return "127.0.0.1";
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
+/// Returns the address at which the other ranks reach rank 0's node.
+std::string address_of_first(const std::vector<PeerInfo>& ranks) {
+  const auto is_local = [&](const PeerInfo& rank) { return rank.node == ranks.front().node; };
+  return std::ranges::all_of(ranks, is_local) ? "127.0.0.1" : ranks.front().host;
 }
 
 }  // namespace
@@ -87,10 +82,11 @@ int device_count() {
 
 Group connect(const Options& options) {
   const Group& bootstrap = options.bootstrap_group;
-  const Nodes nodes = gather_values(node_id(), bootstrap);
-  const int device = device_index(options, nodes);
+  const std::vector<PeerInfo> ranks =
+      gather_values(local_peer_info("nccl", bootstrap.rank(), bootstrap.size()), bootstrap);
+  const int device = device_index(options, ranks);
   check_devices(bootstrap, device);
-  const auto store = open_store(bootstrap, node_address(nodes), options.timeout);
+  const auto store = open_store(bootstrap, address_of_first(ranks), options.timeout);
   return Group(plugin().connect({store, bootstrap.rank(), bootstrap.size(), device, options.timeout}));
 }
 

@@ -4,9 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::nccl {
 namespace {
@@ -35,17 +35,11 @@ StorePtr open_local(const Group& bootstrap_group, const std::string& address, ui
   }
 }
 
-[[noreturn]] void fail(int rank, const std::string& what, double elapsed_s,
-                       std::chrono::milliseconds timeout) {
-  const double limit_s = std::chrono::duration<double>(timeout).count();
-  throw base::CommError({"connect", rank, /*peer=*/-1, /*sequence=*/0, elapsed_s, limit_s}, what);
-}
-
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> open_store(const Group& bootstrap_group, const std::string& address,
                                            std::chrono::milliseconds timeout) {
-  const base::Stopwatch watch;
+  const ConnectDeadline deadline(bootstrap_group.rank(), timeout);
   StorePtr store;
   std::string local_error;
   const bool is_server = bootstrap_group.rank() == 0;
@@ -55,7 +49,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Group& bootstrap_group, const s
   if (!is_server && port != 0) store = open_local(bootstrap_group, server, port, timeout, local_error);
   // All ranks throw the same error, so that no rank waits for one that has failed.
   const std::string error = first_text(local_error, bootstrap_group);
-  if (!error.empty()) fail(bootstrap_group.rank(), error, watch.seconds(), timeout);
+  if (!error.empty()) deadline.fail(/*peer=*/-1, error);
   return store;
 }
 

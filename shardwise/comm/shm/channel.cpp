@@ -1,15 +1,12 @@
 #include "shardwise/comm/shm/channel.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 
 namespace shardwise::comm::shm {
 
 Channel::Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
-    : progress_(std::make_shared<Progress>()),
-      rank_(rank),
-      timeout_(timeout),
+    : GroupGuard(rank, timeout),
+      progress_(std::make_shared<Progress>()),
       policy_(WaitPolicy::choose(int(rendezvous.members.size()), rendezvous.cores)),
       arrivals_(int(rendezvous.members.size())) {
   for (Member& member : rendezvous.members) {
@@ -26,19 +23,17 @@ Channel::Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds time
 }
 
 void Channel::leave() {
-  has_left_ = true;
-  if (is_fork()) return;
-  Control& local = *controls_[size_t(rank_)];
-  if (local.left.exchange(1) != 0) return;
-  for (Slot& slot : local.slots) wake_sleepers(slot.flag);
-  wake_sleepers(local.departed);
+  if (!mark_left() || is_fork()) return;
+  local().left.store(1);
+  for (Slot& slot : local().slots) wake_sleepers(slot.flag);
+  wake_sleepers(local().departed);
   for (Control* control : controls_) ring(control->doorbell);
 }
 
 std::byte* Channel::next_payload() {
   check_not_broken(wait_context(-1));  // else a peer may still read the slot's previous payload
   complete_deferred();
-  return controls_[size_t(rank_)]->slots[(sequence() + 1) % 2].payload;
+  return local().slots[(sequence() + 1) % 2].payload;
 }
 
 Arrivals& Channel::post(const Descriptor& descriptor) {
@@ -64,12 +59,8 @@ void Channel::complete_deferred() {
   deferred_.reset();
 }
 
-void Channel::check_not_left(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call");
-}
-
 void Channel::check_usable(const WaitContext& context) {
-  check_not_left(context.op);
+  check_member(context.op);
   check_not_broken(context);
 }
 
@@ -79,14 +70,14 @@ void Channel::check_not_broken(const WaitContext& context) {
 }
 
 void Channel::announce(const Descriptor& descriptor) {
-  check_not_left(name(descriptor.op));
+  check_member(name(descriptor.op));
   if (in_collective() && !is_broken()) fail_unfinished();
   complete_deferred();
   const uint64_t next = sequence() + 1;
   descriptor_ = descriptor;
   progress_->started.store(next);
   check_not_broken(wait_context(-1));
-  Slot& slot = controls_[size_t(rank_)]->slots[next % 2];
+  Slot& slot = local().slots[next % 2];
   slot.descriptor = descriptor;
   advance(slot.flag, next);
 }
@@ -114,7 +105,7 @@ const std::byte* Channel::payload(const Arrivals& arrivals, int peer) const {
 }
 
 void Channel::depart() {
-  advance(controls_[size_t(rank_)]->departed, sequence());
+  advance(local().departed, sequence());
 }
 
 void Channel::wait_for_departures() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/shm/heap.h"
 #include "shardwise/comm/shm/rendezvous.h"
 #include "shardwise/comm/shm/wait.h"
@@ -27,14 +28,13 @@ struct Arrivals {
 
 /// One rank's endpoint in the group. Collectives, messages and `leave` are called from one thread at a time,
 /// `abort` from any thread.
-class Channel {
+class Channel : public GroupGuard {
  public:
   Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout);
   ~Channel() { leave(); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  int rank() const { return rank_; }
   int size() const { return int(controls_.size()); }
   uint64_t sequence() const { return progress_->started.load(std::memory_order_relaxed); }
   const std::shared_ptr<Heap>& heap() const { return heap_; }
@@ -42,9 +42,6 @@ class Channel {
   /// Returns the start of a rank's region in this process's address space.
   std::byte* base(int rank) const { return bases_[size_t(rank)]; }
   Control& control(int rank) const { return *controls_[size_t(rank)]; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
 
   /// Returns the payload of this rank's next slot, to be written before `post`. Errors: those of `post`.
   std::byte* next_payload();
@@ -85,8 +82,7 @@ class Channel {
   [[noreturn]] void fail(const WaitContext& context, int peer, const std::string& what);
   /// Returns the wait context of the current collective.
   WaitContext wait_context(int peer) const {
-    return {name(descriptor_.op), sequence(), peer,
-            collectives_limit_.count() > 0 ? collectives_limit_ : timeout_};
+    return {name(descriptor_.op), sequence(), peer, collectives_limit()};
   }
   /// Returns the time spent in waits that were not ready immediately.
   int64_t waited_ns() const { return waited_.count(); }
@@ -101,6 +97,7 @@ class Channel {
  private:
   enum class Phase { arrival, departure };
 
+  Control& local() const { return *controls_[size_t(rank())]; }
   bool is_fork() const { return getpid() != process_; }
   void announce(const Descriptor& descriptor);
   void complete_deferred();
@@ -110,15 +107,11 @@ class Channel {
 
   void check_alive(const Wait& wait, int peer);
   bool has_exited(int peer) const;
-  void check_not_left(std::string_view op) const;
   void check_not_broken(const WaitContext& context);
   bool is_broken() const;
   /// True if this rank has not departed from the last collective that it posted (deferred ones excluded).
-  bool in_collective() const {
-    return controls_[size_t(rank_)]->departed.sequence.load() < arrivals_.sequence;
-  }
+  bool in_collective() const { return local().departed.sequence.load() < arrivals_.sequence; }
   void throw_if_aborted(const WaitContext& context);
-  [[noreturn]] void throw_failure(const WaitContext& context, int peer, const std::string& what) const;
   [[noreturn]] void fail_timeout(const WaitContext& context);
   [[noreturn]] void fail_unfinished();
   [[noreturn]] void fail_mismatch(const Descriptor& theirs, int peer);
@@ -131,10 +124,7 @@ class Channel {
   std::vector<std::byte*> bases_;
   std::vector<int> pids_;
   std::vector<Fd> pidfds_;
-  int rank_;
   pid_t process_ = getpid();
-  bool has_left_ = false;
-  std::chrono::milliseconds timeout_, collectives_limit_{0};
   WaitPolicy policy_;
   std::function<void()> wait_callback_ = [] {};
   std::chrono::nanoseconds waited_{0};

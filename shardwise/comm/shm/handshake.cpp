@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -13,23 +12,15 @@
 namespace shardwise::comm::shm {
 namespace {
 
-constexpr uint64_t kMagic = 0x7368'6172'6477'6902;  // the last byte is the version of the layout in control.h
+constexpr uint64_t kMagic =
+    0x7368'6172'6477'6903;  // the last byte is the version of this message and of control.h
 constexpr size_t kMaxDescriptors = 2;
-
-uint64_t process_token() {
-  static const uint64_t token = [] {
-    uint64_t random = 0;
-    return getrandom(&random, sizeof(random), 0) == sizeof(random) ? random : 0;
-  }();
-  return token + uint64_t(getpid());  // a forked child inherits the static
-}
 
 }  // namespace
 
-Handshake make_handshake(int rank, int size, const Region& region) {
+Handshake make_handshake(const std::string& job, int rank, int size, const Region& region) {
   Handshake handshake;
-  handshake.info = {kMagic, rank, size, getpid(), process_token(), region.bytes(), {}, {}};
-  sched_getaffinity(0, sizeof(cpu_set_t), &handshake.info.cores);
+  handshake.info = {kMagic, local_peer_info(job, rank, size), region.bytes(), {}};
   handshake.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
   TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno));
   handshake.pidfd = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
@@ -41,7 +32,7 @@ Handshake make_handshake(int rank, int size, const Region& region) {
 Handshake make_reject() {
   Handshake handshake;
   handshake.info.magic = kMagic;
-  handshake.info.rank = -1;
+  handshake.info.peer.rank = -1;
   return handshake;
 }
 
@@ -50,7 +41,7 @@ int send_handshake(const Fd& socket, const Handshake& handshake) {
   const size_t bytes =
       sizeof(int) * size_t(std::count_if(files, files + kMaxDescriptors, [](int f) { return f >= 0; }));
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
-  iovec body{const_cast<PeerInfo*>(&handshake.info), sizeof(handshake.info)};
+  iovec body{const_cast<Handshake::Bytes*>(&handshake.info), sizeof(handshake.info)};
   msghdr message{};
   message.msg_iov = &body;
   message.msg_iovlen = 1;

@@ -1,35 +1,30 @@
 // The handshake message of a rendezvous: what each rank sends to its peers over a unix socket.
 #pragma once
-#include <sched.h>
-
 #include <cstdint>
+#include <string>
 
+#include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
 
 namespace shardwise::comm::shm {
 
-/// One rank's description of itself. Plain bytes: all ranks run this program on this node.
-struct PeerInfo {
-  uint64_t magic;
-  int32_t rank, size, pid;
-  uint64_t process;  // a random number per process: pids of two pid namespaces may be equal
-  uint64_t region_bytes;
-  cpu_set_t cores;        // the cores that this rank may run on
-  OneShotLimit one_shot;  // rank 0's applies to all; rank 0 sets it when all ranks have connected
-};
-
-/// The message: PeerInfo, with two file descriptors attached.
+/// The message: plain bytes, because all ranks run this program on this node, and two file descriptors.
 struct Handshake {
-  PeerInfo info{};
+  struct Bytes {
+    uint64_t magic;
+    PeerInfo peer;
+    uint64_t region_bytes;
+    OneShotLimit one_shot;  // rank 0's applies to all; rank 0 sets it when all ranks have connected
+  } info{};
   Fd region;
   Fd pidfd;  // empty if the kernel has no pidfds
 
-  bool is_reject() const { return info.rank < 0; }
+  bool is_reject() const { return info.peer.rank < 0; }
 };
 
 /// Returns the handshake of a rank of this process.
-Handshake make_handshake(int rank, int size, const Region& region);
+Handshake make_handshake(const std::string& job, int rank, int size, const Region& region);
 /// Returns the message that rank 0 sends to connected ranks when the rendezvous fails.
 Handshake make_reject();
 
@@ -39,7 +34,7 @@ struct ReceivedHandshake {
     closed,  // the peer closed the socket
     other_version,
     unknown,             // not a message of this program
-    without_descriptors  // this process has no descriptors left: the PeerInfo alone
+    without_descriptors  // this process has no descriptors left: the bytes alone
   };
   Kind kind;
   Handshake handshake;

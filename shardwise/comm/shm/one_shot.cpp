@@ -17,6 +17,8 @@
 namespace shardwise::comm::shm {
 namespace {
 
+static_assert(kMaxOneShotBytes == int64_t(kInlineBytes));
+
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = 4096;
@@ -52,8 +54,8 @@ int64_t read_limit(const std::string& path, const RanksOnCores& on) {
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + begin.size(), last, bytes);
   const bool is_number = error == std::errc() && std::string_view(end, last) == "\n";
-  TORCH_CHECK_VALUE(is_number && bytes >= 0 && bytes <= int64_t(kInlineBytes), path,
-                    ": must end with a number of bytes from 0 to ", kInlineBytes, "; got something else");
+  TORCH_CHECK_VALUE(is_number && bytes >= 0 && bytes <= kMaxOneShotBytes, path,
+                    ": must end with a number of bytes from 0 to ", kMaxOneShotBytes, "; got something else");
   return bytes;
 }
 
@@ -61,7 +63,7 @@ int64_t read_limit(const std::string& path, const RanksOnCores& on) {
 
 // Measured with 2, 3, 4 and 8 ranks on 2 cores (docs/algorithms.md).
 OneShotLimit default_one_shot_limit(const RanksOnCores& on) {
-  return {on, on.core_each ? 1024 : int64_t(kInlineBytes), OneShotLimit::From::table};
+  return {on, on.core_each ? 1024 : kMaxOneShotBytes, OneShotLimit::From::table};
 }
 
 OneShotLimit one_shot_limit(const RanksOnCores& on) {

@@ -16,6 +16,9 @@ namespace shardwise::comm::shm {
 using comm::OneShotLimit;
 using comm::RanksOnCores;
 
+/// The largest message that one-shot accepts: it is sent inside a control slot (control.h).
+inline constexpr int64_t kMaxOneShotBytes = 4032;
+
 /// Returns the limit that applies if nothing was measured.
 OneShotLimit default_one_shot_limit(const RanksOnCores& on);
 /// Returns the limit saved for this number of ranks on this machine, else the default. Logs a warning if a

@@ -22,23 +22,11 @@
 namespace shardwise::comm::shm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Deadline {
-  const Options& options;
-  Clock::time_point start = Clock::now();
-
-  // In poll's int milliseconds: at most 24 days, though the timeout may be longer.
-  int left_ms() const {
-    const auto left =
-        options.timeout - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-    return int(std::clamp<int64_t>(left.count(), 0, INT_MAX));
-  }
-  [[noreturn]] void fail(int peer, const std::string& what) const {
-    const std::chrono::duration<double> elapsed = Clock::now() - start, limit = options.timeout;
-    throw base::CommError({"connect", options.rank, peer, 0, elapsed.count(), limit.count()}, what);
-  }
-};
+/// Returns the time left for poll, in its int milliseconds: at most 24 days, though the timeout may be
+/// longer.
+int left_ms(const ConnectDeadline& deadline) {
+  return int(std::min<int64_t>(deadline.left().count(), INT_MAX));
+}
 
 struct Address {
   sockaddr_un socket{};
@@ -54,7 +42,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&socket); }
 };
 
-Fd new_socket(const Deadline& deadline) {
+Fd new_socket(const ConnectDeadline& deadline) {
   Fd result(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!result) deadline.fail(-1, fmt::format("cannot create a socket; {}", std::strerror(errno)));
   return result;
@@ -72,28 +60,28 @@ bool readable(const Fd& socket) {
 }
 
 /// Waits until `socket` is readable. Returns false at the deadline.
-bool readable(const Fd& socket, const Deadline& deadline) {
+bool readable(const Fd& socket, const ConnectDeadline& deadline) {
   pollfd request{socket.get(), POLLIN, 0};
   int ready = 0;
   do {
-    ready = poll(&request, 1, deadline.left_ms());
+    ready = poll(&request, 1, left_ms(deadline));
   } while (ready < 0 && errno == EINTR);
   return ready == 1;
 }
 
 /// Limits connect and send, which wait for room at the peer, to the deadline.
-void limit_waits(const Fd& socket, const Deadline& deadline) {
-  const int ms = std::max(1, deadline.left_ms());  // 0 would mean no limit
+void limit_waits(const Fd& socket, const ConnectDeadline& deadline) {
+  const int ms = std::max(1, left_ms(deadline));  // 0 would mean no limit
   const timeval left{ms / 1000, ms % 1000 * 1000L};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
 }
 
 /// Returns false if the peer closed the socket. Retries while other in-flight descriptors of this user leave
 /// no room for ours.
-bool send_to(const Fd& socket, const Handshake& handshake, int rank, const Deadline& deadline) {
+bool send_to(const Fd& socket, const Handshake& handshake, int rank, const ConnectDeadline& deadline) {
   limit_waits(socket, deadline);
   int error = send_handshake(socket, handshake);
-  while ((error == ETOOMANYREFS || error == EINTR) && deadline.left_ms() > 0) {
+  while ((error == ETOOMANYREFS || error == EINTR) && !deadline.is_over()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     error = send_handshake(socket, handshake);
   }
@@ -106,7 +94,7 @@ bool send_to(const Fd& socket, const Handshake& handshake, int rank, const Deadl
 
 /// Returns nullopt if the peer closed the socket or is not one of our processes. `sender` is -1 if its rank
 /// is not known yet.
-std::optional<Handshake> receive_from(const Fd& socket, int sender, const Deadline& deadline) {
+std::optional<Handshake> receive_from(const Fd& socket, int sender, const ConnectDeadline& deadline) {
   using Kind = ReceivedHandshake::Kind;
   ReceivedHandshake received = receive_handshake(socket);
   if (received.kind == Kind::other_version)
@@ -116,7 +104,7 @@ std::optional<Handshake> receive_from(const Fd& socket, int sender, const Deadli
   if (received.kind == Kind::without_descriptors) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
-    const int rank = received.handshake.info.rank;
+    const int rank = received.handshake.info.peer.rank;
     deadline.fail(
         -1, fmt::format("no descriptors left for the memory of rank {}; got a limit of {} by `ulimit -n`",
                         rank, limit.rlim_cur));
@@ -125,10 +113,14 @@ std::optional<Handshake> receive_from(const Fd& socket, int sender, const Deadli
   return std::move(received.handshake);
 }
 
+/// Returns the number of cores that at least one of the ranks may run on.
 int usable_cores(const std::vector<Handshake>& handshakes) {
-  cpu_set_t cores{};
-  for (const Handshake& handshake : handshakes) CPU_OR(&cores, &cores, &handshake.info.cores);
-  return std::max(1, CPU_COUNT(&cores));
+  std::vector<PeerInfo> ranks;
+  for (const Handshake& handshake : handshakes) {
+    ranks.push_back(handshake.info.peer);
+    ranks.back().machine = 0;  // they share memory, so also where a rank could not read its machine's id
+  }
+  return machine_share(ranks, /*machine=*/0).cores;
 }
 
 OneShotLimit choose_one_shot(const Options& options, int cores) {
@@ -142,7 +134,7 @@ class Coordinator {
  public:
   Coordinator(const Options& options, Handshake local)
       : options_(options),
-        deadline_{options},
+        deadline_(options.rank, options.timeout),
         handshakes_(size_t(options.size)),
         sockets_(size_t(options.size)) {
     handshakes_[0] = std::move(local);
@@ -170,7 +162,7 @@ class Coordinator {
   std::string missing() const;
 
   const Options& options_;
-  Deadline deadline_;
+  ConnectDeadline deadline_;
   Fd listener_ = new_socket(deadline_);
   std::vector<std::optional<Handshake>> handshakes_;
   std::vector<Fd> sockets_;
@@ -183,7 +175,7 @@ void Coordinator::listen_to_job() {
   while (bind(listener_.get(), address.get(), address.length) != 0) {
     if (errno != EADDRINUSE)
       deadline_.fail(-1, fmt::format("cannot bind a socket; {}", std::strerror(errno)));
-    if (deadline_.left_ms() == 0)
+    if (deadline_.is_over())
       deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous", options_.job));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -199,11 +191,14 @@ int Coordinator::accept_one() {
   if (!accepted_ || !same_user(accepted_) || !readable(accepted_, deadline_)) return 0;
   std::optional<Handshake> handshake = receive_from(accepted_, /*sender=*/-1, deadline_);
   if (!handshake || handshake->is_reject()) return 0;
-  const int rank = handshake->info.rank, size = handshake->info.size;
-  if (size != options_.size || rank < 1 || rank >= size || handshakes_[size_t(rank)]) {
+  const PeerInfo& peer = handshake->info.peer;
+  const int rank = peer.rank;
+  const std::string why = disagreement(handshakes_[0]->info.peer, peer);
+  if (!why.empty()) deadline_.fail(rank, why);
+  if (handshakes_[size_t(rank)]) {
     deadline_.fail(rank,
-                   fmt::format("rank {} of {} connected to a job of {} ranks{}", rank, size, options_.size,
-                               size == options_.size ? ", where that rank is already connected" : ""));
+                   fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected",
+                               rank, options_.size));
   }
   sockets_[size_t(rank)] = std::move(accepted_);
   handshakes_[size_t(rank)] = std::move(handshake);
@@ -241,7 +236,7 @@ std::string Coordinator::missing() const {
   return ranks;
 }
 
-Fd connect_to_coordinator(const Options& options, const Deadline& deadline) {
+Fd connect_to_coordinator(const Options& options, const ConnectDeadline& deadline) {
   const Address address(options.job);
   Fd socket = new_socket(deadline);
   auto pause = std::chrono::microseconds(100);
@@ -252,7 +247,7 @@ Fd connect_to_coordinator(const Options& options, const Deadline& deadline) {
   while (!is_connected()) {
     const bool may_retry = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
     if (!may_retry) deadline.fail(0, fmt::format("cannot connect a socket; {}", std::strerror(errno)));
-    if (deadline.left_ms() == 0) deadline.fail(0, "timed out waiting for rank 0");
+    if (deadline.is_over()) deadline.fail_missing(0);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
   }
@@ -263,7 +258,7 @@ Fd connect_to_coordinator(const Options& options, const Deadline& deadline) {
 // Retries if the socket closes before the first handshake: it belonged to an earlier rendezvous of the same
 // job, or rank 0 has exited.
 std::vector<Handshake> exchange_with_coordinator(const Options& options, const Handshake& local) {
-  const Deadline deadline{options};
+  const ConnectDeadline deadline(options.rank, options.timeout);
   std::vector<Handshake> handshakes;
   Fd socket;
   while (int(handshakes.size()) < options.size) {
@@ -287,8 +282,8 @@ std::vector<Handshake> exchange_with_coordinator(const Options& options, const H
 Member mapped(Handshake peer, const PeerInfo& self) {
   Region region = Region::map(std::move(peer.region), peer.info.region_bytes);
   region.close_file();
-  const bool same_process = peer.info.process == self.process && peer.info.pid == self.pid;
-  return {std::move(region), peer.info.pid, same_process ? Fd() : std::move(peer.pidfd)};
+  const bool is_thread = peer.info.peer.is_same_process(self);
+  return {std::move(region), peer.info.peer.pid, is_thread ? Fd() : std::move(peer.pidfd)};
 }
 
 /// Returns all members but this rank, in rank order.
@@ -323,8 +318,8 @@ void check_options(const Options& options) {
 
 Rendezvous rendezvous(const Options& options) {
   Region region = Region::create(options.size);
-  Handshake handshake = make_handshake(options.rank, options.size, region);
-  const PeerInfo self = handshake.info;
+  Handshake handshake = make_handshake(options.job, options.rank, options.size, region);
+  const PeerInfo self = handshake.info.peer;
   Rendezvous result;
   std::vector<Member> peers;
   try {

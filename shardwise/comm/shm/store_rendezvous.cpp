@@ -1,15 +1,13 @@
 // Rendezvous of ranks that share a c10d store (rendezvous.h).
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "shardwise/base/error.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/rendezvous.h"
 
 namespace shardwise::comm::shm {
@@ -20,44 +18,43 @@ std::string random_name() {
   return fmt::format("torch/{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// Equal on all ranks that can share memory: node, namespace and user.
-std::string local_node_key() {
-  return fmt::format("{:016x} {}", node_id(), getuid());
-}
-
-/// This process's address for error messages.
-std::string local_address() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return fmt::format("{} (pid {}, user {})", name, getpid(), getuid());
-}
-
-/// What one rank puts into the store: one line per field. Only rank 0 sets `job`.
+/// What one rank puts into the store: its PeerInfo, then the job's name, which only rank 0 sets.
 struct StoreEntry {
-  std::string node, address, job;
+  PeerInfo info;
+  std::string job;
 
-  explicit StoreEntry(const std::string& text) {
-    std::istringstream lines(text);
-    std::getline(lines, node) && std::getline(lines, address) && std::getline(lines, job);
+  std::vector<uint8_t> bytes() const {
+    const auto* const begin = reinterpret_cast<const uint8_t*>(&info);
+    std::vector<uint8_t> bytes(begin, begin + sizeof(info));
+    bytes.insert(bytes.end(), job.begin(), job.end());
+    return bytes;
+  }
+  static StoreEntry of(const std::vector<uint8_t>& bytes, const ConnectDeadline& deadline) {
+    StoreEntry entry;
+    if (bytes.size() < sizeof(entry.info))
+      deadline.fail(/*peer=*/-1, "the ranks run different versions of this program");
+    std::memcpy(&entry.info, bytes.data(), sizeof(entry.info));
+    entry.job.assign(bytes.begin() + sizeof(entry.info), bytes.end());
+    return entry;
+  }
+  bool can_share_memory(const StoreEntry& other) const {
+    return info.node == other.info.node && info.user == other.info.user;
   }
 };
 
 /// Returns every rank's entry, by rank. Errors: base::CommError naming the first missing rank.
 std::vector<StoreEntry> read_entries(c10d::Store& store, const std::vector<std::string>& keys,
                                      const Options& options) {
+  const ConnectDeadline deadline(options.rank, options.timeout);
   try {
     store.wait(keys, options.timeout);
   } catch (const c10::DistStoreError&) {
     const auto is_missing = [&](const std::string& key) { return !store.check({key}); };
     const int missing = int(std::find_if(keys.begin(), keys.end(), is_missing) - keys.begin());
-    const double limit_s = std::chrono::duration<double>(options.timeout).count();
-    if (missing < options.size) {  // else the last entry was stored just now
-      throw base::CommError({"connect", options.rank, missing, 0, limit_s, limit_s},
-                            fmt::format("timed out waiting for rank {}", missing));
-    }
+    if (missing < options.size) deadline.fail_missing(missing);  // else the last entry was stored just now
   }
   std::vector<StoreEntry> entries;
-  for (const std::string& key : keys) entries.emplace_back(store.get_to_str(key));
+  for (const std::string& key : keys) entries.push_back(StoreEntry::of(store.get(key), deadline));
   return entries;
 }
 
@@ -67,15 +64,16 @@ std::string agree_on_job(c10d::Store& store, const Options& options) {
   const int64_t round = store.add(fmt::format("shardwise/visits/{}", options.rank), 1);
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(fmt::format("shardwise/{}/{}", round, rank));
-  store.set(keys[size_t(options.rank)],
-            local_node_key() + "\n" + local_address() + "\n" + (options.rank == 0 ? random_name() : ""));
+  StoreEntry local{local_peer_info(/*group=*/"", options.rank, options.size), ""};
+  if (options.rank == 0) local.job = random_name();
+  store.set(keys[size_t(options.rank)], local.bytes());
 
   const std::vector<StoreEntry> entries = read_entries(store, keys, options);
   for (size_t rank = 1; rank < entries.size(); ++rank) {
-    TORCH_CHECK_VALUE(entries[rank].node == entries[0].node,
+    TORCH_CHECK_VALUE(entries[rank].can_share_memory(entries[0]),
                       "connect: ranks that share memory must be on one node, in one namespace and of one "
                       "user; got rank 0 on ",
-                      entries[0].address, ", rank ", rank, " on ", entries[rank].address);
+                      entries[0].info.address(), ", rank ", rank, " on ", entries[rank].info.address());
   }
   return entries[0].job;
 }

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "shardwise/base/error.h"
-#include "shardwise/comm/node.h"
+#include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/shm.h"
 #include "shardwise/launch/process_group.h"
 #include "tests/mpi/ranks/ranks.h"

@@ -1,11 +1,13 @@
-#include "shardwise/cli/bench_timing.h"
+#include "shardwise/bench/timing.h"
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/cpu_name.h"
 
-namespace shardwise::cli {
+namespace shardwise::bench {
 namespace {
 
 constexpr double kRepetitionUs = 10e3;
@@ -87,7 +89,21 @@ std::vector<double> difference(std::vector<double> a, const std::vector<double>&
   return a;
 }
 
+nlohmann::ordered_json to_json(const Point& point, const Measured& m) {
+  return {{"bytes", point.bytes},
+          {"mode", name_of(point.state)},
+          {"call", m.name},
+          {"repetitions", m.repetitions},
+          {"calls_per_repetition", m.calls_per_repetition},
+          {"raw", to_json(m.raw)},
+          {"net", to_json(m.net)}};
+}
+
 }  // namespace
+
+std::string name_of(CacheState state) {
+  return state == CacheState::warm ? "warm" : "rewritten";
+}
 
 Spread spread_of(std::vector<double> us) {
   std::sort(us.begin(), us.end());
@@ -126,4 +142,25 @@ void write_ones(void* data, int64_t bytes, bool is_bf16) {
   if (left > 0) std::memcpy(at, line, left);
 }
 
-}  // namespace shardwise::cli
+nlohmann::ordered_json to_json(const Spread& s) {
+  return {{"median_us", s.median_us},
+          {"best_us", s.best_us},
+          {"lower_quartile_us", s.lower_quartile_us},
+          {"upper_quartile_us", s.upper_quartile_us}};
+}
+
+nlohmann::ordered_json to_json(const Document& document) {
+  nlohmann::ordered_json json{{"candidate", document.candidate},
+                              {"version", document.version},
+                              {"method", document.method},
+                              {"cpu", base::cpu_name()},
+                              {"tp", document.tp},
+                              {"dtype", document.dtype},
+                              {"points", nlohmann::ordered_json::array()}};
+  for (const Point& point : document.points) {
+    for (const Measured& measured : point.measured) json["points"].push_back(to_json(point, measured));
+  }
+  return json;
+}
+
+}  // namespace shardwise::bench

@@ -1,12 +1,10 @@
 // The slow path of waiting: sleep in slices, and after each slice check whether the wait can still succeed.
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "shardwise/base/error.h"
 #include "shardwise/comm/shm/channel.h"
 
 namespace shardwise::comm::shm {
@@ -96,7 +94,7 @@ bool Channel::has_exited(int peer) const {
 }
 
 bool Channel::is_broken() const {
-  return controls_[size_t(rank_)]->abort.state.load(std::memory_order_relaxed) != Abort::none;
+  return local().abort.state.load(std::memory_order_relaxed) != Abort::none;
 }
 
 void Channel::fail_timeout(const WaitContext& context) {
@@ -107,40 +105,32 @@ void Channel::fail_timeout(const WaitContext& context) {
 }
 
 void Channel::fail_unfinished() {
-  fail(wait_context(rank_), rank_,
-       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error", rank_,
-                   pids_[size_t(rank_)]));
+  fail(wait_context(rank()), rank(),
+       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error", rank(),
+                   pids_[size_t(rank())]));
 }
 
 void Channel::fail_mismatch(const Descriptor& theirs, int peer) {
-  const std::string ours = fmt::format("rank {} runs {}", rank_, describe(descriptor_));
-  const std::string others = fmt::format("rank {} runs {}", peer, describe(theirs));
-  fail(wait_context(peer), peer, rank_ < peer ? ours + ", " + others : others + ", " + ours);
+  fail(wait_context(peer), peer, mismatch_text(descriptor_, peer, theirs));
 }
 
 void Channel::fail_transfer(const WaitContext& context, int peer, const std::string& sent,
                             const std::string& expected) {
-  fail(context, peer, fmt::format("rank {} sends {}, rank {} expects {}", peer, sent, rank_, expected));
+  fail(context, peer, transfer_text(peer, sent, expected));
 }
 
 void Channel::fail(const WaitContext& context, int peer, const std::string& what) {
   set_abort_reason(peer, what);
-  throw_failure(context, peer, what);
-}
-
-void Channel::throw_failure(const WaitContext& context, int peer, const std::string& what) const {
-  const std::chrono::duration<double> elapsed = Clock::now() - context.start, limit = context.limit;
-  throw base::CommError(
-      {std::string(context.op), rank_, peer, context.sequence, elapsed.count(), limit.count()}, what);
+  throw_failure({context.op, context.sequence, peer, Clock::now() - context.start, context.limit}, what);
 }
 
 void Channel::abort(const std::string& reason) {
-  set_abort_reason(rank_, fmt::format("rank {} aborted: {}", rank_, reason));
+  set_abort_reason(rank(), abort_text(reason));
 }
 
 void Channel::set_abort_reason(int peer, const std::string& reason) {
   if (is_fork()) return;
-  if (!controls_[size_t(rank_)]->abort.set_once(peer, reason)) return;
+  if (!local().abort.set_once(peer, reason)) return;
   for (Control* control : controls_) {
     for (Slot& slot : control->slots) wake_sleepers(slot.flag);
     wake_sleepers(control->departed);

@@ -1,10 +1,10 @@
-#include "shardwise/base/progress.h"
+#include "shardwise/cli/train_progress.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace shardwise::base {
+namespace shardwise::cli {
 namespace {
 
 constexpr double kSecondsBetweenFrames = 0.1, kSecondsBetweenLines = 5;
@@ -34,20 +34,20 @@ std::string progress_line(const ProgressState& state, int bar_columns) {
   const double left_s = seconds_left(state);
   return fmt::format("step {}/{} {}loss {:.4f} {} tok/s {} left", state.step, state.end,
                      bar_columns > 0 ? bar(state, bar_columns) : "", state.loss,
-                     format_rate(state.tokens_per_s), left_s < 0 ? "?" : format_duration(left_s));
+                     format_rate(state.tokens_per_s), left_s < 0 ? "?" : base::format_duration(left_s));
 }
 
-Progress::Progress(int64_t begin, int64_t end, Console& console) : console_(console) {
+TrainProgress::TrainProgress(int64_t begin, int64_t end, base::Console& console) : console_(console) {
   state_.step = state_.begin = begin;
   state_.end = end;
 }
 
-Progress::~Progress() {
+TrainProgress::~TrainProgress() {
   if (!is_drawn_) draw();
   console_.finish_progress_line();
 }
 
-void Progress::update(int64_t step, double loss, double tokens_per_s) {
+void TrainProgress::update(int64_t step, double loss, double tokens_per_s) {
   state_.step = step, state_.loss = loss, state_.tokens_per_s = tokens_per_s;
   state_.elapsed_s = since_begin_.seconds();
   is_drawn_ = false;
@@ -55,7 +55,7 @@ void Progress::update(int64_t step, double loss, double tokens_per_s) {
   if (!has_drawn_ || since_drawn_.seconds() >= interval_s) draw();
 }
 
-void Progress::draw() {
+void TrainProgress::draw() {
   if (console_.is_terminal()) {
     const int text_columns = static_cast<int>(progress_line(state_, 0).size());
     const int room = console_.width() - 1 - text_columns - 3;  // 3: brackets and a space
@@ -68,4 +68,4 @@ void Progress::draw() {
   is_drawn_ = has_drawn_ = true;
 }
 
-}  // namespace shardwise::base
+}  // namespace shardwise::cli

@@ -2,10 +2,10 @@
 #pragma once
 #include <algorithm>
 
-#include "shardwise/cli/bench_timing.h"
+#include "shardwise/bench/timing.h"
 #include "shardwise/comm/gather_values.h"
 
-namespace shardwise::cli {
+namespace shardwise::bench {
 
 /// Returns a Synchronizer that is valid during the lifetime of `group`.
 inline Synchronizer synchronizer_of(const comm::Group& group) {
@@ -18,4 +18,4 @@ inline Synchronizer synchronizer_of(const comm::Group& group) {
   return {.barrier = [&group] { group.barrier(); }, .max_over_ranks = max_over_ranks};
 }
 
-}  // namespace shardwise::cli
+}  // namespace shardwise::bench

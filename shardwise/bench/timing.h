@@ -1,4 +1,6 @@
-// Timing of calls that several ranks make together, with the same method for every candidate.
+// Timing of calls that several ranks make together, with the same method for every candidate, and the results
+// as JSON, with the same fields for every candidate (benchmarks/comm_peer.py writes those of other
+// libraries).
 //
 // Each repetition runs every loop once, with as many calls as take about 10 ms, so that noise of the machine
 // affects all loops alike. The time of the slowest rank counts; the ranks exchange their times after the last
@@ -7,18 +9,17 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-namespace shardwise::cli {
-
-/// Upper limits of the flags of bench commands.
-inline constexpr int64_t kMaxRanks = 256;
-inline constexpr double kMaxSeconds = 3600;
+namespace shardwise::bench {
 
 /// State of the input before each call: as the last call left it (warm), or just written by its rank, as by a
 /// producer (rewritten).
 enum class CacheState : uint8_t { warm, rewritten };
+/// Returns "warm" or "rewritten".
+std::string name_of(CacheState state);
 
 /// A call that every rank makes at the same time, and the write of its input.
 struct TimedCall {
@@ -56,4 +57,23 @@ std::vector<Measured> measure(const std::vector<TimedCall>& timed, CacheState st
 /// bf16.
 void write_ones(void* data, int64_t bytes, bool is_bf16);
 
-}  // namespace shardwise::cli
+/// The calls at one size and cache state.
+struct Point {
+  int64_t bytes;
+  CacheState state;
+  std::vector<Measured> measured;
+};
+
+/// A benchmark of all_reduce.
+struct Document {
+  std::string candidate, version, method;  // method: the function called, and its caller
+  int64_t tp;
+  std::string dtype;
+  std::vector<Point> points;
+};
+
+nlohmann::ordered_json to_json(const Spread& spread);
+/// Returns the document, with one point for every call of every size and cache state.
+nlohmann::ordered_json to_json(const Document& document);
+
+}  // namespace shardwise::bench

@@ -71,20 +71,13 @@ void Channel::throw_if_broken(const WaitContext& context, Backoff::Clock::durati
   }
   if (!failure) return;
   membership_.process->mark_unusable();
-  throw_failure(context, *failure, elapsed);
-}
-
-void Channel::throw_failure(const WaitContext& context, const Failure& failure,
-                            Backoff::Clock::duration elapsed) const {
-  const std::chrono::duration<double> waited = elapsed, limit = context.limit;
-  throw base::CommError({context.op, rank(), failure.peer, context.sequence, waited.count(), limit.count()},
-                        failure.reason);
+  throw_failure({context.op, context.sequence, failure->peer, elapsed, context.limit}, failure->reason);
 }
 
 void Channel::fail(const WaitContext& context, int peer, const std::string& what,
                    Backoff::Clock::duration elapsed) {
   record_failure({peer, what});
-  throw_failure(context, {peer, what}, elapsed);
+  throw_failure({context.op, context.sequence, peer, elapsed, context.limit}, what);
 }
 
 void Channel::record_transfer_failure(const Transfers& transfers) {
@@ -93,17 +86,16 @@ void Channel::record_transfer_failure(const Transfers& transfers) {
 
 void Channel::fail_transfer(const WaitContext& context, int peer, const std::string& sent,
                             const std::string& expected, Backoff::Clock::duration elapsed) {
-  fail(context, peer, fmt::format("rank {} sends {}, rank {} expects {}", peer, sent, rank(), expected),
-       elapsed);
+  fail(context, peer, transfer_text(peer, sent, expected), elapsed);
 }
 
 void Channel::abort(const std::string& reason) {
-  record_failure({rank(), fmt::format("rank {} aborted: {}", rank(), reason)});
+  record_failure({rank(), abort_text(reason)});
 }
 
 // A broken group has already sent its failure, which must be the last control message.
 void Channel::leave() {
-  if (std::exchange(has_left_, true) || membership_.process->is_fork()) return;
+  if (!mark_left() || membership_.process->is_fork()) return;
   {
     const std::lock_guard guard(failure_mutex_);
     if (failure_) return;

@@ -8,7 +8,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/console.h"
 
-namespace shardwise::base {
+namespace shardwise::cli {
 
 /// The values that the progress line shows after a step.
 struct ProgressState {
@@ -26,14 +26,14 @@ double seconds_left(const ProgressState& state);
 std::string progress_line(const ProgressState& state, int bar_columns);
 
 /// Draws the progress line of a training run on a console.
-class Progress {
+class TrainProgress {
  public:
   /// The run executes the steps `begin` + 1 to `end`.
-  Progress(int64_t begin, int64_t end, Console& console = Console::standard_error());
+  TrainProgress(int64_t begin, int64_t end, base::Console& console = base::Console::standard_error());
   /// Draws the last state and leaves it as an ordinary line, also after an exception.
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ~TrainProgress();
+  TrainProgress(const TrainProgress&) = delete;
+  TrainProgress& operator=(const TrainProgress&) = delete;
 
   /// Records that `step` is completed. Cost: one clock read unless it is time to redraw.
   void update(int64_t step, double loss, double tokens_per_s);
@@ -41,11 +41,11 @@ class Progress {
  private:
   void draw();
 
-  Console& console_;
+  base::Console& console_;
   ProgressState state_;
-  Stopwatch since_begin_, since_drawn_;
+  base::Stopwatch since_begin_, since_drawn_;
   bool is_drawn_ = true;  // whether the line on the screen shows the latest state
   bool has_drawn_ = false;
 };
 
-}  // namespace shardwise::base
+}  // namespace shardwise::cli

@@ -1,4 +1,4 @@
-#include "shardwise/base/progress.h"
+#include "shardwise/cli/train_progress.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "tests/base/captured.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::base::progress_test {
+namespace shardwise::cli::train_progress_test {
 namespace {
 
 using test::contains;
@@ -34,18 +34,11 @@ TEST(ProgressLine, ShowsUnknownTimeBeforeTheFirstStep) {
   EXPECT_PRED2(contains, progress_line(state, 0), "? left");
 }
 
-TEST(FormatDuration, AddsHoursAndDaysAsNeeded) {
-  EXPECT_EQ(format_duration(6.6), "0:07");
-  EXPECT_EQ(format_duration(754), "12:34");
-  EXPECT_EQ(format_duration(3 * 3600 + 5 * 60), "3:05:00");
-  EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 59), "2 d 03:00:59");
-}
-
-TEST(Progress, WritesTheFirstAndLastStepAsLinesToAPipe) {
+TEST(TrainProgress, WritesTheFirstAndLastStepAsLinesToAPipe) {
   test::CapturedPipe pipe;
-  Console console(pipe.descriptor());
+  base::Console console(pipe.descriptor());
   {
-    Progress progress(0, 100, console);
+    TrainProgress progress(0, 100, console);
     for (int step = 1; step <= 100; ++step) progress.update(step, /*loss=*/1.5, /*tokens_per_s=*/10);
   }
   const std::string text = pipe.text();
@@ -54,11 +47,11 @@ TEST(Progress, WritesTheFirstAndLastStepAsLinesToAPipe) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
-TEST(Progress, KeepsTheLastStepOnTheTerminalIfTheRunFails) {
+TEST(TrainProgress, KeepsTheLastStepOnTheTerminalIfTheRunFails) {
   test::CapturedTerminal terminal(/*columns=*/100);
-  Console console(terminal.descriptor());
+  base::Console console(terminal.descriptor());
   try {
-    Progress progress(0, 10, console);
+    TrainProgress progress(0, 10, console);
     progress.update(1, 2.5, 10);
     progress.update(2, 2.25, 10);
     throw std::runtime_error("stop");
@@ -70,20 +63,20 @@ TEST(Progress, KeepsTheLastStepOnTheTerminalIfTheRunFails) {
   EXPECT_TRUE(text.ends_with(" left\n")) << text;
 }
 
-TEST(Progress, OmitsTheBarOnANarrowTerminal) {
+TEST(TrainProgress, OmitsTheBarOnANarrowTerminal) {
   test::CapturedTerminal terminal(/*columns=*/50);
-  Console console(terminal.descriptor());
-  Progress progress(0, 10, console);
+  base::Console console(terminal.descriptor());
+  TrainProgress progress(0, 10, console);
   progress.update(1, 2.5, 10);
   EXPECT_FALSE(contains(terminal.text(), "[#"));
 }
 
-TEST(Progress, WritesNothingWithoutAStep) {
+TEST(TrainProgress, WritesNothingWithoutAStep) {
   test::CapturedPipe pipe;
-  Console console(pipe.descriptor());
-  { Progress progress(0, 10, console); }
+  base::Console console(pipe.descriptor());
+  { TrainProgress progress(0, 10, console); }
   EXPECT_EQ(pipe.text(), "");
 }
 
 }  // namespace
-}  // namespace shardwise::base::progress_test
+}  // namespace shardwise::cli::train_progress_test

@@ -1,0 +1,21 @@
+// The commands of `shardwise bench`, and the limits that their flags share.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "shardwise/cli/commands.h"
+
+namespace shardwise::cli {
+
+/// The most ranks that a benchmark starts.
+inline constexpr int64_t kMaxBenchRanks = 256;
+
+/// Checks the value of --seconds. Errors: c10::ValueError naming `command`, the flag and the rule.
+void check_seconds(const std::string& command, double seconds);
+
+/// Times all_reduce, next to a memcpy of the same size; see commands.h.
+int bench_comm_command(const Call& call);
+/// Times the linear layers of TP+SP with their collectives, next to the GEMMs alone; see commands.h.
+int bench_overlap_command(const Call& call);
+
+}  // namespace shardwise::cli

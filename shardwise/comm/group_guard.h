@@ -1,0 +1,56 @@
+// What a rank's endpoint in a group keeps, whatever carries the data: its rank, the limits of its waits,
+// whether it has left, and the texts of its failures.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shardwise/comm/descriptor.h"
+
+namespace shardwise::comm {
+
+/// The base of the channels of comm/shm and comm/mpi.
+class GroupGuard {
+ public:
+  int rank() const { return rank_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// Replaces the timeout in collectives, but not in messages; 0 restores it.
+  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
+  /// Checks that this rank has not left the group. Errors: c10::ValueError.
+  void check_member(std::string_view op) const;
+
+ protected:
+  GroupGuard(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {}
+  ~GroupGuard() = default;
+
+  /// Returns the limit of a collective's waits.
+  std::chrono::milliseconds collectives_limit() const {
+    return collectives_limit_.count() > 0 ? collectives_limit_ : timeout();
+  }
+  /// Records that this rank leaves the group. Returns false if it has left already.
+  bool mark_left() { return !std::exchange(has_left_, true); }
+
+  /// A wait that failed, for the error.
+  struct FailedWait {
+    std::string_view op;
+    uint64_t sequence;
+    int peer;  // the cause; -1 if it is not a single rank
+    std::chrono::duration<double> elapsed, limit;
+  };
+  [[noreturn]] void throw_failure(const FailedWait& wait, const std::string& what) const;
+  /// Returns the text of an abort, of two collectives that differ, and of two sizes that differ.
+  std::string abort_text(const std::string& reason) const;
+  std::string mismatch_text(const Descriptor& ours, int peer, const Descriptor& theirs) const;
+  std::string transfer_text(int peer, const std::string& sent, const std::string& expected) const;
+
+ private:
+  int rank_;
+  std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
+  std::chrono::milliseconds collectives_limit_{0};
+  bool has_left_ = false;
+};
+
+}  // namespace shardwise::comm
