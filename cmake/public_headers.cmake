@@ -79,6 +79,7 @@ set(SHARDWISE_PUBLIC_HEADERS
 
   train/optimizer.h
   train/options.h
+  train/saved_state.h
   train/schedule.h
 
   infer/evaluate.h

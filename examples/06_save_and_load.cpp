@@ -12,6 +12,7 @@
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/comm/shm/shm.h"
 #include "shardwise/train/optimizer.h"
+#include "shardwise/train/saved_state.h"
 
 using at::Tensor;
 using shardwise::comm::Group;

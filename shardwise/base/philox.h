@@ -18,17 +18,19 @@ struct PhiloxBlock {
 /// The purpose of a block, stored in the counter's upper half so that different uses never share a block.
 enum class PhiloxUse : uint32_t { elements = 0, fold = 1, windows = 0x77696e64 };  // "wind"
 
-/// Runs the ten rounds on the counters in `c`. A Word holds one 32-bit word, or one per lane, in 64 bits
-/// whose upper halves are ignored; `product(x, m)` returns the lower half of x times m in 64 bits.
+/// Runs the ten rounds on the counters in c0 to c3. A Word holds one 32-bit word, or one per lane, in 64 bits
+/// whose upper halves are ignored; `product(x, m)` returns the lower half of x times m in 64 bits. Four
+/// variables instead of an array, which GCC would keep in memory.
 template <class Word, class Product>
-[[gnu::always_inline]] constexpr void philox_rounds(Word (&c)[4], uint64_t key, Product product) {
+[[gnu::always_inline]] constexpr void philox_rounds(Word& c0, Word& c1, Word& c2, Word& c3, uint64_t key,
+                                                    Product product) {
   uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const Word even = product(c[0], 0xD2511F53), odd = product(c[2], 0xCD9E8D57);
-    c[0] = (odd >> 32) ^ c[1] ^ key0;
-    c[1] = odd;
-    c[2] = (even >> 32) ^ c[3] ^ key1;
-    c[3] = even;
+    const Word even = product(c0, 0xD2511F53), odd = product(c2, 0xCD9E8D57);
+    c0 = (odd >> 32) ^ c1 ^ key0;
+    c1 = odd;
+    c2 = (even >> 32) ^ c3 ^ key1;
+    c3 = even;
     key0 += 0x9E3779B9;  // Weyl sequences: the golden ratio and sqrt(3) - 1
     key1 += 0xBB67AE85;
   }
@@ -36,10 +38,10 @@ template <class Word, class Product>
 
 /// Returns the random words of a counter.
 [[gnu::always_inline]] constexpr PhiloxBlock philox(const PhiloxBlock& counter, uint64_t key) {
-  uint64_t c[4] = {counter.word[0], counter.word[1], counter.word[2], counter.word[3]};
-  philox_rounds(c, key, [](uint64_t x, uint64_t m) { return (x & 0xffffffff) * m; });
-  return {{static_cast<uint32_t>(c[0]), static_cast<uint32_t>(c[1]), static_cast<uint32_t>(c[2]),
-           static_cast<uint32_t>(c[3])}};
+  uint64_t c0 = counter.word[0], c1 = counter.word[1], c2 = counter.word[2], c3 = counter.word[3];
+  philox_rounds(c0, c1, c2, c3, key, [](uint64_t x, uint64_t m) { return (x & 0xffffffff) * m; });
+  return {{static_cast<uint32_t>(c0), static_cast<uint32_t>(c1), static_cast<uint32_t>(c2),
+           static_cast<uint32_t>(c3)}};
 }
 
 /// Returns the random words of block `index` of a use.

@@ -42,11 +42,11 @@ struct PhiloxBlocks {
 };
 
 inline __attribute__((always_inline)) PhiloxBlocks philox_blocks(uint64_t index, uint64_t key) {
-  PhiloxBlocks blocks = {};  // of use `elements`, which is 0
-  for (int lane = 0; lane < kPhiloxLanes; ++lane) blocks.word[0][lane] = index + lane;
-  blocks.word[1] = blocks.word[0] >> 32;
-  base::philox_rounds(blocks.word, key, [](const PhiloxWords& x, uint64_t m) { return product(x, m); });
-  return blocks;
+  PhiloxWords c0, c2 = {}, c3 = {};  // of use `elements`, which is 0
+  for (int lane = 0; lane < kPhiloxLanes; ++lane) c0[lane] = index + lane;
+  PhiloxWords c1 = c0 >> 32;
+  base::philox_rounds(c0, c1, c2, c3, key, [](const PhiloxWords& x, uint64_t m) { return product(x, m); });
+  return {{c0, c1, c2, c3}};
 }
 
 }  // namespace shardwise::kernels::SHARDWISE_ISA

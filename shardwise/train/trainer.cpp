@@ -13,6 +13,7 @@
 #include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/finite.h"
+#include "shardwise/train/saved_state.h"
 
 namespace shardwise::train {
 namespace {

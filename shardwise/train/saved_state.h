@@ -1,0 +1,14 @@
+// AdamW's state as checkpoints store it.
+#pragma once
+#include <vector>
+
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/train/optimizer.h"
+
+namespace shardwise::train {
+
+/// Returns the optimizer's state for checkpoint::TrainState. The tensors share the optimizer's memory:
+/// checkpoint::load_state writes into it.
+std::vector<checkpoint::StateTensor> state_tensors(const AdamW& optimizer);
+
+}  // namespace shardwise::train
