@@ -7,8 +7,6 @@
 
 #include <numeric>
 
-#include "shardwise/checkpoint/checkpoint.h"
-
 namespace shardwise::train {
 
 using at::Tensor;
@@ -83,16 +81,6 @@ void AdamW::step_(int64_t step, double learning_rate) {
   for (const ParameterState& state : state_) {
     if (state.master.defined()) state.parameter->value.detach().copy_(state.master);
   }
-}
-
-std::vector<checkpoint::StateTensor> state_tensors(const AdamW& optimizer) {
-  std::vector<checkpoint::StateTensor> tensors;
-  for (const auto& [parameter, master, exp_avg, exp_avg_sq] : optimizer.state()) {
-    if (master.defined()) tensors.push_back({parameter, checkpoint::kMaster, master});
-    tensors.push_back({parameter, checkpoint::kExpAvg, exp_avg});
-    tensors.push_back({parameter, checkpoint::kExpAvgSq, exp_avg_sq});
-  }
-  return tensors;
 }
 
 }  // namespace shardwise::train

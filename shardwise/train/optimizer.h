@@ -7,10 +7,6 @@
 
 #include "shardwise/nn/module.h"
 
-namespace shardwise::checkpoint {
-struct StateTensor;
-}
-
 namespace shardwise::train {
 
 /// The hyperparameters of AdamW.
@@ -47,9 +43,5 @@ class AdamW {
   AdamWOptions options_;
   std::vector<ParameterState> state_;
 };
-
-/// Returns the optimizer's state as checkpoints name it (checkpoint/checkpoint.h). The tensors are the
-/// optimizer's own: loading into them restores it.
-std::vector<checkpoint::StateTensor> state_tensors(const AdamW& optimizer);
 
 }  // namespace shardwise::train
