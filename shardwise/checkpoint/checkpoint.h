@@ -21,8 +21,11 @@
 
 namespace shardwise::checkpoint {
 
+/// The suffix of fp32 weights, for models in bf16.
 inline constexpr const char* kMaster = ".master";
+/// The suffix of AdamW's first moment.
 inline constexpr const char* kExpAvg = ".exp_avg";
+/// The suffix of AdamW's second moment.
 inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 
 /// A tensor of the optimizer's state of one parameter. The files name it like the parameter, with `suffix`

@@ -8,27 +8,36 @@
 
 namespace shardwise::plan {
 
+/// Calls and bytes of one collective.
 struct Traffic {
-  int64_t calls = 0;
-  int64_t bytes = 0;
+  int64_t calls = 0;  // on one rank
+  int64_t bytes = 0;  // sent by the rank
   bool operator==(const Traffic&) const = default;
 };
 
 /// The three collectives that training uses.
 struct Collectives {
-  Traffic all_reduce, all_gather, reduce_scatter;
+  Traffic all_reduce;      // f and f*, the loss and the optimizer
+  Traffic all_gather;      // g
+  Traffic reduce_scatter;  // g*
+  /// Returns the sum over the three.
   Traffic total() const;
   bool operator==(const Collectives&) const = default;
 };
+/// Returns the sum, collective by collective.
 Collectives operator+(const Collectives& a, const Collectives& b);
+/// Returns `times` as many calls and bytes.
 Collectives operator*(int64_t times, const Collectives& one);
 
 /// The collectives of a forward and its backward.
 struct Passes {
-  Collectives forward, backward;
+  Collectives forward;   // of the forward pass
+  Collectives backward;  // of the backward pass
+  /// Returns forward and backward together.
   Collectives both() const { return forward + backward; }
 };
 
+/// Returns the collectives of the embedding.
 Passes embedding_communication(const Workload& workload, int rank);
 /// Returns the collectives of one decoder block: in each direction two f or g (column-parallel) and two f* or
 /// g* (row-parallel). Under full recomputation the backward, if there is one, also repeats the forward's

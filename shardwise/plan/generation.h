@@ -8,11 +8,11 @@ namespace shardwise::plan {
 
 /// The largest batch of a run.
 struct Generation {
-  model::Config config;
-  int tp = 1;
+  model::Config config;       // of the model
+  int tp = 1;                 // number of ranks
   int64_t element_bytes = 4;  // of weights, activations and caches: 4 or 2
   int64_t rows = 1;           // tokens of one forward, over all its sequences
-  int64_t sequences = 1;
+  int64_t sequences = 1;      // in the batch
   int64_t cached_tokens = 1;  // total capacity of all sequences' caches
   int64_t longest_cache = 1;  // capacity of the largest
   /// Bytes of the rank's quantized weights; without a value each parameter takes element_bytes.
@@ -20,13 +20,17 @@ struct Generation {
   bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
 };
 
+/// The largest memory of a rank in generation, tensor by tensor.
 struct GenerationPeak {
-  Allocations persistent;                         // live in every forward
-  MemorySnapshot private_memory, symmetric_heap;  // the peak of each pool in a forward
+  Allocations persistent;         // live in every forward
+  MemorySnapshot private_memory;  // the peak of private memory in a forward
+  MemorySnapshot symmetric_heap;  // the peak of the symmetric heap in a forward
 
+  /// Returns the bytes of private memory at the peak.
   int64_t private_bytes() const {
     return total(persistent) + total(private_memory.allocations, Pool::private_memory);
   }
+  /// Returns the bytes of the symmetric heap at the peak.
   int64_t symmetric_heap_bytes() const { return total(symmetric_heap.allocations, Pool::symmetric_heap); }
 };
 

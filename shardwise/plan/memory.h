@@ -13,12 +13,15 @@ namespace shardwise::plan {
 
 /// A tensor of a rank; the name is for output only.
 struct Allocation {
-  std::string name;
-  int64_t bytes;
-  Pool pool = Pool::private_memory;
+  std::string name;                  // what it is
+  int64_t bytes;                     // before an allocator rounds
+  Pool pool = Pool::private_memory;  // where it is
 };
+/// The tensors that are live at one point.
 using Allocations = std::vector<Allocation>;
+/// Returns the bytes of all tensors.
 int64_t total(const Allocations& allocations);
+/// Returns the bytes of the tensors in `pool`.
 int64_t total(const Allocations& allocations, Pool pool);
 
 /// A tensor that may be saved for backward.
@@ -51,6 +54,7 @@ SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t laye
 /// nothing: the caller owns ids and labels (except labels without padding), and its output is the first
 /// block's input.
 SavedAllocations made_by_head(const Workload& workload, int rank);
+/// Returns what the final norm, the head and the loss save for backward.
 SavedAllocations saved_by_head(const Workload& workload, int rank);
 
 /// Returns the number of elements of the rank's parameters, including frozen ones.

@@ -7,11 +7,12 @@
 
 namespace shardwise::plan {
 
+/// One parameter of a rank.
 struct LocalParameter {
-  std::string name;
+  std::string name;      // as in checkpoint files
   int64_t elements;      // in this rank's shard
   int64_t synchronized;  // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
-  bool is_trained;
+  bool is_trained;       // false if frozen
 };
 
 /// Returns every parameter once; a tied head is the embedding. Gradients that are partial sums: under TP+SP

@@ -13,13 +13,17 @@ namespace shardwise::plan {
 /// Returns the snapshots of one step that may be its peak, in the step's order.
 MemorySnapshots peak_candidates(const Workload& workload, int rank);
 
+/// The largest memory of a rank in a training step.
 struct Peak {
-  ModelStates states;
-  MemorySnapshot private_memory, symmetric_heap;  // the peak of each pool; not always at the same point
+  ModelStates states;             // weights, gradients and optimizer
+  MemorySnapshot private_memory;  // the peak of private memory
+  MemorySnapshot symmetric_heap;  // the peak of the symmetric heap, not always at the same point
 
+  /// Returns the peak of private memory.
   int64_t private_bytes() const {
     return total(states) + total(private_memory.allocations, Pool::private_memory);
   }
+  /// Returns the peak of the symmetric heap.
   int64_t symmetric_heap_bytes() const { return total(symmetric_heap.allocations, Pool::symmetric_heap); }
   /// The sum of the two pools' peaks, as their counters report it.
   int64_t bytes() const { return private_bytes() + symmetric_heap_bytes(); }

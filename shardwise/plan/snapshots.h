@@ -9,9 +9,10 @@ namespace shardwise::plan {
 
 /// The tensors of one rank that are live at one point of a step, without the model states.
 struct MemorySnapshot {
-  std::string name;
-  Allocations allocations;
+  std::string name;         // which point
+  Allocations allocations;  // live there
 };
+/// Snapshots in the order of the step.
 using MemorySnapshots = std::vector<MemorySnapshot>;
 
 /// A block's forward in the forward pass, or its recomputation in backward (full recomputation).
@@ -25,6 +26,7 @@ MemorySnapshots backward_snapshots(const Workload& workload, int rank, int64_t l
 
 /// Returns the snapshots of the final norm, head and loss.
 MemorySnapshots head_forward_snapshots(const Workload& workload, int rank);
+/// Returns the snapshots of the backward of final norm, head and loss.
 MemorySnapshots head_backward_snapshots(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

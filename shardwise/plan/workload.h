@@ -27,15 +27,16 @@ enum class SaveForBackward { shard_in_place, gathered, shard };
 /// separately.
 enum class Pool { private_memory, symmetric_heap };
 
+/// What a plan is made of: a model, its sharding, and one micro-batch.
 struct Workload {
-  model::Config config;
-  int tp = 1;
-  Parallelism parallelism = Parallelism::tp_sp;
-  int64_t sequence_length = 0;
-  int64_t batch_size = 0;     // sequences of one micro-batch
-  int64_t element_bytes = 4;  // of weights and activations: 8, 4 or 2
-  SaveForBackward save_for_backward = SaveForBackward::shard_in_place;
-  Recompute recompute = Recompute::none;
+  model::Config config;                          // of the model
+  int tp = 1;                                    // number of ranks
+  Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP
+  int64_t sequence_length = 0;                   // tokens
+  int64_t batch_size = 0;                        // sequences of one micro-batch
+  int64_t element_bytes = 4;                     // of weights and activations: 8, 4 or 2
+  SaveForBackward save_for_backward = SaveForBackward::shard_in_place;  // under TP+SP
+  Recompute recompute = Recompute::none;                                // what backward recomputes
   bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
   bool has_label_smoothing = false;  // the loss reduces one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
@@ -74,12 +75,16 @@ struct Workload {
 
   /// The splits of heads, ffn columns and vocabulary.
   model::Layout layout() const { return model::make_layout(config, tp); }
+  /// Returns the split of the sequence.
   base::Split sequence() const;
 };
 
 /// The sizes of one rank's shard of every dim.
 struct RankShard {
-  int64_t heads, kv_heads, ffn, vocab;
+  int64_t heads;          // query heads
+  int64_t kv_heads;       // KV heads
+  int64_t ffn;            // features inside the MLP
+  int64_t vocab;          // vocabulary rows
   int64_t rows;           // s·b, every position of the micro-batch
   int64_t residual_rows;  // of the rank's residual stream: s·b under TP, s_r·b under TP+SP
 };
