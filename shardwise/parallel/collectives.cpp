@@ -40,8 +40,8 @@ Tensor exchanged(const Tensor& x, int64_t from_dim, int64_t to_dim, const Group&
 
 Placed<Replicated> enter(const Placed<Invariant>& x, const Step& step) {
   verify_equal(x.local(), "the input of a tensor-parallel region", step);
-  return Placed<Replicated>(
-      conjugate(x.local(), identity, [group = step.group](const Tensor& dy) { return group.all_reduce(dy); }));
+  return Placed<Replicated>(conjugate(
+      x.local(), identity, [group = step.group](const Tensor& dy) { return group.all_reduce(dy); }));
 }
 
 Placed<Replicated> enter(const Placed<Sharded<kSequence>>& x_shard_s, const Step& step) {
