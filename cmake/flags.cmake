@@ -6,6 +6,8 @@ set(SHARDWISE_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=")
 add_library(shardwise_flags INTERFACE)
 # -fPIC everywhere, programs included: GCC takes a precompiled header only with the flags it was made with.
 target_compile_options(shardwise_flags INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
+# Errors name their source file: not its place on the machine that built it.
+target_compile_options(shardwise_flags INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(SHARDWISE_SANITIZE)
   target_compile_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)

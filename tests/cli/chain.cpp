@@ -120,7 +120,7 @@ std::map<int64_t, double> Chain::losses_of(const std::string& log) const {
   std::ifstream file(log);
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line);
-    losses[record["step"]] = record["loss"];
+    if (record.contains("step")) losses[record["step"]] = record["loss"];  // the first tells the planned memory
   }
   return losses;
 }

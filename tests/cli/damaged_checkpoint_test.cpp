@@ -159,12 +159,13 @@ class DamagedCheckpoint : public BadInput {
     return argv;
   }
 
-  /// Returns the lines of standard error without those of train's progress, `train: …`.
+  /// Returns the lines of standard error without those of train's progress, `train: …`, and the planned memory
+  /// that generate prints first.
   static std::vector<std::string> error_lines(const Program& program) {
     std::vector<std::string> lines;
     std::istringstream errors(program.errors());
     for (std::string line; std::getline(errors, line);) {
-      if (!line.starts_with("train: ")) lines.push_back(line);
+      if (!line.starts_with("train: ") && !line.starts_with("generate: planned ")) lines.push_back(line);
     }
     return lines;
   }
