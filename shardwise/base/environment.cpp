@@ -20,7 +20,7 @@ int env_count(const char* variable, int least, int fallback) {
   const char* end = text->data() + text->size();
   const auto [parsed_end, error] = std::from_chars(text->data(), end, value);
   TORCH_CHECK_VALUE(error == std::errc() && parsed_end == end && value >= least, "environment: ", variable,
-                    " must be an integer of at least ", least, "; got '", *text, "'");
+                    " must be an integer of at least ", least, "; got '", *text, "' [SW0107]");
   return value;
 }
 

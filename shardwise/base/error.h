@@ -1,4 +1,5 @@
-// Error types. Every message is one line: `op: rule; got values; hint`.
+// Error types. Every message is one line, `op: rule; got values; hint [SW0123]`, which ends with the code of
+// its rule in docs/errors.md (tools/check_errors).
 //
 // A usage error is c10::ValueError (TORCH_CHECK_VALUE), and a broken invariant is TORCH_INTERNAL_ASSERT. This
 // file adds CommError, for peers and transports that fail, and CollectiveError, a usage error that all ranks
@@ -38,6 +39,13 @@ class CollectiveError : public c10::ValueError {
   /// The message is `what`.
   explicit CollectiveError(const std::string& what);
 };
+
+/// Returns `text` without the codes of errors.
+std::string without_code(std::string text);
+
+/// Returns `text` with its code at the end. If the text quotes another error, it has two codes: the first
+/// remains, which is the quoted error's.
+std::string with_code_last(const std::string& text);
 
 /// Returns the message of `error` on one line, without the C++ stack trace that c10 appends.
 std::string one_line(const std::exception& error);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
 
 namespace shardwise::base {
@@ -72,7 +73,7 @@ void check_creatable(const std::string& directory) {
     const File file = File::create(probe);
     ::unlink(probe.c_str());
   } else {
-    throw FileError("create in", directory, errno);
+    throw FileError("create in [SW0353]", directory, errno);
   }
 }
 
@@ -80,7 +81,7 @@ void check_creatable(const std::string& directory) {
 
 FileError::FileError(const std::string& op, std::string path, const std::string& reason)
     : c10::Error(c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                 op + " " + path + ": " + reason),
+                 with_code_last(op + " " + path + ": " + reason)),
       path_(std::move(path)),
       error_number_(0) {}
 
@@ -92,37 +93,38 @@ FileError::FileError(const std::string& op, std::string path, int error_number)
 File File::open_to_read(const std::string& path) {
   // O_NONBLOCK: opening a FIFO without a writer must not block before the check below rejects it.
   Fd descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
-  TORCH_CHECK_VALUE(descriptor, "read ", path, ": must be a readable file; got: ", std::strerror(errno));
+  TORCH_CHECK_VALUE(descriptor, "read ", path, ": must be a readable file; got: ", std::strerror(errno),
+                    " [SW0370]");
   File file(path, std::move(descriptor));
   struct stat status {};
   const bool is_regular = ::fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode);
   TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
-                    S_ISDIR(status.st_mode) ? "a directory" : "something else");
+                    S_ISDIR(status.st_mode) ? "a directory" : "something else", " [SW0371]");
   return file;
 }
 
 File File::create(const std::string& path) {
   Fd descriptor(
       uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644); }));
-  check(bool(descriptor), "create", path);
+  check(bool(descriptor), "create [SW0352]", path);
   return {path, std::move(descriptor)};
 }
 
 File File::open_to_write(const std::string& path) {
   Fd descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));
-  check(bool(descriptor), "open", path);
+  check(bool(descriptor), "open [SW0354]", path);
   return {path, std::move(descriptor)};
 }
 
 int64_t File::size() const {
   struct stat status {};
-  check(::fstat(descriptor(), &status) == 0, "stat", path_);
+  check(::fstat(descriptor(), &status) == 0, "stat [SW0355]", path_);
   return status.st_size;
 }
 
 uint64_t File::fingerprint() const {
   struct stat status {};
-  check(::fstat(descriptor(), &status) == 0, "stat", path_);
+  check(::fstat(descriptor(), &status) == 0, "stat [SW0355]", path_);
   uint64_t hash = kHashBegin;
   for (const int64_t number : {int64_t(status.st_ino), int64_t(status.st_size),
                                int64_t(status.st_mtim.tv_sec), int64_t(status.st_mtim.tv_nsec)}) {
@@ -136,9 +138,10 @@ void File::read(int64_t offset, int64_t length, void* dst) const {
   while (length > 0) {
     const ssize_t got =
         uninterrupted([&] { return ::pread(descriptor(), to, std::min(length, kMaxTransferBytes), offset); });
-    TORCH_CHECK_VALUE(got >= 0, "read ", path_, ": must be readable; got: ", std::strerror(errno));
+    TORCH_CHECK_VALUE(got >= 0, "read ", path_, ": must be readable; got: ", std::strerror(errno),
+                      " [SW0372]");
     TORCH_CHECK_VALUE(got > 0, "read ", path_, ": must have ", length, " bytes at ", offset,
-                      "; got a file of ", size(), " bytes; the file is truncated");
+                      "; got a file of ", size(), " bytes; the file is truncated [SW0373]");
     to += got, offset += got, length -= got;
   }
 }
@@ -148,28 +151,28 @@ void File::write(int64_t offset, int64_t length, const void* src) const {
   while (length > 0) {
     const ssize_t done = uninterrupted(
         [&] { return ::pwrite(descriptor(), from, std::min(length, kMaxTransferBytes), offset); });
-    check(done >= 0, "write", path_);
+    check(done >= 0, "write [SW0356]", path_);
     from += done, offset += done, length -= done;
   }
 }
 
 void File::allocate(int64_t bytes) const {
-  check(uninterrupted([&] { return ::ftruncate(descriptor(), bytes); }) == 0, "resize", path_);
+  check(uninterrupted([&] { return ::ftruncate(descriptor(), bytes); }) == 0, "resize [SW0357]", path_);
   if (bytes == 0) return;
   int error_number = EINTR;  // posix_fallocate returns the error and leaves errno alone
   while (error_number == EINTR) error_number = ::posix_fallocate(descriptor(), 0, bytes);
-  if (error_number != 0) throw FileError("allocate", path_, error_number);
+  if (error_number != 0) throw FileError("allocate [SW0358]", path_, error_number);
 }
 
 void File::sync() const {
-  check(uninterrupted([&] { return ::fsync(descriptor()); }) == 0, "sync", path_);
+  check(uninterrupted([&] { return ::fsync(descriptor()); }) == 0, "sync [SW0359]", path_);
 }
 
 std::string read_text(const std::string& path, int64_t max_bytes) {
   const File file = File::open_to_read(path);
   const int64_t bytes = file.size();
-  TORCH_CHECK_VALUE(bytes <= max_bytes, "read ", path, ": must be at most ", max_bytes, " bytes; got ",
-                    bytes);
+  TORCH_CHECK_VALUE(bytes <= max_bytes, "read ", path, ": must be at most ", max_bytes, " bytes; got ", bytes,
+                    " [SW0374]");
   std::string text(bytes, '\0');
   file.read(0, bytes, text.data());
   return text;
@@ -202,41 +205,41 @@ bool is_directory(const std::string& path) {
 void make_directories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw FileError("make directory", path, error.value());
+  if (error) throw FileError("make directory [SW0351]", path, error.value());
 }
 
 std::string make_temporary_directory(const std::string& prefix) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
-  if (error) throw FileError("make directory", "in TMPDIR", error.value());
+  if (error) throw FileError("make directory [SW0351]", "in TMPDIR", error.value());
   std::string path = parent / (prefix + std::string(6, 'X'));  // the X's are what mkdtemp replaces
-  if (!::mkdtemp(path.data())) throw FileError("make directory", path, errno);
+  if (!::mkdtemp(path.data())) throw FileError("make directory [SW0351]", path, errno);
   return path;
 }
 
 void remove_all(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) throw FileError("remove", path, error.value());
+  if (error) throw FileError("remove [SW0366]", path, error.value());
 }
 
 void sync_directory(const std::string& path) {
   const Fd directory(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  check(bool(directory), "open directory", path);
+  check(bool(directory), "open directory [SW0360]", path);
   const bool is_synced = uninterrupted([&] { return ::fsync(directory.get()); }) == 0;
   // Some file systems do not support fsync on directories and return EINVAL.
-  check(is_synced || errno == EINVAL, "sync directory", path);
+  check(is_synced || errno == EINVAL, "sync directory [SW0361]", path);
 }
 
 void rename(const std::string& from, const std::string& to) {
-  check(::rename(from.c_str(), to.c_str()) == 0, "rename to", to);
+  check(::rename(from.c_str(), to.c_str()) == 0, "rename to [SW0362]", to);
   sync_directory(parent_of(to));
 }
 
 void replace_symlink(const std::string& link, const std::string& target) {
   const std::string temporary = temporary_beside(link);
   remove_all(temporary);
-  check(::symlink(target.c_str(), temporary.c_str()) == 0, "link", temporary);
+  check(::symlink(target.c_str(), temporary.c_str()) == 0, "link [SW0363]", temporary);
   try {
     base::rename(temporary, link);
   } catch (...) {
@@ -256,7 +259,8 @@ void check_writable_directory(const std::string& directory) {
     check_creatable(directory);
   } catch (const FileError& error) {
     TORCH_CHECK_VALUE(false, "save directory ", directory,
-                      ": must be a writable directory; got: ", error.what_without_backtrace());
+                      ": must be a writable directory; got: ", without_code(error.what_without_backtrace()),
+                      " [SW0285]");
   }
 }
 
@@ -264,7 +268,7 @@ void check_new_or_regular_file(const std::string& flag, const std::string& path)
   std::error_code missing;
   const auto type = fs::symlink_status(path, missing).type();
   const bool is_allowed = type == fs::file_type::regular || type == fs::file_type::not_found;
-  TORCH_CHECK_VALUE(is_allowed, flag, " must be a regular file or a new path; got ", path);
+  TORCH_CHECK_VALUE(is_allowed, flag, " must be a regular file or a new path; got ", path, " [SW0293]");
 }
 
 void check_not_an_input(const std::string& flag, const std::string& path,
@@ -273,7 +277,7 @@ void check_not_an_input(const std::string& flag, const std::string& path,
     std::error_code missing;
     const bool is_input = is_directory(input) ? is_in(path, input) : fs::equivalent(path, input, missing);
     TORCH_CHECK_VALUE(!is_input, flag, " must not overwrite an input; got ", path, ", which is ", input,
-                      " or in it");
+                      " or in it [SW0294]");
   }
 }
 

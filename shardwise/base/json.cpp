@@ -44,26 +44,27 @@ std::string shown(const std::string& text) {
 json parse_json(const std::string& text, const std::string& where) {
   std::vector<std::set<std::string>> names;  // keys of the objects that enclose the current position
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
-    TORCH_CHECK_VALUE(depth <= kMaxDepth, where, ": must nest at most ", kMaxDepth, " levels; got more");
+    TORCH_CHECK_VALUE(depth <= kMaxDepth, where, ": must nest at most ", kMaxDepth,
+                      " levels; got more [SW0254]");
     if (event == json::parse_event_t::object_start) names.emplace_back();
     if (event == json::parse_event_t::object_end) names.pop_back();
     if (event == json::parse_event_t::key) {
       TORCH_CHECK_VALUE(names.back().insert(value.get<std::string>()).second, where, ": ", shown(value),
-                        " must not be duplicated; got it twice");
+                        " must not be duplicated; got it twice [SW0255]");
     }
     return true;
   };
   try {
     return json::parse(text, on_event);
   } catch (const json::exception& error) {
-    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + reason(error));
+    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + reason(error) + " [SW0009]");
   }
 }
 
 Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
   // Strips the separator from prefixes such as "config.json: " and "config.json: rope_scaling.".
   const std::string subject = where_.substr(0, where_.find_last_not_of(" .") + 1);
-  TORCH_CHECK_VALUE(object.is_object(), subject, " must be a JSON object; got ", shown(object));
+  TORCH_CHECK_VALUE(object.is_object(), subject, " must be a JSON object; got ", shown(object), " [SW0253]");
 }
 
 const json* Fields::find(const char* name) const {
@@ -131,12 +132,12 @@ int64_t Fields::to_integer(const json& value, const char* name) const {
 
 const json& Fields::required(const char* name) const {
   const json* field = find(name);
-  TORCH_CHECK_VALUE(field, label(name), " must be given; got none");
+  TORCH_CHECK_VALUE(field, label(name), " must be given; got none [SW0177]");
   return *field;
 }
 
 void Fields::check(bool is_met, const char* name, const char* rule, const json& value) const {
-  TORCH_CHECK_VALUE(is_met, label(name), " must be ", rule, "; got ", shown(value));
+  TORCH_CHECK_VALUE(is_met, label(name), " must be ", rule, "; got ", shown(value), " [SW0176]");
 }
 
 }  // namespace shardwise::base

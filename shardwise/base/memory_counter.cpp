@@ -55,7 +55,7 @@ void* aligned_block(size_t bytes) {
   size_t room = layout.size + layout.alignment;
   void* start = std::malloc(sizeof(Prefix) + room);
   TORCH_CHECK_WITH(OutOfMemoryError, start != nullptr, "allocate: out of memory; requested ", bytes,
-                   " bytes");
+                   " bytes [SW0375]");
   void* data = static_cast<char*>(start) + sizeof(Prefix);
   std::align(layout.alignment, layout.size, data, room);
   static_cast<Prefix*>(data)[-1] = {start, static_cast<int64_t>(bytes)};
@@ -75,7 +75,8 @@ class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    TORCH_CHECK(bytes <= size_t{1} << 62, "allocate: must fit the address space; got ", bytes, " bytes");
+    TORCH_CHECK(bytes <= size_t{1} << 62, "allocate: must fit the address space; got ", bytes,
+                " bytes [SW0378]");
     void* data = aligned_block(bytes);
     add(static_cast<int64_t>(bytes));
     return {data, data, &release, c10::Device(c10::kCPU)};

@@ -22,7 +22,8 @@ std::vector<std::string> auxiliary_file_names() {
 }
 
 void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
-  TORCH_CHECK_VALUE(is_new, op, ": the output directory must not exist yet; got ", target.string());
+  TORCH_CHECK_VALUE(is_new, op, ": the output directory must not exist yet; got ", target.string(),
+                    " [SW0287]");
 }
 
 fs::path clean_temporary_path(const fs::path& target) {
@@ -37,7 +38,7 @@ fs::path new_target_path(const std::string& op, const fs::path& out) {
   if (!target.has_filename()) target = target.parent_path();
   check_is_new(fs::symlink_status(target).type() == fs::file_type::not_found, op, target);
   TORCH_CHECK_VALUE(base::is_directory(target.parent_path()), op,
-                    ": the parent of the output directory must exist; got ", target.string());
+                    ": the parent of the output directory must exist; got ", target.string(), " [SW0288]");
   return target;
 }
 

@@ -33,7 +33,7 @@ void all_ranks_or_throw(const comm::Group& group, const std::string& op, const s
   const int64_t rank = failed_rank(group, false);
   if (rank < 0) return;
   C10_THROW_ERROR(DistBackendError, c10::str(op, ": must succeed on every rank; got a failure on rank ", rank,
-                                             "; see the error message of that rank"));
+                                             "; see the error message of that rank [SW0346]"));
 }
 
 bool ValidationErrors::collect(const std::function<void()>& check) {

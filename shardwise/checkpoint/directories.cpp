@@ -41,7 +41,7 @@ base::Fd try_lock(const fs::path& path) {
 /// Waits for the lock. Errors: base::FileError if the directory cannot be opened.
 base::Fd lock(const fs::path& path) {
   base::Fd directory = open_directory(path);
-  if (!directory) throw base::FileError("open directory", path, errno);
+  if (!directory) throw base::FileError("open directory [SW0360]", path, errno);
   while (::flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
   }
   return directory;
@@ -54,8 +54,8 @@ void exchange(const fs::path& from, const fs::path& target) {
   const int error_number = errno;
   TORCH_CHECK(error_number != EINVAL && error_number != ENOSYS, "save ", target.string(),
               ": must not exist yet on a file system that cannot exchange two directories; remove it or save "
-              "elsewhere");
-  throw base::FileError("exchange with", target, error_number);
+              "elsewhere [SW0367]");
+  throw base::FileError("exchange with [SW0364]", target, error_number);
 }
 
 std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, const std::regex& pattern) {
@@ -66,7 +66,7 @@ std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, 
     if (has_type && std::regex_match(entry->path().filename().string(), pattern))
       found.push_back(entry->path());
   }
-  if (error) throw base::FileError("list", dir, error.value());
+  if (error) throw base::FileError("list [SW0365]", dir, error.value());
   return found;
 }
 
@@ -122,7 +122,7 @@ void remove_stale_siblings(const fs::path& target) {
 
 TemporaryDirectory::TemporaryDirectory(fs::path path) : path_(std::move(path)) {
   const base::Fd dir = lock(path_.parent_path());  // cleanup must not see the new directory before its lock
-  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory", path_, errno);
+  if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory [SW0351]", path_, errno);
   lock_ = lock(path_);
 }
 
@@ -148,7 +148,7 @@ bool TemporaryDirectory::publish_new(const fs::path& target) {
     return true;
   }
   if (errno == EEXIST) return false;
-  if (errno != EINVAL && errno != ENOSYS) throw base::FileError("rename to", target, errno);
+  if (errno != EINVAL && errno != ENOSYS) throw base::FileError("rename to [SW0362]", target, errno);
   base::rename(path_, target);  // replaces nothing but an empty directory
   return true;
 }

@@ -15,7 +15,7 @@ io::Dtype file_dtype(at::ScalarType dtype, const std::string& where) {
     case at::kHalf:
       return io::Dtype::F16;
     default:
-      TORCH_CHECK_VALUE(false, where, ": must be fp64, fp32, bf16 or fp16; got ", dtype);
+      TORCH_CHECK_VALUE(false, where, ": must be fp64, fp32, bf16 or fp16; got ", dtype, " [SW0245]");
   }
 }
 

@@ -43,7 +43,7 @@ void check_no_unexpected(const WeightFiles& files, const std::vector<model::Stor
   for (const std::string& name : files.names()) {
     const bool is_known = known.count(name) || is_redundant(name, config) || is_zero_bias(files, name, known);
     TORCH_CHECK_VALUE(is_known, files.find(name).path, ": must contain only tensors of the model in ",
-                      kConfigFile, "; got ", name);
+                      kConfigFile, "; got ", name, " [SW0233]");
   }
 }
 
@@ -71,7 +71,7 @@ void check_same_masters(const io::SafetensorsFile& file, const TrainState& state
       std::ranges::any_of(state.tensors, [](const StateTensor& tensor) { return tensor.suffix == kMaster; });
   TORCH_CHECK_VALUE(file.contains(name) == has_masters, file.path(),
                     ": must be resumed in the dtype in which it was saved; got ", first.value.scalar_type(),
-                    file.contains(name) ? " but" : " and no", " fp32 master weights");
+                    file.contains(name) ? " but" : " and no", " fp32 master weights [SW0231]");
 }
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,

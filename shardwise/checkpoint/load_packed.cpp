@@ -156,12 +156,12 @@ void read_awq_qweight(const PackedWeightReader& packed) {
 void check_group(int64_t group, int64_t column, const quant::Matrix& m, const std::string& name) {
   if (m.format.grouping == quant::Grouping::by_column) {
     TORCH_CHECK_VALUE(group >= 0 && group < m.groups().size(), name, ": must list groups below ",
-                      m.groups().size(), "; got ", group);
+                      m.groups().size(), "; got ", group, " [SW0236]");
     return;
   }
   const int64_t expected = m.format.group_size == 0 ? 0 : (m.columns.begin + column) / m.format.group_size;
   TORCH_CHECK_VALUE(group == expected, name, ": without desc_act column ", m.columns.begin + column,
-                    " must be in group ", expected, "; got ", group);
+                    " must be in group ", expected, "; got ", group, " [SW0237]");
 }
 
 /// Reads the group index of each column, which must be the same for the segments of a fused weight (q|k|v).
@@ -179,7 +179,7 @@ void read_groups(const PackedWeightReader& packed) {
         check_group(group[column], column, m, stored.name);
       TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
                         ": must list the same groups as the other weights of its fused projection; got "
-                        "different ones");
+                        "different ones [SW0238]");
     });
   }
   if (m.group_index.defined()) m.group_index.copy_(first);

@@ -55,7 +55,7 @@ void check_magnitudes(const Tensor& maxima, const quant::Format& format, const s
   const auto* values = maxima.const_data_ptr<float>();
   for (int64_t i = 0; i < maxima.numel(); ++i) {
     TORCH_CHECK_VALUE(values[i] <= most, name, ": must have magnitudes of at most ", most,
-                      " to be quantized, so that the scales fit fp16; got ", values[i]);
+                      " to be quantized, so that the scales fit fp16; got ", values[i], " [SW0239]");
   }
 }
 

@@ -176,7 +176,7 @@ class Writer {
 /// sizes.
 Config quantized_config(const Config& from, const model::Quantization& how) {
   TORCH_CHECK_VALUE(!from.quantization, "quantize: the input weights must not be quantized; got ",
-                    from.quantization ? from.quantization->text() : "");
+                    from.quantization ? from.quantization->text() : "", " [SW0094]");
   Config to = from;
   to.quantization = how;
   model::check_quantization(to, "quantize");

@@ -19,9 +19,9 @@ constexpr int64_t kBlockBytes = int64_t{1}
 
 void check_shape(const std::string& path, const std::string& name, const std::vector<int64_t>& found,
                  const std::vector<int64_t>& shape) {
-  TORCH_CHECK_VALUE(
-      found == shape, path, ": ", name,
-      fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "), fmt::join(found, ", ")));
+  TORCH_CHECK_VALUE(found == shape, path, ": ", name,
+                    fmt::format(" must have the shape [{}]; got [{}] [SW0234]", fmt::join(shape, ", "),
+                                fmt::join(found, ", ")));
 }
 
 /// Reads directly into `target` if its dtype and order are the file's, otherwise through a buffer.
@@ -53,17 +53,18 @@ void check_weight(const WeightFiles& files, const std::string& name, const std::
   const auto [path, dtype, found] = files.find(name);
   check_shape(path, name, found, shape);
   if (element_type == model::ElementType::packed_int32) {
-    TORCH_CHECK_VALUE(dtype == io::Dtype::I32, path, ": ", name, " must be I32; got ", io::dtype_name(dtype));
+    TORCH_CHECK_VALUE(dtype == io::Dtype::I32, path, ": ", name, " must be I32; got ", io::dtype_name(dtype),
+                      " [SW0235]");
     return;
   }
   TORCH_CHECK_VALUE(is_weight_dtype(dtype), path, ": ", name, " must be F32, BF16, F16 or F64; got ",
-                    io::dtype_name(dtype));
+                    io::dtype_name(dtype), " [SW0241]");
 }
 
 io::SafetensorsFile open_state(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kStateFile;
   TORCH_CHECK_VALUE(base::exists(path), directory.string(), ": must contain ", kStateFile,
-                    " to be resumed; got none; --init loads the weights alone");
+                    " to be resumed; got none; --init loads the weights alone [SW0232]");
   return io::SafetensorsFile(path);
 }
 
@@ -72,7 +73,7 @@ const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::str
   const io::TensorInfo& tensor = file.find(name);
   check_shape(file.path(), name, tensor.shape, shape);
   TORCH_CHECK_VALUE(tensor.dtype == io::Dtype::F32 || tensor.dtype == io::Dtype::F64, file.path(), ": ", name,
-                    " must be F32 or F64; got ", io::dtype_name(tensor.dtype));
+                    " must be F32 or F64; got ", io::dtype_name(tensor.dtype), " [SW0242]");
   return tensor;
 }
 
@@ -80,11 +81,11 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   const io::TensorInfo& tensor = file.find(name);
   check_shape(file.path(), name, tensor.shape, {});
   TORCH_CHECK_VALUE(tensor.dtype == io::Dtype::I64, file.path(), ": ", name, " must be I64; got ",
-                    io::dtype_name(tensor.dtype));
+                    io::dtype_name(tensor.dtype), " [SW0243]");
   int64_t value = 0;
   file.read_tensor(tensor, &value);
   TORCH_CHECK_VALUE(value >= 0 || name == kSeed, file.path(), ": ", name, " must not be negative; got ",
-                    value);
+                    value, " [SW0244]");
   return value;
 }
 
@@ -97,7 +98,7 @@ void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int 
     const std::optional<double> found = read_source(source, entry.stored.dim, target);
     errors.collect([&] {
       TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must be finite; got ",
-                        found.value_or(0));
+                        found.value_or(0), " [SW0240]");
     });
   }
 }

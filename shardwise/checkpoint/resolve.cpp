@@ -18,7 +18,8 @@ fs::path resolve(const fs::path& path) {
                       : !base::exists(directory)  ? "a link to a directory that does not exist"
                                                   : "a link to a directory without one";
   TORCH_CHECK_VALUE(base::exists(directory / kConfigFile), "checkpoint ", path.string(), ": must contain a ",
-                    kConfigFile, " or a link ", kLatest, " to a directory that does; got ", found);
+                    kConfigFile, " or a link ", kLatest, " to a directory that does; got ", found,
+                    " [SW0225]");
   return directory;
 }
 

@@ -60,7 +60,8 @@ void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank
   auto shape = stored.shape;
   if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
   TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,
-                    " must be contiguous and have the parameter's local shape; got ", local.sizes());
+                    " must be contiguous and have the parameter's local shape; got ", local.sizes(),
+                    " [SW0368]");
   for (const auto& piece : stored.owned(rank)) {
     io::write_piece(file, file.layout().find(name), stored.dim, piece, shape[stored.dim],
                     oriented.const_data_ptr());
@@ -100,7 +101,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   std::optional<TemporaryDirectory> directory;  // on rank 0
 
   all_ranks_or_throw(group, op, [&] {
-    TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep);
+    TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep, " [SW0369]");
     files = {planned_weights(weights), planned_state(state, weights.config())};
     if (!is_rank_0) return;
     base::make_directories(dir);

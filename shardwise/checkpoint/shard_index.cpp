@@ -24,7 +24,7 @@ const json& field(const base::Fields& fields, const char* name, bool (json::*is_
                   const char* type) {
   const json* value = fields.find(name);
   TORCH_CHECK_VALUE(value && (value->*is_type)(), fields.label(name), " must be ", type, "; got ",
-                    value ? base::shown(*value) : "none");
+                    value ? base::shown(*value) : "none", " [SW0176]");
   return *value;
 }
 
@@ -40,7 +40,7 @@ std::vector<int64_t> integers(const base::Fields& fields, const char* name) {
 
 Range parse_range(const base::Fields& fields, const json& range) {
   TORCH_CHECK_VALUE(range.is_array() && range.size() == 2, fields.label("held"),
-                    " must list ranges [begin, end] for each rank; got ", base::shown(range));
+                    " must list ranges [begin, end] for each rank; got ", base::shown(range), " [SW0280]");
   return {fields.to_integer(range[0], "held"), fields.to_integer(range[1], "held")};
 }
 
@@ -48,7 +48,8 @@ std::vector<std::vector<Range>> parse_held(const base::Fields& fields) {
   std::vector<std::vector<Range>> held;
   for (const json& of_rank : array(fields, "held")) {
     TORCH_CHECK_VALUE(of_rank.is_array(), fields.label("held"),
-                      " must list ranges [begin, end] for each rank; got ", base::shown(of_rank));
+                      " must list ranges [begin, end] for each rank; got ", base::shown(of_rank),
+                      " [SW0280]");
     std::vector<Range> ranges;
     for (const json& range : of_rank) ranges.push_back(parse_range(fields, range));
     held.push_back(std::move(ranges));
@@ -57,7 +58,7 @@ std::vector<std::vector<Range>> parse_held(const base::Fields& fields) {
 }
 
 ShardedTensor parse_sharded_tensor(const json& entry, const std::string& where) {
-  TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", base::shown(entry));
+  TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", base::shown(entry), " [SW0256]");
   const base::Fields fields(entry, where + ".");
   return {io::dtype_from_name(fields.text("dtype"), where), integers(fields, "shape"),
           field(fields, "rule", &json::is_string, "a string").get<std::string>(), fields.integer("dim"),
@@ -79,12 +80,12 @@ std::vector<std::string> parse_files(const base::Fields& fields) {
   const int64_t tp = fields.integer("tp");
   const json& names = array(fields, "files");
   TORCH_CHECK_VALUE(tp >= 1 && static_cast<int64_t>(names.size()) == tp, fields.label("files"),
-                    " must list one file per rank; got ", names.size(), " for tp ", tp);
+                    " must list one file per rank; got ", names.size(), " for tp ", tp, " [SW0278]");
   std::vector<std::string> files;
   for (const json& name : names) {
     const std::string expected = shard_file_name(static_cast<int>(files.size()), static_cast<int>(tp));
     TORCH_CHECK_VALUE(name == expected, fields.label("files"), " must name ", expected, "; got ",
-                      base::shown(name));
+                      base::shown(name), " [SW0279]");
     files.push_back(expected);
   }
   return files;
@@ -143,7 +144,7 @@ ShardIndex read_shard_index(const std::filesystem::path& directory) {
   const std::string format = fields.text("format");
   const int64_t version = fields.integer("version");
   TORCH_CHECK_VALUE(format == kFormat && version == kVersion, path, ": must be ", kFormat, " of version ",
-                    kVersion, "; got ", format, " of version ", version);
+                    kVersion, "; got ", format, " of version ", version, " [SW0277]");
   ShardIndex index{parse_files(fields), {}};
   for (const auto& [name, entry] : field(fields, "tensors", &json::is_object, "an object").items()) {
     index.tensors.emplace(name, parse_sharded_tensor(entry, path + ": " + base::shown(name)));

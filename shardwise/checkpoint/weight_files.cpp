@@ -32,7 +32,7 @@ void check_sharding(const ShardIndex& index, const std::map<std::string, StoredT
                                        ? unsharded_tensor(sharded.shape, sharded.dtype)
                                        : sharded_tensor(stored->second, sharded.dtype, index.tp());
     TORCH_CHECK_VALUE(sharded == expected, path, ": ", base::shown(name), " must be sharded as ", kConfigFile,
-                      " requires; got a different ", first_difference(sharded, expected));
+                      " requires; got a different ", first_difference(sharded, expected), " [SW0282]");
   }
 }
 
@@ -41,11 +41,11 @@ void check_local(const io::SafetensorsFile& file, const io::TensorInfo& tensor, 
                  int rank) {
   const std::vector<int64_t> shape = sharded.local_shape(rank);
   TORCH_CHECK_VALUE(tensor.shape == shape, file.path(), ": ", tensor.name,
-                    fmt::format(" must have the shape [{}]; got [{}]", fmt::join(shape, ", "),
+                    fmt::format(" must have the shape [{}]; got [{}] [SW0234]", fmt::join(shape, ", "),
                                 fmt::join(tensor.shape, ", ")));
   TORCH_CHECK_VALUE(tensor.dtype == sharded.dtype, file.path(), ": ", tensor.name, " must be ",
                     io::dtype_name(sharded.dtype), ", as listed in ", kShardIndex, "; got ",
-                    io::dtype_name(tensor.dtype));
+                    io::dtype_name(tensor.dtype), " [SW0283]");
 }
 
 /// Appends the ranges of a tensor in one rank's file: `used` is all that the rank holds, or what it owns.
@@ -93,7 +93,7 @@ WeightFiles::WeightFiles(const fs::path& directory, const model::Config& config,
 void WeightFiles::open_shards(const model::Config& config, std::optional<Reader> reader) {
   const std::string path = directory_ / kShardIndex;
   TORCH_CHECK_VALUE(tp() <= config.num_attention_heads, path, ": tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", tp());
+                    config.num_attention_heads, " query heads; got ", tp(), " [SW0281]");
   const auto known = known_tensors(*this, config, tp());
   check_sharding(*index_, known, path);
   for (int rank = 0; rank < tp(); ++rank) {
@@ -116,7 +116,7 @@ const io::SafetensorsFile& WeightFiles::open_shard(int rank) {
     const auto sharded = index_->tensors.find(tensor.name);
     TORCH_CHECK_VALUE(sharded != index_->tensors.end() && sharded->second.has_shard_on(rank), file.path(),
                       ": must contain only the tensors that ", kShardIndex, " lists for this rank; got ",
-                      base::shown(tensor.name));
+                      base::shown(tensor.name), " [SW0284]");
   }
   return file;
 }
@@ -139,7 +139,7 @@ WeightFiles::FullTensorInfo WeightFiles::find(const std::string& name) const {
   }
   const auto sharded = index_->tensors.find(name);
   TORCH_CHECK_VALUE(sharded != index_->tensors.end(), (directory_ / kShardIndex).string(),
-                    ": must contain the tensor ", base::shown(name), "; got none of that name");
+                    ": must contain the tensor ", base::shown(name), "; got none of that name [SW0247]");
   return {directory_ / kShardIndex, sharded->second.dtype, sharded->second.shape};
 }
 

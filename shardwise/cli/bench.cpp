@@ -33,7 +33,7 @@ void print_benches() {
 
 void check_seconds(const std::string& command, double seconds) {
   TORCH_CHECK_VALUE(seconds > 0 && seconds <= kMaxSeconds, command,
-                    ": --seconds must be above 0 and at most 3600; got ", seconds);
+                    ": --seconds must be above 0 and at most 3600; got ", seconds, " [SW0091]");
 }
 
 int bench_command(const Call& call) {
@@ -43,7 +43,7 @@ int bench_command(const Call& call) {
     if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
   }
   TORCH_CHECK_VALUE(false, "bench: the first argument must be a benchmark; got ",
-                    name.empty() ? "none" : name, "; see shardwise bench --help");
+                    name.empty() ? "none" : name, "; see shardwise bench --help [SW0084]");
 }
 
 }  // namespace shardwise::cli

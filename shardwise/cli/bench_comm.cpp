@@ -79,7 +79,7 @@ int64_t read_size(const std::string& text) {
   const int64_t bytes = size_of(text);
   TORCH_CHECK_VALUE(bytes > 0 && bytes <= kLargestBytes && bytes % kElementBytes == 0,
                     "bench comm: --sizes must list multiples of 4 bytes up to 1GB, as in 4KB,64KB,1MB; got '",
-                    text, "'");
+                    text, "' [SW0086]");
   return bytes;
 }
 
@@ -91,7 +91,7 @@ std::vector<int64_t> read_sizes(const CommOptions& o) {
     sizes.push_back(read_size(text.substr(begin, end - begin)));
     TORCH_CHECK_VALUE(!o.tune || sizes.back() <= comm::shm::kMaxOneShotBytes,
                       "bench comm: --tune needs --sizes up to ", comm::shm::kMaxOneShotBytes,
-                      " bytes, the most that one-shot accepts; got ", sizes.back());
+                      " bytes, the most that one-shot accepts; got ", sizes.back(), " [SW0087]");
   }
   return sizes;
 }
@@ -99,13 +99,13 @@ std::vector<int64_t> read_sizes(const CommOptions& o) {
 /// Errors: c10::ValueError naming the flag and its rule.
 AllReduceBench bench_of(const CommOptions& o) {
   TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMaxBenchRanks,
-                    "bench comm: --tp must be from 2 to 256, because a single rank sends nothing; got ",
-                    o.tp);
+                    "bench comm: --tp must be from 2 to 256, because a single rank sends nothing; got ", o.tp,
+                    " [SW0085]");
   check_seconds("bench comm", o.seconds);
   TORCH_CHECK_VALUE(
       !o.tune || !comm::shm::one_shot_file({}).empty(),
       "bench comm: --tune needs an absolute path in XDG_CACHE_HOME or HOME, where it saves its result; got "
-      "neither");
+      "neither [SW0088]");
   check_choice("bench comm", "--dtype", o.dtype, {"fp32", "bf16"});
   check_choice("bench comm", "--mode", o.mode, {"warm", "rewritten", "both"});
   std::vector<CacheState> states;
@@ -244,7 +244,7 @@ int bench_comm_command(const Call& call) {
   return run_on_ranks({context, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (!o.tune) return run_bench(o, measurement, group);
     if (!group.has_symmetric_heap()) {
-      throw base::CollectiveError("bench comm: --tune needs ranks of one node; got several nodes");
+      throw base::CollectiveError("bench comm: --tune needs ranks of one node; got several nodes [SW0089]");
     }
     run_tune(o, measurement, group, bench::connect_both(group, context.job + "/tune", timeout_of(ranks)));
   });

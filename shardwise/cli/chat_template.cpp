@@ -49,7 +49,7 @@ int chat_template_command(const Call& call) {
               "Renders a JSON list of messages from standard input with a model's chat template.");
   add_flags(flags, o);
   if (!flags.parse(call.arguments)) return 0;
-  TORCH_CHECK_VALUE(o.model, "chat-template: --model must name a model directory; got none");
+  TORCH_CHECK_VALUE(o.model, "chat-template: --model must name a model directory; got none [SW0207]");
   const auto chat_template = text::ChatTemplate::load(*o.model);
   const text::ChatOptions options = read_options(o);
   print(chat_template.render(parse_ordered(read_input(), "standard input"), options));

@@ -45,7 +45,8 @@ void add_flags(Flags& flags, DoctorOptions& o) {
 int64_t length_of(const DoctorOptions& o, const model::Config& config) {
   const int64_t most = config.max_position_embeddings, length = o.seq_len.value_or(std::min(kLength, most));
   TORCH_CHECK_VALUE(length >= kShortest && length <= most,
-                    "doctor: --seq-len must be from 4 to max_position_embeddings, ", most, "; got ", length);
+                    "doctor: --seq-len must be from 4 to max_position_embeddings, ", most, "; got ", length,
+                    " [SW0049]");
   return length;
 }
 
@@ -58,7 +59,7 @@ std::vector<int64_t> read_ids(const std::vector<std::string>& paths, const text:
   std::vector<int64_t> ids = tokenizer.encode(bytes);
   TORCH_CHECK_VALUE(std::ssize(ids) >= count,
                     "doctor: --text must have two sequences of --seq-len tokens and one more token, ", count,
-                    "; got ", ids.size());
+                    "; got ", ids.size(), " [SW0051]");
   ids.resize(count);
   return ids;
 }
@@ -115,12 +116,12 @@ int doctor_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("doctor", ranks);
   const ModelSource model("doctor", o.model);
-  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp);
+  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp, " [SW0048]");
   TORCH_CHECK_VALUE(!model.config().quantization,
                     "doctor: the weights must not be quantized, because doctor runs backward; got ",
-                    model.config().quantization->text());
+                    model.config().quantization->text(), " [SW0047]");
   TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(), "doctor: --tokenizer needs --text; got ",
-                    o.model.tokenizer.value_or(""), " alone");
+                    o.model.tokenizer.value_or(""), " alone [SW0050]");
   const doctor::Tokens tokens = tokens_of(o, model);
   const doctor::Target target{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
                                 model.load(weights, o.seed);

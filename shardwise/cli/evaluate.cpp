@@ -46,7 +46,7 @@ std::vector<std::vector<int64_t>> read_sequences(const std::vector<std::string>&
     std::vector<int64_t> ids = tokenizer.encode(corpus.read_file(file));
     if (ids.size() >= 2) sequences.push_back(std::move(ids));
   }
-  TORCH_CHECK_VALUE(!sequences.empty(), "eval: --text must have at least two tokens; got fewer");
+  TORCH_CHECK_VALUE(!sequences.empty(), "eval: --text must have at least two tokens; got fewer [SW0044]");
   return sequences;
 }
 
@@ -110,8 +110,10 @@ infer::EvaluationWindows windows_of(const EvaluateOptions& o, const model::Confi
   const int64_t most = config.max_position_embeddings;
   const int64_t length = o.seq_len.value_or(std::min(kWindow, most));
   TORCH_CHECK_VALUE(length >= 1 && length <= most,
-                    "eval: --seq-len must be from 1 to max_position_embeddings, ", most, "; got ", length);
-  TORCH_CHECK_VALUE(o.batch_size >= 1, "eval: --batch-size must be at least 1; got ", o.batch_size);
+                    "eval: --seq-len must be from 1 to max_position_embeddings, ", most, "; got ", length,
+                    " [SW0045]");
+  TORCH_CHECK_VALUE(o.batch_size >= 1, "eval: --batch-size must be at least 1; got ", o.batch_size,
+                    " [SW0046]");
   return {length, o.batch_size};
 }
 
@@ -125,7 +127,8 @@ int evaluate_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("eval", ranks);
-  TORCH_CHECK_VALUE(!o.text.empty(), "eval: --text must name at least one file or directory; got none");
+  TORCH_CHECK_VALUE(!o.text.empty(),
+                    "eval: --text must name at least one file or directory; got none [SW0043]");
   const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();

@@ -31,14 +31,14 @@ struct FlagNames {
 /// Converts a value of the JSON file to its command-line text.
 std::string text_of(const std::string& key, const json& value, const std::string& path) {
   TORCH_CHECK_VALUE(value.is_string() || value.is_number() || value.is_boolean(), path, ": ", key,
-                    " must be a number, string, true or false; got ", base::shown(value));
+                    " must be a number, string, true or false; got ", base::shown(value), " [SW0006]");
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 json parse_object(const std::string& path) {
   const json object = base::parse_json(base::read_text(path), path);
   TORCH_CHECK_VALUE(object.is_object(), path, ": a config file must be a JSON object; got ",
-                    base::shown(object));
+                    base::shown(object), " [SW0007]");
   return object;
 }
 
@@ -50,8 +50,8 @@ std::string name_of_key(std::string key) {
 
 void add_results(CLI::Option& option, const std::string& key, const json& value, const std::string& path) {
   if (option.get_expected_max() == 0) {  // a switch; the key may be its negative name
-    TORCH_CHECK_VALUE(value.is_boolean(), path, ": ", key, " must be true or false; got ",
-                      base::shown(value));
+    TORCH_CHECK_VALUE(value.is_boolean(), path, ": ", key, " must be true or false; got ", base::shown(value),
+                      " [SW0008]");
     option.add_result(option.get_flag_value(name_of_key(key), value.dump()));
   } else if (value.is_array() && option.get_expected_max() > 1) {
     for (const json& element : value) option.add_result(text_of(key, element, path));
@@ -119,7 +119,7 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::ArgumentMismatch& error) {
     throw_repeated(error.what());
   } catch (const CLI::ParseError& error) {
-    TORCH_CHECK_VALUE(false, command_, ": ", error.what());
+    TORCH_CHECK_VALUE(false, command_, ": ", error.what(), " [SW0010]");
   }
   return true;
 }
@@ -133,10 +133,10 @@ void Flags::parse_command_line(const std::vector<std::string>& arguments) {
 
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
-    const char* error = extra.starts_with("-") ? "unknown flag "
-                        : has_arguments_       ? "accepts no further argument; got "
-                                               : "accepts no positional argument; got ";
-    TORCH_CHECK_VALUE(false, command_, ": ", error, extra, "; see shardwise ", command_, " --help");
+    TORCH_CHECK_VALUE(!extra.starts_with("-"), command_, ": unknown flag ", extra, "; see shardwise ",
+                      command_, " --help [SW0011]");
+    TORCH_CHECK_VALUE(false, command_, ": accepts no ", has_arguments_ ? "further" : "positional",
+                      " argument; got ", extra, "; see shardwise ", command_, " --help [SW0012]");
   }
 }
 
@@ -144,7 +144,8 @@ CLI::Option* Flags::option_of_key(const std::string& key, const std::string& pat
   for (CLI::Option* option : options_) {
     if (option->check_lname(name_of_key(key))) return option;
   }
-  TORCH_CHECK_VALUE(false, path, ": every key must be a flag of shardwise ", command_, "; got ", key);
+  TORCH_CHECK_VALUE(false, path, ": every key must be a flag of shardwise ", command_, "; got ", key,
+                    " [SW0013]");
 }
 
 bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*>& on_command_line) const {
@@ -162,9 +163,9 @@ void Flags::throw_repeated(const std::string& otherwise) const {
   for (const CLI::Option* option : options_) {
     if (option->get_expected_max() > 1 || option->count() < 2) continue;
     TORCH_CHECK_VALUE(false, command_, ": ", option->get_name(), " must be given once; got ",
-                      option->results()[0], " and ", option->results()[1]);
+                      option->results()[0], " and ", option->results()[1], " [SW0014]");
   }
-  TORCH_CHECK_VALUE(false, command_, ": ", otherwise);
+  TORCH_CHECK_VALUE(false, command_, ": ", otherwise, " [SW0010]");
 }
 
 void Flags::read_file(const std::string& path) {
@@ -176,7 +177,7 @@ void Flags::read_file(const std::string& path) {
   for (const auto& [key, value] : object.items()) {
     CLI::Option* option = option_of_key(key, path);
     TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag must be given once in a file; got ", key,
-                      " again");
+                      " again [SW0015]");
     if (!is_overridden(*option, on_command_line)) add_results(*option, key, value, path);
   }
   for (CLI::Option* option : in_file) {

@@ -44,7 +44,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const Mo
   const bool needs_one = !o.prompt_ids || model.has_tokenizer();
   TORCH_CHECK_VALUE(
       needs_one || o.stop.empty(),
-      "generate: --stop needs a tokenizer, by --tokenizer or in the model's directory; got none");
+      "generate: --stop needs a tokenizer, by --tokenizer or in the model's directory; got none [SW0062]");
   return needs_one ? model.tokenizer() : nullptr;
 }
 
@@ -152,7 +152,7 @@ class RankGeneration {
     if (prints_ && unknown > 0) {
       base::log_warning(fmt::format(
           "generate: {} tokens are outside the tokenizer's vocabulary; give --tokenizer the one that "
-          "the model was trained with",
+          "the model was trained with [SW0383]",
           unknown));
     }
     return generated;

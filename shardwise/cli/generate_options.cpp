@@ -41,17 +41,21 @@ void check(const GenerateOptions& o) {
   TORCH_CHECK_VALUE(prompts == 1,
                     "generate: exactly one of --prompt, --prompt-file, --prompt-ids and --batch-file must be "
                     "given; got ",
-                    prompts);
+                    prompts, " [SW0052]");
   TORCH_CHECK_VALUE(!o.chat || o.prompt || o.prompt_file,
                     "generate: --chat needs --prompt or --prompt-file; got ",
-                    o.prompt_ids ? "--prompt-ids" : "--batch-file");
+                    o.prompt_ids ? "--prompt-ids" : "--batch-file", " [SW0053]");
   TORCH_CHECK_VALUE(o.max_new_tokens.value_or(1) >= 1, "generate: --max-new-tokens must be at least 1; got ",
-                    *o.max_new_tokens);
-  TORCH_CHECK_VALUE(std::ranges::count(o.stop, "") == 0, "generate: --stop must not be empty; got ''");
-  TORCH_CHECK_VALUE(o.num_return >= 1, "generate: --num-return must be at least 1; got ", o.num_return);
-  TORCH_CHECK_VALUE(o.batch_size >= 1, "generate: --batch-size must be at least 1; got ", o.batch_size);
-  TORCH_CHECK_VALUE(o.chunk >= 1, "generate: --chunk must be at least 1; got ", o.chunk);
-  TORCH_CHECK_VALUE(!o.logprobs || o.json, "generate: --logprobs needs --json; got --logprobs alone");
+                    *o.max_new_tokens, " [SW0055]");
+  TORCH_CHECK_VALUE(std::ranges::count(o.stop, "") == 0,
+                    "generate: --stop must not be empty; got '' [SW0057]");
+  TORCH_CHECK_VALUE(o.num_return >= 1, "generate: --num-return must be at least 1; got ", o.num_return,
+                    " [SW0058]");
+  TORCH_CHECK_VALUE(o.batch_size >= 1, "generate: --batch-size must be at least 1; got ", o.batch_size,
+                    " [SW0059]");
+  TORCH_CHECK_VALUE(o.chunk >= 1, "generate: --chunk must be at least 1; got ", o.chunk, " [SW0060]");
+  TORCH_CHECK_VALUE(!o.logprobs || o.json,
+                    "generate: --logprobs needs --json; got --logprobs alone [SW0061]");
 }
 
 }  // namespace shardwise::cli

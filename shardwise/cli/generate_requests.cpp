@@ -56,11 +56,11 @@ class PromptReader {
       const bool is_prompt = key == "prompt" || key == "prompt_ids" || key == "messages";
       TORCH_CHECK_VALUE(is_prompt || key == "max_new_tokens", where,
                         ": must have no fields but prompt, prompt_ids, messages and max_new_tokens; got ",
-                        base::shown(key));
+                        base::shown(key), " [SW0069]");
       prompts += is_prompt;
     }
     TORCH_CHECK_VALUE(prompts == 1, where, ": must have exactly one of prompt, prompt_ids and messages; got ",
-                      prompts);
+                      prompts, " [SW0071]");
   }
 
   Prompt of_fields(const nlohmann::json& object, const base::Fields& fields) const {
@@ -70,7 +70,8 @@ class PromptReader {
       return prompt;
     }
     const nlohmann::json& text = object["prompt"];
-    TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a string; got ", base::shown(text));
+    TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a string; got ", base::shown(text),
+                      " [SW0072]");
     return of_text(text.get<std::string>());
   }
 
@@ -93,7 +94,7 @@ std::vector<Prompt> read_batch(const std::string& path, const PromptReader& read
     const std::string where = path + ": line " + std::to_string(++number);
     if (line.find_first_not_of(" \t\r") != std::string::npos) prompts.push_back(reader.of_line(line, where));
   }
-  TORCH_CHECK_VALUE(!prompts.empty(), path, ": must have a line with a prompt; got none");
+  TORCH_CHECK_VALUE(!prompts.empty(), path, ": must have a line with a prompt; got none [SW0073]");
   return prompts;
 }
 
@@ -107,7 +108,7 @@ infer::Sampling sampling_of(const GenerateOptions& o, infer::Sampling sampling) 
   const bool asks_for_chance = o.top_k || o.top_p || o.min_p || o.num_return > 1;
   TORCH_CHECK_VALUE(
       sampling.temperature > 0 || !asks_for_chance,
-      "generate: --top-k, --top-p, --min-p and --num-return need a --temperature above 0; got 0");
+      "generate: --top-k, --top-p, --min-p and --num-return need a --temperature above 0; got 0 [SW0056]");
   return sampling;
 }
 

@@ -19,7 +19,8 @@ std::istream& input() {
 }
 
 void check(const std::istream& in) {
-  TORCH_CHECK(!in.bad(), "standard input: must be readable to its end; got: ", std::strerror(errno));
+  TORCH_CHECK(!in.bad(), "standard input: must be readable to its end; got: ", std::strerror(errno),
+              " [SW0105]");
 }
 
 }  // namespace

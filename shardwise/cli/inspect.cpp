@@ -93,7 +93,7 @@ std::string to_json(const Inspection& found) {
 }
 
 void check_values(const InspectOptions& o) {
-  TORCH_CHECK_VALUE(o.directory, "inspect: DIR must name a checkpoint directory; got none");
+  TORCH_CHECK_VALUE(o.directory, "inspect: DIR must name a checkpoint directory; got none [SW0083]");
 }
 
 }  // namespace

@@ -33,18 +33,18 @@ namespace {
 std::optional<model::Quantization> loaded_quantization(const std::string& command, const ModelOptions& o,
                                                        const model::Config& config) {
   TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size needs --quantize; got ",
-                    o.group_size.value_or(0), " without");
+                    o.group_size.value_or(0), " without [SW0097]");
   if (!o.quantize) return config.quantization;
   check_choice(command, "--quantize", *o.quantize, {"int8", "int4"});
   TORCH_CHECK_VALUE(!config.quantization, command, ": --quantize needs unquantized weights; got ",
-                    config.quantization ? config.quantization->text() : "");
+                    config.quantization ? config.quantization->text() : "", " [SW0098]");
   return quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
 }
 
 }  // namespace
 
 ModelSource::ModelSource(const std::string& command, const ModelOptions& options) : options_(options) {
-  TORCH_CHECK_VALUE(options.model, command, ": --model must name a checkpoint directory; got none");
+  TORCH_CHECK_VALUE(options.model, command, ": --model must name a checkpoint directory; got none [SW0042]");
   check_choice(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
   check_choice(command, "--load-format", options.load_format, {"auto", "dummy"});
   directory_ = checkpoint::resolve(*options.model);
@@ -52,7 +52,7 @@ ModelSource::ModelSource(const std::string& command, const ModelOptions& options
   config_ = model::load_config(directory_);
   config_.quantization = loaded_quantization(command, options, config_);
   TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
-                    ": --load-format dummy needs unquantized weights; got quantized weights");
+                    ": --load-format dummy needs unquantized weights; got quantized weights [SW0099]");
   model::check_ranks(command, config_, options.tp);
 }
 

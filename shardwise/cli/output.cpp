@@ -18,7 +18,8 @@ std::string json_line(const nlohmann::ordered_json& value) {
 
 void check_output() {
   const bool is_out = std::fflush(stdout) == 0 && !std::ferror(stdout);
-  TORCH_CHECK(is_out, "standard output: must be writable; got an error; it is closed, or its disk is full");
+  TORCH_CHECK(is_out,
+              "standard output: must be writable; got an error; it is closed, or its disk is full [SW0380]");
 }
 
 }  // namespace shardwise::cli

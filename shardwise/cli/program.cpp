@@ -52,7 +52,7 @@ int run(const Call& call) {
     if (name == command.name) return command.run(call);
   }
   TORCH_CHECK_VALUE(false, "the first argument must be a command; got ", name.empty() ? "none" : name,
-                    "; see shardwise --help");
+                    "; see shardwise --help [SW0001]");
 }
 
 int fail(const std::exception& error, int exit_code) {

@@ -41,7 +41,7 @@ void add_flags(Flags& flags, QuantizeOptions& o) {
 model::Quantization checked(const QuantizeOptions& o) {
   TORCH_CHECK_VALUE(o.in && o.out,
                     "quantize: IN and OUT must name the directories to read and to write; got ",
-                    o.in ? "one" : "none");
+                    o.in ? "one" : "none", " [SW0093]");
   model::Quantization how = quantization_of("quantize", o.bits, o.group_size);
   how.file_format = model::Quantization::FileFormat::gptq;
   how.lm_head = o.head;
@@ -70,10 +70,10 @@ std::string to_json(const QuantizeOptions& o, const model::Quantization& how, co
 
 model::Quantization quantization_of(const std::string& command, int64_t bits,
                                     const std::optional<int64_t>& group_size) {
-  TORCH_CHECK_VALUE(bits == 8 || bits == 4, command, ": --bits must be 8 or 4; got ", bits);
+  TORCH_CHECK_VALUE(bits == 8 || bits == 4, command, ": --bits must be 8 or 4; got ", bits, " [SW0095]");
   const int64_t size = group_size.value_or(bits == 4 ? kInt4Group : 0);
   TORCH_CHECK_VALUE(!group_size || size == 32 || size == 64 || size == 128, command,
-                    ": --group-size must be 32, 64 or 128; got ", size);
+                    ": --group-size must be 32, 64 or 128; got ", size, " [SW0096]");
   return {.bits = bits, .group_size = size};
 }
 

@@ -33,7 +33,7 @@ comm::Group join(const RankJob& job) {
   const std::string text = base::one_line(error);
   const bool is_runtime_failure = dynamic_cast<const c10::ValueError*>(&error) == nullptr;
   if (is_runtime_failure && text.find("rank ") != std::string::npos) throw;
-  TORCH_CHECK(false, "rank ", rank, ": ", text);
+  TORCH_CHECK(false, base::with_code_last(c10::str("rank ", rank, ": ", text, " [SW0323]")));
 }
 
 /// Prints the error on rank 0 while all ranks wait: a launcher ends the other ranks as soon as one has
@@ -66,7 +66,8 @@ void add_timeout_flag(Flags& flags, RankOptions& options) {
 
 void validate(const std::string& command, const RankOptions& options) {
   TORCH_CHECK_VALUE(options.timeout_s >= 1e-3 && options.timeout_s <= kMaxTimeout, command,
-                    ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s);
+                    ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s,
+                    " [SW0016]");
 }
 
 launch::LaunchContext launch_context_for(int64_t tp) {

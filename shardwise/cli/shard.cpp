@@ -39,8 +39,8 @@ void add_flags(Flags& flags, ShardOptions& o) {
 void check_values(const ShardOptions& o) {
   TORCH_CHECK_VALUE(o.in && o.out, o.command,
                     ": IN and OUT must name the directories to read and to write; got ",
-                    o.in ? "one" : "none");
-  TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp must be given; got none");
+                    o.in ? "one" : "none", " [SW0092]");
+  TORCH_CHECK_VALUE(o.tp || o.command == "merge", o.command, ": --tp must be given; got none [SW0100]");
 }
 
 WriteSummary write(const ShardOptions& o) {

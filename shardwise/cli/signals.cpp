@@ -25,8 +25,8 @@ void end(int signal) {
   if (const char* path = unfinished.load()) ::unlink(path);
   if (is_on_terminal) write_stderr("\n");  // below the progress line
   if (prints_signal) {
-    write_stderr(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt)\n"
-                                  : "shardwise: ended by signal 15 (Terminated)\n");
+    write_stderr(signal == SIGINT ? "shardwise: ended by signal 2 (Interrupt) [SW0350]\n"
+                                  : "shardwise: ended by signal 15 (Terminated) [SW0350]\n");
   }
   _exit(128 + signal);
 }
@@ -65,7 +65,8 @@ void check_signals() {
 }
 
 const char* EndedBySignal::what() const noexcept {
-  return signal_ == SIGINT ? "ended by signal 2 (Interrupt)" : "ended by signal 15 (Terminated)";
+  return signal_ == SIGINT ? "ended by signal 2 (Interrupt) [SW0350]"
+                           : "ended by signal 15 (Terminated) [SW0350]";
 }
 
 RemovedOnSignal::RemovedOnSignal(std::string path) : path_(std::move(path)) {

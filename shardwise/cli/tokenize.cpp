@@ -39,7 +39,7 @@ TokenizeMode mode_of(const TokenizeOptions& o, const ModeFlags& modes) {
   TORCH_CHECK_VALUE(given == 1,
                     "tokenize: exactly one of --lines, --json-lines, --decode, or --text with --out must be "
                     "given; got ",
-                    given);
+                    given, " [SW0076]");
   if (modes.lines) return TokenizeMode::lines;
   if (modes.json_lines) return TokenizeMode::json_lines;
   return modes.decode ? TokenizeMode::decode : TokenizeMode::files;
@@ -48,11 +48,12 @@ TokenizeMode mode_of(const TokenizeOptions& o, const ModeFlags& modes) {
 void check_values(const TokenizeOptions& o) {
   if (o.mode != TokenizeMode::files) {
     TORCH_CHECK_VALUE(!o.json && !o.end_token, "tokenize: --json and --end-token need --out; got ",
-                      o.json ? "--json" : "--end-token", " without");
+                      o.json ? "--json" : "--end-token", " without [SW0077]");
     return;
   }
-  TORCH_CHECK_VALUE(!o.text.empty(), "tokenize: --text must name at least one file or directory; got none");
-  TORCH_CHECK_VALUE(o.out, "tokenize: --out must name a file for the ids; got none");
+  TORCH_CHECK_VALUE(!o.text.empty(),
+                    "tokenize: --text must name at least one file or directory; got none [SW0078]");
+  TORCH_CHECK_VALUE(o.out, "tokenize: --out must name a file for the ids; got none [SW0079]");
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ int tokenize_command(const Call& call) {
   add_flags(flags, options, modes);
   if (!flags.parse(call.arguments)) return 0;
   TORCH_CHECK_VALUE(options.tokenizer,
-                    "tokenize: --tokenizer must be bytes, a file or a directory; got none");
+                    "tokenize: --tokenizer must be bytes, a file or a directory; got none [SW0075]");
   options.mode = mode_of(options, modes);
   check_values(options);
   end_cleanly_on_signals(/*prints_reason=*/true);

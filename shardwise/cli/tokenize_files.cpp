@@ -28,7 +28,8 @@ struct TokenizeSummary {
 std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOptions& o) {
   if (!o.end_token) return std::nullopt;
   const auto id = tokenizer.id_of(*o.end_token);
-  TORCH_CHECK_VALUE(id, "tokenize: --end-token must be a token of the vocabulary; got ", *o.end_token);
+  TORCH_CHECK_VALUE(id, "tokenize: --end-token must be a token of the vocabulary; got ", *o.end_token,
+                    " [SW0080]");
   return id;
 }
 
@@ -73,10 +74,11 @@ std::vector<std::string> inputs_of(const TokenizeOptions& o, const text::Corpus&
 void check_out(const TokenizeOptions& o, const text::Corpus& corpus) {
   const std::string& out = *o.out;
   const auto directory = std::filesystem::path(out).parent_path().string();
-  TORCH_CHECK_VALUE(!base::is_directory(out), "tokenize: --out must name a file; got the directory ", out);
+  TORCH_CHECK_VALUE(!base::is_directory(out), "tokenize: --out must name a file; got the directory ", out,
+                    " [SW0081]");
   base::check_new_or_regular_file("tokenize: --out", out);
   TORCH_CHECK_VALUE(directory.empty() || base::is_directory(directory),
-                    "tokenize: --out must be in an existing directory; got ", out);
+                    "tokenize: --out must be in an existing directory; got ", out, " [SW0082]");
   base::check_not_an_input("tokenize: --out", out, inputs_of(o, corpus));
 }
 
@@ -85,7 +87,7 @@ void check_lengths(const text::Corpus& corpus) {
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     TORCH_CHECK_VALUE(corpus.file_size(file) <= text::Tokenizer::kMaxTextBytes, "tokenize: --text ",
                       corpus.file_path(file), ": a file must be at most ", text::Tokenizer::kMaxTextBytes,
-                      " bytes; got ", corpus.file_size(file), "; split it");
+                      " bytes; got ", corpus.file_size(file), "; split it [SW0104]");
   }
 }
 

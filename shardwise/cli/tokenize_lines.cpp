@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/json.h"
 #include "shardwise/cli/input.h"
 #include "shardwise/cli/output.h"
@@ -24,7 +25,8 @@ std::string shown_ids(const std::vector<int64_t>& ids) {
 
 std::string string_of(const std::string& line) {
   const json value = base::parse_json(line, "tokenize");
-  TORCH_CHECK_VALUE(value.is_string(), "tokenize: --json-lines needs JSON strings; got ", base::shown(value));
+  TORCH_CHECK_VALUE(value.is_string(), "tokenize: --json-lines needs JSON strings; got ", base::shown(value),
+                    " [SW0102]");
   return value.get<std::string>();
 }
 
@@ -37,7 +39,8 @@ bool is_id(const json& value) {
 std::vector<int64_t> ids_of(const std::string& line) {
   const json value = base::parse_json(line, "tokenize");
   TORCH_CHECK_VALUE(value.is_array() && std::all_of(value.begin(), value.end(), is_id),
-                    "tokenize: --decode needs JSON arrays of integers below 2^63; got ", base::shown(value));
+                    "tokenize: --decode needs JSON arrays of integers below 2^63; got ", base::shown(value),
+                    " [SW0103]");
   return value.get<std::vector<int64_t>>();
 }
 
@@ -59,7 +62,8 @@ void tokenize_lines(const text::Tokenizer& tokenizer, const TokenizeOptions& opt
     try {
       print(convert(tokenizer, *line, options) + "\n");
     } catch (const c10::ValueError& error) {
-      TORCH_CHECK_VALUE(false, "line ", number, ": ", error.what_without_backtrace());
+      TORCH_CHECK_VALUE(false, base::with_code_last(c10::str("line ", number, ": ",
+                                                             error.what_without_backtrace(), " [SW0101]")));
     }
   }
 }

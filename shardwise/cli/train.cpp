@@ -154,7 +154,7 @@ class Display {
   const std::vector<train::StepRecord>& records() const { return records_; }
 
  private:
-  void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written"); }
+  void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written [SW0381]"); }
   void empty_() {
     log_.close();
     log_.open(path_, std::ios::trunc);

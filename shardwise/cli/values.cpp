@@ -20,20 +20,22 @@ bool parse_all(const std::string& text, T& value) {
 }  // namespace
 
 void read_value(const std::string& flag, const std::string& text, int64_t& value) {
-  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer of 64 bits; got '", text, "'");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer of 64 bits; got '", text,
+                    "' [SW0002]");
 }
 
 void read_value(const std::string& flag, const std::string& text, uint64_t& value) {
-  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer from 0 to 2^64 - 1; got '", text, "'");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer from 0 to 2^64 - 1; got '", text,
+                    "' [SW0003]");
 }
 
 void read_value(const std::string& flag, const std::string& text, double& value) {
   TORCH_CHECK_VALUE(parse_all(text, value) && std::isfinite(value), flag, " must be a finite number; got '",
-                    text, "'");
+                    text, "' [SW0004]");
 }
 
 void read_value(const std::string& flag, const std::string& text, std::string& value) {
-  TORCH_CHECK_VALUE(!text.empty(), flag, " must not be empty; got ''");
+  TORCH_CHECK_VALUE(!text.empty(), flag, " must not be empty; got '' [SW0005]");
   value = text;
 }
 
@@ -44,13 +46,13 @@ void check_choice(const std::string& command, const std::string& flag, const std
     if (choice == value) return;
     known.append(known.empty() ? "" : ", ").append(choice);
   }
-  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value);
+  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value, " [SW0054]");
 }
 
 void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,
                  int64_t max) {
   TORCH_CHECK_VALUE(value >= min && value <= max, command, ": ", flag, " must be from ", min, " to ", max,
-                    "; got ", value);
+                    "; got ", value, " [SW0090]");
 }
 
 }  // namespace shardwise::cli

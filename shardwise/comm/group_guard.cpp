@@ -18,19 +18,19 @@ void GroupGuard::throw_failure(const FailedWait& wait, const std::string& what) 
 }
 
 std::string GroupGuard::abort_text(const std::string& reason) const {
-  return fmt::format("rank {} aborted: {}", rank_, reason);
+  return fmt::format("rank {} aborted: {} [SW0345]", rank_, reason);
 }
 
 std::string GroupGuard::mismatch_text(const Descriptor& ours, int peer, const Descriptor& theirs) const {
   const auto text = [](int rank, const Descriptor& call) {
-    return fmt::format("rank {} runs {}", rank, describe(call));
+    return fmt::format("rank {} runs {} [SW0343]", rank, describe(call));
   };
   return rank_ < peer ? text(rank_, ours) + ", " + text(peer, theirs)
                       : text(peer, theirs) + ", " + text(rank_, ours);
 }
 
 std::string GroupGuard::transfer_text(int peer, const std::string& sent, const std::string& expected) const {
-  return fmt::format("rank {} sends {}, rank {} expects {}", peer, sent, rank_, expected);
+  return fmt::format("rank {} sends {}, rank {} expects {} [SW0344]", peer, sent, rank_, expected);
 }
 
 }  // namespace shardwise::comm

@@ -69,12 +69,13 @@ PeerInfo local_peer_info(const std::string& group, int rank, int size) {
 
 std::string disagreement(const PeerInfo& ours, const PeerInfo& theirs) {
   if (ours.members != theirs.members || std::string_view(ours.group) != theirs.group) {
-    return fmt::format("rank {} of the job creates group {}, rank {} group {}{}", ours.job_rank, ours.group,
-                       theirs.job_rank, theirs.group,
+    return fmt::format("rank {} of the job creates group {}, rank {} group {}{} [SW0315]", ours.job_rank,
+                       ours.group, theirs.job_rank, theirs.group,
                        ours.members == theirs.members ? "" : " of other ranks");
   }
   if (ours.size != theirs.size || theirs.rank < 0 || theirs.rank >= ours.size)
-    return fmt::format("rank {} of {} connected to a job of {} ranks", theirs.rank, theirs.size, ours.size);
+    return fmt::format("rank {} of {} connected to a job of {} ranks [SW0327]", theirs.rank, theirs.size,
+                       ours.size);
   return "";
 }
 
@@ -96,7 +97,7 @@ void ConnectDeadline::fail(int peer, const std::string& what) const {
 }
 
 void ConnectDeadline::fail_missing(int peer) const {
-  fail(peer, fmt::format("timed out waiting for rank {}", peer));
+  fail(peer, fmt::format("timed out waiting for rank {} [SW0325]", peer));
 }
 
 }  // namespace shardwise::comm

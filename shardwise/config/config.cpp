@@ -21,7 +21,8 @@ class Rules {
 
   template <typename... Values>
   void require(bool is_met, const char* field, const char* rule, const Values&... got) const {
-    TORCH_CHECK_VALUE(is_met, where_, ": ", family_.field_name(field), " must be ", rule, "; got ", got...);
+    TORCH_CHECK_VALUE(is_met, where_, ": ", family_.field_name(field), " must be ", rule, "; got ", got...,
+                      " [SW0175]");
   }
 
   void size(const char* field, int64_t value) const {
@@ -93,7 +94,8 @@ void check_total(const Config& c, const std::string& where) {
       h * (4 * heads + 3.0 * c.intermediate_size + 8) + 4 * heads + 4.0 * c.intermediate_size;
   const double positions = c.positions == Positions::learned ? h * c.max_position_embeddings : 0;
   const double most = 2 * h * c.vocab_size + positions + layer * c.num_hidden_layers;
-  TORCH_CHECK_VALUE(most < 1e18, where, ": must describe fewer than 1e18 parameters; got about ", most);
+  TORCH_CHECK_VALUE(most < 1e18, where, ": must describe fewer than 1e18 parameters; got about ", most,
+                    " [SW0198]");
 }
 
 double scaled(double frequency, const RopeScaling& s) {
@@ -120,9 +122,9 @@ void validate(const Config& config, const std::string& where) {
 void warn_of_unknown_tokens(const Config& config, const std::string& command) {
   const auto warn = [&](const char* field, int64_t id) {
     if (id >= 0 && id < config.vocab_size) return;
-    base::log_warning(
-        fmt::format("{}: {} in config.json should be from 0 to below vocab_size, {}; got {}; no token has it",
-                    command, field, config.vocab_size, id));
+    base::log_warning(fmt::format(
+        "{}: {} in config.json should be from 0 to below vocab_size, {}; got {}; no token has it [SW0196]",
+        command, field, config.vocab_size, id));
   };
   if (config.bos_token_id) warn("bos_token_id", *config.bos_token_id);
   for (const int64_t id : config.eos_token_id) warn("eos_token_id", id);

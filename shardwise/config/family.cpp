@@ -52,7 +52,7 @@ const Family& family_of(const std::string& model_type, const std::string& where)
     if (family.model_type == model_type) return family;
     known.push_back(family.model_type);
   }
-  C10_THROW_ERROR(ValueError, fmt::format("{}: model_type must be one of {}; got {}", where,
+  C10_THROW_ERROR(ValueError, fmt::format("{}: model_type must be one of {}; got {} [SW0178]", where,
                                           fmt::join(known, ", "), model_type));
 }
 

@@ -35,8 +35,8 @@ int64_t size_of(const Fields& fields, const char* gpt2_name, const char* general
   if (!fields.find(general_name)) return fields.integer(gpt2_name);
   const int64_t size = fields.integer(general_name);
   TORCH_CHECK_VALUE(!fields.find(gpt2_name) || fields.integer(gpt2_name) == size, fields.label(gpt2_name),
-                    " must be the same as ", general_name, "; got ", fields.integer(gpt2_name), " and ",
-                    size);
+                    " must be the same as ", general_name, "; got ", fields.integer(gpt2_name), " and ", size,
+                    " [SW0185]");
   return size;
 }
 
@@ -45,7 +45,7 @@ Activation read_activation(const Fields& fields) {
   fields.or_text("activation_function", name);
   TORCH_CHECK_VALUE(name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu",
                     fields.label("activation_function"), " must be gelu_new, gelu_pytorch_tanh or gelu; got ",
-                    name);
+                    name, " [SW0182]");
   return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
 }
 
@@ -54,7 +54,7 @@ void check_flag(const Fields& fields, const char* name, bool supported) {
   bool value = supported;
   fields.or_flag(name, value);
   TORCH_CHECK_VALUE(value == supported, fields.label(name), " must be ", supported ? "true" : "false",
-                    "; got ", value ? "true" : "false");
+                    "; got ", value ? "true" : "false", " [SW0176]");
 }
 
 Config read_gpt2(const Fields& fields) {

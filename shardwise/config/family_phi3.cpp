@@ -24,7 +24,7 @@ Config read_phi3(const base::Fields& fields) {
   Config c = phi3_defaults();
   read_llama_fields(fields, c);
   TORCH_CHECK_VALUE(!c.rope_scaling, fields.label("rope_scaling"),
-                    " must be default for model_type phi3; got llama3");
+                    " must be default for model_type phi3; got llama3 [SW0189]");
   read_window(fields, c);
   return c;
 }

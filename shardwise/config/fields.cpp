@@ -29,7 +29,8 @@ void read_heads(const Fields& fields, Config& c) {
 void check_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.or_text("hidden_act", activation);
-  TORCH_CHECK_VALUE(activation == "silu", fields.label("hidden_act"), " must be silu; got ", activation);
+  TORCH_CHECK_VALUE(activation == "silu", fields.label("hidden_act"), " must be silu; got ", activation,
+                    " [SW0181]");
 }
 
 OrderedJson eos_json(const std::vector<int64_t>& ids) {
@@ -44,10 +45,10 @@ int64_t head_dim_of(const Fields& fields, const Config& c) {
   const std::string hidden = family.field_name("hidden_size"),
                     heads = family.field_name("num_attention_heads");
   TORCH_CHECK_VALUE(c.num_attention_heads > 0, fields.label(heads.c_str()), " must be at least 1; got ",
-                    c.num_attention_heads);
+                    c.num_attention_heads, " [SW0179]");
   TORCH_CHECK_VALUE(c.hidden_size % c.num_attention_heads == 0, fields.label(hidden.c_str()),
                     " must be a multiple of ", heads, " if head_dim is not given; got ", c.hidden_size,
-                    " and ", c.num_attention_heads);
+                    " and ", c.num_attention_heads, " [SW0183]");
   return c.hidden_size / c.num_attention_heads;
 }
 
@@ -90,7 +91,7 @@ void read_dtype(const Fields& fields, Config& config) {
   std::string newer = config.dtype;
   fields.or_text("dtype", newer);
   TORCH_CHECK_VALUE(!fields.find("torch_dtype") || newer == config.dtype, fields.label("dtype"),
-                    " must be the same as torch_dtype; got ", newer, " and ", config.dtype);
+                    " must be the same as torch_dtype; got ", newer, " and ", config.dtype, " [SW0184]");
   config.dtype = newer;
 }
 

@@ -46,7 +46,7 @@ std::string to_json(const Config& config) {
   TORCH_CHECK_VALUE(parse_config(text, "config") == config,
                     "config: must be expressible in a config.json of model_type ", config.model_type,
                     "; got fields that differ when read back, such as a bias or a sliding window that the "
-                    "family does not have");
+                    "family does not have [SW0197]");
   return text;
 }
 

@@ -9,14 +9,14 @@ namespace shardwise::model {
 using base::Split;
 
 void check_ranks(const std::string& command, const Config& config, int64_t tp) {
-  TORCH_CHECK_VALUE(tp >= 1, command, ": --tp must be at least 1; got ", tp);
+  TORCH_CHECK_VALUE(tp >= 1, command, ": --tp must be at least 1; got ", tp, " [SW0074]");
   TORCH_CHECK_VALUE(tp <= config.num_attention_heads, command, ": --tp must be at most the ",
-                    config.num_attention_heads, " query heads; got ", tp);
+                    config.num_attention_heads, " query heads; got ", tp, " [SW0200]");
 }
 
 Layout make_layout(const Config& config, int tp) {
   TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "tp: must be from 1 to the ",
-                    config.num_attention_heads, " query heads; got ", tp);
+                    config.num_attention_heads, " query heads; got ", tp, " [SW0199]");
   const Split heads = Split::even("heads", config.num_attention_heads, tp);
   // Shards of down_proj end at group boundaries; a boundary between heads may split a group.
   const int64_t granule = config.quantization ? std::max<int64_t>(config.quantization->group_size, 1) : 1;

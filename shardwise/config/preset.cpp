@@ -20,8 +20,8 @@ Config preset(const std::string& name) {
       if (known == name) return config;
     }
   }
-  C10_THROW_ERROR(ValueError,
-                  fmt::format("preset: must be one of {}; got {}", fmt::join(preset_names(), ", "), name));
+  C10_THROW_ERROR(ValueError, fmt::format("preset: must be one of {}; got {} [SW0022]",
+                                          fmt::join(preset_names(), ", "), name));
 }
 
 }  // namespace shardwise::model

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kField = "quantization_config";
 
 void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
-  TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got));
+  TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got), " [SW0176]");
 }
 
 /// Checks that a field that would change the meaning of the weights is missing or has the supported value.
@@ -27,7 +27,8 @@ void check_supported(const Fields& fields, const char* name, const nlohmann::jso
   const bool is_empty = value && (value->is_array() || value->is_object()) && value->empty();
   TORCH_CHECK_VALUE(!value || is_empty || *value == supported, fields.label(name), " must be ",
                     supported.is_null() ? "absent" : supported.dump(),
-                    ", because other values are not supported; got ", value ? base::shown(*value) : "none");
+                    ", because other values are not supported; got ", value ? base::shown(*value) : "none",
+                    " [SW0193]");
 }
 
 /// Reads an integer by its newer name or by its older one.
@@ -87,7 +88,7 @@ Quantization read_awq(const Fields& fields) {
 /// Checks that a packed dim's size is a multiple of `unit`.
 void check_size(int64_t size, int64_t unit, const char* what, const std::string& where) {
   TORCH_CHECK_VALUE(size % unit == 0, where, ": ", what, " must be a multiple of ", unit,
-                    ", the size of a packed word or group of quantized weights; got ", size);
+                    ", the size of a packed word or group of quantized weights; got ", size, " [SW0194]");
 }
 
 }  // namespace
@@ -156,8 +157,9 @@ void write_quantization(const Quantization& q, OrderedJson& out) {
 void check_quantization(const Config& c, const std::string& where) {
   if (!c.quantization) return;
   const Quantization& q = *c.quantization;
-  TORCH_CHECK_VALUE(!q.lm_head || !c.tie_word_embeddings, where,
-                    ": a quantized lm_head must not be tied to the embedding; got tie_word_embeddings true");
+  TORCH_CHECK_VALUE(
+      !q.lm_head || !c.tie_word_embeddings, where,
+      ": a quantized lm_head must not be tied to the embedding; got tie_word_embeddings true [SW0195]");
   if (!q.is_packed()) return;
   const int64_t words = q.values_per_word();
   const int64_t unit = q.file_format == FileFormat::awq && q.group_size > 0 ? q.group_size : words;

@@ -36,7 +36,7 @@ Rope parse_rope(const Fields& fields) {
   fields.or_text("type", type);  // the oldest name of the field
   fields.or_text("rope_type", type);
   TORCH_CHECK_VALUE(type == "default" || type == "llama3", fields.label("rope_type"),
-                    " must be default or llama3; got ", type);
+                    " must be default or llama3; got ", type, " [SW0188]");
   if (type == "llama3") rope.scaling = parse_llama3_scaling(fields);
   return rope;
 }
@@ -45,7 +45,7 @@ Rope parse_rope(const Fields& fields) {
 void merge(std::optional<double>& value, const std::optional<double>& other, const std::string& label) {
   if (!other) return;
   TORCH_CHECK_VALUE(!value || *value == *other, label, " must be the same wherever it is given; got ", *value,
-                    " and ", *other);
+                    " and ", *other, " [SW0186]");
   value = other;
 }
 
@@ -80,7 +80,7 @@ void read_rope(const Fields& fields, Config& config) {
   }
   TORCH_CHECK_VALUE(!older || !newer || older->scaling == newer->scaling, fields.label("rope_scaling"),
                     " must match rope_parameters; got ", shown(*fields.find("rope_scaling")), " and ",
-                    shown(*fields.find("rope_parameters")));
+                    shown(*fields.find("rope_parameters")), " [SW0187]");
   for (const auto* rope : {&older, &newer}) {
     if (!*rope) continue;
     merge(theta, (*rope)->theta, fields.label("rope_theta"));
@@ -93,7 +93,8 @@ void read_rope(const Fields& fields, Config& config) {
 
 void check_full_rotation(const Fields& fields, const Config& config) {
   TORCH_CHECK_VALUE(config.partial_rotary_factor == 1, fields.label("partial_rotary_factor"),
-                    " must be 1 for model_type ", config.model_type, "; got ", config.partial_rotary_factor);
+                    " must be 1 for model_type ", config.model_type, "; got ", config.partial_rotary_factor,
+                    " [SW0180]");
 }
 
 void write_rope(const Config& config, OrderedJson& out) {

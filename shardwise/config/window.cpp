@@ -18,14 +18,14 @@ constexpr const char* kSliding = "sliding_attention";
 
 bool read_layer_type(const Fields& fields, const json& type) {
   TORCH_CHECK_VALUE(type == kFull || type == kSliding, fields.label("layer_types"), " must contain ", kFull,
-                    " and ", kSliding, " only; got ", shown(type));
+                    " and ", kSliding, " only; got ", shown(type), " [SW0190]");
   return type == kSliding;
 }
 
 std::vector<bool> read_layer_types(const Fields& fields, const json& types, int64_t layers) {
   TORCH_CHECK_VALUE(types.is_array() && static_cast<int64_t>(types.size()) == layers,
                     fields.label("layer_types"), " must be a list of num_hidden_layers, ", layers,
-                    ", types; got ", shown(types));
+                    ", types; got ", shown(types), " [SW0191]");
   std::vector<bool> sliding_layers;
   for (const json& type : types) sliding_layers.push_back(read_layer_type(fields, type));
   return sliding_layers;
@@ -77,7 +77,7 @@ void read_layered_window(const Fields& fields, Config& config) {
                                            : from_first(max_window_layers, config.num_hidden_layers);
   TORCH_CHECK_VALUE(has_window || !types || !any(sliding_layers), fields.label("layer_types"), " must be ",
                     kFull, " for all layers without use_sliding_window and a sliding_window; got ",
-                    shown(*types));
+                    shown(*types), " [SW0192]");
   set_layers(config, has_window ? std::move(sliding_layers) : std::vector<bool>());
 }
 

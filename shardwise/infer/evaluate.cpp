@@ -14,12 +14,14 @@ namespace {
 using SequenceSharded = nn::Sharded<nn::kSequence>;
 
 void check(const model::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
-  TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size());
+  TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size(),
+                    " [SW0388]");
   check_token_ids(text, config, "eval: the text's");
   TORCH_CHECK_VALUE(windows.length >= 1 && windows.length <= config.max_position_embeddings,
                     "eval: the window length must be from 1 to max_position_embeddings, ",
-                    config.max_position_embeddings, "; got ", windows.length);
-  TORCH_CHECK_VALUE(windows.batch_size >= 1, "eval: batch_size must be at least 1; got ", windows.batch_size);
+                    config.max_position_embeddings, "; got ", windows.length, " [SW0389]");
+  TORCH_CHECK_VALUE(windows.batch_size >= 1, "eval: batch_size must be at least 1; got ", windows.batch_size,
+                    " [SW0390]");
 }
 
 /// Returns `count` consecutive windows of `length` tokens from `begin` on, as columns: [length, count].

@@ -171,13 +171,14 @@ class BatchGenerator {
 
 void check_request(const Request& request, const model::Config& config, const std::string& where) {
   const auto& [prompt, max_new_tokens, sampling, wants_logprobs] = request;
-  TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must have at least one token; got none");
+  TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must have at least one token; got none [SW0205]");
   check_token_ids(prompt, config, where + ": the prompt's");
-  TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ",
-                    max_new_tokens);
+  TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ", max_new_tokens,
+                    " [SW0384]");
   TORCH_CHECK_VALUE(max_new_tokens <= config.max_position_embeddings - std::ssize(prompt), where,
                     ": prompt and new tokens must fit max_position_embeddings, ",
-                    config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens);
+                    config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens,
+                    " [SW0204]");
   check_sampling(sampling, where);
 }
 
@@ -192,7 +193,7 @@ Generated generate(const DecoderWeights& weights, const std::vector<Request>& re
   for (const Request& request : requests) check_request(request, weights.config(), "generate");
   TORCH_CHECK_VALUE(batching.sequences >= 1 && batching.rows >= 1,
                     "generate: batching.sequences and batching.rows must be at least 1; got ",
-                    batching.sequences, " and ", batching.rows);
+                    batching.sequences, " and ", batching.rows, " [SW0385]");
   return BatchGenerator(weights, requests, eos_token_ids, batching, on_token).run();
 }
 

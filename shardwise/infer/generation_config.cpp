@@ -33,7 +33,7 @@ GenerationConfig read_generation_config(const std::string& directory) {
   if (!is_sampled) sampling.temperature = 0;
   if (int64_t count = 0; fields.find("max_new_tokens")) {
     fields.or_integer("max_new_tokens", count);
-    TORCH_CHECK_VALUE(count >= 1, path, ": max_new_tokens must be at least 1; got ", count);
+    TORCH_CHECK_VALUE(count >= 1, path, ": max_new_tokens must be at least 1; got ", count, " [SW0070]");
     config.max_new_tokens = count;
   }
   fields.or_integers("eos_token_id", config.eos_token_ids);

@@ -92,12 +92,14 @@ size_t draw(const Weights& weights, double random) {
 
 void check_sampling(const Sampling& s, const std::string& where) {
   TORCH_CHECK_VALUE(s.temperature >= 0 && std::isfinite(s.temperature), where,
-                    ": temperature must be 0 or more; got ", s.temperature);
-  TORCH_CHECK_VALUE(s.top_k >= 0, where, ": top_k must be 0 (all) or more; got ", s.top_k);
-  TORCH_CHECK_VALUE(s.top_p > 0 && s.top_p <= 1, where, ": top_p must be in (0, 1]; got ", s.top_p);
-  TORCH_CHECK_VALUE(s.min_p >= 0 && s.min_p <= 1, where, ": min_p must be in [0, 1]; got ", s.min_p);
+                    ": temperature must be 0 or more; got ", s.temperature, " [SW0064]");
+  TORCH_CHECK_VALUE(s.top_k >= 0, where, ": top_k must be 0 (all) or more; got ", s.top_k, " [SW0065]");
+  TORCH_CHECK_VALUE(s.top_p > 0 && s.top_p <= 1, where, ": top_p must be in (0, 1]; got ", s.top_p,
+                    " [SW0066]");
+  TORCH_CHECK_VALUE(s.min_p >= 0 && s.min_p <= 1, where, ": min_p must be in [0, 1]; got ", s.min_p,
+                    " [SW0067]");
   TORCH_CHECK_VALUE(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty), where,
-                    ": repetition_penalty must be above 0; got ", s.repetition_penalty);
+                    ": repetition_penalty must be above 0; got ", s.repetition_penalty, " [SW0068]");
 }
 
 int64_t candidates_needed(const Sampling& sampling, int64_t vocab) {
@@ -111,7 +113,7 @@ int64_t sample_token(const TokenLogits& candidates, const Sampling& sampling, in
   const auto best = std::max_element(logits.begin(), logits.end());  // the first of equal logits
   const double highest = logits.empty() ? -std::numeric_limits<double>::infinity() : *best;
   TORCH_CHECK(!has_nan && std::isfinite(highest), "generate: logits must be finite; got ",
-              has_nan ? "NaN" : std::to_string(highest), " at position ", position);
+              has_nan ? "NaN" : std::to_string(highest), " at position ", position, " [SW0382]");
   if (sampling.temperature == 0) return ids[best - logits.begin()];
   Weights weights;
   for (const double logit : logits) weights.push_back(std::exp((logit - highest) / sampling.temperature));

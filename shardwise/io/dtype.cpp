@@ -49,7 +49,7 @@ Dtype dtype_from_name(const std::string& name, const std::string& where) {
   C10_THROW_ERROR(ValueError, where +
                                   ": dtype must be one of F64, F32, F16, BF16, I64 to I8, U64 to U8, BOOL, "
                                   "F8_E4M3, F8_E5M2; got " +
-                                  base::shown(name));
+                                  base::shown(name) + " [SW0260]");
 }
 
 }  // namespace shardwise::io

@@ -26,10 +26,10 @@ int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::
   int64_t bytes = itemsize(dtype);
   bool is_empty = false;
   for (const int64_t size : shape) {
-    TORCH_CHECK_VALUE(size >= 0, where, ": shape must not be negative; got ", size);
+    TORCH_CHECK_VALUE(size >= 0, where, ": shape must not be negative; got ", size, " [SW0270]");
     is_empty |= size == 0;
     TORCH_CHECK_VALUE(!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes), where,
-                      ": shape must fit 63 bits of bytes; got ", shown(shape));
+                      ": shape must fit 63 bits of bytes; got ", shown(shape), " [SW0271]");
   }
   return is_empty ? 0 : bytes;
 }
@@ -37,7 +37,7 @@ int64_t tensor_bytes(const std::vector<int64_t>& shape, Dtype dtype, const std::
 int64_t parse_size(const json& value, const std::string& where) {
   const bool is_size =
       value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
-  TORCH_CHECK_VALUE(is_size, where, " must be integers from 0 to 2^63 - 1; got ", shown(value));
+  TORCH_CHECK_VALUE(is_size, where, " must be integers from 0 to 2^63 - 1; got ", shown(value), " [SW0261]");
   return value.get<int64_t>();
 }
 
@@ -45,34 +45,37 @@ const json& field(const json& entry, const char* name, bool (json::*is_type)() c
                   const std::string& where) {
   const auto found = entry.find(name);
   TORCH_CHECK_VALUE(found != entry.end() && ((*found).*is_type)(), where, ": must have a ", name,
-                    " of the type that the format requires; got ", shown(entry));
+                    " of the type that the format requires; got ", shown(entry), " [SW0259]");
   return *found;
 }
 
 /// Parses one tensor's entry. Its begin and end are relative to the end of the header.
 TensorInfo parse_tensor(const std::string& name, const json& entry, const std::string& path) {
   const std::string where = path + ": tensor " + shown(name);
-  TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", shown(entry));
+  TORCH_CHECK_VALUE(entry.is_object(), where, ": must be an object; got ", shown(entry), " [SW0256]");
   TensorInfo tensor{name, dtype_from_name(field(entry, "dtype", &json::is_string, where), where), {}};
   for (const json& size : field(entry, "shape", &json::is_array, where)) {
     tensor.shape.push_back(parse_size(size, where + ": shape"));
   }
   const json& offsets = field(entry, "data_offsets", &json::is_array, where);
-  TORCH_CHECK_VALUE(offsets.size() == 2, where, ": data_offsets must have two values; got ", shown(offsets));
+  TORCH_CHECK_VALUE(offsets.size() == 2, where, ": data_offsets must have two values; got ", shown(offsets),
+                    " [SW0262]");
   tensor.begin = parse_size(offsets[0], where + ": data_offsets");
   tensor.end = parse_size(offsets[1], where + ": data_offsets");
   const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype, where);
   TORCH_CHECK_VALUE(tensor.begin <= tensor.end && tensor.bytes() == bytes, where,
-                    ": data_offsets must span shape x dtype, ", bytes, " bytes; got ", shown(offsets));
+                    ": data_offsets must span shape x dtype, ", bytes, " bytes; got ", shown(offsets),
+                    " [SW0263]");
   return tensor;
 }
 
 Metadata parse_metadata(const json& entry, const std::string& path) {
-  TORCH_CHECK_VALUE(entry.is_object(), path, ": ", kMetadataKey, " must be an object; got ", shown(entry));
+  TORCH_CHECK_VALUE(entry.is_object(), path, ": ", kMetadataKey, " must be an object; got ", shown(entry),
+                    " [SW0257]");
   Metadata metadata;
   for (const auto& [key, value] : entry.items()) {
     TORCH_CHECK_VALUE(value.is_string(), path, ": ", kMetadataKey, " must map to strings; got ", shown(value),
-                      " for ", shown(key));
+                      " for ", shown(key), " [SW0258]");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -89,16 +92,17 @@ void sort_and_check_offsets(FileLayout& layout, const std::string& path) {
   int64_t next = 0;
   for (TensorInfo& tensor : layout.tensors) {
     TORCH_CHECK_VALUE(tensor.begin == next, path, ": tensor ", shown(tensor.name),
-                      ": must begin at the end of the previous tensor, ", next, "; got ", tensor.begin);
+                      ": must begin at the end of the previous tensor, ", next, "; got ", tensor.begin,
+                      " [SW0264]");
     TORCH_CHECK_VALUE(tensor.end <= data_bytes, path, ": tensor ", shown(tensor.name),
                       ": must end within the file's ", data_bytes, " bytes of data; got ", tensor.end,
-                      "; the file is truncated");
+                      "; the file is truncated [SW0265]");
     next = tensor.end;
     tensor.begin += layout.header_bytes;
     tensor.end += layout.header_bytes;
   }
   TORCH_CHECK_VALUE(next == data_bytes, path, ": tensors must fill the file's data, ", data_bytes,
-                    " bytes; got ", next);
+                    " bytes; got ", next, " [SW0266]");
 }
 
 std::string json_text(const FileLayout& layout) {
@@ -114,7 +118,7 @@ std::string json_text(const FileLayout& layout) {
   try {
     text = out.dump();
   } catch (const json::exception&) {
-    C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got other bytes");
+    C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got other bytes [SW0275]");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
@@ -126,8 +130,8 @@ const TensorInfo& FileLayout::find(const std::string& name) const {
   for (const TensorInfo& tensor : tensors) {
     if (tensor.name == name) return tensor;
   }
-  C10_THROW_ERROR(ValueError,
-                  "layout: must contain the requested tensor; got no tensor named " + shown(name));
+  C10_THROW_ERROR(ValueError, "layout: must contain the requested tensor; got no tensor named " +
+                                  shown(name) + " [SW0276]");
 }
 
 FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
@@ -141,16 +145,17 @@ FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& met
   int64_t next = 0;
   for (const TensorSpec& spec : ordered) {
     const std::string where = "plan file: tensor " + shown(spec.name);
-    TORCH_CHECK_VALUE(names.insert(spec.name).second, where, ": must have a unique name; got it twice");
+    TORCH_CHECK_VALUE(names.insert(spec.name).second, where,
+                      ": must have a unique name; got it twice [SW0272]");
     TensorInfo tensor{spec.name, spec.dtype, spec.shape, next, next};
     const bool fits = !__builtin_add_overflow(next, tensor_bytes(spec.shape, spec.dtype, where), &tensor.end);
-    TORCH_CHECK_VALUE(fits, where, ": the file must fit 63 bits of bytes; got more");
+    TORCH_CHECK_VALUE(fits, where, ": the file must fit 63 bits of bytes; got more [SW0273]");
     next = tensor.end;
     layout.tensors.push_back(std::move(tensor));
   }
   const auto json_bytes = static_cast<int64_t>(json_text(layout).size());
   TORCH_CHECK_VALUE(json_bytes <= kMaxJsonBytes, "plan file: the header must be at most ", kMaxJsonBytes,
-                    " bytes; got ", json_bytes);
+                    " bytes; got ", json_bytes, " [SW0274]");
   layout.header_bytes = kLengthBytes + json_bytes;
   for (TensorInfo& tensor : layout.tensors) {
     tensor.begin += layout.header_bytes;
@@ -171,16 +176,17 @@ int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, cons
   uint64_t length = 0;  // the file is little-endian, independent of the host
   for (int byte = 7; byte >= 0; --byte) length = length << 8 | first8[byte];
   TORCH_CHECK_VALUE(length <= uint64_t{kMaxJsonBytes}, path, ": the header must be at most ", kMaxJsonBytes,
-                    " bytes; got ", length);
+                    " bytes; got ", length, " [SW0251]");
   const auto json_bytes = static_cast<int64_t>(length);
   TORCH_CHECK_VALUE(json_bytes <= file_bytes - kLengthBytes, path, ": the header must fit into the file's ",
-                    file_bytes, " bytes; got ", length, "; the file is truncated");
+                    file_bytes, " bytes; got ", length, "; the file is truncated [SW0250]");
   return json_bytes;
 }
 
 FileLayout parse_header(const std::string& json_text, int64_t file_bytes, const std::string& path) {
   const json parsed = base::parse_json(json_text, path + ": header");
-  TORCH_CHECK_VALUE(parsed.is_object(), path, ": the header must be a JSON object; got ", shown(parsed));
+  TORCH_CHECK_VALUE(parsed.is_object(), path, ": the header must be a JSON object; got ", shown(parsed),
+                    " [SW0252]");
   FileLayout layout;
   layout.header_bytes = kLengthBytes + static_cast<int64_t>(json_text.size());
   layout.total_bytes = file_bytes;

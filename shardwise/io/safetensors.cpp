@@ -21,7 +21,7 @@ FileLayout read_layout(const base::File& file) {
   const int64_t bytes = file.size();
   unsigned char first8[8];
   TORCH_CHECK_VALUE(bytes >= 8, file.path(), ": must begin with 8 bytes of header length; got ", bytes,
-                    " bytes");
+                    " bytes [SW0249]");
   file.read(0, 8, first8);
   std::string json(header_length(first8, bytes, file.path()), '\0');
   file.read(8, static_cast<int64_t>(json.size()), json.data());
@@ -40,12 +40,12 @@ std::map<std::string, std::string> parse_weight_map(const std::string& text, con
   const nlohmann::json parsed = base::parse_json(text, path);
   const nlohmann::json* weight_map = base::Fields(parsed, path + ": ").find("weight_map");
   TORCH_CHECK_VALUE(weight_map && weight_map->is_object(), path, ": weight_map must be an object; got ",
-                    weight_map ? base::shown(*weight_map) : "none");
+                    weight_map ? base::shown(*weight_map) : "none", " [SW0267]");
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : weight_map->items()) {
     TORCH_CHECK_VALUE(file.is_string() && is_file_name(file.get<std::string>()), path,
                       ": weight_map must map to file names; got ", base::shown(file), " for ",
-                      base::shown(tensor));
+                      base::shown(tensor), " [SW0268]");
     files[tensor] = file.get<std::string>();
   }
   return files;
@@ -55,7 +55,7 @@ bool is_indexed(const std::string& directory) {
   const bool has_index = base::exists(directory + "/" + kIndexFile);
   const bool has_single = base::exists(directory + "/" + kSingleFile);
   TORCH_CHECK_VALUE(has_single || has_index, directory, ": must contain ", kSingleFile, " or ", kIndexFile,
-                    "; got neither");
+                    "; got neither [SW0248]");
   return !has_single;
 }
 
@@ -79,7 +79,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 const TensorInfo& SafetensorsFile::find(const std::string& name) const {
   const auto found = index_.find(name);
   TORCH_CHECK_VALUE(found != index_.end(), path(), ": must contain the tensor ", base::shown(name),
-                    "; got none of that name");
+                    "; got none of that name [SW0247]");
   return layout_.tensors[found->second];
 }
 
@@ -113,7 +113,8 @@ void SafetensorsDirectory::open_indexed(const std::string& index_path) {
       const auto mapped = weight_map.find(tensor.name);
       TORCH_CHECK_VALUE(mapped != weight_map.end() && mapped->second == file_name, index_path,
                         ": weight_map must list every tensor of its files; got ", base::shown(tensor.name),
-                        " in ", file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second);
+                        " in ", file_name, mapped == weight_map.end() ? " only" : " and " + mapped->second,
+                        " [SW0269]");
     }
   }
 }
@@ -128,7 +129,7 @@ std::vector<std::string> SafetensorsDirectory::names() const {
 SafetensorsDirectory::Place SafetensorsDirectory::find(const std::string& name) const {
   const auto found = places_.find(name);
   TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must contain the tensor ", base::shown(name),
-                    "; got none of that name");
+                    "; got none of that name [SW0247]");
   return found->second;
 }
 

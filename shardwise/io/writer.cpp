@@ -24,7 +24,7 @@ SafetensorsWriter SafetensorsWriter::open(const std::string& path, FileLayout la
   SafetensorsWriter writer(base::File::open_to_write(path), std::move(layout));
   const int64_t bytes = writer.file_.size(), planned = writer.layout_.total_bytes;
   if (bytes != planned) {
-    throw base::FileError("open", path,
+    throw base::FileError("open [SW0354]", path,
                           "must be " + std::to_string(planned) + " bytes; got " + std::to_string(bytes));
   }
   return writer;

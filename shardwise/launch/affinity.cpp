@@ -21,9 +21,10 @@ using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destro
 
 Topology load_topology() {
   hwloc_topology_t topology = nullptr;
-  TORCH_CHECK(hwloc_topology_init(&topology) == 0, "affinity: hwloc cannot be initialized");
+  TORCH_CHECK(hwloc_topology_init(&topology) == 0, "affinity: hwloc cannot be initialized [SW0139]");
   Topology result(topology, &hwloc_topology_destroy);
-  TORCH_CHECK(hwloc_topology_load(topology) == 0, "affinity: hwloc cannot read the topology of this machine");
+  TORCH_CHECK(hwloc_topology_load(topology) == 0,
+              "affinity: hwloc cannot read the topology of this machine [SW0140]");
   return result;
 }
 
@@ -64,7 +65,7 @@ class Cores {
       hwloc_bitmap_or(threads.get(), threads.get(), cores_[i].get());
     TORCH_CHECK(hwloc_set_cpubind(topology_.get(), threads.get(), HWLOC_CPUBIND_PROCESS) == 0,
                 "affinity: the system refuses to bind this process to ", run.size(), " of its ", count(),
-                " cores");
+                " cores [SW0141]");
   }
 
  private:

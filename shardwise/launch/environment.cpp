@@ -31,7 +31,8 @@ bool is_set(const char* variable) {
 
 std::string text_of(const char* variable, const char* launcher) {
   const auto value = base::env_text(variable);
-  TORCH_CHECK_VALUE(value, "environment: all variables of ", launcher, " must be set; got no ", variable);
+  TORCH_CHECK_VALUE(value, "environment: all variables of ", launcher, " must be set; got no ", variable,
+                    " [SW0106]");
   return *value;
 }
 
@@ -42,19 +43,19 @@ int count_of(const char* variable, int least, const char* launcher) {
 
 void check_rank(const char* rank_variable, int rank, const char* size_variable, int size) {
   TORCH_CHECK_VALUE(rank < size, "environment: ", rank_variable, " must be below ", size_variable, "; got ",
-                    rank, " and ", size);
+                    rank, " and ", size, " [SW0108]");
 }
 
 void check_at_most(const char* variable, int value, const char* bound_variable, int bound) {
   TORCH_CHECK_VALUE(value <= bound, "environment: ", variable, " must be at most ", bound_variable, "; got ",
-                    value, " and ", bound);
+                    value, " and ", bound, " [SW0109]");
 }
 
 /// `distribution` describes where the ranks are.
 void check_single_node(bool is_single, int ranks, const std::string& distribution, const char* launcher) {
   TORCH_CHECK_VALUE(is_single, "environment: multi-node jobs must be started by Open MPI's mpirun; got ",
                     ranks, " ranks", distribution, "; let ", launcher,
-                    " use one node, or start the ranks with Open MPI's mpirun");
+                    " use one node, or start the ranks with Open MPI's mpirun [SW0110]");
 }
 
 LaunchContext context_from(const LauncherVariables& variables) {
@@ -146,12 +147,12 @@ void simulate_nodes(LaunchContext& context) {
   TORCH_CHECK_VALUE(!context.is_multi_node || context.nodes == 1,
                     "environment: SHARDWISE_NODES must be 1 or unset in a job on several real nodes; got ",
                     context.nodes, " for ", context.world_size, " ranks, ", context.local_size,
-                    " of them on this node");
+                    " of them on this node [SW0112]");
   if (context.is_multi_node || context.launcher == LaunchContext::Launcher::self)
     return;  // the ranks that it launches will be assigned to nodes
   TORCH_CHECK_VALUE(context.nodes <= context.world_size,
                     "environment: SHARDWISE_NODES must be at most the number of ranks; got ", context.nodes,
-                    " for ", context.world_size);
+                    " for ", context.world_size, " [SW0111]");
   context.node = context.node_of(context.rank);
   const base::Range ranks = split_over_nodes(context.world_size, context.nodes).range(context.node);
   context.local_rank = context.rank - static_cast<int>(ranks.begin);
@@ -200,7 +201,7 @@ void check_world_size(const LaunchContext& context, int64_t product_of_degrees) 
   TORCH_CHECK_VALUE(context.world_size == product_of_degrees,
                     "launch: the number of ranks must equal the product of the degrees of parallelism; got ",
                     context.world_size, " from ", hint.launcher, " for degrees of ", product_of_degrees,
-                    hint.hint);
+                    hint.hint, " [SW0114]");
 }
 
 }  // namespace shardwise::launch

@@ -34,7 +34,7 @@ constexpr auto kTimeToTerminate = 300ms;  // between SIGTERM and SIGKILL
 std::string new_job_name() {
   uint64_t random = 0;
   TORCH_CHECK(getrandom(&random, sizeof random, 0) == sizeof random,
-              "launch: getrandom must return a random number for the job's name");
+              "launch: getrandom must return a random number for the job's name [SW0124]");
   return fmt::format("launch/{}/{:016x}", getpid(), random);
 }
 
@@ -106,11 +106,11 @@ int Launcher::wait_for_all() {
 
 void Launcher::print_cause() const {
   if (interrupted_by_) {
-    print_line(
-        fmt::format("shardwise: ended by signal {} ({})", interrupted_by_, strsignal(interrupted_by_)));
+    print_line(fmt::format("shardwise: ended by signal {} ({}) [SW0350]", interrupted_by_,
+                           strsignal(interrupted_by_)));
   } else if (failed_ && count_of(kUsageErrorExitCode) < std::ssize(ranks_)) {
     const Rank& rank = ranks_[*failed_];
-    print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended", rank.number, rank.pid,
+    print_line(fmt::format("shardwise: rank {} (pid {}) {}; the job is ended [SW0349]", rank.number, rank.pid,
                            describe_exit(*rank.status)));
   }
 }
@@ -202,7 +202,7 @@ int Launcher::exit_code() const {
 }  // namespace
 
 int launch_ranks(int ranks, const std::vector<std::string>& argv) {
-  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job must have at least one rank; got ", ranks);
+  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job must have at least one rank; got ", ranks, " [SW0123]");
   Launcher launcher;
   launcher.start(ranks, argv);
   return launcher.wait_for_all();

@@ -20,7 +20,7 @@ std::string parent_process() {
   std::string start_time;
   for (int i = 0; i < kFieldsToStartTime; ++i) fields >> start_time;
   TORCH_CHECK(fields, "environment: the parent's start time is read from /proc; got nothing from /proc/",
-              parent, "/stat; set SHARDWISE_JOB");
+              parent, "/stat; set SHARDWISE_JOB [SW0113]");
   return fmt::format("{}-{}", parent, start_time);
 }
 

@@ -22,10 +22,10 @@ void check_mpi(const LaunchContext& context, const std::string& name, size_t ran
                     "launch: multi-node groups need ranks started by Open MPI's mpirun; got ", ranks,
                     " ranks of group ", name, " on ", context.nodes,
                     " nodes (SHARDWISE_NODES); unset it, or run mpirun with -n ",
-                    std::max(size_t(context.world_size), ranks));
+                    std::max(size_t(context.world_size), ranks), " [SW0115]");
   TORCH_CHECK_VALUE(comm::mpi::is_built_in(),
                     "launch: multi-node groups need Open MPI; this build was configured without it; got ",
-                    ranks, " ranks of group ", name, "; install libopenmpi-dev and build again");
+                    ranks, " ranks of group ", name, "; install libopenmpi-dev and build again [SW0116]");
 }
 
 // Simulated nodes share one node_id, so their index is mixed in.

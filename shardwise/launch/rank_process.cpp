@@ -57,7 +57,7 @@ RankProcess start_rank(const LaunchSettings& job, int rank) {
   if (rank > 0) {
     int ends[2];
     TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "launch: cannot create a pipe for rank ", rank, "; ",
-                std::strerror(errno));
+                std::strerror(errno), " [SW0125]");
     read_end = base::Fd(ends[0]);
     write_end = base::Fd(ends[1]);
     fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the read end only: the rank's writes may block
@@ -69,7 +69,8 @@ RankProcess start_rank(const LaunchSettings& job, int rank) {
   if (pid == 0) {
     exec_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
   }
-  TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno));
+  TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno),
+              " [SW0126]");
   return {rank, pid, std::move(read_end)};
 }
 

@@ -23,7 +23,7 @@ LaunchSignals::LaunchSignals() {
     if (!is_ignored(termination)) sigaddset(&mask, termination);
   }
   fd_ = base::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-  TORCH_CHECK(fd_, "launch: cannot create a descriptor for signals");
+  TORCH_CHECK(fd_, "launch: cannot create a descriptor for signals [SW0138]");
   pthread_sigmask(SIG_BLOCK, &mask, &mask_before_);
 }
 

@@ -162,7 +162,7 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
   TORCH_CHECK_VALUE(
       kIsInvariant || !step.split_batch,
       "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
-      "residual stream");
+      "residual stream [SW0386]");
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
   embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});

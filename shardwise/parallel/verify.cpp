@@ -61,7 +61,7 @@ void verify_equal(const Tensor& x, const char* what, const Step& step) {
   const Tensor differing = step.group.all_reduce(at::full({1}, differs ? 1 : 0, at::kLong));
   TORCH_CHECK(differing.item<int64_t>() == 0, "verify: ", what,
               " must be equal on every rank; it differs from rank 0's on ", differing.item<int64_t>(), " of ",
-              step.group.size(), " ranks");
+              step.group.size(), " ranks [SW0348]");
 }
 
 void verify_equal(const GatheredRows& rows, const char* what, const Step& step) {
@@ -87,7 +87,7 @@ void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
     for (const int rank : holders) {
       TORCH_CHECK(hash_on(rank, i) == hash_on(holders[0], i), "verify: ", parameter->name, which,
                   " must be equal on every rank that holds it; rank ", rank, "'s differs from rank ",
-                  holders[0], "'s");
+                  holders[0], "'s [SW0347]");
     }
   }
 }

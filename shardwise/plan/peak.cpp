@@ -89,7 +89,7 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank) {
 
 Peak training_peak(const Workload& workload, int rank) {
   TORCH_CHECK_VALUE(!workload.split_batch,
-                    "plan: peak memory is not modeled for the split-batch schedule; got one");
+                    "plan: peak memory is not modeled for the split-batch schedule; got one [SW0387]");
   const MemorySnapshots snapshots = peak_candidates(workload, rank);
   const auto peak_of = [&](Pool pool) {
     return *std::ranges::max_element(snapshots, {},

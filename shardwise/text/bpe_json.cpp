@@ -120,7 +120,7 @@ void Bpe::read_bytes(const JsonPart& json, const std::function<std::string(int)>
     const auto found = ids_.find(token_of(byte));
     TORCH_CHECK_VALUE(found != ids_.end(), json.label("vocab"),
                       " must have a token for every byte; got none for ", byte, ", ",
-                      base::shown(token_of(byte)));
+                      base::shown(token_of(byte)), " [SW0159]");
     ids_of_bytes_[byte] = found->second;
   }
 }

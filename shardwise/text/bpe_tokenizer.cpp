@@ -200,7 +200,7 @@ class BpeStream : public StreamDecoder {
   std::string push(int64_t id) override {
     const bool is_token = id >= 0 && id < static_cast<int64_t>(tokens_.size()) && tokens_[id];
     TORCH_CHECK_VALUE(is_token, "tokenizer: ids must be in its vocabulary, below ", tokens_.size(), "; got ",
-                      id);
+                      id, " [SW0165]");
     if (skipped_ && skipped_->count(*tokens_[id]) > 0) return "";
     return stream_.push(*tokens_[id]);
   }

@@ -19,7 +19,7 @@ Render* open_module() {
   // Python's C extension modules resolve libpython's symbols in the global namespace.
   void* module = dlopen("shardwise_chat_renderer.so", RTLD_NOW | RTLD_GLOBAL);
   TORCH_CHECK(module, "chat template: the renderer module must load; got ", dlerror(),
-              "; add its directory to LD_LIBRARY_PATH");
+              "; add its directory to LD_LIBRARY_PATH [SW0223]");
   return reinterpret_cast<Render*>(dlsym(module, "shardwise_render_chat"));
 }
 
@@ -30,7 +30,7 @@ std::string render(const std::string& request) {
     module(request, answer);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "chat template: Python must start with jinja2; got ", error.what(),
-                "; see tools/setup");
+                "; see tools/setup [SW0224]");
   }
   return answer;
 }
@@ -39,7 +39,8 @@ std::string dump(const nlohmann::ordered_json& request) {
   try {
     return request.dump();
   } catch (const json::type_error&) {
-    TORCH_CHECK_VALUE(false, "chat template: template, messages and options must be UTF-8; got other bytes");
+    TORCH_CHECK_VALUE(
+        false, "chat template: template, messages and options must be UTF-8; got other bytes [SW0222]");
   }
 }
 

@@ -31,7 +31,7 @@ std::vector<fs::path> optional_entries_of(const std::string& directory) {
     entries.push_back(entry->path());
   }
   TORCH_CHECK_VALUE(!error, "chat template: ", directory,
-                    " must be a readable directory; got: ", error.message());
+                    " must be a readable directory; got: ", error.message(), " [SW0210]");
   return entries;
 }
 
@@ -41,19 +41,21 @@ std::string shown(const OrderedJson& value) {
 }
 
 void check_objects(const char* what, const OrderedJson& list) {
-  TORCH_CHECK_VALUE(list.is_array(), "chat template: ", what, " must be a list; got ", shown(list));
+  TORCH_CHECK_VALUE(list.is_array(), "chat template: ", what, " must be a list; got ", shown(list),
+                    " [SW0218]");
   for (size_t i = 0; i < list.size(); ++i) {
     TORCH_CHECK_VALUE(list[i].is_object(), "chat template: ", what, "[", i, "] must be an object; got ",
-                      shown(list[i]));
+                      shown(list[i]), " [SW0219]");
   }
 }
 
 void check_arguments(const OrderedJson& messages, const ChatOptions& options) {
   check_objects("messages", messages);
-  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must not be empty; got none");
+  TORCH_CHECK_VALUE(!messages.empty(), "chat template: messages must not be empty; got none [SW0220]");
   if (options.tools) check_objects("tools", *options.tools);
   TORCH_CHECK_VALUE(!options.variables || options.variables->is_object(),
-                    "chat template: variables must be an object; got ", shown(*options.variables));
+                    "chat template: variables must be an object; got ", shown(*options.variables),
+                    " [SW0221]");
 }
 
 /// Replaces newlines and other control characters, since a template's error may have several lines.
@@ -67,15 +69,16 @@ std::string on_one_line(std::string text) {
 
 ChatTemplate ChatTemplate::load(const std::string& directory) {
   TORCH_CHECK_VALUE(base::is_directory(directory), "chat template: the model must be a directory; got ",
-                    directory);
+                    directory, " [SW0208]");
   const std::string config_path = directory + "/tokenizer_config.json";
   const json config = read_object(config_path);
   ChatTemplate result;
   result.directory_ = directory;
   result.read_template_files();
   if (result.templates_.empty()) result.read_template_fields(config, config_path);
-  TORCH_CHECK_VALUE(!result.templates_.empty(), directory,
-                    ": must have a chat template in chat_template.jinja or tokenizer_config.json; got none");
+  TORCH_CHECK_VALUE(
+      !result.templates_.empty(), directory,
+      ": must have a chat template in chat_template.jinja or tokenizer_config.json; got none [SW0209]");
   result.special_tokens_ = read_special_tokens(directory, config);
   return result;
 }
@@ -93,7 +96,7 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
   if (field == config.end() || field->is_null()) return;
   const auto add = [&](const std::string& name, const json& text) {
     TORCH_CHECK_VALUE(text.is_string(), path, ": chat_template ", name, " must be a string; got ",
-                      base::shown(text));
+                      base::shown(text), " [SW0212]");
     templates_[name] = {path, text.get<std::string>()};
   };
   if (field->is_object()) {
@@ -103,7 +106,7 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
       const bool is_named = entry.is_object() && entry.contains("name") && entry["name"].is_string();
       TORCH_CHECK_VALUE(is_named && entry.contains("template"), path,
                         ": chat_template must be a list of objects with name and template; got ",
-                        base::shown(entry));
+                        base::shown(entry), " [SW0213]");
       add(entry["name"], entry["template"]);
     }
   } else {
@@ -116,7 +119,7 @@ const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
   if (has_tools && for_tools != templates_.end()) return for_tools->second;
   const auto found = templates_.find(kDefault);
   TORCH_CHECK_VALUE(found != templates_.end(), directory_, ": a chat template must be named default; got ",
-                    templates_.begin()->first);
+                    templates_.begin()->first, " [SW0211]");
   return found->second;
 }
 
@@ -132,7 +135,7 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
                                       {"variables", std::move(variables)}});
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,
                     ": the chat template must accept these messages; got ",
-                    on_one_line(answer.value("error", "")));
+                    on_one_line(answer.value("error", "")), " [SW0216]");
   return answer["text"];
 }
 

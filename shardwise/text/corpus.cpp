@@ -16,7 +16,8 @@ std::vector<std::string> entries_of(const std::string& directory) {
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
-  TORCH_CHECK_VALUE(!error, "text ", directory, ": must be a readable directory; got: ", error.message());
+  TORCH_CHECK_VALUE(!error, "text ", directory, ": must be a readable directory; got: ", error.message(),
+                    " [SW0142]");
   std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
   std::sort(names.begin(), names.end());
   return names;
@@ -25,10 +26,10 @@ std::vector<std::string> entries_of(const std::string& directory) {
 }  // namespace
 
 Corpus::Corpus(const std::vector<std::string>& paths) {
-  TORCH_CHECK_VALUE(!paths.empty(), "text: at least one file or directory is required; got none");
+  TORCH_CHECK_VALUE(!paths.empty(), "text: at least one file or directory is required; got none [SW0143]");
   for (const std::string& path : paths) add_path(path);
   TORCH_CHECK_VALUE(size_ > 0, "text ", paths.front(), ": must contain at least one byte; got none in ",
-                    paths.size(), paths.size() == 1 ? " path" : " paths");
+                    paths.size(), paths.size() == 1 ? " path" : " paths", " [SW0144]");
 }
 
 void Corpus::add_path(const std::string& path) {
@@ -67,7 +68,7 @@ std::vector<std::string> Corpus::paths() const {
 
 void Corpus::read(int64_t offset, int64_t length, uint8_t* dst) const {
   TORCH_CHECK_VALUE(offset >= 0 && length >= 0 && offset <= size_ - length, "text: reads must be within its ",
-                    size_, " bytes; got ", length, " at ", offset);
+                    size_, " bytes; got ", length, " at ", offset, " [SW0150]");
   const std::lock_guard lock(mutex_);
   const auto after = std::upper_bound(files_.begin(), files_.end(), offset,
                                       [](int64_t at, const Source& file) { return at < file.begin; });
@@ -99,7 +100,7 @@ const MappedFile& Corpus::opened(size_t index) const {
   auto file = std::make_unique<MappedFile>(source.path);
   TORCH_CHECK_VALUE(file->fingerprint() == source.fingerprint, "text ", source.path,
                     ": must not change during the run; got another file or modification time, ", file->size(),
-                    " bytes instead of ", source.size);
+                    " bytes instead of ", source.size, " [SW0154]");
   source.open = std::move(file);
   source.recency = most_recent_.insert(most_recent_.begin(), index);
   return *source.open;

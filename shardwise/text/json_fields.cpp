@@ -10,7 +10,7 @@
 namespace shardwise::text {
 
 void throw_invalid(const std::string& label, const std::string& rule, const nlohmann::json& value) {
-  TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value));
+  TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value), " [SW0176]");
 }
 
 void throw_invalid(const std::string& label, const std::string& rule, const std::string& value) {
@@ -25,7 +25,7 @@ uint32_t token_id(const nlohmann::json& value, const std::string& label) {
 
 const nlohmann::json& JsonPart::at(const char* name) const {
   const nlohmann::json* value = fields.find(name);
-  TORCH_CHECK_VALUE(value, label(name), " must be given; got none");
+  TORCH_CHECK_VALUE(value, label(name), " must be given; got none [SW0177]");
   return *value;
 }
 

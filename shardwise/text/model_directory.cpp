@@ -15,7 +15,8 @@ using nlohmann::json;
 json read_object(const std::string& path) {
   if (!base::exists(path)) return json::object();
   json object = base::parse_json(base::read_text(path), path);
-  TORCH_CHECK_VALUE(object.is_object(), path, ": must be a JSON object; got ", base::shown(object));
+  TORCH_CHECK_VALUE(object.is_object(), path, ": must be a JSON object; got ", base::shown(object),
+                    " [SW0215]");
   return object;
 }
 

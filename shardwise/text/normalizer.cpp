@@ -31,7 +31,8 @@ Form form_of(const std::string& type) {
 }
 
 utf8proc_ssize_t checked(utf8proc_ssize_t count) {
-  TORCH_CHECK(count >= 0, "tokenizer: utf8proc must normalize text; got ", utf8proc_errmsg(count));
+  TORCH_CHECK(count >= 0, "tokenizer: utf8proc must normalize text; got ", utf8proc_errmsg(count),
+              " [SW0167]");
   return count;
 }
 

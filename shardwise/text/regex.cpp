@@ -65,7 +65,7 @@ class Translation {
 
   [[noreturn]] void reject(size_t length) const {
     TORCH_CHECK_VALUE(false, where_, " must use only characters, classes, groups and repeats; got ",
-                      pattern_.substr(at_, length), " at byte ", at_);
+                      pattern_.substr(at_, length), " at byte ", at_, " [SW0160]");
   }
 
   void outside_set() {
@@ -225,10 +225,11 @@ Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(s
   compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error,
                                   &at, rules.get());
   TORCH_CHECK_VALUE(compiled_->code, where, " must be accepted by PCRE2; got ", message_of(error), " in ",
-                    pattern);
+                    pattern, " [SW0161]");
   uint32_t matches_empty = 0;
   pcre2_pattern_info(compiled_->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
-  TORCH_CHECK_VALUE(matches_empty == 0, where, " must not match the empty string; got ", pattern);
+  TORCH_CHECK_VALUE(matches_empty == 0, where, " must not match the empty string; got ", pattern,
+                    " [SW0162]");
   compiled_->has_jit = pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
   compiled_->match = pcre2_match_data_create(1, nullptr);
   compiled_->context = pcre2_match_context_create(nullptr);
@@ -248,7 +249,7 @@ std::optional<Span> Regex::find(std::string_view text, size_t from) const {
                 : pcre2_match(c.code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, c.match, c.context);
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   TORCH_CHECK_VALUE(found >= 0, "tokenizer: the pattern must match within PCRE2's match limit; got ",
-                    message_of(found));
+                    message_of(found), " [SW0166]");
   const size_t* ends = pcre2_get_ovector_pointer(c.match);
   return Span{ends[0], ends[1]};
 }

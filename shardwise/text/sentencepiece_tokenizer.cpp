@@ -23,14 +23,14 @@ std::optional<int64_t> optional_id(int id) {
 std::string decode_with(const Processor& processor, const std::vector<int>& ids) {
   std::string text;
   const auto status = processor.Decode(ids, &text);
-  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must decode; got ", status.ToString());
+  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must decode; got ", status.ToString(), " [SW0169]");
   return text;
 }
 
 int checked_id(const Processor& processor, int64_t id) {
   TORCH_CHECK_VALUE(id >= 0 && id < processor.GetPieceSize(),
                     "tokenizer: ids must be in its vocabulary, below ", processor.GetPieceSize(), "; got ",
-                    id);
+                    id, " [SW0165]");
   return static_cast<int>(id);
 }
 
@@ -84,9 +84,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
     : processor_(std::make_unique<Processor>()) {
   const auto status = processor_->LoadFromSerializedProto(base::read_text(path));
   TORCH_CHECK_VALUE(status.ok() && processor_->GetPieceSize() > 0, path,
-                    ": must be a SentencePiece model; got ", status.ToString());
+                    ": must be a SentencePiece model; got ", status.ToString(), " [SW0163]");
   const auto text_piece = first_text_piece(*processor_);
-  TORCH_CHECK_VALUE(text_piece, path, ": must be a SentencePiece model; got one without text");
+  TORCH_CHECK_VALUE(text_piece, path, ": must be a SentencePiece model; got one without text [SW0163]");
   text_piece_ = *text_piece;
   special_ids_ = {optional_id(processor_->bos_id()), optional_id(processor_->eos_id()),
                   optional_id(processor_->pad_id()), optional_id(processor_->unk_id())};
@@ -146,7 +146,7 @@ void SentencePieceTokenizer::encode_checked(std::string_view text, SpecialTokens
                                             std::vector<int64_t>& ids) const {
   std::vector<int> found;
   const auto status = processor_->Encode(replace_invalid(text), &found);
-  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must encode; got ", status.ToString());
+  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must encode; got ", status.ToString(), " [SW0168]");
   const bool adds_specials = specials == SpecialTokens::with;
   if (adds_specials && adds_bos_) ids.push_back(*special_ids_.bos);
   ids.insert(ids.end(), found.begin(), found.end());

@@ -22,7 +22,7 @@ size_t begin_of_prefix(const std::string& text, const std::string& stop) {
 
 StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
   for (const std::string& stop : stops_)
-    TORCH_CHECK_VALUE(!stop.empty(), "generate: a stop string must not be empty; got none");
+    TORCH_CHECK_VALUE(!stop.empty(), "generate: a stop string must not be empty; got none [SW0063]");
 }
 
 // The stop string that is complete first determines the end, independent of how the text is divided.

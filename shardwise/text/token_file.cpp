@@ -27,23 +27,23 @@ constexpr int64_t kBegin = sizeof(Header);
 Header header_of(const MappedFile& file, const std::string& path) {
   Header header{};
   TORCH_CHECK_VALUE(file.size() >= kBegin, path, ": a token file must start with ", kBegin,
-                    " bytes of header; got ", file.size(), " bytes");
+                    " bytes of header; got ", file.size(), " bytes [SW0170]");
   file.read(0, kBegin, reinterpret_cast<uint8_t*>(&header));
   const bool is_token_file = std::memcmp(header.magic, kMagic.data(), kMagic.size()) == 0 &&
                              header.version == kVersion &&
                              (header.bytes_per_id == 2 || header.bytes_per_id == 4);
   TORCH_CHECK_VALUE(is_token_file, path, ": must be a token file of version ", kVersion,
-                    "; got another file");
+                    "; got another file [SW0171]");
   const uint64_t room = static_cast<uint64_t>(file.size() - kBegin) / header.bytes_per_id;
   const bool fits = header.count == room && (file.size() - kBegin) % header.bytes_per_id == 0;
   TORCH_CHECK_VALUE(fits, path, ": a token file must have the number of ids in its header, ", header.count,
-                    "; got ", room);
+                    "; got ", room, " [SW0172]");
   return header;
 }
 
 void check_id(int64_t id, int64_t vocab_size, const std::string& path) {
   TORCH_CHECK_VALUE(id >= 0 && id < vocab_size, path, ": ids must be from 0 to below its vocab_size, ",
-                    vocab_size, "; got ", id);
+                    vocab_size, "; got ", id, " [SW0173]");
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ TokenFile::TokenFile(const std::string& path) : file_(path), path_(path) {
 void TokenFile::read(int64_t begin, std::span<int64_t> ids) const {
   const auto count = static_cast<int64_t>(ids.size());
   TORCH_CHECK_VALUE(begin >= 0 && begin <= count_ - count, path_, ": reads must be within its ", count_,
-                    " tokens; got ", count, " at ", begin);
+                    " tokens; got ", count, " at ", begin, " [SW0174]");
   std::vector<uint8_t> bytes(ids.size() * bytes_per_id_);
   file_.read(kBegin + begin * bytes_per_id_, static_cast<int64_t>(bytes.size()), bytes.data());
   for (size_t i = 0; i < ids.size(); ++i) {

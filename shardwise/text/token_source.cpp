@@ -30,7 +30,7 @@ EncodedTokens::EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer)
 
 void EncodedTokens::read(int64_t begin, std::span<int64_t> ids) const {
   TORCH_CHECK_VALUE(begin >= 0 && begin <= size() - std::ssize(ids), "text: reads must be within its ",
-                    size(), " tokens; got ", ids.size(), " at ", begin);
+                    size(), " tokens; got ", ids.size(), " at ", begin, " [SW0156]");
   std::copy_n(ids_.begin() + begin, ids.size(), ids.begin());
 }
 

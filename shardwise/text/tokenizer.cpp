@@ -13,7 +13,7 @@ namespace {
 
 char byte_of(int64_t id) {
   TORCH_CHECK_VALUE(id >= 0 && id < BytesTokenizer::kVocabSize,
-                    "tokenizer bytes: ids must be from 0 to 255; got ", id);
+                    "tokenizer bytes: ids must be from 0 to 255; got ", id, " [SW0155]");
   return static_cast<char>(id);
 }
 
@@ -39,7 +39,7 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
 
 void Tokenizer::encode(std::string_view text, SpecialTokens specials, std::vector<int64_t>& ids) const {
   TORCH_CHECK_VALUE(static_cast<int64_t>(text.size()) <= kMaxTextBytes, "tokenizer: a text must be at most ",
-                    kMaxTextBytes, " bytes; got ", text.size(), "; split it");
+                    kMaxTextBytes, " bytes; got ", text.size(), "; split it [SW0164]");
   encode_checked(text, specials, ids);
 }
 
@@ -82,11 +82,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
   const std::optional<std::string> file_found = base::is_directory(name) ? tokenizer_in(name) : name;
   TORCH_CHECK_VALUE(file_found, "tokenizer ", name,
-                    ": must contain tokenizer.json or tokenizer.model; got neither");
+                    ": must contain tokenizer.json or tokenizer.model; got neither [SW0158]");
   const std::string& file = *file_found;
   if (file.ends_with(".json")) return std::make_unique<BpeTokenizer>(file);
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file);
-  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a directory, a .json or a .model file; got ", name);
+  TORCH_CHECK_VALUE(false, "tokenizer: must be bytes, a directory, a .json or a .model file; got ", name,
+                    " [SW0157]");
 }
 
 std::vector<std::string> tokenizer_paths(const std::string& name) {

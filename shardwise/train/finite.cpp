@@ -37,7 +37,7 @@ void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, c
   TORCH_CHECK(false, "train: loss and gradient must be finite; got loss ", health.loss, " and gradient norm ",
               health.grad_norm, " in step ", health.step, ", first non-finite value ",
               describe_tensor(specs, *first, first - indices.begin()),
-              "; resume from the last checkpoint with a lower --lr or a longer --warmup");
+              "; resume from the last checkpoint with a lower --lr or a longer --warmup [SW0379]");
 }
 
 }  // namespace shardwise::train

@@ -31,15 +31,16 @@ void check_matches(const Names& globs, const Names& all) {
   for (const std::string& glob : globs) {
     const bool is_used = std::ranges::any_of(all, [&](const auto& name) { return matches(glob, name); });
     TORCH_CHECK_VALUE(is_used, "train: --freeze must match tensors of the model, such as ", all.front(),
-                      "; got ", glob, ", which matches no tensor");
+                      "; got ", glob, ", which matches no tensor [SW0033]");
   }
 }
 
 void check_all_or_none(const Names& fused, const Names& frozen) {
   TORCH_CHECK_VALUE(
       frozen.empty() || frozen.size() == fused.size(),
-      fmt::format("train: --freeze must match all or none of {}, which are one fused parameter; got only {}",
-                  fmt::join(fused, ", "), fmt::join(frozen, ", ")));
+      fmt::format(
+          "train: --freeze must match all or none of {}, which are one fused parameter; got only {} [SW0034]",
+          fmt::join(fused, ", "), fmt::join(frozen, ", ")));
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ Frozen frozen_by(const Names& globs, const model::Config& config) {
   }
   check_matches(globs, all);
   TORCH_CHECK_VALUE(frozen.parameters.size() < parameters.size(),
-                    "train: --freeze must not match all tensors; got all ", all.size(), " tensors");
+                    "train: --freeze must not match all tensors; got all ", all.size(), " tensors [SW0035]");
   return frozen;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/hash.h"
 #include "shardwise/checkpoint/auxiliary_files.h"
@@ -40,14 +41,14 @@ std::optional<Config> requested_config(const Options& options) {
 void check_vocabulary(const Config& config, const text::TokenSource& tokens) {
   TORCH_CHECK_VALUE(config.vocab_size >= tokens.vocab_size(),
                     "train: the model's vocab_size must be at least the tokenizer's, ", tokens.vocab_size(),
-                    "; got ", config.vocab_size);
+                    "; got ", config.vocab_size, " [SW0201]");
 }
 
 /// A different tokenizer would silently train on different ids.
 void check_same_tokenizer(const Text& text, const path& resumed) {
   TORCH_CHECK_VALUE(text.tokenizer_files() == tokenizer_files_in(resumed),
                     "train: --tokenizer must be the resumed checkpoint's; got a tokenizer that differs from ",
-                    resumed.string(), "; to load only the weights, use --init");
+                    resumed.string(), "; to load only the weights, use --init [SW0202]");
 }
 
 /// A checkpoint contains its config. --preset or --model-config must describe the same model.
@@ -56,14 +57,14 @@ void check_same_model(Config requested, const Config& stored, const path& direct
   TORCH_CHECK_VALUE(
       requested == stored,
       "train: --preset or --model-config must be the checkpoint's model; got a model that differs from ",
-      (directory / "config.json").string(), "; omit --preset and --model-config");
+      (directory / "config.json").string(), "; omit --preset and --model-config [SW0226]");
 }
 
 std::string run_dtype(const Options& options, const std::optional<path>& resumed, const Config& stored) {
   if (!resumed) return dtype_name(options.dtype.value_or("fp32"));
   TORCH_CHECK_VALUE(!options.dtype || dtype_name(*options.dtype) == stored.dtype,
                     "train: --dtype must be the resumed checkpoint's, ", stored.dtype, "; got ",
-                    *options.dtype);
+                    *options.dtype, " [SW0227]");
   return stored.dtype;
 }
 
@@ -73,7 +74,8 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
   const std::optional<path> directory = resumed ? resumed : initial;
   Config config = directory ? model::load_config(*directory) : requested.value_or(model::preset("tiny"));
   TORCH_CHECK_VALUE(!config.quantization, "train: quantized weights cannot be trained; got ",
-                    config.quantization ? config.quantization->text() : "", "; train the unquantized model");
+                    config.quantization ? config.quantization->text() : "",
+                    "; train the unquantized model [SW0023]");
   if (directory && requested) check_same_model(*requested, config, *directory);
   config.dtype = run_dtype(options, resumed, config);
   return config;
@@ -82,17 +84,17 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
 void check_length(const Options& options, const Config& config) {
   TORCH_CHECK_VALUE(options.seq_len <= config.max_position_embeddings,
                     "train: --seq-len must be at most max_position_embeddings, ",
-                    config.max_position_embeddings, "; got ", options.seq_len);
+                    config.max_position_embeddings, "; got ", options.seq_len, " [SW0203]");
 }
 
 /// Seed and sequence length determine the training windows, so they must be those of the resumed run.
 void check_same_windows(const Options& options, const io::SafetensorsFile& state) {
   const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
   TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be the resumed checkpoint's, ", seed, "; got ",
-                    options.seed, "; to load only the weights, use --init");
+                    options.seed, "; to load only the weights, use --init [SW0228]");
   const int64_t seq_len = checkpoint::read_progress(state, checkpoint::kSeqLen);
   TORCH_CHECK_VALUE(options.seq_len == seq_len, "train: --seq-len must be the resumed checkpoint's, ",
-                    seq_len, "; got ", options.seq_len, "; to load only the weights, use --init");
+                    seq_len, "; got ", options.seq_len, "; to load only the weights, use --init [SW0229]");
 }
 
 /// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
@@ -114,7 +116,7 @@ int64_t first_step_of(const Options& options, const std::optional<path>& resumed
 void check_horizon(const Options& options, int64_t first_step) {
   TORCH_CHECK_VALUE(first_step < options.last_step(),
                     "train: --steps or --stop-after must be above the resumed checkpoint's step, ",
-                    first_step, "; got ", options.last_step());
+                    first_step, "; got ", options.last_step(), " [SW0230]");
 }
 
 /// Runs all checks that do not need the text, since encoding it may take long. Returns the number of steps
@@ -141,7 +143,7 @@ void check_nothing_later(const path& save, int64_t first_step) {
   for (const int64_t step : checkpoint::steps_in(save)) {
     TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " must not contain steps after ",
                       first_step, ", where this run starts; got ", checkpoint::step_name(step),
-                      "; use --resume, or another directory");
+                      "; use --resume, or another directory [SW0286]");
   }
 }
 
@@ -149,21 +151,23 @@ void check_directory_of(const char* flag, const path& directory, const path& sav
   if (directory.empty() || directory.lexically_normal() == save.lexically_normal())
     return;  // the save directory exists by then
   TORCH_CHECK_VALUE(::access(directory.c_str(), W_OK | X_OK) == 0 && base::is_directory(directory),
-                    "train: ", flag, " must be in a writable directory; got ", directory.string());
+                    "train: ", flag, " must be in a writable directory; got ", directory.string(),
+                    " [SW0289]");
 }
 
 void check_file(const char* flag, const std::string& file) {
   if (!base::exists(file)) return;
-  TORCH_CHECK_VALUE(!base::is_directory(file), "train: ", flag, " must be a file; got the directory ", file);
+  TORCH_CHECK_VALUE(!base::is_directory(file), "train: ", flag, " must be a file; got the directory ", file,
+                    " [SW0291]");
   const base::Fd opened(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
-  TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a writable file; got ", file);
+  TORCH_CHECK_VALUE(opened, "train: ", flag, " must be a writable file; got ", file, " [SW0290]");
 }
 
 /// Opening a named pipe would block until there is a reader; terminals and devices are accepted.
 void check_log(const std::string& file) {
   std::error_code not_found;
   TORCH_CHECK_VALUE(!std::filesystem::is_fifo(std::filesystem::symlink_status(file, not_found)),
-                    "train: --log must be a file or a device; got the pipe ", file);
+                    "train: --log must be a file or a device; got the pipe ", file, " [SW0292]");
   check_file("--log", file);
 }
 
@@ -193,7 +197,7 @@ void check_files(const Options& options, const Text& text) {
   if (options.report) check_report(*options.report);
   const bool is_same = options.log && options.report && base::is_same_file(*options.log, *options.report);
   TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be different files; got ", *options.log,
-                    " and ", *options.report);
+                    " and ", *options.report, " [SW0295]");
 }
 
 void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
@@ -202,7 +206,7 @@ void check_save_directory(const path& save, const std::optional<path>& resumed, 
   checkpoint::remove_stale(save);
 } catch (const base::FileError& error) {
   TORCH_CHECK_VALUE(false, "train: --save must be a readable and writable directory; got: ",
-                    error.what_without_backtrace());
+                    base::without_code(error.what_without_backtrace()), " [SW0296]");
 }
 
 text::WindowOptions window_options(const Options& options) {

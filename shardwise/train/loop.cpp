@@ -28,7 +28,7 @@ void check_split_batch_backend(const Options& options, const comm::Group& group)
   if (!options.split_batch || !group.is_synchronous()) return;
   throw base::CollectiveError(fmt::format(
       "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got {} ranks in "
-      "shared memory or over MPI; leave it out",
+      "shared memory or over MPI; leave it out [SW0029]",
       group.size()));
 }
 

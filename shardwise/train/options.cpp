@@ -11,28 +11,32 @@ namespace shardwise::train {
 namespace {
 
 void at_least(const char* flag, int64_t value, int64_t least) {
-  TORCH_CHECK_VALUE(value >= least, "train: ", flag, " must be at least ", least, "; got ", value);
+  TORCH_CHECK_VALUE(value >= least, "train: ", flag, " must be at least ", least, "; got ", value,
+                    " [SW0017]");
 }
 
 void in_unit_interval(const char* flag, double value) {  // excluding 1
-  TORCH_CHECK_VALUE(value >= 0 && value < 1, "train: ", flag, " must be in [0, 1); got ", value);
+  TORCH_CHECK_VALUE(value >= 0 && value < 1, "train: ", flag, " must be in [0, 1); got ", value, " [SW0018]");
 }
 
 void not_negative(const char* flag, double value) {
-  TORCH_CHECK_VALUE(value >= 0 && std::isfinite(value), "train: ", flag, " must be 0 or more; got ", value);
+  TORCH_CHECK_VALUE(value >= 0 && std::isfinite(value), "train: ", flag, " must be 0 or more; got ", value,
+                    " [SW0019]");
 }
 
 void positive(const char* flag, double value) {
-  TORCH_CHECK_VALUE(value > 0 && std::isfinite(value), "train: ", flag, " must be above 0; got ", value);
+  TORCH_CHECK_VALUE(value > 0 && std::isfinite(value), "train: ", flag, " must be above 0; got ", value,
+                    " [SW0020]");
 }
 
 void check_model(const Options& o) {
   TORCH_CHECK_VALUE(!o.preset || !o.model_config,
                     "train: --preset and --model-config are mutually exclusive; got ", *o.preset, " and ",
-                    *o.model_config);
-  TORCH_CHECK_VALUE(!o.resume || !o.init, "train: --resume and --init are mutually exclusive; got both");
+                    *o.model_config, " [SW0021]");
+  TORCH_CHECK_VALUE(!o.resume || !o.init,
+                    "train: --resume and --init are mutually exclusive; got both [SW0024]");
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
-                    "train: --dtype must be fp32 or bf16; got ", *o.dtype);
+                    "train: --dtype must be fp32 or bf16; got ", *o.dtype, " [SW0025]");
   in_unit_interval("--dropout", o.dropout);
   in_unit_interval("--attention-dropout", o.attention_dropout);
   in_unit_interval("--label-smoothing", o.label_smoothing);
@@ -41,13 +45,13 @@ void check_model(const Options& o) {
 
 void check_split_batch(const Options& o) {
   TORCH_CHECK_VALUE(!o.sequence_parallel,
-                    "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel");
+                    "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel [SW0027]");
   at_least("--batch-size with --split-batch", o.batch_size, 2);
   TORCH_CHECK_VALUE(o.dropout == 0 && o.attention_dropout == 0,
                     "train: --split-batch needs --dropout 0 and --attention-dropout 0; got ", o.dropout,
-                    " and ", o.attention_dropout);
+                    " and ", o.attention_dropout, " [SW0030]");
   TORCH_CHECK_VALUE(o.recompute != "full",
-                    "train: --split-batch needs --recompute none or selective; got full");
+                    "train: --split-batch needs --recompute none or selective; got full [SW0031]");
 }
 
 void check_steps(const Options& o) {
@@ -62,17 +66,17 @@ void check_steps(const Options& o) {
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);
   TORCH_CHECK_VALUE(*o.stop_after <= o.steps, "train: --stop-after must be at most --steps; got ",
-                    *o.stop_after, " and ", o.steps);
+                    *o.stop_after, " and ", o.steps, " [SW0036]");
 }
 
 void check_optimizer(const Options& o) {
   positive("--lr", o.lr);
   not_negative("--min-lr", o.final_lr());
   TORCH_CHECK_VALUE(o.final_lr() <= o.lr, "train: --min-lr must be at most --lr; got ", o.final_lr(), " and ",
-                    o.lr);
+                    o.lr, " [SW0037]");
   at_least("--warmup", o.warmup_steps(), 0);
   TORCH_CHECK_VALUE(o.warmup_steps() <= o.steps, "train: --warmup must be at most --steps; got ",
-                    o.warmup_steps(), " and ", o.steps);
+                    o.warmup_steps(), " and ", o.steps, " [SW0038]");
   not_negative("--weight-decay", o.weight_decay);
   in_unit_interval("--beta1", o.beta1);
   in_unit_interval("--beta2", o.beta2);
@@ -85,11 +89,12 @@ void check_results(const Options& o) {
   at_least("--eval-every", o.eval_every, 0);
   at_least("--eval-batches", o.eval_batches, 1);
   TORCH_CHECK_VALUE(o.eval_every == 0 || o.val_fraction > 0,
-                    "train: --eval-every needs validation text; got ", o.eval_every, "; give --val-fraction");
+                    "train: --eval-every needs validation text; got ", o.eval_every,
+                    "; give --val-fraction [SW0039]");
   at_least("--save-every", o.save_every, 0);
   at_least("--keep", o.keep.value_or(0), 0);
   TORCH_CHECK_VALUE(o.save || (o.save_every == 0 && !o.keep),
-                    "train: --save-every and --keep need --save; got none");
+                    "train: --save-every and --keep need --save; got none [SW0040]");
 }
 
 }  // namespace
@@ -100,7 +105,7 @@ int64_t Options::warmup_steps() const {
 
 base::Recompute recompute_of(const std::string& mode) {
   TORCH_CHECK_VALUE(mode == "none" || mode == "selective" || mode == "full",
-                    "train: --recompute must be none, selective or full; got ", mode);
+                    "train: --recompute must be none, selective or full; got ", mode, " [SW0032]");
   return mode == "none"   ? base::Recompute::none
          : mode == "full" ? base::Recompute::full
                           : base::Recompute::selective;
@@ -110,7 +115,7 @@ void validate(const Options& options) {
   TORCH_CHECK_VALUE(options.text.empty() == options.tokens.has_value(),
                     "train: exactly one of --text (files or directories) and --tokens (a file of token ids) "
                     "is required; got ",
-                    options.tokens ? "both" : "neither");
+                    options.tokens ? "both" : "neither", " [SW0041]");
   check_model(options);
   check_steps(options);
   check_optimizer(options);

@@ -26,13 +26,13 @@ void check_overlap(const std::string& setting, const comm::Group& group) {
   if (setting != "on" || group.size() == 1 || can_overlap(group)) return;
   throw base::CollectiveError(fmt::format(
       "train: --overlap on needs ranks that share memory, or a backend that progresses asynchronously; got "
-      "{} ranks over MPI, whose collectives run inside their calls; leave it out",
+      "{} ranks over MPI, whose collectives run inside their calls; leave it out [SW0028]",
       group.size()));
 }
 
 OverlapChoice::OverlapChoice(const std::string& setting, bool can_overlap) {
   TORCH_CHECK_VALUE(setting == "auto" || setting == "on" || setting == "off",
-                    "train: --overlap must be auto, on or off; got ", setting);
+                    "train: --overlap must be auto, on or off; got ", setting, " [SW0026]");
   if (setting != "auto") chosen_ = setting == "on" ? Overlap::on : Overlap::off;
   if (can_overlap || setting != "auto") return;
   chosen_ = Overlap::off;

@@ -79,7 +79,8 @@ void check_same_start(const Job& job, const comm::Group& group) {
   const std::array<uint64_t, 2> same = {all[0][0], all[0][0]};
   if (std::count(all.begin(), all.end(), same) == group.size()) return;
   throw base::CollectiveError(
-      "train: all ranks must start from the same checkpoint and text; they changed while the ranks started");
+      "train: all ranks must start from the same checkpoint and text; they changed while the ranks started"
+      " [SW0246]");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "shardwise/cli/program.h"
@@ -40,15 +41,16 @@ inline std::set<std::string> listing(const Scratch& directory) {
   return names;
 }
 
-/// Runs the command in this process, checks that it exits with code 2 and one line, and returns that line.
+/// Runs the command in this process, checks that it exits with code 2 and one line that ends with a code, and
+/// returns that line without the code.
 inline std::string usage_error(const std::vector<std::string>& argv) {
   ::testing::internal::CaptureStderr();
   const int exit_code = run_program(argv);
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(exit_code, 2) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
-  EXPECT_TRUE(text.starts_with("shardwise: ") && text.ends_with('\n')) << text;
-  return text;
+  EXPECT_TRUE(std::regex_match(text, std::regex("shardwise: .* \\[SW[0-9]{4}\\]\n"))) << text;
+  return base::without_code(text);
 }
 
 class BadInput : public ::testing::Test {

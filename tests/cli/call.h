@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/error.h"
 #include "shardwise/cli/program.h"
 
 namespace shardwise::cli {
 
-/// The exit code, and what the program printed to standard output and standard error.
+/// The exit code, and what the program printed to standard output and standard error, without the codes of
+/// errors.
 struct Outcome {
   int code;
   std::string output, errors;
@@ -21,7 +23,8 @@ inline Outcome call(std::vector<std::string> argv) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   const int code = run_program(argv);
-  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+  return {code, ::testing::internal::GetCapturedStdout(),
+          base::without_code(::testing::internal::GetCapturedStderr())};
 }
 
 }  // namespace shardwise::cli

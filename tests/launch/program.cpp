@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
 
 namespace shardwise::testing {
 namespace {
@@ -108,6 +109,9 @@ std::string Program::output() const {
   return contents(output_);
 }
 std::string Program::errors() const {
+  return base::without_code(contents(errors_));
+}
+std::string Program::coded_errors() const {
   return contents(errors_);
 }
 

@@ -31,9 +31,10 @@ class Program {
   void press(char key) const;
   /// Returns waitpid's status; fails the test and kills the program after `limit_s`.
   int wait(double limit_s = 20);
-  /// Return what the program has written so far.
+  /// Return what the program has written so far; errors() without the codes of errors.
   std::string output() const;
   std::string errors() const;
+  std::string coded_errors() const;
   /// Waits until `errors()` has `count` lines that contain `text`; returns those lines.
   std::vector<std::string> wait_for_lines(const std::string& text, size_t count) const;
 

@@ -65,7 +65,7 @@ std::string gpu_error() {
     device_count();
     return {};
   } catch (const c10::ValueError& error) {
-    return base::one_line(error);
+    return base::without_code(base::one_line(error));
   }
 }
 

@@ -13,6 +13,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from chats import CHATS, QUESTION, SYSTEM, TOOLS
+from error_codes import without_code
 
 PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 TOOL = os.environ["CHAT_TOOL"]
@@ -184,7 +185,7 @@ class ChatTemplateTest(unittest.TestCase):
 
     def run_command(self, *arguments, messages):
         done = subprocess.run([PROGRAM, "chat-template", *map(str, arguments)], input=messages, capture_output=True, timeout=60)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
+        return done.returncode, done.stdout.decode(), without_code(done.stderr.decode())
 
     def test_command(self):
         path = next(path for path in TEMPLATES if path.stem == "thinking")

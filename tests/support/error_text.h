@@ -8,14 +8,14 @@
 
 namespace shardwise::test {
 
-/// Returns the message of the `Error` that `call` throws. Fails the test if it throws none, or if the message
-/// has more than one line.
+/// Returns the message of the `Error` that `call` throws, without its code. Fails the test if it throws none,
+/// or if the message has more than one line.
 template <typename Error = c10::ValueError, typename Call>
 std::string error_text(Call&& call) {
   try {
     call();
   } catch (const Error& error) {
-    const std::string text = error.what_without_backtrace();
+    const std::string text = base::without_code(error.what_without_backtrace());
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
     return text;
   } catch (const std::exception& error) {

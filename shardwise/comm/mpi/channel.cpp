@@ -110,7 +110,7 @@ void Channel::wait(Transfers& transfers, size_t parts, const WaitContext& contex
     backoff.pause();
   }
   if (transfers.error() != MPI_SUCCESS)
-    fail(context, transfers.peer(), "MPI: " + error_text(transfers.error()), backoff.elapsed());
+    fail(context, transfers.peer(), "MPI: " + error_text(transfers.error()) + " [SW0321]", backoff.elapsed());
 }
 
 }  // namespace shardwise::comm::mpi

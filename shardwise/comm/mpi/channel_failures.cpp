@@ -28,12 +28,10 @@ void Channel::check_failures(const WaitContext& context, int peer, const Backoff
   read_control_messages();
   throw_if_broken(context, backoff.elapsed());
   if (has_left(peer, context))
-    fail(context, peer, fmt::format("rank {} left the group", peer), backoff.elapsed());
+    fail(context, peer, fmt::format("rank {} left the group [SW0313]", peer), backoff.elapsed());
   if (backoff.elapsed() < context.limit) return;
-  fail(context, peer,
-       peer < 0 ? std::string("timed out waiting for any rank")
-                : fmt::format("timed out waiting for rank {}", peer),
-       backoff.elapsed());
+  if (peer < 0) fail(context, peer, "timed out waiting for any rank [SW0322]", backoff.elapsed());
+  fail(context, peer, fmt::format("timed out waiting for rank {} [SW0325]", peer), backoff.elapsed());
 }
 
 // Messages that a rank sent before it left may still arrive.
@@ -81,7 +79,7 @@ void Channel::fail(const WaitContext& context, int peer, const std::string& what
 }
 
 void Channel::record_transfer_failure(const Transfers& transfers) {
-  record_failure({transfers.peer(), "MPI: " + error_text(transfers.error())});
+  record_failure({transfers.peer(), "MPI: " + error_text(transfers.error()) + " [SW0321]"});
 }
 
 void Channel::fail_transfer(const WaitContext& context, int peer, const std::string& sent,

@@ -49,7 +49,7 @@ Process& Process::get(const ProcessOptions& job) {
   if (the_process->start_failure_) std::rethrow_exception(the_process->start_failure_);
   the_process->check(job);
   TORCH_CHECK_VALUE(!the_process->shutdown_started_,
-                    "connect: MPI can be started only once per process; got a group after shutdown");
+                    "connect: MPI can be started only once per process; got a group after shutdown [SW0122]");
   the_process->lock();  // throws if a call never returned
   return *the_process;
 }
@@ -61,7 +61,7 @@ Process::Process(std::chrono::milliseconds timeout) : timeout_(timeout) {
 void Process::begin(const ProcessOptions& job) {
   try {
     if (!run([this] { start(); }, job.timeout))
-      fail(job, "timed out waiting for all ranks of the job to start MPI", job.timeout, "connect");
+      fail(job, "timed out waiting for all ranks of the job to start MPI [SW0316]", job.timeout, "connect");
     check(job);
   } catch (...) {
     start_failure_ = std::current_exception();
@@ -77,12 +77,13 @@ void Process::start() {
   if (initialized_here_) {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     TORCH_CHECK_VALUE(level >= MPI_THREAD_SERIALIZED,
-                      "connect: MPI must support MPI_THREAD_SERIALIZED; got level ", level);
+                      "connect: MPI must support MPI_THREAD_SERIALIZED; got level ", level, " [SW0118]");
   } else {  // the program's calls do not use the lock
     MPI_Query_thread(&level);
     TORCH_CHECK_VALUE(
         level >= MPI_THREAD_MULTIPLE,
-        "connect: a program that initializes MPI itself must request MPI_THREAD_MULTIPLE; got level ", level);
+        "connect: a program that initializes MPI itself must request MPI_THREAD_MULTIPLE; got level ", level,
+        " [SW0119]");
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
@@ -98,14 +99,14 @@ void Process::start() {
 void Process::check(const ProcessOptions& job) const {
   TORCH_CHECK_VALUE(rank_ == job.rank && size_ == job.world_size,
                     "connect: multi-node ranks must be started by Open MPI's own mpirun; got rank ", job.rank,
-                    " of ", job.world_size, ", while MPI reports rank ", rank_, " of ", size_);
+                    " of ", job.world_size, ", while MPI reports rank ", rank_, " of ", size_, " [SW0117]");
 }
 
 // Two threads creating groups would deadlock with a rank that creates them in the other order.
 std::unique_lock<std::mutex> Process::lock_group_creation(const std::string& name) {
   std::unique_lock guard(group_creation_, std::try_to_lock);
   TORCH_CHECK_VALUE(guard, "connect: multi-node groups must be created by one thread at a time; got group ",
-                    name, " while another is being created");
+                    name, " while another is being created [SW0121]");
   return guard;
 }
 
@@ -142,8 +143,8 @@ std::unique_lock<std::timed_mutex> Process::lock() {
   std::unique_lock guard = try_lock();
   if (guard) return guard;
   const ProcessOptions job{rank_, size_, timeout_};
-  if (is_shut_down_) fail(job, "MPI has been shut down in this process", {}, "shutdown");
-  fail(job, "an MPI call has not returned since an earlier error", {}, "connect");
+  if (is_shut_down_) fail(job, "MPI has been shut down in this process [SW0319]", {}, "shutdown");
+  fail(job, "an MPI call has not returned since an earlier error [SW0320]", {}, "connect");
 }
 
 void Process::complete_in_background(std::shared_ptr<Transfers> transfers, OnFailure on_failure) {

@@ -69,10 +69,11 @@ class PeerInfoExchange {
       const int peer = peers_[next % peers_.size()];  // first the receives, then the sends
       for (; !transfers.advance(next + 1); backoff.pause()) {
         if (deadline_.is_over())
-          deadline_.fail(peer,
-                         fmt::format("timed out waiting for rank {} to join group {}", peer, options_.name));
+          deadline_.fail(peer, fmt::format("timed out waiting for rank {} to join group {} [SW0314]", peer,
+                                           options_.name));
       }
-      if (transfers.error() != MPI_SUCCESS) deadline_.fail(peer, "MPI: " + error_text(transfers.error()));
+      if (transfers.error() != MPI_SUCCESS)
+        deadline_.fail(peer, "MPI: " + error_text(transfers.error()) + " [SW0321]");
       const std::string why = disagreement((*infos_)[size_t(rank_)], (*infos_)[size_t(peer)]);
       if (!why.empty()) deadline_.fail(peer, why);
     }
@@ -129,9 +130,10 @@ void make_communicators(Membership& membership, const Options& options) {
       [created, tag, world = process.world(), ranks = options.ranks] { create(*created, world, ranks, tag); },
       options.timeout);
   if (!has_returned)
-    deadline.fail(-1, fmt::format("a rank of group {} stopped while the group was created", options.name));
+    deadline.fail(
+        -1, fmt::format("a rank of group {} stopped while the group was created [SW0317]", options.name));
   if (created->code != MPI_SUCCESS)
-    deadline.fail(-1, fmt::format("MPI cannot create a communicator for group {}: {}", options.name,
+    deadline.fail(-1, fmt::format("MPI cannot create a communicator for group {}: {} [SW0318]", options.name,
                                   error_text(created->code)));
   membership.data = created->data;
   membership.control = created->control;

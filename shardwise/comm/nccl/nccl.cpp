@@ -20,10 +20,10 @@ const Plugin& load_plugin() {
   void* const library = dlopen(kPluginFile, RTLD_NOW | RTLD_LOCAL);
   const char* const why = library ? nullptr : dlerror();
   TORCH_CHECK_VALUE(library != nullptr, "connect: the NCCL plugin must load; got ", why,
-                    "; install torch with all packages that it requires");
+                    "; install torch with all packages that it requires [SW0304]");
   const void* const plugin = dlsym(library, kPluginSymbol);
   TORCH_CHECK_VALUE(plugin != nullptr, "connect: the NCCL plugin must be from this build; got ", kPluginFile,
-                    " without ", kPluginSymbol);
+                    " without ", kPluginSymbol, " [SW0305]");
   return *static_cast<const Plugin*>(plugin);
 }
 
@@ -45,7 +45,7 @@ std::string device_error(int rank, int device) {
     const int count = device_count();
     TORCH_CHECK_VALUE(device >= 0 && device < count, "connect: NCCL needs one GPU per rank; got ", count,
                       " GPUs, and device ", device, " for rank ", rank,
-                      "; start fewer ranks per node, or set Options::device");
+                      "; start fewer ranks per node, or set Options::device [SW0306]");
     return {};
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
@@ -76,7 +76,8 @@ int device_count() {
   } catch (const c10::ValueError&) {
     throw;
   } catch (const c10::Error& error) {
-    TORCH_CHECK_VALUE(false, "connect: NCCL needs one GPU per rank; got none: ", base::one_line(error));
+    TORCH_CHECK_VALUE(false, base::with_code_last(c10::str("connect: NCCL needs one GPU per rank; got none: ",
+                                                           base::one_line(error), " [SW0306]")));
   }
 }
 

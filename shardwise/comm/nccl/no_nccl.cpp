@@ -12,13 +12,13 @@ bool is_built_in() {
 int device_count() {
   TORCH_CHECK_VALUE(false,
                     "device_count: GPUs need a build with NCCL; got a build without it; "
-                    "install the CUDA and NCCL headers and rebuild");
+                    "install the CUDA and NCCL headers and rebuild [SW0303]");
 }
 
 Group connect(const Options& options) {
   TORCH_CHECK_VALUE(false, "connect: a group of GPUs needs a build with NCCL; got ",
                     options.bootstrap_group.size(),
-                    " ranks in a build without it; install the CUDA and NCCL headers and rebuild");
+                    " ranks in a build without it; install the CUDA and NCCL headers and rebuild [SW0302]");
 }
 
 }  // namespace shardwise::comm::nccl

@@ -41,13 +41,14 @@ class NcclBackend final : public c10d::ProcessGroupNCCL {
  private:
   /// Rejects tags, which ProcessGroupNCCL ignores: a receive could get the wrong message.
   static void check_tag(const char* call, int tag) {
-    TORCH_CHECK_VALUE(tag == 0, call, ": NCCL messages must have tag 0; got ", tag);
+    TORCH_CHECK_VALUE(tag == 0, call, ": NCCL messages must have tag 0; got ", tag, " [SW0309]");
   }
 };
 
 /// Returns the number of GPUs. ATen looks for its libraries once and ignores one that is loaded later.
 int device_count() {
-  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDART(), "ATen was asked for CUDA before the plugin was opened");
+  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDART(),
+              "ATen was asked for CUDA before the plugin was opened [SW0307]");
   return c10::cuda::device_count_ensure_non_zero();
 }
 

@@ -29,7 +29,7 @@ StorePtr open_local(const Group& bootstrap_group, const std::string& address, ui
   try {
     return c10::make_intrusive<c10d::TCPStore>(address, options(port, is_server, timeout));
   } catch (const std::exception& error) {
-    error_text = fmt::format("rank {} cannot {} the store at {} port {}: {}", bootstrap_group.rank(),
+    error_text = fmt::format("rank {} cannot {} the store at {} port {}: {} [SW0308]", bootstrap_group.rank(),
                              is_server ? "serve" : "reach", address, port, base::one_line(error));
     return nullptr;
   }

@@ -85,7 +85,8 @@ void Channel::check_alive(const Wait& wait, int peer) {
   if ((!left && !exited) || wait.tolerates_loss_of(peer, left ? PeerState::left : PeerState::exited)) return;
   throw_if_aborted(wait.context);  // by now there may be a reason
   fail(wait.context, peer,
-       fmt::format("rank {} (pid {}) {}", peer, pids_[size_t(peer)], left ? "left the group" : "exited"));
+       fmt::format("rank {} (pid {}) {} [SW0310]", peer, pids_[size_t(peer)],
+                   left ? "left the group" : "exited"));
 }
 
 bool Channel::has_exited(int peer) const {
@@ -98,15 +99,16 @@ bool Channel::is_broken() const {
 }
 
 void Channel::fail_timeout(const WaitContext& context) {
-  if (context.peer < 0) fail(context, context.peer, "timed out waiting for any rank");
+  if (context.peer < 0) fail(context, context.peer, "timed out waiting for any rank [SW0322]");
   const bool in_collective = context.op == name(descriptor_.op) && context.sequence == sequence();
   const int peer = in_collective ? furthest_behind(controls_, context.peer) : context.peer;
-  fail(context, peer, fmt::format("timed out waiting for rank {} (pid {})", peer, pids_[size_t(peer)]));
+  fail(context, peer,
+       fmt::format("timed out waiting for rank {} (pid {}) [SW0311]", peer, pids_[size_t(peer)]));
 }
 
 void Channel::fail_unfinished() {
   fail(wait_context(rank()), rank(),
-       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error", rank(),
+       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error [SW0312]", rank(),
                    pids_[size_t(rank())]));
 }
 

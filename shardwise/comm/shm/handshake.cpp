@@ -22,10 +22,10 @@ Handshake make_handshake(const std::string& job, int rank, int size, const Regio
   Handshake handshake;
   handshake.info = {kMagic, local_peer_info(job, rank, size), region.bytes(), {}};
   handshake.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
-  TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno));
+  TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno), " [SW0129]");
   handshake.pidfd = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
   TORCH_CHECK(handshake.pidfd || (errno != EMFILE && errno != ENFILE), "shared memory: pidfd_open; ",
-              std::strerror(errno));
+              std::strerror(errno), " [SW0130]");
   return handshake;
 }
 

@@ -90,7 +90,7 @@ void Heap::grow(size_t bytes) {
   const size_t room = region_.bytes() - committed_;
   TORCH_CHECK_WITH(OutOfMemoryError, missing <= room, "shared memory: the heap of ",
                    region_.bytes() - kHeapOffset, " bytes is full; asked for ", bytes, " bytes with ",
-                   live_bytes_, " in use");
+                   live_bytes_, " in use [SW0377]");
   const size_t step = std::clamp(committed_ - kHeapOffset, kMinGrowth, kMaxGrowth);
   const size_t growth = std::min(room, (missing + step - 1) / step * step);
   region_.commit(committed_, committed_ + growth);

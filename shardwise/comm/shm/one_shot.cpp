@@ -49,13 +49,14 @@ std::string heading(const RanksOnCores& on) {
 int64_t read_limit(const std::string& path, const RanksOnCores& on) {
   const std::string text = base::read_text(path, kMaxFileBytes), begin = heading(on);
   TORCH_CHECK_VALUE(text.starts_with(begin), path, ": must be measured on ",
-                    description(on, base::cpu_name()), "; got something else");
+                    description(on, base::cpu_name()), "; got something else [SW0136]");
   int64_t bytes = -1;
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + begin.size(), last, bytes);
   const bool is_number = error == std::errc() && std::string_view(end, last) == "\n";
   TORCH_CHECK_VALUE(is_number && bytes >= 0 && bytes <= kMaxOneShotBytes, path,
-                    ": must end with a number of bytes from 0 to ", kMaxOneShotBytes, "; got something else");
+                    ": must end with a number of bytes from 0 to ", kMaxOneShotBytes,
+                    "; got something else [SW0137]");
   return bytes;
 }
 
@@ -74,8 +75,9 @@ OneShotLimit one_shot_limit(const RanksOnCores& on) {
   try {
     return {on, read_limit(path, on), OneShotLimit::From::measured};
   } catch (const c10::Error& rejected) {
-    base::log_warning(fmt::format("all_reduce: {}; the default of {} bytes is used", base::one_line(rejected),
-                                  default_limit.bytes));
+    base::log_warning(
+        base::with_code_last(fmt::format("all_reduce: {}; the default of {} bytes is used [SW0135]",
+                                         base::one_line(rejected), default_limit.bytes)));
     return default_limit;
   }
 }

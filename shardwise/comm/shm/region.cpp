@@ -47,7 +47,8 @@ size_t choose_heap_bytes(int ranks) {
 
 std::byte* map_file(int file, size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
-  TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno));
+  TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno),
+              " [SW0132]");
   madvise(p, bytes, MADV_HUGEPAGE);  // best effort: most systems ignore it for memfds unless configured
   return static_cast<std::byte*>(p);
 }
@@ -108,11 +109,11 @@ Region Region::create(int ranks) {
   TORCH_INTERNAL_ASSERT(ranks <= kMaxRanks);
   const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
   Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno));
+  TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno), " [SW0127]");
   TORCH_CHECK(ftruncate(file.get(), off_t(bytes)) == 0, "shared memory: ftruncate to ", bytes, " bytes; ",
-              std::strerror(errno));
+              std::strerror(errno), " [SW0128]");
   TORCH_CHECK(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
-              "shared memory: sealing; ", std::strerror(errno));
+              "shared memory: sealing; ", std::strerror(errno), " [SW0131]");
   std::byte* base = map_shared(file.get(), bytes);
   Region region(std::move(file), base, bytes);
   region.commit(0, Control::bytes(ranks));
@@ -125,7 +126,8 @@ Region Region::map(Fd file, size_t bytes) {
   const int seals = fcntl(file.get(), F_GET_SEALS);
   TORCH_CHECK(fstat(file.get(), &status) == 0 && size_t(status.st_size) == bytes && seals >= 0 &&
                   (seals & F_SEAL_SHRINK) != 0,
-              "shared memory: the descriptor that a peer sent must be a memory region of ", bytes, " bytes");
+              "shared memory: the descriptor that a peer sent must be a memory region of ", bytes,
+              " bytes [SW0134]");
   std::byte* base = map_shared(file.get(), bytes);
   return {std::move(file), base, bytes};
 }
@@ -152,7 +154,7 @@ void Region::commit(size_t begin, size_t end) const {
       if (done > begin)
         fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(begin), off_t(done - begin));
       TORCH_CHECK_WITH(OutOfMemoryError, false, "shared memory: no memory for ", end - begin, " more bytes; ",
-                       begin, " bytes are in use; ", std::strerror(error));
+                       begin, " bytes are in use; ", std::strerror(error), " [SW0376]");
     }
   }
 }

@@ -44,7 +44,7 @@ struct Address {
 
 Fd new_socket(const ConnectDeadline& deadline) {
   Fd result(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!result) deadline.fail(-1, fmt::format("cannot create a socket; {}", std::strerror(errno)));
+  if (!result) deadline.fail(-1, fmt::format("cannot create a socket; {} [SW0334]", std::strerror(errno)));
   return result;
 }
 
@@ -87,7 +87,7 @@ bool send_to(const Fd& socket, const Handshake& handshake, int rank, const Conne
   }
   const bool is_closed = error == EPIPE || error == ECONNRESET;
   if (error != 0 && !is_closed)
-    deadline.fail(rank, fmt::format("cannot send to rank {}; {}", rank,
+    deadline.fail(rank, fmt::format("cannot send to rank {}; {} [SW0332]", rank,
                                     std::strerror(error == EAGAIN ? ETIMEDOUT : error)));
   return error == 0;
 }
@@ -98,16 +98,17 @@ std::optional<Handshake> receive_from(const Fd& socket, int sender, const Connec
   using Kind = ReceivedHandshake::Kind;
   ReceivedHandshake received = receive_handshake(socket);
   if (received.kind == Kind::other_version)
-    deadline.fail(sender, "the ranks run different versions of this program");
+    deadline.fail(sender, "the ranks run different versions of this program [SW0336]");
   if (received.kind == Kind::unknown && sender == 0)
-    deadline.fail(sender, "another program answered at the socket of rank 0");
+    deadline.fail(sender, "another program answered at the socket of rank 0 [SW0337]");
   if (received.kind == Kind::without_descriptors) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const int rank = received.handshake.info.peer.rank;
     deadline.fail(
-        -1, fmt::format("no descriptors left for the memory of rank {}; got a limit of {} by `ulimit -n`",
-                        rank, limit.rlim_cur));
+        -1, fmt::format(
+                "no descriptors left for the memory of rank {}; got a limit of {} by `ulimit -n` [SW0331]",
+                rank, limit.rlim_cur));
   }
   if (received.kind != Kind::handshake) return std::nullopt;
   return std::move(received.handshake);
@@ -174,20 +175,21 @@ void Coordinator::listen_to_job() {
   const Address address(options_.job);
   while (bind(listener_.get(), address.get(), address.length) != 0) {
     if (errno != EADDRINUSE)
-      deadline_.fail(-1, fmt::format("cannot bind a socket; {}", std::strerror(errno)));
+      deadline_.fail(-1, fmt::format("cannot bind a socket; {} [SW0341]", std::strerror(errno)));
     if (deadline_.is_over())
-      deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous", options_.job));
+      deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous [SW0329]", options_.job));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket");
+  if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket [SW0342]");
 }
 
 // Returns the number of ranks that connected: 0 if the peer is another program or exited at once, else 1.
 int Coordinator::accept_one() {
-  if (!readable(listener_, deadline_)) deadline_.fail(-1, "timed out waiting for ranks: " + missing());
+  if (!readable(listener_, deadline_))
+    deadline_.fail(-1, "timed out waiting for ranks: " + missing() + " [SW0324]");
   accepted_ = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!accepted_ && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-    deadline_.fail(-1, fmt::format("cannot accept a socket; {}", std::strerror(errno)));
+    deadline_.fail(-1, fmt::format("cannot accept a socket; {} [SW0333]", std::strerror(errno)));
   if (!accepted_ || !same_user(accepted_) || !readable(accepted_, deadline_)) return 0;
   std::optional<Handshake> handshake = receive_from(accepted_, /*sender=*/-1, deadline_);
   if (!handshake || handshake->is_reject()) return 0;
@@ -196,9 +198,10 @@ int Coordinator::accept_one() {
   const std::string why = disagreement(handshakes_[0]->info.peer, peer);
   if (!why.empty()) deadline_.fail(rank, why);
   if (handshakes_[size_t(rank)]) {
-    deadline_.fail(rank,
-                   fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected",
-                               rank, options_.size));
+    deadline_.fail(
+        rank,
+        fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected [SW0328]",
+                    rank, options_.size));
   }
   sockets_[size_t(rank)] = std::move(accepted_);
   handshakes_[size_t(rank)] = std::move(handshake);
@@ -209,7 +212,7 @@ void Coordinator::send_all(const std::vector<Handshake>& handshakes) {
   for (int rank = 1; rank < options_.size; ++rank) {
     for (const Handshake& handshake : handshakes) {
       if (send_to(sockets_[size_t(rank)], handshake, rank, deadline_)) continue;
-      deadline_.fail(rank, fmt::format("rank {} disconnected before all ranks had connected", rank));
+      deadline_.fail(rank, fmt::format("rank {} disconnected before all ranks had connected [SW0330]", rank));
     }
   }
 }
@@ -246,12 +249,13 @@ Fd connect_to_coordinator(const Options& options, const ConnectDeadline& deadlin
   };
   while (!is_connected()) {
     const bool may_retry = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
-    if (!may_retry) deadline.fail(0, fmt::format("cannot connect a socket; {}", std::strerror(errno)));
+    if (!may_retry)
+      deadline.fail(0, fmt::format("cannot connect a socket; {} [SW0335]", std::strerror(errno)));
     if (deadline.is_over()) deadline.fail_missing(0);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
   }
-  if (!same_user(socket)) deadline.fail(0, "the socket of this job belongs to another user");
+  if (!same_user(socket)) deadline.fail(0, "the socket of this job belongs to another user [SW0340]");
   return socket;
 }
 
@@ -266,13 +270,13 @@ std::vector<Handshake> exchange_with_coordinator(const Options& options, const H
       socket = connect_to_coordinator(options, deadline);
       send_to(socket, local, 0, deadline);  // if the socket is closed, receive_from finds out
     }
-    if (!readable(socket, deadline)) deadline.fail(-1, "timed out before all ranks had connected");
+    if (!readable(socket, deadline)) deadline.fail(-1, "timed out before all ranks had connected [SW0326]");
     std::optional<Handshake> handshake = receive_from(socket, /*sender=*/0, deadline);
-    if (handshake && handshake->is_reject()) deadline.fail(0, "rank 0 aborted the rendezvous");
+    if (handshake && handshake->is_reject()) deadline.fail(0, "rank 0 aborted the rendezvous [SW0338]");
     if (handshake) {
       handshakes.push_back(std::move(*handshake));
     } else if (!handshakes.empty()) {
-      deadline.fail(0, "rank 0 exited during the rendezvous");
+      deadline.fail(0, "rank 0 exited during the rendezvous [SW0339]");
     }
   }
   return handshakes;
@@ -299,21 +303,23 @@ std::vector<Member> map_peers(std::vector<Handshake> handshakes, int local_rank,
 /// below 0 blames this rank.
 void abort_region(const Region& region, const Options& options, int peer, const std::string& reason) {
   region.control().abort.set_once(peer < 0 ? options.rank : peer,
-                                  fmt::format("rank {} aborted: {}", options.rank, reason));
+                                  fmt::format("rank {} aborted: {} [SW0345]", options.rank, reason));
 }
 
 }  // namespace
 
 void check_options(const Options& options) {
   TORCH_CHECK_VALUE(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
-                    "connect: rank must be in [0, size); got rank ", options.rank, " of ", options.size);
+                    "connect: rank must be in [0, size); got rank ", options.rank, " of ", options.size,
+                    " [SW0299]");
   TORCH_CHECK_VALUE(options.size <= kMaxRanks, "connect: a shared-memory group must have at most ", kMaxRanks,
-                    " ranks; got ", options.size);
+                    " ranks; got ", options.size, " [SW0133]");
   TORCH_CHECK_VALUE(options.timeout.count() > 0, "connect: timeout must be above 0 ms; got ",
-                    options.timeout.count());
+                    options.timeout.count(), " [SW0298]");
   const int64_t one_shot_bytes = options.one_shot_bytes.value_or(0);
   TORCH_CHECK_VALUE(one_shot_bytes >= 0 && one_shot_bytes <= int64_t(kInlineBytes),
-                    "connect: one_shot_bytes must be from 0 to ", kInlineBytes, "; got ", one_shot_bytes);
+                    "connect: one_shot_bytes must be from 0 to ", kInlineBytes, "; got ", one_shot_bytes,
+                    " [SW0300]");
 }
 
 Rendezvous rendezvous(const Options& options) {

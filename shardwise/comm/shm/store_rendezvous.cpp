@@ -32,7 +32,7 @@ struct StoreEntry {
   static StoreEntry of(const std::vector<uint8_t>& bytes, const ConnectDeadline& deadline) {
     StoreEntry entry;
     if (bytes.size() < sizeof(entry.info))
-      deadline.fail(/*peer=*/-1, "the ranks run different versions of this program");
+      deadline.fail(/*peer=*/-1, "the ranks run different versions of this program [SW0336]");
     std::memcpy(&entry.info, bytes.data(), sizeof(entry.info));
     entry.job.assign(bytes.begin() + sizeof(entry.info), bytes.end());
     return entry;
@@ -73,7 +73,8 @@ std::string agree_on_job(c10d::Store& store, const Options& options) {
     TORCH_CHECK_VALUE(entries[rank].can_share_memory(entries[0]),
                       "connect: ranks that share memory must be on one node, in one namespace and of one "
                       "user; got rank 0 on ",
-                      entries[0].info.address(), ", rank ", rank, " on ", entries[rank].info.address());
+                      entries[0].info.address(), ", rank ", rank, " on ", entries[rank].info.address(),
+                      " [SW0297]");
   }
   return entries[0].job;
 }

@@ -66,7 +66,7 @@ bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
 
 // A future could not complete later: only the threads that wait for messages receive them.
 c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
-  TORCH_CHECK_VALUE(isCompleted(), "recv: getFuture needs a completed receive; call wait() first");
+  TORCH_CHECK_VALUE(isCompleted(), "recv: getFuture needs a completed receive; call wait() first [SW0301]");
   if (exception_) return DoneWork(rank_, opType_, exception_).getFuture();
   return DoneWork(rank_, opType_, result()).getFuture();
 }
@@ -122,7 +122,7 @@ void Transport::wait_for_barrier_messages(std::chrono::milliseconds limit, bool 
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", arrival->source);
     if (first < 0) first = arrival->source;
   }
-  if (first >= 0) channel_.fail(context, first, "timed out waiting for ranks: " + missing);
+  if (first >= 0) channel_.fail(context, first, "timed out waiting for ranks: " + missing + " [SW0324]");
 }
 
 }  // namespace shardwise::comm::shm

@@ -24,7 +24,7 @@ std::string error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const c10::Error& error) {
-    return base::one_line(error);
+    return base::without_code(base::one_line(error));
   }
   return "no error";
 }

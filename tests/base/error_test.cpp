@@ -1,0 +1,42 @@
+// An error's line ends with one code, also if it quotes another error.
+#include "shardwise/base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "shardwise/base/files.h"
+
+namespace shardwise::base::error_test {
+namespace {
+
+TEST(Error, TheCodeIsMovedToTheEnd) {
+  EXPECT_EQ(with_code_last("open [SW0123] /tmp/x: no room"), "open /tmp/x: no room [SW0123]");
+  EXPECT_EQ(with_code_last("a rule; got 1 [SW0123]"), "a rule; got 1 [SW0123]");
+  EXPECT_EQ(with_code_last("no code"), "no code");
+  EXPECT_EQ(with_code_last(""), "");
+}
+
+TEST(Error, TheCodeOfTheQuotedErrorRemains) {
+  EXPECT_EQ(with_code_last("rank 1: a rule; got 1 [SW0123] [SW0456]"), "rank 1: a rule; got 1 [SW0123]");
+  EXPECT_EQ(with_code_last("rank 1 runs [SW0123], rank 0 runs [SW0123]"),
+            "rank 1 runs, rank 0 runs [SW0123]");
+}
+
+TEST(Error, OtherBracketsAreNoCode) {
+  for (const std::string text :
+       {"got [SW0123", "got [SW01234]", "got [SX0123]", "got[SW0123]", "got [12, 3]"}) {
+    EXPECT_EQ(without_code(text), text);
+    EXPECT_EQ(with_code_last(text), text);
+  }
+}
+
+TEST(Error, ConstructorsMoveTheCode) {
+  const CommError failure({"barrier", 0, 1, 2, 0.5, 3}, "rank 1 left the group [SW0123]");
+  EXPECT_EQ(one_line(failure), "barrier #2: rank 1 left the group; rank 0 waited 0.50 s of 3 s [SW0123]");
+  EXPECT_EQ(one_line(FileError("open [SW0123]", "/tmp/x", ENOENT)),
+            "open /tmp/x: No such file or directory [SW0123]");
+}
+
+}  // namespace
+}  // namespace shardwise::base::error_test
