@@ -90,7 +90,7 @@ json generated(const std::string& directory, const testing::Combination& at) {
   EXPECT_LT(program.errors().find("generate: planned peak memory: "),
             program.errors().find("generate: prefill"))
       << program.errors();
-  EXPECT_EQ(program.output().find("{\"expected_memory\": "), 0u);
+  EXPECT_EQ(program.output().find("{\"expected_memory\":"), 0u);
   return json::parse(program.output());
 }
 
