@@ -54,7 +54,7 @@ void run(const comm::Group& group, const std::string& mode) {
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     parallel::sync_gradients_(specs, group);
-    const double norm = parallel::gradient_norm(specs, parallel::Norm::two, group);
+    const double norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
     parallel::clip_gradients_(specs, norm, /*max_norm=*/1.0);
     optimizer.step_(++step_number, /*learning_rate=*/1e-4);
     loss_value = loss.local().template item<double>();
