@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "tests/model/small_json.h"
 #include "tests/support/temporary.h"
 
@@ -68,11 +69,11 @@ TEST(ParseConfig, NullTokensAreNone) {
   EXPECT_TRUE(parse(fields).eos_token_id.empty());
 }
 
-/// Returns what warn_of_unknown_tokens writes to standard error.
+/// Returns what warn_of_unknown_tokens writes to standard error, without the codes.
 std::string warnings_for(const Config& config) {
   ::testing::internal::CaptureStderr();
   warn_of_unknown_tokens(config, "generate");
-  return ::testing::internal::GetCapturedStderr();
+  return base::without_code(::testing::internal::GetCapturedStderr());
 }
 
 TEST(ParseConfig, TokensOutsideTheVocabularyAreKeptWithAWarning) {
