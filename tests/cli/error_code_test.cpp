@@ -75,7 +75,7 @@ TEST_F(ErrorCode, UsageErrorsEndWithTheirCode) {
   };
   for (const auto& argv : commands) {
     const Lines lines = error_lines(argv);
-    EXPECT_EQ(lines.size(), 1) << argv.back();
+    EXPECT_EQ(lines.size(), 1U) << argv.back();
     for (const std::string& line : lines) expect_one_code_with_its_row(line);
   }
 }
@@ -83,7 +83,7 @@ TEST_F(ErrorCode, UsageErrorsEndWithTheirCode) {
 TEST_F(ErrorCode, ALineThatQuotesAnErrorEndsWithTheCodeOfThatError) {
   const Lines lines =
       error_lines({SHARDWISE_PROGRAM, "tokenize", "--tokenizer", "bytes", "--json-lines"}, "1\n");
-  ASSERT_EQ(lines.size(), 1);
+  ASSERT_EQ(lines.size(), 1U);
   EXPECT_PRED2(contains, lines[0], "line 1: tokenize: --json-lines needs JSON strings");
   expect_one_code_with_its_row(lines[0]);
 }
@@ -92,7 +92,7 @@ TEST_F(ErrorCode, EveryRankAndTheLauncherPrintOneCode) {
   std::vector<std::string> argv = argv_of("train", training({{"--log", "/dev/full"}}));
   argv[0] = SHARDWISE_PROGRAM;
   const Lines lines = error_lines(argv);
-  ASSERT_GE(lines.size(), 2);
+  ASSERT_GE(lines.size(), 2U);
   for (const std::string& line : lines) expect_one_code_with_its_row(line);
   EXPECT_PRED2(contains, lines.back(), "; the job is ended");
 }
