@@ -4,11 +4,15 @@
 if(CMAKE_SCRIPT_MODE_FILE)
   execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE tests COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "(^|\n)[^ \n][^ \n]*\\." suites "${tests}")
+  set(locked "RESOURCE_LOCK \"${LOCK}\"")
+  if(LOCK)  # first, because the suites of a lock cannot be divided over the cores
+    string(APPEND locked " COST 100")
+  endif()
   set(lines "")
   foreach(suite ${suites})
     string(REGEX REPLACE "[\n.]" "" suite "${suite}")
     string(APPEND lines "add_test(\"${ROOM}.${suite}\" \"${PROGRAM}\" \"--gtest_filter=${suite}.*\")\n"
-      "set_tests_properties(\"${ROOM}.${suite}\" PROPERTIES RESOURCE_LOCK \"${LOCK}\")\n")
+      "set_tests_properties(\"${ROOM}.${suite}\" PROPERTIES ${locked})\n")
   endforeach()
   file(WRITE "${LIST}" "${lines}")
   return()

@@ -1,4 +1,5 @@
 """Groups, object collectives and re-initialization: features that torch.distributed builds on collectives."""
+import socket
 import threading
 from datetime import timedelta
 
@@ -156,7 +157,14 @@ class GroupsTest(RanksTest):
         def body(rank, size):
             from shardwise import _C
             store = dist.HashStore()
-            store.set("shardwise/1/1", "another place\nelsewhere (pid 1, user 0)\n")
+            with self.assertRaises(dist.DistBackendError):  # rank 1 is missing; rank 0's entry stays in the store
+                _C.create_backend(store, 0, 2, timedelta(milliseconds=1))
+            entry = bytearray(store.get("shardwise/1/0"))
+            node, host = slice(32, 40), slice(248, 312)  # of comm::PeerInfo
+            self.assertIn(socket.gethostname().encode()[:63], entry[host])
+            entry[node] = bytes(byte ^ 1 for byte in entry[node])
+            entry[host] = b"elsewhere".ljust(64, b"\0")
+            store.set("shardwise/2/1", bytes(entry))
             with self.assertRaisesRegex(ValueError, r"must be on one node.*; got rank 0 on .*, rank 1 on elsewhere \("):
                 _C.create_backend(store, 0, 2, timedelta(seconds=20))
 
