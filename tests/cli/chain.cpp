@@ -120,7 +120,8 @@ std::map<int64_t, double> Chain::losses_of(const std::string& log) const {
   std::ifstream file(log);
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line);
-    if (record.contains("step")) losses[record["step"]] = record["loss"];  // the first tells the planned memory
+    if (record.contains("step"))
+      losses[record["step"]] = record["loss"];  // the first tells the planned memory
   }
   return losses;
 }

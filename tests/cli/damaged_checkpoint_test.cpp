@@ -159,8 +159,8 @@ class DamagedCheckpoint : public BadInput {
     return argv;
   }
 
-  /// Returns the lines of standard error without those of train's progress, `train: …`, and the planned memory
-  /// that generate prints first.
+  /// Returns the lines of standard error without those of train's progress, `train: …`, and the planned
+  /// memory that generate prints first.
   static std::vector<std::string> error_lines(const Program& program) {
     std::vector<std::string> lines;
     std::istringstream errors(program.errors());
