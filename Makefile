@@ -101,7 +101,7 @@ test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, unde
 
 # The components whose tests run ranks as threads of one process, or parallel loops; and the examples. Without text: its
 # tests train SentencePiece models with threads of a library that is not instrumented.
-THREADED = base io comm kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
+THREADED = base io comm config kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
 test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
 	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)
