@@ -4,9 +4,12 @@
 if(CMAKE_SCRIPT_MODE_FILE)
   execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE tests COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "(^|\n)[^ \n][^ \n]*\\." suites "${tests}")
-  set(locked "RESOURCE_LOCK \"${LOCK}\"")
-  if(LOCK)  # first, because the suites of a lock cannot be divided over the cores
-    string(APPEND locked " COST 100")
+  if(LOCK STREQUAL "alone")
+    set(locked "RUN_SERIAL TRUE")
+  elseif(LOCK)  # first, because the suites of a lock cannot be divided over the cores
+    set(locked "RESOURCE_LOCK \"${LOCK}\" COST 100")
+  else()
+    set(locked "COST 0")
   endif()
   set(lines "")
   foreach(suite ${suites})
