@@ -1,5 +1,6 @@
 // Checkpoints do not depend on the number of ranks: two ranks train a decoder and save it; one rank loads its
 // weights and optimizer and goes on with the same loss.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <unistd.h>
@@ -66,6 +67,7 @@ std::pair<double, double> load_and_train(const fs::path& directory, const Tensor
 }
 
 int main() {
+  at::manual_seed(1);
   const Tensor ids = at::randint(256, {s, b}, at::kLong);
   const std::string job = "save-and-load-" + std::to_string(getpid());
   const fs::path directory = fs::temp_directory_path() / job;
