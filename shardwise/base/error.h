@@ -24,16 +24,16 @@ class CommError : public c10::DistBackendError {
     double elapsed_s = 0;   // time spent waiting
     double limit_s = 0;     // the group's timeout
   };
-  /// The message consists of `what` and of what `where` says.
+  /// Formats the message from `what` and `where`.
   CommError(Where where, const std::string& what);
-  /// Returns what failed where.
+  /// Returns the collective that failed and the time waited in it.
   const Where& where() const { return where_; }
 
  private:
   Where where_;
 };
 
-/// A usage error that only the ranks can find. All ranks throw it with one text, and the first reports it.
+/// A usage error that only the ranks can detect. All ranks throw it with the same message; rank 0 prints it.
 class CollectiveError : public c10::ValueError {
  public:
   /// The message is `what`.
@@ -43,8 +43,8 @@ class CollectiveError : public c10::ValueError {
 /// Returns `text` without the codes of errors.
 std::string without_code(std::string text);
 
-/// Returns `text` with its code at the end. If the text quotes another error, it has two codes: the first
-/// remains, which is the quoted error's.
+/// Returns `text` with its code at the end. A text that quotes another error has two codes: keeps only the
+/// first, the quoted error's.
 std::string with_code_last(const std::string& text);
 
 /// Returns the message of `error` on one line, without the C++ stack trace that c10 appends.

@@ -1,4 +1,4 @@
-// What is known of a parameter before it exists: how its values are initialized and where it is used.
+// The properties of a parameter that do not need its tensor: initial values, and how it is used.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -22,7 +22,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// Returns the blocks of `block` elements that overlap `elements`; an empty range for an empty range.
+/// Returns the blocks of `block` elements that overlap `elements`; an empty range if `elements` is empty.
 Range blocks_of(const Range& elements, int64_t block);
 
 /// A partition of `size` elements over `ranks` ranks. Each rank holds one contiguous range, possibly empty.
@@ -45,7 +45,7 @@ class Split {
 
   /// Returns the name, which errors print.
   const std::string& name() const { return name_; }
-  /// Returns the number of elements, those of all ranks together.
+  /// Returns the number of elements over all ranks; replicated elements count once.
   int64_t size() const { return size_; }
   /// Returns the number of ranks.
   int ranks() const { return static_cast<int>(ranges_.size()); }
@@ -92,7 +92,7 @@ struct ShardRule {
   int64_t dim = 0;                // the sharded dim
   std::vector<Segment> segments;  // their concatenation; empty: replicated
 
-  /// Returns the rule of a parameter of which every rank holds all.
+  /// Returns the rule of a parameter that every rank holds completely.
   static ShardRule replicated() { return {}; }
   /// Returns the rule of a parameter with one segment along `dim`.
   static ShardRule sharded(int64_t dim, const Split& split, int64_t unit = 1) {

@@ -40,9 +40,9 @@ std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const C
 /// Returns the tensors that store all parameters of a model on `tp` ranks. Errors: those of make_layout.
 std::vector<StoredTensor> stored_tensors(const Config& config, int tp);
 
-/// Returns what the table says of a parameter of a model of `config`, except for its use.
+/// Returns the table's entry for `parameter`, except for its use. `config`: of the parameter's model.
 ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config);
-/// Returns the tensors that store `parameter`: those of info_of.
+/// Returns the tensors that store `parameter` in files of `config`'s family.
 std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config);
 
 /// Returns one part of a packed weight as a parameter [out blocks, in blocks], or [in] if it has no output

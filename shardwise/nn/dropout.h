@@ -44,7 +44,7 @@ Placed<Stream> dropout(const Placed<Stream>& x, const Step& step, DropoutSite si
       detail::dropout(x.local(), step, site, is_full ? 0 : step.local_sequence().begin * row, use));
 }
 
-/// Applies dropout to a branch output. Returns `y` unchanged if its reduction is pending, which is so only
+/// Applies dropout to a branch output. Returns `y` unchanged if its reduction is pending, which happens only
 /// without dropout (defers_reductions).
 template <ResidualStream Stream>
 DeferredReduction<Stream> dropout(DeferredReduction<Stream> y, const Step& step, DropoutSite site,

@@ -64,7 +64,7 @@ class ColumnParallelLinear {
   }
 
   /// Returns x Wᵀ + b with all features on every rank, like Megatron's gather_output. Use To = Invariant if
-  /// the ranks go on with the same computation, To = Replicated if their computations differ.
+  /// the next computation is the same on every rank, To = Replicated if it differs from rank to rank.
   /// Shapes: `x` of operator() → [s, b, out].
   /// Forward: all_gather of the output. Backward: slice (Invariant) or reduce_scatter (Replicated).
   /// Errors: c10::ValueError unless the rule has one segment of single features.

@@ -10,7 +10,7 @@ inline constexpr int64_t kIgnoreIndex = -100;
 
 /// How token losses are computed and averaged.
 struct LossOptions {
-  double valid_tokens;  // divisor: of the whole optimizer step, so that micro-batches add up to its mean
+  double valid_tokens;  // divisor: of the full optimizer step, so that micro-batches add up to its mean
   double label_smoothing = 0;  // ε: (1 − ε)·−log p[label] + ε/v·Σ −log p, over the full vocabulary
   double z_loss = 0;           // coefficient of log-sum-exp²; keeps logits from drifting
   LossOptions(double valid)

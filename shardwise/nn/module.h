@@ -1,5 +1,5 @@
-// How layers list their parameters: each layer appends its parameters and their uses, from which follows how
-// their gradients are synchronized.
+// How layers list their parameters: each layer appends its parameters and their uses, which determine how the
+// gradients are synchronized.
 #pragma once
 #include <type_traits>
 

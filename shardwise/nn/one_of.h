@@ -13,7 +13,7 @@ namespace shardwise::nn {
 template <class... Layers>
 class OneOf {
  public:
-  /// Chooses `layer`.
+  /// Stores `layer`.
   template <class Layer>
   requires(std::same_as<Layer, Layers> || ...) OneOf(Layer layer) : layer_(std::move(layer)) {}
 

@@ -36,10 +36,10 @@ concept ColumnInput = ResidualStream<P> || std::same_as<P, Replicated>;
 /// zero_grad_ allocates.
 Placed<Sharded<kFeature>> column_product(const Placed<Invariant>& x, const LinearParameters& w,
                                          const Step& step);
-/// Computes y = x Wᵀ + b from a sequence shard, all_gathering it; see the table of the first overload.
+/// Gathers a sequence shard and computes y = x Wᵀ + b. The overload for Invariant documents all three.
 Placed<Sharded<kFeature>> column_product(const Placed<Sharded<kSequence>>& x_shard_s,
                                          const LinearParameters& w, const Step& step);
-/// Computes y = x Wᵀ + b inside a parallel region; see the table of the first overload.
+/// Computes y = x Wᵀ + b inside a parallel region. The overload for Invariant documents all three.
 Placed<Sharded<kFeature>> column_product(const Placed<Replicated>& x, const LinearParameters& w,
                                          const Step& step);
 

@@ -13,8 +13,8 @@ namespace shardwise::parallel {
 /// pending. The first read completes it.
 template <ResidualStream Stream>
 struct DeferredReduction {
-  std::optional<Placed<Stream>> value;      // none: the pending sum is the whole value
-  std::optional<PendingReduction> pending;  // none: `value` is complete
+  std::optional<Placed<Stream>> value;      // nullopt: the pending sum is the full value
+  std::optional<PendingReduction> pending;  // nullopt: `value` is complete
 
   /// A complete value.
   DeferredReduction(Placed<Stream> complete) : value(std::move(complete)) {}

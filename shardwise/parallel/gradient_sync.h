@@ -6,8 +6,8 @@ namespace shardwise::parallel {
 
 /// Sums over tp every partial gradient and the gradients of KV heads that several ranks hold; afterward
 /// replicas are equal bit for bit.
-/// Cost: one all_reduce of all of these (zeros where a rank does not hold a KV head), or none if there are
-/// none.
+/// Cost: one all_reduce of all of these (zeros where a rank does not hold a KV head); no communication if the
+/// model has no such gradients.
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group);
 
 /// Which norm: the sum of magnitudes, the Euclidean norm, or the largest magnitude.

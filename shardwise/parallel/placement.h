@@ -62,7 +62,7 @@ struct GradientOf<Partial> {
   using type = Replicated;
 };
 
-/// This rank's local tensor, with a type that says what the other ranks hold.
+/// This rank's local tensor, whose type states what the other ranks hold.
 template <Placement P>
 class Placed {
  public:

@@ -2,8 +2,8 @@
 // its forward again.
 //
 // The layers must return the same bits on every run; dropout's counter-based masks do. The collectives of the
-// second forward run inside backward, in the same order on every rank. The backward that follows at once
-// releases the shards that they share.
+// second forward run inside backward, in the same order on every rank. The backward that follows
+// immediately releases the shards that these collectives share.
 #pragma once
 #include <functional>
 

@@ -6,7 +6,7 @@
 
 namespace shardwise::parallel {
 
-/// A slice of a parameter along its sharded dim that two ranks or more hold.
+/// A slice of a parameter along its sharded dim that at least two ranks hold.
 struct ReplicatedSlice {
   std::vector<int> holders;  // ascending
   int64_t size;              // along the dim

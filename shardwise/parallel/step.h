@@ -11,10 +11,10 @@ namespace shardwise::parallel {
 /// saves the shard, and backward reads the peers' shards in place.
 enum class SaveForBackward { gathered, shard };
 
-/// Whether a forward and its backward check that what must be equal on all ranks is equal (a debug check: one
-/// broadcast and one all_reduce each): token ids, labels, random key and loss; under TP the inputs of
-/// column-parallel layers and the output gradients of row-parallel ones; under TP+SP the same once gathered,
-/// since the shards themselves have no copy to compare.
+/// A debug check of a forward and its backward: compares over the ranks the token ids, labels, random key and
+/// loss, the inputs of column-parallel layers, and the output gradients of row-parallel layers. Under TP+SP
+/// it compares the latter two after they are gathered, because no other rank has a copy of a shard. Cost: one
+/// broadcast and one all_reduce for each value.
 enum class Verify { off, on };
 
 /// Whether collectives overlap with GEMMs: a sequence-parallel all_gather or reduce_scatter with its own
@@ -25,8 +25,8 @@ enum class Overlap { off, on };
 /// The settings of a forward: the group, its split of the sequence, and how collectives run.
 struct Step {
   comm::Group group;  // the tp group
-  /// How the sequence is split over the ranks. Shapes do not say: 3 rows on one of 2 ranks are a shard of 5
-  /// or of 6.
+  /// How the sequence is split over the ranks. Shapes do not determine it: 3 rows on one of 2 ranks may be a
+  /// shard of 5 or of 6.
   base::Split sequence;
   /// Derived from seed, step and micro-batch; each dropout site folds its own id into it.
   kernels::RandomKey key;

@@ -17,9 +17,9 @@ void verify_equal(const at::Tensor& x, const char* what, const Step& step);
 /// are the bits that this rank reads.
 void verify_equal(const GatheredRows& rows, const char* what, const Step& step);
 
-/// Compares replicas over the ranks that hold them: of replicated parameters and of the slices that several
-/// ranks hold (replicas.h), the values and the main gradients, which must be synchronized
-/// (gradient_sync.h). Collective. Cost: one all_gather of 8 bytes for each, a hash.
+/// Compares the values and the main gradients of all replicas over the ranks that hold them: of replicated
+/// parameters, and of slices that several ranks hold (replicas.h). The gradients must be synchronized
+/// (gradient_sync.h). Collective. Cost: one all_gather of 8 bytes per replica, its hash.
 /// Errors: c10::Error on every rank, naming the first parameter that differs and the two ranks.
 void verify_replicas(const ParamSpecs& specs, const comm::Group& group);
 
