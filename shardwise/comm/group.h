@@ -27,7 +27,7 @@ class CollectiveBackend;
 /// The default time that a rank waits for another.
 inline constexpr std::chrono::milliseconds kTimeout{300'000};
 
-/// A group of ranks with its collectives: a small value that is passed to whoever communicates.
+/// A group of ranks with its collectives: a small value that is passed to all code that communicates.
 class Group {
  public:
   /// Constructs a group of one rank.

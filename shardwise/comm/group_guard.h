@@ -1,5 +1,5 @@
-// What a rank's endpoint in a group keeps, whatever carries the data: its rank, the limits of its waits,
-// whether it has left, and the texts of its failures.
+// The state of a rank's endpoint in a group that does not depend on the transport: its rank, the limits of
+// its waits, whether it has left, and the texts of its errors.
 #pragma once
 #include <atomic>
 #include <chrono>

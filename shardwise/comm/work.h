@@ -59,8 +59,8 @@ class ChunkedAllGather {
 };
 
 /// An in-flight reduce_scatter along dim 0 that Group::reduce_scatter_chunked started: the caller hands over
-/// one rank's rows at a time. It is no Work, because its operands follow the start. Until `wait`, other
-/// collectives of the group may be called, the same ones on all ranks.
+/// one rank's rows at a time. It is not a Work, because its operands are provided after the start. Until
+/// `wait`, other collectives of the group may be called, the same ones on all ranks.
 class ChunkedReduceScatter {
  public:
   virtual ~ChunkedReduceScatter() = default;

@@ -8,7 +8,7 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-/// Keeps the owners alive for ever, see Transfers.
+/// Keeps the owners alive forever, see Transfers.
 void leak(std::vector<std::any> owners) {
   static std::mutex mutex;
   static auto* const leaked = new std::vector<std::vector<std::any>>;

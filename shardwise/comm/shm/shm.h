@@ -19,7 +19,7 @@ struct Options {
   int rank;                                      // in [0, size)
   int size;                                      // number of ranks
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, the rendezvous included
-  std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; none: measured or default (one_shot.h)
+  std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; unset: measured or default (one_shot.h)
   /// A rank of a job, with the default timeout.
   Options(std::string job_name, int rank_in_job, int job_size)
       : job(std::move(job_name)), rank(rank_in_job), size(job_size) {}
