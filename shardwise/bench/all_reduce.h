@@ -20,7 +20,7 @@ struct AllReduceBench {
   double seconds;
 };
 
-/// What is measured now: a repetition of a point, both counted from 1.
+/// The current measurement: the point and its repetition, both counted from 1.
 struct PointProgress {
   int64_t bytes;
   CacheState state;

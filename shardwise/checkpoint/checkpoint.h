@@ -31,12 +31,12 @@ inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 /// A tensor of the optimizer's state of one parameter. The files name it like the parameter, with `suffix`
 /// appended.
 struct StateTensor {
-  parallel::ParameterPtr parameter;  // whose state this is
+  parallel::ParameterPtr parameter;  // the parameter that the state belongs to
   std::string suffix;                // kMaster, kExpAvg or kExpAvgSq
   at::Tensor local;                  // in the shape of the parameter's local shard
 };
 
-/// What a run needs to continue, apart from the weights.
+/// The state that a run needs to resume, apart from the weights.
 struct TrainState {
   std::vector<StateTensor> tensors;  // all of a trained parameter, then all of the next
   int64_t step = 0;                  // completed optimizer steps

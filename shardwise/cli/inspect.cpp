@@ -36,7 +36,7 @@ std::string shape_text(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Joins the texts and collapses equal neighbors: "[6, 12] x2, [5, 12]".
+/// Joins the strings and collapses equal neighbors: "[6, 12] x2, [5, 12]".
 std::string listed(const std::vector<std::string>& texts) {
   std::string line;
   for (size_t i = 0, next = 0; i < texts.size(); i = next) {

@@ -16,7 +16,7 @@ namespace shardwise::cli {
 
 /// The options of a command about its ranks, apart from their number.
 struct RankOptions {
-  // Of every wait for another rank.
+  // The limit of every wait for another rank.
   double timeout_s = std::chrono::duration<double>(comm::kTimeout).count();
 };
 

@@ -14,7 +14,7 @@ namespace shardwise::cli {
 struct RankReport {
   struct Expected {
     int64_t comm_bytes;
-    std::optional<plan::Peak> peak;  // none over MPI and for split batches, which plan/ does not model
+    std::optional<plan::Peak> peak;  // no value over MPI and for split batches, which plan/ does not model
   };
   train::Usage measured;
   Expected expected;

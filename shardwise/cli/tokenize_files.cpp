@@ -33,7 +33,7 @@ std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOp
   return id;
 }
 
-/// Shows a large file on the progress line before it is encoded as a whole, which takes seconds.
+/// Shows a large file on the progress line before it is encoded in one call, which takes seconds.
 void announce(const text::Corpus& corpus, int64_t file, int64_t done, ProgressLine& line) {
   const int64_t bytes = corpus.file_size(file);
   if (bytes < kLargeBytes) return;
@@ -82,7 +82,7 @@ void check_out(const TokenizeOptions& o, const text::Corpus& corpus) {
   base::check_not_an_input("tokenize: --out", out, inputs_of(o, corpus));
 }
 
-/// Checks the size of every file, because a file is encoded as a whole.
+/// Checks the size of every file, because a file is encoded in one call.
 void check_lengths(const text::Corpus& corpus) {
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     TORCH_CHECK_VALUE(corpus.file_size(file) <= text::Tokenizer::kMaxTextBytes, "tokenize: --text ",

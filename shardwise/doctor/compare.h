@@ -7,11 +7,11 @@ namespace shardwise::doctor {
 /// Results of an unsharded model; filled on rank 0 only.
 struct Unsharded {
   Results reference;                 // in fp64
-  std::map<Label, double> rounding;  // largest difference of each result in the run's dtype from it
+  std::map<Label, double> rounding;  // largest difference of the run's dtype from it, by result
   Norms norms;                       // of the reference gradients
 };
 
-/// What one sharded run adds to a report.
+/// The parts of a report about one sharded run.
 struct Compared {
   Comparison comparison;
   std::vector<Check> checks;

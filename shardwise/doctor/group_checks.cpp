@@ -31,7 +31,7 @@ using Tensors = std::vector<Tensor>;  // by rank
 
 namespace {
 
-// ConjugateCase collectives, with small values that every rank can compute for all ranks.
+// The conjugate collectives, with small values that every rank can compute for all ranks.
 
 /// Message size: columns, and rows beyond an even split over the ranks.
 struct Size {

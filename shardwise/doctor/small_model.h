@@ -22,7 +22,7 @@ inline constexpr double kInitStd = 0.3;
 /// are shortened. A large standard deviation of the weights makes losses depend clearly on the tokens.
 model::Config shrink(const model::Config& config);
 
-/// What the training smoke test is about.
+/// The model of the training smoke test, and its directory.
 struct TrainingSmokeTest {
   model::Config config;             // of the doctor's target
   at::ScalarType dtype;             // fp32 or bf16

@@ -16,7 +16,7 @@ class Costs {
     const int64_t local = base::Split::even("message", elements, workload_.tp).range(rank_).size();
     return once(&Collectives::all_reduce, (local * (workload_.tp - 1) + elements - local) * element_bytes);
   }
-  /// Of the residual stream's sequence shards.
+  /// Gathers the residual stream's sequence shards.
   Collectives all_gather() const {
     return once(&Collectives::all_gather, shard_.residual_rows * row_bytes() * (workload_.tp - 1));
   }

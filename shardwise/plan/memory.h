@@ -28,13 +28,13 @@ int64_t total(const Allocations& allocations, Pool pool);
 struct SavedAllocation {
   SavedTensor tensor;                // which tensor it is
   int64_t bytes;                     // before an allocator rounds
-  Pool pool = Pool::private_memory;  // where it lies
+  Pool pool = Pool::private_memory;  // where it is
 };
 /// The tensors of one rank, in the order of the forward.
 using SavedAllocations = std::vector<SavedAllocation>;
-/// Returns the same tensors with their names.
+/// Returns `saved` with the tensors' names.
 Allocations named(const SavedAllocations& saved);
-/// Returns the sum of their bytes.
+/// Returns the bytes of all tensors in `saved`.
 int64_t total(const SavedAllocations& saved);
 
 /// Returns the tensors of a decoder block's forward that a backward may read, in the order of the forward.
@@ -50,11 +50,11 @@ SavedAllocations read_by_block(const Workload& workload, int rank, int64_t layer
 /// read_by_block; all but the down projection's input; or the input of a block that has a backward.
 SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t layer);
 
-/// Return what the final norm, the head and the loss make and save, including the logits. The embedding saves
-/// nothing: the caller owns ids and labels (except labels without padding), and its output is the first
-/// block's input.
+/// Returns the tensors of the forward of the final norm, the head and the loss that a backward may read,
+/// including the logits. The embedding saves nothing: the caller owns ids and labels (except labels without
+/// padding), and its output is the first block's input.
 SavedAllocations made_by_head(const Workload& workload, int rank);
-/// Returns what the final norm, the head and the loss save for backward.
+/// Returns the tensors that the final norm, the head and the loss save for backward.
 SavedAllocations saved_by_head(const Workload& workload, int rank);
 
 /// Returns the number of elements of the rank's parameters, including frozen ones.

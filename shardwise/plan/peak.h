@@ -25,7 +25,7 @@ struct Peak {
   }
   /// Returns the peak of the symmetric heap.
   int64_t symmetric_heap_bytes() const { return total(symmetric_heap.allocations, Pool::symmetric_heap); }
-  /// The sum of the two pools' peaks, as their counters report it.
+  /// Returns the sum of the two pools' peaks, as their counters report it.
   int64_t bytes() const { return private_bytes() + symmetric_heap_bytes(); }
 };
 /// Returns the peak of one rank. Errors: c10::ValueError if the workload uses the split-batch schedule.

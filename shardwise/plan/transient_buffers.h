@@ -22,15 +22,15 @@ class TransientBuffers {
   /// Backward of a column-parallel layer, h → `out` features. dX is a partial sum until it is reduced.
   Allocations column_backward(int64_t out, const RequiredGradients& required) const;
   /// Backward of a row-parallel layer, `in` → h features. `keeps_residual`: the residual stream's gradient is
-  /// needed afterwards.
+  /// needed afterward.
   Allocations row_backward(int64_t in, const RequiredGradients& required, bool keeps_residual) const;
-  /// The residual stream's gradient, or 0 bytes if it is not needed afterwards.
+  /// The residual stream's gradient, or 0 bytes if it is not needed afterward.
   Allocations residual_gradient(bool is_kept, const std::string& name = "residual stream gradient") const;
 
  private:
   bool is_sequence_sharded() const { return workload_.tp > 1 && workload_.parallelism == Parallelism::tp_sp; }
-  /// Weight gradients of 16-bit models multiply copies of their operands; under TP+SP of one rank's rows at a
-  /// time.
+  /// Returns the bytes of the operand copies of a 16-bit model's weight gradient; under TP+SP, of one rank's
+  /// rows at a time.
   int64_t wgrad_operands(int64_t total_features) const;
 
   const Workload& workload_;

@@ -27,7 +27,7 @@ enum class SaveForBackward { shard_in_place, gathered, shard };
 /// separately.
 enum class Pool { private_memory, symmetric_heap };
 
-/// What a plan is made of: a model, its sharding, and one micro-batch.
+/// The input of a plan: a model, its sharding, and one micro-batch.
 struct Workload {
   model::Config config;                          // of the model
   int tp = 1;                                    // number of ranks

@@ -26,9 +26,9 @@ struct SpecialIds {
 class StreamDecoder {
  public:
   virtual ~StreamDecoder() = default;
-  /// Adds an id and returns the text that is now complete: whole UTF-8 characters, possibly none. The
-  /// concatenated results of push and finish equal Tokenizer::decode of all ids. Throws c10::ValueError if
-  /// `id` is not a token.
+  /// Adds an id and returns the text that is now complete, which consists of complete UTF-8 characters or is
+  /// empty. The concatenated results of push and finish equal Tokenizer::decode of all ids. Throws
+  /// c10::ValueError if `id` is not a token.
   virtual std::string push(int64_t id) = 0;
   /// Returns the remaining text at the end of the stream.
   virtual std::string finish() = 0;

@@ -28,7 +28,7 @@ bool is_utf8(std::string_view text);
 /// Replaces invalid bytes as Python's text.decode("utf-8", "replace") does.
 std::string replace_invalid(std::string_view text);
 
-/// Replaces invalid bytes in a stream of bytes. Returns whole characters only.
+/// Replaces invalid bytes in a stream of bytes. Returns complete characters only.
 class Utf8Stream {
  public:
   /// Adds bytes and returns the characters that are complete, with invalid bytes replaced. Holds back a

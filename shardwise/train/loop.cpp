@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kKeep = 3;
 
-/// After every `every`-th step and after the last.
+/// True after every `every`-th step and after the last.
 bool is_due(int64_t step, int64_t every, int64_t last) {
   return step == last || (every > 0 && step % every == 0);
 }
@@ -22,8 +22,8 @@ void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Grou
   checkpoint::log_load("train", job.resumed() ? *job.resumed() : *job.initial(), cost, group);
 }
 
-/// The schedule hides nothing, and computes with smaller products, where collectives progress inside calls
-/// alone.
+/// Rejects --split-batch if collectives progress only inside calls: the schedule would hide no communication
+/// and only make the products smaller.
 void check_split_batch_backend(const Options& options, const comm::Group& group) {
   if (!options.split_batch || !group.is_synchronous()) return;
   throw base::CollectiveError(fmt::format(

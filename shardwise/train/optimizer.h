@@ -20,7 +20,7 @@ struct AdamWOptions {
 
 /// AdamW's tensors for one parameter. Each has the shape of the parameter's local shard.
 struct ParameterState {
-  parallel::ParameterPtr parameter;  // whose state this is
+  parallel::ParameterPtr parameter;  // the parameter that the state belongs to
   at::Tensor master;                 // fp32 weights; undefined if the parameter's dtype is fp32 or fp64
   at::Tensor exp_avg;                // the first moment
   at::Tensor exp_avg_sq;             // the second moment

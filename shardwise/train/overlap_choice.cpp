@@ -21,7 +21,7 @@ bool can_overlap(const comm::Group& group) {
   return group.has_symmetric_heap() || !group.is_synchronous();
 }
 
-// Ranks alone communicate nothing, with either setting.
+// A group of one communicates nothing, with either setting.
 void check_overlap(const std::string& setting, const comm::Group& group) {
   if (setting != "on" || group.size() == 1 || can_overlap(group)) return;
   throw base::CollectiveError(fmt::format(

@@ -1,6 +1,6 @@
 // Selects whether a run overlaps its collectives with their GEMMs: as requested, or by timing a few steps of
 // the run with and without overlap. Both settings compute the same bits, so measuring changes no result.
-// Where nothing can overlap the two settings are one program, and there is nothing to choose.
+// If nothing can overlap, both settings run the same code, and there is nothing to choose.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace shardwise::train {
 
-/// Returns whether collectives of `group` can overlap with computation: a peer's part can arrive meanwhile,
-/// in the symmetric heap, which peers write on their own, or on a backend that progresses asynchronously.
-/// Over MPI all of a collective happens inside its call.
+/// Returns whether collectives of `group` can overlap with computation. They can in a symmetric heap, where
+/// peers provide their parts while this rank computes, and on a backend that progresses asynchronously; not
+/// over MPI, where a collective runs inside its call.
 bool can_overlap(const comm::Group& group);
 
 /// Checks that --overlap on has something to overlap. Errors: base::CollectiveError on every rank.
