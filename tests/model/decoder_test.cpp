@@ -30,7 +30,7 @@ Tensors gathered(const model::DecoderWeights& weights, Board& board, Board::What
   board.publish(weights);
   Tensors full;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
-    full[stored.name] = board.whole(parameter, stored, what);
+    full[stored.name] = board.full(parameter, stored, what);
     EXPECT_EQ(board.differing(full[stored.name], parameter, stored, what), 0) << stored.name;
   });
   board.retract(weights.group());

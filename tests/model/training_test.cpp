@@ -64,7 +64,7 @@ Tensors checked_weights(const model::DecoderWeights& weights, Board& board) {
   int next = 0;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     if (next++ % weights.group().size() != weights.group().rank()) return;
-    const at::Tensor& weight = full[stored.name] = board.whole(parameter, stored, Board::What::value);
+    const at::Tensor& weight = full[stored.name] = board.full(parameter, stored, Board::What::value);
     EXPECT_EQ(board.differing(weight, parameter, stored, Board::What::value), 0) << stored.name;
   });
   board.retract(weights.group());

@@ -213,7 +213,7 @@ TEST(Block, UnderSpAllGathersAndReduceScattersTwiceInEachDirection) {
     expect(used.forward, Op::reduce_scatter, 2, message.reduce_scatter());
     EXPECT_EQ(used.forward.total().calls, 4);
     // The two column inputs are gathered again for the weight gradients unless the gathered ones were saved.
-    const int64_t gathers = path == Path::keep ? 2 : 4;
+    const int64_t gathers = path == Path::gathered ? 2 : 4;
     expect(used.backward, Op::all_gather, gathers, message.all_gather());
     expect(used.backward, Op::reduce_scatter, 2, message.reduce_scatter());
     EXPECT_EQ(used.backward.total().calls, gathers + 2);

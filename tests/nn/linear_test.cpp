@@ -34,10 +34,10 @@ constexpr int64_t kSequenceLength = 5, kBatch = 2, kIn = 7, kOut = 10;
 const std::vector<int64_t> kInputShape = {kSequenceLength, kBatch, kIn},
                            kOutputShape = {kSequenceLength, kBatch, kOut};
 
-Tensor whole_weight() {
+Tensor full_weight() {
   return random_tensor({kOut, kIn}, 1);
 }
-Tensor whole_bias() {
+Tensor full_bias() {
   return random_tensor({kOut}, 2);
 }
 Tensor full_x() {
@@ -57,16 +57,16 @@ LinearOptions options() {
 ColumnParallelLinear column(const Group& group) {
   const Split features = Split::even("features", kOut, group.size());
   ColumnParallelLinear linear("column", options(), ShardRule::sharded(0, features), group, at::kDouble);
-  fill_(linear.weight(), whole_weight(), group.rank());
-  fill_(linear.bias(), whole_bias(), group.rank());
+  fill_(linear.weight(), full_weight(), group.rank());
+  fill_(linear.bias(), full_bias(), group.rank());
   return linear;
 }
 
 RowParallelLinear row(const Group& group) {
   const Split features = Split::even("features", kIn, group.size());
   RowParallelLinear linear("row", options(), ShardRule::sharded(1, features), group, at::kDouble);
-  fill_(linear.weight(), whole_weight(), group.rank());
-  fill_(linear.bias(), whole_bias(), group.rank());
+  fill_(linear.weight(), full_weight(), group.rank());
+  fill_(linear.bias(), full_bias(), group.rank());
   return linear;
 }
 
@@ -99,9 +99,9 @@ TEST(ColumnParallelLinear, GatherOutputToInvariantSlicesInBackward) {
     const Tensor x = full_x().requires_grad_(), dy = random_tensor(kOutputShape, 4);
     const Tensor y =
         linear.gather_output<Invariant>(Placed<Invariant>(x), Step(group, kSequenceLength)).local();
-    EXPECT_LE(relative_error(y, at::linear(full_x(), whole_weight(), whole_bias())), kBound);
+    EXPECT_LE(relative_error(y, at::linear(full_x(), full_weight(), full_bias())), kBound);
     y.backward(dy);
-    EXPECT_LE(relative_error(x.grad(), dy.matmul(whole_weight())), kBound);
+    EXPECT_LE(relative_error(x.grad(), dy.matmul(full_weight())), kBound);
     check_column_gradients(linear, dy, group.rank());
   });
 }
@@ -114,9 +114,9 @@ TEST(ColumnParallelLinear, GatherOutputToReplicatedReduceScattersInBackward) {
     const Tensor dy = LocalValue<Partial>::sum(terms, group.size());
     const Tensor x = slice_of(full_x(), step.sequence, 0, group.rank()).requires_grad_();
     const Tensor y = linear.gather_output<Replicated>(Placed<Sharded<kSequence>>(x), step).local();
-    EXPECT_LE(relative_error(y, at::linear(full_x(), whole_weight(), whole_bias())), kBound);
+    EXPECT_LE(relative_error(y, at::linear(full_x(), full_weight(), full_bias())), kBound);
     y.backward(LocalValue<Partial>::local(terms, group));
-    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), step.sequence, 0, group.rank())),
+    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(full_weight()), step.sequence, 0, group.rank())),
               kBound);
     check_column_gradients(linear, dy, group.rank());
   });
@@ -135,9 +135,9 @@ TEST(ColumnParallelLinear, GatherInputEqualsTheUnshardedProduct) {
     const comm::Counters forward = group.counters() - before;
     y.backward(slice_of(dy, outputs, -1, group.rank()));
     const comm::Counters both = group.counters() - before;
-    const Tensor expected = at::linear(full_x(), whole_weight(), whole_bias());
+    const Tensor expected = at::linear(full_x(), full_weight(), full_bias());
     EXPECT_LE(relative_error(y, slice_of(expected, outputs, -1, group.rank())), kBound);
-    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(whole_weight()), features, -1, group.rank())),
+    EXPECT_LE(relative_error(x.grad(), slice_of(dy.matmul(full_weight()), features, -1, group.rank())),
               kBound);
     check_column_gradients(linear, dy, group.rank());
     const int64_t once = group.size() > 1;
@@ -160,7 +160,7 @@ TEST(ColumnParallelLinear, WithoutBiasOmitsTheBias) {
   for_each_group([](const Group& group) {
     const ColumnParallelLinear linear = column(group);
     const Tensor y = linear.without_bias(Placed<Invariant>(full_x()), Step(group, kSequenceLength)).local();
-    const Tensor expected = slice_of(at::linear(full_x(), whole_weight()),
+    const Tensor expected = slice_of(at::linear(full_x(), full_weight()),
                                      linear.bias()->rule.segments[0].split, -1, group.rank());
     EXPECT_LE(relative_error(y, expected), kBound);
     y.backward(at::zeros_like(y) + 1);
@@ -191,9 +191,9 @@ TEST(RowParallelLinear, SlicesAReplicatedInput) {
     const Step step(group, kSequenceLength);
     const Tensor x = full_x().requires_grad_(), dy = random_tensor(kOutputShape, 4);
     const Tensor y = linear.to<Invariant>(Placed<Replicated>(x), step).local();
-    EXPECT_LE(relative_error(y, at::linear(full_x(), whole_weight(), whole_bias())), kBound);
+    EXPECT_LE(relative_error(y, at::linear(full_x(), full_weight(), full_bias())), kBound);
     y.backward(dy);
-    const Tensor dx = dy.matmul(whole_weight());  // this rank's term of it: its features only
+    const Tensor dx = dy.matmul(full_weight());  // this rank's partial sum: of its features
     const base::Range local = linear.weight()->rule.segments[0].range(group.rank());
     Tensor term = at::zeros_like(dx);
     term.narrow(-1, local.begin, local.size()).copy_(dx.narrow(-1, local.begin, local.size()));
@@ -208,10 +208,10 @@ TEST(RowParallelLinear, SlicesAnInvariantInput) {
     const Tensor x = full_x().requires_grad_();
     const Tensor dy = slice_of(random_tensor(kOutputShape, 4), step.sequence, 0, group.rank());
     const Tensor y = linear.to<Sharded<kSequence>>(Placed<Invariant>(x), step).local();
-    const Tensor expected = at::linear(full_x(), whole_weight(), whole_bias());
+    const Tensor expected = at::linear(full_x(), full_weight(), full_bias());
     EXPECT_LE(relative_error(y, slice_of(expected, step.sequence, 0, group.rank())), kBound);
     y.backward(dy);
-    EXPECT_LE(relative_error(x.grad(), random_tensor(kOutputShape, 4).matmul(whole_weight())), kBound);
+    EXPECT_LE(relative_error(x.grad(), random_tensor(kOutputShape, 4).matmul(full_weight())), kBound);
   });
 }
 

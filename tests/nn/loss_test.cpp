@@ -130,7 +130,7 @@ void check_collectives(const LossOptions& options, int64_t numbers) {
     const comm::Counters used = group.counters() - before;
     EXPECT_EQ(used[Op::all_reduce].calls, 2);
     EXPECT_EQ(used.total().calls, 2);
-    const auto sent = [&](int64_t elements) {  // own·(t−1) + total − own
+    const auto sent = [&](int64_t elements) {  // local·(t−1) + total − local
       const int64_t slice = Split::even("message", elements, 4).range(group.rank()).size();
       return 8 * (3 * slice + elements - slice);
     };

@@ -140,7 +140,7 @@ void check_gelu(const Group& group, kernels::Gelu form) {
         << parameter->name;
   }
   const Tensor own_term =
-      local_rows(full.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: of the own rows
+      local_rows(full.dy).sum(at::IntArrayRef({0, 1}));  // of the row bias: over this rank's rows
   EXPECT_LE(relative_error(local.down.bias()->main_grad, own_term), 1e-14);
 }
 

@@ -43,19 +43,19 @@ struct Case {
     layer.append_parameters(parameters);
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].parameter->value.copy_(whole_affine(i));
+      parameters[i].parameter->value.copy_(full_affine(i));
       parallel::zero_grad_(*parameters[i].parameter);
     }
   }
-  static Tensor whole_affine(size_t i) { return random_tensor({kHidden}, 10 + i); }
+  static Tensor full_affine(size_t i) { return random_tensor({kHidden}, 10 + i); }
   Affine leaves() const {
     Affine leaves;
-    for (size_t i = 0; i < parameters.size(); ++i) leaves.push_back(whole_affine(i).requires_grad_());
+    for (size_t i = 0; i < parameters.size(); ++i) leaves.push_back(full_affine(i).requires_grad_());
     return leaves;
   }
 };
 
-Tensor whole(uint64_t seed) {
+Tensor unsharded(uint64_t seed) {
   return random_tensor({kSequenceLength, 2, kHidden}, seed);
 }
 
@@ -85,8 +85,8 @@ TYPED_TEST_SUITE(Norms, Layers);
 
 TYPED_TEST(Norms, EqualTheirFormulaOnTheFullSequence) {
   for (const int ranks : {1, 2}) {
-    testing::on_ranks(ranks,
-                      [](const Group& group) { check<TypeParam, Invariant>(group, whole(2), whole(3)); });
+    testing::on_ranks(
+        ranks, [](const Group& group) { check<TypeParam, Invariant>(group, unsharded(2), unsharded(3)); });
   }
 }
 
@@ -96,8 +96,8 @@ TYPED_TEST(Norms, EqualTheirFormulaOnSequenceShards) {
       for (const Group& group : {ranks_group, ranks_group.without_symmetric_heap()}) {
         const base::Split sequence = Step(group, kSequenceLength).sequence;
         const int rank = group.rank();
-        check<TypeParam, Sharded<kSequence>>(group, slice_of(whole(2), sequence, 0, rank),
-                                             slice_of(whole(3), sequence, 0, rank));
+        check<TypeParam, Sharded<kSequence>>(group, slice_of(unsharded(2), sequence, 0, rank),
+                                             slice_of(unsharded(3), sequence, 0, rank));
       }
     });
   }
@@ -141,9 +141,9 @@ TYPED_TEST(Norms, RecordNoNodeWithoutGradients) {
   const Case<TypeParam> local{Group()};
   const at::NoGradGuard no_grad;
   const Tensor y =
-      local.layer(Placed<Invariant>(whole(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
+      local.layer(Placed<Invariant>(unsharded(2).requires_grad_()), Step(Group(), kSequenceLength)).local();
   EXPECT_FALSE(y.requires_grad());
-  EXPECT_LE(relative_error(y, formula(local.layer, whole(2), local.leaves())), 1e-15);
+  EXPECT_LE(relative_error(y, formula(local.layer, unsharded(2), local.leaves())), 1e-15);
 }
 
 // Freezes each parameter in turn: the other gradients keep their bits, and the frozen one is not computed.
@@ -151,8 +151,8 @@ TYPED_TEST(Norms, FrozenParametersLeaveOtherGradientsUnchanged) {
   const auto run = [](int frozen) {
     Case<TypeParam> local{Group()};
     if (frozen >= 0) parallel::freeze_(*local.parameters.at(frozen).parameter);
-    const Tensor x = whole(2).requires_grad_();
-    local.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(whole(3));
+    const Tensor x = unsharded(2).requires_grad_();
+    local.layer(Placed<Invariant>(x), Step(Group(), kSequenceLength)).local().backward(unsharded(3));
     Affine gradients = {x.grad()};
     for (const UsedParameter& used : local.parameters) gradients.push_back(used.parameter->main_grad);
     return gradients;

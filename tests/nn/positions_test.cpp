@@ -19,7 +19,7 @@ using testing::same_bits;
 
 constexpr int64_t kPositions = 9, kBatch = 2, kHidden = 6;
 
-Tensor whole_table() {
+Tensor full_table() {
   return random_tensor({kPositions, kHidden}, 1);
 }
 
@@ -31,7 +31,7 @@ struct Table {
       : add("positions", kPositions, kHidden, parallel::Init::normal(1), group, at::kDouble) {
     add.append_parameters(parameters);
     const at::NoGradGuard no_grad;
-    weight()->value.copy_(whole_table());
+    weight()->value.copy_(full_table());
     parallel::zero_grad_(*weight());
   }
   const ParameterPtr& weight() const { return parameters.at(0).parameter; }
@@ -44,19 +44,18 @@ void check(const Group& group, int64_t sequence_length) {
   const Step step(group, sequence_length);
   const std::vector<int64_t> shape = {sequence_length, kBatch, kHidden};
   const auto local = [&](const Tensor& x) { return testing::local_rows<Stream>(x, step); };
-  const Tensor full_x = random_tensor(shape, 2), whole_dy = random_tensor(shape, 3);
+  const Tensor full_x = random_tensor(shape, 2), full_dy = random_tensor(shape, 3);
   const Tensor x = local(full_x).requires_grad_();
   const comm::Counters before = group.counters();
   const Tensor y = table.add(Placed<Stream>(x), step).local();
-  y.backward(local(whole_dy));
+  y.backward(local(full_dy));
   EXPECT_EQ((group.counters() - before).total().calls, 0);
-  EXPECT_TRUE(
-      same_bits(y.detach(), local(full_x + whole_table().narrow(0, 0, sequence_length).unsqueeze(1))));
-  EXPECT_TRUE(same_bits(x.grad(), local(whole_dy)));
+  EXPECT_TRUE(same_bits(y.detach(), local(full_x + full_table().narrow(0, 0, sequence_length).unsqueeze(1))));
+  EXPECT_TRUE(same_bits(x.grad(), local(full_dy)));
 
   parallel::sync_gradients_(specs_of<Stream>(table.parameters), group);
   const Tensor gradient = table.weight()->main_grad;
-  EXPECT_LE(testing::relative_error(gradient.narrow(0, 0, sequence_length), whole_dy.sum(1)), 1e-15);
+  EXPECT_LE(testing::relative_error(gradient.narrow(0, 0, sequence_length), full_dy.sum(1)), 1e-15);
   EXPECT_EQ(gradient.narrow(0, sequence_length, kPositions - sequence_length).abs().sum().item<double>(), 0);
 }
 
@@ -116,7 +115,7 @@ TEST(LearnedPositions, ContinueAfterTheCachedTokens) {
   Step step(Group(), /*sequence_length=*/5);
   step.cached = {{&first, 2}, {&second, 3}};
   const Tensor x = random_tensor({5, 1, kHidden}, 2), y = table.add(Placed<Invariant>(x), step).local();
-  const Tensor rows = at::cat({whole_table().narrow(0, 3, 2), whole_table().narrow(0, 0, 3)});
+  const Tensor rows = at::cat({full_table().narrow(0, 3, 2), full_table().narrow(0, 0, 3)});
   EXPECT_TRUE(same_bits(y, x + rows.unsqueeze(1)));
   second.length = 7;
   EXPECT_THROW(table.add(Placed<Invariant>(x), step), c10::ValueError);  // beyond the cache

@@ -157,7 +157,7 @@ TEST(ColumnProduct, CallsTheDocumentedCollectives) {
     EXPECT_EQ(total_calls(before), calls);
     before = counted.counters();
     y_of_shard.backward(column.local_dy());
-    const bool gathers_again = path != Path::keep;
+    const bool gathers_again = path != Path::gathered;
     check(before, Op::reduce_scatter, 1, bytes.reduce_scatter());
     check(before, Op::all_gather, gathers_again, gathers_again * bytes.all_gather());
     EXPECT_EQ(total_calls(before), calls * (1 + gathers_again));

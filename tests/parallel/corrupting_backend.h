@@ -25,7 +25,7 @@ class CorruptingBackend final : public comm::C10dBackend {
     if (corrupts) output.add_(1);
     return work;
   }
-  /// Leaves those from rank 0 alone, with which `verify` compares.
+  /// Does not change broadcasts from rank 0, with which `verify` compares.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     WorkPtr work = C10dBackend::broadcast(tensors, options);
     if (corrupts && options.rootRank != 0 && options.rootRank != getRank()) tensors[0].add_(1);

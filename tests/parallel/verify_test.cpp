@@ -1,4 +1,4 @@
-// What --verify compares over the ranks: each disagreement is reported on every rank, and none without it.
+// The comparisons of --verify over the ranks: with it every rank reports each difference, without it none.
 #include "shardwise/parallel/verify.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ struct Ranks {
     return slice_of(full, Split::even("features", full.size(2), kRanks), -1, group().rank());
   }
 
-  /// Runs `call` with sound gathers, and with those of the last rank corrupted: without verification nothing
-  /// is said, with it every rank says what differs.
+  /// Runs `call` with correct gathers, and with those of the last rank corrupted: with verification every
+  /// rank reports what differs, without it none does.
   void expect_detected(const std::string& what, const std::function<void(const Step&)>& call) {
     SCOPED_TRACE(what);
     EXPECT_NO_THROW(call(step));

@@ -31,7 +31,7 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     if (next++ % ranks != weights.group().rank()) return;
     for (const Board::What what : {Board::What::value, Board::What::gradient}) {
-      const at::Tensor full = board.whole(parameter, stored, what);
+      const at::Tensor full = board.full(parameter, stored, what);
       replicas.differing += board.differing(full, parameter, stored, what);
     }
     for (int rank = 0; rank < ranks; ++rank)

@@ -61,7 +61,7 @@ StepResult run(const DecoderWeights& weights, const Batch& batch, const nn::Step
 }  // namespace
 
 comm::Group on_path(const comm::Group& group, Path path) {
-  const bool in_place = path == Path::symmetric || path == Path::symmetric_apart;
+  const bool in_place = path == Path::symmetric || path == Path::symmetric_no_overlap;
   return in_place ? group : group.without_symmetric_heap();
 }
 
@@ -74,10 +74,10 @@ void for_each_stored(const DecoderWeights& weights,
   }
 }
 
-void load_slices_(const DecoderWeights& weights, const Tensors& whole) {
+void load_slices_(const DecoderWeights& weights, const Tensors& full) {
   const at::NoGradGuard no_grad;
   for_each_stored(weights, [&](size_t i, const StoredTensor& stored) {
-    const at::Tensor& from = whole.at(stored.name);
+    const at::Tensor& from = full.at(stored.name);
     TORCH_INTERNAL_ASSERT(from.sizes() == at::IntArrayRef(stored.shape), stored.name, " has shape ",
                           from.sizes());
     const at::Tensor local = stored.oriented(weights.used_parameters()[i].parameter->value);
@@ -92,9 +92,9 @@ nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernel
                    double dropout) {
   nn::Step step(on_path(group, path), sequence, key);
   step.save_for_backward =
-      path == Path::keep ? parallel::SaveForBackward::gathered : parallel::SaveForBackward::shard;
-  const bool apart = path == Path::symmetric_apart || path == Path::again_apart;
-  step.overlap = apart ? parallel::Overlap::off : parallel::Overlap::on;
+      path == Path::gathered ? parallel::SaveForBackward::gathered : parallel::SaveForBackward::shard;
+  const bool no_overlap = path == Path::symmetric_no_overlap || path == Path::regathered_no_overlap;
+  step.overlap = no_overlap ? parallel::Overlap::off : parallel::Overlap::on;
   step.dropout = dropout;
   return step;
 }
@@ -110,13 +110,13 @@ parallel::ParamSpecs specs_of(const DecoderWeights& weights, Stream stream) {
 }
 
 void zero_gradients_(const DecoderWeights& weights) {
-  for (const nn::UsedParameter& role : weights.used_parameters()) parallel::zero_grad_(*role.parameter);
+  for (const nn::UsedParameter& used : weights.used_parameters()) parallel::zero_grad_(*used.parameter);
 }
 
 void Board::publish(const DecoderWeights& weights) {
-  auto& own = parameters_.at(weights.group().rank());
-  own.clear();
-  for (const nn::UsedParameter& role : weights.used_parameters()) own.push_back(role.parameter);
+  auto& local = parameters_.at(weights.group().rank());
+  local.clear();
+  for (const nn::UsedParameter& used : weights.used_parameters()) local.push_back(used.parameter);
   weights.group().barrier();
 }
 
@@ -127,29 +127,29 @@ at::Tensor Board::slice(int rank, size_t parameter, What what, const StoredTenso
   return stored.oriented(local).narrow(stored.dim, piece.local_begin, piece.size);
 }
 
-at::Tensor Board::whole(size_t parameter, const StoredTensor& stored, What what) const {
+at::Tensor Board::full(size_t parameter, const StoredTensor& stored, What what) const {
   const at::NoGradGuard no_grad;
   const int ranks = static_cast<int>(parameters_.size());
-  at::Tensor whole;
+  at::Tensor full;
   int64_t written = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const ShardRule::Piece& piece : stored.owned(rank)) {
-      const at::Tensor own = slice(rank, parameter, what, stored, piece);
-      if (!whole.defined()) whole = at::full(stored.shape, NAN, own.options());
-      whole.narrow(stored.dim, piece.global_begin, piece.size).copy_(own);
+      const at::Tensor local = slice(rank, parameter, what, stored, piece);
+      if (!full.defined()) full = at::full(stored.shape, NAN, local.options());
+      full.narrow(stored.dim, piece.global_begin, piece.size).copy_(local);
       written += piece.size;
     }
   }
   TORCH_CHECK(written == stored.shape.at(stored.dim), stored.name, ": owners hold ", written, " of ",
               stored.shape.at(stored.dim));
-  return whole;
+  return full;
 }
 
-int Board::differing(const at::Tensor& whole, size_t parameter, const StoredTensor& stored, What what) const {
+int Board::differing(const at::Tensor& full, size_t parameter, const StoredTensor& stored, What what) const {
   int differing = 0;
   for (int rank = 0; rank < static_cast<int>(parameters_.size()); ++rank) {
     for (const ShardRule::Piece& piece : stored.held(rank)) {
-      const at::Tensor expected = whole.narrow(stored.dim, piece.global_begin, piece.size);
+      const at::Tensor expected = full.narrow(stored.dim, piece.global_begin, piece.size);
       differing += !same_bits(slice(rank, parameter, what, stored, piece), expected);
     }
   }

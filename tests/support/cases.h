@@ -12,10 +12,11 @@ namespace shardwise::testing {
 enum class Stream { tp, tp_sp };  // Invariant; Sharded<kSequence>
 
 /// How the conjugate collectives run: reading peers' memory in place, or as on any other backend, with the
-/// gathered input saved (`keep`) or gathered again; overlapped with the products, or not (`_apart`).
-enum class Path { symmetric, keep, again, symmetric_apart, again_apart };
-inline constexpr Path kPaths[] = {Path::symmetric, Path::keep, Path::again, Path::symmetric_apart,
-                                  Path::again_apart};
+/// gathered input saved (`gathered`) or gathered again (`regathered`); with overlap or without
+/// (`_no_overlap`).
+enum class Path { symmetric, gathered, regathered, symmetric_no_overlap, regathered_no_overlap };
+inline constexpr Path kPaths[] = {Path::symmetric, Path::gathered, Path::regathered,
+                                  Path::symmetric_no_overlap, Path::regathered_no_overlap};
 
 comm::Group on_path(const comm::Group& group, Path path);
 
@@ -24,7 +25,7 @@ void for_each_stored(const model::DecoderWeights& weights,
                      const std::function<void(size_t parameter, const model::StoredTensor&)>& visit);
 
 /// Fills every local slice from the unsharded tensors.
-void load_slices_(const model::DecoderWeights& weights, const Tensors& whole);
+void load_slices_(const model::DecoderWeights& weights, const Tensors& full);
 
 /// Returns the Step that a training loop creates for this micro-batch.
 nn::Step make_step(const comm::Group& group, Path path, int64_t sequence, kernels::RandomKey key,
@@ -56,10 +57,9 @@ class Board {
   enum class What { gradient, value };
   /// Returns the unsharded tensor, with each element from its owner. Throws if an element does not have one
   /// owner.
-  at::Tensor whole(size_t parameter, const model::StoredTensor& stored, What what) const;
-  /// Returns the number of ranks whose slices are not bitwise equal to those of `whole`.
-  int differing(const at::Tensor& whole, size_t parameter, const model::StoredTensor& stored,
-                What what) const;
+  at::Tensor full(size_t parameter, const model::StoredTensor& stored, What what) const;
+  /// Returns the number of ranks whose slices are not bitwise equal to those of `full`.
+  int differing(const at::Tensor& full, size_t parameter, const model::StoredTensor& stored, What what) const;
 
  private:
   at::Tensor slice(int rank, size_t parameter, What what, const model::StoredTensor& stored,

@@ -21,7 +21,7 @@ void shuffle(std::vector<T>& values, std::mt19937_64& random) {
 }
 
 // A tuple of dimensions, and which combinations of their values are not covered yet.
-struct Meeting {
+struct Tuple {
   std::vector<size_t> dimensions;
   std::vector<bool> missing;  // by position
 
@@ -63,8 +63,8 @@ class Greedy {
   Greedy(const Space& space, int strength, uint64_t seed)
       : space_(space), random_(seed), of_(space.dimensions()) {
     for (std::vector<size_t>& dimensions : subsets(space.dimensions(), strength)) {
-      for (const size_t dimension : dimensions) of_[dimension].push_back(meetings_.size());
-      add_meeting_(std::move(dimensions));
+      for (const size_t dimension : dimensions) of_[dimension].push_back(tuples_.size());
+      add_tuple_(std::move(dimensions));
     }
   }
 
@@ -86,29 +86,29 @@ class Greedy {
 
  private:
   // Tuples that cannot be completed need not be covered.
-  void add_meeting_(std::vector<size_t> dimensions) {
+  void add_tuple_(std::vector<size_t> dimensions) {
     size_t size = 1;
     for (const size_t dimension : dimensions) size *= space_.values(dimension);
-    Meeting meeting{std::move(dimensions), std::vector<bool>(size)};
+    Tuple tuple{std::move(dimensions), std::vector<bool>(size)};
     for (size_t i = 0; i < size; ++i) {
-      meeting.missing[i] = space_.completed(meeting.at(i, space_)).has_value();
+      tuple.missing[i] = space_.completed(tuple.at(i, space_)).has_value();
     }
-    meetings_.push_back(std::move(meeting));
+    tuples_.push_back(std::move(tuple));
   }
 
   std::optional<Combination> something_missing() {
-    const size_t first = meetings_.empty() ? 0 : below(meetings_.size(), random_);
-    for (size_t i = 0; i < meetings_.size(); ++i) {
-      const Meeting& meeting = meetings_[(first + i) % meetings_.size()];
-      const auto found = std::find(meeting.missing.begin(), meeting.missing.end(), true);
-      if (found != meeting.missing.end()) return meeting.at(found - meeting.missing.begin(), space_);
+    const size_t first = tuples_.empty() ? 0 : below(tuples_.size(), random_);
+    for (size_t i = 0; i < tuples_.size(); ++i) {
+      const Tuple& tuple = tuples_[(first + i) % tuples_.size()];
+      const auto found = std::find(tuple.missing.begin(), tuple.missing.end(), true);
+      if (found != tuple.missing.end()) return tuple.at(found - tuple.missing.begin(), space_);
     }
     return std::nullopt;
   }
 
-  bool is_missing(const Meeting& meeting, const Combination& combination) const {
-    const auto position = meeting.position(combination, space_);
-    return position && meeting.missing[*position];
+  bool is_missing(const Tuple& tuple, const Combination& combination) const {
+    const auto position = tuple.position(combination, space_);
+    return position && tuple.missing[*position];
   }
 
   // Sets the other dimensions in random order, each to the value that covers most of the missing tuples.
@@ -128,7 +128,7 @@ class Greedy {
     for (partial[dimension] = 0; partial[dimension] < space_.values(dimension); ++partial[dimension]) {
       if (!space_.completed(partial)) continue;
       size_t shown = 0;
-      for (const size_t meeting : of_[dimension]) shown += is_missing(meetings_[meeting], partial);
+      for (const size_t tuple : of_[dimension]) shown += is_missing(tuples_[tuple], partial);
       if (best.empty() || shown > most) best.clear(), most = shown;
       if (shown == most) best.push_back(partial[dimension]);
     }
@@ -136,17 +136,17 @@ class Greedy {
   }
 
   size_t count_missing(const Combination& combination) const {
-    return std::count_if(meetings_.begin(), meetings_.end(),
-                         [&](const Meeting& meeting) { return is_missing(meeting, combination); });
+    return std::count_if(tuples_.begin(), tuples_.end(),
+                         [&](const Tuple& tuple) { return is_missing(tuple, combination); });
   }
 
   void mark_shown_(const Combination& combination) {
-    for (Meeting& meeting : meetings_) meeting.missing[*meeting.position(combination, space_)] = false;
+    for (Tuple& tuple : tuples_) tuple.missing[*tuple.position(combination, space_)] = false;
   }
 
   const Space& space_;
   std::mt19937_64 random_;
-  std::vector<Meeting> meetings_;
+  std::vector<Tuple> tuples_;
   std::vector<std::vector<size_t>> of_;  // the tuples that contain each dimension
 };
 

@@ -28,15 +28,15 @@ Space sample_space() {
 }
 
 // Returns every `strength`-tuple of values that occurs, as a combination with no other values set.
-std::set<Combination> meetings(const std::vector<Combination>& combinations, int strength) {
+std::set<Combination> tuples(const std::vector<Combination>& combinations, int strength) {
   std::set<Combination> found;
-  for (const Combination& whole : combinations) {
-    const size_t sets = size_t{1} << whole.size();
+  for (const Combination& full : combinations) {
+    const size_t sets = size_t{1} << full.size();
     for (size_t chosen = 0; chosen < sets; ++chosen) {
       if (__builtin_popcountll(chosen) != strength) continue;
-      Combination part(whole.size(), kUnset);
-      for (size_t d = 0; d < whole.size(); ++d) {
-        if (chosen >> d & 1) part[d] = whole[d];
+      Combination part(full.size(), kUnset);
+      for (size_t d = 0; d < full.size(); ++d) {
+        if (chosen >> d & 1) part[d] = full[d];
       }
       found.insert(std::move(part));
     }
@@ -46,21 +46,22 @@ std::set<Combination> meetings(const std::vector<Combination>& combinations, int
 
 TEST(Covering, CoversEveryPairOfValues) {
   const Space space = sample_space();
-  const std::vector<Combination> whole = space.all();
+  const std::vector<Combination> combinations = space.all();
   for (const int strength : {1, 2, 3}) {
-    const std::set<Combination> wanted = meetings(whole, strength);
+    const std::set<Combination> wanted = tuples(combinations, strength);
     for (const uint64_t seed : {1, 2, 3}) {
       const std::vector<Combination> covering = testing::covering(space, strength, seed);
-      EXPECT_EQ(meetings(covering, strength), wanted) << "strength " << strength << ", seed " << seed;
+      EXPECT_EQ(tuples(covering, strength), wanted) << "strength " << strength << ", seed " << seed;
     }
   }
 }
 
 TEST(Covering, ContainsOnlyAllowedCombinations) {
   const Space space = sample_space();
-  const std::vector<Combination> whole = space.all();
+  const std::vector<Combination> combinations = space.all();
   for (const Combination& combination : covering(space, 2, 1)) {
-    EXPECT_EQ(std::count(whole.begin(), whole.end(), combination), 1) << space.name(combination);
+    EXPECT_EQ(std::count(combinations.begin(), combinations.end(), combination), 1)
+        << space.name(combination);
   }
 }
 

@@ -37,11 +37,11 @@ std::vector<Dimension> split_dimensions() {
       {"stream", {{"TP", stream(Stream::tp)}, {"TP+SP", stream(Stream::tp_sp)}}},
       {"path",
        {{"in place", path(Path::symmetric)},
-        {"kept", path(Path::keep)},
-        {"gathered again", path(Path::again)},
-        {"in place, apart", path(Path::symmetric_apart)},
-        {"gathered again, apart", path(Path::again_apart)}}},
-      {"batch", {{"whole", [](Case&) {}}, {"in halves", [](Case& c) { c.run.split_batch = true; }}}},
+        {"gathered", path(Path::gathered)},
+        {"gathered again", path(Path::regathered)},
+        {"in place, no overlap", path(Path::symmetric_no_overlap)},
+        {"gathered again, no overlap", path(Path::regathered_no_overlap)}}},
+      {"batch", {{"full", [](Case&) {}}, {"split", [](Case& c) { c.run.split_batch = true; }}}},
       of_problem<Heads>("heads", &Problem::heads,
                         {{"MHA", {"MHA", 4, 4}},
                          {"GQA", {"GQA", 8, 4}},
@@ -147,7 +147,7 @@ Space decoder_space(Tables tables) {
                                      {"dropout", "0.1"},
                                      {"attention dropout", "0.2"},
                                      {"recomputation", "full"}})
-    space.exclude({"batch", "in halves"}, other);
+    space.exclude({"batch", "split"}, other);
   if (tables == Tables::small) exclude_(space, {"vocab", "31123"});
   if (tables == Tables::large) exclude_(space, {"vocab", "17"}), exclude_(space, {"vocab", "127"});
   return space;
@@ -226,15 +226,15 @@ std::vector<Combination> all_splits(const FamilyChoices& family, const Space& sp
   const size_t rest = steps[0].size();
   Combination fixed = space.partial(family.fixed);
   std::copy(steps[0].begin(), steps[0].end(), fixed.end() - rest);
-  std::vector<Combination> whole = space.all(fixed);
+  std::vector<Combination> splits = space.all(fixed);
   std::mt19937_64 random(1);
-  for (Combination& combination : whole) {
+  for (Combination& combination : splits) {
     do {
       const Combination& step = steps[random() % steps.size()];
       std::copy(step.begin(), step.end(), combination.end() - rest);
     } while (!space.allows(combination));
   }
-  return whole;
+  return splits;
 }
 
 std::vector<Combination> in_every_mode(const Combination& combination, const Space& space) {

@@ -26,8 +26,8 @@ nn::Step step_of(const Prepared& prepared, const RunConfig& run, const comm::Gro
 }
 
 void freeze_(const model::DecoderWeights& weights, const Frozen& frozen) {
-  for (const nn::UsedParameter& role : weights.used_parameters()) {
-    if (frozen.holds(role.parameter->name)) parallel::freeze_(*role.parameter);
+  for (const nn::UsedParameter& used : weights.used_parameters()) {
+    if (frozen.holds(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
 }
 
@@ -41,12 +41,12 @@ std::vector<Distance> gradient_distances(const model::DecoderWeights& weights, c
   size_t index = 0, seen = 0;
   for_each_stored(weights, [&](size_t parameter, const model::StoredTensor& stored) {
     seen += expected.count(stored.name);
-    const parallel::Parameter& own = *weights.used_parameters()[parameter].parameter;
-    TORCH_CHECK(own.is_frozen() != own.main_grad.defined(), own.name, " has ",
-                own.is_frozen() ? "a gradient" : "none");
+    const parallel::Parameter& local = *weights.used_parameters()[parameter].parameter;
+    TORCH_CHECK(local.is_frozen() != local.main_grad.defined(), local.name, " has ",
+                local.is_frozen() ? "a gradient" : "none");
     const bool is_other_ranks = static_cast<int>(index++ % group.size()) != group.rank();
-    if (is_other_ranks || own.is_frozen()) return;
-    const at::Tensor gradient = board.whole(parameter, stored, Board::What::gradient);
+    if (is_other_ranks || local.is_frozen()) return;
+    const at::Tensor gradient = board.full(parameter, stored, Board::What::gradient);
     distances.push_back(distance(stored.name, gradient, expected.at(stored.name), prepared));
     const int differing = board.differing(gradient, parameter, stored, Board::What::gradient);
     distances.push_back({kReplicas, static_cast<double>(differing), 0});

@@ -16,9 +16,9 @@ inline nn::LinearOptions with_bias(int64_t in, int64_t out) {
 
 /// Returns a copy of this rank's rows of the unsharded residual stream [s, b, h], detached from the graph.
 template <nn::ResidualStream Stream>
-at::Tensor local_rows(const at::Tensor& whole, const nn::Step& step) {
-  if constexpr (std::is_same_v<Stream, nn::Invariant>) return whole.detach().clone();
-  return slice_of(whole.detach(), step.sequence, /*dim=*/0, step.group.rank());
+at::Tensor local_rows(const at::Tensor& full, const nn::Step& step) {
+  if constexpr (std::is_same_v<Stream, nn::Invariant>) return full.detach().clone();
+  return slice_of(full.detach(), step.sequence, /*dim=*/0, step.group.rank());
 }
 
 struct Used {

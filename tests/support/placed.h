@@ -22,30 +22,30 @@ struct LocalValue;
 
 template <>
 struct LocalValue<parallel::Invariant> {
-  static at::Tensor local(const GlobalSpec& whole, const comm::Group&) {
-    return random_tensor(whole.shape, whole.seed);
+  static at::Tensor local(const GlobalSpec& spec, const comm::Group&) {
+    return random_tensor(spec.shape, spec.seed);
   }
 };
 template <>
 struct LocalValue<parallel::Replicated> : LocalValue<parallel::Invariant> {};
 template <int64_t dim>
 struct LocalValue<parallel::Sharded<dim>> {
-  static at::Tensor local(const GlobalSpec& whole, const comm::Group& group) {
-    return slice_of(random_tensor(whole.shape, whole.seed), whole.split, dim, group.rank());
+  static at::Tensor local(const GlobalSpec& spec, const comm::Group& group) {
+    return slice_of(random_tensor(spec.shape, spec.seed), spec.split, dim, group.rank());
   }
 };
 template <>
 struct LocalValue<parallel::Partial> {
   /// Returns a rank's partial sum.
-  static at::Tensor partial(const GlobalSpec& whole, int rank) {
-    return random_tensor(whole.shape, whole.seed + 1000 * rank);
+  static at::Tensor partial(const GlobalSpec& spec, int rank) {
+    return random_tensor(spec.shape, spec.seed + 1000 * rank);
   }
-  static at::Tensor local(const GlobalSpec& whole, const comm::Group& group) {
-    return partial(whole, group.rank());
+  static at::Tensor local(const GlobalSpec& spec, const comm::Group& group) {
+    return partial(spec, group.rank());
   }
-  static at::Tensor sum(const GlobalSpec& whole, int ranks) {
-    at::Tensor sum = partial(whole, 0);
-    for (int rank = 1; rank < ranks; ++rank) sum = sum + partial(whole, rank);
+  static at::Tensor sum(const GlobalSpec& spec, int ranks) {
+    at::Tensor sum = partial(spec, 0);
+    for (int rank = 1; rank < ranks; ++rank) sum = sum + partial(spec, rank);
     return sum;
   }
 };

@@ -87,7 +87,7 @@ struct NamedGathered {
   SaveForBackward value;
 };
 const NamedGathered kGathered[] = {{"in place", SaveForBackward::shard_in_place},
-                                   {"kept", SaveForBackward::gathered},
+                                   {"gathered", SaveForBackward::gathered},
                                    {"gathered again", SaveForBackward::shard}};
 
 struct NamedRecompute {
@@ -237,12 +237,12 @@ testing::Stream PlannedRun::stream() const {
 
 Path PlannedRun::path() const {
   return workload.save_for_backward == SaveForBackward::shard_in_place ? Path::symmetric
-         : workload.save_for_backward == SaveForBackward::gathered     ? Path::keep
-                                                                       : Path::again;
+         : workload.save_for_backward == SaveForBackward::gathered     ? Path::gathered
+                                                                       : Path::regathered;
 }
 
 std::string PlannedRun::name() const {
-  const char* paths[] = {"in place", "kept", "gathered again"};
+  const char* paths[] = {"in place", "gathered", "gathered again"};
   const char* modes[] = {"", ", selective", ", full"};
   return (workload.parallelism == Parallelism::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
          paths[static_cast<int>(workload.save_for_backward)] + modes[static_cast<int>(workload.recompute)] +
@@ -276,8 +276,8 @@ RunningModel::RunningModel(const PlannedRun& run, const comm::Group& group)
   const int64_t sequence = run.workload.sequence_length;
   if (run.options.is_padded) step_.valid = {{1, sequence}, {0, sequence - 1}};
   weights_.initialize_(1);
-  for (const nn::UsedParameter& role : weights_.used_parameters()) {
-    if (run.workload.frozen.contains(role.parameter->name)) parallel::freeze_(*role.parameter);
+  for (const nn::UsedParameter& used : weights_.used_parameters()) {
+    if (run.workload.frozen.contains(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   testing::zero_gradients_(weights_);
 }

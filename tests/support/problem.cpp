@@ -70,10 +70,11 @@ bool Problem::has_no_gradient(const std::string& name) const {
 }
 
 std::string RunConfig::name() const {
-  const char* paths[] = {"in place", "kept", "gathered again", "in place, apart", "gathered again, apart"};
+  const char* paths[] = {"in place", "gathered", "gathered again", "in place, no overlap",
+                         "gathered again, no overlap"};
   const char* recomputes[] = {"", ", selective recomputation", ", full recomputation"};
   return std::string(stream == Stream::tp ? "TP, " : "TP+SP, ") + paths[static_cast<int>(path)] +
-         recomputes[static_cast<int>(recompute)] + (split_batch ? ", in halves" : "");
+         recomputes[static_cast<int>(recompute)] + (split_batch ? ", split batch" : "");
 }
 
 std::vector<RunConfig> run_configs() {

@@ -64,14 +64,14 @@ int64_t drawn_row(int64_t keys) {
 // [b, a, s, keys drawn] → [b, a, s, s]. Queries and keys are counted from a sequence's first token.
 at::Tensor of_tokens(const at::Tensor& drawn, const std::vector<base::Range>& valid) {
   const int64_t length = drawn.size(2);
-  const at::Tensor whole = drawn.narrow(3, 0, length);
-  at::Tensor mask = whole.clone();
+  const at::Tensor full = drawn.narrow(3, 0, length);
+  at::Tensor mask = full.clone();
   for (size_t sequence = 0; sequence < valid.size(); ++sequence) {
     const auto [begin, end] = valid[sequence];
     mask[sequence]
         .narrow(1, begin, end - begin)
         .narrow(2, begin, end - begin)
-        .copy_(whole[sequence].narrow(1, 0, end - begin).narrow(2, 0, end - begin));
+        .copy_(full[sequence].narrow(1, 0, end - begin).narrow(2, 0, end - begin));
   }
   return mask;
 }

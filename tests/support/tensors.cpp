@@ -16,16 +16,16 @@ at::Tensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed, at::S
   return drawn.to(dtype);
 }
 
-at::Tensor slice_of(const at::Tensor& whole, const base::Split& split, int64_t dim, int rank) {
-  return whole.narrow(dim, split.range(rank).begin, split.range(rank).size())
+at::Tensor slice_of(const at::Tensor& full, const base::Split& split, int64_t dim, int rank) {
+  return full.narrow(dim, split.range(rank).begin, split.range(rank).size())
       .clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor slice_of(const at::Tensor& whole, const base::ShardRule& rule, int rank) {
-  if (rule.is_replicated()) return whole.clone();
+at::Tensor slice_of(const at::Tensor& full, const base::ShardRule& rule, int rank) {
+  if (rule.is_replicated()) return full.clone();
   std::vector<at::Tensor> pieces;
   for (const auto& piece : rule.pieces(rank))
-    pieces.push_back(whole.narrow(rule.dim, piece.global_begin, piece.size));
+    pieces.push_back(full.narrow(rule.dim, piece.global_begin, piece.size));
   return at::cat(pieces, rule.dim);
 }
 
