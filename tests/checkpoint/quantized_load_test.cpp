@@ -371,7 +371,7 @@ TEST(QuantizedFiles, MayContainAZeroBiasThatTheModelLacks) {
                "must contain only tensors of the model in config.json; got " + name);
 }
 
-TEST(QuantizedLoad, UsesLittleMemoryBesideTheWeights) {
+TEST(QuantizedLoad, UsesLittleMemoryInAdditionToTheWeights) {
   base::install_memory_counter();
   Config config = packable_config();
   config.hidden_size = 1024;

@@ -212,7 +212,7 @@ TEST_F(Save, KilledAtAnyTimeLeavesACompleteCheckpoint) {
     std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
     kill_and_check(child);
   }
-  // And once after a save has completed, however long that takes.
+  // The last kill is after a save has completed, however long that takes.
   const pid_t child = start_saving();
   const auto has_saved = [&] { return checkpoint::resolve(dir_.path()) != dir_ / "step-1"; };
   for (const base::Stopwatch watch; !has_saved() && watch.seconds() < 60;) ::usleep(1000);

@@ -121,7 +121,7 @@ std::map<int64_t, double> Chain::losses_of(const std::string& log) const {
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line);
     if (record.contains("step"))
-      losses[record["step"]] = record["loss"];  // the first tells the planned memory
+      losses[record["step"]] = record["loss"];  // the first record has the planned memory
   }
   return losses;
 }

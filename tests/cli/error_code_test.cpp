@@ -65,13 +65,13 @@ using ErrorCode = BadInput;
 TEST_F(ErrorCode, UsageErrorsEndWithTheirCode) {
   const std::string program = SHARDWISE_PROGRAM, text = scratch_ / "text";
   const std::vector<std::vector<std::string>> commands{
-      {program},                                                        // no command
-      {program, "train", "--setps", "2"},                               // an unknown flag
-      {program, "train", "--steps"},                                    // a flag without a value
-      {program, "train", "--text", text, "--lr", "fast"},               // a value
-      {program, "eval", "--text", text, "--model", scratch_ / "gone"},  // a checkpoint
-      {program, "inspect", scratch_ / "gone"},
-      {program, "chat-template", "--model", scratch_ / "gone"},
+      {program},                                                           // no command
+      {program, "train", "--setps", "2"},                                  // an unknown flag
+      {program, "train", "--steps"},                                       // a flag without a value
+      {program, "train", "--text", text, "--lr", "fast"},                  // a value
+      {program, "eval", "--text", text, "--model", scratch_ / "missing"},  // a checkpoint
+      {program, "inspect", scratch_ / "missing"},
+      {program, "chat-template", "--model", scratch_ / "missing"},
   };
   for (const auto& argv : commands) {
     const Lines lines = error_lines(argv);

@@ -77,8 +77,8 @@ testing::Space space() {
   return space;
 }
 
-/// Runs generate with random weights and returns its --json document, whose planned memory comes first and is
-/// told before the run.
+/// Runs generate with random weights and returns its --json document, which begins with the planned memory;
+/// generate prints it before the run too.
 json generated(const std::string& directory, const testing::Combination& at) {
   std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate",     "--model", directory,
                                 "--load-format",   "dummy",        "--tp",    kRanks[at[1]],

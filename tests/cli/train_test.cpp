@@ -54,7 +54,7 @@ void expect_measured(const json& planned, const json& summary) {
   }
 }
 
-TEST_F(TrainProgram, TellsThePlannedMemoryBeforeTheFirstStep) {
+TEST_F(TrainProgram, PrintsThePlannedMemoryBeforeTheFirstStep) {
   for (const char* tp : {"1", "2"}) {
     SCOPED_TRACE(tp);
     const std::string log = scratch_ / (std::string("log") + tp);
@@ -62,8 +62,8 @@ TEST_F(TrainProgram, TellsThePlannedMemoryBeforeTheFirstStep) {
                      "128", "--batch-size", "2", "--steps", "2", "--tp", tp, "--log", log, "--json"},
                     kOneThread);
     expect_success(program);
-    const size_t told = program.errors().find("train: planned peak memory: ");
-    EXPECT_LT(told, program.errors().find("step 1/2")) << program.errors();
+    const size_t printed = program.errors().find("train: planned peak memory: ");
+    EXPECT_LT(printed, program.errors().find("step 1/2")) << program.errors();
     const json summary = json::parse(program.output()), planned = summary["expected_memory"];
     expect_measured(planned, summary);
     EXPECT_EQ(program.output().find("{\"expected_memory\""), 0u);

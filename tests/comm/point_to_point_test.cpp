@@ -15,7 +15,7 @@ constexpr int kRing = int(kEnvelopes);
 
 class PointToPoint : public ::testing::TestWithParam<int> {};
 
-// Also to the rank itself. Sizes around the capacity of an envelope, and an odd large one.
+// Includes messages of a rank to itself. Sizes around the capacity of an envelope, and an odd large one.
 TEST_P(PointToPoint, AllSendToAllBeforeTheyReceive) {
   const int64_t inlined = int64_t(kInlineMessage);
   for (const int64_t bytes :

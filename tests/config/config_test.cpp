@@ -62,7 +62,7 @@ TEST(ParseConfig, ReadsGivenFields) {
   EXPECT_EQ(c.initializer_range, 0.01);
 }
 
-TEST(ParseConfig, NullTokensAreNone) {
+TEST(ParseConfig, NullTokensAreUnset) {
   json fields = small();
   fields["bos_token_id"] = fields["eos_token_id"] = nullptr;
   EXPECT_FALSE(parse(fields).bos_token_id);

@@ -192,7 +192,7 @@ TEST_P(Generate, BatchingChangesNoToken) {
   }
 }
 
-/// Which tokens rounding allows at each step of a greedy sequence (docs/numerics.md §8).
+/// The tokens that rounding allows at each step of a greedy sequence (docs/numerics.md §8).
 struct GreedyRule {
   at::Tensor allowed;  // [tokens, v]: the exact logits' best, and those that rounding may put above it
   /// The steps at which only one token is allowed.
@@ -211,7 +211,7 @@ Tensors in_fp64(const Tensors& weights) {
   return wide;
 }
 
-/// By how much each logit is below the logit of `best` [tokens, 1], after each step's text. [tokens, v].
+/// Returns by how much each logit is below the logit of `best` [tokens, 1] at each step, [tokens, v].
 at::Tensor gaps_of(const at::Tensor& logits, const at::Tensor& best) {
   return logits.gather(1, best) - logits;
 }

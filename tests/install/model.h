@@ -1,4 +1,4 @@
-// A model of one's own: a small Transformer from the layers of shardwise/nn, with an MLP that the library
+// A custom model: a small Transformer from the layers of shardwise/nn, with an MLP that the library
 // does not have.
 #pragma once
 #include <ATen/core/Tensor.h>

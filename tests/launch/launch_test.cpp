@@ -99,7 +99,7 @@ TEST_F(Launch, ranks_that_ignore_signals_are_killed) {
   EXPECT_NE(program.errors().find("signal 6 (Aborted)"), std::string::npos) << program.errors();
 }
 
-// Of rank 2 only the first line is printed; rank 0 writes to standard error itself; the failed rank's lines
+// Only the first line of rank 2 is printed; rank 0 writes to standard error itself; the failed rank's lines
 // are all printed.
 TEST_F(Launch, survivors_print_one_line_and_the_cause_is_last) {
   Program program(job(3, {"report"}));

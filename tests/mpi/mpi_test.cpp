@@ -242,7 +242,7 @@ TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
   expect_losses_of_one_node(3, {});
 }
 
-TEST_F(MultiNodeTraining, SaysThatNothingOverlapsAndPicksNothing) {
+TEST_F(MultiNodeTraining, ReportsThatNothingOverlaps) {
   Program program(mpirun(2, train(2, scratch_ / "log", {})), environment({"SHARDWISE_NODES=2"}));
   expect_success(program);
   EXPECT_EQ(lines_with(program.errors(), "train: overlap off: collectives over MPI run inside their calls"),
@@ -287,7 +287,7 @@ TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
 
 using MultiNodeGeneration = MultiNodeTraining;
 
-TEST_F(MultiNodeGeneration, PlansNoMemoryAndSaysSo) {
+TEST_F(MultiNodeGeneration, ReportsThatMemoryIsNotPlanned) {
   Program program(mpirun(2, {SHARDWISE_PROGRAM, "generate", "--model", scratch_.path(), "--load-format",
                              "dummy", "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json", "--tp", "2"}),
                   environment({"SHARDWISE_NODES=2"}));

@@ -52,7 +52,7 @@ at::Tensor read_ids(const std::string& path) {
 }
 
 template <nn::ResidualStream Stream>
-at::Tensor whole_logits(const model::DecoderWeights& weights, const at::Tensor& ids) {
+at::Tensor gathered_logits(const model::DecoderWeights& weights, const at::Tensor& ids) {
   const nn::Step step(weights.group(), ids.size(0));
   const at::Tensor shard_v = model::Decoder<Stream>(weights).logits(ids, step).local();
   return weights.group().all_gather(shard_v, weights.layout().vocab, /*dim=*/-1);
@@ -70,8 +70,8 @@ std::vector<Logits> logits_of_ranks(const std::string& directory, const at::Tens
     const at::NoGradGuard no_grad;
     model::DecoderWeights weights(config, group, at::kFloat);
     checkpoint::load_weights(directory, weights);
-    results[group.rank()] = {whole_logits<nn::Invariant>(weights, ids),
-                             whole_logits<nn::Sharded<nn::kSequence>>(weights, ids)};
+    results[group.rank()] = {gathered_logits<nn::Invariant>(weights, ids),
+                             gathered_logits<nn::Sharded<nn::kSequence>>(weights, ids)};
   });
   return results;
 }

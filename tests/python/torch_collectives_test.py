@@ -18,7 +18,7 @@ MOVED = FLOATS + INTEGERS + [torch.complex64]
 BITWISE = {ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or, ReduceOp.BXOR: torch.bitwise_xor}
 REDUCED = [(op, dtype) for op in (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX) for dtype in FLOATS + INTEGERS]
 REDUCED += [(ReduceOp.AVG, dtype) for dtype in FLOATS] + [(op, dtype) for op in BITWISE for dtype in INTEGERS]
-# None, one, a message that goes with its announcement, and one that is cut among the ranks unevenly.
+# None, one, a message that goes with its announcement, and one that is split unevenly over the ranks.
 SHAPES = [(0,), (1,), (3, 5), (17, 301)]
 CASES = list(itertools.product(SHAPES, MOVED))
 

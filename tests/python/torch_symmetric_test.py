@@ -16,7 +16,7 @@ SOON_S = 1.0
 
 
 class SymmetricTest(RanksTest):
-    def met(self, x, group=None):
+    def rendezvous(self, x, group=None):
         return symmetric.rendezvous(x, group or dist.group.WORLD)
 
     def equal(self, x, expected):
@@ -37,7 +37,7 @@ class SymmetricTest(RanksTest):
         def body(rank, size):
             for dtype in (torch.float32, torch.bfloat16, torch.int64):
                 x = symmetric.empty(20, 5, dtype=dtype, device="cpu").copy_(value((20, 5), rank, dtype))
-                handle = self.met(x)
+                handle = self.rendezvous(x)
                 self.assertEqual((handle.rank, handle.world_size, handle.buffer_size), (rank, size, x.nbytes))
                 self.assertEqual(handle.buffer_ptrs[rank], x.data_ptr())
                 for peer in range(size):
@@ -52,7 +52,7 @@ class SymmetricTest(RanksTest):
         @self.on_ranks(2, 3)
         def body(rank, size):
             x, y = symmetric.empty(4), symmetric.empty(1000)
-            of_x, of_y = self.met(x), self.met(y)  # two at once, each with its own signals
+            of_x, of_y = self.rendezvous(x), self.rendezvous(y)  # two at once, each with its own signals
             for item in range(40):
                 if rank == 0:
                     for peer in range(1, size):
@@ -85,7 +85,7 @@ class SymmetricTest(RanksTest):
                 own = _SymmetricMemory.empty_strided_p2p((100,), (1,), torch.float32, torch.device("cpu"),
                                                          group.group_name)
                 for memory in (x, own):
-                    handle = self.met(memory, group)
+                    handle = self.rendezvous(memory, group)
                     self.assertEqual((handle.rank, handle.world_size), (pair.index(rank), 2))
                     for round in range(10):
                         memory.fill_(100 * rank + round)
@@ -101,10 +101,10 @@ class SymmetricTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             x = symmetric.empty(100)
-            handle = self.met(x)
+            handle = self.rendezvous(x)
             if rank == 0:  # no rank is waited for
-                self.assertEqual(self.met(x).buffer_ptrs, handle.buffer_ptrs)
-                self.assertEqual(self.met(x[3:]).buffer_ptrs, handle.buffer_ptrs)
+                self.assertEqual(self.rendezvous(x).buffer_ptrs, handle.buffer_ptrs)
+                self.assertEqual(self.rendezvous(x[3:]).buffer_ptrs, handle.buffer_ptrs)
             handle.barrier()
 
     def test_memory_is_reused(self):
@@ -114,7 +114,7 @@ class SymmetricTest(RanksTest):
             for step in range(20):
                 x = symmetric.empty(100_000).fill_(step)
                 places.add(x.data_ptr())
-                handle = self.met(x)
+                handle = self.rendezvous(x)
                 handle.barrier()
                 self.equal(handle.get_buffer(1 - rank, (1,), torch.float32), torch.full((1,), float(step)))
                 handle.barrier()
@@ -124,7 +124,7 @@ class SymmetricTest(RanksTest):
     def test_other_threads_run_while_one_waits(self):
         @self.on_ranks(2)
         def body(rank, size):
-            handle = self.met(symmetric.empty(10))
+            handle = self.rendezvous(symmetric.empty(10))
             asked = Path("asked")
             if rank == 0:
                 thread = threading.Timer(0.1, asked.touch)
@@ -140,7 +140,7 @@ class SymmetricTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             for start in range(3):
-                handle = self.met(symmetric.empty(10).fill_(rank))
+                handle = self.rendezvous(symmetric.empty(10).fill_(rank))
                 handle.barrier()
                 dist.destroy_process_group()
                 self.refuses(ValueError, "symmetric_barrier: the group must not be used after shutdown",
@@ -152,11 +152,12 @@ class SymmetricTest(RanksTest):
         @self.on_ranks(2)
         def body(rank, size):
             x = symmetric.empty(10)
-            handle = self.met(x)
+            handle = self.rendezvous(x)
             gloo = dist.new_group(backend="gloo")
             other = r"symmetric memory: the backend of the group must be shardwise; got group 1 of backend gloo"
-            self.refuses(ValueError, other, lambda: self.met(x, gloo))
-            self.refuses(ValueError, "the storage must be allocated by symmetric memory", lambda: self.met(torch.empty(10)))
+            self.refuses(ValueError, other, lambda: self.rendezvous(x, gloo))
+            self.refuses(ValueError, "the storage must be allocated by symmetric memory",
+                         lambda: self.rendezvous(torch.empty(10)))
             self.refuses(RuntimeError, "no group", lambda: symmetric.rendezvous(x, "no group"))
             self.refuses(RuntimeError, r"44 bytes\) exceeds the allocated size \(40",
                          lambda: handle.get_buffer(0, (10,), torch.float32, 1))
@@ -169,7 +170,7 @@ class SymmetricTest(RanksTest):
         for call in ("wait_signal", "barrier"):
             @self.on_ranks(3, dying=[1])
             def body(rank, size):
-                handle = self.met(symmetric.empty(10))
+                handle = self.rendezvous(symmetric.empty(10))
                 handle.barrier()
                 if rank == 1:
                     time.sleep(0.5)
@@ -184,7 +185,7 @@ class SymmetricTest(RanksTest):
     def test_a_late_signal(self):
         @self.on_ranks(2, timeout_s=1)
         def body(rank, size):
-            handle = self.met(symmetric.empty(10))
+            handle = self.rendezvous(symmetric.empty(10))
             if rank == 1:
                 return time.sleep(1.5)
             begin = time.monotonic()

@@ -161,10 +161,11 @@ class TrainingTest(RanksTest):
         @self.on_ranks(2, 3)
         def body(rank, size):
             mesh, x = init_device_mesh("cpu", (size,)), torch.arange(35.0).view(5, 7)
-            state = {"cut": distribute_tensor(x, mesh, [Shard(0)]), "whole": distribute_tensor(2 * x, mesh, [Replicate()]),
+            state = {"sharded": distribute_tensor(x, mesh, [Shard(0)]),
+                     "replicated": distribute_tensor(2 * x, mesh, [Replicate()]),
                      "step": 3}
             checkpoint.save(state, checkpoint_id="saved")
-            other = {"cut": distribute_tensor(0 * x, mesh, [Shard(1)]), "whole": torch.zeros(5, 7), "step": 0}
+            other = {"sharded": distribute_tensor(0 * x, mesh, [Shard(1)]), "replicated": torch.zeros(5, 7), "step": 0}
             checkpoint.load(other, checkpoint_id="saved")
-            self.assertTrue(torch.equal(other["cut"].full_tensor(), x) and torch.equal(other["whole"], 2 * x))
+            self.assertTrue(torch.equal(other["sharded"].full_tensor(), x) and torch.equal(other["replicated"], 2 * x))
             self.assertEqual(other["step"], 3)

@@ -82,7 +82,7 @@ TEST_F(BpeTokenizers, RoundTripsEveryText) {
   EXPECT_EQ(tokenizer->encode("\xff"), tokenizer->encode(kReplacement));
 }
 
-TEST_F(BpeTokenizers, StreamsWholeCharacters) {
+TEST_F(BpeTokenizers, StreamsCompleteCharacters) {
   const auto tokenizer = load(byte_level({}));
   const auto stream = tokenizer->stream(SpecialTokens::with);
   for (const int64_t byte : {0xf0, 0x9f, 0x98}) EXPECT_EQ(stream->push(byte), "");

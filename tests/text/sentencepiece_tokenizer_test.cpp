@@ -64,7 +64,7 @@ TEST_F(SentencePieceTokenizers, ConfigAddsBosAndEos) {
   EXPECT_EQ(load()->special_ids().pad, 0);
 }
 
-// As in transformers 5: bos_token defines the token but does not add it.
+// bos_token defines the token but does not add it, as in transformers 5.
 TEST_F(SentencePieceTokenizers, AddNothingByDefault) {
   const Ids words = load()->encode("words");
   EXPECT_NE(words.at(0), 1);

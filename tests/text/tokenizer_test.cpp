@@ -38,7 +38,7 @@ TEST(BytesTokenizer, RejectsInvalidIds) {
   }
 }
 
-TEST(BytesTokenizer, StreamsWholeCharacters) {
+TEST(BytesTokenizer, StreamsCompleteCharacters) {
   const BytesTokenizer tokenizer;
   const auto stream = tokenizer.stream(SpecialTokens::with);
   EXPECT_EQ(stream->push('a'), "a");

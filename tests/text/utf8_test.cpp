@@ -29,7 +29,7 @@ TEST(Utf8, ReplacedTextIsUtf8) {
   }
 }
 
-TEST(Utf8, StreamReturnsWholeCharactersOnly) {
+TEST(Utf8, StreamReturnsCompleteCharactersOnly) {
   const std::string text = "a\xf0\x9f\x98\x80\xe2\x82 b\xff\xc3";
   Utf8Stream stream;
   std::string all;
