@@ -52,16 +52,16 @@ class Bench {
   Bench(const Arguments& arguments, const comm::Group& group)
       : step_(group, arguments.rows),
         norm_("norm", arguments.hidden, 1e-5, group, arguments.dtype),
-        whole_(at::randn({arguments.rows, 1, arguments.hidden}, arguments.dtype)),
-        y_(group.empty(whole_.sizes(), arguments.dtype)),
-        other_y_(group.empty(whole_.sizes(), arguments.dtype)),
-        x_(std::is_same_v<Stream, nn::Invariant> ? whole_ : own_rows()) {}
+        full_(at::randn({arguments.rows, 1, arguments.hidden}, arguments.dtype)),
+        y_(group.empty(full_.sizes(), arguments.dtype)),
+        other_y_(group.empty(full_.sizes(), arguments.dtype)),
+        x_(std::is_same_v<Stream, nn::Invariant> ? full_ : local_rows()) {}
 
   /// Writes the partial sums to two buffers alternately, because peers may still read those of the previous
   /// call.
   parallel::PendingReduction written() {
     std::swap(y_, other_y_);
-    return {Placed<nn::Partial>(y_.copy_(whole_)), nullptr};
+    return {Placed<nn::Partial>(y_.copy_(full_)), nullptr};
   }
   void one_by_one() { norm_(x_ + parallel::reduce<Stream>(written(), step_), step_); }
   void in_one_pass() {
@@ -71,7 +71,7 @@ class Bench {
 
   /// Returns the microseconds per step, after a barrier.
   template <class F>
-  double turn(F step) const {
+  double step_us(F step) const {
     step_.group.barrier();
     const base::Stopwatch watch;
     for (int i = 0; i < kSteps; ++i) step();
@@ -79,13 +79,13 @@ class Bench {
   }
 
  private:
-  at::Tensor own_rows() const {
-    return whole_.narrow(0, step_.local_sequence().begin, step_.local_sequence().size());
+  at::Tensor local_rows() const {
+    return full_.narrow(0, step_.local_sequence().begin, step_.local_sequence().size());
   }
 
   nn::Step step_;
   nn::RMSNorm norm_;
-  at::Tensor whole_, y_, other_y_;
+  at::Tensor full_, y_, other_y_;
   Placed<Stream> x_;
 };
 
@@ -97,9 +97,9 @@ void run(const Arguments& arguments) {
   Bench<Stream> bench(arguments, group);
   std::vector<double> writing, separate, fused;
   for (int i = 0; i < kTurns; ++i) {
-    writing.push_back(bench.turn([&] { bench.written(); }));
-    separate.push_back(bench.turn([&] { bench.one_by_one(); }));
-    fused.push_back(bench.turn([&] { bench.in_one_pass(); }));
+    writing.push_back(bench.step_us([&] { bench.written(); }));
+    separate.push_back(bench.step_us([&] { bench.one_by_one(); }));
+    fused.push_back(bench.step_us([&] { bench.in_one_pass(); }));
   }
   group.barrier();
   if (group.rank() != 0) return;

@@ -79,7 +79,7 @@ sum_of_words(const at::Tensor& weight) {
 
 uint64_t read_once(const model::DecoderWeights& weights) {
   uint64_t sum = 0;
-  for (const nn::UsedParameter& role : weights.used_parameters()) sum += sum_of_words(role.parameter->value);
+  for (const nn::UsedParameter& used : weights.used_parameters()) sum += sum_of_words(used.parameter->value);
   return sum;
 }
 

@@ -1,8 +1,8 @@
 // The protocol between benchmarks/run.py and a worker: the worker reads a line with a number of steps, runs
 // them, and prints their seconds.
 //
-// A worker is one rank and stays alive for the whole benchmark, idle between its turns, so that candidates
-// can be interleaved.
+// A worker is one rank and lives as long as the benchmark. It is idle between its repetitions, so that
+// candidates can be interleaved.
 #pragma once
 #include <ATen/Parallel.h>
 
@@ -15,8 +15,7 @@
 
 namespace shardwise::bench {
 
-/// Joins the job that the environment describes, with one thread a rank unless SHARDWISE_THREADS says
-/// otherwise.
+/// Joins the job that the environment describes, with one thread per rank unless SHARDWISE_THREADS is set.
 inline comm::Group join(const launch::LaunchContext& context) {
   comm::Group group = launch::init_process_group(context);
   at::set_num_threads(launch::bind_to_core_share(group));

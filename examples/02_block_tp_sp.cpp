@@ -32,11 +32,11 @@ BlockLayers make_block(const comm::Group& group) {
       RMSNorm("norm2", h, /*eps=*/1e-5, group, at::kFloat),
       GatedMlp(ColumnParallelLinear("gate_up", {h, 2 * f}, gate_up, group, at::kFloat),
                RowParallelLinear("down", {f, h}, ShardRule::sharded(/*dim=*/1, ffn), group, at::kFloat))};
-  UsedParameters roles;
-  block.append_parameters(roles);
-  for (const UsedParameter& role : roles) {
-    initialize_(*role.parameter, shardwise::kernels::RandomKey::of(1), group);
-    zero_grad_(*role.parameter);
+  UsedParameters parameters;
+  block.append_parameters(parameters);
+  for (const UsedParameter& used : parameters) {
+    initialize_(*used.parameter, shardwise::kernels::RandomKey::of(1), group);
+    zero_grad_(*used.parameter);
   }
   return block;
 }

@@ -41,7 +41,7 @@ Tensor sequences(int64_t number) {
 
 double train_step(int64_t number, const model::DecoderWeights& weights, shardwise::train::AdamW& optimizer) {
   const Group& group = weights.group();
-  for (const auto& role : weights.used_parameters()) parallel::zero_grad_(*role.parameter);
+  for (const auto& used : weights.used_parameters()) parallel::zero_grad_(*used.parameter);
   const Tensor ids = sequences(number);
   const shardwise::nn::Step step(group, s);
   const auto loss =

@@ -31,7 +31,7 @@ Run forward_backward(plan::Parallelism parallelism, const model::Config& config,
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialize_(/*seed=*/1);
-  for (const UsedParameter& role : weights.used_parameters()) zero_grad_(*role.parameter);
+  for (const UsedParameter& used : weights.used_parameters()) zero_grad_(*used.parameter);
   const comm::Counters before = group.counters();
   model::Decoder<Stream>(weights).loss(ids, ids, s * b, Step(group, s)).local().backward();
   const plan::Workload workload{

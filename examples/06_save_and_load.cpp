@@ -1,5 +1,5 @@
 // Checkpoints do not depend on the number of ranks: two ranks train a decoder and save it; one rank loads its
-// weights and optimizer and goes on with the same loss.
+// weights and optimizer and continues with the same loss.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
