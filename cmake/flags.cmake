@@ -1,12 +1,12 @@
-# How sources are compiled, as targets that only this project's targets link: nothing is set for an enclosing project.
+# Compile flags, as targets that only this project's targets link, so that an enclosing project is not affected.
 
 option(SHARDWISE_UNITY "compile sources in groups: halves a full build; a change rebuilds its group" ON)
 set(SHARDWISE_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=")
 
 add_library(shardwise_flags INTERFACE)
-# -fPIC everywhere, programs included: GCC takes a precompiled header only with the flags it was made with.
+# -fPIC everywhere, programs included: GCC uses a precompiled header only with the flags that it was compiled with.
 target_compile_options(shardwise_flags INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
-# Errors name their source file: not its place on the machine that built it.
+# Error messages name a source file relative to the source tree, not by its path on the build machine.
 target_compile_options(shardwise_flags INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(SHARDWISE_SANITIZE)
   target_compile_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -fno-sanitize-recover=all

@@ -1,5 +1,5 @@
-# `make install PREFIX=DIR`: the program, the rooms as a CMake package (docs/library.md), and beside them the modules that
-# are loaded at run time. Nothing that is installed names a source or build directory.
+# `make install PREFIX=DIR`: installs the program, the rooms as a CMake package (docs/library.md), and the modules that are
+# loaded at run time. No installed file contains the path of a source or build directory.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -7,9 +7,9 @@ include(cmake/public_headers.cmake)
 set(_modules "${CMAKE_INSTALL_LIBDIR}/shardwise")
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/shardwise")
 
-# The installed program finds torch beside its modules, or where the user said.
+# The installed program finds torch next to its modules, or at the path that the user gave.
 cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${TORCH_ROOT}" NORMALIZE _torch_is_ours)
-option(SHARDWISE_INSTALL_TORCH "install torch's libraries beside the modules, because this torch may be removed" ${_torch_is_ours})
+option(SHARDWISE_INSTALL_TORCH "install torch's libraries next to the modules, because this torch may be removed" ${_torch_is_ours})
 set(_rpath "$ORIGIN/../${_modules}")
 if(NOT SHARDWISE_INSTALL_TORCH)
   list(APPEND _rpath "${TORCH_ROOT}/lib")
@@ -33,10 +33,10 @@ if(SHARDWISE_INSTALL_TORCH)
       FILES \"${TORCH_ROOT}/lib/libtorch_cpu.so\" \"${TORCH_ROOT}/lib/libgomp.so.1\" \${needed})")
 endif()
 
-# The rooms that other projects link: all but the program's own.
+# The rooms that other projects link: all except the program's.
 get_property(_rooms GLOBAL PROPERTY SHARDWISE_ROOMS)
 list(REMOVE_ITEM _rooms shardwise_cli shardwise_doctor)
-# What a consumer's program loads by name; its build finds it by this path, an installed one by LD_LIBRARY_PATH or a RUNPATH.
+# The module that a consumer's program loads by name: from this path in its build, by LD_LIBRARY_PATH or a RUNPATH when installed.
 target_link_options(shardwise_base INTERFACE "$<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${_modules}>")
 add_custom_target(shardwise_library DEPENDS shardwise ${_rooms})  # all that is installed
 install(TARGETS ${_rooms} EXPORT shardwise ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")

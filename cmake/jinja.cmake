@@ -1,6 +1,6 @@
 # The module that renders chat templates: Python as a library, with shardwise/text/jinja embedded (docs/adr/0011). It is
-# loaded at run time; no target links it. pybind11 is the one in torch's wheel. jinja2 and markupsafe lie in
-# chat_renderer_packages/ beside the module, so that both can be installed together.
+# loaded at run time; no target links it. pybind11 is the one in torch's wheel. jinja2 and markupsafe are in
+# chat_renderer_packages/ next to the module, so that all can be installed together.
 
 if(SHARDWISE_VENV)
   set(Python3_EXECUTABLE "${SHARDWISE_VENV}/bin/python")

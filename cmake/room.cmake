@@ -3,9 +3,9 @@
 #
 #   shardwise_room(nn LINKS parallel kernels)
 #
-# LINKS become part of what users of the room link; HIDES are needed by its sources alone. PCH is the precompiled header
-# (cmake/pch.cmake). Sources are compiled in groups (cmake/flags.cmake); APART are compiled each for itself, so that a program
-# that needs only these links no others.
+# LINKS are linked by users of the room too; HIDES only by its sources. PCH is the precompiled header (cmake/pch.cmake).
+# Sources are compiled in groups (cmake/flags.cmake), except those in APART: each is compiled alone, so that a program that
+# needs only these links no others.
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
 # time. Their headers define no function that is emitted out of line, so that they share none with other files

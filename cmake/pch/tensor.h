@@ -1,4 +1,4 @@
-// What nearly every source of the upper rooms needs; nothing of our own, so that it is compiled once.
+// The headers that nearly every source of the upper rooms needs; none of ours, so that it is compiled once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
