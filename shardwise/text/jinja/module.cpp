@@ -16,7 +16,7 @@ void check(const PyStatus& status) {
   if (PyStatus_Exception(status)) throw std::runtime_error(status.err_msg);
 }
 
-/// Returns the directory of jinja2 and markupsafe, which is beside this module.
+/// Returns the directory of jinja2 and markupsafe, which is next to this module.
 std::string packages_directory() {
   Dl_info module;
   if (!dladdr(reinterpret_cast<void*>(&check), &module)) throw std::runtime_error("dladdr failed");
@@ -34,7 +34,7 @@ void start_python() {
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
   config.write_bytecode = 0;
-  config.site_import = 0;  // no packages but those beside this module
+  config.site_import = 0;  // no packages but those next to this module
   check(PyConfig_SetBytesString(&config, &config.home, SHARDWISE_PYTHON_HOME));
   py::initialize_interpreter(&config, /*argc=*/0, /*argv=*/nullptr, /*add_program_dir_to_path=*/false);
 }
