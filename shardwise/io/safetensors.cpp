@@ -96,7 +96,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
     return;
   }
   const SafetensorsFile& file = files_.emplace(kSingleFile, directory + "/" + kSingleFile).first->second;
-  for (const TensorInfo& tensor : file.tensors()) places_[tensor.name] = {&file, &tensor};
+  for (const TensorInfo& tensor : file.tensors()) locations_[tensor.name] = {&file, &tensor};
 }
 
 void SafetensorsDirectory::open_indexed(const std::string& index_path) {
@@ -106,7 +106,7 @@ void SafetensorsDirectory::open_indexed(const std::string& index_path) {
   for (const auto& [tensor, file_name] : weight_map) {
     auto file = files_.find(file_name);
     if (file == files_.end()) file = files_.emplace(file_name, directory_ + "/" + file_name).first;
-    places_[tensor] = {&file->second, &file->second.find(tensor)};
+    locations_[tensor] = {&file->second, &file->second.find(tensor)};
   }
   for (const auto& [file_name, file] : files_) {
     for (const TensorInfo& tensor : file.tensors()) {
@@ -121,14 +121,14 @@ void SafetensorsDirectory::open_indexed(const std::string& index_path) {
 
 std::vector<std::string> SafetensorsDirectory::names() const {
   std::vector<std::string> names;
-  names.reserve(places_.size());
-  for (const auto& [name, place] : places_) names.push_back(name);
+  names.reserve(locations_.size());
+  for (const auto& [name, location] : locations_) names.push_back(name);
   return names;
 }
 
-SafetensorsDirectory::Place SafetensorsDirectory::find(const std::string& name) const {
-  const auto found = places_.find(name);
-  TORCH_CHECK_VALUE(found != places_.end(), directory_, ": must contain the tensor ", base::shown(name),
+SafetensorsDirectory::Location SafetensorsDirectory::find(const std::string& name) const {
+  const auto found = locations_.find(name);
+  TORCH_CHECK_VALUE(found != locations_.end(), directory_, ": must contain the tensor ", base::shown(name),
                     "; got none of that name [SW0247]");
   return found->second;
 }

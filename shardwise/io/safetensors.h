@@ -51,7 +51,7 @@ std::vector<std::string> files_of(const std::string& directory);
 class SafetensorsDirectory {
  public:
   /// A tensor and the file that contains it.
-  struct Place {
+  struct Location {
     const SafetensorsFile* file;
     const TensorInfo* tensor;
   };
@@ -62,9 +62,9 @@ class SafetensorsDirectory {
 
   /// Returns all tensor names, sorted.
   std::vector<std::string> names() const;
-  bool contains(const std::string& name) const { return places_.count(name) != 0; }
+  bool contains(const std::string& name) const { return locations_.count(name) != 0; }
   /// Returns the tensor `name` and its file. Errors: c10::ValueError naming directory and missing tensor.
-  Place find(const std::string& name) const;
+  Location find(const std::string& name) const;
   /// Returns the bytes read so far from all files, including the headers and the index.
   int64_t bytes_read() const;
 
@@ -72,8 +72,8 @@ class SafetensorsDirectory {
   void open_indexed(const std::string& index_path);
 
   std::string directory_;
-  std::map<std::string, SafetensorsFile> files_;  // by file name; Place points into its nodes
-  std::map<std::string, Place> places_;
+  std::map<std::string, SafetensorsFile> files_;  // by file name; Location points into its nodes
+  std::map<std::string, Location> locations_;
   int64_t index_bytes_ = 0;
 };
 

@@ -30,7 +30,7 @@ class Job {
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
   /// The auxiliary files that are copied into every checkpoint, by name: the tokenizer's files, and the
   /// generation_config.json of the checkpoint that the run starts from.
-  const std::map<std::string, std::string>& companions() const { return auxiliary_files_; }
+  const std::map<std::string, std::string>& auxiliary_files() const { return auxiliary_files_; }
   /// The parameters that are not trained.
   const Frozen& frozen() const { return frozen_; }
   /// The number of optimizer steps done before this run.

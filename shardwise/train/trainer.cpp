@@ -188,7 +188,7 @@ double Trainer::evaluate() {
 }
 
 void Trainer::save(const std::filesystem::path& directory, int64_t keep) {
-  checkpoint::save(directory, *weights_, state(), keep, job_.companions());
+  checkpoint::save(directory, *weights_, state(), keep, job_.auxiliary_files());
 }
 
 }  // namespace shardwise::train
