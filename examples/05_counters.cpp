@@ -1,4 +1,4 @@
-// What a training step sends: the calls and bytes of each collective as the group counts them, next to
+// Prints what a training step sends: the calls and bytes of each collective as the group counts them, next to
 // plan/'s prediction, and the bytes that were copied, which on shared memory are fewer.
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
