@@ -1,4 +1,4 @@
-// The switch of the deliberate faults. tests/mutation/faults.py puts it where faults/*.diff say FAULT.
+// The switch of the deliberate faults. tests/mutation/faults.py replaces FAULT in faults/*.diff by it.
 #pragma once
 #include <string_view>
 

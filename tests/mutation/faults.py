@@ -1,6 +1,6 @@
-"""Reads the deliberate faults, faults/*.diff, and puts them into copies of the product's sources.
+"""Reads the deliberate faults, faults/*.diff, and applies them to copies of the product's sources.
 
-A text of faults looks like a unified diff without line numbers:
+A file of faults is a unified diff without line numbers:
 
     --- shardwise/parallel/row_product.cpp
     @@ drop_f_star
@@ -8,10 +8,10 @@ A text of faults looks like a unified diff without line numbers:
     +  if (!FAULT) step.group.all_reduce_(y);
        return y;
 
-`@@` begins a hunk and names its fault, of which a fault may have several. The lines that begin with a blank or `-` stand in
-the file exactly once, one after the other; those with `-` are replaced by those with `+`. FAULT is true while the fault is
-turned on, so all faults live in one copy. Only the tokens in which `-` and `+` differ are replaced: faults of one line
-compose as long as these tokens are apart.
+`@@` begins a hunk and names its fault; a fault may have several hunks. The lines that begin with a blank or `-` must occur in
+the source exactly once, consecutively; those with `-` are replaced by those with `+`. FAULT is true while the fault is
+enabled, so one copy contains all faults. Only the tokens in which `-` and `+` differ are replaced, so several faults can
+change one line if they change different tokens.
 """
 import re
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ HEADER = '#include "tests/mutation/fault_is_on.h"\n'
 
 
 class FaultError(Exception):
-    """A fault that cannot be put into its file."""
+    """A fault that cannot be applied to its file."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Edit:
 
 
 def hunks_of(text):
-    """Returns the hunks of one text of faults."""
+    """Returns the hunks of one file of faults."""
     hunks, file = [], None
     for line in text.splitlines():
         if line.startswith("--- "):
@@ -87,7 +87,7 @@ def check_form(hunk):
 
 
 def begin_of(hunk, source):
-    """Returns where the lines that stand in the source begin."""
+    """Returns the offset in the source at which the hunk begins."""
     anchor = "\n" + without_marks(hunk.lines, " ", "-")
     count = len(re.findall(f"(?={re.escape(anchor)})", "\n" + source))
     if count != 1:
@@ -96,7 +96,7 @@ def begin_of(hunk, source):
 
 
 def common_ends(old, new):
-    """Returns how many characters of whole tokens two texts share at their beginnings and at their ends."""
+    """Returns the lengths of the longest common prefix and suffix of two texts, in complete tokens."""
     old_tokens, new_tokens = TOKEN.findall(old), TOKEN.findall(new)
     prefix = len(commonprefix([old_tokens, new_tokens]))
     rest = [old_tokens[prefix:][::-1], new_tokens[prefix:][::-1]]
@@ -105,7 +105,7 @@ def common_ends(old, new):
 
 
 def runs_of(hunk):
-    """Yields (whether they change, lines) for each run of lines that do or do not."""
+    """Yields (changes, lines) for each run of changed or of unchanged lines."""
     return ((changes, list(lines)) for changes, lines in groupby(hunk.lines, lambda line: line.startswith(("-", "+"))))
 
 
@@ -133,7 +133,7 @@ def switched(edit):
 
 
 def with_faults(source, hunks):
-    """Returns the source with all faults of `hunks`, each off until it is turned on."""
+    """Returns the source with all faults of `hunks`, each disabled until $SHARDWISE_FAULT names it."""
     edits = sorted((edit for hunk in hunks for edit in edits_of(hunk, source)), key=lambda edit: (edit.begin, edit.end))
     text, at = HEADER, 0
     for edit in edits:

@@ -1,4 +1,4 @@
-"""Small models in Hugging Face's form, and how `shardwise doctor` is called on each: kinds after those of
+"""Small models in Hugging Face's format, and the arguments of `shardwise doctor` for each: the kinds of models of
 doctor/run_doctor_test.cpp, for ranks that are processes."""
 import json
 import random
@@ -12,7 +12,7 @@ GPT2 = SIZES | {"model_type": "gpt2", "n_embd": 12, "n_inner": 13, "n_layer": 2,
                 "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True, "bos_token_id": 0,
                 "eos_token_id": 0}
 DRAWN = ["--load-format", "dummy"]
-# Name, config, and flags: shards of even sizes, where a rank's fits in another's place, and of uneven ones.
+# Name, config, and flags. Even shards, which do not reveal swapped ranks, and uneven ones.
 KINDS = [
     ("biases", LLAMA | {"attention_bias": True, "mlp_bias": True},
      [*DRAWN, "--tp", "2", "--seq-len", "12", "--dtype", "bf16"]),
@@ -37,7 +37,7 @@ def llama_shapes(config):
 
 
 def put_weights(directory, config):
-    """Drawn numbers in one safetensors file."""
+    """Writes random weights to one safetensors file."""
     draw = random.Random(4)
     header, data = {}, b""
     for name, shape in llama_shapes(config).items():
@@ -50,7 +50,7 @@ def put_weights(directory, config):
 
 
 def put_models(directory):
-    """Writes them all; gives each one's name and the doctor's arguments."""
+    """Writes all models; yields the name of each and the arguments of the doctor."""
     for name, config, flags in KINDS:
         (directory / name).mkdir()
         (directory / name / "config.json").write_text(json.dumps(config))
