@@ -103,7 +103,7 @@ const Kind kKinds[] = {
     {"llama", "biases, scaled frequencies, tied head",
      [](model::Config& config) {
        config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
-       // Of the wavelengths 6.3, 63, 628 and 6283 one is kept, one is interpolated, two are scaled.
+       // The wavelengths are 6.3, 63, 628 and 6283: one is kept, one is interpolated, two are scaled.
        config.rope_scaling = model::RopeScaling{8, 1, 4, 100};
      },
      as_llama},

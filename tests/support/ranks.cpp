@@ -21,19 +21,19 @@ using Body = std::function<void(comm::Group)>;
 
 class Ranks {
  public:
-  explicit Ranks(int size) : turn_(size + 1) {
+  explicit Ranks(int size) : barrier_(size + 1) {
     for (int rank = 0; rank < size; ++rank) threads_.emplace_back([this, rank, size] { serve(rank, size); });
   }
   ~Ranks() {
     body_ = nullptr;
-    turn_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     for (std::thread& thread : threads_) thread.join();
   }
 
   void run(const Body& body) {
     body_ = &body;
-    turn_.arrive_and_wait();
-    turn_.arrive_and_wait();
+    barrier_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     if (first_error_) {
       ++job_;
       std::rethrow_exception(std::exchange(first_error_, nullptr));
@@ -45,14 +45,14 @@ class Ranks {
     at::set_num_threads(1);
     comm::Group group;
     int connected = -1;
-    for (turn_.arrive_and_wait(); body_ != nullptr; turn_.arrive_and_wait()) {
+    for (barrier_.arrive_and_wait(); body_ != nullptr; barrier_.arrive_and_wait()) {
       try {
         if (std::exchange(connected, job_) != job_) group = connect(rank, size);
         call(group);
       } catch (const std::exception& error) {
         fail(error, group);
       }
-      turn_.arrive_and_wait();
+      barrier_.arrive_and_wait();
     }
   }
 
@@ -79,7 +79,7 @@ class Ranks {
     group.abort(error.what());
   }
 
-  std::barrier<> turn_;  // synchronizes the ranks and the caller before and after a body
+  std::barrier<> barrier_;  // synchronizes the ranks and the caller before and after a body
   const Body* body_ = nullptr;
   int job_ = 0;
   std::mutex mutex_;

@@ -263,7 +263,7 @@ TEST(Trainer, VerifiesInEvaluation) {
   };
   for (const bool sequence_parallel : {true, false}) {
     options.sequence_parallel = sequence_parallel;
-    // Of each batch: ids, key, labels and loss, and the inputs of two layers in each block and of the head.
+    // Compared per batch: ids, key, labels, loss, and the inputs of two layers in each block and of the head.
     const int64_t layers = testing::small_byte_config().num_hidden_layers;
     EXPECT_EQ(broadcasts(true), options.eval_batches * (4 + 2 * layers + 1)) << sequence_parallel;
     EXPECT_EQ(broadcasts(false), 0);

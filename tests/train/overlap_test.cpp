@@ -90,7 +90,7 @@ comm::Group without_heap(const comm::Group& group) {
   return group.without_symmetric_heap();
 }
 
-/// Returns what each step's record says of a run of `options` on groups that `make_group` makes.
+/// Returns the overlap setting in each step's record of a run of `options` on groups that `make_group` makes.
 std::vector<std::string> recorded(const Options& options, const testing::MakeGroup& make_group) {
   std::vector<std::string> words;
   for (const StepRecord& record : run_job(options, {}, make_group).records) words.push_back(record.overlap);
