@@ -27,10 +27,10 @@ endif()
 if(SHARDWISE_INSTALL_TORCH)
   # libtorch_cpu needs libraries of other wheels of its environment.
   install(CODE "
-    file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${TORCH_ROOT}/lib/libtorch_cpu.so\" \"${TORCH_ROOT}/lib/libgomp.so.1\"
+    file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${TORCH_ROOT}/lib/libtorch_cpu.so\" \"${TORCH_ROOT}/lib/${TORCH_GOMP}\"
       RESOLVED_DEPENDENCIES_VAR needed UNRESOLVED_DEPENDENCIES_VAR missing POST_EXCLUDE_REGEXES \"^/(usr/)?lib\")
     file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${_modules}\" TYPE SHARED_LIBRARY FOLLOW_SYMLINK_CHAIN
-      FILES \"${TORCH_ROOT}/lib/libtorch_cpu.so\" \"${TORCH_ROOT}/lib/libgomp.so.1\" \${needed})")
+      FILES \"${TORCH_ROOT}/lib/libtorch_cpu.so\" \"${TORCH_ROOT}/lib/${TORCH_GOMP}\" \${needed})")
 endif()
 
 # The rooms that other projects link: all except the program's.
