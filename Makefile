@@ -45,6 +45,7 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 	@$(SAY_COVERED)
 
 test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^$(ROOM)\.'
 
@@ -54,6 +55,7 @@ test-full: build-tests ## run every test with all combinations, deliberate fault
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
+	@$(MAKE) --no-print-directory docs
 
 curves: build-tests ## draw docs/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json
@@ -99,13 +101,15 @@ test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, unde
 	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
 	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
-# The components whose tests run ranks as threads of one process, or parallel loops; and the examples. Without text: its
-# tests train SentencePiece models with threads of a library that is not instrumented.
-THREADED = base io comm config kernels quant theory parallel nn model checkpoint plan train infer doctor runs examples
+# The components whose tests run ranks as threads of one process, or parallel loops; ranks as processes, whose launcher,
+# transports and torch backend have threads of their own; and the examples. Without text: its tests train SentencePiece models
+# with threads of a library that is not instrumented.
+THREADED = base io comm launch mpi config kernels quant theory parallel nn model checkpoint plan train infer doctor runs \
+	examples
 test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
-	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test)
-	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^($(shell echo $(THREADED) | tr ' ' '|'))\.'
+	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test) python_backend
+	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(($(shell echo $(THREADED) | tr ' ' '|'))\.|python\.torch_)'
 
 clean: ## remove build directories; keep the environments
 	@rm -rf build build-debug build-asan build-tsan build-tidy build-options
