@@ -37,7 +37,12 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target.
+# namespaces must therefore be unique within a target. pip's build compiles once, so there a room is one source.
+if(SKBUILD)
+  set(_sources_per_unit 0)  # all
+else()
+  set(_sources_per_unit 8)
+endif()
 function(shardwise_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE ${_sources_per_unit})
 endfunction()

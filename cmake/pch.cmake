@@ -3,7 +3,7 @@
 # one.
 
 function(_shardwise_precompile name)
-  add_library(pch_${name} OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch/empty.cpp")
+  add_library(pch_${name} OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/pch/empty.cpp")
   target_include_directories(pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(pch_${name} PRIVATE shardwise_flags torch::torch_cpu ${ARGN})
   target_precompile_headers(pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch/${name}.h")
