@@ -3,8 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/comm/group_checks.h"
-#include "shardwise/comm/group_state.h"
+#include "shardwise/comm/group_call.h"
 
 namespace shardwise::comm {
 namespace {
