@@ -19,8 +19,8 @@ using namespace shardwise;
 
 constexpr int64_t kContext = 32, kPrompt = 512;
 
-model::Config shape() {
-  model::Config config = model::preset("llama-3.2-1b");
+config::Config shape() {
+  config::Config config = config::preset("llama-3.2-1b");
   config.max_position_embeddings = 4096;
   return config;
 }
@@ -29,7 +29,7 @@ model::Config shape() {
 class Text {
  public:
   explicit Text(const model::DecoderWeights& weights) : weights_(weights) {
-    const model::Config& config = weights.config();
+    const config::Config& config = weights.config();
     const int64_t kv_heads = weights.layout().kv_heads.range(weights.group().rank()).size();
     cache_ = nn::Cache::empty(config.num_hidden_layers, kv_heads, config.head_dim, /*capacity=*/1024,
                               weights.dtype());

@@ -18,8 +18,8 @@ using namespace shardwise;
 
 constexpr int64_t kLength = 256, kBatch = 4;
 
-model::Config shape() {
-  model::Config config;
+config::Config shape() {
+  config::Config config;
   config.vocab_size = 32000;
   config.hidden_size = 512;
   config.intermediate_size = 1376;

@@ -15,14 +15,15 @@
 using at::Tensor;
 using shardwise::comm::Group;
 using Stream = shardwise::nn::Sharded<shardwise::nn::kSequence>;  // nn::Invariant would be TP without SP
+namespace config = shardwise::config;
 namespace model = shardwise::model;
 namespace parallel = shardwise::parallel;
 
 constexpr int64_t s = 15, b = 16, kVocab = 23;
 constexpr int kSteps = 120;
 
-model::Config small_decoder() {
-  model::Config c;
+config::Config small_decoder() {
+  config::Config c;
   c.vocab_size = kVocab, c.hidden_size = 48, c.intermediate_size = 100, c.num_hidden_layers = 2;
   c.num_attention_heads = 6, c.num_key_value_heads = 3, c.head_dim = 8, c.max_position_embeddings = s;
   return c;

@@ -15,6 +15,7 @@
 using namespace shardwise::nn;
 using shardwise::comm::Op;
 namespace comm = shardwise::comm;
+namespace config = shardwise::config;
 namespace model = shardwise::model;
 namespace plan = shardwise::plan;
 
@@ -27,7 +28,7 @@ struct Run {
 };
 
 template <ResidualStream Stream>
-Run forward_backward(plan::Parallelism parallelism, const model::Config& config, const at::Tensor& ids,
+Run forward_backward(plan::Parallelism parallelism, const config::Config& config, const at::Tensor& ids,
                      const comm::Group& group) {
   model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialize_(/*seed=*/1);
@@ -58,7 +59,7 @@ bool show(const char* name, const Run& run) {
 
 bool on_rank(const comm::Group& group, const at::Tensor& ids) {
   at::set_num_threads(1);
-  const model::Config config = model::preset("tiny");
+  const config::Config config = config::preset("tiny");
   const Run tp = forward_backward<Invariant>(plan::Parallelism::tp, config, ids, group);
   const Run sp = forward_backward<Sharded<kSequence>>(plan::Parallelism::tp_sp, config, ids, group);
   if (group.rank() != 1) return true;

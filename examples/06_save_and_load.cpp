@@ -20,6 +20,7 @@ using shardwise::comm::Group;
 using shardwise::train::AdamW;
 using Stream = shardwise::nn::Sharded<shardwise::nn::kSequence>;
 namespace checkpoint = shardwise::checkpoint;
+namespace config = shardwise::config;
 namespace fs = std::filesystem;
 namespace model = shardwise::model;
 namespace parallel = shardwise::parallel;
@@ -40,7 +41,7 @@ double train_step(int64_t number, const model::DecoderWeights& weights, AdamW& o
 /// Trains kSteps steps, saves, and returns the loss of the next step.
 double train_and_save(const fs::path& directory, const Tensor& ids, const Group& group) {
   at::set_num_threads(1);
-  model::DecoderWeights weights(model::preset("tiny"), group, at::kFloat);
+  model::DecoderWeights weights(config::preset("tiny"), group, at::kFloat);
   weights.initialize_(/*seed=*/1);
   AdamW optimizer(weights.used_parameters(), {});
   for (int64_t i = 1; i <= kSteps; ++i) train_step(i, weights, optimizer, ids);
@@ -55,7 +56,7 @@ double train_and_save(const fs::path& directory, const Tensor& ids, const Group&
 /// Loads the newest checkpoint and returns the losses of the next two steps.
 std::pair<double, double> load_and_train(const fs::path& directory, const Tensor& ids, const Group& group) {
   const fs::path latest = checkpoint::resolve(directory);  // DIR/step-5, to which DIR/latest points
-  model::DecoderWeights weights(model::load_config(latest), group, at::kFloat);
+  model::DecoderWeights weights(config::load_config(latest), group, at::kFloat);
   checkpoint::load_weights(latest, weights);
   AdamW optimizer(weights.used_parameters(), {});
   checkpoint::TrainState state;

@@ -7,7 +7,7 @@ namespace {
 
 /// Builds the list of a checkpoint's tensors.
 struct EntryList {
-  const model::Config& config;
+  const config::Config& config;
   Entries entries = {};
 
   void append(const parallel::Parameter& parameter, const std::string& suffix, const at::Tensor& local) {
@@ -25,7 +25,7 @@ std::vector<io::TensorSpec> specs_of(const Entries& entries) {
 
 }  // namespace
 
-Entries entries_of(const parallel::Parameter& parameter, const model::Config& config,
+Entries entries_of(const parallel::Parameter& parameter, const config::Config& config,
                    const std::string& suffix, const at::Tensor& local) {
   Entries entries;
   for (model::StoredTensor& stored : model::stored_tensors(parameter, config)) {
@@ -44,7 +44,7 @@ Entries weight_entries(const model::DecoderWeights& weights) {
   return std::move(list.entries);
 }
 
-Entries state_entries(const std::vector<StateTensor>& tensors, const model::Config& config) {
+Entries state_entries(const std::vector<StateTensor>& tensors, const config::Config& config) {
   EntryList list{config};
   for (const auto& [parameter, suffix, local] : tensors) list.append(*parameter, suffix, local);
   return std::move(list.entries);

@@ -42,10 +42,10 @@ using Entries = std::vector<Entry>;
 /// Returns the entries of all weights. Errors: TORCH_INTERNAL_ASSERT if one is quantized.
 Entries weight_entries(const model::DecoderWeights& weights);
 /// Returns the entries of one parameter, with `suffix` appended to the names.
-Entries entries_of(const parallel::Parameter& parameter, const model::Config& config,
+Entries entries_of(const parallel::Parameter& parameter, const config::Config& config,
                    const std::string& suffix, const at::Tensor& local);
 /// Returns the entries of the optimizer state, without the progress counters.
-Entries state_entries(const std::vector<StateTensor>& tensors, const model::Config& config);
+Entries state_entries(const std::vector<StateTensor>& tensors, const config::Config& config);
 
 /// Plans the offsets of the weights' `entries` in a file; the plan is the same on every rank.
 /// Errors: c10::ValueError for a dtype that checkpoints do not support.

@@ -23,11 +23,11 @@ void describe(InspectedTensor& tensor, const StoredTensor& stored, int tp) {
 }  // namespace
 
 Inspection inspect(const std::filesystem::path& directory, int tp) {
-  const model::Config config = model::load_config(directory);
+  const config::Config config = config::load_config(directory);
   const WeightFiles files(directory, config);
   check_weights(files, config);
   const auto known = known_tensors(files, config, tp);
-  Inspection all{config, model::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};
+  Inspection all{config, config::parameter_count(config), {}, 0, std::vector<int64_t>(tp), 0};
   for (const std::string& name : files.names()) {
     const auto info = files.find(name);
     InspectedTensor tensor{name, info.dtype, info.shape, "not read", {}};

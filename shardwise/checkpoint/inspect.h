@@ -19,7 +19,7 @@ struct InspectedTensor {
 };
 
 struct Inspection {
-  model::Config config;
+  config::Config config;
   int64_t parameters;  // counts a tied lm_head once
   std::vector<InspectedTensor> tensors;
   int64_t bytes = 0;                // of the full weights

@@ -14,8 +14,8 @@ namespace {
 
 /// Returns whether a tensor is redundant: one that older exporters of the family wrote, or the copy of the
 /// embedding for a tied lm_head.
-bool is_redundant(const std::string& name, const model::Config& config) {
-  const auto& suffixes = model::family_of(config.model_type).redundant_suffixes;
+bool is_redundant(const std::string& name, const config::Config& config) {
+  const auto& suffixes = config::family_of(config.model_type).redundant_suffixes;
   const bool is_listed = std::any_of(suffixes.begin(), suffixes.end(),
                                      [&](const std::string& suffix) { return name.ends_with(suffix); });
   return is_listed || (config.tie_word_embeddings && name == "lm_head.weight");
@@ -37,7 +37,7 @@ bool is_zero_bias(const WeightFiles& files, const std::string& name,
 
 /// Checks that the files contain no unexpected tensor, which would mean that config.json is another model's.
 void check_no_unexpected(const WeightFiles& files, const std::vector<model::StoredTensor>& expected,
-                         const model::Config& config) {
+                         const config::Config& config) {
   std::unordered_set<std::string> known;
   for (const model::StoredTensor& weight : expected) known.insert(name_in(files, weight.name, config));
   for (const std::string& name : files.names()) {
@@ -48,7 +48,7 @@ void check_no_unexpected(const WeightFiles& files, const std::vector<model::Stor
 }
 
 /// Checks the optimizer file. It has fp32 master weights for all weights unless the model's dtype is fp32.
-void check_state(const std::filesystem::path& directory, const model::Config& config,
+void check_state(const std::filesystem::path& directory, const config::Config& config,
                  const std::vector<model::StoredTensor>& expected, const std::set<std::string>& frozen) {
   const io::SafetensorsFile file = open_state(directory);
   const bool has_masters = config.dtype != "float32";
@@ -63,7 +63,7 @@ void check_state(const std::filesystem::path& directory, const model::Config& co
 
 /// Checks that the file has master weights exactly if the run has: dropping them would lose precision.
 void check_same_masters(const io::SafetensorsFile& file, const TrainState& state,
-                        const model::Config& config) {
+                        const config::Config& config) {
   if (state.tensors.empty()) return;
   const parallel::Parameter& first = *state.tensors.front().parameter;
   const std::string name = model::stored_tensors(first, config).front().name + kMaster;
@@ -74,7 +74,7 @@ void check_same_masters(const io::SafetensorsFile& file, const TrainState& state
                     file.contains(name) ? " but" : " and no", " fp32 master weights [SW0231]");
 }
 
-void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const model::Config& config,
+void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const config::Config& config,
                 int rank, ValidationErrors& errors) {
   for (Entry& entry : entries_of(parameter, config, /*suffix=*/"", parameter.value.detach())) {
     entry.name = name_in(files, entry.name, config);
@@ -85,7 +85,7 @@ void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, 
 
 }  // namespace
 
-void check_weights(const WeightFiles& files, const model::Config& config) {
+void check_weights(const WeightFiles& files, const config::Config& config) {
   const std::vector<model::StoredTensor> expected = model::stored_tensors(config, /*tp=*/1);
   for (const model::StoredTensor& weight : expected) {
     check_weight(files, name_in(files, weight.name, config), weight.shape, weight.element_type);
@@ -94,7 +94,7 @@ void check_weights(const WeightFiles& files, const model::Config& config) {
 }
 
 void check(const std::filesystem::path& directory, bool needs_state, const std::set<std::string>& frozen) {
-  const model::Config config = model::load_config(directory);
+  const config::Config config = config::load_config(directory);
   check_weights(WeightFiles(directory, config), config);
   if (needs_state) check_state(directory, config, model::stored_tensors(config, /*tp=*/1), frozen);
 }
@@ -102,9 +102,9 @@ void check(const std::filesystem::path& directory, bool needs_state, const std::
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
-  const model::Config& config = weights.config();
+  const config::Config& config = weights.config();
   const bool quantizes_on_load = config.quantization && !config.quantization->is_packed();
-  const model::Config stored = quantizes_on_load ? model::dense(config) : config;
+  const config::Config stored = quantizes_on_load ? config::dense(config) : config;
   // A quantized model splits the ffn columns at group boundaries, so a rank may need another rank's file.
   const auto reader =
       quantizes_on_load ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
@@ -125,7 +125,7 @@ LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
                      const model::DecoderWeights& weights) {
   const base::Stopwatch watch;
   const io::SafetensorsFile file = open_state(directory);
-  const model::Config& config = weights.config();
+  const config::Config& config = weights.config();
   check_same_masters(file, state, config);
   const int rank = weights.group().rank();
   ValidationErrors errors;

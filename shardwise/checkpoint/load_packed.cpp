@@ -15,10 +15,10 @@ namespace shardwise::checkpoint {
 
 using at::Tensor;
 using base::Range;
+using config::PackedPart;
+using config::Quantization;
 using kernels::elements;
 using kernels::elements_;
-using model::PackedPart;
-using model::Quantization;
 
 namespace {
 
@@ -28,7 +28,7 @@ constexpr int64_t kPackedBlockBytes = int64_t{4} << 20;
 struct PackedWeightReader {
   const WeightFiles& files;
   const parallel::Parameter& weight;
-  const model::Config& config;
+  const config::Config& config;
   int rank;
   ValidationErrors& errors;
 
@@ -36,20 +36,20 @@ struct PackedWeightReader {
   quant::Matrix& matrix() const { return *weight.quantized; }
 
   PackedPart part(const std::string& leaf) const {
-    for (const PackedPart& part : model::packed_parts(quantization())) {
+    for (const PackedPart& part : config::packed_parts(quantization())) {
       if (part.leaf == leaf) return part;
     }
     TORCH_INTERNAL_ASSERT(false, leaf, " is not a tensor of a packed weight");
   }
 
-  model::ParameterInfo info() const { return model::info_of(weight, config); }
+  config::ParameterInfo info() const { return model::info_of(weight, config); }
 
   std::vector<model::StoredTensor> stored(const PackedPart& part) const {
     return model::stored_tensors(info(), part, config);
   }
 
   std::vector<int64_t> local_shape(const PackedPart& part) const {
-    const model::ParameterInfo packed = model::packed_parameter(info(), part, config);
+    const config::ParameterInfo packed = model::packed_parameter(info(), part, config);
     return packed.rule.local_shape(packed.shape, rank);
   }
 
@@ -187,7 +187,7 @@ void read_groups(const PackedWeightReader& packed) {
 
 }  // namespace
 
-void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                  int rank, ValidationErrors& errors) {
   const PackedWeightReader packed{files, weight, config, rank, errors};
   if (config.quantization->file_format == Quantization::FileFormat::awq) {

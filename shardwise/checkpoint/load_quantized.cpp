@@ -33,7 +33,7 @@ Tensor max_over_ranks(const Tensor& maxima, const quant::Matrix& m, const comm::
 /// Quantizes the weight in blocks of rows; ranks that share rows process the same blocks. Stops at an error,
 /// which all ranks that share rows find at the same block.
 void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weight,
-                      const model::Config& stored, const comm::Group& group, ValidationErrors& errors) {
+                      const config::Config& stored, const comm::Group& group, ValidationErrors& errors) {
   quant::Matrix& m = *weight.quantized;
   const bool shares_rows = weight.rule.dim == 1 && group.size() > 1;
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, group.rank());
@@ -59,10 +59,10 @@ void check_magnitudes(const Tensor& maxima, const quant::Format& format, const s
   }
 }
 
-void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                     const comm::Group& group, ValidationErrors& errors) {
   if (config.quantization->is_packed()) return load_packed(files, weight, config, group.rank(), errors);
-  quantize_on_load(files, weight, model::dense(config), group, errors);
+  quantize_on_load(files, weight, config::dense(config), group, errors);
 }
 
 }  // namespace shardwise::checkpoint

@@ -21,7 +21,7 @@ namespace shardwise::checkpoint {
 /// files are unquantized and ranks share rows: they all_reduce the maximum magnitude of each group.
 /// Cost: 32 MB of memory in addition to the weight.
 /// Errors: c10::ValueError naming the tensor and the rule; adds invalid values to `errors`.
-void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const model::Config& config,
+void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                     const comm::Group& group, ValidationErrors& errors);
 
 /// Checks the maximum magnitude of each group. Errors: c10::ValueError beginning with `name` for one that is

@@ -18,9 +18,9 @@ namespace shardwise::checkpoint {
 namespace fs = std::filesystem;
 using at::Tensor;
 using base::Range;
-using model::Config;
-using model::PackedPart;
-using model::ParameterInfo;
+using config::Config;
+using config::PackedPart;
+using config::ParameterInfo;
 using model::StoredTensor;
 
 namespace {
@@ -45,7 +45,7 @@ struct Plan {
       for (const StoredTensor& part : weight.parts) {
         specs.push_back(
             {part.name,
-             part.element_type == model::ElementType::packed_int32 ? io::Dtype::I32 : io::Dtype::F16,
+             part.element_type == config::ElementType::packed_int32 ? io::Dtype::I32 : io::Dtype::F16,
              part.shape});
       }
     }
@@ -68,7 +68,7 @@ void append_weight(Plan& plan, const ParameterInfo& parameter, const Config& fro
   const std::vector<StoredTensor> dense = model::stored_tensors(parameter, from);
   for (size_t i = 0; i < dense.size(); ++i) {
     PlannedWeight weight{dense[i], rows_of(dense[i], parameter.shape[0]), parameter.shape[1], {}};
-    for (const PackedPart& part : model::packed_parts(*to.quantization)) {
+    for (const PackedPart& part : config::packed_parts(*to.quantization)) {
       weight.parts.push_back(model::stored_tensors(parameter, part, to).at(i));
     }
     plan.weights.push_back(std::move(weight));
@@ -77,9 +77,9 @@ void append_weight(Plan& plan, const ParameterInfo& parameter, const Config& fro
 
 Plan plan_for(const Config& from, const Config& to) {
   Plan plan;
-  const model::ParameterTable quantized(to);
-  for (const ParameterInfo& parameter : model::ParameterTable(from)) {
-    if (quantized.at(parameter.name).format == model::StorageFormat::packed) {
+  const config::ParameterTable quantized(to);
+  for (const ParameterInfo& parameter : config::ParameterTable(from)) {
+    if (quantized.at(parameter.name).format == config::StorageFormat::packed) {
       append_weight(plan, parameter, from, to);
       continue;
     }
@@ -167,28 +167,28 @@ class Writer {
 
   const WeightFiles& files_;
   const Config& from_;
-  const model::Quantization& quantization_;
+  const config::Quantization& quantization_;
   const io::SafetensorsWriter& file_;
   TensorCopier& copier_;
 };
 
 /// Returns the config of the quantized model. Errors: c10::ValueError if the format does not support its
 /// sizes.
-Config quantized_config(const Config& from, const model::Quantization& how) {
+Config quantized_config(const Config& from, const config::Quantization& how) {
   TORCH_CHECK_VALUE(!from.quantization, "quantize: the input weights must not be quantized; got ",
                     from.quantization ? from.quantization->text() : "", " [SW0094]");
   Config to = from;
   to.quantization = how;
-  model::check_quantization(to, "quantize");
+  config::check_quantization(to, "quantize");
   return to;
 }
 
 }  // namespace
 
-WriteSummary quantize(const fs::path& in, const fs::path& out, const model::Quantization& how,
+WriteSummary quantize(const fs::path& in, const fs::path& out, const config::Quantization& how,
                       const OnProgress& on_progress) {
   const fs::path target = new_target_path("quantize", out);
-  const Config from = model::load_config(in), to = quantized_config(from, how);
+  const Config from = config::load_config(in), to = quantized_config(from, how);
   const WeightFiles files(in, from);
   check_weights(files, from);
   const Plan plan = plan_for(from, to);
@@ -198,7 +198,7 @@ WriteSummary quantize(const fs::path& in, const fs::path& out, const model::Quan
   AtomicDirectory directory("quantize", target);
   copy_auxiliary_files(in, directory.path());
   base::write_text(directory.path() / kConfigFile,
-                   model::with_quantization(base::read_text(in / kConfigFile), how));
+                   config::with_quantization(base::read_text(in / kConfigFile), how));
   const auto file = io::SafetensorsWriter::create(directory.path() / kWeightsFile, layout);
   Writer writer(files, from, to, file, copier);
   for (const PlannedWeight& weight : plan.weights) writer.write(weight);

@@ -15,6 +15,6 @@ namespace shardwise::checkpoint {
 /// sizes that the format does not support, or has a NaN or too large weight, and if `out` exists or its
 /// parent does not; base::FileError if a write fails. Leaves no files behind on an error.
 WriteSummary quantize(const std::filesystem::path& in, const std::filesystem::path& out,
-                      const model::Quantization& how, const OnProgress& on_progress);
+                      const config::Quantization& how, const OnProgress& on_progress);
 
 }  // namespace shardwise::checkpoint

@@ -49,10 +49,10 @@ std::optional<double> read_source(const TensorSource& source, int64_t dim, const
 }  // namespace
 
 void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
-                  model::ElementType element_type) {
+                  config::ElementType element_type) {
   const auto [path, dtype, found] = files.find(name);
   check_shape(path, name, found, shape);
-  if (element_type == model::ElementType::packed_int32) {
+  if (element_type == config::ElementType::packed_int32) {
     TORCH_CHECK_VALUE(dtype == io::Dtype::I32, path, ": ", name, " must be I32; got ", io::dtype_name(dtype),
                       " [SW0235]");
     return;

@@ -14,11 +14,11 @@ namespace shardwise::checkpoint {
 /// Checks that a weight exists with this `shape` and a dtype of this `element_type`.
 /// Errors: c10::ValueError naming file and tensor otherwise.
 void check_weight(const WeightFiles& files, const std::string& name, const std::vector<int64_t>& shape,
-                  model::ElementType element_type);
+                  config::ElementType element_type);
 
 /// Checks that the files contain exactly the weights of the config, apart from redundant tensors of older
 /// exporters. Errors: c10::ValueError naming file and tensor otherwise.
-void check_weights(const WeightFiles& files, const model::Config& config);
+void check_weights(const WeightFiles& files, const config::Config& config);
 
 /// Opens the optimizer file. Errors: c10::ValueError with a hint if it does not exist.
 io::SafetensorsFile open_state(const std::filesystem::path& directory);

@@ -33,7 +33,7 @@ FilePlan planned_weights(const model::DecoderWeights& weights) {
   return {kWeightsFile, std::move(entries), std::move(layout)};
 }
 
-FilePlan planned_state(const TrainState& state, const model::Config& config) {
+FilePlan planned_state(const TrainState& state, const config::Config& config) {
   Entries entries = state_entries(state.tensors, config);
   io::FileLayout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
@@ -49,9 +49,9 @@ int64_t writer_id(const comm::Group& group) {
 void create_files(const fs::path& directory, const model::DecoderWeights& weights,
                   const std::vector<FilePlan>& files) {
   for (const FilePlan& file : files) io::SafetensorsWriter::create(directory / file.name, file.layout);
-  model::Config config = weights.config();
+  config::Config config = weights.config();
   config.dtype = config_dtype(weights.used_parameters().front().parameter->value.scalar_type());
-  base::write_text(directory / kConfigFile, model::to_json(config));
+  base::write_text(directory / kConfigFile, config::to_json(config));
 }
 
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {

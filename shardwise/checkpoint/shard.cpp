@@ -35,7 +35,7 @@ struct RankFile {
 };
 
 /// Returns the index of the files' tensors sharded over `tp` ranks. Errors: those of check_weights.
-ShardIndex index_for(const WeightFiles& files, const model::Config& config, int tp) {
+ShardIndex index_for(const WeightFiles& files, const config::Config& config, int tp) {
   check_weights(files, config);
   ShardIndex index;
   for (int rank = 0; rank < tp; ++rank) index.files.push_back(shard_file_name(rank, tp));
@@ -84,7 +84,7 @@ struct ShardPlan {
 };
 
 /// Plans shards for `tp` ranks, or one file of full tensors without `tp`.
-ShardPlan shard_plan_for(const WeightFiles& files, const model::Config& config, std::optional<int> tp) {
+ShardPlan shard_plan_for(const WeightFiles& files, const config::Config& config, std::optional<int> tp) {
   ShardPlan plan{index_for(files, config, tp.value_or(1)), tp.has_value(), {}};
   if (!tp) plan.index.files = {kWeightsFile};
   for (int rank = 0; rank < plan.index.tp(); ++rank) plan.files.push_back(planned(files, plan.index, rank));
@@ -122,7 +122,7 @@ int64_t write_all(const fs::path& in, const fs::path& directory, const ShardPlan
 WriteSummary write_directory(const std::string& op, const fs::path& in, const fs::path& out,
                              std::optional<int> tp, const OnProgress& on_progress) {
   const fs::path target = new_target_path(op, out);
-  const model::Config config = model::load_config(in);
+  const config::Config config = config::load_config(in);
   const WeightFiles files(in, config);
   const ShardPlan plan = shard_plan_for(files, config, tp);
   AtomicDirectory directory(op, target);

@@ -77,7 +77,8 @@ void append(std::vector<TensorSource>& sources, const TensorSource& next) {
 
 }  // namespace
 
-WeightFiles::WeightFiles(const fs::path& directory, const model::Config& config, std::optional<Reader> reader)
+WeightFiles::WeightFiles(const fs::path& directory, const config::Config& config,
+                         std::optional<Reader> reader)
     : directory_(directory) {
   if (!is_sharded(directory)) {
     unsharded_.emplace(directory);
@@ -90,7 +91,7 @@ WeightFiles::WeightFiles(const fs::path& directory, const model::Config& config,
 }
 
 /// Checks the index against the config, then each file against the index.
-void WeightFiles::open_shards(const model::Config& config, std::optional<Reader> reader) {
+void WeightFiles::open_shards(const config::Config& config, std::optional<Reader> reader) {
   const std::string path = directory_ / kShardIndex;
   TORCH_CHECK_VALUE(tp() <= config.num_attention_heads, path, ": tp must be at most the ",
                     config.num_attention_heads, " query heads; got ", tp(), " [SW0281]");
@@ -185,14 +186,14 @@ std::vector<TensorSource> sources_of(const std::vector<TensorSource>& parts,
   return sources;
 }
 
-std::string name_in(const WeightFiles& files, const std::string& name, const model::Config& config) {
-  const std::string& prefix = model::family_of(config.model_type).optional_prefix;
+std::string name_in(const WeightFiles& files, const std::string& name, const config::Config& config) {
+  const std::string& prefix = config::family_of(config.model_type).optional_prefix;
   if (prefix.empty() || !name.starts_with(prefix) || files.contains(name)) return name;
   const std::string shorter = name.substr(prefix.size());
   return files.contains(shorter) ? shorter : name;
 }
 
-std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, const model::Config& config,
+std::map<std::string, StoredTensor> known_tensors(const WeightFiles& files, const config::Config& config,
                                                   int tp) {
   std::map<std::string, StoredTensor> known;
   for (StoredTensor& stored : model::stored_tensors(config, tp)) {

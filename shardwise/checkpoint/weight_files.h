@@ -32,7 +32,7 @@ class WeightFiles {
   /// Opens all files of the directory, or only the file of `reader` if the directory is sharded for its tp
   /// size. Errors: c10::ValueError if a file is missing, damaged or inconsistent with the index, or if the
   /// index does not shard the weights as `config` requires.
-  WeightFiles(const std::filesystem::path& directory, const model::Config& config,
+  WeightFiles(const std::filesystem::path& directory, const config::Config& config,
               std::optional<Reader> reader = std::nullopt);
   WeightFiles(const WeightFiles&) = delete;
 
@@ -63,7 +63,7 @@ class WeightFiles {
   int64_t bytes_read() const;
 
  private:
-  void open_shards(const model::Config& config, std::optional<Reader> reader);
+  void open_shards(const config::Config& config, std::optional<Reader> reader);
   const io::SafetensorsFile& open_shard(int rank);
 
   std::filesystem::path directory_;
@@ -84,11 +84,11 @@ std::vector<TensorSource> sources_of(const std::vector<TensorSource>& parts,
 
 /// Returns the name in `files` of a StoredTensor's `name`: the same, or without the prefix that some
 /// published files of the config's family omit.
-std::string name_in(const WeightFiles& files, const std::string& name, const model::Config& config);
+std::string name_in(const WeightFiles& files, const std::string& name, const config::Config& config);
 
 /// Returns the model's tensors, sharded for `tp` ranks, by their names in `files`.
 std::map<std::string, model::StoredTensor> known_tensors(const WeightFiles& files,
-                                                         const model::Config& config, int tp);
+                                                         const config::Config& config, int tp);
 
 /// Returns the paths of the files that WeightFiles(directory) reads; opens only the index.
 /// Errors: c10::ValueError.

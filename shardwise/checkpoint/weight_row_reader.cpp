@@ -27,7 +27,7 @@ Tensor read_rectangle(const TensorSource& source, const Range& rows, const Range
 }  // namespace
 
 WeightRowReader::WeightRowReader(const WeightFiles& files, const std::vector<model::StoredTensor>& stored,
-                                 const model::Config& config, int rank) {
+                                 const config::Config& config, int rank) {
   for (const model::StoredTensor& tensor : stored) {
     const std::string name = name_in(files, tensor.name, config);
     check_weight(files, name, tensor.shape, tensor.element_type);

@@ -14,7 +14,7 @@ class WeightRowReader {
   /// Finds the tensors `stored`, which belong to the same config as `files`. Errors: c10::ValueError unless
   /// they exist with their shapes and dtypes.
   WeightRowReader(const WeightFiles& files, const std::vector<model::StoredTensor>& stored,
-                  const model::Config& config, int rank);
+                  const config::Config& config, int rank);
 
   /// Reads rows [rows.begin, rows.end) of the shard, with `width` columns, as `dtype`. Cost: one read per
   /// contiguous range of the file. Errors: c10::ValueError if a file cannot be read.

@@ -42,7 +42,7 @@ void add_flags(Flags& flags, DoctorOptions& o) {
   flags.on_off("--json", o.json, "print one JSON object instead of text");
 }
 
-int64_t length_of(const DoctorOptions& o, const model::Config& config) {
+int64_t length_of(const DoctorOptions& o, const config::Config& config) {
   const int64_t most = config.max_position_embeddings, length = o.seq_len.value_or(std::min(kLength, most));
   TORCH_CHECK_VALUE(length >= kShortest && length <= most,
                     "doctor: --seq-len must be from 4 to max_position_embeddings, ", most, "; got ", length,
@@ -133,7 +133,7 @@ int doctor_command(const Call& call) {
   base::Console& console = base::Console::standard_error();
   int checks_exit_code = 0;
   const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "doctor");
+    if (group.rank() == 0) config::warn_of_unknown_tokens(model.config(), "doctor");
     const doctor::RunOptions options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
                                        console.set_progress_line("doctor: " + part);
                                      }};

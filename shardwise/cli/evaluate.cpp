@@ -106,7 +106,7 @@ std::string to_text(const EvaluateResult& r) {
       static_cast<double>(r.predicted) / r.seconds);
 }
 
-infer::EvaluationWindows windows_of(const EvaluateOptions& o, const model::Config& config) {
+infer::EvaluationWindows windows_of(const EvaluateOptions& o, const config::Config& config) {
   const int64_t most = config.max_position_embeddings;
   const int64_t length = o.seq_len.value_or(std::min(kWindow, most));
   TORCH_CHECK_VALUE(length >= 1 && length <= most,
@@ -136,7 +136,7 @@ int evaluate_command(const Call& call) {
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
   return run_on_ranks(
       {launch_context_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-        if (group.rank() == 0) model::warn_of_unknown_tokens(model.config(), "eval");
+        if (group.rank() == 0) config::warn_of_unknown_tokens(model.config(), "eval");
         model::DecoderWeights weights(model.config(), group, model.dtype());
         const checkpoint::LoadCost loaded = model.load(weights, o.seed);
         checkpoint::log_load("eval", model.directory(), loaded, group);

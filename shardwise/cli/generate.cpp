@@ -197,7 +197,7 @@ class RankGeneration {
 };
 
 void generate_rank(const GenerateJob& job, const comm::Group& group) {
-  if (group.rank() == 0) model::warn_of_unknown_tokens(job.model.config(), "generate");
+  if (group.rank() == 0) config::warn_of_unknown_tokens(job.model.config(), "generate");
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const PlannedMemories planned = job.planned(weights);
   if (group.rank() == 0) {

@@ -18,7 +18,7 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
 
 }  // namespace
 
-plan::Generation largest_batch(const model::Config& config, const std::vector<infer::Request>& requests,
+plan::Generation largest_batch(const config::Config& config, const std::vector<infer::Request>& requests,
                                const infer::Batching& batching, int tp, int64_t element_bytes) {
   std::vector<int64_t> prompts, caches;
   for (const infer::Request& request : requests) {

@@ -13,7 +13,7 @@
 namespace shardwise::cli {
 
 /// Returns the largest batch that `requests` can produce, with every sequence at its maximum length.
-plan::Generation largest_batch(const model::Config& config, const std::vector<infer::Request>& requests,
+plan::Generation largest_batch(const config::Config& config, const std::vector<infer::Request>& requests,
                                const infer::Batching& batching, int tp, int64_t element_bytes);
 
 /// Returns the planned peak of each rank for the largest batch of a run; empty over MPI, which plan/ does not

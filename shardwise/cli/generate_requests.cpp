@@ -114,7 +114,7 @@ infer::Sampling sampling_of(const GenerateOptions& o, infer::Sampling sampling) 
 
 /// Returns the request's limit; a default limit is lowered to what fits the model's context.
 int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infer::GenerationConfig& defaults,
-                      const model::Config& config) {
+                      const config::Config& config) {
   if (prompt.max_new_tokens) return *prompt.max_new_tokens;
   if (o.max_new_tokens) return *o.max_new_tokens;
   const int64_t room = config.max_position_embeddings - std::ssize(prompt.ids);
@@ -135,7 +135,7 @@ std::vector<Prompt> read_prompts(const GenerateOptions& o, const ModelSource& mo
 
 std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& o,
                                           const infer::GenerationConfig& defaults,
-                                          const model::Config& config) {
+                                          const config::Config& config) {
   std::vector<infer::Request> requests;
   for (const Prompt& prompt : prompts) {
     infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),

@@ -28,6 +28,6 @@ std::vector<Prompt> read_prompts(const GenerateOptions& options, const ModelSour
 /// Returns `num_return` checked requests per prompt, adjacent to each other. Errors: c10::ValueError.
 std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& options,
                                           const infer::GenerationConfig& defaults,
-                                          const model::Config& config);
+                                          const config::Config& config);
 
 }  // namespace shardwise::cli

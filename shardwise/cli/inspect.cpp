@@ -106,9 +106,9 @@ int inspect_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   check_values(options);
   const auto directory = checkpoint::resolve(*options.directory);
-  const model::Config config = model::load_config(directory);
-  model::warn_of_unknown_tokens(config, "inspect");
-  model::check_ranks("inspect", config, options.tp);
+  const config::Config config = config::load_config(directory);
+  config::warn_of_unknown_tokens(config, "inspect");
+  config::check_ranks("inspect", config, options.tp);
   const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
   print(options.json ? to_json(found) : to_text(found));
   return 0;

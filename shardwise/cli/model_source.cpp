@@ -30,8 +30,8 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
 namespace {
 
 /// Returns the quantization of the loaded weights: that of --quantize, else that of `config`.
-std::optional<model::Quantization> loaded_quantization(const std::string& command, const ModelOptions& o,
-                                                       const model::Config& config) {
+std::optional<config::Quantization> loaded_quantization(const std::string& command, const ModelOptions& o,
+                                                        const config::Config& config) {
   TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size needs --quantize; got ",
                     o.group_size.value_or(0), " without [SW0097]");
   if (!o.quantize) return config.quantization;
@@ -49,11 +49,11 @@ ModelSource::ModelSource(const std::string& command, const ModelOptions& options
   check_choice(command, "--load-format", options.load_format, {"auto", "dummy"});
   directory_ = checkpoint::resolve(*options.model);
   if (!is_dummy()) checkpoint::check(directory_, /*needs_state=*/false);
-  config_ = model::load_config(directory_);
+  config_ = config::load_config(directory_);
   config_.quantization = loaded_quantization(command, options, config_);
   TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
                     ": --load-format dummy needs unquantized weights; got quantized weights [SW0099]");
-  model::check_ranks(command, config_, options.tp);
+  config::check_ranks(command, config_, options.tp);
 }
 
 at::ScalarType ModelSource::dtype() const {

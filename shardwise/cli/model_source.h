@@ -34,7 +34,7 @@ class ModelSource {
 
   const std::filesystem::path& directory() const { return directory_; }
   /// Returns the model's config with the quantization of --quantize, if given.
-  const model::Config& config() const { return config_; }
+  const config::Config& config() const { return config_; }
   at::ScalarType dtype() const;
   /// Returns "fp32" or "bf16".
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
@@ -55,7 +55,7 @@ class ModelSource {
 
   ModelOptions options_;
   std::filesystem::path directory_;
-  model::Config config_;
+  config::Config config_;
 };
 
 }  // namespace shardwise::cli

@@ -1,4 +1,4 @@
-// Conversion of --bits and --group-size to a model::Quantization.
+// Conversion of --bits and --group-size to a config::Quantization.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@ namespace shardwise::cli {
 /// Returns int8 with a scale per row or per group (`bits` 8), or int4 with a scale per group (`bits` 4).
 /// Errors: c10::ValueError beginning with `command` for other bits, or a --group-size other than 32, 64 and
 /// 128.
-model::Quantization quantization_of(const std::string& command, int64_t bits,
-                                    const std::optional<int64_t>& group_size);
+config::Quantization quantization_of(const std::string& command, int64_t bits,
+                                     const std::optional<int64_t>& group_size);
 
 }  // namespace shardwise::cli

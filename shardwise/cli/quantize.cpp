@@ -38,24 +38,24 @@ void add_flags(Flags& flags, QuantizeOptions& o) {
   flags.on_off("--json", o.json, "print a JSON summary");
 }
 
-model::Quantization checked(const QuantizeOptions& o) {
+config::Quantization checked(const QuantizeOptions& o) {
   TORCH_CHECK_VALUE(o.in && o.out,
                     "quantize: IN and OUT must name the directories to read and to write; got ",
                     o.in ? "one" : "none", " [SW0093]");
-  model::Quantization how = quantization_of("quantize", o.bits, o.group_size);
-  how.file_format = model::Quantization::FileFormat::gptq;
+  config::Quantization how = quantization_of("quantize", o.bits, o.group_size);
+  how.file_format = config::Quantization::FileFormat::gptq;
   how.lm_head = o.head;
   how.embeddings = o.embeddings;
   return how;
 }
 
-std::string to_text(const QuantizeOptions& o, const model::Quantization& how, const WriteSummary& written,
+std::string to_text(const QuantizeOptions& o, const config::Quantization& how, const WriteSummary& written,
                     double seconds) {
   return fmt::format("{}, {} tensors, {:.2f} MB: {} ({:.1f} s)\n", how.text(), written.tensors,
                      static_cast<double>(written.bytes) / 1e6, *o.out, seconds);
 }
 
-std::string to_json(const QuantizeOptions& o, const model::Quantization& how, const WriteSummary& written,
+std::string to_json(const QuantizeOptions& o, const config::Quantization& how, const WriteSummary& written,
                     double seconds) {
   const nlohmann::ordered_json json{{"out", *o.out},
                                     {"bits", how.bits},
@@ -68,8 +68,8 @@ std::string to_json(const QuantizeOptions& o, const model::Quantization& how, co
 
 }  // namespace
 
-model::Quantization quantization_of(const std::string& command, int64_t bits,
-                                    const std::optional<int64_t>& group_size) {
+config::Quantization quantization_of(const std::string& command, int64_t bits,
+                                     const std::optional<int64_t>& group_size) {
   TORCH_CHECK_VALUE(bits == 8 || bits == 4, command, ": --bits must be 8 or 4; got ", bits, " [SW0095]");
   const int64_t size = group_size.value_or(bits == 4 ? kInt4Group : 0);
   TORCH_CHECK_VALUE(!group_size || size == 32 || size == 64 || size == 128, command,
@@ -82,7 +82,7 @@ int quantize_command(const Call& call) {
   Flags flags("quantize", "Writes a model with int8 or int4 linear weights in the GPTQ format.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
-  const model::Quantization how = checked(options);
+  const config::Quantization how = checked(options);
   const base::Stopwatch clock;
   WriteProgress write_progress("quantize");
   const WriteSummary written =

@@ -79,7 +79,7 @@ std::string describe(const train::Job& job) {
   return fmt::format(
       "train: {:.2f}M parameters ({}), {}, tp {}{}, steps {} to {} of {} x {} "
       "tokens",
-      static_cast<double>(model::parameter_count(job.config())) / 1e6, job.config().dtype,
+      static_cast<double>(config::parameter_count(job.config())) / 1e6, job.config().dtype,
       job.text().description(), o.tp, o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "",
       job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
 }

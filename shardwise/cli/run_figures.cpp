@@ -14,7 +14,7 @@ namespace {
 Json run_json(const train::Job& job) {
   const train::Options& o = job.options();
   return {{"description", describe(job)},
-          {"parameters", model::parameter_count(job.config())},
+          {"parameters", config::parameter_count(job.config())},
           {"dtype", job.config().dtype},
           {"tp", o.tp},
           {"sequence_parallel", o.tp > 1 && o.sequence_parallel},

@@ -45,7 +45,7 @@ void check_values(const ShardOptions& o) {
 
 WriteSummary write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
-  if (o.tp) model::check_ranks(o.command, model::load_config(in), *o.tp);
+  if (o.tp) config::check_ranks(o.command, config::load_config(in), *o.tp);
   WriteProgress written(o.command);
   if (!o.tp) return checkpoint::merge(in, *o.out, written.on_progress());
   return checkpoint::shard(in, *o.out, static_cast<int>(*o.tp), written.on_progress());

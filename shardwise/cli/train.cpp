@@ -42,7 +42,7 @@ void add_model_flags(Flags& flags, Options& o) {
   flags.group("Model");
   flags.alternatives({"preset", "model-config"});
   flags.alternatives({"resume", "init"});
-  flags.value("--preset NAME", o.preset, fmt::format("{} [tiny]", fmt::join(model::preset_names(), ", ")));
+  flags.value("--preset NAME", o.preset, fmt::format("{} [tiny]", fmt::join(config::preset_names(), ", ")));
   flags.value("--model-config FILE", o.model_config,
               "Hugging Face config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2");
   flags.value("--init DIR", o.init, "start at step 0 from the weights of this Hugging Face directory");
@@ -192,7 +192,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     train::run(job, group, [](const train::StepRecord&) {});
     return;
   }
-  model::warn_of_unknown_tokens(job.config(), "train");
+  config::warn_of_unknown_tokens(job.config(), "train");
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));

@@ -1,6 +1,6 @@
 // The interface of a backend: the collectives and messages behind Group and behind c10d (c10d_backend.h).
 //
-// comm/shm and comm/mpi implement it, and C10dCollectives (c10d_collectives.h) for any other c10d::Backend.
+// comm/shm and comm/mpi implement it, and C10dCollectives (c10d_collectives.cpp) for any other c10d::Backend.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -62,7 +62,13 @@ class CollectiveBackend {
   virtual void all_reduce_(at::Tensor& x, Reduce reduce) = 0;
   virtual void all_gather(Tensors& pieces, const at::Tensor& shard) = 0;
   /// Gathers shards of one size into consecutive equal parts of `out`, which is contiguous.
-  virtual void all_gather_even(at::Tensor& out, const at::Tensor& shard);
+  virtual void all_gather_even(at::Tensor& out, const at::Tensor& shard) {
+    const at::Tensor flat = out.view({-1});
+    Tensors pieces;
+    for (int peer = 0; peer < size(); ++peer)
+      pieces.push_back(flat.narrow(0, peer * shard.numel(), shard.numel()).view(shard.sizes()));
+    all_gather(pieces, shard);
+  }
   virtual void reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) = 0;
   /// Reduces and scatters `x` in equal consecutive parts, one per rank.
   virtual void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) = 0;
@@ -78,9 +84,16 @@ class CollectiveBackend {
 
   /// Start a sum, a broadcast or a gather of contiguous tensors, which the Work's wait completes. The backend
   /// must outlive the Work. A synchronous backend runs the collective in the wait.
-  virtual std::unique_ptr<Work> start_all_reduce_(const at::Tensor& x);
-  virtual std::unique_ptr<Work> start_broadcast_(const at::Tensor& x, int root);
-  virtual std::unique_ptr<Work> start_gather(const Tensors& pieces, const at::Tensor& shard, int root);
+  virtual std::unique_ptr<Work> start_all_reduce_(const at::Tensor& x) {
+    return std::make_unique<CallWork>([this, target = x]() mutable { all_reduce_(target, Reduce::sum); });
+  }
+  virtual std::unique_ptr<Work> start_broadcast_(const at::Tensor& x, int root) {
+    return std::make_unique<CallWork>([this, target = x, root]() mutable { broadcast_(target, root); });
+  }
+  virtual std::unique_ptr<Work> start_gather(const Tensors& pieces, const at::Tensor& shard, int root) {
+    return std::make_unique<CallWork>(
+        [this, targets = pieces, shard, root]() mutable { gather(targets, shard, root); });
+  }
 
   /// Returns when `x` may be overwritten, possibly before `to` receives it.
   virtual WorkPtr send(const at::Tensor& x, int to, int tag) = 0;

@@ -25,7 +25,12 @@ enum class Op : uint8_t {
 /// The number of counters; the last three ops have none of their own.
 inline constexpr int kCountedOps = 9;
 /// Returns the name of `op`, such as "all_reduce".
-std::string_view name(Op op);
+inline std::string_view name(Op op) {
+  static constexpr std::array<std::string_view, kCountedOps + 3> names = {
+      "broadcast",  "all_gather", "all_reduce", "reduce_scatter", "scatter",          "gather",
+      "all_to_all", "barrier",    "send",       "share_shard",    "fused_all_reduce", "fused_reduce_scatter"};
+  return names[static_cast<int>(op)];
+}
 
 /// The calls and bytes of one collective.
 ///
@@ -64,7 +69,15 @@ struct Counters {
   /// Returns the counter to which `op` is added.
   OpCount& operator[](Op op) { return ops[index(op)]; }
   /// Returns the sum over the collectives.
-  OpCount total() const;
+  OpCount total() const {
+    OpCount total;
+    for (const OpCount& op : ops) {
+      total.calls += op.calls;
+      total.bytes += op.bytes;
+      total.copied_bytes += op.copied_bytes;
+    }
+    return total;
+  }
 
  private:
   static size_t index(Op op) {
@@ -74,6 +87,16 @@ struct Counters {
   }
 };
 /// Returns what was counted between two points in time.
-Counters operator-(const Counters& after, const Counters& before);
+inline Counters operator-(const Counters& after, const Counters& before) {
+  Counters difference = after;
+  for (int i = 0; i < kCountedOps; ++i) {
+    difference.ops[i].calls -= before.ops[i].calls;
+    difference.ops[i].bytes -= before.ops[i].bytes;
+    difference.ops[i].copied_bytes -= before.ops[i].copied_bytes;
+  }
+  difference.busy_ns -= before.busy_ns;
+  difference.waiting_ns -= before.waiting_ns;
+  return difference;
+}
 
 }  // namespace shardwise::comm

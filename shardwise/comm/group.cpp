@@ -3,9 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "shardwise/comm/c10d_collectives.h"
-#include "shardwise/comm/group_checks.h"
-#include "shardwise/comm/group_state.h"
+#include "shardwise/comm/group_call.h"
 
 namespace shardwise::comm {
 namespace {
@@ -47,9 +45,6 @@ Group::Group(std::shared_ptr<CollectiveBackend> backend) : state_(std::make_shar
   state_->heap = backend->symmetric_heap();
   state_->backend = std::move(backend);
 }
-
-Group::Group(const c10::intrusive_ptr<c10d::Backend>& backend)
-    : Group(std::make_shared<C10dCollectives>(backend)) {}
 
 Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 

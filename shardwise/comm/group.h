@@ -34,7 +34,7 @@ class Group {
   Group();
   /// Constructs a group of the ranks of `backend`.
   explicit Group(std::shared_ptr<CollectiveBackend> backend);
-  /// Constructs a group over any backend of c10d, such as NCCL's (c10d_collectives.h).
+  /// Constructs a group over any backend of c10d, such as NCCL's (c10d_collectives.cpp).
   explicit Group(const c10::intrusive_ptr<c10d::Backend>& backend);
 
   /// Returns this rank, from 0 to size() − 1.

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "shardwise/comm/descriptor.h"
-#include "shardwise/comm/group_checks.h"
-#include "shardwise/comm/group_state.h"
+#include "shardwise/comm/group_call.h"
 #include "shardwise/comm/reduce.h"
 
 namespace shardwise::comm {

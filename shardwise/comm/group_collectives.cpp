@@ -3,8 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "shardwise/comm/group_checks.h"
-#include "shardwise/comm/group_state.h"
+#include "shardwise/comm/group_call.h"
 
 namespace shardwise::comm {
 namespace {
@@ -21,30 +20,6 @@ int64_t bytes_of(const at::Tensor& x) {
 }
 
 }  // namespace
-
-at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
-  at::DimVector sizes(x.sizes());
-  sizes[size_t(dim)] = size;
-  return at::empty(sizes, x.options());
-}
-
-std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
-  std::vector<at::Tensor> pieces;
-  for (int rank = 0; rank < split.ranks(); ++rank) {
-    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
-  }
-  return pieces;
-}
-
-int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
-  const int64_t slice = x.numel() / size + (rank < x.numel() % size);
-  return (slice * (size - 1) + x.numel() - slice) * x.element_size();
-}
-
-int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
-  const int64_t bytes = int64_t(x.nbytes());
-  return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
-}
 
 void Group::broadcast_(at::Tensor& x, int root) const {
   check_root("broadcast", root, size());

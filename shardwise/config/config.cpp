@@ -10,7 +10,7 @@
 #include "shardwise/base/log.h"
 #include "shardwise/config/family.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 /// Throws `where: field must be rule; got value`, with the field's name in the family's config.json.
@@ -146,4 +146,4 @@ std::vector<double> inverse_frequencies(const Config& config) {
   return frequencies;
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -10,7 +10,7 @@
 
 #include "shardwise/config/quantization.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 /// Llama 3's scaling of the rotary frequencies (rope_type "llama3").
 /// Source: transformers, modeling_rope_utils.py, _compute_llama3_parameters.
@@ -111,4 +111,4 @@ int64_t parameter_count(const Config& config);
 /// Llama 3's scaling; empty for learned positions.
 std::vector<double> inverse_frequencies(const Config& config);
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

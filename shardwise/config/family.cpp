@@ -5,7 +5,7 @@
 
 #include "shardwise/base/json.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 constexpr const char* kLayers = "model.layers.";
@@ -67,4 +67,4 @@ StoredNames stored_names(const Family& family, const std::string& parameter) {
   return {{parameter}};
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

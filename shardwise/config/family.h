@@ -12,7 +12,7 @@ namespace shardwise::base {
 class Fields;
 }
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 /// The names of one of our modules in the files; "*" is the layer's number in all names.
 struct StoredModule {
@@ -65,4 +65,4 @@ Family qwen3_family();
 Family phi3_family();
 Family gpt2_family();
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

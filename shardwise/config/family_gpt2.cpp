@@ -11,7 +11,7 @@
 
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 using base::Fields;
@@ -144,4 +144,4 @@ Family gpt2_family() {
           .presets = {{"gpt2", gpt2()}}};
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

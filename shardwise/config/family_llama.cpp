@@ -6,7 +6,7 @@
 
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 Config read_llama(const base::Fields& fields) {
@@ -110,4 +110,4 @@ Family llama_family() {
                      {"llama-3-8b", llama_3_8b()}});
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

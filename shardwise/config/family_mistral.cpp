@@ -2,7 +2,7 @@
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 Config mistral_defaults() {
@@ -49,4 +49,4 @@ Family mistral_family() {
                     {{"mistral-7b", mistral_7b()}});
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -8,7 +8,7 @@
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 Config phi3_defaults() {
@@ -59,4 +59,4 @@ Family phi3_family() {
   return family;
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

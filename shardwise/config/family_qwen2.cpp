@@ -3,7 +3,7 @@
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 Config qwen2_defaults() {
@@ -66,4 +66,4 @@ Family qwen2_family() {
                     {{"qwen2.5-0.5b", qwen2_5_0_5b()}, {"qwen2.5-7b", qwen2_5_7b()}});
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -5,7 +5,7 @@
 #include "shardwise/config/family_llama.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 Config qwen3_defaults() {
@@ -67,4 +67,4 @@ Family qwen3_family() {
                     {{"qwen3-0.6b", qwen3_0_6b()}, {"qwen3-32b", qwen3_32b()}});
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -6,7 +6,7 @@
 
 #include "shardwise/config/family.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Fields;
 using nlohmann::json;
@@ -113,4 +113,4 @@ void write_tokens(const Config& config, OrderedJson& out) {
   out["eos_token_id"] = eos_json(config.eos_token_id);
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

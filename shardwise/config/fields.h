@@ -8,7 +8,7 @@
 #include "shardwise/base/json.h"
 #include "shardwise/config/config.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -51,4 +51,4 @@ std::optional<Quantization> read_quantization(const base::Fields& fields);
 /// Adds a quantization_config for packed files to `out`.
 void write_quantization(const Quantization& quantization, OrderedJson& out);
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -7,7 +7,7 @@
 #include "shardwise/config/family.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
@@ -50,4 +50,4 @@ std::string to_json(const Config& config) {
   return text;
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

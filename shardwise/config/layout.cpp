@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Split;
 
@@ -25,4 +25,4 @@ Layout make_layout(const Config& config, int tp) {
           Split::even("vocab", config.vocab_size, tp)};
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

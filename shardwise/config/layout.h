@@ -5,7 +5,7 @@
 #include "shardwise/base/split.h"
 #include "shardwise/config/config.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 /// The splits that a model's shard rules use.
 struct Layout {
@@ -23,4 +23,4 @@ void check_ranks(const std::string& command, const Config& config, int64_t tp);
 /// heads.
 Layout make_layout(const Config& config, int tp);
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

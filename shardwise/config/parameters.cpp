@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Init;
 using base::ParameterUse;
@@ -134,4 +134,4 @@ int64_t parameter_count(const Config& config) {
   return count;
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -12,7 +12,7 @@
 #include "shardwise/config/config.h"
 #include "shardwise/config/layout.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 /// How a parameter is stored in memory and in the model's files.
 enum class StorageFormat {
@@ -62,4 +62,4 @@ class ParameterTable {
   std::unordered_map<std::string, size_t> index_;  // by name
 };
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

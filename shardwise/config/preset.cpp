@@ -4,7 +4,7 @@
 
 #include "shardwise/config/family.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -24,4 +24,4 @@ Config preset(const std::string& name) {
                                           fmt::join(preset_names(), ", "), name));
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

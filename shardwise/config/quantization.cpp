@@ -8,7 +8,7 @@
 #include "shardwise/config/config.h"
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Fields;
 using FileFormat = Quantization::FileFormat;
@@ -170,4 +170,4 @@ void check_quantization(const Config& c, const std::string& where) {
   if (q.lm_head || q.embeddings) check_size(c.vocab_size, words, "vocab_size", where);
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 struct Config;
 
@@ -62,4 +62,4 @@ Config dense(Config config);
 /// `where` otherwise.
 void check_quantization(const Config& config, const std::string& where);
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

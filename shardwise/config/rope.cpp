@@ -6,7 +6,7 @@
 
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Fields, base::shown;
 using nlohmann::json;
@@ -104,4 +104,4 @@ void write_rope(const Config& config, OrderedJson& out) {
   out["rope_parameters"] = rope_parameters_json(config);
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -6,7 +6,7 @@
 
 #include "shardwise/config/fields.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using base::Fields, base::shown;
 using nlohmann::json;
@@ -93,4 +93,4 @@ void write_layered_window(const Config& config, OrderedJson& out) {
   out["layer_types"] = types;
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -26,7 +26,7 @@
 namespace shardwise::doctor {
 
 using at::Tensor;
-using model::Config;
+using config::Config;
 
 namespace {
 
@@ -237,7 +237,7 @@ Tensor rotary_frequencies(const Config& config) {
 }
 
 Tensor angles(const FormulaBatch& batch, const Config& config) {
-  if (config.positions != model::Positions::rotary) return {};
+  if (config.positions != config::Positions::rotary) return {};
   return (batch.positions.unsqueeze(-1) * rotary_frequencies(config)).unsqueeze(1);
 }
 
@@ -290,10 +290,10 @@ Tensor attention(const Tensor& x, const FormulaLayer& w, const FormulaPositions&
   return linear(rows.reshape({b, s, k * shared * d}), w.o);
 }
 
-Tensor mlp(const Tensor& x, const FormulaLayer& w, model::Activation activation) {
+Tensor mlp(const Tensor& x, const FormulaLayer& w, config::Activation activation) {
   const Tensor up = linear(x, w.up);
   if (w.gate.weight.defined()) return linear(at::silu(linear(x, w.gate)) * up, w.down);
-  return linear(at::gelu(up, activation == model::Activation::gelu_tanh ? "tanh" : "none"), w.down);
+  return linear(at::gelu(up, activation == config::Activation::gelu_tanh ? "tanh" : "none"), w.down);
 }
 
 Tensor embedded(const FormulaBatch& batch, const FormulaOuterWeights& outer) {

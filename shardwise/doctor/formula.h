@@ -25,7 +25,7 @@ namespace shardwise::doctor {
 /// attention scores of a layer.
 /// Errors: those of io::SafetensorsDirectory; TORCH_INTERNAL_ASSERT for quantized weights or an unsupported
 /// family.
-at::Tensor formula_logits(const std::filesystem::path& directory, const model::Config& config,
+at::Tensor formula_logits(const std::filesystem::path& directory, const config::Config& config,
                           const at::Tensor& ids, const std::vector<base::Range>& valid);
 
 }  // namespace shardwise::doctor

@@ -105,7 +105,7 @@ std::string wrong_gradient(const DecoderWeights& weights, DirectionalDerivative&
 constexpr int64_t kSequences = 3;
 
 /// Returns different ids for every sequence.
-Tensor ids_of(const model::Config& config) {
+Tensor ids_of(const config::Config& config) {
   const int64_t s = config.max_position_embeddings;
   return (at::arange(s * kSequences, at::kLong) * 37 + 11).remainder(config.vocab_size).view({s, kSequences});
 }
@@ -154,7 +154,7 @@ Results results_of(const DecoderWeights& weights, const Trace& trace, const RunC
 }
 
 Check check_parameter_names(const DecoderWeights& weights) {
-  const model::ParameterTable& table = weights.table();
+  const config::ParameterTable& table = weights.table();
   const nn::UsedParameters& used_parameters = weights.used_parameters();
   Check check{"parameters", "", table.size() == used_parameters.size(),
               fmt::format("all {} parameters are in their layers", table.size())};
@@ -170,7 +170,7 @@ Check check_embedding(const DecoderWeights& weights, const TestCase& test_case, 
   const Tensor& ids = test_case.tokens.ids;
   Tensor rows = value_of(weights, "model.embed_tokens.weight").index_select(0, ids.flatten());
   rows = rows.view({ids.size(0), ids.size(1), -1});
-  if (weights.config().positions == model::Positions::learned)
+  if (weights.config().positions == config::Positions::learned)
     rows = rows + value_of(weights, "model.embed_positions.weight").narrow(0, 0, ids.size(0)).unsqueeze(1);
   const bool passed = rows.equal(result_at(reference, {"embedding", "output"}));
   return {"embedding", "", passed,
@@ -205,7 +205,7 @@ Check check_gradients(const DecoderWeights& weights, const TestCase& test_case, 
 
 Check check_logits(const std::filesystem::path& directory) {
   const at::NoGradGuard no_grad;
-  const model::Config config = model::load_config(directory);
+  const config::Config config = config::load_config(directory);
   const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
   checkpoint::load_weights(directory, weights);
   const Tensor ids = ids_of(config);

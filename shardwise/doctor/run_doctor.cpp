@@ -166,7 +166,7 @@ class Doctor {
 
   const RunOptions& options_;
   comm::Group group_;
-  model::Config config_;
+  config::Config config_;
   at::ScalarType dtype_;
   Weights weights_, fp64_;         // this rank's shards, in the run's dtype and converted to fp64
   Weights unsharded_, reference_;  // the unsharded model in the same dtypes, on rank 0

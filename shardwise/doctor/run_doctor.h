@@ -9,7 +9,7 @@ namespace shardwise::doctor {
 
 /// The model that the doctor runs.
 struct Target {
-  model::Config config;
+  config::Config config;
   at::ScalarType dtype;  // fp32 or bf16
   /// Loads the weights, equal at every tp size. Collective over the weights' group.
   std::function<void(model::DecoderWeights&)> load;

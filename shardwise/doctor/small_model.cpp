@@ -8,7 +8,7 @@
 
 namespace shardwise::doctor {
 
-using model::Config;
+using config::Config;
 
 namespace {
 
@@ -19,7 +19,7 @@ constexpr int64_t kScheduledSteps = 8;  // of the learning rate; the smoke test 
 
 /// Returns the smallest head_dim from 8 to the model's whose rotary part is even and not empty.
 int64_t head_dim_of(const Config& config) {
-  if (config.positions == model::Positions::learned) return std::min<int64_t>(config.head_dim, 4);
+  if (config.positions == config::Positions::learned) return std::min<int64_t>(config.head_dim, 4);
   Config candidate = config;
   for (candidate.head_dim = 8; candidate.head_dim < config.head_dim; candidate.head_dim += 2) {
     if (candidate.rotary_dim() >= 2 && candidate.rotary_dim() % 2 == 0) return candidate.head_dim;
@@ -29,7 +29,7 @@ int64_t head_dim_of(const Config& config) {
 
 /// Config files of families with learned positions cannot express a·d ≠ h.
 int64_t hidden_size_of(const Config& small) {
-  const bool is_learned = small.positions == model::Positions::learned;
+  const bool is_learned = small.positions == config::Positions::learned;
   return is_learned ? small.num_attention_heads * small.head_dim : kHidden;
 }
 
@@ -56,13 +56,13 @@ Config shrink(const Config& config) {
   if (!small.sliding_layers.empty()) small.sliding_layers = {false, true};
   small.bos_token_id.reset();
   small.eos_token_id.clear();
-  model::validate(small);
+  config::validate(small);
   return small;
 }
 
 void write_inputs(const TrainingSmokeTest& smoke_test) {
   base::write_text(smoke_test.directory / kText, random_text(smoke_test.seed));
-  base::write_text(smoke_test.directory / kConfig, model::to_json(shrink(smoke_test.config)));
+  base::write_text(smoke_test.directory / kConfig, config::to_json(shrink(smoke_test.config)));
 }
 
 train::Options smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Parallelism parallelism,

@@ -20,11 +20,11 @@ inline constexpr double kInitStd = 0.3;
 /// Returns `config` with two layers, small odd sizes and the vocabulary of bytes. What defines the
 /// architecture stays: heads, biases, norms, activation, positions, a tied head, and sliding windows, which
 /// are shortened. A large standard deviation of the weights makes losses depend clearly on the tokens.
-model::Config shrink(const model::Config& config);
+config::Config shrink(const config::Config& config);
 
 /// The model of the training smoke test, and its directory.
 struct TrainingSmokeTest {
-  model::Config config;             // of the doctor's target
+  config::Config config;            // of the doctor's target
   at::ScalarType dtype;             // fp32 or bf16
   std::filesystem::path directory;  // shared by all ranks; a few MB are written to it
   uint64_t seed = 0;

@@ -104,7 +104,7 @@ std::string dtype_name(at::ScalarType dtype) {
   return dtype == at::kDouble ? "fp64" : dtype == at::kFloat ? "fp32" : "bf16";
 }
 
-plan::Workload workload_of(const model::Config& config, const TestCase& test_case,
+plan::Workload workload_of(const config::Config& config, const TestCase& test_case,
                            const RunConfig& run_config, int tp) {
   return {.config = config,
           .tp = tp,

@@ -50,7 +50,7 @@ struct RunConfig {
 std::string dtype_name(at::ScalarType dtype);
 
 /// Returns plan's description of `test_case` run with `run_config` on `tp` ranks.
-plan::Workload workload_of(const model::Config& config, const TestCase& test_case,
+plan::Workload workload_of(const config::Config& config, const TestCase& test_case,
                            const RunConfig& run_config, int tp);
 
 /// This rank's part of a stage's output and of its gradient.

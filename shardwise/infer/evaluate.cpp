@@ -13,7 +13,7 @@ namespace {
 
 using SequenceSharded = nn::Sharded<nn::kSequence>;
 
-void check(const model::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
+void check(const config::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
   TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size(),
                     " [SW0388]");
   check_token_ids(text, config, "eval: the text's");

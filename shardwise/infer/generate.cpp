@@ -169,7 +169,7 @@ class BatchGenerator {
 
 }  // namespace
 
-void check_request(const Request& request, const model::Config& config, const std::string& where) {
+void check_request(const Request& request, const config::Config& config, const std::string& where) {
   const auto& [prompt, max_new_tokens, sampling, wants_logprobs] = request;
   TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must have at least one token; got none [SW0205]");
   check_token_ids(prompt, config, where + ": the prompt's");

@@ -75,6 +75,6 @@ Generated generate(const model::DecoderWeights& weights, const std::vector<Reque
                    const OnToken& on_token = {});
 
 /// Checks one request. Throws c10::ValueError as generate() does, with a message that starts with `where`.
-void check_request(const Request& request, const model::Config& config, const std::string& where);
+void check_request(const Request& request, const config::Config& config, const std::string& where);
 
 }  // namespace shardwise::infer

@@ -9,6 +9,6 @@
 namespace shardwise::infer {
 
 /// Checks that all ids are in [0, v). Throws c10::ValueError with a message that starts with `whose`.
-void check_token_ids(const std::vector<int64_t>& ids, const model::Config& config, const std::string& whose);
+void check_token_ids(const std::vector<int64_t>& ids, const config::Config& config, const std::string& whose);
 
 }  // namespace shardwise::infer

@@ -5,6 +5,7 @@
 #pragma once
 #include <sched.h>
 
+#include <string>
 #include <vector>
 
 namespace shardwise::launch {
@@ -21,6 +22,12 @@ struct AvailableCpus {
 /// Returns the CPUs that this process had at the first call: later binding does not change them.
 /// Errors: c10::Error if hwloc cannot read the machine.
 const AvailableCpus& available_cpus();
+
+/// Returns the CPU quota of this process's cgroup, by which containers are often limited: the smallest over
+/// the process's cgroup and its ancestors; very large if there is none. Reads the files of cgroup versions 1
+/// and 2 below `root`. A container may see its own group as the root.
+double cpu_quota(const std::string& cgroups = "/proc/self/cgroup",
+                 const std::string& root = "/sys/fs/cgroup");
 
 /// Part `index` of `count` of the cores that `count` ranks may all use.
 struct CoreShare {

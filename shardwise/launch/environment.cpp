@@ -2,10 +2,15 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "shardwise/base/environment.h"
 #include "shardwise/base/split.h"
-#include "shardwise/launch/parent_process.h"
 
 namespace shardwise::launch {
 namespace {
@@ -95,6 +100,22 @@ LaunchContext from_torchrun() {
                             text_of("MASTER_ADDR", kTorchrun.name), text_of("MASTER_PORT", kTorchrun.name),
                             count_of("TORCHELASTIC_RESTART_COUNT", 0, kTorchrun.name));
   return context;
+}
+
+/// Returns "<pid>-<start time>" of the parent process, which unlike the pid alone is never reused.
+/// Errors: c10::Error if /proc/<pid>/stat cannot be read.
+std::string parent_process() {
+  constexpr int kFieldsToStartTime =
+      20;  // after the name, the only field that may contain spaces; proc(5), field 22
+  const pid_t parent = getppid();
+  std::ifstream file(fmt::format("/proc/{}/stat", parent));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string start_time;
+  for (int i = 0; i < kFieldsToStartTime; ++i) fields >> start_time;
+  TORCH_CHECK(fields, "environment: the parent's start time is read from /proc; got nothing from /proc/",
+              parent, "/stat; set SHARDWISE_JOB [SW0113]");
+  return fmt::format("{}-{}", parent, start_time);
 }
 
 // Open MPI names each job. Hydra does not, but one of its processes starts all ranks of a node.

@@ -6,17 +6,19 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
 
-#include "shardwise/launch/lines.h"
+#include "shardwise/base/fd.h"
 #include "shardwise/launch/rank_process.h"
-#include "shardwise/launch/signals.h"
 
 namespace shardwise::launch {
 namespace {
@@ -36,6 +38,55 @@ std::string new_job_name() {
   TORCH_CHECK(getrandom(&random, sizeof random, 0) == sizeof random,
               "launch: getrandom must return a random number for the job's name [SW0124]");
   return fmt::format("launch/{}/{:016x}", getpid(), random);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// Receives SIGCHLD and the termination signals (SIGINT, SIGTERM, SIGHUP) through a descriptor instead of
+/// handlers while the object lives. A termination signal that this process was started to ignore (nohup)
+/// stays ignored.
+class LaunchSignals {
+ public:
+  LaunchSignals();
+  ~LaunchSignals();
+  LaunchSignals(const LaunchSignals&) = delete;
+
+  int descriptor() const { return fd_.get(); }
+  /// Returns the previous signal mask, which started processes get back.
+  const sigset_t& mask_before() const { return mask_before_; }
+  /// Returns the next pending signal, or nullopt.
+  std::optional<signalfd_siginfo> next();
+
+ private:
+  sigset_t mask_before_;
+  base::Fd fd_;
+};
+
+LaunchSignals::LaunchSignals() {
+  // A process that ignores SIGCHLD (inherited through exec) gets no signal when a child exits.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGCHLD);
+  for (int termination : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(termination)) sigaddset(&mask, termination);
+  }
+  fd_ = base::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  TORCH_CHECK(fd_, "launch: cannot create a descriptor for signals [SW0138]");
+  pthread_sigmask(SIG_BLOCK, &mask, &mask_before_);
+}
+
+LaunchSignals::~LaunchSignals() {
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+std::optional<signalfd_siginfo> LaunchSignals::next() {
+  signalfd_siginfo info;
+  if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return info;
 }
 
 bool has_code(int status, int code) {

@@ -1,9 +1,10 @@
-// One rank as a process: how launch_ranks() starts it, and how it exited.
+// One rank as a process: how launch_ranks() starts it, its lines on standard error, and how it exited.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwise/base/fd.h"
@@ -27,6 +28,34 @@ struct RankProcess {
 /// Runs this program again as `rank`. The process is killed when the calling thread ends.
 /// Errors: c10::Error if the system cannot create a pipe or a process.
 RankProcess start_rank(const LaunchSettings& job, int rank);
+
+/// Writes one line to standard error and overwrites the progress line that rank 0 may have left on the
+/// terminal.
+void print_line(const std::string& text);
+
+/// Reads the standard error of one rank and prints its lines.
+class RankLines {
+ public:
+  /// `source` is non-blocking; it is empty for rank 0, which writes to standard error itself.
+  RankLines(int rank, base::Fd source) : rank_(rank), source_(std::move(source)) {}
+
+  /// Returns the descriptor for poll; -1 after the end of the stream.
+  int descriptor() const { return source_.get(); }
+  /// Prints all complete lines written so far.
+  void forward();
+  /// Prints the remaining lines, also an incomplete last one, and closes the stream.
+  void forward_rest();
+  /// Prints at most one more line and drops the rest: after a failure all surviving ranks report the same.
+  void allow_one_more() { lines_left_ = 1; }
+
+ private:
+  void print(std::string_view line);
+
+  int rank_;
+  base::Fd source_;
+  std::string pending_;  // a line without its end
+  int lines_left_ = -1;  // -1: unlimited
+};
 
 /// Describes waitpid's status: "was killed by signal 9 (Killed)", "exited with code 3".
 std::string describe_exit(int status);

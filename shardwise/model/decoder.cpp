@@ -22,23 +22,23 @@ struct LayerFactory {
   const DecoderWeights& weights;
   std::shared_ptr<nn::Rotary> rotary = nullptr;
 
-  const Config& config() const { return weights.config(); }
-  const Layout& layout() const { return weights.layout(); }
+  const config::Config& config() const { return weights.config(); }
+  const config::Layout& layout() const { return weights.layout(); }
   const comm::Group& group() const { return weights.group(); }
-  const ParameterInfo& weight(const std::string& layer) const {
+  const config::ParameterInfo& weight(const std::string& layer) const {
     return weights.table().at(layer + ".weight");
   }
 
-  std::optional<quant::Format> format(const ParameterInfo& weight) const {
-    if (weight.format == StorageFormat::dense) return std::nullopt;
-    const Quantization& q = *config().quantization;
+  std::optional<quant::Format> format(const config::ParameterInfo& weight) const {
+    if (weight.format == config::StorageFormat::dense) return std::nullopt;
+    const config::Quantization& q = *config().quantization;
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping};
   }
 
   nn::VocabParallelEmbedding embedding() const {
     const std::string name = "model.embed_tokens";
-    const ParameterInfo& table = weight(name);
+    const config::ParameterInfo& table = weight(name);
     const base::Split& vocab = layout().vocab;
     if (const auto quantized = format(table)) {
       return {parallel::make_quantized_parameter(table.name, table.shape, table.rule, *quantized, group()),
@@ -50,7 +50,7 @@ struct LayerFactory {
   /// Builds a ColumnParallelLinear or a RowParallelLinear.
   template <class Linear>
   Linear linear(const std::string& name) const {
-    const ParameterInfo& parameter = weight(name);
+    const config::ParameterInfo& parameter = weight(name);
     LinearOptions options(/*in=*/parameter.shape[1], /*out=*/parameter.shape[0]);
     options.has_bias = weights.table().contains(name + ".bias");
     options.init = parameter.init;
@@ -63,19 +63,20 @@ struct LayerFactory {
   nn::Norm norm(const std::string& name) const {
     const int64_t h = config().hidden_size;
     const double eps = config().norm_eps;
-    if (config().norm == Norm::layer) return nn::LayerNorm(name, h, eps, group(), weights.dtype());
+    if (config().norm == config::Norm::layer) return nn::LayerNorm(name, h, eps, group(), weights.dtype());
     return nn::RMSNorm(name, h, eps, group(), weights.dtype());
   }
 
   nn::Mlp mlp(const std::string& name) const {
     RowParallelLinear down = row(name + "down_proj");
     if (config().is_gated()) return nn::GatedMlp(column(name + "gate_up_proj"), std::move(down));
-    return nn::GeluMlp(column(name + "up_proj"), std::move(down),
-                       config().activation == Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
+    return nn::GeluMlp(
+        column(name + "up_proj"), std::move(down),
+        config().activation == config::Activation::gelu ? kernels::Gelu::erf : kernels::Gelu::tanh);
   }
 
   nn::CausalSelfAttention attention(const std::string& name, int64_t layer) const {
-    const Config& c = config();
+    const config::Config& c = config();
     nn::SelfAttentionOptions options{.window = c.window_of(layer), .layer = layer};
     if (c.qk_norm) options.norm = nn::QkNorm::make(name, c.head_dim, c.norm_eps, group(), weights.dtype());
     return {nn::HeadLayout::of(layout().heads, layout().kv_heads, c.head_dim, group().rank()), rotary,
@@ -108,24 +109,24 @@ ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParal
 }
 
 std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) {
-  if (factory.config().positions != Positions::learned) return std::nullopt;
+  if (factory.config().positions != config::Positions::learned) return std::nullopt;
   const std::string name = "model.embed_positions";
-  const ParameterInfo& table = factory.weight(name);
+  const config::ParameterInfo& table = factory.weight(name);
   return nn::LearnedPositions(name, table.shape[0], table.shape[1], table.init, factory.group(),
                               factory.weights.dtype());
 }
 
 }  // namespace
 
-DecoderWeights::DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype)
+DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype)
     : config_(config),
       group_(group),
       dtype_(dtype),
-      layout_(make_layout(config, group.size())),
+      layout_(config::make_layout(config, group.size())),
       table_(config, layout_),
       embedding_(LayerFactory{*this}.embedding()),
       positions_(make_positions({*this})),
-      blocks_(make_blocks({*this, std::make_shared<nn::Rotary>(inverse_frequencies(config))})),
+      blocks_(make_blocks({*this, std::make_shared<nn::Rotary>(config::inverse_frequencies(config))})),
       norm_(LayerFactory{*this}.norm("model.norm")),
       head_(make_head({*this}, embedding_)) {
   embedding_.append_parameters(used_parameters_);

@@ -15,7 +15,7 @@ class DecoderWeights {
  public:
   /// Allocates uninitialized weights; fill them with `initialize_` or a checkpoint. Weights that the config
   /// quantizes are quantized matrices; all other weights and the activations have `dtype`.
-  DecoderWeights(const Config& config, const comm::Group& group, at::ScalarType dtype);
+  DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype);
   DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
@@ -23,11 +23,11 @@ class DecoderWeights {
   void initialize_(uint64_t seed);
 
   /// Returns the config of the model.
-  const Config& config() const { return config_; }
+  const config::Config& config() const { return config_; }
   /// Returns the splits over the ranks.
-  const Layout& layout() const { return layout_; }
+  const config::Layout& layout() const { return layout_; }
   /// Describes the parameters, in the order of used_parameters.
-  const ParameterTable& table() const { return table_; }
+  const config::ParameterTable& table() const { return table_; }
   /// Returns the tp group.
   const comm::Group& group() const { return group_; }
   /// Returns the dtype of activations and of weights that are not quantized.
@@ -44,11 +44,11 @@ class DecoderWeights {
  private:
   template <nn::ResidualStream>
   friend class Decoder;
-  Config config_;
+  config::Config config_;
   comm::Group group_;
   at::ScalarType dtype_;
-  Layout layout_;
-  ParameterTable table_;
+  config::Layout layout_;
+  config::ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;
   std::optional<nn::LearnedPositions> positions_;
   std::vector<nn::BlockLayers> blocks_;

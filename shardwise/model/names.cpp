@@ -15,8 +15,8 @@ using Pieces = std::vector<ShardRule::Piece>;
 namespace {
 
 /// Returns the tensor `name`, which contains `segments` of the parameter's segments from `first` on.
-StoredTensor stored_tensor(const ParameterInfo& parameter, const std::string& name, bool is_transposed,
-                           size_t first, size_t segments) {
+StoredTensor stored_tensor(const config::ParameterInfo& parameter, const std::string& name,
+                           bool is_transposed, size_t first, size_t segments) {
   const ShardRule& rule = parameter.rule;
   std::vector<int64_t> shape = parameter.shape;
   if (!rule.is_replicated()) {
@@ -25,7 +25,8 @@ StoredTensor stored_tensor(const ParameterInfo& parameter, const std::string& na
   }
   if (is_transposed) std::swap(shape.at(0), shape.at(1));
   const int64_t dim = rule.is_replicated() ? 0 : is_transposed ? 1 - rule.dim : rule.dim;
-  return {name, std::move(shape), dim, is_transposed, ElementType::floating_point, rule, first, segments};
+  return {name,  std::move(shape), dim, is_transposed, config::ElementType::floating_point, rule,
+          first, segments};
 }
 
 /// Returns `rule` in units of blocks of `block` elements.
@@ -39,7 +40,8 @@ ShardRule in_blocks(const ShardRule& rule, int64_t dim, int64_t block) {
 }
 
 /// Returns the rule of a part [out blocks, in blocks] or [in].
-ShardRule packed_rule(const ParameterInfo& weight, const PackedPart& part, bool needs_all_groups) {
+ShardRule packed_rule(const config::ParameterInfo& weight, const config::PackedPart& part,
+                      bool needs_all_groups) {
   const ShardRule& rule = weight.rule;
   if (rule.is_replicated()) return rule;
   if (rule.dim == 0)
@@ -50,9 +52,9 @@ ShardRule packed_rule(const ParameterInfo& weight, const PackedPart& part, bool 
   return in_blocks(rule, /*dim=*/part.out_block == 0 ? 0 : 1, block);
 }
 
-std::vector<StoredTensor> all_parts(const ParameterInfo& weight, const Config& config) {
+std::vector<StoredTensor> all_parts(const config::ParameterInfo& weight, const config::Config& config) {
   std::vector<StoredTensor> tensors;
-  for (const PackedPart& part : packed_parts(*config.quantization)) {
+  for (const config::PackedPart& part : config::packed_parts(*config.quantization)) {
     for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
   }
   return tensors;
@@ -60,7 +62,8 @@ std::vector<StoredTensor> all_parts(const ParameterInfo& weight, const Config& c
 
 }  // namespace
 
-ParameterInfo packed_parameter(const ParameterInfo& weight, const PackedPart& part, const Config& config) {
+config::ParameterInfo packed_parameter(const config::ParameterInfo& weight, const config::PackedPart& part,
+                                       const config::Config& config) {
   const bool is_per_group = part.leaf == ".qzeros" || part.leaf == ".scales";
   const bool needs_all_groups = is_per_group && config.quantization->desc_act;
   const std::string name = weight.name.substr(0, weight.name.rfind('.')) + part.leaf;
@@ -69,10 +72,11 @@ ParameterInfo packed_parameter(const ParameterInfo& weight, const PackedPart& pa
   return {name, std::move(shape), packed_rule(weight, part, needs_all_groups)};
 }
 
-std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const PackedPart& part,
-                                         const Config& config) {
-  const ParameterInfo packed = packed_parameter(weight, part, config);
-  const std::vector<std::string> names = stored_names(family_of(config.model_type), packed.name).names;
+std::vector<StoredTensor> stored_tensors(const config::ParameterInfo& weight, const config::PackedPart& part,
+                                         const config::Config& config) {
+  const config::ParameterInfo packed = packed_parameter(weight, part, config);
+  const std::vector<std::string> names =
+      config::stored_names(config::family_of(config.model_type), packed.name).names;
   const bool is_matrix = part.out_block != 0;
   std::vector<StoredTensor> tensors;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -85,9 +89,11 @@ std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const Pack
   return tensors;
 }
 
-std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const Config& config) {
-  if (parameter.format == StorageFormat::packed) return all_parts(parameter, config);
-  const auto [names, is_transposed] = stored_names(family_of(config.model_type), parameter.name);
+std::vector<StoredTensor> stored_tensors(const config::ParameterInfo& parameter,
+                                         const config::Config& config) {
+  if (parameter.format == config::StorageFormat::packed) return all_parts(parameter, config);
+  const auto [names, is_transposed] =
+      config::stored_names(config::family_of(config.model_type), parameter.name);
   const size_t segments = parameter.rule.segments.size();
   if (names.size() == 1) return {stored_tensor(parameter, names[0], is_transposed, /*first=*/0, segments)};
   TORCH_INTERNAL_ASSERT(names.size() == segments, parameter.name, " has ", segments, " segments");
@@ -98,16 +104,18 @@ std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const C
   return tensors;
 }
 
-std::vector<StoredTensor> stored_tensors(const Config& config, int tp) {
+std::vector<StoredTensor> stored_tensors(const config::Config& config, int tp) {
   std::vector<StoredTensor> tensors;
-  for (const ParameterInfo& parameter : ParameterTable(config, make_layout(config, tp))) {
+  for (const config::ParameterInfo& parameter :
+       config::ParameterTable(config, config::make_layout(config, tp))) {
     for (StoredTensor& stored : stored_tensors(parameter, config)) tensors.push_back(std::move(stored));
   }
   return tensors;
 }
 
-ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config) {
-  const StorageFormat format = parameter.quantized ? quantized_format(config) : StorageFormat::dense;
+config::ParameterInfo info_of(const parallel::Parameter& parameter, const config::Config& config) {
+  const config::StorageFormat format =
+      parameter.quantized ? config::quantized_format(config) : config::StorageFormat::dense;
   return {.name = parameter.name,
           .shape = parameter.global_shape,
           .rule = parameter.rule,
@@ -115,7 +123,7 @@ ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config
           .format = format};
 }
 
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config) {
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const config::Config& config) {
   return stored_tensors(info_of(parameter, config), config);
 }
 

@@ -14,7 +14,7 @@ struct StoredTensor {
   std::vector<int64_t> shape;  // of the full tensor on disk
   int64_t dim;                 // the sharded dim of `shape`; 0 if replicated
   bool is_transposed;          // [in, out] on disk
-  ElementType element_type = ElementType::floating_point;
+  config::ElementType element_type = config::ElementType::floating_point;
 
   /// Returns a view of the parameter's local shard, or of a tensor of its shape, in the orientation on disk.
   at::Tensor oriented(const at::Tensor& local) const;
@@ -36,21 +36,23 @@ struct StoredTensor {
 /// Returns the tensors that store `parameter` in files of `config`'s family. For Llama,
 /// `model.layers.0.self_attn.qkv_proj.weight` → q_proj, k_proj, v_proj. For a packed weight, those of all its
 /// parts.
-std::vector<StoredTensor> stored_tensors(const ParameterInfo& parameter, const Config& config);
+std::vector<StoredTensor> stored_tensors(const config::ParameterInfo& parameter,
+                                         const config::Config& config);
 /// Returns the tensors that store all parameters of a model on `tp` ranks. Errors: those of make_layout.
-std::vector<StoredTensor> stored_tensors(const Config& config, int tp);
+std::vector<StoredTensor> stored_tensors(const config::Config& config, int tp);
 
 /// Returns the table's entry for `parameter`, except for its use. `config`: of the parameter's model.
-ParameterInfo info_of(const parallel::Parameter& parameter, const Config& config);
+config::ParameterInfo info_of(const parallel::Parameter& parameter, const config::Config& config);
 /// Returns the tensors that store `parameter` in files of `config`'s family.
-std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const Config& config);
+std::vector<StoredTensor> stored_tensors(const parallel::Parameter& parameter, const config::Config& config);
 
 /// Returns one part of a packed weight as a parameter [out blocks, in blocks], or [in] if it has no output
 /// dim. Its rule gives each rank the blocks that its shard of the weight overlaps.
-ParameterInfo packed_parameter(const ParameterInfo& weight, const PackedPart& part, const Config& config);
+config::ParameterInfo packed_parameter(const config::ParameterInfo& weight, const config::PackedPart& part,
+                                       const config::Config& config);
 /// Returns the tensors that store one part of a packed weight.
-std::vector<StoredTensor> stored_tensors(const ParameterInfo& weight, const PackedPart& part,
-                                         const Config& config);
+std::vector<StoredTensor> stored_tensors(const config::ParameterInfo& weight, const config::PackedPart& part,
+                                         const config::Config& config);
 
 /// Returns a description for output and the shard index: "heads | kv_heads | kv_heads, dim 0", or "whole on
 /// every rank".

@@ -40,7 +40,7 @@ class Forward {
  private:
   /// Bytes of the cos and sin tables: half of the rotated elements each.
   int64_t rotary_bytes() const {
-    const auto rotated = static_cast<int64_t>(2 * model::inverse_frequencies(generation_.config).size());
+    const auto rotated = static_cast<int64_t>(2 * config::inverse_frequencies(generation_.config).size());
     return generation_.longest_cache * rotated * workload_.accumulator_bytes();
   }
   /// Bytes of the dequantized rows of the block's largest GEMM, as quant/product.cpp multiplies them.

@@ -8,7 +8,7 @@ namespace shardwise::plan {
 
 /// The largest batch of a run.
 struct Generation {
-  model::Config config;       // of the model
+  config::Config config;      // of the model
   int tp = 1;                 // number of ranks
   int64_t element_bytes = 4;  // of weights, activations and caches: 4 or 2
   int64_t rows = 1;           // tokens of one forward, over all its sequences

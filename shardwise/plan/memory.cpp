@@ -50,7 +50,7 @@ class CandidateList {
     const int64_t statistic = sizes_.statistics(sizes_.shard().residual_rows);
     add({norm.input, sizes_.local_hidden(), input_pool}, required.any);
     add(norm.rstd, statistic, required.any);
-    if (workload_.config.norm == model::Norm::layer) add(norm.mean, statistic, required.any);
+    if (workload_.config.norm == config::Norm::layer) add(norm.mean, statistic, required.any);
   }
   void add_column_input(SavedTensor tensor, const RequiredGradients& required) {
     const bool is_gathered = workload_.save_for_backward == SaveForBackward::gathered;

@@ -6,7 +6,7 @@ namespace shardwise::plan {
 namespace {
 
 using base::ParameterUse;
-using model::ParameterInfo;
+using config::ParameterInfo;
 
 /// Returns the number of elements along the sharded dim that several ranks hold: rows of KV heads.
 int64_t replicated_size(const base::ShardRule& rule) {
@@ -38,7 +38,7 @@ int64_t local_numel(const ParameterInfo& parameter, int rank) {
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank) {
   workload.validate_rank(rank);
   std::vector<LocalParameter> parameters;
-  for (const ParameterInfo& parameter : model::ParameterTable(workload.config, workload.layout())) {
+  for (const ParameterInfo& parameter : config::ParameterTable(workload.config, workload.layout())) {
     const bool is_trained = !workload.frozen.contains(parameter.name);
     parameters.push_back({parameter.name, local_numel(parameter, rank),
                           is_trained ? partial_elements(parameter, workload) : 0, is_trained});

@@ -14,7 +14,7 @@ class Trained {
   bool has(const std::string& name) const { return table_.contains(name) && is_trained(table_.at(name)); }
   /// True if a parameter before `part` in the forward is trained: the input of `part` requires a gradient.
   bool has_before(const std::string& part) const {
-    for (const model::ParameterInfo& parameter : table_) {
+    for (const config::ParameterInfo& parameter : table_) {
       if (parameter.name.starts_with(part)) return false;
       if (is_trained(parameter)) return true;
     }
@@ -27,10 +27,10 @@ class Trained {
   }
 
  private:
-  bool is_trained(const model::ParameterInfo& parameter) const { return !frozen_.contains(parameter.name); }
+  bool is_trained(const config::ParameterInfo& parameter) const { return !frozen_.contains(parameter.name); }
 
   const std::set<std::string>& frozen_;
-  model::ParameterTable table_;
+  config::ParameterTable table_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 void check_frozen(const Workload& workload) {
   if (workload.frozen.empty()) return;
-  const model::ParameterTable table(workload.config);
+  const config::ParameterTable table(workload.config);
   for (const std::string& name : workload.frozen)
     TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
                       name);
@@ -40,7 +40,7 @@ Split Workload::sequence() const {
 }
 
 Pool Workload::block_input_pool(int64_t layer) const {
-  const bool is_copied = has_dropout || config.positions == model::Positions::learned;
+  const bool is_copied = has_dropout || config.positions == config::Positions::learned;
   return layer == 0 && parallelism == Parallelism::tp && !is_copied ? partial_sum_pool()
                                                                     : Pool::private_memory;
 }

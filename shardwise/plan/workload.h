@@ -29,7 +29,7 @@ enum class Pool { private_memory, symmetric_heap };
 
 /// The input of a plan: a model, its sharding, and one micro-batch.
 struct Workload {
-  model::Config config;                          // of the model
+  config::Config config;                         // of the model
   int tp = 1;                                    // number of ranks
   Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP
   int64_t sequence_length = 0;                   // tokens
@@ -74,7 +74,7 @@ struct Workload {
   int64_t up_projections() const { return config.is_gated() ? 2 : 1; }
 
   /// The splits of heads, ffn columns and vocabulary.
-  model::Layout layout() const { return model::make_layout(config, tp); }
+  config::Layout layout() const { return config::make_layout(config, tp); }
   /// Returns the split of the sequence.
   base::Split sequence() const;
 };

@@ -19,11 +19,11 @@ bool matches(const std::string& glob, const std::string& name) {
 }
 
 /// Returns every parameter with its tensor names in the Hugging Face files.
-std::vector<std::pair<std::string, Names>> names_of(const model::Config& config) {
+std::vector<std::pair<std::string, Names>> names_of(const config::Config& config) {
   std::vector<std::pair<std::string, Names>> names;
-  const model::Family& family = model::family_of(config.model_type);
-  for (const model::ParameterInfo& parameter : model::ParameterTable(config))
-    names.emplace_back(parameter.name, model::stored_names(family, parameter.name).names);
+  const config::Family& family = config::family_of(config.model_type);
+  for (const config::ParameterInfo& parameter : config::ParameterTable(config))
+    names.emplace_back(parameter.name, config::stored_names(family, parameter.name).names);
   return names;
 }
 
@@ -45,7 +45,7 @@ void check_all_or_none(const Names& fused, const Names& frozen) {
 
 }  // namespace
 
-Frozen frozen_by(const Names& globs, const model::Config& config) {
+Frozen frozen_by(const Names& globs, const config::Config& config) {
   const auto parameters = names_of(config);
   Names all;
   Frozen frozen;

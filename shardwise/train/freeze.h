@@ -18,6 +18,6 @@ struct Frozen {
 /// matches one, [0-3] matches one of these. A tied LM head is frozen under the name of the embedding. Throws
 /// c10::ValueError if a glob matches nothing, if only some of the tensors of one fused parameter match, or if
 /// nothing is left to train.
-Frozen frozen_by(const std::vector<std::string>& globs, const model::Config& config);
+Frozen frozen_by(const std::vector<std::string>& globs, const config::Config& config);
 
 }  // namespace shardwise::train

@@ -13,7 +13,7 @@
 
 namespace shardwise::train {
 
-using model::Config;
+using config::Config;
 using std::filesystem::path;
 
 namespace {
@@ -33,8 +33,8 @@ std::string dtype_name(const std::string& flag) {
 }
 
 std::optional<Config> requested_config(const Options& options) {
-  if (options.model_config) return model::load_config(*options.model_config);
-  if (options.preset) return model::preset(*options.preset);
+  if (options.model_config) return config::load_config(*options.model_config);
+  if (options.preset) return config::preset(*options.preset);
   return std::nullopt;
 }
 
@@ -72,7 +72,7 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
                      const std::optional<path>& initial) {
   const std::optional<Config> requested = requested_config(options);
   const std::optional<path> directory = resumed ? resumed : initial;
-  Config config = directory ? model::load_config(*directory) : requested.value_or(model::preset("tiny"));
+  Config config = directory ? config::load_config(*directory) : requested.value_or(config::preset("tiny"));
   TORCH_CHECK_VALUE(!config.quantization, "train: quantized weights cannot be trained; got ",
                     config.quantization ? config.quantization->text() : "",
                     "; train the unquantized model [SW0023]");
@@ -123,7 +123,7 @@ void check_horizon(const Options& options, int64_t first_step) {
 /// done before this run.
 int64_t checked_start(const Options& options, const Config& config, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
-  model::check_ranks("train", config, options.tp);
+  config::check_ranks("train", config, options.tp);
   check_length(options, config);
   const int64_t first_step = first_step_of(options, resumed, initial, frozen);
   check_horizon(options, first_step);

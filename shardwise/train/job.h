@@ -22,7 +22,7 @@ class Job {
 
   const Options& options() const { return options_; }
   /// The model config; its dtype is the run's dtype.
-  const model::Config& config() const { return config_; }
+  const config::Config& config() const { return config_; }
   const Text& text() const { return text_; }
   const text::Windows& windows() const { return windows_; }
   /// The step-N directory of --resume and the model directory of --init; at most one is set.
@@ -45,7 +45,7 @@ class Job {
  private:
   Options options_;
   std::optional<std::filesystem::path> resumed_, initial_;
-  model::Config config_;
+  config::Config config_;
   Frozen frozen_;
   int64_t first_step_;
   Text text_;

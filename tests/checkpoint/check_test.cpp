@@ -66,7 +66,7 @@ class Check : public ::testing::Test {
     return text;
   }
 
-  const model::Config config_ = uneven_config();
+  const config::Config config_ = uneven_config();
   const FullState full_;
   const TemporaryDirectory dir_;
   const std::string directory_;
@@ -115,9 +115,9 @@ TEST_F(Check, LmHeadMayBeMissingOnlyIfTied) {
   const Tensor head = file.extract("lm_head.weight").mapped();
   write(directory_ + "/model.safetensors", file);
   EXPECT_PRED2(contains, error_text([&] { checkpoint::check(directory_, false); }), "lm_head.weight");
-  model::Config tied = config_;
+  config::Config tied = config_;
   tied.tie_word_embeddings = true;
-  dir_.put("step-1/config.json", model::to_json(tied));
+  dir_.put("step-1/config.json", config::to_json(tied));
   EXPECT_NO_THROW(checkpoint::check(directory_, false));
   file["lm_head.weight"] = head;  // some exporters write a copy
   write(directory_ + "/model.safetensors", file);

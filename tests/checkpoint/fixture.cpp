@@ -22,7 +22,7 @@ using Visit = std::function<void(const std::string& name, const StoredTensor&, c
 
 /// Visits every shard of the rank with the name of its full tensor.
 void for_each_shard(const RankState& rank, const Visit& visit) {
-  const model::Config& config = rank.weights.config();
+  const config::Config& config = rank.weights.config();
   for (const nn::UsedParameter& used : rank.weights.used_parameters()) {
     for (const StoredTensor& stored : model::stored_tensors(*used.parameter, config))
       visit(stored.name, stored, used.parameter->value.detach());
@@ -48,24 +48,24 @@ std::vector<Part> parts_of(const at::Tensor& full, const at::Tensor& local, cons
   return parts;
 }
 
-void to_phi3(model::Config& config) {
+void to_phi3(config::Config& config) {
   config.model_type = "phi3";
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = false;
 }
 
-void to_gpt2(model::Config& config) {
+void to_gpt2(config::Config& config) {
   config.model_type = "gpt2";
-  config.norm = model::Norm::layer;
-  config.positions = model::Positions::learned;
-  config.activation = model::Activation::gelu_tanh;
+  config.norm = config::Norm::layer;
+  config.positions = config::Positions::learned;
+  config.activation = config::Activation::gelu_tanh;
   config.hidden_size = 24;
   config.num_key_value_heads = 6;
 }
 
 }  // namespace
 
-model::Config uneven_config(bool is_tied, const std::string& family) {
-  model::Config config = small_config();
+config::Config uneven_config(bool is_tied, const std::string& family) {
+  config::Config config = small_config();
   config.hidden_size = 12;
   config.intermediate_size = 101;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
@@ -75,7 +75,7 @@ model::Config uneven_config(bool is_tied, const std::string& family) {
   return config;
 }
 
-FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
+FullState full_state(const config::Config& config, at::ScalarType dtype, uint64_t seed) {
   FullState full{{}, dtype};
   const at::ScalarType main = dtype == at::kDouble ? at::kDouble : at::kFloat;
   for (const StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1)) {
@@ -88,7 +88,7 @@ FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t
   return full;
 }
 
-RankState::RankState(const model::Config& config, const comm::Group& group, const FullState& like)
+RankState::RankState(const config::Config& config, const comm::Group& group, const FullState& like)
     : weights(config, group, like.dtype) {
   const at::NoGradGuard no_grad;
   const at::ScalarType main = like.dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -120,7 +120,7 @@ std::vector<std::string> differing(const RankState& rank, const FullState& full)
   return names;
 }
 
-void save_full(const std::string& dir, const model::Config& config, const FullState& full, int ranks,
+void save_full(const std::string& dir, const config::Config& config, const FullState& full, int ranks,
                int64_t step, int64_t keep) {
   on_ranks(ranks, [&](const comm::Group& group) {
     RankState rank(config, group, full);

@@ -13,7 +13,7 @@ using test::TemporaryDirectory;
 
 /// Returns a config with 6 query and 3 KV heads (replicated on 2 and 4 ranks), vocabulary 17, ffn 101 and the
 /// biases of `family`: llama, phi3 (fused in the file) or gpt2 (transposed in the file, 6 KV heads).
-model::Config uneven_config(bool is_tied = false, const std::string& family = "llama");
+config::Config uneven_config(bool is_tied = false, const std::string& family = "llama");
 
 /// The full weights and, by `<name>.exp_avg` and so on, the full tensors of the optimizer.
 struct FullState {
@@ -21,11 +21,11 @@ struct FullState {
   at::ScalarType dtype;  // of the weights
   bool has_masters() const { return dtype == at::kBFloat16; }
 };
-FullState full_state(const model::Config& config, at::ScalarType dtype, uint64_t seed);
+FullState full_state(const config::Config& config, at::ScalarType dtype, uint64_t seed);
 
 /// A rank's model and optimizer state.
 struct RankState {
-  RankState(const model::Config& config, const comm::Group& group, const FullState& like);
+  RankState(const config::Config& config, const comm::Group& group, const FullState& like);
   model::DecoderWeights weights;
   checkpoint::TrainState state;
 };
@@ -37,7 +37,7 @@ void fill_(RankState& rank, const FullState& full);
 std::vector<std::string> differing(const RankState& rank, const FullState& full);
 
 /// Creates, fills and saves the state as `step` on `ranks` threads.
-void save_full(const std::string& dir, const model::Config& config, const FullState& full, int ranks,
+void save_full(const std::string& dir, const config::Config& config, const FullState& full, int ranks,
                int64_t step, int64_t keep = 0);
 
 /// Returns the sorted names of the directory's entries.

@@ -18,7 +18,7 @@ using test::contains, test::error_text;
 class Inspect : public ::testing::Test {
  protected:
   Inspection inspect(const std::string& family, int tp) const {
-    const model::Config config = uneven_config(/*is_tied=*/false, family);
+    const config::Config config = uneven_config(/*is_tied=*/false, family);
     save_full(dir_.path(), config, full_state(config, at::kBFloat16, /*seed=*/1), /*ranks=*/1, /*step=*/1);
     return checkpoint::inspect(dir_ / "step-1", tp);
   }
@@ -84,7 +84,7 @@ TEST_F(Inspect, ReadsHeadersOnly) {
 
 TEST_F(Inspect, WeightsOfAnotherModelAreRejected) {
   inspect("llama", 1);
-  dir_.put("step-1/config.json", model::to_json(uneven_config(/*is_tied=*/false, "phi3")));
+  dir_.put("step-1/config.json", config::to_json(uneven_config(/*is_tied=*/false, "phi3")));
   EXPECT_PRED2(contains, error_text([&] { checkpoint::inspect(dir_ / "step-1", 1); }), "qkv_proj");
 }
 

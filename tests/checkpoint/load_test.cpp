@@ -61,7 +61,7 @@ class Load : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Load, EachRankReadsOnlyTheBytesOfItsShards) {
   const auto [family, elements] = GetParam();
-  const model::Config config = uneven_config(/*is_tied=*/false, family);
+  const config::Config config = uneven_config(/*is_tied=*/false, family);
   const FullState full = full_state(config, at::kFloat, /*seed=*/3);
   const TemporaryDirectory dir;
   save_full(dir.path(), config, full, /*ranks=*/1, /*step=*/1);
@@ -90,8 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Load,
                          [](const auto& info) { return info.param.family; });
 
 /// Returns a config that is large compared with the header and replicates no KV head.
-model::Config medium_config(const std::string& family = "llama") {
-  model::Config config = uneven_config(/*is_tied=*/false, family);
+config::Config medium_config(const std::string& family = "llama") {
+  config::Config config = uneven_config(/*is_tied=*/false, family);
   config.vocab_size = 1000;
   config.hidden_size = 96;
   config.intermediate_size = 401;
@@ -102,7 +102,7 @@ model::Config medium_config(const std::string& family = "llama") {
 }
 
 TEST(LoadCost, TotalBytesAreTheFilePlusReplicatedTensors) {
-  const model::Config config = medium_config();
+  const config::Config config = medium_config();
   const TemporaryDirectory directory;
   const int64_t file_bytes = put_zeros(directory.path(), config).all;
   const int64_t replicated = 5 * 96 * 4;  // the norms
@@ -123,7 +123,7 @@ TEST(LoadCost, TotalBytesAreTheFilePlusReplicatedTensors) {
 
 /// Returns the peak tensor memory of `ranks` ranks, which share this process, in addition to the weights
 /// while they load as `dtype` from fp32.
-int64_t extra_bytes(const std::string& directory, const model::Config& config, at::ScalarType dtype,
+int64_t extra_bytes(const std::string& directory, const config::Config& config, at::ScalarType dtype,
                     int ranks) {
   int64_t before = 0, peak = 0;
   on_ranks(ranks, [&](const comm::Group& group) {
@@ -155,7 +155,7 @@ class LoadMemory : public ::testing::TestWithParam<const char*> {
     put_zeros(directory_.path(), config_);
   }
 
-  model::Config config_ = medium_config(GetParam());
+  config::Config config_ = medium_config(GetParam());
   const TemporaryDirectory directory_;
 };
 

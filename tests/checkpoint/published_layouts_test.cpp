@@ -139,7 +139,7 @@ StoredTensors packed(const QuantizedWeight& w, const Layout& layout) {
 /// A directory of such files and their dequantized values.
 struct PublishedDirectory {
   explicit PublishedDirectory(const Layout& layout) {
-    const model::Config config = packable_config();
+    const config::Config config = packable_config();
     numbers = full_state(config, at::kFloat, /*seed=*/15).tensors;
     path = put_weights(directory.path(), config, numbers);
     StoredTensors tensors;
@@ -172,7 +172,7 @@ class PublishedLayout : public ::testing::TestWithParam<Layout> {};
 TEST_P(PublishedLayout, DequantizesToThePackedValues) {
   const PublishedDirectory published(GetParam());
   checkpoint::check(published.path, /*needs_state=*/false);
-  const model::Config config = model::load_config(published.path);
+  const config::Config config = config::load_config(published.path);
   for (int ranks = 1; ranks <= 4; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kFloat);

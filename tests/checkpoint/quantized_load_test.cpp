@@ -19,8 +19,8 @@ namespace shardwise::testing::quantized_load_test {
 namespace {
 
 using checkpoint::quantize;
-using model::Config;
-using model::Quantization;
+using config::Config;
+using config::Quantization;
 
 constexpr int kMaxRanks = 4;
 const auto kNoProgress = [](int64_t, int64_t) {};
@@ -164,7 +164,7 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
 
 /// Expects packed weights to equal those that are quantized on load.
 void expect_packed_equals_on_load(const QuantizedDirectory& f, const Case& c, int ranks) {
-  const Config stored = model::load_config(f.packed);
+  const Config stored = config::load_config(f.packed);
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights read(stored, group, at::kFloat);
     checkpoint::load_weights(f.packed, read);
@@ -178,7 +178,7 @@ TEST(QuantizedFiles, EqualQuantizationOnLoad) {
   for (const std::string family : {"llama", "phi3", "gpt2"}) {
     for (const Case& c : kCases) {
       const QuantizedDirectory f(family, c);
-      ASSERT_EQ(model::load_config(f.packed).quantization, f.how);
+      ASSERT_EQ(config::load_config(f.packed).quantization, f.how);
       checkpoint::check(f.packed, /*needs_state=*/false);
       for (int ranks = 1; ranks <= kMaxRanks; ++ranks) expect_packed_equals_on_load(f, c, ranks);
     }
@@ -202,7 +202,7 @@ TEST(QuantizedFiles, MayLeaveRanksWithoutColumns) {
 
 TEST(QuantizedFiles, CanContainLmHeadAndEmbeddings) {
   const QuantizedDirectory f("llama", {4, 8}, /*with_embeddings=*/true);
-  const Config stored = model::load_config(f.packed);
+  const Config stored = config::load_config(f.packed);
   const Tensors expected = quantized_tensors(stored, f.full);
   for (int ranks = 1; ranks <= 3; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
@@ -236,7 +236,7 @@ TEST(QuantizedFiles, HaveGptqsFormat) {
   };
   EXPECT_EQ(word(zeros, 0), 0x77777777u);
   EXPECT_EQ(word(groups, 103), 3u);
-  const at::Tensor expected = quantized_tensors(model::load_config(f.packed), f.full).at(module + "weight");
+  const at::Tensor expected = quantized_tensors(config::load_config(f.packed), f.full).at(module + "weight");
   for (const int64_t output : {0, 17, 39}) {
     for (const int64_t column : {0, 31, 32, 103}) {
       const auto code = static_cast<int>(word(codes, column / 8 * 40 + output) >> (column % 8 * 4) & 15);
@@ -255,7 +255,7 @@ TEST(QuantizedFiles, HaveGptqsFormat) {
 TEST(QuantizedFiles, ShardAndMerge) {
   for (const std::string family : {"llama", "phi3"}) {
     const QuantizedDirectory f(family, {4, 8});
-    const Config stored = model::load_config(f.packed);
+    const Config stored = config::load_config(f.packed);
     for (const int tp : {2, 3}) {
       const std::string sharded = f.directory / ("sharded" + std::to_string(tp)),
                         merged = sharded + "-merged";
@@ -279,7 +279,7 @@ TEST(QuantizedFiles, ShardAndMerge) {
 TEST(QuantizedFiles, InspectListsTheShapesOfEachRank) {
   const QuantizedDirectory f("llama", {4, 32});
   const auto found = checkpoint::inspect(f.packed, 2);
-  EXPECT_EQ(found.parameters, model::parameter_count(f.config));
+  EXPECT_EQ(found.parameters, config::parameter_count(f.config));
   for (const auto& tensor : found.tensors) {
     if (tensor.name != "model.layers.0.self_attn.o_proj.scales") continue;
     EXPECT_EQ(tensor.rank_shapes, (std::vector<std::vector<int64_t>>{{1, 40}, {2, 40}}));  // 24 of 48 columns
@@ -316,7 +316,7 @@ TEST(QuantizedFiles, DamagedFilesAreRejected) {
     std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
     return test::error_text([&] {
       checkpoint::check(f.packed, /*needs_state=*/false);
-      const model::DecoderWeights weights(model::load_config(f.packed), comm::Group(), at::kFloat);
+      const model::DecoderWeights weights(config::load_config(f.packed), comm::Group(), at::kFloat);
       checkpoint::load_weights(f.packed, weights);
     });
   };
@@ -346,7 +346,7 @@ TEST(QuantizedFiles, DamageThatOneRankReadsIsRejectedOnAllRanks) {
     bytes.replace(bytes.size() - last.size(), last.size(), last);
     std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
     on_ranks(3, [&](const comm::Group& group) {
-      const model::DecoderWeights weights(model::load_config(f.packed), group, at::kFloat);
+      const model::DecoderWeights weights(config::load_config(f.packed), group, at::kFloat);
       EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>([&] {
                      checkpoint::load_weights(f.packed, weights);
                    }),

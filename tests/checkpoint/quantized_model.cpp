@@ -19,20 +19,20 @@ at::Tensor dense_value(const parallel::Parameter& parameter) {
 
 }  // namespace
 
-model::Config packable_config(const std::string& family) {
-  model::Config config = uneven_config(/*is_tied=*/false, family);
+config::Config packable_config(const std::string& family) {
+  config::Config config = uneven_config(/*is_tied=*/false, family);
   config.hidden_size = family == "gpt2" ? 48 : 40;
   config.head_dim = 8;
   config.intermediate_size = 104;
   return config;
 }
 
-model::Config quantized_on_load(model::Config config, int64_t bits, int64_t group_size) {
-  config.quantization = model::Quantization{.bits = bits, .group_size = group_size};
+config::Config quantized_on_load(config::Config config, int64_t bits, int64_t group_size) {
+  config.quantization = config::Quantization{.bits = bits, .group_size = group_size};
   return config;
 }
 
-std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& full) {
+std::string put_weights(const std::string& dir, const config::Config& config, const Tensors& full) {
   save_full(dir, config, {full, at::kFloat}, /*ranks=*/1, /*step=*/1);
   return checkpoint::resolve(dir);
 }
@@ -43,12 +43,12 @@ at::Tensor dequantized(const quant::Matrix& m) {
   return w;
 }
 
-Tensors quantized_tensors(const model::Config& config, const Tensors& full) {
-  const model::Config stored = model::dense(config);
+Tensors quantized_tensors(const config::Config& config, const Tensors& full) {
+  const config::Config stored = config::dense(config);
   Tensors tensors = full;
-  const model::ParameterTable quantized(config);
-  for (const model::ParameterInfo& parameter : model::ParameterTable(stored)) {
-    if (quantized.at(parameter.name).format == model::StorageFormat::dense) continue;
+  const config::ParameterTable quantized(config);
+  for (const config::ParameterInfo& parameter : config::ParameterTable(stored)) {
+    if (quantized.at(parameter.name).format == config::StorageFormat::dense) continue;
     for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
       const at::Tensor w = tensor.oriented(full.at(tensor.name)).contiguous();
       const at::Tensor quantized = requantized(w, config.quantization->bits, config.quantization->group_size);
@@ -59,7 +59,7 @@ Tensors quantized_tensors(const model::Config& config, const Tensors& full) {
 }
 
 void expect_shards(const model::DecoderWeights& weights, const Tensors& full, const std::string& where) {
-  const model::Config stored = model::dense(weights.config());
+  const config::Config stored = config::dense(weights.config());
   for (const nn::UsedParameter& used : weights.used_parameters()) {
     const at::Tensor local = dense_value(*used.parameter);
     for (const model::StoredTensor& tensor : model::stored_tensors(*used.parameter, stored)) {

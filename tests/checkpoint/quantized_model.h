@@ -10,20 +10,20 @@ namespace shardwise::testing {
 
 /// Returns a config with 6 heads of 8 elements (boundaries within groups of 32 on 4 ranks), 3 KV heads and
 /// 104 ffn columns, of `family` llama, phi3 (fused in the file) or gpt2 (transposed in the file, 6 KV heads).
-model::Config packable_config(const std::string& family = "llama");
+config::Config packable_config(const std::string& family = "llama");
 
 /// Returns the config with weights quantized on load.
-model::Config quantized_on_load(model::Config config, int64_t bits, int64_t group_size);
+config::Config quantized_on_load(config::Config config, int64_t bits, int64_t group_size);
 
 /// Writes a directory with the weights in fp32 and returns its path.
-std::string put_weights(const std::string& dir, const model::Config& config, const Tensors& full);
+std::string put_weights(const std::string& dir, const config::Config& config, const Tensors& full);
 
 /// Returns the dequantized matrix, fp32.
 at::Tensor dequantized(const quant::Matrix& m);
 
 /// Returns the full stored tensors of `config`, with those that its quantization changes quantized and
 /// dequantized.
-Tensors quantized_tensors(const model::Config& config, const Tensors& full);
+Tensors quantized_tensors(const config::Config& config, const Tensors& full);
 
 /// Expects every dequantized shard of a rank to equal its part of `full` in every bit; `where` is for
 /// messages.

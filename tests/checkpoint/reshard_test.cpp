@@ -25,7 +25,7 @@ struct Case {
 
 class Reshard : public ::testing::TestWithParam<Case> {
  protected:
-  const model::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
+  const config::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
   const FullState full_ = full_state(config_, GetParam().dtype, /*seed=*/1);
   const TemporaryDirectory dir_;
 
@@ -85,9 +85,9 @@ TEST_P(Reshard, FilesAreIndependentOfTheTpSize) {
 TEST_P(Reshard, CheckPassesAndConfigRoundTrips) {
   save_full(dir_.path(), config_, full_, /*ranks=*/2, /*step=*/2);
   EXPECT_NO_THROW(checkpoint::check(dir_ / "step-2", /*needs_state=*/true));
-  model::Config expected = config_;
+  config::Config expected = config_;
   expected.dtype = GetParam().dtype == at::kBFloat16 ? "bfloat16" : "float32";
-  EXPECT_EQ(model::load_config(dir_ / "step-2"), expected);
+  EXPECT_EQ(config::load_config(dir_ / "step-2"), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Reshard,
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Reshard,
                          [](const auto& info) { return info.param.name; });
 
 TEST(LoadWeights, ConvertsToTheModelsDtype) {
-  const model::Config config = uneven_config();
+  const config::Config config = uneven_config();
   for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
     const FullState full = full_state(config, stored, /*seed=*/2);
     const TemporaryDirectory dir;
@@ -125,7 +125,7 @@ TEST(LoadWeights, ConvertsToTheModelsDtype) {
 TEST(ExpectedWeights, MatchTheModelsParameters) {
   for (const bool is_tied : {false, true}) {
     for (const bool has_bias : {false, true}) {
-      model::Config config = uneven_config(is_tied);
+      config::Config config = uneven_config(is_tied);
       config.qkv_bias = config.attention_out_bias = has_bias;
       config.mlp_bias = !has_bias;
       std::map<std::string, std::vector<int64_t>> listed;

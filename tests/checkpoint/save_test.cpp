@@ -45,7 +45,7 @@ class Save : public ::testing::Test {
   }
   std::string latest() const { return std::filesystem::read_symlink(dir_ / "latest"); }
 
-  const model::Config config_ = uneven_config();
+  const config::Config config_ = uneven_config();
   const FullState full_ = full_state(config_, at::kFloat, /*seed=*/1);
   const TemporaryDirectory dir_;
 };

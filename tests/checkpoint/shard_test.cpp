@@ -32,8 +32,8 @@ struct Case {
 };
 
 /// Returns a config with odd sizes everywhere and a vocabulary of 17.
-model::Config config_of(const Case& c) {
-  model::Config config = uneven_config(c.is_tied, c.family);
+config::Config config_of(const Case& c) {
+  config::Config config = uneven_config(c.is_tied, c.family);
   config.num_attention_heads = c.heads;
   config.num_key_value_heads = c.kv_heads;
   config.intermediate_size = 13;
@@ -52,7 +52,7 @@ class Shard : public ::testing::TestWithParam<Case> {
       full_["h.1.attn.bias"] = {"U8", {1, 2, 3}, "biases"};
     }
     if (config_.tie_word_embeddings) full_["lm_head.weight"] = {"BF16", {1, 3}, "a copy"};
-    dir_.put("full/config.json", model::to_json(config_));
+    dir_.put("full/config.json", config::to_json(config_));
     dir_.put("full/tokenizer.json", "{}");
     dir_.put("full/README.md", "no part of the model");
     dir_.put("full/model.safetensors", safetensors_of(full_));
@@ -80,7 +80,7 @@ class Shard : public ::testing::TestWithParam<Case> {
     return sizes;
   }
 
-  const model::Config config_ = config_of(GetParam());
+  const config::Config config_ = config_of(GetParam());
   StoredTensors full_ = random_tensors(config_, GetParam().dtype);
   const TemporaryDirectory dir_;
 };
@@ -93,7 +93,7 @@ TEST_P(Shard, MergesToTheSameBytes) {
     EXPECT_EQ(read_safetensors(dir_ / (merged + "/model.safetensors")), full_) << tp;
     EXPECT_EQ(names_in(dir_ / merged),
               (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
-    EXPECT_EQ(test::contents(dir_ / (merged + "/config.json")), model::to_json(config_));
+    EXPECT_EQ(test::contents(dir_ / (merged + "/config.json")), config::to_json(config_));
   }
 }
 
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Shard,
 class ShardedLoad : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ShardedLoad, LoadsTheShardsOfEachRankAtEverySize) {
-  const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
+  const config::Config config = uneven_config(/*is_tied=*/false, GetParam());
   const FullState full = full_state(config, at::kFloat, /*seed=*/5);
   const TemporaryDirectory dir;
   save_full(dir.path(), config, full, /*ranks=*/1, /*step=*/1);
@@ -151,9 +151,9 @@ INSTANTIATE_TEST_SUITE_P(Families, ShardedLoad, ::testing::Values("llama", "phi3
                          [](const auto& info) { return info.param; });
 
 TEST(ShardedInspect, EqualsThatOfUnshardedWeights) {
-  const model::Config config = uneven_config();
+  const config::Config config = uneven_config();
   const TemporaryDirectory dir;
-  dir.put("full/config.json", model::to_json(config));
+  dir.put("full/config.json", config::to_json(config));
   dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
   checkpoint::shard(dir / "full", dir / "sharded", 3, no_progress);
   const auto full = checkpoint::inspect(dir / "full", 2), sharded = checkpoint::inspect(dir / "sharded", 2);
@@ -177,7 +177,7 @@ std::string with_header(const std::string& file, const std::function<void(json&)
 class DamagedShards : public ::testing::Test {
  protected:
   DamagedShards() {
-    dir_.put("full/config.json", model::to_json(config_));
+    dir_.put("full/config.json", config::to_json(config_));
     dir_.put("full/model.safetensors", safetensors_of(random_tensors(config_, "F32")));
     checkpoint::shard(dir_ / "full", dir_ / "sharded", 2, no_progress);
   }
@@ -210,7 +210,7 @@ class DamagedShards : public ::testing::Test {
     dir_.put(kIndex, good);
   }
 
-  const model::Config config_ = uneven_config();
+  const config::Config config_ = uneven_config();
   const TemporaryDirectory dir_;
   const std::string kFile = "sharded/rank-1-of-2.safetensors", kIndex = "sharded/shardwise.index.json";
   const std::string kQ = "model.layers.1.self_attn.q_proj.weight", kNorm = "model.norm.weight";
@@ -293,16 +293,16 @@ TEST_F(DamagedShards, TensorsThatTheModelDoesNotHave) {
 }
 
 TEST_F(DamagedShards, AnotherModelsConfig) {
-  model::Config config = config_;
+  config::Config config = config_;
   config.num_key_value_heads = 6;
-  dir_.put("sharded/config.json", model::to_json(config));
+  dir_.put("sharded/config.json", config::to_json(config));
   expect_rejected({kIndex, "must be sharded as config.json requires"});
 }
 
 TEST(ShardDirectory, MustNotExistAndItsParentMustExist) {
   const TemporaryDirectory dir;
-  const model::Config config = uneven_config();
-  dir.put("full/config.json", model::to_json(config));
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
   dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
   const auto error_of = [&](const std::string& out) {
     return error_text([&] { checkpoint::shard(dir / "full", out, 2, no_progress); });
@@ -315,8 +315,8 @@ TEST(ShardDirectory, MustNotExistAndItsParentMustExist) {
 
 TEST(ShardDirectory, IsRemovedOnCancellation) {
   const TemporaryDirectory dir;
-  const model::Config config = uneven_config();
-  dir.put("full/config.json", model::to_json(config));
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
   dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
   for (const int after : {0, 10, 1000}) {  // the last one throws when all is written
     int calls = 0;
@@ -332,8 +332,8 @@ TEST(ShardDirectory, IsRemovedOnCancellation) {
 
 TEST(ShardDirectory, RemovesStaleTemporaries) {
   const TemporaryDirectory dir;
-  const model::Config config = uneven_config();
-  dir.put("full/config.json", model::to_json(config));
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
   dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
   dir.put(".sharded.tmp-123/config.json", "half");
   dir.put(".sharded2.tmp-123/config.json", "another's");

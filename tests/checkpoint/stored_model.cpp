@@ -45,14 +45,14 @@ std::string safetensors_of(const StoredTensors& tensors) {
   return header.text() + data;
 }
 
-FileBytes put_zeros(const std::string& directory, const model::Config& config) {
+FileBytes put_zeros(const std::string& directory, const config::Config& config) {
   Header header;
   for (const model::StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1))
     header.add(tensor.name, "F32", tensor.shape, 4 * c10::multiply_integers(tensor.shape));
   const std::string text = header.text(), file = directory + "/model.safetensors";
   const FileBytes bytes{std::ssize(text), std::ssize(text) + header.data_bytes()};
   fs::create_directories(directory);
-  std::ofstream(directory + "/config.json") << model::to_json(config);
+  std::ofstream(directory + "/config.json") << config::to_json(config);
   std::ofstream(file, std::ios::binary) << text;
   fs::resize_file(file, bytes.all);
   return bytes;
@@ -73,7 +73,7 @@ StoredTensors read_safetensors(const std::string& path) {
   return tensors;
 }
 
-StoredTensors random_tensors(const model::Config& config, const std::string& dtype) {
+StoredTensors random_tensors(const config::Config& config, const std::string& dtype) {
   std::mt19937 random(7);
   StoredTensors tensors;
   for (const model::StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1)) {

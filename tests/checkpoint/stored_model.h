@@ -23,14 +23,14 @@ std::string safetensors_of(const StoredTensors& tensors);
 StoredTensors read_safetensors(const std::string& path);
 
 /// Returns random bytes for each tensor of the config's files.
-StoredTensors random_tensors(const model::Config& config, const std::string& dtype);
+StoredTensors random_tensors(const config::Config& config, const std::string& dtype);
 
 /// The sizes of a safetensors file and of its header.
 struct FileBytes {
   int64_t header, all;
 };
 /// Writes a model directory with config.json and fp32 zeros as weights, in a sparse file.
-FileBytes put_zeros(const std::string& directory, const model::Config& config);
+FileBytes put_zeros(const std::string& directory, const config::Config& config);
 
 /// Returns the contents of every file below `directory`, by relative path.
 std::map<std::string, std::string> files_in(const std::string& directory);

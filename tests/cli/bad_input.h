@@ -86,7 +86,7 @@ class BadInput : public ::testing::Test {
 
   /// Changes fields of the small model's config.json, where null removes one, and expects an error.
   void expect_config_refused(const nlohmann::json& changes, const std::vector<std::string>& named) {
-    auto config = nlohmann::json::parse(model::to_json(testing::small_byte_config()));
+    auto config = nlohmann::json::parse(config::to_json(testing::small_byte_config()));
     config.merge_patch(changes);
     expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
   }

@@ -195,7 +195,7 @@ TEST_F(BadInput, CheckpointToResume) {
                  {"--seq-len must be the resumed checkpoint's, 11; got 12"});
   auto config = testing::small_byte_config();
   config.intermediate_size = 38;
-  const std::string other = scratch_.put("other.json", model::to_json(config));
+  const std::string other = scratch_.put("other.json", config::to_json(config));
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--model-config", other}},
                  {"checkpoint", "config.json"});
   fs::remove(good + "/step-2/optimizer.safetensors");

@@ -75,7 +75,7 @@ struct KillCase {
   int tp, save_every;
   std::vector<std::string> flags;
   unsigned seed;
-  model::Config config = small_byte_config();
+  config::Config config = small_byte_config();
   bool aims_at_saves() const { return save_every == 1; }
 };
 
@@ -137,12 +137,12 @@ TEST_P(KilledRanks, EndTheJobInTimeAndItResumesToTheSameLosses) {
   }
 }
 
-model::Config small_gpt2_config() {
-  model::Config config = small_byte_config();
+config::Config small_gpt2_config() {
+  config::Config config = small_byte_config();
   config.model_type = "gpt2";
-  config.norm = model::Norm::layer;
-  config.positions = model::Positions::learned;
-  config.activation = model::Activation::gelu_tanh;
+  config.norm = config::Norm::layer;
+  config.positions = config::Positions::learned;
+  config.activation = config::Activation::gelu_tanh;
   config.num_key_value_heads = config.num_attention_heads;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = true;

@@ -48,13 +48,13 @@ std::set<std::string> half_written(const std::string& directory) {
   return names;
 }
 
-Chain::Chain(int tp, int save_every, std::vector<std::string> flags, const model::Config& config)
+Chain::Chain(int tp, int save_every, std::vector<std::string> flags, const config::Config& config)
     : tp_(tp),
       save_every_(save_every),
       flags_(std::move(flags)),
       mark_("SHARDWISE_TEST_MARK=" + scratch_.path()) {
   small_options(scratch_);
-  scratch_.put("config.json", model::to_json(config));
+  scratch_.put("config.json", config::to_json(config));
 }
 
 std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const {

@@ -32,7 +32,7 @@ class Chain {
   /// Prepares a small model over `tp` ranks, saved every `save_every` steps; `flags` are added to every
   /// start.
   Chain(int tp, int save_every, std::vector<std::string> flags = {},
-        const model::Config& config = small_byte_config());
+        const config::Config& config = small_byte_config());
 
   /// Starts the run, or resumes it if there is a checkpoint.
   void start();

@@ -26,7 +26,7 @@ constexpr double kLimit = 120;  // seconds, on a busy machine
 class DoctorCommand : public ::testing::Test {
  protected:
   DoctorCommand() {
-    scratch_.put("model/config.json", model::to_json(testing::small_byte_config()));
+    scratch_.put("model/config.json", config::to_json(testing::small_byte_config()));
     scratch_.put("text", testing::sample_text());
   }
 

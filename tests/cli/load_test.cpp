@@ -74,8 +74,8 @@ TEST_F(LoadFigures, AreNotReportedIfNothingIsRead) {
 }
 
 /// 200 MB of fp32.
-model::Config large_config() {
-  model::Config config;
+config::Config large_config() {
+  config::Config config;
   config.vocab_size = 16000;
   config.hidden_size = 512;
   config.intermediate_size = 2048;
@@ -89,7 +89,7 @@ model::Config large_config() {
 
 // Covers weights that keep the file's dtype and weights that are converted.
 TEST(LoadOfALargeModel, ReadsTheFileOnceWithLittleExtraMemory) {
-  const model::Config config = large_config();
+  const config::Config config = large_config();
   const Scratch directory;
   const testing::FileBytes file = testing::put_zeros(directory.path(), config);
   ASSERT_GT(file.all, 190'000'000);

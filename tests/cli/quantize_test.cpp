@@ -5,8 +5,8 @@ namespace shardwise::cli::quantize_test {
 namespace {
 
 /// Returns a config with sizes that the packed format supports.
-model::Config packable_config() {
-  model::Config config = testing::small_byte_config();
+config::Config packable_config() {
+  config::Config config = testing::small_byte_config();
   config.hidden_size = 40;
   config.intermediate_size = 104;
   config.head_dim = 8;

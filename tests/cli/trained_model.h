@@ -33,10 +33,10 @@ inline Outcome run(Words argv) {
 /// A byte-level model with 6 heads after two training steps, in scratch/model.
 class TrainedModel : public ::testing::Test {
  protected:
-  explicit TrainedModel(const model::Config& config = testing::small_byte_config()) {
+  explicit TrainedModel(const config::Config& config = testing::small_byte_config()) {
     setenv("SHARDWISE_THREADS", "1", /*overwrite=*/1);
     testing::small_options(scratch_);
-    scratch_.put("config.json", model::to_json(config));
+    scratch_.put("config.json", config::to_json(config));
     const Outcome trained =
         call(training({"train", "--model-config", scratch_ / "config.json", "--save", model_}));
     EXPECT_EQ(trained.code, 0) << trained.errors;

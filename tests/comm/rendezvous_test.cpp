@@ -9,7 +9,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
-#include "shardwise/comm/shm/handshake.h"
+#include "shardwise/comm/shm/backend.h"
 #include "shardwise/comm/shm/rendezvous.h"
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"

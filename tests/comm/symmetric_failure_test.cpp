@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "shardwise/base/clock.h"
-#include "shardwise/comm/shm/signals.h"
+#include "shardwise/comm/shm/symmetric_memory.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/symmetric_heap.h"
 #include "tests/comm/workers.h"

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/error.h"
-#include "tests/model/small_json.h"
+#include "tests/config/small_json.h"
 #include "tests/support/temporary.h"
 
-namespace shardwise::model::config_test {
+namespace shardwise::config::config_test {
 namespace {
 
 using test::contains, test::error_text;
@@ -339,4 +339,4 @@ TEST(InverseFrequencies, Llama3ScalesLowFrequencies) {
 }
 
 }  // namespace
-}  // namespace shardwise::model::config_test
+}  // namespace shardwise::config::config_test

@@ -9,7 +9,7 @@
 #include "shardwise/model/names.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::model::family_test {
+namespace shardwise::config::family_test {
 namespace {
 
 using nlohmann::json;
@@ -285,7 +285,7 @@ using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 Shapes stored(const Config& config) {
   Shapes shapes;
-  for (const StoredTensor& tensor : stored_tensors(config, /*tp=*/1))
+  for (const model::StoredTensor& tensor : model::stored_tensors(config, /*tp=*/1))
     shapes.emplace_back(tensor.name, tensor.shape);
   return shapes;
 }
@@ -341,4 +341,4 @@ TEST(StoredTensors, QwenHasBiasesOrNorms) {
 }
 
 }  // namespace
-}  // namespace shardwise::model::family_test
+}  // namespace shardwise::config::family_test

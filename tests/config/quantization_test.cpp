@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/small_json.h"
+#include "tests/config/small_json.h"
 
-namespace shardwise::model::config_quantization_test {
+namespace shardwise::config::quantization_test {
 namespace {
 
 using test::contains;
@@ -79,4 +79,4 @@ TEST(ParseQuantization, RejectsUnsupportedOptions) {
 }
 
 }  // namespace
-}  // namespace shardwise::model::config_quantization_test
+}  // namespace shardwise::config::quantization_test

@@ -30,11 +30,11 @@ at::Tensor fused(const Tensors& weights, const std::vector<std::string>& parts, 
 }
 
 /// The tests' weights have the names of Llama and similar families.
-Tensors as_llama(const Tensors& weights, const model::Config&) {
+Tensors as_llama(const Tensors& weights, const config::Config&) {
   return weights;
 }
 
-Tensors as_phi3(const Tensors& unfused, const model::Config& config) {
+Tensors as_phi3(const Tensors& unfused, const config::Config& config) {
   Tensors weights = unfused;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string attention = layer_name("model.layers.", layer) + "self_attn.",
@@ -64,7 +64,7 @@ void put_gpt2_layer(Tensors& stored, const Tensors& weights, const std::string& 
 }
 
 /// Without "transformer.", as openai-community/gpt2 is published.
-Tensors as_bare_gpt2(const Tensors& weights, const model::Config& config) {
+Tensors as_bare_gpt2(const Tensors& weights, const config::Config& config) {
   Tensors stored = {{"wte.weight", weights.at("model.embed_tokens.weight")},
                     {"wpe.weight", weights.at("model.embed_positions.weight")},
                     {"ln_f.weight", weights.at("model.norm.weight")},
@@ -74,19 +74,19 @@ Tensors as_bare_gpt2(const Tensors& weights, const model::Config& config) {
   return stored;
 }
 
-Tensors as_gpt2(const Tensors& weights, const model::Config& config) {
+Tensors as_gpt2(const Tensors& weights, const config::Config& config) {
   Tensors stored;
   for (const auto& [name, weight] : as_bare_gpt2(weights, config)) stored["transformer." + name] = weight;
   if (!config.tie_word_embeddings) stored["lm_head.weight"] = weights.at("lm_head.weight");
   return stored;
 }
 
-void set_gpt2(model::Config& config) {
+void set_gpt2(config::Config& config) {
   config.num_key_value_heads = config.num_attention_heads;
   config.hidden_size = config.num_attention_heads * config.head_dim;
-  config.norm = model::Norm::layer;
-  config.positions = model::Positions::learned;
-  config.activation = model::Activation::gelu_tanh;
+  config.norm = config::Norm::layer;
+  config.positions = config::Positions::learned;
+  config.activation = config::Activation::gelu_tanh;
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
 }
 
@@ -94,51 +94,51 @@ void set_gpt2(model::Config& config) {
 struct Kind {
   const char* family;
   const char* variant;
-  void (*configure)(model::Config&);
-  Tensors (*stored)(const Tensors&, const model::Config&);
+  void (*configure)(config::Config&);
+  Tensors (*stored)(const Tensors&, const config::Config&);
 };
 
 const Kind kKinds[] = {
-    {"llama", "plain", [](model::Config&) {}, as_llama},
+    {"llama", "plain", [](config::Config&) {}, as_llama},
     {"llama", "biases, scaled frequencies, tied head",
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
        // The wavelengths are 6.3, 63, 628 and 6283: one is kept, one is interpolated, two are scaled.
-       config.rope_scaling = model::RopeScaling{8, 1, 4, 100};
+       config.rope_scaling = config::RopeScaling{8, 1, 4, 100};
      },
      as_llama},
-    {"mistral", "window", [](model::Config& config) { config.sliding_window = 4; }, as_llama},
+    {"mistral", "window", [](config::Config& config) { config.sliding_window = 4; }, as_llama},
     {"qwen2", "biases, window in the upper layer",
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.qkv_bias = true;
        config.sliding_window = 3;
        config.sliding_layers = {false, true};
      },
      as_llama},
-    {"qwen3", "q/k norms", [](model::Config& config) { config.qk_norm = true; }, as_llama},
+    {"qwen3", "q/k norms", [](config::Config& config) { config.qk_norm = true; }, as_llama},
     {"phi3", "partial rotary, window",
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.partial_rotary_factor = 0.75;
        config.sliding_window = 4;
      },
      as_phi3},
     {"gpt2", "plain", set_gpt2, as_gpt2},
     {"gpt2", "exact GELU, untied head",
-     [](model::Config& config) {
+     [](config::Config& config) {
        set_gpt2(config);
-       config.activation = model::Activation::gelu;
+       config.activation = config::Activation::gelu;
        config.tie_word_embeddings = false;
      },
      as_gpt2},
     {"gpt2", "without prefix", set_gpt2, as_bare_gpt2},
 };
 
-model::Config config_of(const Kind& kind) {
-  model::Config config = testing::small_config();
+config::Config config_of(const Kind& kind) {
+  config::Config config = testing::small_config();
   config.model_type = kind.family;
   config.head_dim = 8;
   kind.configure(config);
-  model::validate(config);
+  config::validate(config);
   return config;
 }
 
@@ -153,7 +153,7 @@ void put_weights(const test::TemporaryDirectory& directory, const Tensors& weigh
   directory.put("model.safetensors", testing::safetensors_of(stored));
 }
 
-testing::Batch batch_of(const model::Config& config, const std::vector<base::Range>& valid) {
+testing::Batch batch_of(const config::Config& config, const std::vector<base::Range>& valid) {
   testing::Batch batch =
       testing::random_batch(config, kLength, static_cast<int64_t>(kPadded.size()), /*seed=*/2);
   batch.valid = valid;
@@ -162,7 +162,7 @@ testing::Batch batch_of(const model::Config& config, const std::vector<base::Ran
 
 /// Returns the error of formula_logits, which reads the files. Padding, which attends to nothing, is
 /// included.
-double error_of(const test::TemporaryDirectory& directory, const model::Config& config,
+double error_of(const test::TemporaryDirectory& directory, const config::Config& config,
                 const Tensors& weights, const std::vector<base::Range>& valid) {
   const testing::Batch batch = batch_of(config, valid);
   return testing::relative_error(formula_logits(directory.path(), config, batch.ids, valid),
@@ -171,7 +171,7 @@ double error_of(const test::TemporaryDirectory& directory, const model::Config& 
 
 TEST(Formula, MatchesTheReferenceForEveryFamily) {
   for (const Kind& kind : kKinds) {
-    const model::Config config = config_of(kind);
+    const config::Config config = config_of(kind);
     const Tensors weights = testing::random_weights(config, /*seed=*/1, at::kDouble);
     const test::TemporaryDirectory directory;
     put_weights(directory, kind.stored(weights, config), "F64");
@@ -185,7 +185,7 @@ TEST(Formula, MatchesTheReferenceForEveryFamily) {
 TEST(Formula, ComputesInFp64FromStoredDtypes) {
   const std::pair<at::ScalarType, const char*> dtypes[] = {
       {at::kFloat, "F32"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"}};
-  const model::Config config = testing::small_config();
+  const config::Config config = testing::small_config();
   for (const auto& [dtype, name] : dtypes) {
     const Tensors narrow = testing::random_weights(config, /*seed=*/1, dtype);
     Tensors wide;

@@ -23,39 +23,39 @@ struct Kind {
   int ranks;
   int64_t positions;  // even shards, which do not reveal swapped ranks, and uneven ones
   at::ScalarType dtype;
-  void (*configure)(model::Config&);
+  void (*configure)(config::Config&);
 };
 
-void set_biases(model::Config& config) {
+void set_biases(config::Config& config) {
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
 }
 
 const Kind kKinds[] = {
     {"6 over 3 heads with biases", 2, 12, at::kBFloat16, set_biases},
     {"6 over 2 heads, q/k norm, tied head, window", 3, 11, at::kFloat,
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.model_type = "qwen3";
        config.num_key_value_heads = 2;
        config.qk_norm = config.tie_word_embeddings = true;
        config.sliding_window = 5;
      }},
     {"LayerNorm, GeLU, learned positions, biases, tied head", 2, 11, at::kFloat,
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.model_type = "gpt2";
        set_biases(config);
        config.num_key_value_heads = 6;
-       config.norm = model::Norm::layer;
-       config.activation = model::Activation::gelu_tanh;
-       config.positions = model::Positions::learned;
+       config.norm = config::Norm::layer;
+       config.activation = config::Activation::gelu_tanh;
+       config.positions = config::Positions::learned;
        config.tie_word_embeddings = true;
      }},
 };
 
-model::Config config_of(const Kind& kind) {
-  model::Config config = testing::small_config();
+config::Config config_of(const Kind& kind) {
+  config::Config config = testing::small_config();
   config.initializer_range = 0.3;
   kind.configure(config);
-  model::validate(config);
+  config::validate(config);
   return config;
 }
 
@@ -66,7 +66,7 @@ Load random_weights() {
   };
 }
 
-RunOptions options_of(const model::Config& config, const std::string& directory, int64_t positions = 11) {
+RunOptions options_of(const config::Config& config, const std::string& directory, int64_t positions = 11) {
   at::manual_seed(5);
   const at::Tensor ids = at::randint(config.vocab_size, {positions + 1, 2}, at::kLong);
   return {{ids.narrow(0, 0, positions).contiguous(), ids.narrow(0, 1, positions).contiguous()},
@@ -93,14 +93,14 @@ void expect_no_bug(int ranks, const Target& target, const std::string& name, int
 }
 
 /// Writes a Hugging Face model directory without using the code under test.
-void put_model(const test::TemporaryDirectory& directory, const model::Config& config) {
+void put_model(const test::TemporaryDirectory& directory, const config::Config& config) {
   testing::StoredTensors stored;
   for (const auto& [name, tensor] : testing::random_weights(config, /*seed=*/4, at::kFloat)) {
     const at::Tensor dense = tensor.detach().contiguous();
     stored[name] = {
         "F32", dense.sizes().vec(), {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}};
   }
-  directory.put("config.json", model::to_json(config));
+  directory.put("config.json", config::to_json(config));
   directory.put("model.safetensors", testing::safetensors_of(stored));
 }
 
@@ -111,7 +111,7 @@ TEST(Doctor, FindsNoBugInCorrectModels) {
     if (HasFailure()) return;
   }
   const test::TemporaryDirectory directory;
-  const model::Config config = testing::small_config();
+  const config::Config config = testing::small_config();
   put_model(directory, config);
   const auto load = [&](model::DecoderWeights& weights) {
     checkpoint::load_weights(directory.path(), weights);
@@ -121,7 +121,7 @@ TEST(Doctor, FindsNoBugInCorrectModels) {
 
 /// Four query heads on four ranks, one replicated KV head, and fewer rows than ranks.
 TEST(Doctor, FindsNoBugWithEmptyShards) {
-  model::Config config = testing::small_config();
+  config::Config config = testing::small_config();
   config.num_attention_heads = 4;
   config.num_key_value_heads = 1;
   config.intermediate_size = 3;

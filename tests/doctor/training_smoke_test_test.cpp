@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-std::vector<Check> smoke_test_on(int ranks, const model::Config& config, at::ScalarType dtype) {
+std::vector<Check> smoke_test_on(int ranks, const config::Config& config, at::ScalarType dtype) {
   const test::TemporaryDirectory directory;
   std::vector<Check> checks;
   testing::on_ranks(ranks, [&](const comm::Group& group) {
@@ -27,10 +27,10 @@ std::vector<Check> smoke_test_on(int ranks, const model::Config& config, at::Sca
 
 TEST(TrainingSmokeTest, PassesForEveryPreset) {
   int number = 0;
-  for (const std::string& name : model::preset_names()) {
+  for (const std::string& name : config::preset_names()) {
     const at::ScalarType dtype = ++number % 2 == 0 ? at::kFloat : at::kBFloat16;
     Names titles;
-    for (const Check& check : smoke_test_on(2 + number % 2, model::preset(name), dtype)) {
+    for (const Check& check : smoke_test_on(2 + number % 2, config::preset(name), dtype)) {
       EXPECT_TRUE(check.passed) << name << ": " << check.title() << ": " << check.detail;
       titles.push_back(check.name);
     }
@@ -40,10 +40,10 @@ TEST(TrainingSmokeTest, PassesForEveryPreset) {
 }
 
 TEST(SmallModel, HasTheSameArchitecture) {
-  for (const std::string& name : model::preset_names()) {
-    const model::Config config = model::preset(name), small = shrink(config);
-    EXPECT_NO_THROW(model::to_json(small)) << name;
-    EXPECT_LT(model::parameter_count(small), 1'000'000) << name;
+  for (const std::string& name : config::preset_names()) {
+    const config::Config config = config::preset(name), small = shrink(config);
+    EXPECT_NO_THROW(config::to_json(small)) << name;
+    EXPECT_LT(config::parameter_count(small), 1'000'000) << name;
     EXPECT_EQ(small.num_attention_heads, config.num_attention_heads) << name;
     EXPECT_EQ(small.num_key_value_heads, config.num_key_value_heads) << name;
     EXPECT_EQ(small.sliding_window.has_value(), config.sliding_window.has_value()) << name;
@@ -52,7 +52,7 @@ TEST(SmallModel, HasTheSameArchitecture) {
 }
 
 TEST(SmallModel, RotatesAnEvenPartOfEachHead) {
-  model::Config config = model::preset("phi-3-mini");
+  config::Config config = config::preset("phi-3-mini");
   config.partial_rotary_factor = 0.4;
   EXPECT_EQ(shrink(config).head_dim, 10);
   EXPECT_EQ(shrink(config).rotary_dim(), 4);

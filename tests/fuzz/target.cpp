@@ -22,13 +22,13 @@ void hold(bool is_met, const std::string& what) {
 }
 
 void read_config(const std::string& path) {
-  const model::Config config = model::load_config(path);
-  hold(model::parse_config(model::to_json(config), "written") == config,
+  const config::Config config = config::load_config(path);
+  hold(config::parse_config(config::to_json(config), "written") == config,
        "parsing the written config gives the same config");
   hold(config.num_attention_heads % config.num_key_value_heads == 0, "KV heads divide query heads");
-  hold(model::parameter_count(config) > 0, "the model has parameters");
+  hold(config::parameter_count(config) > 0, "the model has parameters");
   if (config.head_dim > kLargestHead) return;
-  for (const double frequency : model::inverse_frequencies(config)) {
+  for (const double frequency : config::inverse_frequencies(config)) {
     hold(std::isfinite(frequency) && frequency >= 0, "rotary frequencies are finite");
   }
 }
@@ -95,7 +95,7 @@ const std::string kShardedConfig =
 
 /// Checks that reading all files, and reading one rank's file, gives every weight completely.
 void read_shards(const std::string& path) {
-  const model::Config config = model::parse_config(kShardedConfig, "the seeds' config");
+  const config::Config config = config::parse_config(kShardedConfig, "the seeds' config");
   const auto directory = std::filesystem::path(path).parent_path();
   const checkpoint::WeightFiles files(directory, config);
   checkpoint::check_weights(files, config);

@@ -26,7 +26,7 @@ Ids text_of(int64_t length) {
 
 /// Returns the mean −log p of all tokens of `text` but the first, each predicted from those before it in its
 /// window.
-double expected_nll(const model::Config& config, const Tensors& weights, const Ids& text, int64_t length) {
+double expected_nll(const config::Config& config, const Tensors& weights, const Ids& text, int64_t length) {
   double sum = 0;
   for (int64_t label = 1; label < std::ssize(text); ++label) {
     const int64_t begin = (label - 1) / length * length;
@@ -41,7 +41,7 @@ double expected_nll(const model::Config& config, const Tensors& weights, const I
 
 TEST(Evaluate, MatchesTheReferenceAtEveryTpSize) {
   at::set_num_threads(1);  // threads cost more than they save on tensors this small
-  const model::Config config = small_config();
+  const config::Config config = small_config();
   const Tensors full_weights = random_weights(config, /*seed=*/5, at::kDouble);
   for (const int64_t tokens : {2, 13, 41}) {
     const Ids text = text_of(tokens);

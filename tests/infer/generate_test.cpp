@@ -26,7 +26,7 @@ using infer::Request;
 using infer::Sampling;
 
 /// Returns the reference's logits of the token after `text`, [v].
-at::Tensor reference_logits(const model::Config& config, const Tensors& weights, const Ids& text) {
+at::Tensor reference_logits(const config::Config& config, const Tensors& weights, const Ids& text) {
   const auto length = static_cast<int64_t>(text.size());
   Batch batch{at::empty({length, 1}, at::kLong), at::full({length, 1}, 0, at::kLong), 1};
   std::copy(text.begin(), text.end(), batch.ids.mutable_data_ptr<int64_t>());
@@ -48,7 +48,7 @@ struct Expected {
 };
 
 /// Generates token by token with the reference, recomputing the full sequence each time. No penalty.
-Expected reference_tokens(const model::Config& config, const Tensors& weights, const Request& request) {
+Expected reference_tokens(const config::Config& config, const Tensors& weights, const Request& request) {
   Ids text = request.prompt;
   Expected expected;
   for (int64_t i = 0; i < request.max_new_tokens; ++i) {
@@ -77,7 +77,7 @@ void expect_same_on_all(const std::vector<infer::Generated>& results) {
 
 /// Returns every rank's result, after checking that OnToken received the same tokens and that all ranks
 /// agree.
-std::vector<infer::Generated> generated(const model::Config& config, const Tensors& full_weights,
+std::vector<infer::Generated> generated(const config::Config& config, const Tensors& full_weights,
                                         const std::vector<Request>& requests, int ranks,
                                         const infer::Batching& batching = {},
                                         at::ScalarType dtype = at::kDouble) {
@@ -106,12 +106,12 @@ void expect_matches(const infer::Completion& result, const Request& request, con
 }
 
 /// Returns model variants that affect attention over a cache.
-std::vector<std::pair<std::string, model::Config>> variants() {
-  model::Config plain = small_config(), windowed = plain, normed = plain, learned = plain;
+std::vector<std::pair<std::string, config::Config>> variants() {
+  config::Config plain = small_config(), windowed = plain, normed = plain, learned = plain;
   windowed.sliding_window = 3;
   normed.qk_norm = true;
-  learned.positions = model::Positions::learned;
-  learned.norm = model::Norm::layer;
+  learned.positions = config::Positions::learned;
+  learned.norm = config::Norm::layer;
   return {{"plain", plain}, {"a window", windowed}, {"q/k norm", normed}, {"learned positions", learned}};
 }
 
@@ -170,7 +170,7 @@ TEST_P(Generate, EveryRankReturnsTheSameBits) {
 
 // For any batch size and any split of the prompts.
 TEST_P(Generate, BatchingChangesNoToken) {
-  const model::Config config = small_config();
+  const config::Config config = small_config();
   const Tensors weights = random_weights(config, /*seed=*/6, at::kDouble);
   std::vector<Request> requests;
   for (int64_t i = 0; i < 5; ++i) {
@@ -218,7 +218,7 @@ at::Tensor gaps_of(const at::Tensor& logits, const at::Tensor& best) {
 
 /// Returns the rule along `request`'s prompt and `tokens`: 8 times the root mean square by which random
 /// roundings change a gap.
-GreedyRule greedy_rule(const model::Config& config, const Tensors& weights, const Request& request,
+GreedyRule greedy_rule(const config::Config& config, const Tensors& weights, const Request& request,
                        const Ids& tokens, at::ScalarType dtype) {
   Ids text = request.prompt;
   text.insert(text.end(), tokens.begin(), tokens.end() - 1);
@@ -256,7 +256,7 @@ struct GreedySteps {
 };
 
 /// Generates on one rank and on `ranks`, freely and along the one rank's tokens, and checks each token.
-GreedySteps compare_with_one_rank(const model::Config& config, at::ScalarType dtype, int ranks) {
+GreedySteps compare_with_one_rank(const config::Config& config, at::ScalarType dtype, int ranks) {
   const Tensors weights = random_weights(config, /*seed=*/8, dtype);
   const Request request{{3, 16, 0}, 48, {}};
   const auto tokens = [&](const std::vector<Request>& requests, int count) {
@@ -283,7 +283,7 @@ TEST_P(Generate, GreedyTokensAreThoseOfOneRankUpToRounding) {
     GreedySteps steps;
     for (const auto& variant : variants()) {
       SCOPED_TRACE(::testing::Message() << variant.first << ", " << dtype);
-      model::Config config = variant.second;
+      config::Config config = variant.second;
       config.max_position_embeddings = 64;
       steps.add(compare_with_one_rank(config, dtype, GetParam()));
     }
@@ -294,7 +294,7 @@ TEST_P(Generate, GreedyTokensAreThoseOfOneRankUpToRounding) {
 }
 
 TEST_P(Generate, StopsAtAnEosToken) {
-  model::Config config = small_config();
+  config::Config config = small_config();
   const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
   const Request request{{1}, 6, {.temperature = 2, .seed = 9}};
   const Ids full = reference_tokens(config, weights, request).ids;
@@ -310,7 +310,7 @@ TEST_P(Generate, StopsAtAnEosToken) {
 // logits.
 TEST_P(Generate, HasTheDocumentedCommunicationCost) {
   const int ranks = GetParam();
-  const model::Config config = small_config();
+  const config::Config config = small_config();
   const Tensors full_weights = random_weights(config, /*seed=*/5, at::kDouble);
   on_ranks(ranks, [&](const comm::Group& group) {
     const model::DecoderWeights weights(config, group, at::kDouble);
@@ -337,7 +337,7 @@ TEST_P(Generate, HasTheDocumentedCommunicationCost) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Generate, ::testing::Values(1, 2, 3, 4));
 
 TEST(GenerateOnOneRank, StopsAtTheCallersRequestAndFreesTheSlot) {
-  const model::Config config = small_config();
+  const config::Config config = small_config();
   model::DecoderWeights weights(config, comm::Group(), at::kDouble);
   weights.initialize_(3);
   int64_t seen = 0;

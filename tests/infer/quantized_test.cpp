@@ -20,13 +20,13 @@ const Ids kPrompt{3, 16, 0, 7};
 constexpr int64_t kNew = 8;
 
 /// Returns the tokens that dense fp64 weights generate.
-Ids expected_ids(const model::Config& config, const Tensors& full_weights) {
+Ids expected_ids(const config::Config& config, const Tensors& full_weights) {
   const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
   load_slices_(weights, full_weights);
   return infer::generate(weights, {{kPrompt, kNew, {}}}, {}).completions[0].token_ids;
 }
 
-double expected_nll(const model::Config& config, const Tensors& full_weights, const Ids& text) {
+double expected_nll(const config::Config& config, const Tensors& full_weights, const Ids& text) {
   const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
   load_slices_(weights, full_weights);
   return infer::evaluate(weights, text, {.length = 16}).nll;
@@ -34,8 +34,9 @@ double expected_nll(const model::Config& config, const Tensors& full_weights, co
 
 /// Compares with dense fp64 weights. In fp64 only a wrong quantized weight, scale or position makes a visible
 /// difference.
-void expect_matches(const std::string& directory, const model::Config& config, const Tensors& dense_weights) {
-  const model::Config dense = model::dense(config);
+void expect_matches(const std::string& directory, const config::Config& config,
+                    const Tensors& dense_weights) {
+  const config::Config dense = config::dense(config);
   const Ids text{1, 5, 9, 2, 2, 16, 11, 0, 4};
   const Ids ids = expected_ids(dense, dense_weights);
   const double nll = expected_nll(dense, dense_weights, text);
@@ -55,12 +56,12 @@ class QuantizedRun : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuantizedRun, MatchesTheReferenceAtEveryTpSize) {
-  const model::Config config = uneven_config(/*is_tied=*/false, GetParam());
+  const config::Config config = uneven_config(/*is_tied=*/false, GetParam());
   const FullState full = full_state(config, at::kFloat, /*seed=*/21);
   const TemporaryDirectory directory;
   const std::string path = put_weights(directory.path(), config, full.tensors);
   for (const int64_t bits : {4, 8}) {
-    const model::Config quantized = quantized_on_load(config, bits, bits == 4 ? 8 : 0);
+    const config::Config quantized = quantized_on_load(config, bits, bits == 4 ? 8 : 0);
     expect_matches(path, quantized, quantized_tensors(quantized, full.tensors));
   }
 }
@@ -69,26 +70,26 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedRun, ::testing::Values("llama", "phi
 
 TEST(QuantizedEmbeddings, MatchTheReferenceTiedAndUntied) {
   for (const bool is_tied : {false, true}) {
-    model::Config config = packable_config();
+    config::Config config = packable_config();
     config.tie_word_embeddings = is_tied;
     config.vocab_size = 24;
     const FullState full = full_state(config, at::kFloat, /*seed=*/22);
     const TemporaryDirectory directory;
     const std::string path = put_weights(directory.path(), config, full.tensors),
                       packed = directory / "packed";
-    const model::Quantization how{.file_format = model::Quantization::FileFormat::gptq,
-                                  .bits = 4,
-                                  .group_size = 8,
-                                  .lm_head = !is_tied,
-                                  .embeddings = true};
+    const config::Quantization how{.file_format = config::Quantization::FileFormat::gptq,
+                                   .bits = 4,
+                                   .group_size = 8,
+                                   .lm_head = !is_tied,
+                                   .embeddings = true};
     checkpoint::quantize(path, packed, how, [](int64_t, int64_t) {});
-    const model::Config stored = model::load_config(packed);
+    const config::Config stored = config::load_config(packed);
     expect_matches(packed, stored, quantized_tensors(stored, full.tensors));
   }
 }
 
 TEST(QuantizedWeights, HaveNoGradient) {
-  const model::Config config = quantized_on_load(uneven_config(), 8, 0);
+  const config::Config config = quantized_on_load(uneven_config(), 8, 0);
   const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
   const nn::Step step(comm::Group(), 2);
   EXPECT_THROW(model::Decoder<nn::Invariant>(weights).logits(at::full({2, 1}, 3, at::kLong), step),

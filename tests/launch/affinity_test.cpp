@@ -12,7 +12,6 @@
 #include <set>
 #include <sstream>
 
-#include "shardwise/launch/affinity_quota.h"
 #include "tests/launch/program.h"
 
 namespace shardwise::testing::affinity_test {

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "shardwise/base/error.h"
-#include "shardwise/launch/parent_process.h"
 
 namespace shardwise::launch::environment_test {
 namespace {
@@ -189,7 +188,7 @@ TEST_F(Environment, children_of_one_process_derive_the_same_name) {
     if (child == 0) {
       const pid_t grandchild = behind_another_process ? fork() : 0;
       if (grandchild > 0) _exit(waitpid(grandchild, nullptr, 0) < 0);
-      const std::string name = parent_process();
+      const std::string name = context_with(hydra()).job;
       _exit(write(ends[1], name.data(), name.size()) < 0);
     }
     close(ends[1]);
@@ -200,7 +199,7 @@ TEST_F(Environment, children_of_one_process_derive_the_same_name) {
     return std::string(name);
   };
   const std::string name = name_from_child(false);
-  EXPECT_TRUE(name.starts_with(std::to_string(getpid()) + "-")) << name;
+  EXPECT_TRUE(name.starts_with("mpirun/" + std::to_string(getpid()) + "-")) << name;
   EXPECT_EQ(name_from_child(false), name);
   EXPECT_NE(name_from_child(true), name);
 }

@@ -37,14 +37,14 @@ Tensors gathered(const model::DecoderWeights& weights, Board& board, Board::What
   return full;
 }
 
-Tensors initialized(const model::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
+Tensors initialized(const config::Config& config, const comm::Group& group, Board& board, uint64_t seed) {
   model::DecoderWeights weights(config, group, at::kFloat);
   weights.initialize_(seed);
   return gathered(weights, board, Board::What::value);
 }
 
 TEST(DecoderWeights, InitializationIsIndependentOfTheTpSize) {
-  const model::Config config = kProblem.config();
+  const config::Config config = kProblem.config();
   Board alone(1);
   const Tensors expected = initialized(config, comm::Group(), alone, 3);
   EXPECT_EQ(expected.size(), stored_shapes(config).size());
@@ -59,7 +59,7 @@ TEST(DecoderWeights, InitializationIsIndependentOfTheTpSize) {
 }
 
 TEST(DecoderWeights, InitializationHasTheDocumentedDistribution) {
-  model::Config config = kProblem.config();
+  config::Config config = kProblem.config();
   config.hidden_size = 128;
   config.initializer_range = 0.05;
   Board board(1);
@@ -85,7 +85,7 @@ TEST(DecoderWeights, ContainEveryParameterOnce) {
   for (const bool is_tied : {false, true}) {
     Problem problem = kProblem;
     problem.is_tied = is_tied;
-    const model::Config config = problem.config();
+    const config::Config config = problem.config();
     const model::DecoderWeights weights(config, comm::Group(), at::kFloat);
     std::set<std::string> names;
     int64_t numel = 0;
@@ -93,18 +93,18 @@ TEST(DecoderWeights, ContainEveryParameterOnce) {
       EXPECT_TRUE(names.insert(used.parameter->name).second) << used.parameter->name << " twice";
       numel += used.parameter->global_numel();
     }
-    EXPECT_EQ(numel, model::parameter_count(config));
+    EXPECT_EQ(numel, config::parameter_count(config));
   }
 }
 
 TEST(DecoderWeights, RejectMoreRanksThanQueryHeads) {
-  model::Config config = kProblem.config();
+  config::Config config = kProblem.config();
   for (const auto& [heads, kv_heads] : {std::pair(1, 1), {2, 1}, {3, 3}}) {
     config.num_attention_heads = heads;
     config.num_key_value_heads = kv_heads;
-    EXPECT_NO_THROW(model::make_layout(config, heads));
-    EXPECT_THROW(model::make_layout(config, heads + 1), c10::ValueError);
-    EXPECT_THROW(model::make_layout(config, 0), c10::ValueError);
+    EXPECT_NO_THROW(config::make_layout(config, heads));
+    EXPECT_THROW(config::make_layout(config, heads + 1), c10::ValueError);
+    EXPECT_THROW(config::make_layout(config, 0), c10::ValueError);
     on_ranks(4, [&](const comm::Group& group) {
       EXPECT_THROW(model::DecoderWeights(config, group, at::kFloat), c10::ValueError) << heads;
     });

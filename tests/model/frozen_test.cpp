@@ -50,8 +50,8 @@ const std::vector<Subset>& subsets() {
   return all;
 }
 
-model::Config config_of(bool is_tied) {
-  model::Config config = small_config();
+config::Config config_of(bool is_tied) {
+  config::Config config = small_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   config.tie_word_embeddings = is_tied;
   return config;
@@ -63,7 +63,7 @@ struct Trained {
   parallel::ParamSpecs specs;
   double loss, norm;
 
-  Trained(const Group& group, const model::Config& config, const RunConfig& run, const IsFrozen& is_frozen,
+  Trained(const Group& group, const config::Config& config, const RunConfig& run, const IsFrozen& is_frozen,
           base::Recompute recompute = base::Recompute::none)
       : weights(config, group, at::kDouble), specs(specs_of(weights, run.stream)) {
     load_slices_(weights, random_weights(config, 1, at::kDouble));
@@ -93,7 +93,7 @@ bool none(const std::string&) {
   return false;
 }
 
-void for_each_case(const std::function<void(const Group&, const model::Config&, const RunConfig&)>& check) {
+void for_each_case(const std::function<void(const Group&, const config::Config&, const RunConfig&)>& check) {
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const Group& group) {
       for (const bool is_tied : {false, true}) {
@@ -117,7 +117,7 @@ void expect_other_gradients(const Trained& some, const Trained& all, const IsFro
 
 TEST(FrozenParameters, LeavesOtherGradientsUnchanged) {
   std::atomic<size_t> compared{0};  // groups of different sizes run in different threads
-  for_each_case([&](const Group& group, const model::Config& config, const RunConfig& run) {
+  for_each_case([&](const Group& group, const config::Config& config, const RunConfig& run) {
     const Trained all(group, config, run, none);
     for (const auto& [what, is_frozen] : subsets()) {
       SCOPED_TRACE(what);
@@ -133,7 +133,7 @@ TEST(FrozenParameters, LeavesOtherGradientsUnchanged) {
 
 // Compares with the sum on one rank, which holds all parameters; fp64 sums of at most a few thousand terms.
 TEST(FrozenParameters, IsExcludedFromTheGradientNorm) {
-  for_each_case([](const Group& group, const model::Config& config, const RunConfig& run) {
+  for_each_case([](const Group& group, const config::Config& config, const RunConfig& run) {
     for (const auto& [what, is_frozen] : subsets()) {
       const Trained alone(Group(), config, {run.stream, Path::symmetric}, is_frozen);
       double squares = 0;

@@ -19,7 +19,7 @@ bool same(const std::vector<Piece>& pieces, const Piece& b) {
          a.size == b.size;
 }
 
-ParameterInfo parameter(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule) {
+config::ParameterInfo parameter(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule) {
   return {name, std::move(shape), rule};
 }
 
@@ -28,7 +28,7 @@ TEST(StoredTensors, FusedQkvIsThreeTensorsWithOverlappingKvHeads) {
   const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
   const auto stored = stored_tensors(
       parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
-      preset("tiny"));
+      config::preset("tiny"));
   ASSERT_EQ(stored.size(), 3);
   EXPECT_EQ(stored[0].name, "model.layers.0.self_attn.q_proj.weight");
   EXPECT_EQ(stored[1].name, "model.layers.0.self_attn.k_proj.weight");
@@ -46,7 +46,7 @@ TEST(StoredTensors, FusedQkvIsThreeTensorsWithOverlappingKvHeads) {
 TEST(StoredTensors, GateUpIsTwoTensors) {
   const Split ffn = Split::even("ffn", 5, 2);
   const auto stored = stored_tensors(
-      parameter("model.layers.1.mlp.gate_up_proj.bias", {10}, {0, {{ffn}, {ffn}}}), preset("tiny"));
+      parameter("model.layers.1.mlp.gate_up_proj.bias", {10}, {0, {{ffn}, {ffn}}}), config::preset("tiny"));
   ASSERT_EQ(stored.size(), 2);
   EXPECT_EQ(stored[0].name, "model.layers.1.mlp.gate_proj.bias");
   EXPECT_EQ(stored[1].name, "model.layers.1.mlp.up_proj.bias");
@@ -56,7 +56,7 @@ TEST(StoredTensors, GateUpIsTwoTensors) {
 
 TEST(StoredTensors, ReplicatedParameterHasOneOwner) {
   const auto stored =
-      stored_tensors(parameter("model.norm.weight", {7}, ShardRule::replicated()), preset("tiny"));
+      stored_tensors(parameter("model.norm.weight", {7}, ShardRule::replicated()), config::preset("tiny"));
   ASSERT_EQ(stored.size(), 1);
   EXPECT_EQ(stored[0].name, "model.norm.weight");
   EXPECT_TRUE(same(stored[0].held(2), {0, 0, 7}));
@@ -69,7 +69,7 @@ TEST(StoredTensors, Phi3TensorsContainAllSegments) {
   const Split query = Split::even("heads", 6, 2), kv = Split::kv_heads_of(query, 3);
   const auto stored = stored_tensors(
       parameter("model.layers.0.self_attn.qkv_proj.weight", {24, 5}, {0, {{query, 2}, {kv, 2}, {kv, 2}}}),
-      preset("phi-3-mini"));
+      config::preset("phi-3-mini"));
   ASSERT_EQ(stored.size(), 1);
   EXPECT_EQ(stored[0].name, "model.layers.0.self_attn.qkv_proj.weight");
   EXPECT_EQ(stored[0].shape, (std::vector<int64_t>{24, 5}));
@@ -85,14 +85,15 @@ TEST(StoredTensors, Gpt2TensorsAreTransposed) {
   const Split heads = Split::even("heads", 3, 2), ffn = Split::even("ffn", 5, 2);
   const auto qkv = stored_tensors(parameter("model.layers.7.self_attn.qkv_proj.weight", {18, 6},
                                             {0, {{heads, 2}, {heads, 2}, {heads, 2}}}),
-                                  preset("gpt2"));
+                                  config::preset("gpt2"));
   ASSERT_EQ(qkv.size(), 1);
   EXPECT_EQ(qkv[0].name, "transformer.h.7.attn.c_attn.weight");
   EXPECT_EQ(qkv[0].shape, (std::vector<int64_t>{6, 18}));
   EXPECT_EQ(qkv[0].dim, 1);
   EXPECT_TRUE(same({qkv[0].held(1)[1]}, {6 + 4, 2, 2}));
-  const auto down = stored_tensors(
-      parameter("model.layers.7.mlp.down_proj.weight", {6, 5}, ShardRule::sharded(1, ffn)), preset("gpt2"));
+  const auto down =
+      stored_tensors(parameter("model.layers.7.mlp.down_proj.weight", {6, 5}, ShardRule::sharded(1, ffn)),
+                     config::preset("gpt2"));
   EXPECT_EQ(down[0].name, "transformer.h.7.mlp.c_proj.weight");
   EXPECT_EQ(down[0].shape, (std::vector<int64_t>{5, 6}));
   EXPECT_EQ(down[0].dim, 0);
@@ -100,14 +101,14 @@ TEST(StoredTensors, Gpt2TensorsAreTransposed) {
   const at::Tensor local = at::empty({6, 2});
   EXPECT_EQ(down[0].oriented(local).sizes(), (std::vector<int64_t>{2, 6}));
   const auto bias = stored_tensors(
-      parameter("model.layers.7.mlp.up_proj.bias", {5}, ShardRule::sharded(0, ffn)), preset("gpt2"));
+      parameter("model.layers.7.mlp.up_proj.bias", {5}, ShardRule::sharded(0, ffn)), config::preset("gpt2"));
   EXPECT_EQ(bias[0].name, "transformer.h.7.mlp.c_fc.bias");
   EXPECT_FALSE(bias[0].is_transposed);
 }
 
 TEST(StoredTensors, NamesAndShapesAreThoseOfHuggingFace) {
   for (const bool is_tied : {false, true}) {
-    Config config = preset("tiny");
+    config::Config config = config::preset("tiny");
     config.num_hidden_layers = 2;
     config.tie_word_embeddings = is_tied;
     config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
@@ -122,7 +123,7 @@ TEST(StoredTensors, NamesAndShapesAreThoseOfHuggingFace) {
 }
 
 TEST(StoredTensors, RequireAHeadPerRank) {
-  const Config config = preset("tiny");
+  const config::Config config = config::preset("tiny");
   EXPECT_EQ(stored_tensors(config, /*tp=*/8).size(), stored_tensors(config, /*tp=*/1).size());
   EXPECT_THROW(stored_tensors(config, /*tp=*/9), c10::ValueError);
 }

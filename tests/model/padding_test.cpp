@@ -13,11 +13,11 @@ namespace {
 constexpr int64_t kLength = 9;
 const std::vector<base::Range> kValid = {{0, 9}, {4, 9}, {0, 2}, {3, 8}, {5, 5}};
 
-model::Config config_of(bool has_learned_positions) {
-  model::Config config = small_config();
+config::Config config_of(bool has_learned_positions) {
+  config::Config config = small_config();
   if (has_learned_positions) {
-    config.positions = model::Positions::learned;
-    config.norm = model::Norm::layer;
+    config.positions = config::Positions::learned;
+    config.norm = config::Norm::layer;
   } else {
     config.qk_norm = true;
     config.sliding_window = 3;
@@ -26,7 +26,7 @@ model::Config config_of(bool has_learned_positions) {
 }
 
 /// Returns a batch whose padding has random ids and labels too.
-Batch batch_of(const model::Config& config) {
+Batch batch_of(const config::Config& config) {
   return random_batch(config, kLength, static_cast<int64_t>(kValid.size()), 1);
 }
 
@@ -61,7 +61,7 @@ Result run(const model::DecoderWeights& weights, Stream stream, const std::vecto
 }
 
 void check(const comm::Group& group, bool has_learned_positions, Stream stream) {
-  const model::Config config = config_of(has_learned_positions);
+  const config::Config config = config_of(has_learned_positions);
   model::DecoderWeights weights(config, group, at::kDouble);
   weights.initialize_(1);
   const Batch padded = batch_of(config);

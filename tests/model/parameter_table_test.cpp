@@ -14,15 +14,15 @@ namespace {
 
 using base::Init;
 using base::ParameterUse;
-using model::ParameterInfo;
-using model::ParameterTable;
-using model::StorageFormat;
+using config::ParameterInfo;
+using config::ParameterTable;
+using config::StorageFormat;
 
 /// Returns a config of the preset's family that is small enough to allocate. Most have 3 KV heads for 6 query
 /// heads, so that KV heads are replicated.
-model::Config small_of(const std::string& preset) {
-  model::Config config = model::preset(preset);
-  const model::Config small = small_config();
+config::Config small_of(const std::string& preset) {
+  config::Config config = config::preset(preset);
+  const config::Config small = small_config();
   config.num_key_value_heads = config.num_key_value_heads == config.num_attention_heads ? 6 : 3;
   config.vocab_size = small.vocab_size;
   config.hidden_size = small.hidden_size;
@@ -34,16 +34,16 @@ model::Config small_of(const std::string& preset) {
   return config;
 }
 
-model::Config with_all_biases() {
-  model::Config config = small_config();
+config::Config with_all_biases() {
+  config::Config config = small_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   return config;
 }
 
 /// Returns a config of which every linear weight and the embedding are quantized, when a load reads them or
 /// in the files.
-model::Config quantized(model::Quantization::FileFormat file_format) {
-  model::Config config = with_all_biases();
+config::Config quantized(config::Quantization::FileFormat file_format) {
+  config::Config config = with_all_biases();
   config.hidden_size = 16;
   config.intermediate_size = 24;
   config.quantization = {.file_format = file_format, .bits = 8, .group_size = 8};
@@ -52,9 +52,10 @@ model::Config quantized(model::Quantization::FileFormat file_format) {
 }
 
 /// Returns configs that together contain every kind of layer.
-std::vector<model::Config> configs() {
-  std::vector<model::Config> configs = {with_all_biases(), quantized(model::Quantization::FileFormat::dense),
-                                        quantized(model::Quantization::FileFormat::gptq)};
+std::vector<config::Config> configs() {
+  std::vector<config::Config> configs = {with_all_biases(),
+                                         quantized(config::Quantization::FileFormat::dense),
+                                         quantized(config::Quantization::FileFormat::gptq)};
   for (const char* preset :
        {"tiny", "llama-3.2-1b", "mistral-7b", "qwen2.5-7b", "qwen3-32b", "phi-3-mini", "gpt2"}) {
     configs.push_back(small_of(preset));
@@ -94,9 +95,9 @@ void expect_same(const ParameterInfo& listed, const nn::UsedParameter& built, co
 }
 
 TEST(ParameterTable, MatchesTheLayersOfEveryFamilyAtEveryTpSize) {
-  for (const model::Config& config : configs()) {
+  for (const config::Config& config : configs()) {
     for (int tp = 1; tp <= 4; ++tp) {
-      const ParameterTable table(config, model::make_layout(config, tp));
+      const ParameterTable table(config, config::make_layout(config, tp));
       std::mutex mutex;
       on_ranks(tp, [&](const comm::Group& group) {
         const model::DecoderWeights weights(config, group, at::kFloat);
@@ -115,8 +116,8 @@ struct Expected {
   Init init;
 };
 
-void expect_listed(const model::Config& config, const std::vector<Expected>& expected) {
-  const ParameterTable table(config, model::make_layout(config, /*tp=*/2));
+void expect_listed(const config::Config& config, const std::vector<Expected>& expected) {
+  const ParameterTable table(config, config::make_layout(config, /*tp=*/2));
   for (const auto& [name, shape, rank_1_shape, use, init] : expected) {
     const ParameterInfo& listed = table.at(name);
     EXPECT_EQ(listed.shape, shape) << name;
@@ -130,7 +131,7 @@ void expect_listed(const model::Config& config, const std::vector<Expected>& exp
 TEST(ParameterTable, ListsTheParametersOfALlama) {
   const ParameterUse sharded = ParameterUse::sharded, residual = ParameterUse::on_residual;
   const Init normal = Init::normal(0.02), scaled = Init::normal(0.02 / 2), zero = Init::constant(0);
-  const model::Config config = with_all_biases();
+  const config::Config config = with_all_biases();
   EXPECT_EQ(ParameterTable(config).size(), 1 + 2 * 10 + 2);
   expect_listed(config, {{"model.embed_tokens.weight", {17, 10}, {8, 10}, sharded, normal},
                          {"model.layers.1.input_layernorm.weight", {10}, {10}, residual, Init::constant(1)},
@@ -150,7 +151,7 @@ TEST(ParameterTable, ListsHeadNormsPositionsAndLayerNorms) {
   expect_listed(
       small_of("qwen3-32b"),
       {{"model.layers.0.self_attn.q_norm.weight", {4}, {4}, ParameterUse::per_head, Init::constant(1)}});
-  const model::Config gpt2 = small_of("gpt2");
+  const config::Config gpt2 = small_of("gpt2");
   const ParameterUse residual = ParameterUse::on_residual;
   expect_listed(
       gpt2,
@@ -161,7 +162,7 @@ TEST(ParameterTable, ListsHeadNormsPositionsAndLayerNorms) {
 }
 
 TEST(ParameterTable, StoresWeightsAsTheConfigQuantizesThem) {
-  model::Config config = quantized(model::Quantization::FileFormat::gptq);
+  config::Config config = quantized(config::Quantization::FileFormat::gptq);
   config.quantization->lm_head = false;
   const ParameterTable packed(config);
   EXPECT_EQ(packed.at("model.embed_tokens.weight").format, StorageFormat::packed);
@@ -169,7 +170,7 @@ TEST(ParameterTable, StoresWeightsAsTheConfigQuantizesThem) {
   EXPECT_EQ(packed.at("model.layers.0.mlp.down_proj.bias").format, StorageFormat::dense);
   EXPECT_EQ(packed.at("model.norm.weight").format, StorageFormat::dense);
   EXPECT_EQ(packed.at("lm_head.weight").format, StorageFormat::dense);
-  config.quantization->file_format = model::Quantization::FileFormat::dense;
+  config.quantization->file_format = config::Quantization::FileFormat::dense;
   EXPECT_EQ(ParameterTable(config).at("model.layers.0.self_attn.qkv_proj.weight").format,
             StorageFormat::quantized);
 }

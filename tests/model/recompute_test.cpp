@@ -20,31 +20,31 @@ using base::Recompute;
 
 struct Kind {
   const char* name;
-  void (*set)(model::Config&);
+  void (*set)(config::Config&);
 };
 
 const Kind kKinds[] = {
-    {"gated", [](model::Config& config) { config.qkv_bias = true; }},
-    {"q/k norm", [](model::Config& config) { config.qk_norm = true; }},
+    {"gated", [](config::Config& config) { config.qkv_bias = true; }},
+    {"q/k norm", [](config::Config& config) { config.qk_norm = true; }},
     {"GPT-2",
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.num_key_value_heads = 6;
-       config.norm = model::Norm::layer;
-       config.activation = model::Activation::gelu_tanh;
-       config.positions = model::Positions::learned;
+       config.norm = config::Norm::layer;
+       config.activation = config::Activation::gelu_tanh;
+       config.positions = config::Positions::learned;
        config.qkv_bias = config.attention_out_bias = config.mlp_bias = config.tie_word_embeddings = true;
      }},
 };
 
-model::Config config_of(const Kind& kind) {
-  model::Config config = small_config();
+config::Config config_of(const Kind& kind) {
+  config::Config config = small_config();
   config.num_hidden_layers = 3;
   kind.set(config);
   return config;
 }
 
 struct Variant {
-  model::Config config;
+  config::Config config;
   at::ScalarType dtype;
   Stream stream;
   Path path;

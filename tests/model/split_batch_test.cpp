@@ -55,7 +55,7 @@ nn::Step split_batch_step(const Variant& variant, const Group& group, Overlap ov
 
 /// Returns the loss and this rank's gradients.
 std::vector<at::Tensor> results(const Variant& variant, const Group& group, const nn::Step& step) {
-  const model::Config config = small_config();
+  const config::Config config = small_config();
   model::DecoderWeights weights(config, group, variant.dtype);
   for (const nn::UsedParameter& used : weights.used_parameters()) {
     if (variant.is_frozen(used.parameter->name)) parallel::freeze_(*used.parameter);
@@ -121,7 +121,7 @@ TEST(SplitBatch, GivesTheSameBitsWithVerify) {
 
 TEST(SplitBatch, GivesTheSameGradientTwiceFromOneGraph) {
   on_ranks(2, [](const Group& group) {
-    const model::Config config = small_config();
+    const config::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
     weights.initialize_(1);
     zero_gradients_(weights);
@@ -148,7 +148,7 @@ TEST(SplitBatch, GroupWorksAfterAFailedBackward) {
   on_ranks(2, [](const Group& group) {
     const nn::Step step = split_batch_step({}, group, Overlap::on);
     const auto expected = results({}, group, step);
-    const model::Config config = small_config();
+    const config::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kFloat);
     weights.initialize_(1);
     zero_gradients_(weights);
@@ -171,7 +171,7 @@ std::vector<int> launch_order(Overlap overlap) {
     const Group group = recording_group(job, rank, 2, [&](const char*, int number, bool begins) {
       launch_order.push_back(begins ? number : -number);
     });
-    model::Config config = small_config();
+    config::Config config = small_config();
     config.num_hidden_layers = 1;
     model::DecoderWeights weights(config, group, at::kFloat);
     weights.initialize_(1);
@@ -203,7 +203,7 @@ TEST(SplitBatch, AlternatesForwardAndBackward) {
 // Compares the logits with those of the unsplit batch.
 TEST(SplitBatch, KeepsTheOrderOfTheBatch) {
   on_ranks(2, [](const Group& group) {
-    const model::Config config = small_config();
+    const config::Config config = small_config();
     model::DecoderWeights weights(config, group, at::kDouble);
     weights.initialize_(1);
     const Batch batch = random_batch(config, kSequence, /*batch=*/2, 1);

@@ -19,8 +19,8 @@ constexpr double kLearningRate = 1e-2, kMaxNorm = 1, kDropout = 0.1;
 
 // Odd sizes, so that the replicas of a KV head have different positions in a vector register on different
 // ranks.
-model::Config config(int64_t heads, int64_t kv_heads) {
-  model::Config config = small_config();
+config::Config config(int64_t heads, int64_t kv_heads) {
+  config::Config config = small_config();
   config.hidden_size = 21;
   config.intermediate_size = 33;
   config.num_attention_heads = heads;
@@ -30,7 +30,7 @@ model::Config config(int64_t heads, int64_t kv_heads) {
   return config;
 }
 
-Batch batch_of(const model::Config& config, int64_t step) {
+Batch batch_of(const config::Config& config, int64_t step) {
   return random_batch(config, kSequence, kBatchSize, step);
 }
 kernels::RandomKey key_of(int64_t step) {
@@ -42,7 +42,7 @@ struct History {
   Tensors weights;
 };
 
-History reference_run(const model::Config& config) {
+History reference_run(const config::Config& config) {
   History history{{}, {}, random_weights(config, 1, at::kDouble)};
   ReferenceAdamW optimizer({0.9, 0.95, 1e-8, 0.1});
   for (int64_t step = 1; step <= kSteps; ++step) {
@@ -73,7 +73,7 @@ Tensors checked_weights(const model::DecoderWeights& weights, Board& board) {
 
 // Runs the training on `group` and calls `check` with the loss and norm of each step. Returns the weights
 // that this rank checks.
-Tensors sharded_run(const model::Config& config, const Tensors& initial, at::ScalarType dtype, Stream stream,
+Tensors sharded_run(const config::Config& config, const Tensors& initial, at::ScalarType dtype, Stream stream,
                     const comm::Group& group, Board& board,
                     const std::function<void(int64_t step, double loss, double norm)>& check) {
   model::DecoderWeights weights(config, group, dtype);
@@ -101,7 +101,7 @@ struct Shape {
 
 TEST(Training, FiftyStepsMatchTheReferenceAndReplicasStayEqual) {
   for (const Shape& shape : {Shape{6, 3}, {5, 1}}) {
-    const model::Config model = config(shape.heads, shape.kv_heads);
+    const config::Config model = config(shape.heads, shape.kv_heads);
     const Tensors initial = random_weights(model, 1, at::kDouble);
     const History expected = reference_run(model);
     for (const int ranks : {1, 2, 3, 4}) {
@@ -126,7 +126,7 @@ TEST(Training, FiftyStepsMatchTheReferenceAndReplicasStayEqual) {
 }
 
 TEST(Training, ReplicasStayEqualInFp32AndBf16) {
-  const model::Config model = config(6, 3);
+  const config::Config model = config(6, 3);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Tensors initial = random_weights(model, 1, dtype);
     for (const int ranks : {2, 4}) {

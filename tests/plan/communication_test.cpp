@@ -12,7 +12,7 @@ namespace {
 Workload llama_3_8b(int tp, Parallelism parallelism,
                     SaveForBackward save_for_backward = SaveForBackward::shard_in_place) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.tp = tp;
   workload.parallelism = parallelism;
   workload.sequence_length = 8192;
@@ -204,7 +204,7 @@ TEST(PlanCommunication, RowBiasesAreReducedLikeNormWeights) {
 // positions.
 TEST(PlanCommunication, LearnedPositionsAreReducedUnderSequenceParallelism) {
   Workload workload = llama_3_8b(2, Parallelism::tp_sp);
-  workload.config = model::preset("gpt2");
+  workload.config = config::preset("gpt2");
   EXPECT_EQ(synchronized_elements(workload), (12 * 6 + 2 + 1024) * 768);
   workload.parallelism = Parallelism::tp;
   EXPECT_EQ(synchronized_elements(workload), 0);

@@ -144,10 +144,10 @@ TEST(PlannedRuns, CoverEveryFamilyAndEmptyShards) {
     families.insert(run.workload.config.model_type);
     has_empty_ffn |= last.ffn == 0;
     has_empty_vocab |= last.vocab == 0;
-    EXPECT_NO_THROW(model::validate(run.workload.config)) << run.name();
+    EXPECT_NO_THROW(config::validate(run.workload.config)) << run.name();
   }
-  for (const std::string& preset : model::preset_names())
-    EXPECT_TRUE(families.contains(model::preset(preset).model_type)) << preset;
+  for (const std::string& preset : config::preset_names())
+    EXPECT_TRUE(families.contains(config::preset(preset).model_type)) << preset;
   EXPECT_TRUE(has_empty_ffn && has_empty_vocab);
 }
 

@@ -10,9 +10,9 @@
 namespace shardwise::plan {
 
 /// Returns all parameters except those whose names contain one of `parts`.
-inline std::set<std::string> all_but(const model::Config& config, const std::vector<std::string>& parts) {
+inline std::set<std::string> all_but(const config::Config& config, const std::vector<std::string>& parts) {
   std::set<std::string> frozen;
-  for (const model::ParameterInfo& parameter : model::ParameterTable(config)) {
+  for (const config::ParameterInfo& parameter : config::ParameterTable(config)) {
     const auto holds = [&](const std::string& part) {
       return parameter.name.find(part) != std::string::npos;
     };

@@ -14,7 +14,7 @@ namespace {
 
 Workload llama(const std::string& preset, int tp = 1, Parallelism parallelism = Parallelism::tp_sp) {
   Workload workload;
-  workload.config = model::preset(preset);
+  workload.config = config::preset(preset);
   workload.tp = tp;
   workload.parallelism = parallelism;
   workload.sequence_length = 128;
@@ -222,9 +222,9 @@ TEST(PlanMemory, BiasesAreCounted) {
 }
 
 TEST(PlanMemory, EveryFamilyHasItsParameterCount) {
-  for (const std::string& name : model::preset_names()) {
+  for (const std::string& name : config::preset_names()) {
     const Workload workload = llama(name);
-    EXPECT_EQ(local_parameter_count(workload, 0), model::parameter_count(workload.config)) << name;
+    EXPECT_EQ(local_parameter_count(workload, 0), config::parameter_count(workload.config)) << name;
   }
 }
 

@@ -63,7 +63,7 @@ class PlanPeak : public ::testing::TestWithParam<Case> {};
 TEST_P(PlanPeak, MatchesTheMeasuredPeakOfEveryRank) {
   const Case& c = GetParam();
   Workload workload;
-  workload.config = model::preset("tiny");
+  workload.config = config::preset("tiny");
   workload.tp = c.tp;
   workload.parallelism = c.parallelism;
   workload.element_bytes = c.element_bytes;
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
 /// The shards of every column-parallel input, and one partial sum [s, b, h] at a time.
 TEST(PlanPeakFormulas, SymmetricHeapHoldsColumnInputsAndOnePartialSum) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.tp = 8;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
@@ -138,7 +138,7 @@ TEST(PlanPeakFormulas, SymmetricHeapHoldsColumnInputsAndOnePartialSum) {
 /// private memory. At the loss both models hold it, and no mask.
 TEST(PlanPeakFormulas, FirstBlockInputStaysInTheSymmetricHeapUnderTp) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.tp = 8;
   workload.parallelism = Parallelism::tp;
   workload.sequence_length = 8192;
@@ -161,7 +161,7 @@ TEST(PlanPeakFormulas, FirstBlockInputStaysInTheSymmetricHeapUnderTp) {
 /// including norm2's output, and nothing of the other blocks.
 TEST(PlanPeakFormulas, FrozenModelPeaksInForward) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.config.vocab_size = 256;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
@@ -175,7 +175,7 @@ TEST(PlanPeakFormulas, FrozenModelPeaksInForward) {
 /// reads the peers' shards in shared memory.
 TEST(PlanPeakFormulas, RegatheringNeedsTwoUnshardedBuffers) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.tp = 8;
   workload.sequence_length = 8192;
   workload.batch_size = 1;
@@ -196,7 +196,7 @@ TEST(PlanPeakFormulas, RegatheringNeedsTwoUnshardedBuffers) {
 /// 32 layers peak at the loss with a large vocabulary, and in the last block with a small one.
 TEST(PlanPeakFormulas, NamesThePeakSnapshot) {
   Workload workload;
-  workload.config = model::preset("llama-3-8b");
+  workload.config = config::preset("llama-3-8b");
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   EXPECT_EQ(training_peak(workload, 0).private_memory.name, "loss");

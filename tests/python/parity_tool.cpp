@@ -64,7 +64,7 @@ struct Logits {
 };
 
 std::vector<Logits> logits_of_ranks(const std::string& directory, const at::Tensor& ids, int ranks) {
-  const model::Config config = model::load_config(directory);
+  const config::Config config = config::load_config(directory);
   std::vector<Logits> results(ranks);
   on_ranks(ranks, [&](const comm::Group& group) {
     const at::NoGradGuard no_grad;

@@ -44,9 +44,9 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
 // 6 query heads and 3 KV heads on 2 to 4 ranks, and row biases.
 train::Options options_of(const Scratch& scratch, const char* dtype, int64_t tp, bool sequence_parallel) {
   train::Options options = small_options(scratch);
-  model::Config config = small_byte_config();
+  config::Config config = small_byte_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
-  options.model_config = scratch.put("config.json", model::to_json(config));
+  options.model_config = scratch.put("config.json", config::to_json(config));
   options.steps = is_full() ? 1000 : 10;
   options.dtype = dtype;
   options.dropout = 0.1;

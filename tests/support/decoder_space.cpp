@@ -68,16 +68,16 @@ std::vector<Dimension> model_dimensions() {
     return [size, slides](Case& c) { c.problem.window = size, c.problem.slides = slides; };
   };
   return {
-      of_problem<model::Norm>("norm", &Problem::norm,
-                              {{"RMSNorm", model::Norm::rms}, {"LayerNorm", model::Norm::layer}}),
-      of_problem<model::Activation>("activation", &Problem::activation,
-                                    {{"SwiGLU", model::Activation::silu_gated},
-                                     {"GELU by tanh", model::Activation::gelu_tanh},
-                                     {"GELU", model::Activation::gelu}}),
+      of_problem<config::Norm>("norm", &Problem::norm,
+                               {{"RMSNorm", config::Norm::rms}, {"LayerNorm", config::Norm::layer}}),
+      of_problem<config::Activation>("activation", &Problem::activation,
+                                     {{"SwiGLU", config::Activation::silu_gated},
+                                      {"GELU by tanh", config::Activation::gelu_tanh},
+                                      {"GELU", config::Activation::gelu}}),
       {"positions",
        {{"rotary", [](Case&) {}},
         {"in part rotary", [](Case& c) { c.problem.partial_rotary_factor = 0.7; }},  // 4 elements of 6
-        {"learned", [](Case& c) { c.problem.positions = model::Positions::learned; }}}},
+        {"learned", [](Case& c) { c.problem.positions = config::Positions::learned; }}}},
       of_problem<Biases>("biases", &Problem::biases,
                          {{"none", Biases::none}, {"qkv", Biases::qkv}, {"all", Biases::all}}),
       of_problem<bool>("q/k norm", &Problem::has_qk_norm, {{"no", false}, {"yes", true}}),

@@ -58,7 +58,7 @@ std::vector<Distance> gradient_distances(const model::DecoderWeights& weights, c
 }  // namespace
 
 Prepared prepare(const Problem& problem, at::ScalarType dtype) {
-  const model::Config config = problem.config();
+  const config::Config config = problem.config();
   const auto key = kernels::RandomKey::of(5);
   Prepared prepared{problem, random_weights(config, kWeightSeed, dtype), problem.batch(), key, {}, {}};
   Tensors exact;

@@ -13,7 +13,7 @@ ByResult by_result(const ReferenceResult& result) {
   return results;
 }
 
-Spread spread_of(const model::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
+Spread spread_of(const config::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
                  const ReferenceResult& exact, at::ScalarType dtype) {
   const ByResult expected = by_result(exact);
   Spread squares;

@@ -18,7 +18,7 @@ ByResult by_result(const ReferenceResult& result);
 /// square of ‖disturbed − exact‖ over kSamples random roundings. `weights` are fp64.
 using Spread = std::map<std::string, double>;
 inline constexpr int kSamples = 16;
-Spread spread_of(const model::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
+Spread spread_of(const config::Config& config, const Tensors& weights, const Batch& batch, const Masks& masks,
                  const ReferenceResult& exact, at::ScalarType dtype);
 
 /// The bound of an error as a multiple of its spread. Student's t with kSamples degrees of freedom exceeds it

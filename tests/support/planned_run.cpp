@@ -19,44 +19,44 @@ struct Kind {
   const char* name;
   const char* model_type;
   int64_t query, kv;
-  void (*set)(model::Config&);
+  void (*set)(config::Config&);
 };
 
-void set_biases(model::Config& config) {
+void set_biases(config::Config& config) {
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
 }
-void make_gpt2(model::Config& config) {
+void make_gpt2(config::Config& config) {
   set_biases(config);
-  config.norm = model::Norm::layer;
-  config.activation = model::Activation::gelu_tanh;
-  config.positions = model::Positions::learned;
+  config.norm = config::Norm::layer;
+  config.activation = config::Activation::gelu_tanh;
+  config.positions = config::Positions::learned;
   config.tie_word_embeddings = true;
 }
 /// From three ranks on, some ranks have empty shards of the MLP and the vocabulary. There are at least as
 /// many heads as ranks.
-void leave_shards_empty(model::Config& config) {
+void leave_shards_empty(config::Config& config) {
   config.intermediate_size = config.vocab_size = 2;
 }
 
 const Kind kKinds[] = {
     {"Llama, 5 over 1 heads, biases", "llama", 5, 1, set_biases},
     {"Llama, 4 heads, empty shards", "llama", 4, 4, leave_shards_empty},
-    {"Mistral, 8 over 4 heads", "mistral", 8, 4, [](model::Config& config) { config.sliding_window = 3; }},
+    {"Mistral, 8 over 4 heads", "mistral", 8, 4, [](config::Config& config) { config.sliding_window = 3; }},
     {"Qwen 2, 6 over 3 heads", "qwen2", 6, 3,
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.qkv_bias = true;
        config.sliding_window = 3;
        config.sliding_layers = {false, true};
      }},
-    {"Qwen 3, 4 over 2 heads", "qwen3", 4, 2, [](model::Config& config) { config.qk_norm = true; }},
+    {"Qwen 3, 4 over 2 heads", "qwen3", 4, 2, [](config::Config& config) { config.qk_norm = true; }},
     {"Phi-3, 4 heads", "phi3", 4, 4,
-     [](model::Config& config) {
+     [](config::Config& config) {
        config.partial_rotary_factor = 0.7;  // 4 elements of 6
        config.sliding_window = 3;
      }},
     {"GPT-2, 4 heads", "gpt2", 4, 4, make_gpt2},
     {"GPT-2, 4 heads, empty shards", "gpt2", 4, 4,
-     [](model::Config& config) {
+     [](config::Config& config) {
        make_gpt2(config);
        leave_shards_empty(config);
      }},
@@ -105,7 +105,7 @@ bool is_in_layer(const std::string& name, int64_t layer) {
 }
 
 using Name = const std::string&;
-using Config = const model::Config&;
+using Config = const config::Config&;
 
 const FrozenSubset kSubsets[] = {
     {"embedding and block 0", [](Name name, Config) { return has(name, "embed") || is_in_layer(name, 0); }},
@@ -137,8 +137,8 @@ const FrozenSubset kSubsets[] = {
      }},
 };
 
-model::Config config_of(const Kind& kind) {
-  model::Config config;
+config::Config config_of(const Kind& kind) {
+  config::Config config;
   config.model_type = kind.model_type;
   config.vocab_size = 17;
   config.hidden_size = 10;
@@ -153,9 +153,9 @@ model::Config config_of(const Kind& kind) {
 }
 
 /// Returns true if a one-layer model also has trainable parameters left.
-bool leaves_something(const FrozenSubset& subset, model::Config config) {
+bool leaves_something(const FrozenSubset& subset, config::Config config) {
   config.num_hidden_layers = 1;
-  const model::ParameterTable table(config);
+  const config::ParameterTable table(config);
   return std::ranges::any_of(table,
                              [&](const auto& parameter) { return !subset.has(parameter.name, config); });
 }
@@ -217,11 +217,11 @@ PlannedRun run_of(int ranks, const Combination& combination) {
 
 PlannedRun PlannedRun::of_layers(int64_t layers) const {
   PlannedRun run = *this;
-  model::Config& config = run.workload.config;
+  config::Config& config = run.workload.config;
   config.num_hidden_layers = layers;
   if (!config.sliding_layers.empty()) config.sliding_layers.resize(layers);
   run.workload.frozen.clear();
-  for (const model::ParameterInfo& parameter : model::ParameterTable(config)) {
+  for (const config::ParameterInfo& parameter : config::ParameterTable(config)) {
     if (frozen && frozen->has(parameter.name, config)) run.workload.frozen.insert(parameter.name);
   }
   return run;

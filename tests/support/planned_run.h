@@ -11,7 +11,7 @@ namespace shardwise::plan {
 /// A named set of frozen parameters.
 struct FrozenSubset {
   const char* name;
-  bool (*has)(const std::string& parameter, const model::Config& config);
+  bool (*has)(const std::string& parameter, const config::Config& config);
 };
 
 /// The options of a step besides its sizes.

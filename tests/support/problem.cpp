@@ -7,7 +7,7 @@ constexpr uint64_t kBatchSeed = 11;
 
 // Llama 3's rotary scaling, with a context so short that all three ranges of its interpolation occur at
 // head_dim 6.
-constexpr model::RopeScaling kScaling{4, 1, 4, 64};
+constexpr config::RopeScaling kScaling{4, 1, 4, 64};
 
 bool has(const std::string& name, const char* part) {
   return name.find(part) != std::string::npos;
@@ -20,8 +20,8 @@ std::vector<base::Range> padded(int64_t sequence) {
 
 }  // namespace
 
-model::Config Problem::config() const {
-  model::Config config;
+config::Config Problem::config() const {
+  config::Config config;
   config.vocab_size = vocab;
   config.hidden_size = 24;
   config.intermediate_size = ffn;
@@ -43,7 +43,7 @@ model::Config Problem::config() const {
   if (heads.kv == 3 || heads.kv == 2) config.rope_scaling = kScaling;
   config.sliding_window = window;
   config.sliding_layers = slides;
-  model::validate(config);
+  config::validate(config);
   return config;
 }
 
@@ -66,7 +66,7 @@ bool Problem::has_no_gradient(const std::string& name) const {
   const bool is_of_scores =
       has(name, "q_proj") || has(name, "k_proj") || has(name, "q_norm") || has(name, "k_norm");
   if (sequence == 1 && is_of_scores) return true;
-  return has(name, "k_proj.bias") && positions == model::Positions::learned && !has_qk_norm;
+  return has(name, "k_proj.bias") && positions == config::Positions::learned && !has_qk_norm;
 }
 
 std::string RunConfig::name() const {

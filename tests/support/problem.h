@@ -33,9 +33,9 @@ struct Problem {
   bool is_tied;
 
   // The model; the defaults are Llama's.
-  model::Norm norm = model::Norm::rms;
-  model::Activation activation = model::Activation::silu_gated;
-  model::Positions positions = model::Positions::rotary;
+  config::Norm norm = config::Norm::rms;
+  config::Activation activation = config::Activation::silu_gated;
+  config::Positions positions = config::Positions::rotary;
   double partial_rotary_factor = 1;
   Biases biases = Biases::all;
   bool has_qk_norm = false;
@@ -48,7 +48,7 @@ struct Problem {
   Frozen frozen = {};
 
   /// Returns a config with two layers, with Llama 3's rotary scaling for some of the head counts.
-  model::Config config() const;
+  config::Config config() const;
   /// Returns the batch. Padding is on the left of the first sequence and on the right of the second, without
   /// labels.
   Batch batch() const;

@@ -15,15 +15,15 @@ namespace {
 
 // Collects tensor shapes. Names are without ".weight" or ".bias".
 struct Shapes {
-  const model::Config& c;
+  const config::Config& c;
   std::map<std::string, std::vector<int64_t>> by_name = {};
 
-  explicit Shapes(const model::Config& config) : c(config) {}
+  explicit Shapes(const config::Config& config) : c(config) {}
 
   void table(const std::string& name, int64_t rows) { by_name[name + ".weight"] = {rows, c.hidden_size}; }
   void norm(const std::string& name) {
     by_name[name + ".weight"] = {c.hidden_size};
-    if (c.norm == model::Norm::layer) by_name[name + ".bias"] = {c.hidden_size};
+    if (c.norm == config::Norm::layer) by_name[name + ".bias"] = {c.hidden_size};
   }
   void linear(const std::string& name, int64_t out, int64_t in, bool has_bias) {
     by_name[name + ".weight"] = {out, in};
@@ -42,7 +42,7 @@ struct Shapes {
       for (const char* which : {"q", "k"})
         by_name[name + "self_attn." + which + "_norm.weight"] = {c.head_dim};
     }
-    if (c.activation == model::Activation::silu_gated) linear(name + "mlp.gate_proj", f, h, c.mlp_bias);
+    if (c.activation == config::Activation::silu_gated) linear(name + "mlp.gate_proj", f, h, c.mlp_bias);
     linear(name + "mlp.up_proj", f, h, c.mlp_bias);
     linear(name + "mlp.down_proj", h, f, c.mlp_bias);
   }
@@ -78,10 +78,10 @@ at::Tensor of_tokens(const at::Tensor& drawn, const std::vector<base::Range>& va
 
 }  // namespace
 
-std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& config) {
+std::map<std::string, std::vector<int64_t>> stored_shapes(const config::Config& config) {
   Shapes shapes(config);
   shapes.table("model.embed_tokens", config.vocab_size);
-  if (config.positions == model::Positions::learned)
+  if (config.positions == config::Positions::learned)
     shapes.table("model.embed_positions", config.max_position_embeddings);
   if (!config.tie_word_embeddings) shapes.table("lm_head", config.vocab_size);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -90,7 +90,7 @@ std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& c
   return shapes.by_name;
 }
 
-Tensors random_weights(const model::Config& config, uint64_t seed, at::ScalarType dtype) {
+Tensors random_weights(const config::Config& config, uint64_t seed, at::ScalarType dtype) {
   std::mt19937_64 random(seed);
   Tensors weights;
   for (const auto& [name, shape] : stored_shapes(config)) {
@@ -101,7 +101,7 @@ Tensors random_weights(const model::Config& config, uint64_t seed, at::ScalarTyp
   return weights;
 }
 
-Batch random_batch(const model::Config& config, int64_t sequence, int64_t batch, uint64_t seed) {
+Batch random_batch(const config::Config& config, int64_t sequence, int64_t batch, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int64_t> id(0, config.vocab_size - 1);
   Batch drawn{at::empty({sequence, batch}, at::kLong), at::empty({sequence, batch}, at::kLong), 3};
@@ -114,8 +114,8 @@ Batch random_batch(const model::Config& config, int64_t sequence, int64_t batch,
   return drawn;
 }
 
-Masks dropout_masks(const model::Config& config, const Batch& batch, const Dropout& p, kernels::RandomKey key,
-                    at::ScalarType dtype) {
+Masks dropout_masks(const config::Config& config, const Batch& batch, const Dropout& p,
+                    kernels::RandomKey key, at::ScalarType dtype) {
   const int64_t sequence = batch.ids.size(0), sequences = batch.ids.size(1);
   const auto draw = [&](std::vector<int64_t> shape, double rate, const nn::DropoutSite& place) {
     return kernels::dropout(at::ones(shape, dtype), rate, nn::mask_key(key, place), /*first_element=*/0);

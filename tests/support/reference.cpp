@@ -17,10 +17,10 @@ at::Tensor masked(const at::Tensor& x, const Masks& masks, size_t site, const Lo
 }
 
 // Positions count from a sequence's first token.
-at::Tensor with_positions(const at::Tensor& embedded, const model::Config& config, const Batch& batch,
+at::Tensor with_positions(const at::Tensor& embedded, const config::Config& config, const Batch& batch,
                           const Lookup& w) {
   const at::Tensor x = w.rounding.stored(embedded, {});
-  if (config.positions != model::Positions::learned) return x;
+  if (config.positions != config::Positions::learned) return x;
   at::Tensor positions = at::arange(x.size(0), at::kLong).unsqueeze(1).repeat({1, x.size(1)});
   for (size_t i = 0; i < batch.valid.size(); ++i) positions.select(1, i).sub_(batch.valid[i].begin);
   const at::Tensor rows = at::embedding(w("model.embed_positions.weight"), positions.clamp_min(0));
@@ -28,7 +28,7 @@ at::Tensor with_positions(const at::Tensor& embedded, const model::Config& confi
 }
 
 // Computes the logits from the embedding's output.
-at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const Batch& batch,
+at::Tensor decode(const at::Tensor& embedded, const config::Config& config, const Batch& batch,
                   const Masks& masks, const Lookup& w) {
   at::Tensor x = masked(with_positions(embedded, config, batch, w), masks, 0, w);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -52,7 +52,7 @@ at::Tensor decode(const at::Tensor& embedded, const model::Config& config, const
 
 }  // namespace
 
-ReferenceResult reference_step(const model::Config& config, const Tensors& weights, const Batch& batch,
+ReferenceResult reference_step(const config::Config& config, const Tensors& weights, const Batch& batch,
                                const Masks& masks, const Rounding& rounding) {
   const Lookup w{weights, rounding, batch.ids.numel()};
   const at::Tensor embedded = at::embedding(w("model.embed_tokens.weight"), batch.ids);
@@ -71,7 +71,7 @@ ReferenceResult reference_step(const model::Config& config, const Tensors& weigh
   return result;
 }
 
-std::vector<double> reference_frequencies(const model::Config& config) {
+std::vector<double> reference_frequencies(const config::Config& config) {
   std::vector<double> frequencies;
   const auto turned = static_cast<int64_t>(config.head_dim * config.partial_rotary_factor);
   for (int64_t i = 0; i < turned / 2; ++i) {

@@ -22,11 +22,11 @@ namespace shardwise::testing {
 using Tensors = std::map<std::string, at::Tensor>;
 
 /// Returns the shapes of all tensors in a checkpoint of this model (a tied head is not a separate tensor).
-std::map<std::string, std::vector<int64_t>> stored_shapes(const model::Config& config);
+std::map<std::string, std::vector<int64_t>> stored_shapes(const config::Config& config);
 
 /// Returns random leaf tensors that require grad, scaled so that activations and gradients are of order one:
 /// normal(0, 1/sqrt(fan_in)), with norm weights and biases that differ from one and zero.
-Tensors random_weights(const model::Config& config, uint64_t seed, at::ScalarType dtype);
+Tensors random_weights(const config::Config& config, uint64_t seed, at::ScalarType dtype);
 
 /// One micro-batch and the options of its loss.
 struct Batch {
@@ -39,7 +39,7 @@ struct Batch {
 
 /// Returns random ids and labels. Every fifth label is ignored, and `valid_tokens` is larger than this
 /// batch's count, as for one of several micro-batches.
-Batch random_batch(const model::Config& config, int64_t sequence, int64_t batch, uint64_t seed);
+Batch random_batch(const config::Config& config, int64_t sequence, int64_t batch, uint64_t seed);
 
 /// Dropout probabilities of the residual stream and of attention's probabilities.
 struct Dropout {
@@ -53,8 +53,8 @@ struct Masks {
 };
 
 /// Returns the masks of the unsharded model.
-Masks dropout_masks(const model::Config& config, const Batch& batch, const Dropout& p, kernels::RandomKey key,
-                    at::ScalarType dtype);
+Masks dropout_masks(const config::Config& config, const Batch& batch, const Dropout& p,
+                    kernels::RandomKey key, at::ScalarType dtype);
 
 struct ReferenceResult {
   at::Tensor logits;  // [s, b, v]
@@ -65,10 +65,10 @@ struct ReferenceResult {
 
 /// Runs forward and backward in the dtype of `weights`, without accumulating gradients into them. `rounding`
 /// perturbs the tensors that a program would store.
-ReferenceResult reference_step(const model::Config& config, const Tensors& weights, const Batch& batch,
+ReferenceResult reference_step(const config::Config& config, const Tensors& weights, const Batch& batch,
                                const Masks& masks, const Rounding& rounding = {});
 
 /// Returns the rotary frequencies, including Llama 3's scaling.
-std::vector<double> reference_frequencies(const model::Config& config);
+std::vector<double> reference_frequencies(const config::Config& config);
 
 }  // namespace shardwise::testing

@@ -80,7 +80,7 @@ at::Tensor core(const Heads& heads, const at::Tensor& seen, const at::Tensor& ma
 
 }  // namespace
 
-at::Tensor reference_attention(const at::Tensor& x, const std::string& name, const model::Config& config,
+at::Tensor reference_attention(const at::Tensor& x, const std::string& name, const config::Config& config,
                                std::optional<int64_t> window, const Batch& batch, const at::Tensor& mask,
                                const Lookup& w) {
   const int64_t query_heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
@@ -94,7 +94,7 @@ at::Tensor reference_attention(const at::Tensor& x, const std::string& name, con
     at::Tensor head = project(which, count);
     const std::string norm = name + which + "_norm";
     if (w.has(norm + ".weight")) head = reference_norm(head, norm, config.norm_eps, w);
-    if (config.positions == model::Positions::rotary) head = rotate(head, reference_frequencies(config));
+    if (config.positions == config::Positions::rotary) head = rotate(head, reference_frequencies(config));
     return stored(head);
   };
   const at::Tensor q = placed("q", query_heads), k = placed("k", kv_heads),

@@ -58,16 +58,16 @@ at::Tensor exact_gelu(const at::Tensor& x) {
 
 }  // namespace
 
-at::Tensor reference_mlp(const at::Tensor& x, const std::string& name, model::Activation activation,
+at::Tensor reference_mlp(const at::Tensor& x, const std::string& name, config::Activation activation,
                          const Lookup& w) {
   const int64_t ffn = w.weights.at(name + "up_proj.weight").size(0);
   const auto inner = [&] {
-    if (activation == model::Activation::silu_gated) {
+    if (activation == config::Activation::silu_gated) {
       const at::Tensor in = w.column_input(x, 2 * ffn);
       return silu_of(w.column(in, name + "gate_proj")) * w.column(in, name + "up_proj");
     }
     const at::Tensor up = w.column(w.column_input(x, ffn), name + "up_proj");
-    return activation == model::Activation::gelu ? exact_gelu(up) : gelu_tanh(up);
+    return activation == config::Activation::gelu ? exact_gelu(up) : gelu_tanh(up);
   };
   return w.row(w.rounding.stored(inner(), {.gradient = x.size(-1)}), name + "down_proj");
 }

@@ -28,12 +28,12 @@ at::Tensor reference_norm(const at::Tensor& x, const std::string& name, double e
 
 /// Computes self-attention. `name` ends in "self_attn."; `mask` [b, a, s, s] are the dropout factors of the
 /// probabilities, or undefined. Shapes: `x` [s, b, h] → [s, b, h].
-at::Tensor reference_attention(const at::Tensor& x, const std::string& name, const model::Config& config,
+at::Tensor reference_attention(const at::Tensor& x, const std::string& name, const config::Config& config,
                                std::optional<int64_t> window, const Batch& batch, const at::Tensor& mask,
                                const Lookup& w);
 
 /// Computes the MLP. `name` ends in "mlp.".
-at::Tensor reference_mlp(const at::Tensor& x, const std::string& name, model::Activation activation,
+at::Tensor reference_mlp(const at::Tensor& x, const std::string& name, config::Activation activation,
                          const Lookup& w);
 
 /// Returns the scalar loss.

@@ -6,8 +6,8 @@ namespace shardwise::testing {
 
 /// Returns a Llama config of two layers with odd sizes. 6 query and 3 KV heads: on 2 ranks KV head 1 is
 /// replicated.
-inline model::Config small_config() {
-  model::Config config;
+inline config::Config small_config() {
+  config::Config config;
   config.vocab_size = 17;
   config.hidden_size = 10;
   config.intermediate_size = 13;

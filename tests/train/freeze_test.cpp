@@ -27,7 +27,7 @@ TEST(Freeze, GlobsMatchHuggingFaceNames) {
 }
 
 TEST(Freeze, TiedHeadIsFrozenWithTheEmbedding) {
-  model::Config tied = small_byte_config();
+  config::Config tied = small_byte_config();
   tied.tie_word_embeddings = true;
   EXPECT_EQ(frozen_by({"*embed_tokens*"}, tied).parameters, Names{"model.embed_tokens.weight"});
   EXPECT_THROW(frozen_by({"lm_head.weight"}, tied), c10::ValueError);

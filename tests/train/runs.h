@@ -24,8 +24,8 @@ inline std::string sample_text(size_t bytes = 4000) {
 }
 
 /// Returns a small model config for the bytes tokenizer.
-inline model::Config small_byte_config() {
-  model::Config config = small_config();
+inline config::Config small_byte_config() {
+  config::Config config = small_config();
   config.vocab_size = 259;
   config.hidden_size = 24;
   config.intermediate_size = 37;
@@ -37,7 +37,7 @@ inline model::Config small_byte_config() {
 inline train::Options small_options(const Scratch& scratch) {
   train::Options options;
   options.text = {scratch.put("text", sample_text())};
-  options.model_config = scratch.put("config.json", model::to_json(small_byte_config()));
+  options.model_config = scratch.put("config.json", config::to_json(small_byte_config()));
   options.seq_len = 11;  // not a multiple of 2 or 3
   options.batch_size = 2;
   options.grad_accum = 2;

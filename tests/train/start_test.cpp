@@ -80,7 +80,7 @@ TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
     const Job job(options);
     scratch.put("saved/step-6/README.md", "later");
     EXPECT_EQ(job.fingerprint_now(), job.fingerprint());
-    scratch.put("saved/step-6/config.json", model::to_json(job.config()) + (blanks += ' '));
+    scratch.put("saved/step-6/config.json", config::to_json(job.config()) + (blanks += ' '));
     EXPECT_NE(job.fingerprint_now(), job.fingerprint());
     starting_point->reset();
   }

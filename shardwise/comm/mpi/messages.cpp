@@ -1,5 +1,4 @@
-#include "shardwise/comm/mpi/messages.h"
-
+// The messages of a Transport.
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 

@@ -5,12 +5,13 @@
 // an all_gather. bf16 is therefore summed in fp32, and every rank gets the bits that the same ranks get in
 // shared memory; MPI's own reductions guarantee neither.
 #pragma once
+#include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/mpi/channel.h"
-#include "shardwise/comm/mpi/messages.h"
 
 namespace shardwise::comm::mpi {
 
@@ -21,6 +22,30 @@ void copy_back(at::Tensor& x, const at::Tensor& dense);
 /// Returns consecutive slices along dim 0, of the given sizes or evenly split.
 std::vector<at::Tensor> split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> split_evenly(const at::Tensor& flat, int parts);
+
+/// Point-to-point messages: c10d's send, recv and recv_anysource.
+///
+/// An envelope {dtype, numel, tag} precedes each message, so that a size or dtype mismatch is an error that
+/// names both sides; it also carries a small message. A longer message follows under a tag of its own, so
+/// that receives may be waited for in any order. A send copies its tensor and returns; MPI's thread
+/// progresses it (process.h). A receive is posted at once and completed by its Work. Messages of one source
+/// and tag match receives in order.
+class Messages {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  explicit Messages(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  /// Sends a copy of `x`. Errors: c10::ValueError if MPI cannot represent the tag.
+  WorkPtr send(const at::Tensor& x, int peer, int tag);
+  /// Posts a receive; `peer` may be kAnySource. The Work's wait throws base::CommError.
+  WorkPtr receive(const at::Tensor& x, int peer, int tag);
+
+ private:
+  int to_mpi_tag(int tag, const char* op) const;
+
+  std::shared_ptr<Channel> channel_;
+  uint64_t sent_ = 0, received_ = 0;
+};
 
 /// The flat transport.
 class Transport : public CollectiveBackend {

@@ -1,10 +1,92 @@
 #include "shardwise/comm/shm/backend.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
-#include "shardwise/comm/shm/rendezvous.h"
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::shm {
+namespace {
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("torch/{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+/// What one rank puts into the store: its PeerInfo, then the job's name, which only rank 0 sets.
+struct StoreEntry {
+  PeerInfo info;
+  std::string job;
+
+  std::vector<uint8_t> bytes() const {
+    const auto* const begin = reinterpret_cast<const uint8_t*>(&info);
+    std::vector<uint8_t> bytes(begin, begin + sizeof(info));
+    bytes.insert(bytes.end(), job.begin(), job.end());
+    return bytes;
+  }
+  static StoreEntry of(const std::vector<uint8_t>& bytes, const ConnectDeadline& deadline) {
+    StoreEntry entry;
+    if (bytes.size() < sizeof(entry.info))
+      deadline.fail(/*peer=*/-1, "the ranks run different versions of this program [SW0336]");
+    std::memcpy(&entry.info, bytes.data(), sizeof(entry.info));
+    entry.job.assign(bytes.begin() + sizeof(entry.info), bytes.end());
+    return entry;
+  }
+  bool can_share_memory(const StoreEntry& other) const {
+    return info.node == other.info.node && info.user == other.info.user;
+  }
+};
+
+/// Returns every rank's entry, by rank. Errors: base::CommError naming the first missing rank.
+std::vector<StoreEntry> read_entries(c10d::Store& store, const std::vector<std::string>& keys,
+                                     const Options& options) {
+  const ConnectDeadline deadline(options.rank, options.timeout);
+  try {
+    store.wait(keys, options.timeout);
+  } catch (const c10::DistStoreError&) {
+    const auto is_missing = [&](const std::string& key) { return !store.check({key}); };
+    const int missing = int(std::find_if(keys.begin(), keys.end(), is_missing) - keys.begin());
+    if (missing < options.size) deadline.fail_missing(missing);  // else the last entry was stored just now
+  }
+  std::vector<StoreEntry> entries;
+  for (const std::string& key : keys) entries.push_back(StoreEntry::of(store.get(key), deadline));
+  return entries;
+}
+
+/// Returns rank 0's job name. Each rank counts its rendezvous in the store, so that a store that served an
+/// earlier group (the program destroyed it and starts again) does not return that group's name.
+std::string agree_on_job(c10d::Store& store, const Options& options) {
+  const int64_t round = store.add(fmt::format("shardwise/visits/{}", options.rank), 1);
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < options.size; ++rank) keys.push_back(fmt::format("shardwise/{}/{}", round, rank));
+  StoreEntry local{local_peer_info(/*group=*/"", options.rank, options.size), ""};
+  if (options.rank == 0) local.job = random_name();
+  store.set(keys[size_t(options.rank)], local.bytes());
+
+  const std::vector<StoreEntry> entries = read_entries(store, keys, options);
+  for (size_t rank = 1; rank < entries.size(); ++rank) {
+    TORCH_CHECK_VALUE(entries[rank].can_share_memory(entries[0]),
+                      "connect: ranks that share memory must be on one node, in one namespace and of one "
+                      "user; got rank 0 on ",
+                      entries[0].info.address(), ", rank ", rank, " on ", entries[rank].info.address(),
+                      " [SW0297]");
+  }
+  return entries[0].job;
+}
+
+}  // namespace
+
+Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  Options options("", rank, size);
+  options.timeout = timeout;
+  check_options(options);
+  options.job = agree_on_job(store, options);
+  return rendezvous(options);
+}
 
 c10::DataPtr SymmetricHeapAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::kCPU};

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "shardwise/comm/c10d_backend.h"
+#include "shardwise/comm/shm/rendezvous.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace c10d {
@@ -12,6 +13,12 @@ class Store;
 }
 
 namespace shardwise::comm::shm {
+
+/// Rendezvous of ranks that share a c10d store: torch gives every process group a store of its own.
+/// Collective over them. Each rank stores its node, and rank 0 stores a random job name, under which the
+/// ranks then rendezvous (rendezvous.h). Errors: c10::ValueError if a rank is outside [0, size) or the ranks
+/// are on several nodes; base::CommError as rendezvous.
+Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
 /// The symmetric heap as an allocator for storages that collectives read in place. The storages share the
 /// heap's ownership and are freed into its quarantine. Like every c10 allocator, it must outlive storages

@@ -4,19 +4,59 @@
 // matching descriptor) and, if the peers' reads or writes must be complete, a departure barrier. Messages
 // between two ranks (messages.h) wait and fail as collectives do.
 #pragma once
+#include <c10/util/FunctionRef.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwise/comm/group_guard.h"
+#include "shardwise/comm/shm/control.h"
 #include "shardwise/comm/shm/heap.h"
 #include "shardwise/comm/shm/rendezvous.h"
-#include "shardwise/comm/shm/wait.h"
 
 namespace shardwise::comm::shm {
+
+/// The call that waits, for its error message.
+struct WaitContext {
+  std::string_view op;
+  uint64_t sequence;  // number of the collective, or of this rank's sends or receives
+  int peer;           // the rank waited for; -1 if it is not a single rank
+  std::chrono::milliseconds limit;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+/// Why a peer is no longer in the group: it left cleanly, or its process exited.
+enum class PeerState { left, exited };
+
+/// A wait for an action of the peers. Refers to its functions, which must outlive it.
+struct Wait {
+  WaitContext context;
+  Flag& flag;  // grows whenever `ready` may have become true
+  c10::function_ref<bool()> ready;
+  /// Called when `peer` has left or exited. Returns whether the wait can still succeed.
+  c10::function_ref<bool(int peer, PeerState state)> tolerates_loss_of;
+};
+
+/// How long a wait spins and yields before it sleeps. It depends on whether each rank has a core of its own:
+/// a rank that spins on the core of the rank it waits for costs a whole time slice (measured: a thousand
+/// times the latency).
+struct WaitPolicy {
+  std::chrono::nanoseconds spin;
+  std::chrono::nanoseconds yield;
+  static WaitPolicy choose(int ranks, int cores);
+};
+
+/// Stores `sequence` and wakes the ranks that sleep on the flag.
+void advance(Flag& flag, uint64_t sequence);
+/// Adds one (several ranks may do so concurrently) and wakes the ranks that sleep on the flag.
+void ring(Flag& flag);
+/// Wakes the ranks that sleep on the flag.
+void wake_sleepers(Flag& flag);
 
 /// The peers that have arrived at one collective so far, and their descriptors.
 struct Arrivals {

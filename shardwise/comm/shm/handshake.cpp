@@ -1,5 +1,4 @@
-#include "shardwise/comm/shm/handshake.h"
-
+// The handshake message of a rendezvous, sent over a unix socket.
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "shardwise/comm/shm/rendezvous.h"
 
 namespace shardwise::comm::shm {
 namespace {

@@ -17,7 +17,6 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
-#include "shardwise/comm/shm/handshake.h"
 
 namespace shardwise::comm::shm {
 namespace {

@@ -4,15 +4,14 @@
 // and receives those of all peers. Nothing has a name in any file system. The sockets are closed at the end
 // of the rendezvous.
 #pragma once
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
 #include "shardwise/comm/shm/shm.h"
-
-namespace c10d {
-class Store;
-}
 
 namespace shardwise::comm::shm {
 
@@ -32,12 +31,45 @@ struct Rendezvous {
 
 /// Collective. Errors: base::CommError if a rank times out, or if its rank or size contradicts rank 0's.
 Rendezvous rendezvous(const Options& options);
-/// Rendezvous of ranks that share a c10d store: torch gives every process group a store of its own.
-/// Collective over them. Each rank stores its node, and rank 0 stores a random job name, under which the
-/// ranks then rendezvous (rendezvous.h). Errors: c10::ValueError if a rank is outside [0, size) or the ranks
-/// are on several nodes; base::CommError as rendezvous.
-Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 /// Checks `options` before a rendezvous. Errors: c10::ValueError.
 void check_options(const Options& options);
+
+/// The message that each rank sends to its peers: plain bytes, because all ranks run this program on this
+/// node, and two file descriptors.
+struct Handshake {
+  struct Bytes {
+    uint64_t magic;
+    PeerInfo peer;
+    uint64_t region_bytes;
+    OneShotLimit one_shot;  // rank 0's applies to all; rank 0 sets it when all ranks have connected
+  } info{};
+  Fd region;
+  Fd pidfd;  // empty if the kernel has no pidfds
+
+  bool is_reject() const { return info.peer.rank < 0; }
+};
+
+/// Returns the handshake of a rank of this process.
+Handshake make_handshake(const std::string& job, int rank, int size, const Region& region);
+/// Returns the message that rank 0 sends to connected ranks when the rendezvous fails.
+Handshake make_reject();
+
+struct ReceivedHandshake {
+  enum class Kind {
+    handshake,
+    closed,  // the peer closed the socket
+    other_version,
+    unknown,             // not a message of this program
+    without_descriptors  // this process has no descriptors left: the bytes alone
+  };
+  Kind kind;
+  Handshake handshake;
+};
+
+/// Returns 0 or an errno: EPIPE or ECONNRESET if the peer closed the socket, ETOOMANYREFS while this user has
+/// more descriptors in flight than a process may have, EAGAIN if the socket's send timeout passes before
+/// there is room. A reject does not wait for room.
+int send_handshake(const Fd& socket, const Handshake& handshake);
+ReceivedHandshake receive_handshake(const Fd& socket);
 
 }  // namespace shardwise::comm::shm

@@ -1,14 +1,16 @@
 // The symmetric heap as PyTorch's symmetric memory for the CPU: torch.distributed._symmetric_memory and
-// c10d::symmetric_memory allocate from it and rendezvous over it (docs/adr/0018).
+// c10d::symmetric_memory allocate from it and rendezvous over it (docs/adr/0018). The ranks synchronize their
+// accesses by signals.
 #pragma once
 #include <c10/util/FunctionRef.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
 #include <vector>
 
-#include "shardwise/comm/shm/signals.h"
+#include "shardwise/comm/shm/channel.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -21,8 +23,51 @@ using RunBlocking = void (*)(c10::function_ref<void()> wait);
 /// first call has an effect.
 void register_symmetric_memory(RunBlocking run_blocking = [](c10::function_ref<void()> wait) { wait(); });
 
+/// The signal pads of the ranks of a group: arrays of words by channel and sender. A word is 1 from when the
+/// sender puts its signal until the receiver consumes it, else 0. Channels separate independent signals.
+/// Several groups may use the same pads: senders are identified by their rank in the home group
+/// (SymmetricBlock). Groups that share two ranks use different channels.
+struct Pads {
+  std::vector<void*> addresses;  // by rank of the group
+  std::vector<int> home_ranks;   // rank in the home group, by rank of the group
+  int home_size;
+  size_t bytes;  // of each pad; initially zeroed
+  int64_t channels() const { return int64_t(bytes / sizeof(uint32_t)) / home_size; }
+};
+
+/// The signals of one group: put a signal, wait for a signal, barrier. Called from the thread of the group's
+/// collectives. A wait sleeps on the rank's doorbell, and fails as the group's collectives do (channel.h). A
+/// limit of 0 means the group's timeout, which is also the maximum. Errors: c10::ValueError if a rank or
+/// channel is out of range, or after the group's shutdown; base::CommError if the peer exited, left, or timed
+/// out.
+class Signals {
+ public:
+  using Limit = std::chrono::milliseconds;
+
+  Signals(Channel& group, Pads pads) : group_(group), pads_(std::move(pads)) {}
+
+  /// Puts a signal. Waits only until rank `to` has consumed the previous one.
+  void put(int to, int channel, Limit limit);
+  /// Waits for a signal of rank `from` and consumes it.
+  void wait(int from, int channel, Limit limit);
+  void barrier(int channel, Limit limit);
+
+ private:
+  using Word = std::atomic_ref<uint32_t>;
+
+  WaitContext start_call(std::string_view op, int peer, int channel, Limit limit);
+  Word word(int owner, int sender, int channel) const;
+  void put(const WaitContext& context, int channel);
+  void consume(const WaitContext& context, int channel);
+  void exchange(const WaitContext& context, Word word, uint32_t before, uint32_t after);
+
+  Channel& group_;
+  Pads pads_;
+  uint64_t calls_ = 0;
+};
+
 /// One rank's block of symmetric memory: a buffer, followed by the signal pad through which the ranks
-/// synchronize their accesses to the buffers (signals.h). It is in the heap of its home group, the
+/// synchronize their accesses to the buffers (Signals). It is in the heap of its home group, the
 /// group it was allocated for. The last owner frees it into the quarantine.
 class SymmetricBlock {
  public:
@@ -52,7 +97,7 @@ struct SymmetricGroups {
 };
 
 /// One rank's handle to the blocks that the ranks of a group passed to a rendezvous. All of them can read and
-/// write every block in place. Waits and errors are those of signals.h. Peers' buffers are valid while every
+/// write every block in place. Waits and errors are those of Signals. Peers' buffers are valid while every
 /// rank holds its handle or its own tensor; tensors that the handle returns hold neither.
 class SymmetricMemory final : public c10d::symmetric_memory::SymmetricMemory {
  public:

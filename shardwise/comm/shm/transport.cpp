@@ -1,3 +1,5 @@
+// The entry points of shm.h, and what a Transport's collectives share: how inputs are staged, posted and
+// read.
 #include "shardwise/comm/shm/transport.h"
 
 #include <ATen/ops/empty.h>
@@ -5,8 +7,22 @@
 #include <c10/util/Exception.h>
 
 #include "shardwise/comm/shm/pack.h"
+#include "shardwise/comm/shm/rendezvous.h"
+#include "shardwise/comm/shm/shm.h"
 
 namespace shardwise::comm::shm {
+
+Group connect(const Options& options) {
+  check_options(options);
+  if (options.size == 1) return Group();
+  return Group(std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout));
+}
+
+std::optional<OneShotLimit> one_shot_limit(const Group& group) {
+  const SymmetricHeap* const heap = group.symmetric_heap();
+  if (heap == nullptr) return std::nullopt;
+  return heap->one_shot();
+}
 
 Transport::Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
     : one_shot_(rendezvous.one_shot),

@@ -68,7 +68,7 @@ class Transport final : public SymmetricHeap,
   }
   int64_t waited_ns() const override { return channel_.waited_ns(); }
 
-  // c10d's collectives; scatter, gather and all_to_all are in variable_size_collectives.cpp.
+  // c10d's collectives.
   void broadcast_(at::Tensor& x, int root) override;
   void all_gather(Tensors& pieces, const at::Tensor& shard) override {
     all_gather_pieces(pieces, shard, /*dim=*/0);

@@ -1,8 +1,14 @@
-// The slow path of waiting: sleep in slices, and after each slice check whether the wait can still succeed.
+// How a channel waits: it spins, yields, then sleeps in slices, and after each slice checks whether the wait
+// can still succeed.
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "shardwise/comm/shm/channel.h"
@@ -13,6 +19,48 @@ namespace {
 constexpr std::chrono::milliseconds kSleepSlice{50};
 
 using Clock = std::chrono::steady_clock;
+
+/// Spins, then yields. Returns whether `ready` became true within the policy's time.
+template <typename Ready>
+bool spin_then_yield(const WaitPolicy& policy, const Ready& ready) {
+  constexpr int kPausesPerClockRead = 32;
+  const auto start = Clock::now();
+  auto elapsed = std::chrono::nanoseconds(0);
+  while (elapsed < policy.spin) {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      if (ready()) return true;
+      __builtin_ia32_pause();
+    }
+    elapsed = Clock::now() - start;
+  }
+  while (elapsed < policy.spin + policy.yield) {
+    if (ready()) return true;
+    sched_yield();
+    elapsed = Clock::now() - start;
+  }
+  return ready();
+}
+
+// The futex word is the low half of the sequence. The flag is in a shared mapping, so the futex must not be
+// PRIVATE.
+uint32_t* futex_word(Flag& flag) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(flag.sequence) == sizeof(uint64_t));
+  return reinterpret_cast<uint32_t*>(&flag.sequence);
+}
+
+/// Sleeps until `flag` differs from `seen`, a peer wakes the sleepers, or `limit` passes.
+///
+/// The sleeper counts itself, loads the sequence and sleeps. The waker stores the sequence and loads the
+/// count. All four are sequentially consistent, so at least one sees the other; the kernel compares the word
+/// again before it suspends the sleeper.
+void sleep_on(Flag& flag, uint64_t seen, std::chrono::milliseconds limit) {
+  flag.sleepers.fetch_add(1);
+  if (flag.sequence.load() == seen) {
+    const timespec time{limit.count() / 1000, (limit.count() % 1000) * 1'000'000};
+    syscall(SYS_futex, futex_word(flag), FUTEX_WAIT, static_cast<uint32_t>(seen), &time, nullptr, 0);
+  }
+  flag.sleepers.fetch_sub(1);
+}
 
 /// Returns the rank that delays a collective when `peer` is late: `peer`, unless another rank is further
 /// behind. Then `peer` may be waiting for that rank, as a root does until all have read.
@@ -31,6 +79,26 @@ int furthest_behind(const std::vector<Control*>& controls, int peer) {
 }
 
 }  // namespace
+
+WaitPolicy WaitPolicy::choose(int ranks, int cores) {
+  using std::chrono::microseconds;
+  if (ranks <= cores) return {microseconds(50), microseconds(2000)};
+  return {microseconds(1), microseconds(500)};
+}
+
+void advance(Flag& flag, uint64_t sequence) {
+  flag.sequence.store(sequence);
+  if (flag.sleepers.load() != 0) wake_sleepers(flag);
+}
+
+void ring(Flag& flag) {
+  flag.sequence.fetch_add(1);
+  if (flag.sleepers.load() != 0) wake_sleepers(flag);
+}
+
+void wake_sleepers(Flag& flag) {
+  syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 Flag& Channel::flag(Phase phase, int peer) const {
   Control& control = *controls_[size_t(peer)];

@@ -5,7 +5,7 @@
 #include "shardwise/config/config.h"
 #include "tests/support/error_text.h"
 
-namespace shardwise::model {
+namespace shardwise::config {
 
 using nlohmann::json;
 
@@ -33,4 +33,4 @@ inline std::string parse_error(const json& changes) {
   return test::error_text([&] { parse(small(changes)); });
 }
 
-}  // namespace shardwise::model
+}  // namespace shardwise::config

@@ -1,5 +1,6 @@
-#include "shardwise/comm/group_checks.h"
+#include "shardwise/comm/group_call.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 namespace shardwise::comm {
@@ -68,6 +69,30 @@ void check_async_input(const char* op, const at::Tensor& x, at::Device device,
 void check_divisible(const char* op, const at::Tensor& x, int size) {
   TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(0) % size == 0, op, ": dim 0 must be a multiple of the ", size,
                     " ranks; got ", x.sizes());
+}
+
+at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
+  at::DimVector sizes(x.sizes());
+  sizes[size_t(dim)] = size;
+  return at::empty(sizes, x.options());
+}
+
+std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
+  std::vector<at::Tensor> pieces;
+  for (int rank = 0; rank < split.ranks(); ++rank) {
+    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
+  }
+  return pieces;
+}
+
+int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
+  const int64_t slice = x.numel() / size + (rank < x.numel() % size);
+  return (slice * (size - 1) + x.numel() - slice) * x.element_size();
+}
+
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
+  const int64_t bytes = int64_t(x.nbytes());
+  return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
 }
 
 }  // namespace shardwise::comm
