@@ -134,8 +134,18 @@ class Display {
         reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
-    is_to_be_emptied_ = !job.resumed();
+    is_resumed_ = job.resumed().has_value();
     log_.open(path_, std::ios::app);
+    check();
+  }
+
+  /// Writes the planned memory to the log, before the first step. Empties an older log here and not before,
+  /// because a run that is refused changes no file.
+  void start() {
+    if (path_.empty()) return;
+    if (!is_resumed_) empty_();
+    if (!planned_.empty())
+      log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n' << std::flush;
     check();
   }
 
@@ -143,8 +153,6 @@ class Display {
     progress_.update(record.step, record.loss, record.tokens_per_s);
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
-    if (std::exchange(is_to_be_emptied_, false)) empty_();
-    if (std::exchange(is_first_, false)) log_planned();
     log_ << train::to_json(record) << '\n'
          << std::flush;  // the file has complete lines only, even after a crash
     check();
@@ -159,18 +167,12 @@ class Display {
     log_.close();
     log_.open(path_, std::ios::trunc);
   }
-  /// The log's first line of this run.
-  void log_planned() {
-    if (!planned_.empty()) log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n';
-  }
 
   TrainProgress progress_;
   PlannedMemories planned_;
   std::string path_;
   std::ofstream log_;
-  bool is_to_be_emptied_ =
-      false;  // truncate an older log at the first record, because the run may fail before it
-  bool is_first_ = true;
+  bool is_resumed_ = false;
   bool reports_;
   std::vector<train::StepRecord> records_;
 };
@@ -181,8 +183,8 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
   base::log_info(planned_memory_line(planned, ranks_share_memory(group)));
   Display display(job, planned);
-  train::Summary summary =
-      train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
+  train::Summary summary = train::run(
+      job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
   TrainReport report = make_report(job, std::move(summary), ranks_share_memory(group));
   return {std::move(report), display.records()};
 }

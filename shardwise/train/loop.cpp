@@ -41,12 +41,13 @@ bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
 
 }  // namespace
 
-Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
+Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
   const Options& options = job.options();
   check_split_batch_backend(options, group);
   check_overlap(options.overlap, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
+  if (on_start) on_start();
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
