@@ -158,11 +158,8 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
   constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
+  if (step.split_batch) nn::check_split_batch(step, ids.size(-1), /*is_sequence_parallel=*/!kIsInvariant);
   verify_inputs(ids, step);
-  TORCH_CHECK_VALUE(
-      kIsInvariant || !step.split_batch,
-      "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
-      "residual stream [SW0386]");
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
   embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});

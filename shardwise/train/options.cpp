@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/nn/split_batch.h"
 #include "shardwise/train/overlap_choice.h"
 
 namespace shardwise::train {
@@ -44,14 +45,12 @@ void check_model(const Options& o) {
 }
 
 void check_split_batch(const Options& o) {
-  TORCH_CHECK_VALUE(!o.sequence_parallel,
-                    "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel [SW0027]");
-  at_least("--batch-size with --split-batch", o.batch_size, 2);
-  TORCH_CHECK_VALUE(o.dropout == 0 && o.attention_dropout == 0,
-                    "train: --split-batch needs --dropout 0 and --attention-dropout 0; got ", o.dropout,
-                    " and ", o.attention_dropout, " [SW0030]");
-  TORCH_CHECK_VALUE(o.recompute != "full",
-                    "train: --split-batch needs --recompute none or selective; got full [SW0031]");
+  nn::Step step(comm::Group(), o.seq_len);
+  step.dropout = o.dropout;
+  step.attention_dropout = o.attention_dropout;
+  step.recompute = recompute_of(o.recompute);
+  const std::string broken = nn::broken_split_batch_rule(step, o.batch_size, o.sequence_parallel);
+  TORCH_CHECK_VALUE(broken.empty(), "train: --split-batch ", broken, " [SW0027]");
 }
 
 void check_steps(const Options& o) {

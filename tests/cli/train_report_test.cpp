@@ -128,7 +128,7 @@ TEST_F(TrainReport, RefusesSplitBatchesInSharedMemory) {
   EXPECT_PRED2(contains, program.errors(), "--split-batch needs a backend that progresses asynchronously");
   Program with_sp(argv({"--tp", "2", "--split-batch"}), kOneThread);
   EXPECT_EQ(exit_code(with_sp.wait(60)), 2);
-  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs --no-sequence-parallel");
+  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs TP without sequence parallelism");
 }
 
 }  // namespace

@@ -195,13 +195,13 @@ TEST(SplitBatch, ValidationErrors) {
     return test::error_text([&] { validate(options); });
   };
   EXPECT_EQ(error([](Options& o) { o.sequence_parallel = true; }),
-            "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel");
+            "train: --split-batch needs TP without sequence parallelism; got TP+SP");
   EXPECT_EQ(error([](Options& o) { o.batch_size = 1; }),
-            "train: --batch-size with --split-batch must be at least 2; got 1");
+            "train: --split-batch needs a batch of 2 sequences or more; got 1");
   EXPECT_EQ(error([](Options& o) { o.attention_dropout = 0.1; }),
-            "train: --split-batch needs --dropout 0 and --attention-dropout 0; got 0 and 0.1");
+            "train: --split-batch needs dropout 0; got 0 and 0.1 in attention");
   EXPECT_EQ(error([](Options& o) { o.recompute = "full"; }),
-            "train: --split-batch needs --recompute none or selective; got full");
+            "train: --split-batch needs recompute none or selective; got full");
 }
 
 }  // namespace
