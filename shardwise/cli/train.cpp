@@ -95,8 +95,8 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.on_off(
       "--split-batch", o.split_batch,
       "split each micro-batch in two and overlap one half's all_reduce with the other half's compute "
-      "(Domino, arXiv 2409.15241); only useful with an asynchronous backend; needs --no-sequence-parallel, "
-      "no dropout, and --recompute none or selective [off]");
+      "(Domino, arXiv 2409.15241); refused in shared memory and over MPI, where it hides nothing; needs "
+      "--no-sequence-parallel, no dropout, and --recompute none or selective [off]");
   flags.value(
       "--recompute MODE", o.recompute,
       "activation recomputation in backward: none; selective: the MLP's activation; full: every block "
