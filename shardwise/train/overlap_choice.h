@@ -12,11 +12,6 @@
 
 namespace shardwise::train {
 
-/// Returns whether collectives of `group` can overlap with computation: a peer's part can arrive meanwhile,
-/// in the symmetric heap, which peers write on their own, or on a backend that progresses asynchronously.
-/// Over MPI all of a collective happens inside its call.
-bool can_overlap(const comm::Group& group);
-
 /// Checks that --overlap on has something to overlap. Errors: base::CollectiveError on every rank.
 void check_overlap(const std::string& setting, const comm::Group& group);
 

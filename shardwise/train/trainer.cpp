@@ -93,7 +93,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->used_parameters(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())),
-      overlap_(job.options().overlap, group.size() == 1 || can_overlap(group)) {
+      overlap_(job.options().overlap, group.size() == 1 || parallel::can_overlap(group)) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
 }
