@@ -24,8 +24,8 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
-          .save_for_backward =
-              shares_memory ? plan::SaveForBackward::shard_in_place : plan::SaveForBackward::shard,
+          .column_input_storage =
+              shares_memory ? plan::ColumnInputStorage::shard_in_place : plan::ColumnInputStorage::shard,
           .recompute = train::recompute_of(o.recompute),
           .split_batch = o.split_batch,
           .has_label_smoothing = o.label_smoothing > 0,
