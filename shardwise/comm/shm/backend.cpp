@@ -8,9 +8,9 @@ namespace shardwise::comm::shm {
 
 c10::DataPtr SymmetricHeapAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::kCPU};
-  auto block = std::make_unique<Block>(heap_, int64_t(bytes));
+  auto block = std::make_unique<HeapBlock>(heap_, int64_t(bytes));
   std::byte* data = block->data();
-  const auto free = [](void* context) { delete static_cast<Block*>(context); };
+  const auto free = [](void* context) { delete static_cast<HeapBlock*>(context); };
   return {data, block.release(), free, c10::kCPU};
 }
 
