@@ -86,7 +86,7 @@ Case case_of(const Combination& combination, const TestGroup& at) {
   const at::ScalarType dtype = kDtypes[value(kDtype)];
   return {at,
           {dtype, kReduces[value(kReduce)], kSizes[value(kRanks)]},
-          kLayouts[value(kLayout)],
+          kInputLayouts[value(kLayout)],
           kNumels[value(kNumel)].of(dtype),
           /*even=*/value(kPieces) == 0,
           /*use_heap=*/value(kPath) == 0};
@@ -150,7 +150,7 @@ TEST(CollectivesGrid, BarrierReturnsAfterAllRanksHaveCalledIt) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
           ++arrived;
           call.check(
-              {at, {at::kFloat, Reduce::sum, ranks}, Layout::unregistered, 0, /*even=*/true, use_heap});
+              {at, {at::kFloat, Reduce::sum, ranks}, InputLayout::unregistered, 0, /*even=*/true, use_heap});
           EXPECT_GE(arrived, ranks * round) << call.name;
         }
       }

@@ -60,8 +60,8 @@ TEST(ManyRanks, RunOnTwoCores) {
         if (call.name == "all_to_all" || call.name == "c10d scatter" || call.name == "c10d gather" ||
             call.name == "share_shard" || call.name == "barrier") {
           const Content content{at::kInt, comm::Reduce::sum, ranks};
-          call.check(
-              {groups.front(), content, Layout::unregistered, 1000, /*even=*/!call.traits.supports_uneven});
+          call.check({groups.front(), content, InputLayout::unregistered, 1000,
+                      /*even=*/!call.traits.supports_uneven});
         }
       }
     });
