@@ -17,7 +17,7 @@ using train::Summary;
 namespace {
 
 plan::Workload workload_of(const train::Job& job, bool shares_memory) {
-  const train::Options& o = job.options();
+  const train::TrainOptions& o = job.options();
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
@@ -75,7 +75,7 @@ PlannedMemories planned_in(const TrainReport& report) {
 }  // namespace
 
 std::string describe(const train::Job& job) {
-  const train::Options& o = job.options();
+  const train::TrainOptions& o = job.options();
   return fmt::format(
       "train: {:.2f}M parameters ({}), {}, tp {}{}, steps {} to {} of {} x {} "
       "tokens",

@@ -1,4 +1,4 @@
-// `shardwise train`: converts flags to train::Options, runs the ranks, and prints rank 0's progress and
+// `shardwise train`: converts flags to train::TrainOptions, runs the ranks, and prints rank 0's progress and
 // summary.
 #include <fmt/ranges.h>
 
@@ -19,11 +19,11 @@
 
 namespace shardwise::cli {
 
-using train::Options;
+using train::TrainOptions;
 
 namespace {
 
-void add_text_flags(Flags& flags, Options& o) {
+void add_text_flags(Flags& flags, TrainOptions& o) {
   flags.group("Text");
   flags.values("--text PATH", o.text,
                "files or directories to train on; in directories, hidden entries and symlinked directories "
@@ -38,7 +38,7 @@ void add_text_flags(Flags& flags, Options& o) {
   flags.value("--eval-batches N", o.eval_batches, "micro-batches per evaluation, at most [8]");
 }
 
-void add_model_flags(Flags& flags, Options& o) {
+void add_model_flags(Flags& flags, TrainOptions& o) {
   flags.group("Model");
   flags.alternatives({"preset", "model-config"});
   flags.alternatives({"resume", "init"});
@@ -58,7 +58,7 @@ void add_model_flags(Flags& flags, Options& o) {
   flags.value("--z-loss X", o.z_loss, "coefficient of the squared log-sum-exp in the loss [0]");
 }
 
-void add_step_flags(Flags& flags, Options& o) {
+void add_step_flags(Flags& flags, TrainOptions& o) {
   flags.group("Steps");
   flags.value("--seq-len N", o.seq_len, "tokens per sequence [256]");
   flags.value("--batch-size N", o.batch_size, "sequences per micro-batch [8]");
@@ -68,7 +68,7 @@ void add_step_flags(Flags& flags, Options& o) {
   flags.value("--seed N", o.seed, "seed of initial weights, text windows and dropout [0]");
 }
 
-void add_optimizer_flags(Flags& flags, Options& o) {
+void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.group("AdamW");
   flags.value("--lr X", o.lr, "learning rate after the warm-up [0.001]");
   flags.value("--min-lr X", o.min_lr,
@@ -83,7 +83,7 @@ void add_optimizer_flags(Flags& flags, Options& o) {
               "maximum 2-norm of the gradient of all parameters; 0: no clipping [1]");
 }
 
-void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
+void add_rank_flags(Flags& flags, TrainOptions& o, RankOptions& ranks) {
   flags.group("Ranks");
   add_tp_flag(flags, o.tp);
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
@@ -108,7 +108,7 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   add_timeout_flag(flags, ranks);
 }
 
-void add_result_flags(Flags& flags, Options& o, bool& json) {
+void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.group("Results");
   flags.value("--save DIR", o.save, "directory for checkpoints, as DIR/step-N, and DIR/latest");
   flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
@@ -206,7 +206,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
 }  // namespace
 
 int train_command(const Call& call) {
-  Options options;
+  TrainOptions options;
   RankOptions ranks;
   bool json = false;
   Flags flags("train", "Trains a decoder-only Transformer on text, with tensor and sequence parallelism.");

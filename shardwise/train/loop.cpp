@@ -24,7 +24,7 @@ void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Grou
 
 /// The schedule hides nothing, and computes with smaller products, where collectives progress inside calls
 /// alone.
-void check_split_batch_backend(const Options& options, const comm::Group& group) {
+void check_split_batch_backend(const TrainOptions& options, const comm::Group& group) {
   if (!options.split_batch || !group.is_synchronous()) return;
   throw base::CollectiveError(fmt::format(
       "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got {} ranks in "
@@ -42,7 +42,7 @@ bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
-  const Options& options = job.options();
+  const TrainOptions& options = job.options();
   check_split_batch_backend(options, group);
   check_overlap(options.overlap, group);
   Trainer trainer(job, group);
