@@ -162,8 +162,8 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
   verify_inputs(ids, step);
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
-  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});
-  embedded = nn::observed(&observer_, {nn::Stage::embedding}, std::move(embedded));
+  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::Site::embedding});
+  embedded = nn::observed(&observer_, {nn::Stage::Kind::embedding}, std::move(embedded));
   if constexpr (kIsInvariant) {
     if (step.split_batch && at::GradMode::is_enabled()) {
       nn::SplitBatch halves(embedded, step);
@@ -181,8 +181,8 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& 
                                                               const nn::Step& step) const {
   const auto& w = weights_;
   auto x = hidden(ids, step);
-  const auto normed = nn::observed(&observer_, {nn::Stage::norm}, w.norm_(x, step));
-  return nn::observed(&observer_, {nn::Stage::logits}, w.head_(normed, step));
+  const auto normed = nn::observed(&observer_, {nn::Stage::Kind::norm}, w.norm_(x, step));
+  return nn::observed(&observer_, {nn::Stage::Kind::logits}, w.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>

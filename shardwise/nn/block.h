@@ -64,13 +64,13 @@ class Block {
   /// Completes the pending reduction of `x` and returns the output of the attention branch.
   DeferredReduction<Stream> attention(DeferredReduction<Stream>& x, const Step& step) const {
     const BlockLayers& w = layers_;
-    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::attention_output});
+    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::Site::attention_output});
   }
   /// Completes the pending reduction of `x` and returns the output of the MLP branch.
   DeferredReduction<Stream> mlp(DeferredReduction<Stream>& x, const Step& step,
                                 OutputUse use = OutputUse::needed) const {
     const BlockLayers& w = layers_;
-    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::mlp_output}, use);
+    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::Site::mlp_output}, use);
   }
 
  private:
@@ -82,7 +82,8 @@ class Block {
 template <ResidualStream Stream>
 DeferredReduction<Stream> run_block(const BlockLayers& layers, DeferredReduction<Stream> x, const Step& step,
                                     const Observer* observer = nullptr) {
-  const Stage after_attention{Stage::attention, layers.layer}, after_mlp{Stage::mlp, layers.layer};
+  const Stage after_attention{Stage::Kind::attention, layers.layer},
+      after_mlp{Stage::Kind::mlp, layers.layer};
   if (step.recompute == base::Recompute::full) {
     const auto forward = [layers, step](const Placed<Stream>& input, OutputUse use) {
       return Block<Stream>(layers)(DeferredReduction<Stream>(input), step, use).reduced(step);

@@ -22,7 +22,7 @@ using testing::same_bits;
 using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 7, kHidden = 5;
-constexpr DropoutSite kSite{3, DropoutSite::mlp_output};
+constexpr DropoutSite kSite{3, DropoutSite::Site::mlp_output};
 
 Step step(const Group& group, double p, int64_t sequence = kSequenceLength) {
   Step step(group, sequence, kernels::RandomKey::of(11));
@@ -83,11 +83,11 @@ TEST(Dropout, DropsTheGivenFraction) {
 }
 
 std::vector<DropoutSite> sites(int64_t layers) {
-  std::vector<DropoutSite> sites = {{-1, DropoutSite::embedding}};
+  std::vector<DropoutSite> sites = {{-1, DropoutSite::Site::embedding}};
   for (int64_t layer = 0; layer < layers; ++layer) {
-    sites.push_back({layer, DropoutSite::attention_output});
-    sites.push_back({layer, DropoutSite::mlp_output});
-    sites.push_back({layer, DropoutSite::attention_probabilities});
+    sites.push_back({layer, DropoutSite::Site::attention_output});
+    sites.push_back({layer, DropoutSite::Site::mlp_output});
+    sites.push_back({layer, DropoutSite::Site::attention_probabilities});
   }
   return sites;
 }

@@ -170,7 +170,7 @@ std::vector<std::string> names_of(const Named& named) {
 }
 
 /// The dimensions, in the order of run_space.
-enum { kModel, kStream, kGather, kMode, kMicro, kFrozen };
+constexpr int kModel = 0, kStream = 1, kGather = 2, kMode = 3, kMicro = 4, kFrozen = 5;
 
 Space run_space() {
   std::vector<std::string> subsets = names_of(kSubsets);
