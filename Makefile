@@ -108,7 +108,7 @@ THREADED = base io comm launch mpi config kernels quant theory parallel nn model
 	examples
 test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null
-	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test) python_backend
+	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test) shardwise_python_backend
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(($(shell echo $(THREADED) | tr ' ' '|'))\.|python\.torch_)'
 
 clean: ## remove build directories; keep the environments

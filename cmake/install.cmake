@@ -17,7 +17,7 @@ endif()
 set_target_properties(shardwise PROPERTIES INSTALL_RPATH "${_rpath}")
 install(TARGETS shardwise RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
-install(TARGETS chat_renderer LIBRARY DESTINATION "${_modules}")
+install(TARGETS shardwise_chat_renderer LIBRARY DESTINATION "${_modules}")
 install(DIRECTORY ${SHARDWISE_RENDERER_PACKAGES} DESTINATION "${_modules}/chat_renderer_packages"
   PATTERN __pycache__ EXCLUDE)
 if(TARGET shardwise_nccl)

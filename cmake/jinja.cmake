@@ -30,10 +30,10 @@ file(READ "${_jinja}/render.py" _render_source)
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/jinja/shardwise/text/jinja/render_source.h" @ONLY CONTENT
   "constexpr char kRenderSource[] = R\"render.py(@_render_source@)render.py\";\n")
 
-add_library(chat_renderer MODULE "${_jinja}/module.cpp")
-target_include_directories(chat_renderer PRIVATE "${PROJECT_BINARY_DIR}/jinja")
-target_include_directories(chat_renderer SYSTEM PRIVATE "${TORCH_ROOT}/include")
-target_link_libraries(chat_renderer PRIVATE shardwise_flags Python3::Python)
-target_compile_definitions(chat_renderer PRIVATE SHARDWISE_PYTHON_HOME="${_python_home}")
-set_target_properties(chat_renderer PROPERTIES OUTPUT_NAME shardwise_chat_renderer PREFIX "" CXX_VISIBILITY_PRESET hidden
+add_library(shardwise_chat_renderer MODULE "${_jinja}/module.cpp")
+target_include_directories(shardwise_chat_renderer PRIVATE "${PROJECT_BINARY_DIR}/jinja")
+target_include_directories(shardwise_chat_renderer SYSTEM PRIVATE "${TORCH_ROOT}/include")
+target_link_libraries(shardwise_chat_renderer PRIVATE shardwise_flags Python3::Python)
+target_compile_definitions(shardwise_chat_renderer PRIVATE SHARDWISE_PYTHON_HOME="${_python_home}")
+set_target_properties(shardwise_chat_renderer PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")

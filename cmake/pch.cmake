@@ -3,10 +3,10 @@
 # one.
 
 function(_shardwise_precompile name)
-  add_library(pch_${name} OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/pch/empty.cpp")
-  target_include_directories(pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(pch_${name} PRIVATE shardwise_flags torch::torch_cpu ${ARGN})
-  target_precompile_headers(pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch/${name}.h")
+  add_library(shardwise_pch_${name} OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/pch/empty.cpp")
+  target_include_directories(shardwise_pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(shardwise_pch_${name} PRIVATE shardwise_flags torch::torch_cpu ${ARGN})
+  target_precompile_headers(shardwise_pch_${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch/${name}.h")
 endfunction()
 
 _shardwise_precompile(tensor)
@@ -22,7 +22,7 @@ function(shardwise_precompiled_header target header)
   if(header STREQUAL "none")
     return()
   endif()
-  target_precompile_headers(${target} REUSE_FROM pch_${header})
+  target_precompile_headers(${target} REUSE_FROM shardwise_pch_${header})
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")  # would be compiled with -fPIE; GCC requires the header's flags
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

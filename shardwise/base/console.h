@@ -1,7 +1,7 @@
 // A terminal or a redirected stream: log lines that scroll, and at most one progress line below them.
 //
-// log.h writes the log lines and progress.h updates the progress line. Both take one lock, so a log line
-// never interleaves with the progress bar.
+// log.h writes the log lines and a command its progress line. Both take one lock, so a log line never
+// interleaves with the progress line.
 #pragma once
 #include <mutex>
 #include <string>

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/cpu_name.h"
+#include "shardwise/base/error.h"
 #include "shardwise/bench/overlap.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/flags.h"
@@ -12,6 +13,7 @@
 #include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
+#include "shardwise/parallel/step.h"
 
 namespace shardwise::cli {
 namespace {
@@ -44,6 +46,15 @@ bench::OverlapBench bench_of(const OverlapOptions& o) {
   check_seconds("bench overlap", o.seconds);
   check_choice("bench overlap", "--dtype", o.dtype, {"fp32", "bf16"});
   return {o.dtype == "fp32" ? at::kFloat : at::kBFloat16, o.rows, o.hidden, o.ffn, o.seconds};
+}
+
+/// Where nothing can overlap, on and off are one program, and their times say nothing.
+void check_overlap(const comm::Group& group) {
+  if (parallel::can_overlap(group)) return;
+  throw base::CollectiveError(fmt::format(
+      "bench overlap: needs ranks that share memory, or a backend that progresses asynchronously; got {} "
+      "ranks over MPI, whose collectives run inside their calls; run it on one node [SW0392]",
+      group.size()));
 }
 
 std::string to_text(const OverlapOptions& o, const std::vector<bench::OverlapMeasured>& measured) {
@@ -93,6 +104,7 @@ int bench_overlap_command(const Call& call) {
   validate("bench overlap", ranks);
   const bench::OverlapBench measurement = bench_of(o);
   return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    check_overlap(group);
     std::vector<bench::OverlapMeasured> measured;
     {
       ProgressLine line;

@@ -17,15 +17,15 @@ using train::Summary;
 namespace {
 
 plan::Workload workload_of(const train::Job& job, bool shares_memory) {
-  const train::Options& o = job.options();
+  const train::TrainOptions& o = job.options();
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
           .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
-          .save_for_backward =
-              shares_memory ? plan::SaveForBackward::shard_in_place : plan::SaveForBackward::shard,
+          .column_input_storage =
+              shares_memory ? plan::ColumnInputStorage::shard_in_place : plan::ColumnInputStorage::shard,
           .recompute = train::recompute_of(o.recompute),
           .split_batch = o.split_batch,
           .has_label_smoothing = o.label_smoothing > 0,
@@ -75,7 +75,7 @@ PlannedMemories planned_in(const TrainReport& report) {
 }  // namespace
 
 std::string describe(const train::Job& job) {
-  const train::Options& o = job.options();
+  const train::TrainOptions& o = job.options();
   return fmt::format(
       "train: {:.2f}M parameters ({}), {}, tp {}{}, steps {} to {} of {} x {} "
       "tokens",

@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 Json run_json(const train::Job& job) {
-  const train::Options& o = job.options();
+  const train::TrainOptions& o = job.options();
   return {{"description", describe(job)},
           {"parameters", config::parameter_count(job.config())},
           {"dtype", job.config().dtype},

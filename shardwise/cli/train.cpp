@@ -1,4 +1,4 @@
-// `shardwise train`: converts flags to train::Options, runs the ranks, and prints rank 0's progress and
+// `shardwise train`: converts flags to train::TrainOptions, runs the ranks, and prints rank 0's progress and
 // summary.
 #include <fmt/ranges.h>
 
@@ -19,11 +19,11 @@
 
 namespace shardwise::cli {
 
-using train::Options;
+using train::TrainOptions;
 
 namespace {
 
-void add_text_flags(Flags& flags, Options& o) {
+void add_text_flags(Flags& flags, TrainOptions& o) {
   flags.group("Text");
   flags.values("--text PATH", o.text,
                "files or directories to train on; in directories, hidden entries and symlinked directories "
@@ -38,7 +38,7 @@ void add_text_flags(Flags& flags, Options& o) {
   flags.value("--eval-batches N", o.eval_batches, "micro-batches per evaluation, at most [8]");
 }
 
-void add_model_flags(Flags& flags, Options& o) {
+void add_model_flags(Flags& flags, TrainOptions& o) {
   flags.group("Model");
   flags.alternatives({"preset", "model-config"});
   flags.alternatives({"resume", "init"});
@@ -58,7 +58,7 @@ void add_model_flags(Flags& flags, Options& o) {
   flags.value("--z-loss X", o.z_loss, "coefficient of the squared log-sum-exp in the loss [0]");
 }
 
-void add_step_flags(Flags& flags, Options& o) {
+void add_step_flags(Flags& flags, TrainOptions& o) {
   flags.group("Steps");
   flags.value("--seq-len N", o.seq_len, "tokens per sequence [256]");
   flags.value("--batch-size N", o.batch_size, "sequences per micro-batch [8]");
@@ -68,7 +68,7 @@ void add_step_flags(Flags& flags, Options& o) {
   flags.value("--seed N", o.seed, "seed of initial weights, text windows and dropout [0]");
 }
 
-void add_optimizer_flags(Flags& flags, Options& o) {
+void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.group("AdamW");
   flags.value("--lr X", o.lr, "learning rate after the warm-up [0.001]");
   flags.value("--min-lr X", o.min_lr,
@@ -83,7 +83,7 @@ void add_optimizer_flags(Flags& flags, Options& o) {
               "maximum 2-norm of the gradient of all parameters; 0: no clipping [1]");
 }
 
-void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
+void add_rank_flags(Flags& flags, TrainOptions& o, RankOptions& ranks) {
   flags.group("Ranks");
   add_tp_flag(flags, o.tp);
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
@@ -95,8 +95,8 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   flags.on_off(
       "--split-batch", o.split_batch,
       "split each micro-batch in two and overlap one half's all_reduce with the other half's compute "
-      "(Domino, arXiv 2409.15241); only useful with an asynchronous backend; needs --no-sequence-parallel, "
-      "no dropout, and --recompute none or selective [off]");
+      "(Domino, arXiv 2409.15241); refused in shared memory and over MPI, where it hides nothing; needs "
+      "--no-sequence-parallel, no dropout, and --recompute none or selective [off]");
   flags.value(
       "--recompute MODE", o.recompute,
       "activation recomputation in backward: none; selective: the MLP's activation; full: every block "
@@ -108,7 +108,7 @@ void add_rank_flags(Flags& flags, Options& o, RankOptions& ranks) {
   add_timeout_flag(flags, ranks);
 }
 
-void add_result_flags(Flags& flags, Options& o, bool& json) {
+void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.group("Results");
   flags.value("--save DIR", o.save, "directory for checkpoints, as DIR/step-N, and DIR/latest");
   flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
@@ -134,8 +134,18 @@ class Display {
         reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
-    is_to_be_emptied_ = !job.resumed();
+    is_resumed_ = job.resumed().has_value();
     log_.open(path_, std::ios::app);
+    check();
+  }
+
+  /// Writes the planned memory to the log, before the first step. Empties an older log here and not before,
+  /// because a run that is refused changes no file.
+  void start() {
+    if (path_.empty()) return;
+    if (!is_resumed_) empty_();
+    if (!planned_.empty())
+      log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n' << std::flush;
     check();
   }
 
@@ -143,8 +153,6 @@ class Display {
     progress_.update(record.step, record.loss, record.tokens_per_s);
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
-    if (std::exchange(is_to_be_emptied_, false)) empty_();
-    if (std::exchange(is_first_, false)) log_planned();
     log_ << train::to_json(record) << '\n'
          << std::flush;  // the file has complete lines only, even after a crash
     check();
@@ -159,18 +167,12 @@ class Display {
     log_.close();
     log_.open(path_, std::ios::trunc);
   }
-  /// The log's first line of this run.
-  void log_planned() {
-    if (!planned_.empty()) log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n';
-  }
 
   TrainProgress progress_;
   PlannedMemories planned_;
   std::string path_;
   std::ofstream log_;
-  bool is_to_be_emptied_ =
-      false;  // truncate an older log at the first record, because the run may fail before it
-  bool is_first_ = true;
+  bool is_resumed_ = false;
   bool reports_;
   std::vector<train::StepRecord> records_;
 };
@@ -181,8 +183,8 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
   base::log_info(planned_memory_line(planned, ranks_share_memory(group)));
   Display display(job, planned);
-  train::Summary summary =
-      train::run(job, group, [&](const train::StepRecord& record) { display.show(record); });
+  train::Summary summary = train::run(
+      job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
   TrainReport report = make_report(job, std::move(summary), ranks_share_memory(group));
   return {std::move(report), display.records()};
 }
@@ -204,7 +206,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
 }  // namespace
 
 int train_command(const Call& call) {
-  Options options;
+  TrainOptions options;
   RankOptions ranks;
   bool json = false;
   Flags flags("train", "Trains a decoder-only Transformer on text, with tensor and sequence parallelism.");

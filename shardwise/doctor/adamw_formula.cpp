@@ -31,7 +31,7 @@ bool is_master_rounded(const ParameterState& state) {
 
 }  // namespace
 
-AdamWFormula::AdamWFormula(const train::Trainer& trainer, const train::Options& options)
+AdamWFormula::AdamWFormula(const train::Trainer& trainer, const train::TrainOptions& options)
     : trainer_(trainer), options_(options) {
   for (const ParameterState& state : trainer.optimizer().state()) {
     const Tensor weight = weight_of(state);

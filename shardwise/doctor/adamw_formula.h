@@ -10,7 +10,7 @@ namespace shardwise::doctor {
 class AdamWFormula {
  public:
   /// `trainer` has done no step and is in warmup. Both arguments must outlive this object.
-  AdamWFormula(const train::Trainer& trainer, const train::Options& options);
+  AdamWFormula(const train::Trainer& trainer, const train::TrainOptions& options);
 
   /// Call after each step. Returns what is wrong with a weight of this rank, or an empty string. Each weight
   /// must match the formula, applied to its previous value and to the trainer's clipped main gradients; a
@@ -28,7 +28,7 @@ class AdamWFormula {
   double learning_rate() const;
 
   const train::Trainer& trainer_;
-  const train::Options& options_;
+  const train::TrainOptions& options_;
   std::vector<State> states_;  // in the order of the optimizer's states
   int64_t step_ = 0;
 };

@@ -233,17 +233,17 @@ int first_error(const std::vector<AxisCase>& cases, const comm::Group& group) {
 // Dropout masks.
 
 std::vector<DropoutSite> residual_places(int64_t layers) {
-  std::vector<DropoutSite> places{{-1, DropoutSite::embedding}};
+  std::vector<DropoutSite> places{{-1, DropoutSite::Site::embedding}};
   for (int64_t layer = 0; layer < layers; ++layer) {
-    places.push_back({layer, DropoutSite::attention_output});
-    places.push_back({layer, DropoutSite::mlp_output});
+    places.push_back({layer, DropoutSite::Site::attention_output});
+    places.push_back({layer, DropoutSite::Site::mlp_output});
   }
   return places;
 }
 
 std::string name_of(const DropoutSite& place) {
-  if (place.site == DropoutSite::embedding) return "the embedding";
-  const char* site = place.site == DropoutSite::attention_output ? "attention" : "MLP";
+  if (place.site == DropoutSite::Site::embedding) return "the embedding";
+  const char* site = place.site == DropoutSite::Site::attention_output ? "attention" : "MLP";
   return fmt::format("layer {}'s {}", place.layer, site);
 }
 
@@ -270,7 +270,7 @@ bool matches_unsharded(const TestCase& test_case, const RunConfig& run_config, c
 bool has_shared_key(int64_t layers) {
   std::vector<DropoutSite> places = residual_places(layers);
   for (int64_t layer = 0; layer < layers; ++layer)
-    places.push_back({layer, DropoutSite::attention_probabilities});
+    places.push_back({layer, DropoutSite::Site::attention_probabilities});
   std::set<uint64_t> keys;
   for (const auto& [step, micro_batch] : {std::pair{0, 0}, {0, 1}, {1, 0}, {1, 1}}) {
     const auto key = nn::masks_key(/*seed=*/0, step, micro_batch);

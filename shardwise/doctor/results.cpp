@@ -28,15 +28,15 @@ std::string layer_name(int64_t layer) {
 
 Label label_of(const Stage& stage, bool is_gradient) {
   switch (stage.kind) {
-    case Stage::embedding:
+    case Stage::Kind::embedding:
       return {"embedding", "output", is_gradient};
-    case Stage::attention:
+    case Stage::Kind::attention:
       return {layer_name(stage.layer), "attention output", is_gradient};
-    case Stage::mlp:
+    case Stage::Kind::mlp:
       return {layer_name(stage.layer), "output", is_gradient};
-    case Stage::norm:
+    case Stage::Kind::norm:
       return {"final norm", "output", is_gradient};
-    case Stage::logits:
+    case Stage::Kind::logits:
       return {"head", "logits", is_gradient};
   }
   TORCH_INTERNAL_ASSERT(false, "no such stage");
@@ -77,7 +77,7 @@ class ResultWalker {
   /// Visits the activation's gradient, then those of its parameters. A block's parameters follow its output.
   void show_backward(const StageOutput& activation) const {
     show(activation, /*is_gradient=*/true);
-    if (activation.stage.kind == Stage::attention) return;
+    if (activation.stage.kind == Stage::Kind::attention) return;
     const std::string module = label_of(activation.stage, false).module;
     const nn::UsedParameters& used_parameters = weights_.used_parameters();
     for (auto used = used_parameters.rbegin(); used != used_parameters.rend(); ++used) {
@@ -100,7 +100,8 @@ class ResultWalker {
 
   GatheredTensor full_activation(const Tensor& local, const Stage& stage) const {
     if (group_.size() == 1) return {local};
-    if (stage.kind == Stage::logits) return {group_.all_gather(local, weights_.layout().vocab, nn::kFeature)};
+    if (stage.kind == Stage::Kind::logits)
+      return {group_.all_gather(local, weights_.layout().vocab, nn::kFeature)};
     if (run_config_.parallelism == plan::Parallelism::tp) return invariant(local, group_);
     const int64_t local_length = local.size(nn::kSequence);
     int64_t length = 0;

@@ -13,9 +13,9 @@
 namespace shardwise::doctor {
 
 using model::DecoderWeights;
+using plan::ColumnInputStorage;
 using plan::Parallelism;
 using plan::Recompute;
-using plan::SaveForBackward;
 using Weights = std::unique_ptr<DecoderWeights>;
 
 namespace {
@@ -105,11 +105,11 @@ class Doctor {
       add(check_gradients(*reference_, test_case, options_.seed));
     }
     run_tp_and_sp(test_case, unsharded);
-    for (const SaveForBackward save_for_backward : {SaveForBackward::gathered, SaveForBackward::shard})
-      run_sharded(test_case, {at::kDouble, Parallelism::tp_sp, save_for_backward}, unsharded);
-    const RunConfig last{at::kDouble, Parallelism::tp, SaveForBackward::shard_in_place, Recompute::full};
+    for (const auto storage : {ColumnInputStorage::gathered, ColumnInputStorage::shard})
+      run_sharded(test_case, {at::kDouble, Parallelism::tp_sp, storage}, unsharded);
+    const RunConfig last{at::kDouble, Parallelism::tp, ColumnInputStorage::shard_in_place, Recompute::full};
     run_sharded(test_case,
-                {at::kDouble, Parallelism::tp_sp, SaveForBackward::shard_in_place, Recompute::full},
+                {at::kDouble, Parallelism::tp_sp, ColumnInputStorage::shard_in_place, Recompute::full},
                 unsharded);
     run_sharded(test_case, last, unsharded);
     add(check_clipping(*fp64_, last));

@@ -65,9 +65,9 @@ void write_inputs(const TrainingSmokeTest& smoke_test) {
   base::write_text(smoke_test.directory / kConfig, config::to_json(shrink(smoke_test.config)));
 }
 
-train::Options smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Parallelism parallelism,
-                                  int tp) {
-  train::Options options;
+train::TrainOptions smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Parallelism parallelism,
+                                       int tp) {
+  train::TrainOptions options;
   options.text = {(smoke_test.directory / kText).string()};
   options.model_config = (smoke_test.directory / kConfig).string();
   options.dtype = smoke_test.dtype == at::kBFloat16 ? "bf16" : "fp32";
@@ -84,7 +84,8 @@ train::Options smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Par
   return options;
 }
 
-train::Options resume_options(train::Options options, const std::filesystem::path& checkpoint, int tp) {
+train::TrainOptions resume_options(train::TrainOptions options, const std::filesystem::path& checkpoint,
+                                   int tp) {
   options.model_config.reset();
   options.resume = checkpoint.string();
   options.tp = tp;

@@ -35,9 +35,11 @@ void write_inputs(const TrainingSmokeTest& smoke_test);
 
 /// Returns options with two micro-batches per step, clipping, weight decay and a warmup longer than the run,
 /// without dropout: each step has its own learning rate, and a formula can follow the optimizer.
-train::Options smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Parallelism parallelism, int tp);
+train::TrainOptions smoke_test_options(const TrainingSmokeTest& smoke_test, plan::Parallelism parallelism,
+                                       int tp);
 
 /// Returns the options of the same run, resumed from a checkpoint.
-train::Options resume_options(train::Options options, const std::filesystem::path& checkpoint, int tp);
+train::TrainOptions resume_options(train::TrainOptions options, const std::filesystem::path& checkpoint,
+                                   int tp);
 
 }  // namespace shardwise::doctor

@@ -10,8 +10,8 @@ namespace shardwise::doctor {
 
 using model::DecoderWeights;
 using plan::Collectives;
+using plan::ColumnInputStorage;
 using plan::Parallelism;
-using plan::SaveForBackward;
 
 namespace {
 
@@ -45,8 +45,8 @@ at::Tensor forward(const DecoderWeights& weights, const TestCase& test_case, con
   return over(model::Decoder<nn::Sharded<nn::kSequence>>(weights, observer));
 }
 
-comm::Group group_for(const comm::Group& group, SaveForBackward save_for_backward) {
-  return save_for_backward == SaveForBackward::shard_in_place ? group : group.without_symmetric_heap();
+comm::Group group_for(const comm::Group& group, ColumnInputStorage storage) {
+  return storage == ColumnInputStorage::shard_in_place ? group : group.without_symmetric_heap();
 }
 
 /// Reads the group's counters as differences.
@@ -93,8 +93,8 @@ TestCase training_case(const Tokens& tokens, uint64_t seed) {
 
 std::string RunConfig::name(int tp) const {
   std::string name = "TP=" + std::to_string(tp) + (parallelism == Parallelism::tp ? "" : "+SP");
-  if (save_for_backward == SaveForBackward::gathered) name += ", gathered input saved";
-  if (save_for_backward == SaveForBackward::shard) name += ", gathered again in backward";
+  if (column_input_storage == ColumnInputStorage::gathered) name += ", gathered input saved";
+  if (column_input_storage == ColumnInputStorage::shard) name += ", gathered again in backward";
   if (recompute == plan::Recompute::full) name += ", full recomputation";
   if (recompute == plan::Recompute::selective) name += ", selective recomputation";
   return name;
@@ -112,7 +112,7 @@ plan::Workload workload_of(const config::Config& config, const TestCase& test_ca
           .sequence_length = test_case.tokens.ids.size(0),
           .batch_size = test_case.tokens.ids.size(1),
           .element_bytes = static_cast<int64_t>(c10::elementSize(run_config.dtype)),
-          .save_for_backward = run_config.save_for_backward,
+          .column_input_storage = run_config.column_input_storage,
           .recompute = run_config.recompute,
           .has_label_smoothing = test_case.loss.label_smoothing > 0,
           .has_dropout = test_case.dropout > 0};
@@ -124,8 +124,9 @@ parallel::ParamSpecs specs_of(const DecoderWeights& weights, Parallelism paralle
 }
 
 nn::Step make_step(const TestCase& test_case, const RunConfig& run_config, const comm::Group& group) {
-  nn::Step step(group_for(group, run_config.save_for_backward), test_case.tokens.ids.size(0), test_case.key);
-  step.save_for_backward = run_config.save_for_backward == SaveForBackward::gathered
+  nn::Step step(group_for(group, run_config.column_input_storage), test_case.tokens.ids.size(0),
+                test_case.key);
+  step.save_for_backward = run_config.column_input_storage == ColumnInputStorage::gathered
                                ? parallel::SaveForBackward::gathered
                                : parallel::SaveForBackward::shard;
   step.dropout = test_case.dropout;
@@ -136,7 +137,7 @@ nn::Step make_step(const TestCase& test_case, const RunConfig& run_config, const
 
 Trace run_traced(const DecoderWeights& weights, const TestCase& test_case, const RunConfig& run_config) {
   for (const nn::UsedParameter& used : weights.used_parameters()) parallel::zero_grad_(*used.parameter);
-  const comm::Group group = group_for(weights.group().with_new_counters(), run_config.save_for_backward);
+  const comm::Group group = group_for(weights.group().with_new_counters(), run_config.column_input_storage);
   const nn::Step step = make_step(test_case, run_config, group);
   const parallel::ParamSpecs specs = specs_of(weights, run_config.parallelism);
   Trace trace;

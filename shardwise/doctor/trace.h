@@ -38,7 +38,7 @@ TestCase training_case(const Tokens& tokens, uint64_t seed);
 struct RunConfig {
   at::ScalarType dtype;
   plan::Parallelism parallelism = plan::Parallelism::tp;
-  plan::SaveForBackward save_for_backward = plan::SaveForBackward::shard_in_place;
+  plan::ColumnInputStorage column_input_storage = plan::ColumnInputStorage::shard_in_place;
   plan::Recompute recompute = plan::Recompute::none;
 
   bool is_fp64() const { return dtype == at::kDouble; }

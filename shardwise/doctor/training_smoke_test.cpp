@@ -21,7 +21,7 @@ namespace {
 class CheckedRun {
  public:
   /// Starts a run that has done no step yet. Collective.
-  CheckedRun(const train::Options& options, const comm::Group& group);
+  CheckedRun(const train::TrainOptions& options, const comm::Group& group);
 
   /// Runs the next step. Collective. Its loss must be bit-equal to that of the doctor's own forward on the
   /// same ranks for the expected training windows, each token's label being the next token. Its update must
@@ -64,7 +64,7 @@ Tokens columns(const text::Windows& windows, int64_t first, int64_t count) {
   return {from(0), from(1)};
 }
 
-CheckedRun::CheckedRun(const train::Options& options, const comm::Group& group)
+CheckedRun::CheckedRun(const train::TrainOptions& options, const comm::Group& group)
     : job_(options),
       group_(group),
       run_config_(run_config_of(job_)),
@@ -84,7 +84,7 @@ train::StepRecord CheckedRun::step() {
 }
 
 double CheckedRun::expected_loss() const {
-  const train::Options& o = job_.options();
+  const train::TrainOptions& o = job_.options();
   const nn::LossOptions mean(static_cast<double>(o.seq_len * o.batch_size * o.grad_accum));
   int64_t first = trainer_.steps_done() * o.batch_size * o.grad_accum;
   double loss = 0;
@@ -155,7 +155,7 @@ std::string differing_full(const Trainer& live, const Trainer* single, const com
 /// A resumed trainer and its job.
 class ResumedRun {
  public:
-  ResumedRun(const train::Options& options, const comm::Group& group)
+  ResumedRun(const train::TrainOptions& options, const comm::Group& group)
       : job_(options), trainer_(job_, group) {}
   Trainer& trainer() { return trainer_; }
 
@@ -169,7 +169,7 @@ std::string load_error(const char* ranks, const std::string& name) {
 }
 
 /// Checks what a single rank loads against the shards of all ranks.
-std::string single_rank_error(const CheckedRun& live, const train::Options& options,
+std::string single_rank_error(const CheckedRun& live, const train::TrainOptions& options,
                               const comm::Group& group) {
   std::unique_ptr<ResumedRun> single;
   if (group.rank() == 0) single = std::make_unique<ResumedRun>(options, comm::Group());
@@ -192,8 +192,8 @@ std::string next_step_error(CheckedRun& live, Trainer& resumed) {
 /// on one rank alone: weights, masters and moments must be bit-equal to those of `live`. Then runs the next
 /// step of `live` and of a run resumed with `options`: loss, norm and weights must be bit-equal. Cost: one
 /// full tensor at a time. Errors: those of train::Job and checkpoint::load_weights.
-Check check_resume(CheckedRun& live, const std::filesystem::path& checkpoint, const train::Options& options,
-                   const comm::Group& group) {
+Check check_resume(CheckedRun& live, const std::filesystem::path& checkpoint,
+                   const train::TrainOptions& options, const comm::Group& group) {
   const Check passed{
       "checkpoint", "", true,
       "weights, optimizer and next step are bit-equal after loading on these ranks and on one"};
@@ -215,7 +215,7 @@ void append(Checks& checks, const Checks& more) {
 
 /// Trains, saves a checkpoint, and compares the next step of the live run with that of a resumed run.
 Checks test_save_and_resume(const TrainingSmokeTest& smoke_test, const comm::Group& group) {
-  const train::Options options = smoke_test_options(smoke_test, Parallelism::tp_sp, group.size());
+  const train::TrainOptions options = smoke_test_options(smoke_test, Parallelism::tp_sp, group.size());
   const std::filesystem::path saved = smoke_test.directory / "run";
   CheckedRun run(options, group);
   for (int64_t i = 0; i < kStepsBeforeSave; ++i) run.step();

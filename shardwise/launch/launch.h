@@ -1,7 +1,7 @@
 // Starts the ranks of a job on this node, monitors them and terminates the job as a whole.
 //
-// A rank reads its rank and job from the environment (environment.h) and connects to the others through shm/;
-// the launcher and the ranks exchange only signals and standard error.
+// A rank reads its rank and job from the environment (environment.h) and connects to the others through their
+// transport (process_group.h); the launcher and the ranks exchange only signals and standard error.
 #pragma once
 #include <string>
 #include <vector>

@@ -27,12 +27,14 @@ comm::Group init_process_group(const LaunchContext& context,
 void check_nodes(const LaunchContext& context, int64_t ranks);
 
 /// Shuts MPI down cleanly if the job uses it (collective over the job), otherwise does nothing. For a process
-/// that exits without returning from main (mpi/mpi.h). Groups that span nodes cannot be used afterward.
+/// that exits without returning from main, where MPI would abort the job. Groups that span nodes cannot be
+/// used afterward.
 void shutdown();
 
-/// Binds this process to its share of the cores of its machine (affinity.h), which it divides with the other
-/// ranks of the group there, and returns the number of threads to compute with, the same on all machines.
-/// Collective; call it before any computation. Errors: those of share_out and bind_to.
+/// Binds this process to its share of the cores of its machine, which it divides with the other ranks of the
+/// group there, and returns the number of threads to compute with, the same on all machines. Collective; call
+/// it before any computation. Errors: c10::ValueError if SHARDWISE_THREADS or OMP_NUM_THREADS, which set the
+/// number of threads, is not an integer above 0; c10::Error if the system refuses.
 int bind_to_core_share(const comm::Group& group);
 
 }  // namespace shardwise::launch

@@ -159,15 +159,12 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
   constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
+  if (step.split_batch) nn::check_split_batch(step, ids.size(-1), /*is_sequence_parallel=*/!kIsInvariant);
   verify_inputs(ids, step);
-  TORCH_CHECK_VALUE(
-      kIsInvariant || !step.split_batch,
-      "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
-      "residual stream [SW0386]");
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
-  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::embedding});
-  embedded = nn::observed(&observer_, {nn::Stage::embedding}, std::move(embedded));
+  embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::Site::embedding});
+  embedded = nn::observed(&observer_, {nn::Stage::Kind::embedding}, std::move(embedded));
   if constexpr (kIsInvariant) {
     if (step.split_batch && at::GradMode::is_enabled()) {
       nn::SplitBatch halves(embedded, step);
@@ -185,8 +182,8 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& 
                                                               const nn::Step& step) const {
   const auto& w = weights_;
   auto x = hidden(ids, step);
-  const auto normed = nn::observed(&observer_, {nn::Stage::norm}, w.norm_(x, step));
-  return nn::observed(&observer_, {nn::Stage::logits}, w.head_(normed, step));
+  const auto normed = nn::observed(&observer_, {nn::Stage::Kind::norm}, w.norm_(x, step));
+  return nn::observed(&observer_, {nn::Stage::Kind::logits}, w.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>

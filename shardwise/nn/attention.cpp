@@ -44,7 +44,7 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
   if (step.attention_dropout == 0) return result;
   TORCH_CHECK_VALUE(options.layer, "attention: dropout needs options.layer, the layer's index; got none");
   result.dropout = {step.attention_dropout,
-                    mask_key(step.key, {*options.layer, DropoutSite::attention_probabilities}),
+                    mask_key(step.key, {*options.layer, DropoutSite::Site::attention_probabilities}),
                     layout.first_head, layout.all_heads};
   return result;
 }

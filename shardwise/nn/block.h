@@ -45,33 +45,32 @@ struct BlockLayers {
 template <ResidualStream Stream>
 class Block {
  public:
-  /// The residual stream between blocks.
-  using Residual = DeferredReduction<Stream>;
-
   /// `layers` must outlive this.
   explicit Block(const BlockLayers& layers) : layers_(layers) {}
 
   /// Runs both branches. The reduction of the MLP branch may stay pending for the next block's norm.
   /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
-  Residual operator()(Residual x, const Step& step, OutputUse use = OutputUse::needed) const {
+  DeferredReduction<Stream> operator()(DeferredReduction<Stream> x, const Step& step,
+                                       OutputUse use = OutputUse::needed) const {
     x = x + attention(x, step);
     return x + mlp(x, step, use);
   }
   /// Runs both branches and completes their reductions.
   /// Shapes: `x` [s, b, h] I or [s/t, b, h] S<0> → the same.
   Placed<Stream> operator()(const Placed<Stream>& x, const Step& step) const {
-    return (*this)(Residual(x), step).reduced(step);
+    return (*this)(DeferredReduction<Stream>(x), step).reduced(step);
   }
 
   /// Completes the pending reduction of `x` and returns the output of the attention branch.
-  Residual attention(Residual& x, const Step& step) const {
+  DeferredReduction<Stream> attention(DeferredReduction<Stream>& x, const Step& step) const {
     const BlockLayers& w = layers_;
-    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::attention_output});
+    return dropout(w.attention(w.norm1(x, step), step), step, {w.layer, DropoutSite::Site::attention_output});
   }
   /// Completes the pending reduction of `x` and returns the output of the MLP branch.
-  Residual mlp(Residual& x, const Step& step, OutputUse use = OutputUse::needed) const {
+  DeferredReduction<Stream> mlp(DeferredReduction<Stream>& x, const Step& step,
+                                OutputUse use = OutputUse::needed) const {
     const BlockLayers& w = layers_;
-    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::mlp_output}, use);
+    return dropout(w.mlp(w.norm2(x, step), step, use), step, {w.layer, DropoutSite::Site::mlp_output}, use);
   }
 
  private:
@@ -83,7 +82,8 @@ class Block {
 template <ResidualStream Stream>
 DeferredReduction<Stream> run_block(const BlockLayers& layers, DeferredReduction<Stream> x, const Step& step,
                                     const Observer* observer = nullptr) {
-  const Stage after_attention{Stage::attention, layers.layer}, after_mlp{Stage::mlp, layers.layer};
+  const Stage after_attention{Stage::Kind::attention, layers.layer},
+      after_mlp{Stage::Kind::mlp, layers.layer};
   if (step.recompute == base::Recompute::full) {
     const auto forward = [layers, step](const Placed<Stream>& input, OutputUse use) {
       return Block<Stream>(layers)(DeferredReduction<Stream>(input), step, use).reduced(step);

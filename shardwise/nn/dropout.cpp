@@ -17,7 +17,7 @@ kernels::RandomKey masks_key(uint64_t seed, int64_t step, int64_t micro_batch) {
 }
 
 kernels::RandomKey mask_key(const kernels::RandomKey& masks_key, const DropoutSite& site) {
-  return masks_key.fold(site.layer).fold(site.site);
+  return masks_key.fold(site.layer).fold(uint64_t(site.site));
 }
 
 namespace detail {

@@ -14,7 +14,7 @@ using parallel::OutputUse;
 struct DropoutSite {
   int64_t layer;  // -1 for the embedding
   /// Where in the layer, or in the embedding.
-  enum Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities };
+  enum class Site : int64_t { embedding, attention_output, mlp_output, attention_probabilities };
   Site site;  // one of these
 };
 

@@ -121,9 +121,8 @@ class RowParallelLinear {
       return DeferredReduction<Invariant>(
           {parallel::row_product<Partial>(x, weight, step, options), parameters_.bias});
     } else {
-      using Residual = DeferredReduction<In>;
-      return defers_reductions(step) ? Residual(parallel::pending_row_product<In>(x, parameters_, step))
-                                     : Residual(to<In>(x, step, options));
+      if (!defers_reductions(step)) return DeferredReduction<In>(to<In>(x, step, options));
+      return DeferredReduction<In>(parallel::pending_row_product<In>(x, parameters_, step));
     }
   }
 

@@ -10,7 +10,7 @@ namespace shardwise::nn {
 /// last norm; or the logits.
 struct Stage {
   /// After which part of the model.
-  enum Kind { embedding, attention, mlp, norm, logits };
+  enum class Kind { embedding, attention, mlp, norm, logits };
   Kind kind;           // one of these
   int64_t layer = -1;  // of attention and mlp
   bool operator==(const Stage&) const = default;

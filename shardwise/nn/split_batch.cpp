@@ -28,6 +28,20 @@ Step step_of(Step step, int64_t batch, int half) {
 
 }  // namespace
 
+std::string broken_split_batch_rule(const Step& step, int64_t b, bool is_sequence_parallel) {
+  if (is_sequence_parallel) return "needs TP without sequence parallelism; got TP+SP";
+  if (b < 2) return c10::str("needs a batch of 2 sequences or more; got ", b);
+  if (step.dropout > 0 || step.attention_dropout > 0)
+    return c10::str("needs dropout 0; got ", step.dropout, " and ", step.attention_dropout, " in attention");
+  if (step.recompute == base::Recompute::full) return "needs recompute none or selective; got full";
+  return "";
+}
+
+void check_split_batch(const Step& step, int64_t b, bool is_sequence_parallel) {
+  const std::string broken = broken_split_batch_rule(step, b, is_sequence_parallel);
+  TORCH_CHECK_VALUE(broken.empty(), "step: the split-batch schedule ", broken);
+}
+
 const Placed<Invariant>& SplitBatch::Half::wait() {
   if (branch) x = x + std::exchange(branch, std::nullopt)->wait();
   return x;
@@ -39,7 +53,7 @@ SplitBatch::SplitBatch(const Placed<Invariant>& x, const Step& step)
 std::array<SplitBatch::Half, 2> SplitBatch::split(const Placed<Invariant>& x, const Step& step) {
   const int64_t batch = x.local().size(kBatch);
   check_step(step, batch);
-  check_split_batch(step, batch);
+  check_split_batch(step, batch, /*is_sequence_parallel=*/false);
   return {Half{sequences_of(x, 0), step_of(step, batch, 0), {}},
           Half{sequences_of(x, 1), step_of(step, batch, 1), {}}};
 }

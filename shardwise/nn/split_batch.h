@@ -7,11 +7,20 @@
 #pragma once
 #include <array>
 #include <optional>
+#include <string>
 
 #include "shardwise/nn/block.h"
 #include "shardwise/parallel/async_conjugate.h"
 
 namespace shardwise::nn {
+
+/// Returns the rule of the schedule that a batch of b sequences with the settings of `step` breaks, as
+/// "needs …; got …", or "" if it breaks none. Dropout is not allowed, because masks are drawn for full
+/// batches, nor is full recomputation, because a recomputed block completes its own reductions.
+std::string broken_split_batch_rule(const Step& step, int64_t b, bool is_sequence_parallel);
+
+/// Checks these rules, before any communication. Errors: c10::ValueError naming the rule that is broken.
+void check_split_batch(const Step& step, int64_t b, bool is_sequence_parallel);
 
 /// Two halves of a micro-batch that run through the blocks in turn. Forward order: attention of half 0,
 /// attention of half 1, MLP of half 0, MLP of half 1, then the next block. Backward order: the reverse.

@@ -21,15 +21,6 @@ void check_cached(const Step& step, int64_t b) {
 
 }  // namespace
 
-void check_split_batch(const Step& step, int64_t b) {
-  TORCH_CHECK_VALUE(b >= 2, "step: a split batch must have 2 sequences or more; got ", b);
-  TORCH_CHECK_VALUE(step.dropout == 0 && step.attention_dropout == 0,
-                    "step: a split batch must have no dropout; got ", step.dropout, " and ",
-                    step.attention_dropout);
-  TORCH_CHECK_VALUE(step.recompute != base::Recompute::full,
-                    "step: a split batch must have recompute none or selective; got full");
-}
-
 void check_step(const Step& step, int64_t b) {
   kernels::check_valid_rows("step", step.valid, step.sequence.size(), b);
   TORCH_CHECK_VALUE(step.dropout >= 0 && step.dropout <= 1, "step: dropout must be in [0, 1]; got ",
@@ -37,7 +28,6 @@ void check_step(const Step& step, int64_t b) {
   TORCH_CHECK_VALUE(step.attention_dropout >= 0 && step.attention_dropout < 1,
                     "step: attention_dropout must be in [0, 1); got ", step.attention_dropout);
   if (!step.cached.empty()) check_cached(step, b);
-  if (step.split_batch) check_split_batch(step, b);
 }
 
 }  // namespace shardwise::nn

@@ -17,7 +17,8 @@ struct Step : parallel::Step {
   /// padding.
   std::vector<base::Range> valid;
   base::Recompute recompute = base::Recompute::none;  // what backward recomputes
-  /// Runs the blocks with the split-batch schedule (split_batch.h). Applies to TP with gradients recorded.
+  /// Runs the blocks with the split-batch schedule where gradients are recorded (split_batch.h has its
+  /// rules).
   bool split_batch = false;
   /// Inference with KV caches: the batch is [Σ rows, 1], the new tokens of these sequences one after the
   /// other. Empty: no caches.
@@ -28,14 +29,8 @@ struct Step : parallel::Step {
 /// Checks that `step` fits a batch of b sequences, before any communication.
 /// Errors: c10::ValueError if `valid` is not empty and does not have a range within the sequence for each of
 /// the b sequences; if a probability is out of range; if `cached` is not empty and its rows do not add up to
-/// a batch of one, exceed a cache's capacity, or are combined with padding or dropout; or if
-/// check_split_batch fails.
+/// a batch of one, exceed a cache's capacity, or are combined with padding or dropout.
 void check_step(const Step& step, int64_t b);
-
-/// Checks the conditions of `split_batch`. Dropout is not allowed, because masks are drawn for full batches,
-/// nor is full recomputation, because a recomputed block completes its own reductions.
-/// Errors: c10::ValueError if b < 2, or with dropout or full recomputation.
-void check_split_batch(const Step& step, int64_t b);
 
 /// True if a branch defers its reduction to the next norm: no gradients are recorded, and no op comes between
 /// the reduction and the residual add.

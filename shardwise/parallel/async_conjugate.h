@@ -1,5 +1,5 @@
-// Asynchronous forms of f and f*, whose all_reduce is in flight while other sequences are computed. The
-// split-batch schedule (nn/split_batch.h) is built from them. With Overlap::off both are synchronous.
+// Asynchronous forms of f and f*, whose all_reduce is in flight while other sequences are computed. With
+// Overlap::off both are synchronous.
 #pragma once
 #include <memory>
 

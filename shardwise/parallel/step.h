@@ -22,6 +22,13 @@ enum class Verify { off, on };
 /// sequence-parallel products are split at the ranks' row boundaries either way.
 enum class Overlap { off, on };
 
+/// Returns whether collectives of `group` can overlap with computation: a peer's part can arrive meanwhile,
+/// in the symmetric heap, which peers write on their own, or on a backend that progresses asynchronously.
+/// Over MPI all of a collective happens inside its call.
+inline bool can_overlap(const comm::Group& group) {
+  return group.has_symmetric_heap() || !group.is_synchronous();
+}
+
 /// The settings of a forward: the group, its split of the sequence, and how collectives run.
 struct Step {
   comm::Group group;  // the tp group

@@ -8,6 +8,7 @@
 
 #include "shardwise/base/hash.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/tensors.h"
 #include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
@@ -25,6 +26,7 @@ struct Replica {
 };
 
 uint64_t hash_of_bits(const Tensor& x) {
+  kernels::check_on_cpu("verify", x);
   const Tensor dense = x.detach().contiguous();
   return base::hash_of({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
 }
@@ -54,6 +56,7 @@ void append_replicas_of(const Tensor& x, const Parameter& parameter, const char*
 
 void verify_equal(const Tensor& x, const char* what, const Step& step) {
   if (step.verify == Verify::off || step.group.size() == 1) return;
+  kernels::check_on_cpu("verify", x);
   const Tensor local = x.detach().contiguous();
   Tensor expected = local.clone();
   step.group.broadcast_(expected, /*root=*/0);

@@ -10,7 +10,7 @@ namespace shardwise::parallel {
 
 /// Compares `x` bit for bit with rank 0's. Collective if step.verify is on; does nothing otherwise.
 /// Errors: c10::Error on every rank if any rank differs; the message contains `what` and the number of
-/// differing ranks.
+/// differing ranks. c10::ValueError if `x` is not on the CPU.
 void verify_equal(const at::Tensor& x, const char* what, const Step& step);
 
 /// Compares the gathered rows of all ranks like verify_equal. Where peers' shards are read in place, these

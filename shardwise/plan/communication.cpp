@@ -26,7 +26,7 @@ class Costs {
 
   Passes column(const RequiredGradients& required) const {
     if (is_tp()) return {{}, when(required.input, all_reduce_hidden())};
-    const bool gathers = required.weight && workload_.save_for_backward != SaveForBackward::gathered;
+    const bool gathers = required.weight && workload_.column_input_storage != ColumnInputStorage::gathered;
     return {all_gather(), when(gathers, all_gather()) + when(required.input, reduce_scatter())};
   }
   Passes row(const RequiredGradients& required) const {

@@ -53,7 +53,7 @@ class CandidateList {
     if (workload_.config.norm == config::Norm::layer) add(norm.mean, statistic, required.any);
   }
   void add_column_input(SavedTensor tensor, const RequiredGradients& required) {
-    const bool is_gathered = workload_.save_for_backward == SaveForBackward::gathered;
+    const bool is_gathered = workload_.column_input_storage == ColumnInputStorage::gathered;
     add({tensor, is_gathered ? sizes_.full_hidden() : sizes_.local_hidden(), workload_.column_input_pool()},
         required.weight);
   }

@@ -33,7 +33,7 @@ Allocations TransientBuffers::norm_backward() const {
 
 Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradients& required) const {
   const bool gathers =
-      required.weight && is_sequence_sharded() && workload_.save_for_backward == SaveForBackward::shard;
+      required.weight && is_sequence_sharded() && workload_.column_input_storage == ColumnInputStorage::shard;
   return {{"output gradient", sizes_.features(out)},
           {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
           {"gathered input", gathers ? sizes_.full_hidden() : 0},

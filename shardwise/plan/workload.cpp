@@ -21,16 +21,15 @@ void check_frozen(const Workload& workload) {
                     " parameters frozen");
 }
 
-/// The split-batch schedule's requirements, as in nn/step.h.
+/// The rules of nn/split_batch.h, which this room does not link.
 void check_split_batch(const Workload& workload) {
-  TORCH_CHECK_VALUE(workload.parallelism == Parallelism::tp,
-                    "plan: the split-batch schedule requires TP without SP; got TP+SP");
-  TORCH_CHECK_VALUE(workload.batch_size >= 2,
-                    "plan: the split-batch schedule requires a batch size of at least 2; got ",
-                    workload.batch_size);
-  TORCH_CHECK_VALUE(!workload.has_dropout && workload.recompute != Recompute::full,
-                    "plan: the split-batch schedule supports neither dropout nor full recomputation; got ",
-                    workload.has_dropout ? "dropout" : "full recomputation");
+  TORCH_CHECK_VALUE(workload.parallelism == Parallelism::tp && workload.batch_size >= 2 &&
+                        !workload.has_dropout && workload.recompute != Recompute::full,
+                    "plan: the split-batch schedule needs TP without sequence parallelism, a batch of 2 "
+                    "sequences or more, dropout 0, and recompute none or selective; got ",
+                    workload.parallelism == Parallelism::tp ? "TP" : "TP+SP", " with ", workload.batch_size,
+                    " sequences", workload.has_dropout ? ", dropout" : "",
+                    workload.recompute == Recompute::full ? ", recompute full" : "");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ enum class Parallelism { tp, tp_sp };
 /// What a column-parallel layer saves of its gathered input for the weight gradient under TP+SP. On shared
 /// memory backward reads the peers' shards in place; elsewhere the gathered input is saved, or the local
 /// shard is saved and all-gathered again.
-enum class SaveForBackward { shard_in_place, gathered, shard };
+enum class ColumnInputStorage { shard_in_place, gathered, shard };
 
 /// Private memory of the process, or the symmetric heap, which peers can read. Allocators count the two
 /// separately.
@@ -35,8 +35,8 @@ struct Workload {
   int64_t sequence_length = 0;                   // tokens
   int64_t batch_size = 0;                        // sequences of one micro-batch
   int64_t element_bytes = 4;                     // of weights and activations: 8, 4 or 2
-  SaveForBackward save_for_backward = SaveForBackward::shard_in_place;  // under TP+SP
-  Recompute recompute = Recompute::none;                                // what backward recomputes
+  ColumnInputStorage column_input_storage = ColumnInputStorage::shard_in_place;  // under TP+SP
+  Recompute recompute = Recompute::none;                                         // what backward recomputes
   bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
   bool has_label_smoothing = false;  // the loss reduces one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
@@ -53,8 +53,8 @@ struct Workload {
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
   /// The pool of partial sums that the ranks reduce.
   Pool partial_sum_pool() const {
-    return tp > 1 && save_for_backward == SaveForBackward::shard_in_place ? Pool::symmetric_heap
-                                                                          : Pool::private_memory;
+    return tp > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
+                                                                                : Pool::private_memory;
   }
   /// The pool of column-parallel inputs: peers read those of TP+SP.
   Pool column_input_pool() const {

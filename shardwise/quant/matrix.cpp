@@ -49,7 +49,13 @@ int64_t Matrix::bytes() const {
   return static_cast<int64_t>(qweight.nbytes() + scales.nbytes() + zero_points.nbytes()) + index_bytes;
 }
 
+void check_on_cpu(const char* op, const Matrix& matrix) {
+  for (const at::Tensor& tensor : {matrix.qweight, matrix.scales, matrix.zero_points, matrix.group_index})
+    if (tensor.defined()) kernels::check_on_cpu(op, tensor);
+}
+
 void dequantize_out(at::Tensor& w, const Matrix& matrix, const Range& rows) {
+  check_on_cpu("dequantize", matrix);
   kernels::check_output("dequantize", "w", w, {rows.size(), matrix.width()}, w.scalar_type());
   const RowShape shape = shape_of(matrix);
   kernels::with_element_type("dequantize", w, [&]<class T>(T) {

@@ -34,9 +34,12 @@ struct Matrix {
   int64_t bytes() const;
 };
 
+/// Checks that the tensors of `matrix` are on the CPU. Errors: c10::ValueError.
+void check_on_cpu(const char* op, const Matrix& matrix);
+
 /// Dequantizes the rows [rows.begin, rows.end) into `w`, computing in fp32 and rounding once.
 /// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
-/// Errors: c10::ValueError if the shape or dtype does not match.
+/// Errors: c10::ValueError if the shape or dtype does not match, or a tensor is not on the CPU.
 void dequantize_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
 
 }  // namespace shardwise::quant

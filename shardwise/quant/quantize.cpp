@@ -62,6 +62,7 @@ void quantize_group_(uint32_t* words, int64_t index, const float* w, int64_t cou
 }  // namespace
 
 Tensor group_maxima(const Tensor& w, const Format& format, int64_t in_features, const Range& columns) {
+  kernels::check_on_cpu("group_maxima", w);
   const int64_t groups = format.groups_of(columns, in_features).size();
   const Tensor maxima = at::empty({w.size(0), groups}, at::kFloat);
   kernels::for_ranges(w.size(0), columns.size(), [&](int64_t begin, int64_t end) {
@@ -90,6 +91,7 @@ void quantize_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor
   const auto& [format, in_features, columns, qweight, scales, zero_points, group_index] = matrix;
   const int64_t words = qweight.size(1), groups = scales.size(1), width = columns.size();
   const int64_t first_value = columns.begin - matrix.words().begin * format.values_per_word();
+  check_on_cpu("quantize", matrix);
   kernels::check_tensor("quantize", "w", w, {w.size(0), width}, at::kFloat);
   kernels::check_tensor("quantize", "maxima", maxima, {w.size(0), groups}, at::kFloat);
   kernels::for_ranges(w.size(0), width, [&](int64_t first_row, int64_t last_row) {

@@ -18,7 +18,7 @@ using std::filesystem::path;
 
 namespace {
 
-Options validated(const Options& options) {
+TrainOptions validated(const TrainOptions& options) {
   validate(options);
   return options;
 }
@@ -32,7 +32,7 @@ std::string dtype_name(const std::string& flag) {
   return flag == "fp32" ? "float32" : "bfloat16";
 }
 
-std::optional<Config> requested_config(const Options& options) {
+std::optional<Config> requested_config(const TrainOptions& options) {
   if (options.model_config) return config::load_config(*options.model_config);
   if (options.preset) return config::preset(*options.preset);
   return std::nullopt;
@@ -60,7 +60,7 @@ void check_same_model(Config requested, const Config& stored, const path& direct
       (directory / "config.json").string(), "; omit --preset and --model-config [SW0226]");
 }
 
-std::string run_dtype(const Options& options, const std::optional<path>& resumed, const Config& stored) {
+std::string run_dtype(const TrainOptions& options, const std::optional<path>& resumed, const Config& stored) {
   if (!resumed) return dtype_name(options.dtype.value_or("fp32"));
   TORCH_CHECK_VALUE(!options.dtype || dtype_name(*options.dtype) == stored.dtype,
                     "train: --dtype must be the resumed checkpoint's, ", stored.dtype, "; got ",
@@ -68,7 +68,7 @@ std::string run_dtype(const Options& options, const std::optional<path>& resumed
   return stored.dtype;
 }
 
-Config choose_config(const Options& options, const std::optional<path>& resumed,
+Config choose_config(const TrainOptions& options, const std::optional<path>& resumed,
                      const std::optional<path>& initial) {
   const std::optional<Config> requested = requested_config(options);
   const std::optional<path> directory = resumed ? resumed : initial;
@@ -81,14 +81,14 @@ Config choose_config(const Options& options, const std::optional<path>& resumed,
   return config;
 }
 
-void check_length(const Options& options, const Config& config) {
+void check_length(const TrainOptions& options, const Config& config) {
   TORCH_CHECK_VALUE(options.seq_len <= config.max_position_embeddings,
                     "train: --seq-len must be at most max_position_embeddings, ",
                     config.max_position_embeddings, "; got ", options.seq_len, " [SW0203]");
 }
 
 /// Seed and sequence length determine the training windows, so they must be those of the resumed run.
-void check_same_windows(const Options& options, const io::SafetensorsFile& state) {
+void check_same_windows(const TrainOptions& options, const io::SafetensorsFile& state) {
   const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
   TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be the resumed checkpoint's, ", seed, "; got ",
                     options.seed, "; to load only the weights, use --init [SW0228]");
@@ -98,7 +98,7 @@ void check_same_windows(const Options& options, const io::SafetensorsFile& state
 }
 
 /// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
-int64_t checked_progress(const Options& options, const path& resumed, const Frozen& frozen) {
+int64_t checked_progress(const TrainOptions& options, const path& resumed, const Frozen& frozen) {
   checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
   const io::SafetensorsFile state = checkpoint::open_state(resumed);
   check_same_windows(options, state);
@@ -106,14 +106,14 @@ int64_t checked_progress(const Options& options, const path& resumed, const Froz
 }
 
 /// Checks the starting checkpoint and returns the number of steps done before this run.
-int64_t first_step_of(const Options& options, const std::optional<path>& resumed,
+int64_t first_step_of(const TrainOptions& options, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
   if (resumed) return checked_progress(options, *resumed, frozen);
   if (initial) checkpoint::check(*initial, /*needs_state=*/false);
   return 0;
 }
 
-void check_horizon(const Options& options, int64_t first_step) {
+void check_horizon(const TrainOptions& options, int64_t first_step) {
   TORCH_CHECK_VALUE(first_step < options.last_step(),
                     "train: --steps or --stop-after must be above the resumed checkpoint's step, ",
                     first_step, "; got ", options.last_step(), " [SW0230]");
@@ -121,7 +121,7 @@ void check_horizon(const Options& options, int64_t first_step) {
 
 /// Runs all checks that do not need the text, since encoding it may take long. Returns the number of steps
 /// done before this run.
-int64_t checked_start(const Options& options, const Config& config, const std::optional<path>& resumed,
+int64_t checked_start(const TrainOptions& options, const Config& config, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
   config::check_ranks("train", config, options.tp);
   check_length(options, config);
@@ -177,7 +177,7 @@ void check_report(const std::string& file) {
 }
 
 /// Returns the paths of all files that the run reads, which output flags must not name.
-std::vector<std::string> inputs_of(const Options& options, const Text& text) {
+std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text) {
   std::vector<std::string> inputs = text.paths();
   inputs.insert(inputs.end(), options.text.begin(), options.text.end());
   if (options.tokens) inputs.push_back(*options.tokens);
@@ -187,7 +187,7 @@ std::vector<std::string> inputs_of(const Options& options, const Text& text) {
   return inputs;
 }
 
-void check_files(const Options& options, const Text& text) {
+void check_files(const TrainOptions& options, const Text& text) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
     check_directory_of(flag, path(*file).parent_path(), options.save.value_or(""));
@@ -209,7 +209,7 @@ void check_save_directory(const path& save, const std::optional<path>& resumed, 
                     base::without_code(error.what_without_backtrace()), " [SW0296]");
 }
 
-text::WindowOptions window_options(const Options& options) {
+text::WindowOptions window_options(const TrainOptions& options) {
   return {.seq_len = options.seq_len,
           .seed = options.seed,
           .val_fraction = options.val_fraction,
@@ -226,7 +226,7 @@ std::map<std::string, std::string> auxiliary_files_of(const Text& text,
 
 }  // namespace
 
-Job::Job(const Options& options)
+Job::Job(const TrainOptions& options)
     : options_(validated(options)),
       resumed_(resolved(options.resume)),
       initial_(resolved(options.init)),

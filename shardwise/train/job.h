@@ -17,10 +17,10 @@ class Job {
  public:
   /// Validates the options and their files, creates the directory of --save, and removes the temporary files
   /// of dead processes from it. Throws c10::ValueError naming the flag or file and the violated rule.
-  explicit Job(const Options& options);
+  explicit Job(const TrainOptions& options);
   Job(const Job&) = delete;
 
-  const Options& options() const { return options_; }
+  const TrainOptions& options() const { return options_; }
   /// The model config; its dtype is the run's dtype.
   const config::Config& config() const { return config_; }
   const Text& text() const { return text_; }
@@ -43,7 +43,7 @@ class Job {
   uint64_t fingerprint_now() const;
 
  private:
-  Options options_;
+  TrainOptions options_;
   std::optional<std::filesystem::path> resumed_, initial_;
   config::Config config_;
   Frozen frozen_;

@@ -24,7 +24,7 @@ void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Grou
 
 /// Rejects --split-batch if collectives progress only inside calls: the schedule would hide no communication
 /// and only make the products smaller.
-void check_split_batch_backend(const Options& options, const comm::Group& group) {
+void check_split_batch_backend(const TrainOptions& options, const comm::Group& group) {
   if (!options.split_batch || !group.is_synchronous()) return;
   throw base::CollectiveError(fmt::format(
       "train: --split-batch needs a backend that progresses asynchronously, such as NCCL; got {} ranks in "
@@ -41,12 +41,13 @@ bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
 
 }  // namespace
 
-Summary run(const Job& job, const comm::Group& group, const OnStep& on_step) {
-  const Options& options = job.options();
+Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
+  const TrainOptions& options = job.options();
   check_split_batch_backend(options, group);
   check_overlap(options.overlap, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
+  if (on_start) on_start();
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();

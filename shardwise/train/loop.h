@@ -10,6 +10,10 @@
 
 namespace shardwise::train {
 
+/// Called on every rank once the run is accepted and everything that it starts from has been read, before
+/// its first step.
+using OnStart = std::function<void()>;
+
 /// Called after every step on every rank.
 using OnStep = std::function<void(const StepRecord&)>;
 
@@ -24,6 +28,6 @@ struct Summary {
 };
 
 /// Runs the job (collective). Errors: as Trainer's; checkpoints that were saved before remain valid.
-Summary run(const Job& job, const comm::Group& group, const OnStep& on_step);
+Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start = {});
 
 }  // namespace shardwise::train

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/nn/split_batch.h"
 #include "shardwise/train/overlap_choice.h"
 
 namespace shardwise::train {
@@ -29,7 +30,7 @@ void positive(const char* flag, double value) {
                     " [SW0020]");
 }
 
-void check_model(const Options& o) {
+void check_model(const TrainOptions& o) {
   TORCH_CHECK_VALUE(!o.preset || !o.model_config,
                     "train: --preset and --model-config are mutually exclusive; got ", *o.preset, " and ",
                     *o.model_config, " [SW0021]");
@@ -43,18 +44,18 @@ void check_model(const Options& o) {
   not_negative("--z-loss", o.z_loss);
 }
 
-void check_split_batch(const Options& o) {
-  TORCH_CHECK_VALUE(!o.sequence_parallel,
-                    "train: --split-batch needs --no-sequence-parallel; got --sequence-parallel [SW0027]");
-  at_least("--batch-size with --split-batch", o.batch_size, 2);
-  TORCH_CHECK_VALUE(o.dropout == 0 && o.attention_dropout == 0,
-                    "train: --split-batch needs --dropout 0 and --attention-dropout 0; got ", o.dropout,
-                    " and ", o.attention_dropout, " [SW0030]");
-  TORCH_CHECK_VALUE(o.recompute != "full",
-                    "train: --split-batch needs --recompute none or selective; got full [SW0031]");
+void check_split_batch(const TrainOptions& o) {
+  TORCH_CHECK_VALUE(o.tp >= 2, "train: --split-batch needs 2 ranks or more; got --tp ", o.tp,
+                    ", which has no all_reduce to overlap; leave it out [SW0391]");
+  nn::Step step(comm::Group(), o.seq_len);
+  step.dropout = o.dropout;
+  step.attention_dropout = o.attention_dropout;
+  step.recompute = recompute_of(o.recompute);
+  const std::string broken = nn::broken_split_batch_rule(step, o.batch_size, o.sequence_parallel);
+  TORCH_CHECK_VALUE(broken.empty(), "train: --split-batch ", broken, " [SW0027]");
 }
 
-void check_steps(const Options& o) {
+void check_steps(const TrainOptions& o) {
   at_least("--seq-len", o.seq_len, 1);
   at_least("--batch-size", o.batch_size, 1);
   at_least("--grad-accum", o.grad_accum, 1);
@@ -69,7 +70,7 @@ void check_steps(const Options& o) {
                     *o.stop_after, " and ", o.steps, " [SW0036]");
 }
 
-void check_optimizer(const Options& o) {
+void check_optimizer(const TrainOptions& o) {
   positive("--lr", o.lr);
   not_negative("--min-lr", o.final_lr());
   TORCH_CHECK_VALUE(o.final_lr() <= o.lr, "train: --min-lr must be at most --lr; got ", o.final_lr(), " and ",
@@ -84,7 +85,7 @@ void check_optimizer(const Options& o) {
   not_negative("--clip-grad", o.clip_grad);
 }
 
-void check_results(const Options& o) {
+void check_results(const TrainOptions& o) {
   in_unit_interval("--val-fraction", o.val_fraction);
   at_least("--eval-every", o.eval_every, 0);
   at_least("--eval-batches", o.eval_batches, 1);
@@ -99,7 +100,7 @@ void check_results(const Options& o) {
 
 }  // namespace
 
-int64_t Options::warmup_steps() const {
+int64_t TrainOptions::warmup_steps() const {
   return warmup.value_or(std::min<int64_t>(100, steps / 10));
 }
 
@@ -111,7 +112,7 @@ base::Recompute recompute_of(const std::string& mode) {
                           : base::Recompute::selective;
 }
 
-void validate(const Options& options) {
+void validate(const TrainOptions& options) {
   TORCH_CHECK_VALUE(options.text.empty() == options.tokens.has_value(),
                     "train: exactly one of --text (files or directories) and --tokens (a file of token ids) "
                     "is required; got ",

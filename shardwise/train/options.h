@@ -12,7 +12,7 @@
 namespace shardwise::train {
 
 /// The options of a training run.
-struct Options {
+struct TrainOptions {
   // Text.
   std::vector<std::string> text;         // files or directories
   std::optional<std::string> tokens;     // or a file of token ids
@@ -78,6 +78,6 @@ struct Options {
 base::Recompute recompute_of(const std::string& mode);
 
 /// Checks the ranges and combinations of the options. Throws c10::ValueError naming the first invalid flag.
-void validate(const Options& options);
+void validate(const TrainOptions& options);
 
 }  // namespace shardwise::train

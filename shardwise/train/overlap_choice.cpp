@@ -17,13 +17,9 @@ double median_ms(std::vector<int64_t> ns) {
 
 }  // namespace
 
-bool can_overlap(const comm::Group& group) {
-  return group.has_symmetric_heap() || !group.is_synchronous();
-}
-
 // A group of one communicates nothing, with either setting.
 void check_overlap(const std::string& setting, const comm::Group& group) {
-  if (setting != "on" || group.size() == 1 || can_overlap(group)) return;
+  if (setting != "on" || group.size() == 1 || parallel::can_overlap(group)) return;
   throw base::CollectiveError(fmt::format(
       "train: --overlap on needs ranks that share memory, or a backend that progresses asynchronously; got "
       "{} ranks over MPI, whose collectives run inside their calls; leave it out [SW0028]",

@@ -12,11 +12,6 @@
 
 namespace shardwise::train {
 
-/// Returns whether collectives of `group` can overlap with computation. They can in a symmetric heap, where
-/// peers provide their parts while this rank computes, and on a backend that progresses asynchronously; not
-/// over MPI, where a collective runs inside its call.
-bool can_overlap(const comm::Group& group);
-
 /// Checks that --overlap on has something to overlap. Errors: base::CollectiveError on every rank.
 void check_overlap(const std::string& setting, const comm::Group& group);
 

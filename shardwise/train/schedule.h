@@ -17,7 +17,7 @@ struct Schedule {
   int64_t horizon;  // steps
 
   /// Returns the schedule of a run.
-  static Schedule of(const Options& options) {
+  static Schedule of(const TrainOptions& options) {
     return {options.lr, options.final_lr(), options.warmup_steps(), options.steps};
   }
 

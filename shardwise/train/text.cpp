@@ -24,14 +24,14 @@ std::map<std::string, std::string> files_of(const path& model) {
   return files;
 }
 
-std::string chosen_tokenizer(const Options& options, const std::optional<path>& directory) {
+std::string chosen_tokenizer(const TrainOptions& options, const std::optional<path>& directory) {
   if (options.tokenizer) return *options.tokenizer;
   return directory && text::tokenizer_in(*directory) ? directory->string() : "bytes";
 }
 
 }  // namespace
 
-Text::Text(const Options& options, const std::optional<path>& directory) {
+Text::Text(const TrainOptions& options, const std::optional<path>& directory) {
   const std::string tokenizer = chosen_tokenizer(options, directory);
   const bool is_bytes = tokenizer == "bytes";
   if (options.tokens) {

@@ -17,7 +17,7 @@ class Text {
  public:
   /// Opens the text and encodes it. Without --tokenizer, the tokenizer in `directory` (the checkpoint of
   /// --resume or --init) is used, else bytes. Throws c10::ValueError naming the flag or file.
-  Text(const Options& options, const std::optional<std::filesystem::path>& directory);
+  Text(const TrainOptions& options, const std::optional<std::filesystem::path>& directory);
   Text(const Text&) = delete;
 
   const text::TokenSource& tokens() const { return *tokens_; }

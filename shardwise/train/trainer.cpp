@@ -22,7 +22,7 @@ at::ScalarType scalar_type(const std::string& dtype) {
   return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-AdamWOptions adamw_options(const Options& o) {
+AdamWOptions adamw_options(const TrainOptions& o) {
   return {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
 }
 
@@ -93,7 +93,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->used_parameters(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())),
-      overlap_(job.options().overlap, group.size() == 1 || can_overlap(group)) {
+      overlap_(job.options().overlap, group.size() == 1 || parallel::can_overlap(group)) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
 }
@@ -106,7 +106,7 @@ void Trainer::read_state(const std::filesystem::path& directory) {
 }
 
 int64_t Trainer::tokens_per_step() const {
-  const Options& o = job_.options();
+  const TrainOptions& o = job_.options();
   return o.seq_len * o.batch_size * o.grad_accum;
 }
 
@@ -127,7 +127,7 @@ checkpoint::TrainState Trainer::state() const {
 }
 
 double Trainer::micro_batch(int64_t index) {
-  const Options& o = job_.options();
+  const TrainOptions& o = job_.options();
   const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
@@ -174,7 +174,7 @@ StepRecord Trainer::step() {
 
 double Trainer::evaluate() {
   const at::NoGradGuard no_grad;
-  const Options& o = job_.options();
+  const TrainOptions& o = job_.options();
   const int64_t windows = std::min(job_.windows().validation_count(), o.eval_batches * o.batch_size);
   double loss = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {

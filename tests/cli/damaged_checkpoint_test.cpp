@@ -256,5 +256,25 @@ TEST_F(DamagedCheckpoint, LeavesAnExistingLogUnchanged) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1 + 4) << lines;  // planned memory, steps
 }
 
+/// A finite weight whose logits overflow: every rank reads it, and the first step fails.
+TEST_F(DamagedCheckpoint, LogHasThePlannedMemoryOfARunWhoseFirstStepFails) {
+  const Damage overflow{"overflow", with_number(kNorm, 0, std::numeric_limits<float>::max()), {}};
+  const std::string directory = damaged("model.safetensors", overflow), log = scratch_ / "log";
+  std::string of_earlier_runs;
+  for (const char* flag : {"--init", "--resume"}) {
+    Arguments arguments = training_from(flag, directory);
+    arguments["--log"] = log;
+    Program run(program("train", arguments));
+    EXPECT_EQ(testing::exit_code(run.wait(kLimit)), 1) << run.errors();
+    EXPECT_PRED2(contains, run.errors(), "loss and gradient must be finite");
+    const std::string lines = test::contents(log);
+    ASSERT_TRUE(lines.starts_with(of_earlier_runs)) << lines;  // a resumed run appends
+    const std::string line = lines.substr(of_earlier_runs.size());
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    EXPECT_EQ(json::parse(line).at("expected_memory").size(), 2U) << line;
+    of_earlier_runs = lines;
+  }
+}
+
 }  // namespace
 }  // namespace shardwise::cli::damaged_checkpoint_test

@@ -126,9 +126,13 @@ TEST_F(TrainReport, RefusesSplitBatchesInSharedMemory) {
   Program program(argv({"--tp", "2", "--split-batch", "--no-sequence-parallel"}), kOneThread);
   EXPECT_EQ(exit_code(program.wait(60)), 2);
   EXPECT_PRED2(contains, program.errors(), "--split-batch needs a backend that progresses asynchronously");
+  Program help({SHARDWISE_PROGRAM, "train", "--help"}, kOneThread);
+  expect_success(help);
+  const std::string one_line = std::regex_replace(help.output(), std::regex("\\s+"), " ");
+  EXPECT_PRED2(contains, one_line, "refused in shared memory and over MPI, where it hides nothing");
   Program with_sp(argv({"--tp", "2", "--split-batch"}), kOneThread);
   EXPECT_EQ(exit_code(with_sp.wait(60)), 2);
-  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs --no-sequence-parallel");
+  EXPECT_PRED2(contains, with_sp.errors(), "--split-batch needs TP without sequence parallelism");
 }
 
 }  // namespace

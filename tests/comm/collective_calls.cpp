@@ -50,8 +50,9 @@ class CaseOnRank {
   at::Tensor output(Range range) const { return with_layout(c_.at.group, unwritten(range), c_.layout); }
   /// Returns a contiguous output, for calls that need one.
   at::Tensor contiguous_output(Range range) const {
-    const bool in_heap = c_.layout == Layout::in_heap || c_.layout == Layout::strided_in_heap;
-    return with_layout(c_.at.group, unwritten(range), in_heap ? Layout::in_heap : Layout::unregistered);
+    const bool in_heap = c_.layout == InputLayout::in_heap || c_.layout == InputLayout::strided_in_heap;
+    return with_layout(c_.at.group, unwritten(range),
+                       in_heap ? InputLayout::in_heap : InputLayout::unregistered);
   }
 
   void expect(const at::Tensor& result, const at::Tensor& expected, const char* what = "the result") const {

@@ -22,7 +22,7 @@ TestGroup connect_test_group(const comm::shm::Options& options);
 struct Case {
   TestGroup at;
   Content content;
-  Layout layout;
+  InputLayout layout;
   int64_t numel;         // of each rank's message, or of the full one; rounded up to a multiple of t if even
   bool even;             // equal piece sizes, or different ones, including empty pieces
   bool use_heap = true;  // Group's calls: with the symmetric heap, or without it

@@ -21,10 +21,10 @@ class Collectives : public ::testing::TestWithParam<int> {
  protected:
   int ranks() const { return GetParam(); }
   /// Calls `check(group, dtype, layout)` for all dtypes and layouts, with and without the symmetric heap.
-  void on_both(const std::function<void(const Group&, at::ScalarType, Layout)>& check) {
+  void on_both(const std::function<void(const Group&, at::ScalarType, InputLayout)>& check) {
     on_ranks(ranks(), [&](Group group) {
       for (const at::ScalarType dtype : kDtypes) {
-        for (const Layout layout : kLayouts) {
+        for (const InputLayout layout : kInputLayouts) {
           check(group, dtype, layout);
           check(group.without_symmetric_heap(), dtype, layout);
         }
@@ -42,7 +42,7 @@ TEST_P(Collectives, AllReduceComputesSumAndMaximum) {
       }
     }
   }
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const int64_t numel : kNumels) {
       for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
         const at::Tensor& expected = all_expected.at({dtype, numel, reduce});
@@ -58,7 +58,7 @@ TEST_P(Collectives, AllReduceComputesSumAndMaximum) {
 
 // One-shot and two-shot, with slices that end within a SIMD vector.
 TEST_P(Collectives, AllReduceSupportsEveryReductionOfADtype) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const Reduce reduce : kReduces) {
       for (const int64_t numel : {7, 5003}) {
         at::Tensor x = with_layout(group, value({numel}, group.rank(), dtype), layout);
@@ -81,7 +81,7 @@ struct RowSplit {
 constexpr RowSplit kRowSplits[] = {{0, 1}, {1, 1}, {12, 1}, {13, 1}, {10, 4}, {3, 1}, {1200, 1}, {1201, 400}};
 
 TEST_P(Collectives, AllGatherConcatenatesAlongAnyDim) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const auto [rows, granule] : kRowSplits) {
       const Split split = Split::even("rows", rows, ranks(), granule);
       const base::Range range = split.range(group.rank());
@@ -95,7 +95,7 @@ TEST_P(Collectives, AllGatherConcatenatesAlongAnyDim) {
 }
 
 TEST_P(Collectives, ReduceScatterReturnsThisRanksRangeOfTheSum) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const auto [rows, granule] : kRowSplits) {
       const Split split = Split::even("rows", rows, ranks(), granule);
       const base::Range range = split.range(group.rank());
@@ -114,7 +114,7 @@ TEST_P(Collectives, ReduceScatterReturnsThisRanksRangeOfTheSum) {
 }
 
 TEST_P(Collectives, BroadcastCopiesTheRootsValues) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const int64_t numel : kNumels) {
       const int root = static_cast<int>(numel % ranks());
       at::Tensor x = with_layout(group, value({numel}, group.rank(), dtype), layout);
@@ -125,7 +125,7 @@ TEST_P(Collectives, BroadcastCopiesTheRootsValues) {
 }
 
 TEST_P(Collectives, ScatterAndGatherMoveEqualRowBlocks) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const int64_t rows : {0, 1, 5, 700}) {
       const int root = static_cast<int>(rows % ranks());
       const at::Tensor full = value({rows * ranks(), 3}, root, dtype);
@@ -140,7 +140,7 @@ TEST_P(Collectives, ScatterAndGatherMoveEqualRowBlocks) {
 }
 
 TEST_P(Collectives, AllToAllTransposesRowBlocks) {
-  on_both([&](const Group& group, at::ScalarType dtype, Layout layout) {
+  on_both([&](const Group& group, at::ScalarType dtype, InputLayout layout) {
     for (const int64_t rows : {0, 1, 5, 700}) {
       const at::Tensor x = with_layout(group, value({rows * ranks(), 3}, group.rank(), dtype), layout);
       const at::Tensor y = group.all_to_all(x);
@@ -156,7 +156,7 @@ TEST_P(Collectives, AllToAllTransposesRowBlocks) {
 TEST_P(Collectives, SharedShardsAreReadInPlace) {
   on_ranks(ranks(), [&](Group group) {
     ASSERT_EQ(group.has_symmetric_heap(), ranks() > 1);
-    for (const Layout layout : kLayouts) {
+    for (const InputLayout layout : kInputLayouts) {
       for (const auto [rows, granule] : kRowSplits) {
         const Split split = Split::even("rows", rows, ranks(), granule);
         const auto part = [&](int rank) {

@@ -194,7 +194,7 @@ TEST(RankThatSeesAnAbort, SetsItsOwnAbortWord) {
     std::string line;
     failure_of([&] { channel.wait_for_arrivals(channel.post({})); }, line);
     EXPECT_NE(line.find("rank 0 aborted: on purpose"), std::string::npos) << line;
-    EXPECT_EQ(channel.control(1).abort.state.load(), shm::Abort::set);
+    EXPECT_EQ(channel.control(1).abort.state.load(), shm::Abort::State::set);
     EXPECT_STREQ(channel.control(1).abort.reason, channel.control(0).abort.reason);
   });
 }

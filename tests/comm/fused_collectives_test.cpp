@@ -37,7 +37,7 @@ TEST_P(FusedCollectives, PassEveryRanksInputInAnyLayout) {
   on_ranks(GetParam(), [&](Group group) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const int64_t rows : {0, 1, 13, 2000}) {  // below and above the one-shot limit
-        for (const Layout layout : kLayouts) {
+        for (const InputLayout layout : kInputLayouts) {
           const at::Tensor x = with_layout(group, value({rows, kColumns}, group.rank(), dtype), layout);
           std::vector<at::Tensor> all_reduced, reduce_scattered;
           const auto copy_to = [&](std::vector<at::Tensor>& partials) {

@@ -17,7 +17,8 @@ namespace {
 
 using namespace shardwise::testing;
 
-enum Dimension { kCall, kPath, kReduce, kDtype, kRanks, kNumel, kLayout, kPieces };
+/// The dimensions, in the order of full_space.
+enum class Dimension { call, path, reduce, dtype, ranks, numel, layout, pieces };
 
 constexpr int kSizes[] = {1, 2, 3, 4, 8};
 constexpr const char* kLayoutNames[] = {"unregistered", "strided", "in heap", "strided in heap"};
@@ -81,15 +82,19 @@ Space full_space() {
   return space;
 }
 
+size_t value_of(const Combination& combination, Dimension dimension) {
+  return size_t(combination[size_t(dimension)]);
+}
+
 Case case_of(const Combination& combination, const TestGroup& at) {
-  const auto value = [&](Dimension dimension) { return size_t(combination[dimension]); };
-  const at::ScalarType dtype = kDtypes[value(kDtype)];
+  const auto value = [&](Dimension dimension) { return value_of(combination, dimension); };
+  const at::ScalarType dtype = kDtypes[value(Dimension::dtype)];
   return {at,
-          {dtype, kReduces[value(kReduce)], kSizes[value(kRanks)]},
-          kLayouts[value(kLayout)],
-          kNumels[value(kNumel)].of(dtype),
-          /*even=*/value(kPieces) == 0,
-          /*use_heap=*/value(kPath) == 0};
+          {dtype, kReduces[value(Dimension::reduce)], kSizes[value(Dimension::ranks)]},
+          kInputLayouts[value(Dimension::layout)],
+          kNumels[value(Dimension::numel)].of(dtype),
+          /*even=*/value(Dimension::pieces) == 0,
+          /*use_heap=*/value(Dimension::path) == 0};
 }
 
 /// Runs `body` on each rank of a group. An error fails the test and aborts the group.
@@ -110,13 +115,13 @@ void run(const Space& space, const std::vector<Combination>& combinations, const
   const std::vector<CollectiveCall> chosen = calls_with_content();
   std::map<int, std::vector<Combination>> by_ranks;
   for (const Combination& combination : combinations) {
-    by_ranks[kSizes[combination[kRanks]]].push_back(combination);
+    by_ranks[kSizes[value_of(combination, Dimension::ranks)]].push_back(combination);
   }
   for (const auto& [ranks, all] : by_ranks) {
     on_test_groups(ranks, [&](const TestGroup& at) {
       for (const Combination& combination : all) {
         try {
-          chosen[size_t(combination[kCall])].check(case_of(combination, at));
+          chosen[value_of(combination, Dimension::call)].check(case_of(combination, at));
         } catch (const std::exception& error) {
           throw std::runtime_error(space.name(combination) + ": " + base::one_line(error));
         }
@@ -150,7 +155,7 @@ TEST(CollectivesGrid, BarrierReturnsAfterAllRanksHaveCalledIt) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
           ++arrived;
           call.check(
-              {at, {at::kFloat, Reduce::sum, ranks}, Layout::unregistered, 0, /*even=*/true, use_heap});
+              {at, {at::kFloat, Reduce::sum, ranks}, InputLayout::unregistered, 0, /*even=*/true, use_heap});
           EXPECT_GE(arrived, ranks * round) << call.name;
         }
       }

@@ -60,8 +60,8 @@ TEST(ManyRanks, RunOnTwoCores) {
         if (call.name == "all_to_all" || call.name == "c10d scatter" || call.name == "c10d gather" ||
             call.name == "share_shard" || call.name == "barrier") {
           const Content content{at::kInt, comm::Reduce::sum, ranks};
-          call.check(
-              {groups.front(), content, Layout::unregistered, 1000, /*even=*/!call.traits.supports_uneven});
+          call.check({groups.front(), content, InputLayout::unregistered, 1000,
+                      /*even=*/!call.traits.supports_uneven});
         }
       }
     });
@@ -69,7 +69,7 @@ TEST(ManyRanks, RunOnTwoCores) {
 }
 
 // Two users in one process, each with its own world, dp and tp groups, whose calls alternate randomly.
-TEST(TwoMeshes, OfTheSameRanksAreIndependent) {
+TEST(TwoMeshes, AreIndependentOnTheSameRanks) {
   const int steps = is_full() ? 20'000 : 300;
   on_ranks_of_threads(4, [&](int rank, const std::string& job) {
     const Groups one = connect_mesh(options(job + "-one", rank, 4, 60'000)),

@@ -60,7 +60,7 @@ Mixed::Drawn Mixed::draw() {
   Content content{kDtypes[plan_() % std::size(kDtypes)], comm::Reduce::sum, at.backend->getSize()};
   const comm::Reduce reduce = kReduces[plan_() % std::size(kReduces)];
   if (call.traits.reduces && supports(reduce, content.dtype)) content.reduce = reduce;
-  const Layout layout = kLayouts[plan_() % std::size(kLayouts)];
+  const InputLayout layout = kInputLayouts[plan_() % std::size(kInputLayouts)];
   const int64_t numel = int64_t(plan_() % (plan_() % 4 == 0 ? unsigned(kLargest) : 700));
   const bool is_even = !call.traits.supports_uneven || plan_() % 2 == 0;
   const bool use_heap = !call.traits.is_group_call || plan_() % 2 == 0;

@@ -86,7 +86,7 @@ TEST(LateMessage, IsAnErrorAfterTheTimeout) {
       /*timeout_ms=*/500);
 }
 
-TEST(LateMessage, OfAnySourceNamesNoSingleRank) {
+TEST(LateMessage, ReceiveFromAnySourceNamesNoSingleRank) {
   on_backends(
       3,
       [](Backend& backend, int rank) {
@@ -123,7 +123,7 @@ TEST(LateMessage, EndsAPollingLoopToo) {
       /*timeout_ms=*/500);
 }
 
-TEST(FullMailbox, OfALateReceiverIsAnErrorAfterTheTimeout) {
+TEST(FullMailbox, LateReceiverIsAnErrorAfterTheTimeout) {
   on_backends(
       2,
       [](Backend& backend, int rank) {

@@ -183,7 +183,7 @@ TEST(Receives, MatchMessagesInPostingOrder) {
   });
 }
 
-TEST(Receives, OfAnySourceMatchInPostingOrderAmongThoseOfOneSource) {
+TEST(Receives, AnySourceMatchesInPostingOrderAmongThoseOfOneSource) {
   on_backends(2, [](Backend& backend, int rank) {
     for (int i = 0; rank == 0 && i < 3; ++i) send(backend, number(i), 1);
     backend.barrier({})->wait();

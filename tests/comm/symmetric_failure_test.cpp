@@ -133,7 +133,7 @@ TEST(LateSignal, IsAnErrorAfterTheTimeoutOfTheCallOrTheGroup) {
   }
 }
 
-TEST(LateSignal, OfABarrierNamesTheMissingRank) {
+TEST(LateSignal, BarrierNamesTheMissingRank) {
   on_registered(
       3,
       [](Backend&, int rank) {

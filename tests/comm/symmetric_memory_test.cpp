@@ -48,7 +48,7 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
   }
 }
 
-TEST(SymmetricMemory, OfZeroBytesStillHasSignals) {
+TEST(SymmetricMemory, ZeroBytesStillHaveSignals) {
   on_registered(2, [](Backend&, int rank) {
     const SymmetricHandle handle = rendezvous_over(symmetric(0, 0));
     EXPECT_EQ(handle->get_buffer_size(), 0u);
@@ -176,7 +176,7 @@ void on_pair_of_three(const std::function<void(Backend& pair, int rank)>& body) 
   });
 }
 
-TEST(SymmetricMemory, OfTheDefaultGroupIsUsableBySubgroups) {
+TEST(SymmetricMemory, TensorOfTheDefaultGroupIsUsableBySubgroups) {
   on_pair_of_three([](Backend&, int rank) {
     const at::Tensor x = symmetric(1000, 5 + rank);
     const SymmetricHandle handle = rendezvous_over(x, "pair");
@@ -215,7 +215,7 @@ TEST(SymmetricMemory, AGroupDoesNotConsumeTheSignalsOfAnother) {
   });
 }
 
-TEST(SymmetricMemory, OfAGroupIsReducedInPlaceByItsCollectives) {
+TEST(SymmetricMemory, TensorOfAGroupIsReducedInPlaceByItsCollectives) {
   on_pair_of_three([](Backend& pair, int rank) {
     Tensors of_pair = {symmetric(5000, rank, "pair")}, of_all = {symmetric(5000, rank)};
     const int64_t before = pair.transport()->copied_bytes();

@@ -68,16 +68,16 @@ inline at::Tensor reduced(at::IntArrayRef sizes, int ranks, comm::Reduce reduce,
   return reduce == comm::Reduce::average ? result.to(at::kDouble).div(ranks).to(dtype) : result.to(dtype);
 }
 
-enum class Layout { unregistered, strided, in_heap, strided_in_heap };
-inline constexpr Layout kLayouts[] = {Layout::unregistered, Layout::strided, Layout::in_heap,
-                                      Layout::strided_in_heap};
+enum class InputLayout { unregistered, strided, in_heap, strided_in_heap };
+inline constexpr InputLayout kInputLayouts[] = {InputLayout::unregistered, InputLayout::strided,
+                                                InputLayout::in_heap, InputLayout::strided_in_heap};
 
 /// Returns a copy of `x` in that layout; strided layouts have gaps between all elements.
-inline at::Tensor with_layout(const comm::Group& group, const at::Tensor& x, Layout layout) {
+inline at::Tensor with_layout(const comm::Group& group, const at::Tensor& x, InputLayout layout) {
   at::DimVector sizes(x.sizes());
-  const bool strided = layout == Layout::strided || layout == Layout::strided_in_heap;
+  const bool strided = layout == InputLayout::strided || layout == InputLayout::strided_in_heap;
   if (strided) sizes.push_back(2);
-  const bool in_heap = layout == Layout::in_heap || layout == Layout::strided_in_heap;
+  const bool in_heap = layout == InputLayout::in_heap || layout == InputLayout::strided_in_heap;
   at::Tensor memory = in_heap ? group.empty(sizes, x.scalar_type()) : at::empty(sizes, x.options());
   at::Tensor result = strided ? memory.select(-1, 1) : memory;
   result.copy_(x);

@@ -2,9 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <functional>
-#include <string>
-
+#include "shardwise/kernels/add_rms_norm.h"
 #include "shardwise/kernels/attention.h"
 #include "shardwise/kernels/cross_entropy.h"
 #include "shardwise/kernels/dropout.h"
@@ -14,28 +12,25 @@
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/layer_norm.h"
 #include "shardwise/kernels/product.h"
+#include "shardwise/kernels/qk_norm.h"
 #include "shardwise/kernels/random.h"
 #include "shardwise/kernels/rms_norm.h"
+#include "shardwise/kernels/rotary.h"
 #include "shardwise/kernels/swiglu.h"
+#include "tests/kernels/on_other_device.h"
 #include "tests/kernels/support.h"
-#include "tests/support/error_text.h"
 
 namespace shardwise::kernels::device_test {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-struct Op {
-  std::string name;
-  Tensors arguments;
-  std::function<void(Tensors& arguments)> call;
-};
+using testing::KernelCall;
+using testing::Tensors;
 
 at::Tensor ids() {
   return at::zeros({3}, at::kLong);
 }
 
-std::vector<Op> forward_ops() {
+std::vector<KernelCall> forward_ops() {
   const at::Tensor x = random_tensor({3, 8}, 1, at::kFloat), row = random_tensor({8}, 2, at::kFloat);
   const at::Tensor heads = random_tensor({1, 2, 3, 4}, 3, at::kFloat), out = at::empty({3, 8});
   const AttentionOptions each_head{.kv_of_head = {0, 1}};
@@ -64,10 +59,16 @@ std::vector<Op> forward_ops() {
          fill_normal_(t[0], {3, 8}, 0, {}, {}, 0, 1);
        }},
       {"first_nan_or_inf", {x}, [](Tensors& t) { first_nan_or_inf(t[0]); }},
+      {"add_rms_norm",
+       {out, at::empty({3, 8}), x, row, row},
+       [partial = random_tensor({3, 8}, 4, at::kFloat)](Tensors& t) {
+         const void* const partials[] = {partial.const_data_ptr()};
+         add_rms_norm_out(t[0], t[1], t[2], {partials}, {t[3], t[4], 1e-6});
+       }},
   };
 }
 
-std::vector<Op> backward_ops() {
+std::vector<KernelCall> backward_ops() {
   const at::Tensor x = random_tensor({3, 8}, 1, at::kFloat), row = random_tensor({8}, 2, at::kFloat);
   const at::Tensor statistic = at::zeros({3});
   return {
@@ -94,22 +95,48 @@ std::vector<Op> backward_ops() {
   };
 }
 
-void expect_refused(const Op& op) {
-  SCOPED_TRACE(op.name);
-  Tensors on_cpu = op.arguments;
-  EXPECT_NO_THROW(op.call(on_cpu));
-  for (size_t i = 0; i < op.arguments.size(); ++i) {
-    Tensors arguments = op.arguments;
-    arguments[i] = at::empty(arguments[i].sizes(), arguments[i].options().device(at::kMeta));
-    EXPECT_EQ(test::error_text([&] { op.call(arguments); }),
-              op.name + ": tensors must be on the CPU; got meta; copy them there with .cpu()")
-        << "argument " << i;
-  }
+/// 2 query heads and 1 KV head of 4 features, of 3 tokens of one sequence.
+std::vector<KernelCall> head_ops() {
+  const at::Tensor qkv = random_tensor({3, 1, 16}, 1, at::kFloat), weight = random_tensor({4}, 2, at::kFloat);
+  const at::Tensor q = random_tensor({1, 2, 3, 4}, 3, at::kFloat),
+                   kv = random_tensor({1, 1, 3, 4}, 4, at::kFloat);
+  const at::Tensor y = random_tensor({3, 1, 8}, 5, at::kFloat), lse = at::zeros({1, 2, 3});
+  const RotaryTables tables = rotary_tables({1, 0.1}, /*positions=*/3, at::kFloat);
+  const auto split = [](const at::Tensor& cos, const at::Tensor& sin) {
+    return HeadSplit{2, 1, 4, {cos, sin}};
+  };
+  const AttentionOptions one_kv_head{.kv_of_head = {0, 0}};
+  return {
+      {"attention_backward",
+       {y, q, kv, kv, y, lse},
+       [=](Tensors& t) {
+         attention_backward(t[0], {t[1], t[2], t[3]}, {t[4], t[5]}, one_kv_head);
+       }},
+      {"split_rotary",
+       {qkv, tables.cos, tables.sin},
+       [=](Tensors& t) { split_rotary(t[0], split(t[1], t[2])); }},
+      {"split_rotary_backward",
+       {q, kv, kv, tables.cos, tables.sin},
+       [=](Tensors& t) {
+         split_rotary_backward({t[0], t[1], t[2]}, split(t[3], t[4]));
+       }},
+      {"split_norm_rotary",
+       {qkv, tables.cos, tables.sin, weight, weight},
+       [=](Tensors& t) {
+         split_norm_rotary(t[0], split(t[1], t[2]), {{t[3], t[4]}, 1e-6});
+       }},
+      {"split_norm_rotary_backward",
+       {q, kv, kv, qkv, tables.cos, tables.sin, weight, weight, at::zeros({4}), at::zeros({4})},
+       [=](Tensors& t) {
+         split_norm_rotary_backward({t[0], t[1], t[2]}, t[3], split(t[4], t[5]), {{t[6], t[7]}, 1e-6},
+                                    {t[8], t[9]});
+       }},
+  };
 }
 
 TEST(Device, KernelsRefuseTensorsThatAreNotOnTheCpu) {
-  for (const Op& op : forward_ops()) expect_refused(op);
-  for (const Op& op : backward_ops()) expect_refused(op);
+  for (const auto& kernels : {forward_ops(), backward_ops(), head_ops()})
+    for (const KernelCall& kernel : kernels) testing::expect_refused_on_other_device(kernel);
 }
 
 }  // namespace

@@ -224,11 +224,11 @@ TEST(SplitBatch, InvalidStepsAreRejected) {
       return test::error_text([&] { results(variant, group, step); });
     };
     EXPECT_EQ(error_of({.batch = 1}, [](nn::Step&) {}),
-              "step: a split batch must have 2 sequences or more; got 1");
+              "step: the split-batch schedule needs a batch of 2 sequences or more; got 1");
     EXPECT_EQ(error_of({}, [](nn::Step& step) { step.dropout = 0.1; }),
-              "step: a split batch must have no dropout; got 0.1 and 0");
+              "step: the split-batch schedule needs dropout 0; got 0.1 and 0 in attention");
     EXPECT_EQ(error_of({}, [](nn::Step& step) { step.recompute = Recompute::full; }),
-              "step: a split batch must have recompute none or selective; got full");
+              "step: the split-batch schedule needs recompute none or selective; got full");
     const Batch batch = random_batch(small_config(), kSequence, /*batch=*/2, 1);
     model::DecoderWeights weights(small_config(), group, at::kFloat);
     weights.initialize_(1);
@@ -236,8 +236,7 @@ TEST(SplitBatch, InvalidStepsAreRejected) {
                 model::Decoder<nn::Sharded<nn::kSequence>>(weights).logits(
                     batch.ids, split_batch_step({}, group, Overlap::on));
               }),
-              "step: the split-batch schedule needs TP without sequence parallelism; got a sequence-sharded "
-              "residual stream");
+              "step: the split-batch schedule needs TP without sequence parallelism; got TP+SP");
   });
 }
 

@@ -285,6 +285,16 @@ TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
     EXPECT_FALSE(contains(page.output(), part)) << part;
 }
 
+TEST(MultiNodeBench, RefusesToTimeOverlapWhereNothingOverlaps) {
+  Program program(mpirun(2, {SHARDWISE_PROGRAM, "bench", "overlap", "--tp", "2", "--rows", "5", "--hidden",
+                             "6", "--ffn", "7", "--seconds", "0.01"}),
+                  environment({"SHARDWISE_NODES=2"}));
+  EXPECT_EQ(exit_code(program.wait(60)), 2);
+  EXPECT_EQ(lines_with(program.errors(), "bench overlap: needs ranks that share memory"), 1)
+      << program.errors();
+  EXPECT_EQ(program.output(), "");
+}
+
 using MultiNodeGeneration = MultiNodeTraining;
 
 TEST_F(MultiNodeGeneration, ReportsThatMemoryIsNotPlanned) {

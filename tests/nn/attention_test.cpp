@@ -212,7 +212,7 @@ TEST(CausalSelfAttention, DoesNotAttendToLaterTokens) {
   EXPECT_LE(relative_error(first_rows(changed), first_rows(qkv)), 1e-15);
 }
 
-TEST(CausalSelfAttention, OfEqualValuesIsThatValue) {
+TEST(CausalSelfAttention, EqualValuesGiveThatValue) {
   const HeadLayout heads = layout(1, 1, 1, 0);
   const Tensor row = random_tensor({1, 1, 3 * kHeadDim}, 1);
   const at::NoGradGuard no_grad;

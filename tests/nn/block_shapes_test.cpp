@@ -114,7 +114,7 @@ class Shapes {
     };
     auto y = run_block(layers_.block, DeferredReduction<Stream>(x_), step_, &observer);
     EXPECT_EQ(shape_of(y.reduced(step_)), stream());
-    EXPECT_EQ(stages, (std::vector<Stage::Kind>{Stage::attention, Stage::mlp}));
+    EXPECT_EQ(stages, (std::vector<Stage::Kind>{Stage::Kind::attention, Stage::Kind::mlp}));
     EXPECT_EQ(shapes, (std::vector<Shape>{stream(), stream()}));
   }
 

@@ -22,7 +22,7 @@ using testing::same_bits;
 using testing::slice_of;
 
 constexpr int64_t kSequenceLength = 7, kHidden = 5;
-constexpr DropoutSite kSite{3, DropoutSite::mlp_output};
+constexpr DropoutSite kSite{3, DropoutSite::Site::mlp_output};
 
 Step step(const Group& group, double p, int64_t sequence = kSequenceLength) {
   Step step(group, sequence, kernels::RandomKey::of(11));
@@ -38,7 +38,7 @@ Tensor dropped(const Tensor& x, const Step& step, const DropoutSite& site = kSit
   return dropout(Placed<Invariant>(x), step, site).local();
 }
 
-TEST(Dropout, OfShardsIsASliceOfTheFullResult) {
+TEST(Dropout, ShardsGiveSlicesOfTheFullResult) {
   const Tensor expected = dropped(full(), step(Group(), 0.3));
   for (const int ranks : {1, 2, 3, 4}) {
     testing::on_ranks(ranks, [&](const Group& group) {
@@ -62,12 +62,12 @@ TEST(Dropout, MasksOutputsAndGradientsAlike) {
   EXPECT_LT(is_kept.sum().item<int64_t>(), is_kept.numel());
 }
 
-TEST(Dropout, OfProbabilityZeroReturnsTheInput) {
+TEST(Dropout, ProbabilityZeroReturnsTheInput) {
   const Tensor x = full().requires_grad_();
   EXPECT_TRUE(dropped(x, step(Group(), 0)).is_same(x));
 }
 
-TEST(Dropout, OfADiscardedOutputMasksOnlyTheGradient) {
+TEST(Dropout, DiscardedOutputMasksOnlyTheGradient) {
   const Tensor x = full().requires_grad_(), same = full().requires_grad_(),
                dy = random_tensor({kSequenceLength, 2, kHidden}, 2);
   const Tensor y = dropout(Placed<Invariant>(x), step(Group(), 0.25), kSite, OutputUse::discarded).local();
@@ -83,11 +83,11 @@ TEST(Dropout, DropsTheGivenFraction) {
 }
 
 std::vector<DropoutSite> sites(int64_t layers) {
-  std::vector<DropoutSite> sites = {{-1, DropoutSite::embedding}};
+  std::vector<DropoutSite> sites = {{-1, DropoutSite::Site::embedding}};
   for (int64_t layer = 0; layer < layers; ++layer) {
-    sites.push_back({layer, DropoutSite::attention_output});
-    sites.push_back({layer, DropoutSite::mlp_output});
-    sites.push_back({layer, DropoutSite::attention_probabilities});
+    sites.push_back({layer, DropoutSite::Site::attention_output});
+    sites.push_back({layer, DropoutSite::Site::mlp_output});
+    sites.push_back({layer, DropoutSite::Site::attention_probabilities});
   }
   return sites;
 }

@@ -104,11 +104,11 @@ TEST(CrossEntropy, CombinesLabelSmoothingAndZLoss) {
   check({1, 1e-14, options(0.3, 0.5)}, labels);
 }
 
-TEST(CrossEntropy, OfIgnoredLabelsIsZeroWithoutGradient) {
+TEST(CrossEntropy, IgnoredLabelsGiveZeroWithoutGradient) {
   check({1, 0, options(0.1, 0.1)}, [](int64_t) { return at::full({kSequenceLength, 2}, -100, at::kLong); });
 }
 
-TEST(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
+TEST(CrossEntropy, EqualLogitsGiveTheLogarithmOfTheVocabulary) {
   testing::on_ranks(3, [](const Group& group) {
     const Split vocab = Split::even("vocab", 17, 3);
     const Tensor shard = at::full({1, 1, vocab.range(group.rank()).size()}, 2.5, at::kDouble);

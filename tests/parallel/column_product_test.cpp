@@ -74,7 +74,7 @@ Tensor run(const Column& column, const Tensor& x) {
   return y.detach();
 }
 
-TEST(ColumnProduct, OfInvariantAllReducesTheInputGradient) {
+TEST(ColumnProduct, InvariantInputAllReducesItsGradient) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor x = linear.x().requires_grad_();
@@ -87,7 +87,7 @@ TEST(ColumnProduct, OfInvariantAllReducesTheInputGradient) {
   });
 }
 
-TEST(ColumnProduct, OfSequenceShardsAllGathersAndReduceScatters) {
+TEST(ColumnProduct, SequenceShardsAllGatherAndReduceScatter) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Split& sequence = column.step.sequence;
@@ -101,7 +101,7 @@ TEST(ColumnProduct, OfSequenceShardsAllGathersAndReduceScatters) {
   });
 }
 
-TEST(ColumnProduct, OfReplicatedHasAPartialInputGradient) {
+TEST(ColumnProduct, ReplicatedInputHasAPartialGradient) {
   for_each_case(column_cases(), [](const LinearCase& linear, Path path, const Group& group) {
     const Column column(linear, path, group);
     const Tensor x = linear.x().requires_grad_();

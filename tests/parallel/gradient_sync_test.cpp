@@ -198,7 +198,7 @@ TEST(GradientNorm, IsBitIdenticalOnEveryRankAndTakesOneAllReduce) {
   });
 }
 
-TEST(GradientNorm, OfANaNOrInfIsNotFiniteOnAnyRank) {
+TEST(GradientNorm, NaNOrInfMakesItNotFiniteOnEveryRank) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     testing::on_ranks(3, [&](const Group& group) {

@@ -70,7 +70,7 @@ concept RowAccepts = requires(const nn::RowParallelLinear& linear, const Placed<
 };
 template <class P>
 concept DropsOut = requires(const Placed<P>& x, const nn::Step& step) {
-  nn::dropout(x, step, nn::DropoutSite{0, nn::DropoutSite::embedding});
+  nn::dropout(x, step, nn::DropoutSite{0, nn::DropoutSite::Site::embedding});
 };
 template <class P>
 concept Activates = requires(const Placed<P>& x) {

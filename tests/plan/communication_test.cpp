@@ -10,7 +10,7 @@ namespace shardwise::plan::communication_test {
 namespace {
 
 Workload llama_3_8b(int tp, Parallelism parallelism,
-                    SaveForBackward save_for_backward = SaveForBackward::shard_in_place) {
+                    ColumnInputStorage column_input_storage = ColumnInputStorage::shard_in_place) {
   Workload workload;
   workload.config = config::preset("llama-3-8b");
   workload.tp = tp;
@@ -18,7 +18,7 @@ Workload llama_3_8b(int tp, Parallelism parallelism,
   workload.sequence_length = 8192;
   workload.batch_size = 1;
   workload.element_bytes = 2;
-  workload.save_for_backward = save_for_backward;
+  workload.column_input_storage = column_input_storage;
   return workload;
 }
 
@@ -54,9 +54,9 @@ TEST(PlanCommunication, RegatheringSendsTenUnitsInsteadOfEight) {
     return 32 * block_communication(workload, 0, /*layer=*/0).both().total().bytes;
   };
   EXPECT_EQ(layers(llama_3_8b(8, Parallelism::tp)), 14 * gib);
-  EXPECT_EQ(layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::gathered)), 14 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard)), 35 * gib);
-  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard_in_place)), 35 * gib);
+  EXPECT_EQ(layers(llama_3_8b(8, Parallelism::tp_sp, ColumnInputStorage::gathered)), 14 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, ColumnInputStorage::shard)), 35 * gib);
+  EXPECT_EQ(2 * layers(llama_3_8b(8, Parallelism::tp_sp, ColumnInputStorage::shard_in_place)), 35 * gib);
 }
 
 /// Backward repeats the forward's two g and its first g*, but not the last g*: three units more. With saved
@@ -70,7 +70,7 @@ TEST(PlanCommunication, FullRecomputationRepeatsThreeOfFourCollectives) {
   EXPECT_EQ(sent(), (Traffic{10, 10 * unit}));
   workload.recompute = Recompute::full;
   EXPECT_EQ(sent(), (Traffic{13, 13 * unit}));
-  workload.save_for_backward = SaveForBackward::gathered;
+  workload.column_input_storage = ColumnInputStorage::gathered;
   EXPECT_EQ(sent(), (Traffic{11, 11 * unit}));
   workload.parallelism = Parallelism::tp;  // an all_reduce is two units
   EXPECT_EQ(sent(), (Traffic{5, 10 * unit}));
@@ -225,7 +225,7 @@ TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
 }
 
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
-  const Workload workload = llama_3_8b(8, Parallelism::tp_sp, SaveForBackward::shard);
+  const Workload workload = llama_3_8b(8, Parallelism::tp_sp, ColumnInputStorage::shard);
   const Passes passes = micro_batch_communication(workload, 2);
   EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kHidden * 7 / 8}));
   EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kHidden * 7 / 8}));

@@ -118,7 +118,7 @@ TEST_P(Counts, CopiedBytesAreThoseOfGradients) {
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& run : all) {
       if (run.workload.parallelism == Parallelism::tp ||
-          run.workload.save_for_backward != SaveForBackward::shard_in_place)
+          run.workload.column_input_storage != ColumnInputStorage::shard_in_place)
         continue;
       const RunningModel model(run, group);
       const comm::Counters start = model.group().counters();

@@ -61,9 +61,9 @@ TEST(PlanMemory, TensorParallelBlockDividesAllButTheResidualStream) {
 TEST(PlanMemory, SavedGatheredInputsAreUnsharded) {
   Workload workload = llama("llama-3-8b", 8);
   const int64_t tokens = 128 * 3, shard = total(saved_by_block(workload, 0, /*layer=*/0));
-  workload.save_for_backward = SaveForBackward::gathered;
+  workload.column_input_storage = ColumnInputStorage::gathered;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)) - shard, 2 * 2 * tokens * 4096 * 7 / 8);
-  workload.save_for_backward = SaveForBackward::shard;
+  workload.column_input_storage = ColumnInputStorage::shard;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), shard);
 }
 
@@ -77,7 +77,7 @@ TEST(PlanMemory, RecomputationSavesLess) {
   workload.recompute = Recompute::full;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   EXPECT_EQ(total(read_by_block(workload, 0, /*layer=*/0)), none);
-  workload.save_for_backward = SaveForBackward::gathered;  // only within the block that is recomputed
+  workload.column_input_storage = ColumnInputStorage::gathered;  // only within the block that is recomputed
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h / 8);
   workload.parallelism = Parallelism::tp;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/0)), tokens * 2 * h);

@@ -130,7 +130,7 @@ TEST(PlanPeakFormulas, SymmetricHeapHoldsColumnInputsAndOnePartialSum) {
   workload.element_bytes = 2;
   const int64_t full = 8192 * 4096 * 2;
   EXPECT_EQ(training_peak(workload, 0).symmetric_heap_bytes(), (2 * 32 + 1) * full / 8 + full);
-  workload.save_for_backward = SaveForBackward::shard;
+  workload.column_input_storage = ColumnInputStorage::shard;
   EXPECT_EQ(training_peak(workload, 0).symmetric_heap_bytes(), 0);
 }
 
@@ -187,9 +187,9 @@ TEST(PlanPeakFormulas, RegatheringNeedsTwoUnshardedBuffers) {
     return int64_t{0};
   };
   const int64_t in_place = bytes_in_head();
-  workload.save_for_backward = SaveForBackward::shard;
+  workload.column_input_storage = ColumnInputStorage::shard;
   EXPECT_EQ(bytes_in_head() - in_place, full);
-  workload.save_for_backward = SaveForBackward::gathered;
+  workload.column_input_storage = ColumnInputStorage::gathered;
   EXPECT_EQ(bytes_in_head() - in_place, 7 * column_inputs);
 }
 

@@ -40,7 +40,7 @@ at::Tensor product(const at::Tensor& x, const Matrix& m) {
   return y;
 }
 
-TEST(QuantizedProduct, OfOneBlockEqualsTheDequantizedProductBitwise) {
+TEST(QuantizedProduct, OneBlockEqualsTheDequantizedProductBitwise) {
   const Matrix m = random_matrix(37, 75, /*seed=*/1);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (const int64_t rows : {0, 1, 3, 19}) {
@@ -52,7 +52,7 @@ TEST(QuantizedProduct, OfOneBlockEqualsTheDequantizedProductBitwise) {
   }
 }
 
-TEST(QuantizedProduct, OfSeveralBlocksEqualsTheDequantizedProduct) {
+TEST(QuantizedProduct, SeveralBlocksEqualTheDequantizedProduct) {
   const Matrix m = random_matrix(300, 9000, /*seed=*/3);  // 4 MB of fp32 are 116 rows
   for (const int64_t rows : {1, 9}) {
     const at::Tensor x = random_tensor({rows, 9000}, /*seed=*/4, at::kFloat);
@@ -63,7 +63,7 @@ TEST(QuantizedProduct, OfSeveralBlocksEqualsTheDequantizedProduct) {
 
 /// 231 groups over two ranks (116 and 115), and a boundary within a group. Each rank's product equals the
 /// dequantized product bitwise, and the sum is the unsharded product.
-TEST(QuantizedProduct, OfShardsEqualsTheDequantizedProductBitwise) {
+TEST(QuantizedProduct, ShardsEqualTheDequantizedProductBitwise) {
   constexpr int64_t rows = 6, columns = 29568, group = 128;
   const at::Tensor w = random_tensor({rows, columns}, /*seed=*/7, at::kFloat);
   const at::Tensor x = random_tensor({3, columns}, /*seed=*/8, at::kFloat);

@@ -24,8 +24,8 @@ using Losses = std::vector<double>;
 constexpr int kPerturbedRuns = 8;
 constexpr double kTail = 10;
 
-train::Options options_of(const Scratch& scratch) {
-  train::Options options = small_options(scratch);
+train::TrainOptions options_of(const Scratch& scratch) {
+  train::TrainOptions options = small_options(scratch);
   options.steps = is_full() ? 300 : 30;
   options.warmup = 10;
   options.lr = 3e-3;
@@ -44,7 +44,7 @@ void perturb_last_bits_(const model::DecoderWeights& weights, uint64_t seed) {
 }
 
 // Returns the losses of a run. A nonzero `seed` perturbs the weights' last bits before every step.
-Losses losses_of(const train::Options& options, uint64_t seed = 0) {
+Losses losses_of(const train::TrainOptions& options, uint64_t seed = 0) {
   const train::Job job(options);
   Losses losses;
   on_ranks(static_cast<int>(options.tp), [&](const comm::Group& group) {
@@ -89,7 +89,7 @@ void write(const nlohmann::ordered_json& curves) {
 
 TEST(Curves, LossesAtEveryTpSizeDifferOnlyByRounding) {
   const Scratch scratch;
-  train::Options options = options_of(scratch);
+  train::TrainOptions options = options_of(scratch);
   const Losses base = losses_of(options);
   EXPECT_LT(base.back(), base.front() - 0.3) << "nothing was learned";
   std::vector<Losses> perturbed;

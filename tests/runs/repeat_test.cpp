@@ -14,7 +14,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome outcome_of(train::Options options, const Scratch& scratch, const AfterStep& after_step = {}) {
+Outcome outcome_of(train::TrainOptions options, const Scratch& scratch, const AfterStep& after_step = {}) {
   options.save = scratch / "saved";
   const TestRun run = run_job(options, after_step);
   Outcome outcome{run.losses(),
@@ -47,7 +47,7 @@ TEST(Repeat, EqualRunsAreBitEqual) {
     for (const int64_t tp : {1, 2, 3, 4}) {
       for (const bool sequence_parallel : {false, true}) {
         const Scratch first, second, third;
-        train::Options options = small_options(first);
+        train::TrainOptions options = small_options(first);
         options.steps = steps;
         options.dropout = 0.1;
         options.dtype = dtype;

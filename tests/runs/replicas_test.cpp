@@ -42,8 +42,9 @@ Replicas compared(const model::DecoderWeights& weights, Board& board) {
 }
 
 // 6 query heads and 3 KV heads on 2 to 4 ranks, and row biases.
-train::Options options_of(const Scratch& scratch, const char* dtype, int64_t tp, bool sequence_parallel) {
-  train::Options options = small_options(scratch);
+train::TrainOptions options_of(const Scratch& scratch, const char* dtype, int64_t tp,
+                               bool sequence_parallel) {
+  train::TrainOptions options = small_options(scratch);
   config::Config config = small_byte_config();
   config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
   options.model_config = scratch.put("config.json", config::to_json(config));
@@ -56,7 +57,7 @@ train::Options options_of(const Scratch& scratch, const char* dtype, int64_t tp,
   return options;
 }
 
-void check(const train::Options& options) {
+void check(const train::TrainOptions& options) {
   const train::Job job(options);
   Board board(static_cast<int>(options.tp));
   on_ranks(static_cast<int>(options.tp), [&](const comm::Group& group) {
@@ -81,7 +82,7 @@ TEST(Replicas, StayBitEqual) {
       for (const bool sequence_parallel : {false, true}) {
         const Scratch scratch;
         SCOPED_TRACE(std::string(dtype) + " on " + std::to_string(tp));
-        const train::Options options = options_of(scratch, dtype, tp, sequence_parallel);
+        const train::TrainOptions options = options_of(scratch, dtype, tp, sequence_parallel);
         check(options);
         ++runs, steps = options.steps;
       }

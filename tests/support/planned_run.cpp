@@ -84,11 +84,11 @@ const NamedParallelism kParallelisms[] = {{"TP", Parallelism::tp}, {"TP+SP", Par
 
 struct NamedGathered {
   const char* name;
-  SaveForBackward value;
+  ColumnInputStorage value;
 };
-const NamedGathered kGathered[] = {{"in place", SaveForBackward::shard_in_place},
-                                   {"gathered", SaveForBackward::gathered},
-                                   {"gathered again", SaveForBackward::shard}};
+const NamedGathered kGathered[] = {{"in place", ColumnInputStorage::shard_in_place},
+                                   {"gathered", ColumnInputStorage::gathered},
+                                   {"gathered again", ColumnInputStorage::shard}};
 
 struct NamedRecompute {
   const char* name;
@@ -170,7 +170,7 @@ std::vector<std::string> names_of(const Named& named) {
 }
 
 /// The dimensions, in the order of run_space.
-enum { kModel, kStream, kGather, kMode, kMicro, kFrozen };
+constexpr int kModel = 0, kStream = 1, kGather = 2, kMode = 3, kMicro = 4, kFrozen = 5;
 
 Space run_space() {
   std::vector<std::string> subsets = names_of(kSubsets);
@@ -205,7 +205,7 @@ PlannedRun run_of(int ranks, const Combination& combination) {
                   .sequence_length = micro.sequence > 0 ? micro.sequence : std::max(1, ranks - 1),
                   .batch_size = 2,
                   .element_bytes = micro.element_bytes,
-                  .save_for_backward = kGathered[combination[kGather]].value,
+                  .column_input_storage = kGathered[combination[kGather]].value,
                   .recompute = kRecompute[combination[kMode]].value,
                   .has_label_smoothing = micro.options.label_smoothing > 0,
                   .has_dropout = micro.options.dropout > 0,
@@ -236,18 +236,18 @@ testing::Stream PlannedRun::stream() const {
 }
 
 Path PlannedRun::path() const {
-  return workload.save_for_backward == SaveForBackward::shard_in_place ? Path::symmetric
-         : workload.save_for_backward == SaveForBackward::gathered     ? Path::gathered
-                                                                       : Path::regathered;
+  return workload.column_input_storage == ColumnInputStorage::shard_in_place ? Path::symmetric
+         : workload.column_input_storage == ColumnInputStorage::gathered     ? Path::gathered
+                                                                             : Path::regathered;
 }
 
 std::string PlannedRun::name() const {
   const char* paths[] = {"in place", "gathered", "gathered again"};
   const char* modes[] = {"", ", selective", ", full"};
   return (workload.parallelism == Parallelism::tp ? "TP " : "TP+SP ") + std::to_string(workload.tp) + ", " +
-         paths[static_cast<int>(workload.save_for_backward)] + modes[static_cast<int>(workload.recompute)] +
-         ", " + kind + ", " + micro + ", sequence " + std::to_string(workload.sequence_length) +
-         (frozen ? std::string(", frozen: ") + frozen->name : "");
+         paths[static_cast<int>(workload.column_input_storage)] +
+         modes[static_cast<int>(workload.recompute)] + ", " + kind + ", " + micro + ", sequence " +
+         std::to_string(workload.sequence_length) + (frozen ? std::string(", frozen: ") + frozen->name : "");
 }
 
 std::vector<PlannedRun> runs(int ranks) {

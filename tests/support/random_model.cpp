@@ -124,15 +124,15 @@ Masks dropout_masks(const config::Config& config, const Batch& batch, const Drop
     return draw({sequence, sequences, config.hidden_size}, p.stream, {layer, site});
   };
   Masks masks;
-  if (p.stream > 0) masks.stream.push_back(of_stream(-1, nn::DropoutSite::embedding));
+  if (p.stream > 0) masks.stream.push_back(of_stream(-1, nn::DropoutSite::Site::embedding));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (p.stream > 0) {
-      masks.stream.push_back(of_stream(layer, nn::DropoutSite::attention_output));
-      masks.stream.push_back(of_stream(layer, nn::DropoutSite::mlp_output));
+      masks.stream.push_back(of_stream(layer, nn::DropoutSite::Site::attention_output));
+      masks.stream.push_back(of_stream(layer, nn::DropoutSite::Site::mlp_output));
     }
     if (p.attention > 0) {
       const at::Tensor drawn = draw({sequences, config.num_attention_heads, sequence, drawn_row(sequence)},
-                                    p.attention, {layer, nn::DropoutSite::attention_probabilities});
+                                    p.attention, {layer, nn::DropoutSite::Site::attention_probabilities});
       masks.attention.push_back(of_tokens(drawn, batch.valid));
     }
   }

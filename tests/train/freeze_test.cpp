@@ -49,8 +49,8 @@ TEST(Freeze, RejectsInvalidGlobs) {
   EXPECT_EQ(error({"*"}), "train: --freeze must not match all tensors; got all 21 tensors");
 }
 
-Options freezing(const Scratch& scratch, const std::string& save) {
-  Options options = small_options(scratch);
+TrainOptions freezing(const Scratch& scratch, const std::string& save) {
+  TrainOptions options = small_options(scratch);
   options.freeze = {"model.embed_tokens.weight", "*.1.*norm*", "*.0.self_attn.*"};
   options.save = scratch / save;
   return options;
@@ -75,7 +75,7 @@ std::map<std::string, std::string> tensors_of(const std::string& path) {
 
 TEST(Freeze, KeepsFrozenTensorsAndTrainsTheOthersAtEveryTpSize) {
   const Scratch scratch;
-  Options options = freezing(scratch, "one");
+  TrainOptions options = freezing(scratch, "one");
   options.steps = 1;
   options.warmup = 0;
   options.lr = 1e-30;  // the initial weights
@@ -102,7 +102,7 @@ TEST(Freeze, ResumedRunHasTheSameLosses) {
   const Scratch scratch;
   for (const char* dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    Options options = freezing(scratch, std::string("full-") + dtype);
+    TrainOptions options = freezing(scratch, std::string("full-") + dtype);
     options.dtype = dtype;
     const std::vector<double> full_run = run_job(options).losses();
     options.save = scratch / (std::string("resumed-") + dtype);
@@ -117,7 +117,7 @@ TEST(Freeze, ResumedRunHasTheSameLosses) {
 
 TEST(Freeze, ResumedRunMayFreezeMoreButNotLess) {
   const Scratch scratch;
-  Options options = freezing(scratch, "saved");
+  TrainOptions options = freezing(scratch, "saved");
   options.stop_after = 3;
   run_job(options);
   options.stop_after = 4;

@@ -18,7 +18,7 @@ using testing::Scratch;
 using testing::small_options;
 using testing::TestRun;
 
-Options with(Options options, int64_t tp, bool sequence_parallel) {
+TrainOptions with(TrainOptions options, int64_t tp, bool sequence_parallel) {
   options.tp = tp;
   options.sequence_parallel = sequence_parallel;
   return options;
@@ -26,7 +26,7 @@ Options with(Options options, int64_t tp, bool sequence_parallel) {
 
 TEST(Loop, LossesMatchOneRankAtEveryTpSizeWithDropoutAndClipping) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.dropout = options.attention_dropout = 0.1;
   options.clip_grad = 0.5;
   const TestRun reference = run_job(options);
@@ -46,7 +46,7 @@ TEST(Loop, LossesMatchOneRankAtEveryTpSizeWithDropoutAndClipping) {
 
 TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   const std::vector<double> plain = run_job(options).losses();
   EXPECT_EQ(run_job(options).losses(), plain) << "the same job run twice";
   for (double* dropout : {&options.dropout, &options.attention_dropout}) {
@@ -60,7 +60,7 @@ TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
 
 TEST(Loop, EveryStepAndMicroBatchHasDistinctDropoutMasks) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.text = {scratch.put("same", std::string(1000, 'a'))};  // all windows are equal
   options.lr = 1e-30;                                            // and the weights do not change
   for (double* dropout : {&options.dropout, &options.attention_dropout}) {
@@ -78,7 +78,7 @@ TEST(Loop, EveryStepAndMicroBatchHasDistinctDropoutMasks) {
 
 TEST(Loop, ClipsLargeGradientsOnly) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.eps = 1;  // with a small eps AdamW is nearly independent of the gradient's scale
   const auto losses = [&](double clip_grad) {
     options.clip_grad = clip_grad;
@@ -90,7 +90,7 @@ TEST(Loop, ClipsLargeGradientsOnly) {
 
 TEST(Loop, GradientAccumulationMatchesOneLargeBatch) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.batch_size = 4, options.grad_accum = 1;
   const TestRun full_run = run_job(options);
   options.batch_size = 1, options.grad_accum = 4;
@@ -104,7 +104,7 @@ TEST(Loop, ResumedAtAnotherTpSizeHasTheSameLosses) {
   const Scratch scratch;
   for (const std::string dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    Options options = small_options(scratch);
+    TrainOptions options = small_options(scratch);
     options.dropout = options.attention_dropout = 0.1;
     options.dtype = dtype;
     const std::vector<double> full_run = run_job(options).losses();
@@ -132,7 +132,7 @@ TEST(Loop, ResumedAtAnotherTpSizeHasTheSameLosses) {
 
 TEST(Loop, ResumedAtTheSameTpSizeIsBitEqual) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.dropout = options.attention_dropout = 0.1;
   options.tp = 2;
   const std::vector<double> full_run = run_job(options).losses();
@@ -147,7 +147,7 @@ TEST(Loop, ResumedAtTheSameTpSizeIsBitEqual) {
 
 TEST(Loop, InitLoadsTheWeightsAndStartsAtStepOne) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.save = scratch / "first";
   run_job(options);
   options.save.reset();
@@ -161,7 +161,7 @@ TEST(Loop, InitLoadsTheWeightsAndStartsAtStepOne) {
 
 TEST(Loop, EvaluatesAndSavesAtTheGivenIntervals) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.val_fraction = 0.2;
   options.eval_every = 4;
   options.save = scratch / "saved";
@@ -181,7 +181,7 @@ TEST(Loop, EvaluatesAndSavesAtTheGivenIntervals) {
 
 TEST(Loop, EvaluationIsEqualAtEveryTpSize) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.val_fraction = 0.2;
   const double reference = *run_job(options).summary.last.val_loss;
   EXPECT_NEAR(*run_job(with(options, 3, true)).summary.last.val_loss, reference, kRounding * reference);
@@ -190,7 +190,7 @@ TEST(Loop, EvaluationIsEqualAtEveryTpSize) {
 
 TEST(Loop, StopsBeforeTheStepWhoseLossIsNotFinite) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.lr = 1e30;
   options.save = scratch / "saved";
   options.save_every = 1;
@@ -210,7 +210,7 @@ TEST(Loop, StopsBeforeTheStepWhoseLossIsNotFinite) {
 
 TEST(Loop, CountsTheBytesThatEveryRankSends) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.tp = 3;
   const TestRun result = run_job(options);
   ASSERT_EQ(result.records[1].usage.size(), 3u);
@@ -225,7 +225,7 @@ TEST(Loop, CountsTheBytesThatEveryRankSends) {
 
 TEST(Loop, WithoutASymmetricHeapWaitingAndCopiesHaveNoValue) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.steps = 2;
   options.tp = 2;
   const auto without_heap = [](const comm::Group& group) { return group.without_symmetric_heap(); };
@@ -246,7 +246,7 @@ TEST(Loop, WithoutASymmetricHeapWaitingAndCopiesHaveNoValue) {
 
 TEST(Trainer, VerifiesInEvaluation) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.val_fraction = 0.2;
   options.tp = 2;
   const auto broadcasts = [&](bool verify) {
@@ -272,7 +272,7 @@ TEST(Trainer, VerifiesInEvaluation) {
 
 TEST(Loop, VerifyChangesNoResult) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.dropout = options.attention_dropout = 0.1;
   for (const bool sequence_parallel : {true, false}) {
     for (const int64_t tp : {2, 3}) {
@@ -293,7 +293,7 @@ void disturb_(const Trainer& trainer, const std::string& name) {
 }
 
 /// Returns the error of the step after rank 3 has another last element of `name`; empty if there is none.
-std::string error_after_disturbing(const Options& options, const std::string& name) {
+std::string error_after_disturbing(const TrainOptions& options, const std::string& name) {
   const Job job(options);
   std::vector<std::string> errors(4);
   testing::on_ranks(4, [&](comm::Group group) {
@@ -312,7 +312,7 @@ std::string error_after_disturbing(const Options& options, const std::string& na
 
 TEST(Trainer, VerifyDetectsARankWhoseReplicaDiffers) {
   const Scratch scratch;
-  Options options = small_options(scratch);
+  TrainOptions options = small_options(scratch);
   options.tp = 4;  // ranks 2 and 3 hold the last of three KV heads
   const std::string qkv = "model.layers.1.self_attn.qkv_proj.weight", norm = "model.norm.weight";
   const std::string rule = " must be equal on every rank that holds it; rank 3's differs from rank ";

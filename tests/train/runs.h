@@ -34,8 +34,8 @@ inline config::Config small_byte_config() {
 }
 
 /// Returns options for a few steps of the small model on the sample text, without saving.
-inline train::Options small_options(const Scratch& scratch) {
-  train::Options options;
+inline train::TrainOptions small_options(const Scratch& scratch) {
+  train::TrainOptions options;
   options.text = {scratch.put("text", sample_text())};
   options.model_config = scratch.put("config.json", config::to_json(small_byte_config()));
   options.seq_len = 11;  // not a multiple of 2 or 3
@@ -80,7 +80,7 @@ using MakeGroup = std::function<comm::Group(const comm::Group& shared_memory)>;
 
 /// Runs a training job with ranks as threads.
 inline TestRun run_job(
-    const train::Options& options, const AfterStep& after_step = {},
+    const train::TrainOptions& options, const AfterStep& after_step = {},
     const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
   const train::Job job(options);
   TestRun result;

@@ -16,7 +16,7 @@ TEST(Schedule, WarmsUpLinearlyThenDecaysByCosine) {
 }
 
 TEST(Schedule, HorizonIsIndependentOfStopAfter) {
-  Options options;
+  TrainOptions options;
   options.steps = 100;
   options.stop_after = 10;
   options.lr = 3e-4;

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using train::Job;
 
 /// Checks that both ranks throw if one constructs its job before `change` and one after it.
-void expect_change_is_detected(const train::Options& options, const std::function<void()>& change) {
+void expect_change_is_detected(const train::TrainOptions& options, const std::function<void()>& change) {
   const Job before(options);
   change();
   const Job after(options);
@@ -29,7 +29,7 @@ void expect_change_is_detected(const train::Options& options, const std::functio
 
 TEST(Start, DetectsAReplacedCheckpoint) {
   const Scratch scratch;
-  train::Options options = small_options(scratch);
+  train::TrainOptions options = small_options(scratch);
   options.save = scratch / "first";
   run_job(options);
   options.save = scratch / "second";
@@ -48,7 +48,7 @@ TEST(Start, DetectsAReplacedCheckpoint) {
 // A save that was killed between the two renames at its end.
 TEST(Start, RepeatsASaveThatWasKilledBeforeItMovedTheLink) {
   const Scratch scratch;
-  train::Options options = small_options(scratch);
+  train::TrainOptions options = small_options(scratch);
   const std::vector<double> full_run = run_job(options).losses();
   options.save = scratch / "saved";
   options.save_every = 2;
@@ -68,7 +68,7 @@ TEST(Start, RepeatsASaveThatWasKilledBeforeItMovedTheLink) {
 
 TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
   const Scratch scratch;
-  train::Options options = small_options(scratch);
+  train::TrainOptions options = small_options(scratch);
   options.save = scratch / "saved";
   run_job(options);
   options.save.reset();
@@ -88,7 +88,7 @@ TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
 
 TEST(Start, DetectsAModifiedText) {
   const Scratch scratch;
-  train::Options options = small_options(scratch);
+  train::TrainOptions options = small_options(scratch);
   options.tp = 2;
   expect_change_is_detected(options, [&] {
     std::string text = sample_text();

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kFlushTimeout{200};
 
 /// Short enough for MPI to send it eagerly (without waiting for the receiver).
 struct Channel::ControlMessage {
-  enum Kind : int32_t { aborted, left } kind = aborted;
+  enum class Kind : int32_t { aborted, left } kind = Kind::aborted;
   int32_t peer = -1;  // the rank to blame
   uint64_t last = 0;  // the sender's last collective, if it left
   char reason[1000] = {};
@@ -53,7 +53,7 @@ void Channel::read_control_messages() {
     ControlMessage message;
     MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, /*tag=*/0, membership_.control, &status);
     const std::lock_guard failure(failure_mutex_);
-    if (message.kind == ControlMessage::left) {
+    if (message.kind == ControlMessage::Kind::left) {
       left_[size_t(status.MPI_SOURCE)] = message.last;
     } else if (!failure_) {
       failure_ = {message.peer, message.reason};
@@ -99,7 +99,7 @@ void Channel::leave() {
     if (failure_) return;
   }
   ControlMessage message;
-  message.kind = ControlMessage::left;
+  message.kind = ControlMessage::Kind::left;
   message.last = sequence_;
   send_to_all(message);
 }

@@ -50,7 +50,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
 // slot. It reads its own input in `x`, because cache lines that peers fetch are slow (a third of the time at
 // 1 KB).
 void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const StagedInput staged{channel_.next_payload(), /*in_place=*/false, Block()};
+  const StagedInput staged{channel_.next_payload(), /*in_place=*/false, HeapBlock()};
   copy_in(staged.data, x);
   Arrivals& arrivals = post(descriptor, staged);
   const void* local = x.is_contiguous() ? x.const_data_ptr() : nullptr;
@@ -84,14 +84,14 @@ void Transport::reduce_slices(const at::Tensor& x, Arrivals& arrivals, ReduceKer
 void Transport::all_reduce_in_place_or_chunked(at::Tensor& x, const Descriptor& descriptor,
                                                ReduceKernel kernel) {
   if (x.is_contiguous() && contains(x)) {
-    Arrivals& arrivals = post(descriptor, {static_cast<std::byte*>(x.mutable_data_ptr()), true, Block()});
+    Arrivals& arrivals = post(descriptor, {static_cast<std::byte*>(x.mutable_data_ptr()), true, HeapBlock()});
     channel_.wait_for_arrivals(arrivals);
     if (count_unregistered(arrivals) == 0) {
       reduce_slices(x, arrivals, kernel);
       return finish(WaitForPeers::yes);
     }
     // Before departing: peers go on to the chunks, and an error in between would leave them waiting.
-    const Block buffers = allocate_chunk_buffers(x);
+    const HeapBlock buffers = allocate_chunk_buffers(x);
     channel_.depart();
     return all_reduce_chunked(x, buffers, descriptor, kernel);
   }
@@ -100,12 +100,12 @@ void Transport::all_reduce_in_place_or_chunked(at::Tensor& x, const Descriptor& 
 }
 
 /// Returns an empty block if the tensor fits in a slot; slots alternate like the chunk buffers.
-Block Transport::allocate_chunk_buffers(const at::Tensor& x) const {
+HeapBlock Transport::allocate_chunk_buffers(const at::Tensor& x) const {
   const auto bytes = int64_t(x.nbytes());
-  return bytes <= int64_t(kInlineBytes) ? Block() : Block(heap_, 2 * std::min(bytes, kChunkBytes));
+  return bytes <= int64_t(kInlineBytes) ? HeapBlock() : HeapBlock(heap_, 2 * std::min(bytes, kChunkBytes));
 }
 
-void Transport::all_reduce_chunked(at::Tensor& x, const Block& buffers, Descriptor descriptor,
+void Transport::all_reduce_chunked(at::Tensor& x, const HeapBlock& buffers, Descriptor descriptor,
                                    ReduceKernel kernel) {
   descriptor.is_unregistered = true;
   at::Tensor dense = x.contiguous();
@@ -115,7 +115,7 @@ void Transport::all_reduce_chunked(at::Tensor& x, const Block& buffers, Descript
   for (int64_t begin = 0, k = 0; begin < bytes; ++k) {
     const int64_t count = std::min(chunk, bytes - begin);
     std::byte* const buffer = fits_slot ? channel_.next_payload() : buffers.data() + k % 2 * chunk;
-    const StagedInput staged{buffer, /*in_place=*/false, Block()};
+    const StagedInput staged{buffer, /*in_place=*/false, HeapBlock()};
     std::memcpy(staged.data, local + begin, size_t(count));
     copied_bytes_ += count;
     Arrivals& arrivals = post(descriptor, staged);

@@ -90,9 +90,9 @@ Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chr
 
 c10::DataPtr SymmetricHeapAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::kCPU};
-  auto block = std::make_unique<Block>(heap_, int64_t(bytes));
+  auto block = std::make_unique<HeapBlock>(heap_, int64_t(bytes));
   std::byte* data = block->data();
-  const auto free = [](void* context) { delete static_cast<Block*>(context); };
+  const auto free = [](void* context) { delete static_cast<HeapBlock*>(context); };
   return {data, block.release(), free, c10::kCPU};
 }
 

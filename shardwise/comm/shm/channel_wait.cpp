@@ -141,7 +141,8 @@ void Channel::check_failures(const Wait& wait) {
 // its next call does not overwrite memory that a peer, unaware of the abort, still reads.
 void Channel::throw_if_aborted(const WaitContext& context) {
   for (const Control* control : controls_) {
-    if (control->abort.state.load() == Abort::set) fail(context, control->abort.peer, control->abort.reason);
+    if (control->abort.state.load() == Abort::State::set)
+      fail(context, control->abort.peer, control->abort.reason);
   }
 }
 
@@ -163,7 +164,7 @@ bool Channel::has_exited(int peer) const {
 }
 
 bool Channel::is_broken() const {
-  return local().abort.state.load(std::memory_order_relaxed) != Abort::none;
+  return local().abort.state.load(std::memory_order_relaxed) != Abort::State::none;
 }
 
 void Channel::fail_timeout(const WaitContext& context) {

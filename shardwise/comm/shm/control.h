@@ -37,18 +37,18 @@ static_assert(sizeof(Slot) == 4096);
 
 /// The reason why the group is aborted; written once.
 struct alignas(128) Abort {
-  enum State : uint32_t { none, writing, set };
-  std::atomic<uint32_t> state;
+  enum class State : uint32_t { none, writing, set };
+  std::atomic<State> state;
   int32_t peer;  // the rank that caused it
   char reason[1000];
 
   /// Returns false if a reason is already set or being written.
   bool set_once(int faulty_rank, const std::string& why) {
-    uint32_t before = none;
-    if (!state.compare_exchange_strong(before, writing)) return false;
+    State before = State::none;
+    if (!state.compare_exchange_strong(before, State::writing)) return false;
     peer = faulty_rank;
     std::strncpy(reason, why.c_str(), sizeof(reason) - 1);  // the initial zeros terminate it
-    state.store(set);
+    state.store(State::set);
     return true;
   }
 };

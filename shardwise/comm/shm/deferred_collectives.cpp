@@ -68,22 +68,22 @@ class Transport::AsyncTwoShot final : public Work {
         x_(x),
         kernel_(reduce_kernel(x.scalar_type(), Reduce::sum)),
         number_(number),
-        arrivals_(post(Step::partials)) {}
+        arrivals_(post(Phase::partials)) {}
 
   void wait() override {
     TORCH_INTERNAL_ASSERT(x_.defined(), "Work::wait is called once");
     transport_->reduce_slices(x_, *arrivals_, kernel_);
-    arrivals_ = post(Step::sums);
+    arrivals_ = post(Phase::sums);
     transport_->channel_.wait_for_arrivals(*arrivals_);
     x_.reset();
   }
 
  private:
-  enum class Step : uint8_t { partials, sums };
+  enum class Phase : uint8_t { partials, sums };
 
-  std::shared_ptr<Arrivals> post(Step step) const {
+  std::shared_ptr<Arrivals> post(Phase phase) const {
     Descriptor descriptor = descriptor_of(Op::all_reduce, x_, x_.numel());
-    descriptor.split = operation_tag(number_, uint64_t(step));
+    descriptor.split = operation_tag(number_, uint64_t(phase));
     if (x_.numel() > 0) {
       const auto* const partial = static_cast<const std::byte*>(x_.const_data_ptr());
       descriptor.offset = uint64_t(partial - transport_->channel_.base(transport_->rank()));

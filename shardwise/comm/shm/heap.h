@@ -69,20 +69,20 @@ class Heap {
 };
 
 /// A block of the symmetric heap. The destructor frees it into the quarantine.
-class Block {
+class HeapBlock {
  public:
-  Block() = default;
-  Block(std::shared_ptr<Heap> heap, int64_t bytes)
+  HeapBlock() = default;
+  HeapBlock(std::shared_ptr<Heap> heap, int64_t bytes)
       : heap_(std::move(heap)), bytes_(bytes), data_(heap_->allocate(bytes)) {}
-  Block(Block&& other) noexcept
+  HeapBlock(HeapBlock&& other) noexcept
       : heap_(std::move(other.heap_)), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
-  Block& operator=(Block&& other) noexcept {
+  HeapBlock& operator=(HeapBlock&& other) noexcept {
     std::swap(heap_, other.heap_);
     std::swap(bytes_, other.bytes_);
     std::swap(data_, other.data_);
     return *this;
   }
-  ~Block() {
+  ~HeapBlock() {
     if (data_ != nullptr) heap_->free(data_, bytes_);
   }
   std::byte* data() const { return data_; }

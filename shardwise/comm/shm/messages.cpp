@@ -150,7 +150,8 @@ void Outbox::send(const at::Tensor& x, int to, int64_t tag) {
   Mailbox& mailbox = channel_.control(channel_.rank()).mailboxes[to];
   const uint64_t number = mailbox.posted.load(std::memory_order_relaxed);
   Envelope& envelope = mailbox.envelopes[number % kEnvelopes];
-  Block block = x.nbytes() <= kInlineMessage ? Block() : Block(channel_.heap(), int64_t(x.nbytes()));
+  HeapBlock block =
+      x.nbytes() <= kInlineMessage ? HeapBlock() : HeapBlock(channel_.heap(), int64_t(x.nbytes()));
   std::byte* data = block.data() != nullptr ? block.data() : envelope.payload;
   pack(data, x);
   copied_bytes_ += int64_t(x.nbytes());
@@ -183,7 +184,7 @@ void Outbox::wait_for_room(const WaitContext& context) {
 
 void Outbox::free_received() {
   for (size_t peer = 0; peer < blocks_.size(); ++peer) {
-    std::deque<Block>& blocks = blocks_[peer];
+    std::deque<HeapBlock>& blocks = blocks_[peer];
     while (!blocks.empty() && blocks.size() > unreceived(int(peer))) {
       blocks.front().free_at_once();
       blocks.pop_front();

@@ -113,7 +113,7 @@ class Outbox {
 
   Channel& channel_;
   Inbox& inbox_;
-  std::vector<std::deque<Block>> blocks_;  // by peer, of messages not yet received; empty if sent inline
+  std::vector<std::deque<HeapBlock>> blocks_;  // by peer, of messages not yet received; empty if sent inline
   uint64_t sends_ = 0;
   int64_t copied_bytes_ = 0;
 };

@@ -87,7 +87,7 @@ class SymmetricBlock {
   static constexpr size_t kCacheLine = 64;
 
   size_t bytes_, pad_bytes_;
-  Block block_;
+  HeapBlock block_;
 };
 
 /// The groups of a rendezvous: the blocks are in the heap of `home`, which contains all ranks of `group`.

@@ -47,14 +47,14 @@ bool Transport::contains(const at::Tensor& x) const {
 
 StagedInput Transport::stage_bytes(int64_t bytes, int64_t reserved) {
   if (reserved + bytes <= int64_t(kInlineBytes))
-    return {channel_.next_payload() + reserved, /*in_place=*/false, Block()};
-  Block block(heap_, bytes);
+    return {channel_.next_payload() + reserved, /*in_place=*/false, HeapBlock()};
+  HeapBlock block(heap_, bytes);
   return {block.data(), /*in_place=*/false, std::move(block)};
 }
 
 StagedInput Transport::stage(const at::Tensor& x, int64_t reserved) {
   if (x.numel() > 0 && x.is_contiguous() && contains(x)) {
-    return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, Block()};
+    return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, HeapBlock()};
   }
   StagedInput staged = stage_bytes(int64_t(x.nbytes()), reserved);
   copy_in(staged.data, x);

@@ -22,7 +22,7 @@ namespace shardwise::comm::shm {
 struct StagedInput {
   std::byte* data = nullptr;
   bool in_place = false;  // peers read the caller's tensor itself
-  Block block;
+  HeapBlock block;
 };
 
 /// Whether a collective waits (departure barrier) until the peers have read the inputs that they read in
@@ -114,8 +114,9 @@ class Transport final : public SymmetricHeap,
   void one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
   void all_reduce_in_place_or_chunked(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel);
-  Block allocate_chunk_buffers(const at::Tensor& x) const;
-  void all_reduce_chunked(at::Tensor& x, const Block& buffers, Descriptor descriptor, ReduceKernel kernel);
+  HeapBlock allocate_chunk_buffers(const at::Tensor& x) const;
+  void all_reduce_chunked(at::Tensor& x, const HeapBlock& buffers, Descriptor descriptor,
+                          ReduceKernel kernel);
   void reduce_slices(const at::Tensor& x, Arrivals& arrivals, ReduceKernel kernel);
   void reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, ReduceKernel kernel);
   void reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,

@@ -13,7 +13,7 @@ namespace {
 using namespace shardwise::testing;
 using base::Split;
 using mpi::Topology;
-using Memory = shardwise::testing::Layout;
+using Memory = shardwise::testing::InputLayout;
 
 // Sizes around the payload of an announcement (3968 bytes), and one large enough for several messages under
 // the lowered limits.
