@@ -22,7 +22,8 @@ Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
 
 Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
   TORCH_CHECK_VALUE(size >= 0 && ranks >= 1 && granule >= 1, "split ", name,
-                    ": size >= 0, ranks >= 1 and granule >= 1; got ", size, ", ", ranks, ", ", granule);
+                    ": size >= 0, ranks >= 1 and granule >= 1; got ", size, ", ", ranks, ", ", granule,
+                    " [SW0391]");
   const int64_t units = size / granule + (size % granule != 0);
   const int64_t share = units / ranks, remainder = units % ranks;
   std::vector<Range> ranges;
@@ -38,7 +39,8 @@ Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
 
 Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
   TORCH_CHECK_VALUE(kv_heads >= 1 && query.size() % kv_heads == 0,
-                    "kv heads: must divide the number of query heads; got ", kv_heads, " for ", query.size());
+                    "kv heads: must divide the number of query heads; got ", kv_heads, " for ", query.size(),
+                    " [SW0392]");
   const int64_t group = query.size() / kv_heads;
   std::vector<Range> ranges;
   for (int rank = 0; rank < query.ranks(); ++rank) {
@@ -51,7 +53,7 @@ Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
 
 Split Split::blocks_of(std::string name, const Split& split, int64_t unit, int64_t block) {
   TORCH_CHECK_VALUE(unit >= 1 && block >= 1, "split ", name, ": unit >= 1 and block >= 1; got ", unit, ", ",
-                    block);
+                    block, " [SW0393]");
   std::vector<Range> ranges;
   for (const Range& range : split.ranges_) {
     ranges.push_back(base::blocks_of({range.begin * unit, range.end * unit}, block));

@@ -53,7 +53,7 @@ void check_overlap(const comm::Group& group) {
   if (parallel::can_overlap(group)) return;
   throw base::CollectiveError(fmt::format(
       "bench overlap: needs ranks that share memory, or a backend that progresses asynchronously; got {} "
-      "ranks over MPI, whose collectives run inside their calls; run it on one node [SW0392]",
+      "ranks over MPI, whose collectives run inside their calls; run it on one node [SW0523]",
       group.size()));
 }
 

@@ -36,11 +36,12 @@ class CallTimeout {
 
 void check_dense(const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
-                    ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device());
+                    ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device(),
+                    " [SW0469]");
 }
 
 at::Tensor& single(Tensors& tensors, const char* name) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size());
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size(), " [SW0470]");
   check_dense(tensors[0], name);
   return tensors[0];
 }
@@ -51,26 +52,27 @@ void check_pieces(const Tensors& pieces, const at::Tensor& reference, int size, 
   };
   TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
                     ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
-                    " ranks");
+                    " ranks [SW0471]");
 }
 
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
   TORCH_CHECK_VALUE(large.is_cpu() && small.is_cpu() && large.scalar_type() == small.scalar_type() &&
                         large.numel() == small.numel() * size,
                     name, ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
-                    small.numel(), " elements for ", size, " ranks");
+                    small.numel(), " elements for ", size, " ranks [SW0472]");
 }
 
 void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const char* name) {
   check_ratio(full, shard, size, name);
-  TORCH_CHECK_VALUE(full.is_contiguous(), name, ": output must be contiguous; got strides ", full.strides());
+  TORCH_CHECK_VALUE(full.is_contiguous(), name, ": output must be contiguous; got strides ", full.strides(),
+                    " [SW0473]");
 }
 
 void check_gathered(const Tensors& pieces, const at::Tensor& input, int rank, int size, const char* name) {
   check_pieces(pieces, input, size, name);
   TORCH_CHECK_VALUE(pieces[size_t(rank)].numel() == input.numel(), name,
                     ": input and this rank's output must have the same size; got ", input.numel(), " and ",
-                    pieces[size_t(rank)].numel(), " elements");
+                    pieces[size_t(rank)].numel(), " elements [SW0474]");
 }
 
 /// Converts lists by rank, of `count` tensors each, to lists by tensor.
@@ -78,7 +80,7 @@ std::vector<Tensors> transposed(const std::vector<Tensors>& lists, size_t count,
   std::vector<Tensors> result(count);
   for (const Tensors& list : lists) {
     TORCH_CHECK_VALUE(list.size() == count, name, ": every list must have one output per input; got ",
-                      list.size(), " for ", count);
+                      list.size(), " for ", count, " [SW0475]");
     for (size_t i = 0; i < count; ++i) result[i].push_back(list[i]);
   }
   return result;
@@ -93,22 +95,24 @@ Tensors joined(const std::vector<Tensors>& lists) {
 void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name,
                     ": the number of outputs must be that of inputs; got ", outputs.size(), " and ",
-                    inputs.size());
+                    inputs.size(), " [SW0476]");
 }
 
-void check_lists(size_t lists, bool is_root, const char* rule) {
-  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), rule, " at the root and none elsewhere; got ", lists);
+void check_lists(size_t lists, bool is_root, const char* name) {
+  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), name,
+                    ": accepts one list of tensors at the root and none elsewhere; got ", lists, " [SW0477]");
 }
 
 void check_rank(int64_t peer, int size, const char* name) {
-  TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer);
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer,
+                    " [SW0478]");
 }
 
 template <class Options>
 void check_root(const Options& options, int size, const char* name) {
   check_rank(options.rootRank, size, name);
   TORCH_CHECK_VALUE(options.rootTensor == 0, name, ": the root tensor must be 0, the only one; got ",
-                    options.rootTensor);
+                    options.rootTensor, " [SW0479]");
 }
 
 /// Returns the number of rows of `x` per rank: `splits`, or even parts if it is empty.
@@ -119,7 +123,7 @@ std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& sp
                               : int(splits.size()) == size && *std::ranges::min_element(splits) >= 0 &&
                                     std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows;
   TORCH_CHECK_VALUE(covers_all, "alltoall_base: splits must divide dim 0 among ", size, " ranks; got ",
-                    at::IntArrayRef(splits), " for ", x.sizes());
+                    at::IntArrayRef(splits), " for ", x.sizes(), " [SW0480]");
   return splits.empty() ? std::vector<int64_t>(size_t(size), rows / size) : splits;
 }
 
@@ -136,7 +140,8 @@ c10::intrusive_ptr<c10d::Backend::Options> C10dBackend::getBackendOptions() {
 }
 
 void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
-  TORCH_CHECK_VALUE(timeout.count() > 0, "set_timeout: a timeout must be above 0 ms; got ", timeout.count());
+  TORCH_CHECK_VALUE(timeout.count() > 0, "set_timeout: a timeout must be above 0 ms; got ", timeout.count(),
+                    " [SW0481]");
   backend_->set_timeout(timeout);
 }
 
@@ -145,7 +150,8 @@ void C10dBackend::startCoalescing() {
 }
 
 C10dBackend::WorkPtr C10dBackend::endCoalescing() {
-  TORCH_CHECK_VALUE(coalesced_, "end_coalescing: start_coalescing must come first; got no open block");
+  TORCH_CHECK_VALUE(coalesced_,
+                    "end_coalescing: start_coalescing must come first; got no open block [SW0482]");
   auto work = c10::make_intrusive<CoalescedWork>(rank_, std::move(*coalesced_));
   coalesced_.reset();
   return work;
@@ -225,7 +231,8 @@ C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
 C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
   const at::Tensor& input = single(inputs, "allgather");
-  TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: accepts one list of outputs; got ", outputs.size());
+  TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: accepts one list of outputs; got ", outputs.size(),
+                    " [SW0483]");
   check_gathered(outputs[0], input, rank_, size_, "allgather");
   return run(OpType::ALLGATHER, options, outputs[0], [&] { backend_->all_gather(outputs[0], input); });
 }
@@ -261,11 +268,12 @@ C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outpu
 C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
   at::Tensor& output = single(outputs, "reduce_scatter");
-  TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size());
+  TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size(),
+                    " [SW0484]");
   check_pieces(inputs[0], output, size_, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].numel() == output.numel(),
                     "reduce_scatter: output and this rank's input must have the same size; got ",
-                    output.numel(), " and ", inputs[0][size_t(rank_)].numel(), " elements");
+                    output.numel(), " and ", inputs[0][size_t(rank_)].numel(), " elements [SW0485]");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
   return run(OpType::REDUCE_SCATTER, options, outputs,
              [&] { backend_->reduce_scatter(output, inputs[0], reduce); });
@@ -296,7 +304,7 @@ C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>
   at::Tensor& output = single(outputs, "scatter");
   check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter: accepts one list of inputs"); });
+  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter"); });
   if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
   return run(OpType::SCATTER, options, outputs,
              [&] { backend_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
@@ -307,7 +315,7 @@ C10dBackend::WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors&
   const at::Tensor& input = single(inputs, "gather");
   check_rank(options.rootRank, size_, "gather");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather: accepts one list of outputs"); });
+  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
   if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
@@ -323,7 +331,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
   check_or_abort([&] {
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.is_cpu() && input.is_cpu(),
                       "alltoall_base: accepts two CPU tensors of one dtype; got ", output.scalar_type(),
-                      " and ", input.scalar_type());
+                      " and ", input.scalar_type(), " [SW0486]");
     output_rows = rows_of(output, output_splits, size_);
     input_rows = rows_of(input, input_splits, size_);
   });
@@ -338,7 +346,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
   check_or_abort([&] {
     TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: accepts one input per rank; got ",
-                      inputs.size());
+                      inputs.size(), " [SW0487]");
     check_pieces(inputs, inputs[0], size_, "alltoall");
     check_pieces(outputs, inputs[0], size_, "alltoall");
   });

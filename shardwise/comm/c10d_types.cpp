@@ -28,7 +28,7 @@ Reduce from_c10d(const ReduceOp& op, const std::string& backend, const char* cal
   const Pair* const found = std::ranges::find(kPairs, op.op_, &Pair::theirs);
   TORCH_CHECK_VALUE(found != std::end(kPairs), call, ": backend ", backend,
                     " supports SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR; got ",
-                    op.op_ == ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : "UNUSED");
+                    op.op_ == ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : "UNUSED", " [SW0488]");
   return found->ours;
 }
 

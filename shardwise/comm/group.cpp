@@ -102,7 +102,7 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
   if (size() == 1) return std::make_shared<SingleShard>(shard);
   SymmetricHeap* const heap = state_->heap;
   TORCH_CHECK_VALUE(heap != nullptr,
-                    "share_shard: needs a group with a symmetric heap; call all_gather instead");
+                    "share_shard: needs a group with a symmetric heap; call all_gather instead [SW0489]");
   const Counted counted(*state_->counters, *state_->backend, Op::all_gather,
                         int64_t(shard.nbytes()) * (size() - 1));
   at::Tensor readable = shard;

@@ -181,7 +181,7 @@ std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {
 std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Tensor& x,
                                                                     const base::Split& split) const {
   check_full("reduce_scatter_chunked", x, split, /*dim=*/0, size());
-  TORCH_CHECK_VALUE(size() > 1, "reduce_scatter_chunked: needs two ranks or more; got 1");
+  TORCH_CHECK_VALUE(size() > 1, "reduce_scatter_chunked: needs two ranks or more; got 1 [SW0490]");
   check_async_input("reduce_scatter_chunked", x, device(), state_->heap);
   const Counted scope(*state_->counters, *state_->backend, Op::reduce_scatter,
                       reduce_scatter_bytes(x, split, rank()));

@@ -114,13 +114,13 @@ void Group::fused_reduce_scatter(const at::Tensor& x, const base::Split& split,
 void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* split,
                                 PeerBufferKernel kernel) const {
   if (size() == 1) {
-    TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString());
+    TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString(), " [SW0501]");
     const at::Tensor partial = x.contiguous();
     const void* const only = partial.const_data_ptr();
     return kernel({&only, 1});
   }
   TORCH_CHECK_VALUE(state_->heap != nullptr, name(op),
-                    ": needs a group with a symmetric heap; call the unfused collective instead");
+                    ": needs a group with a symmetric heap; call the unfused collective instead [SW0502]");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
   const Counted counted(*state_->counters, *state_->backend, op, sent);
   state_->heap->run_on_peer_buffers(x, split, kernel);
@@ -142,7 +142,7 @@ at::Tensor Group::scatter(const at::Tensor& x, int root) const {
 
 at::Tensor Group::gather(const at::Tensor& shard, int root) const {
   check_root("gather", root, size());
-  TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar");
+  TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar [SW0503]");
   if (size() == 1) return shard;
   check_dense_on("gather", shard, device());
   const Counted counted(*state_->counters, *state_->backend, Op::gather,

@@ -8,7 +8,7 @@
 namespace shardwise::comm {
 
 void GroupGuard::check_member(std::string_view op) const {
-  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call");
+  TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call [SW0504]");
 }
 
 void GroupGuard::throw_failure(const FailedWait& wait, const std::string& what) const {

@@ -9,22 +9,22 @@ Mesh::Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect)
   int64_t product = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     TORCH_CHECK_VALUE(axes_[i].size >= 1, "mesh: axis ", axes_[i].name, " must be at least 1; got ",
-                      axes_[i].size);
+                      axes_[i].size, " [SW0505]");
     TORCH_CHECK_VALUE(axis_index(axes_[i].name) == int(i), "mesh: axis ", axes_[i].name,
-                      " must be named once; got it twice");
+                      " must be named once; got it twice [SW0506]");
     product *= axes_[i].size;
   }
   TORCH_CHECK_VALUE(product == world_size, "mesh: the axes' sizes must multiply to the world size; got ",
-                    product, " and ", world_size);
-  TORCH_CHECK_VALUE(rank >= 0 && rank < world_size, "mesh: rank must be in [0, ", world_size, "); got ",
-                    rank);
+                    product, " and ", world_size, " [SW0507]");
+  TORCH_CHECK_VALUE(rank >= 0 && rank < world_size, "mesh: rank must be in [0, ", world_size, "); got ", rank,
+                    " [SW0508]");
 }
 
 int Mesh::axis_index(const std::string& axis) const {
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (axes_[i].name == axis) return int(i);
   }
-  TORCH_CHECK_VALUE(false, "mesh: no axis is named ", axis);
+  TORCH_CHECK_VALUE(false, "mesh: no axis is named ", axis, " [SW0509]");
 }
 
 int Mesh::stride(const std::string& axis) const {

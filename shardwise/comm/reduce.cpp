@@ -41,7 +41,7 @@ Element element(at::ScalarType dtype) {
       TORCH_CHECK_VALUE(false,
                         "reduction: dtype must be float64, float32, bfloat16, float16, int64, int32, int16, "
                         "int8, uint8 or bool; got ",
-                        dtype);
+                        dtype, " [SW0512]");
   }
 }
 
@@ -51,7 +51,7 @@ ReduceKernel reduce_kernel(at::ScalarType dtype, Reduce reduce) {
   const ReduceKernel kernel = kernels_for_this_cpu().table[int(reduce)][int(element(dtype))];
   TORCH_CHECK_VALUE(kernel != nullptr, "reduction: ", name(reduce), " accepts ",
                     reduce == Reduce::average ? "floating-point dtypes" : "integers and bool", "; got ",
-                    dtype);
+                    dtype, " [SW0513]");
   return kernel;
 }
 

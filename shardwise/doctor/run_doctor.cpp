@@ -191,7 +191,8 @@ void randomize_1d_parameters_(model::DecoderWeights& weights, uint64_t seed) {
 
 Report run_doctor(const Target& target, const RunOptions& options, const comm::Group& group) {
   TORCH_CHECK_VALUE(group.size() > 1,
-                    "doctor: the group must have at least 2 ranks to compare with TP=1; got ", group.size());
+                    "doctor: the group must have at least 2 ranks to compare with TP=1; got ", group.size(),
+                    " [SW0394]");
   return Doctor(target, options, group).run();
 }
 

@@ -17,12 +17,13 @@ int64_t product(Iterator begin, Iterator end, int64_t first) {
 
 void check_piece(const std::vector<int64_t>& shape, int64_t dim, const Piece& piece, int64_t local_size) {
   const auto dims = static_cast<int64_t>(shape.size());
-  TORCH_CHECK_VALUE(dim >= 0 && dim < dims, "slice: dim must be below the tensor's ", dims, "; got ", dim);
+  TORCH_CHECK_VALUE(dim >= 0 && dim < dims, "slice: dim must be below the tensor's ", dims, "; got ", dim,
+                    " [SW0395]");
   const auto fits = [&](int64_t begin, int64_t size) { return begin >= 0 && begin <= size - piece.size; };
   TORCH_CHECK_VALUE(
       piece.size >= 0 && fits(piece.global_begin, shape[dim]) && fits(piece.local_begin, local_size),
       "slice: must be within tensor and buffer; got ", piece.size, " indices at ", piece.global_begin, " of ",
-      shape[dim], " and at ", piece.local_begin, " of ", local_size);
+      shape[dim], " and at ", piece.local_begin, " of ", local_size, " [SW0396]");
 }
 
 }  // namespace

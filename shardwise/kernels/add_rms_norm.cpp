@@ -25,7 +25,7 @@ void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& 
                       const PartialRows& partials, const AddRmsNorm& add) {
   TORCH_CHECK_VALUE(x_any.dim() > 0 && x_any.size(-1) > 0 && !partials.data.empty(), kOp,
                     ": x must be [..., h] with h > 0, and there must be a partial sum; got ", x_any.sizes(),
-                    " and ", partials.data.size(), " partial sums");
+                    " and ", partials.data.size(), " partial sums [SW0397]");
   const at::Tensor x = x_any.contiguous(), weight = add.weight.contiguous();
   const at::Tensor bias = add.bias.defined() ? add.bias.contiguous() : at::Tensor();
   const int64_t h = x.size(-1);

@@ -33,22 +33,23 @@ std::vector<HeadGroup> groups_of(const std::vector<int64_t>& kv_of_head) {
 void check_heads(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_of_head) {
   const auto& [q, k, v] = qkv;
   TORCH_CHECK_VALUE(q.dim() == 4 && k.dim() == 4, op, ": q and k must be [b, heads, s, d]; got ", q.sizes(),
-                    " and ", k.sizes());
+                    " and ", k.sizes(), " [SW0398]");
   check_tensor(op, "k", k, {q.size(0), k.size(1), k.size(2), q.size(3)}, q.scalar_type());
   check_tensor(op, "v", v, k.sizes(), q.scalar_type());
   const int64_t heads = static_cast<int64_t>(kv_of_head.size());
   const bool fits = heads == q.size(1) && std::is_sorted(kv_of_head.begin(), kv_of_head.end()) &&
                     (heads == 0 || (kv_of_head.front() >= 0 && kv_of_head.back() < k.size(1)));
   TORCH_CHECK_VALUE(fits, op, ": kv_of_head must list one of ", k.size(1), " KV heads for each of ",
-                    q.size(1), " query heads, ascending; got ", at::IntArrayRef(kv_of_head));
+                    q.size(1), " query heads, ascending; got ", at::IntArrayRef(kv_of_head), " [SW0399]");
 }
 
 void check_dropout(const char* op, const AttentionDropout& dropout, int64_t heads) {
-  TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must be in [0, 1); got ", dropout.p);
+  TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must be in [0, 1); got ", dropout.p,
+                    " [SW0400]");
   const bool fits =
       dropout.p == 0 || (dropout.first_head >= 0 && dropout.first_head + heads <= dropout.all_heads);
   TORCH_CHECK_VALUE(fits, op, ": dropout must give the position of ", heads, " heads among the model's; got ",
-                    dropout.first_head, " of ", dropout.all_heads);
+                    dropout.first_head, " of ", dropout.all_heads, " [SW0401]");
 }
 
 // Padding and dropout count positions from the first query, so they do not allow keys before it.
@@ -57,7 +58,7 @@ void check_past(const char* op, const Qkv& qkv, const AttentionOptions& options)
   const bool may_have_past = options.valid.empty() && options.dropout.p == 0;
   TORCH_CHECK_VALUE(keys == queries || (keys > queries && may_have_past), op,
                     ": keys must be as many as queries, or more without padding and dropout; got ", keys,
-                    " and ", queries);
+                    " and ", queries, " [SW0402]");
 }
 
 void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
@@ -65,7 +66,7 @@ void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
   check_past(op, qkv, options);
   const auto& window = options.window;
   TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
-                    ": a window must be causal and at least 1; got ", *window);
+                    ": a window must be causal and at least 1; got ", *window, " [SW0403]");
   check_valid_rows(op, options.valid, qkv.q.size(2), qkv.q.size(0));
   check_dropout(op, options.dropout, qkv.q.size(1));
 }
@@ -193,7 +194,7 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
   TORCH_CHECK_VALUE(k.size(2) == s, "attention_backward: keys must be as many as queries; got ", k.size(2),
-                    " and ", s);
+                    " and ", s, " [SW0404]");
   const Extents extents(qkv, options);
   const at::TensorOptions wide = q.options().dtype(accumulator_type(q.scalar_type()));
   check_tensor("attention_backward", "d_out", d_out_any, {s, b, a * d}, q.scalar_type());

@@ -13,7 +13,8 @@ namespace shardwise::kernels {
 namespace {
 
 void check_logits(const char* op, const at::Tensor& logits) {
-  TORCH_CHECK_VALUE(logits.dim() == 2, op, ": logits must be [n, v_local]; got ", logits.sizes());
+  TORCH_CHECK_VALUE(logits.dim() == 2, op, ": logits must be [n, v_local]; got ", logits.sizes(),
+                    " [SW0405]");
 }
 
 at::Tensor empty_sums(const at::Tensor& logits, at::IntArrayRef shape) {

@@ -35,7 +35,7 @@ DropoutMask mask_of(double p, RandomKey key) {
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
-  TORCH_CHECK_VALUE(p >= 0 && p <= 1, "dropout: p must be in [0, 1]; got ", p);
+  TORCH_CHECK_VALUE(p >= 0 && p <= 1, "dropout: p must be in [0, 1]; got ", p, " [SW0406]");
   if (p == 0) return x;
   if (p == 1) return at::zeros_like(x);
   return apply(x.contiguous(), p, key, first_element);

@@ -12,8 +12,10 @@ namespace {
 void check_table(const char* op, const at::Tensor& table, const at::Tensor& ids) {
   check_on_cpu(op, table);
   check_on_cpu(op, ids);
-  TORCH_CHECK_VALUE(table.dim() == 2, op, ": the table must be [v_local, h]; got ", table.sizes());
-  TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong, op, ": ids must be int64; got ", ids.scalar_type());
+  TORCH_CHECK_VALUE(table.dim() == 2, op, ": the table must be [v_local, h]; got ", table.sizes(),
+                    " [SW0407]");
+  TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong, op, ": ids must be int64; got ", ids.scalar_type(),
+                    " [SW0408]");
 }
 
 std::vector<int64_t> shape_of_rows(const at::Tensor& ids, int64_t h) {

@@ -11,7 +11,7 @@ namespace shardwise::kernels {
 namespace {
 
 at::Tensor bias_or_zeros(const char* op, const at::Tensor& bias, const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() > 0, op, ": x must be [..., f]; got a scalar");
+  TORCH_CHECK_VALUE(x.dim() > 0, op, ": x must be [..., f]; got a scalar [SW0409]");
   if (!bias.defined()) return at::zeros({x.size(-1)}, x.options());
   check_tensor(op, "bias", bias, {x.size(-1)}, x.scalar_type());
   return bias.contiguous();

@@ -11,7 +11,7 @@ namespace shardwise::kernels {
 void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x) {
   TORCH_CHECK_VALUE(dy.dim() == 2 && x.dim() == 2,
                     "add_weight_grad: dy and x must be [n, o] and [n, i]; got ", dy.sizes(), " and ",
-                    x.sizes());
+                    x.sizes(), " [SW0410]");
   check_on_cpu("add_weight_grad", dy);
   check_tensor("add_weight_grad", "x", x, {dy.size(0), x.size(1)}, dy.scalar_type());
   check_output("add_weight_grad", "main_grad", main_grad, {dy.size(1), x.size(1)},
@@ -27,7 +27,7 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
 
 void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy_any) {
   const at::Tensor dy = dy_any.contiguous();
-  TORCH_CHECK_VALUE(dy.dim() == 2, "add_bias_grad: dy must be [n, o]; got ", dy.sizes());
+  TORCH_CHECK_VALUE(dy.dim() == 2, "add_bias_grad: dy must be [n, o]; got ", dy.sizes(), " [SW0411]");
   const int64_t rows = dy.size(0), width = dy.size(1);
   check_output("add_bias_grad", "main_grad", main_grad, {width}, accumulator_type(dy.scalar_type()));
   with_element_type("add_bias_grad", dy, [&]<class T>(T) {

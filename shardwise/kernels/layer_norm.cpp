@@ -11,7 +11,8 @@ namespace shardwise::kernels {
 namespace {
 
 void check_input(const char* op, const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes());
+  TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes(),
+                    " [SW0416]");
 }
 
 void check_gradient(const char* name, const at::Tensor& gradient, const at::Tensor& x) {

@@ -29,10 +29,10 @@ void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
   TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && y.is_contiguous() &&
                         y.sizes() == at::IntArrayRef({a.size(0), b.size(1)}),
                     "product: needs [m, k]·[k, n] = [m, n]; got ", a.sizes(), "·", b.sizes(), " = ",
-                    y.sizes());
+                    y.sizes(), " [SW0417]");
   TORCH_CHECK_VALUE(a.scalar_type() == b.scalar_type() && a.scalar_type() == y.scalar_type(),
                     "product: needs one dtype; got ", a.scalar_type(), "·", b.scalar_type(), " = ",
-                    y.scalar_type());
+                    y.scalar_type(), " [SW0418]");
 }
 
 bool uses_onednn(const Tensor& a, const Tensor& b) {

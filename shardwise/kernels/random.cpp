@@ -51,12 +51,13 @@ std::vector<ElementRun> runs_of(at::IntArrayRef global_shape, int64_t dim, const
 
 void check_pieces(const char* op, at::IntArrayRef shape, int64_t dim, const Pieces& pieces) {
   TORCH_CHECK_VALUE(dim >= 0 && dim < static_cast<int64_t>(shape.size()), op, ": dim must be one of ", shape,
-                    "'s; got ", dim);
+                    "'s; got ", dim, " [SW0419]");
   for (const auto& [global_begin, local_begin, size] : pieces) {
     TORCH_CHECK_VALUE(global_begin >= 0 && size >= 0 && global_begin + size <= shape[dim] &&
                           local_begin >= 0 && local_begin + size <= size_of(pieces),
                       op, ": a piece must be within the tensor's dim of ", shape[dim], " and the slice's of ",
-                      size_of(pieces), "; got ", size, " at ", global_begin, " and ", local_begin);
+                      size_of(pieces), "; got ", size, " at ", global_begin, " and ", local_begin,
+                      " [SW0420]");
   }
 }
 
@@ -109,7 +110,8 @@ void fill_(const char* op, at::Tensor& local, at::IntArrayRef global_shape, int6
     case at::kHalf:
       return fill_dtype(local.mutable_data_ptr<at::Half>());
     default:
-      TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", local.scalar_type());
+      TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", local.scalar_type(),
+                        " [SW0421]");
   }
 }
 

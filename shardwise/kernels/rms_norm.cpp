@@ -12,7 +12,8 @@ namespace shardwise::kernels {
 namespace {
 
 void check_weight(const char* op, const at::Tensor& x, const at::Tensor& weight) {
-  TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes());
+  TORCH_CHECK_VALUE(x.dim() > 0 && x.size(-1) > 0, op, ": x must be [..., h] with h > 0; got ", x.sizes(),
+                    " [SW0416]");
   check_tensor(op, "weight", weight, {x.size(-1)}, x.scalar_type());
 }
 
@@ -35,7 +36,7 @@ void rms_norm_out(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x_any, cons
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  TORCH_CHECK_VALUE(x.dim() > 0, "rms_norm: x must be [..., h]; got a scalar");
+  TORCH_CHECK_VALUE(x.dim() > 0, "rms_norm: x must be [..., h]; got a scalar [SW0422]");
   at::Tensor y = at::empty(x.sizes(), x.options());
   at::Tensor rstd = at::empty(row_shape(x), x.options().dtype(accumulator_type(x.scalar_type())));
   rms_norm_out(y, rstd, x, weight, eps);

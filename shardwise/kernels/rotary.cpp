@@ -24,7 +24,7 @@ void for_parts(const Qkv& qkv, F f) {
 RotaryTables rotary_tables(const std::vector<double>& inverse_frequencies, int64_t positions,
                            at::ScalarType dtype) {
   TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kDouble,
-                    "rotary_tables: dtype must be fp32 or fp64; got ", dtype);
+                    "rotary_tables: dtype must be fp32 or fp64; got ", dtype, " [SW0423]");
   const int64_t half = static_cast<int64_t>(inverse_frequencies.size());
   const RotaryTables tables = {at::empty({positions, half}, dtype), at::empty({positions, half}, dtype)};
   with_element_type("rotary_tables", dtype, [&]<class T>(T) {
@@ -45,10 +45,11 @@ void check_valid_rows(const char* op, const std::vector<base::Range>& valid, int
   if (valid.empty()) return;
   TORCH_CHECK_VALUE(static_cast<int64_t>(valid.size()) == b, op,
                     ": valid rows must be empty or given for each of the ", b, " sequences; got ",
-                    valid.size());
+                    valid.size(), " [SW0424]");
   for (const base::Range& rows : valid) {
     TORCH_CHECK_VALUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= s, op,
-                      ": valid rows must be in [0, ", s, "]; got ", rows.begin, " to ", rows.end);
+                      ": valid rows must be in [0, ", s, "]; got ", rows.begin, " to ", rows.end,
+                      " [SW0425]");
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<int64_t> half_shape(const at::Tensor& gate_up) {
   TORCH_CHECK_VALUE(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0,
-                    "swiglu: gate_up's last dim must be even; got ", gate_up.sizes());
+                    "swiglu: gate_up's last dim must be even; got ", gate_up.sizes(), " [SW0426]");
   std::vector<int64_t> shape = gate_up.sizes().vec();
   shape.back() /= 2;
   return shape;

@@ -24,7 +24,7 @@ void with_element_type(const char* op, at::ScalarType dtype, F f) {
     case at::kHalf:
       return f(base::Fp16{});
     default:
-      TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", dtype);
+      TORCH_CHECK_VALUE(false, op, ": dtype must be fp64, fp32, bf16 or fp16; got ", dtype, " [SW0421]");
   }
 }
 

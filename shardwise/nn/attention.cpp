@@ -42,7 +42,8 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
                                             const Step& step) {
   kernels::AttentionOptions result{layout.kv_of_head, /*causal=*/true, options.window, step.valid};
   if (step.attention_dropout == 0) return result;
-  TORCH_CHECK_VALUE(options.layer, "attention: dropout needs options.layer, the layer's index; got none");
+  TORCH_CHECK_VALUE(options.layer,
+                    "attention: dropout needs options.layer, the layer's index; got none [SW0431]");
   result.dropout = {step.attention_dropout,
                     mask_key(step.key, {*options.layer, DropoutSite::Site::attention_probabilities}),
                     layout.first_head, layout.all_heads};
@@ -65,7 +66,7 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
 
 Tensor attend_to_caches(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences,
                         const std::optional<int64_t>& layer) {
-  TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none");
+  TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none [SW0432]");
   std::vector<Tensor> outs;
   int64_t begin = 0;
   for (const auto& [cache, rows] : sequences) {

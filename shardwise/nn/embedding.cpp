@@ -46,12 +46,13 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
 void check_ids(const Tensor& ids, int64_t vocab_size) {
   TORCH_CHECK_VALUE(ids.dim() == 2 && ids.scalar_type() == at::kLong,
-                    "embedding: ids must be [s, b] int64; got ", ids.sizes(), " ", ids.scalar_type());
+                    "embedding: ids must be [s, b] int64; got ", ids.sizes(), " ", ids.scalar_type(),
+                    " [SW0433]");
   if (ids.numel() == 0) return;
   const auto [low, high] = at::aminmax(ids);
   TORCH_CHECK_VALUE(low.item<int64_t>() >= 0 && high.item<int64_t>() < vocab_size,
                     "embedding: ids must lie in [0, ", vocab_size, "); got ", low.item<int64_t>(), " to ",
-                    high.item<int64_t>());
+                    high.item<int64_t>(), " [SW0434]");
 }
 
 }  // namespace

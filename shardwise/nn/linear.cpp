@@ -28,14 +28,14 @@ void check_rule(const std::string& name, const ShardRule& rule, int64_t dim, int
   int64_t covered = 0;
   for (const base::Segment& segment : rule.segments) covered += segment.size();
   TORCH_CHECK_VALUE(rule.dim == dim && covered == features, name, ": the rule must shard dim ", dim, " of ",
-                    features, " features; got dim ", rule.dim, " of ", covered);
+                    features, " features; got dim ", rule.dim, " of ", covered, " [SW0435]");
 }
 
 base::Split only_split(const ParameterPtr& weight) {
   const ShardRule& rule = weight->rule;
   TORCH_CHECK_VALUE(rule.segments.size() == 1 && rule.segments[0].unit == 1, weight->name,
                     ": gathering or slicing features needs a rule of one segment of single features; got ",
-                    rule.segments.size(), " segments");
+                    rule.segments.size(), " segments [SW0436]");
   return rule.segments[0].split;
 }
 
@@ -57,7 +57,7 @@ Placed<Sharded<kFeature>> ColumnParallelLinear::gather_input(const Placed<Sharde
                                                              const base::Split& features,
                                                              const Step& step) const {
   TORCH_CHECK_VALUE(features.size() == weight()->size(1), weight()->name, ": the input must have ",
-                    weight()->size(1), " features; got a split of ", features.size());
+                    weight()->size(1), " features; got a split of ", features.size(), " [SW0437]");
   return (*this)(parallel::gather_to_replicated(x, features, step.group), step);
 }
 

@@ -47,20 +47,21 @@ TokenLosses tokens_of(const Tensor& logits, const Tensor& labels, const Loss& lo
 void check_options(const LossOptions& options) {
   const double smoothing = options.label_smoothing, z_loss = options.z_loss;
   TORCH_CHECK_VALUE(smoothing >= 0 && smoothing <= 1,
-                    "cross_entropy: label_smoothing must lie in [0, 1]; got ", smoothing);
-  TORCH_CHECK_VALUE(z_loss >= 0, "cross_entropy: z_loss must be 0 or more; got ", z_loss);
+                    "cross_entropy: label_smoothing must lie in [0, 1]; got ", smoothing, " [SW0438]");
+  TORCH_CHECK_VALUE(z_loss >= 0, "cross_entropy: z_loss must be 0 or more; got ", z_loss, " [SW0439]");
 }
 
 void check_shape(const Tensor& labels, const Tensor& logits) {
   TORCH_CHECK_VALUE(logits.dim() == 3 && labels.sizes() == logits.sizes().slice(0, 2),
                     "cross_entropy: labels must be [s, b] for logits [s, b, v/t]; got ", labels.sizes(),
-                    " for ", logits.sizes());
+                    " for ", logits.sizes(), " [SW0440]");
 }
 
 void check_labels(const Tensor& labels, int64_t vocab_size) {
   const Tensor is_bad = labels.ne(kIgnoreIndex).logical_and(labels.lt(0).logical_or(labels.ge(vocab_size)));
   TORCH_CHECK_VALUE(!is_bad.any().item<bool>(), "cross_entropy: labels must lie in [0, ", vocab_size,
-                    ") or be ", kIgnoreIndex, "; got ", labels.masked_select(is_bad)[0].item<int64_t>());
+                    ") or be ", kIgnoreIndex, "; got ", labels.masked_select(is_bad)[0].item<int64_t>(),
+                    " [SW0441]");
 }
 
 /// Replaces the labels of padding with kIgnoreIndex.

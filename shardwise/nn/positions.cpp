@@ -80,7 +80,7 @@ Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step&
   check_step(step, x.size(1));
   const int64_t needed = positions_of(step);
   TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
-                    " positions; got ", weight_->value.size(0));
+                    " positions; got ", weight_->value.size(0), " [SW0442]");
   const PositionIds ids{weight_, positions, step.valid, step.cached};
   if (!parallel::needs_gradient(weight_->value)) return ids.added_to(x);
   return AddPositions::apply(x, weight_->value, ids);

@@ -39,7 +39,7 @@ std::string broken_split_batch_rule(const Step& step, int64_t b, bool is_sequenc
 
 void check_split_batch(const Step& step, int64_t b, bool is_sequence_parallel) {
   const std::string broken = broken_split_batch_rule(step, b, is_sequence_parallel);
-  TORCH_CHECK_VALUE(broken.empty(), "step: the split-batch schedule ", broken);
+  TORCH_CHECK_VALUE(broken.empty(), "step: the split-batch schedule ", broken, " [SW0446]");
 }
 
 const Placed<Invariant>& SplitBatch::Half::wait() {

@@ -110,7 +110,7 @@ Tensor exchange(const Tensor& x, const Split& from, int64_t from_dim, const Spli
                 const Group& group) {
   TORCH_CHECK_VALUE(from.is_uniform() && to.is_uniform(), "exchange: both splits must be even; got ",
                     from.name(), " of ", from.size(), " and ", to.name(), " of ", to.size(), " over ",
-                    group.size(), " ranks");
+                    group.size(), " ranks [SW0451]");
   return conjugate(
       x, [=](const Tensor& y) { return exchanged(y, from_dim, to_dim, group); },
       [=](const Tensor& dy) { return exchanged(dy, to_dim, from_dim, group); });

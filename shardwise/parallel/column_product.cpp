@@ -183,7 +183,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 Placed<Sharded<kFeature>> product(const Tensor& x, const LinearParameters& w, const Step& step,
                                   ColumnInputCollective collective) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(2) == w.weight->size(1), w.weight->name, ": input must be [s, b, ",
-                    w.weight->size(1), "]; got ", x.sizes());
+                    w.weight->size(1), "]; got ", x.sizes(), " [SW0452]");
   Column column{w, step, collective};
   const Tensor input = x.contiguous();
   const std::optional<Tensor> bias = leaf_of(w.bias);

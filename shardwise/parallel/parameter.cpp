@@ -61,7 +61,8 @@ int64_t Parameter::bytes() const {
 
 Tensor Parameter::main_grad_if_trainable() const {
   if (is_frozen()) return {};
-  TORCH_CHECK_VALUE(main_grad.defined(), name, ": backward adds to main_grad; call zero_grad_ before it");
+  TORCH_CHECK_VALUE(main_grad.defined(), name,
+                    ": backward adds to main_grad; call zero_grad_ before it [SW0453]");
   return main_grad;
 }
 
@@ -83,7 +84,7 @@ ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> glo
   const bool shards_columns = !rule.is_replicated() && rule.dim == 1;
   TORCH_CHECK_VALUE(!shards_columns || rule.segments.size() == 1, name,
                     ": columns of a quantized weight must be sharded as one segment; got ",
-                    rule.segments.size());
+                    rule.segments.size(), " [SW0454]");
   const base::Range columns =
       shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
@@ -94,7 +95,7 @@ ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> glo
 
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
   TORCH_CHECK_VALUE(!parameter.quantized, parameter.name,
-                    ": must be dense to be initialized; got a quantized weight");
+                    ": must be dense to be initialized; got a quantized weight [SW0455]");
   const kernels::RandomKey parameter_key = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, parameter_key, group.rank());
@@ -124,7 +125,7 @@ GradientKind ParamSpec::gradient_over(const std::string& axis) const {
   for (const OverAxis& over : axes) {
     if (over.axis == axis) return over.gradient;
   }
-  TORCH_CHECK_VALUE(false, parameter->name, ": has no gradient placement over mesh axis ", axis);
+  TORCH_CHECK_VALUE(false, parameter->name, ": has no gradient placement over mesh axis ", axis, " [SW0456]");
 }
 
 }  // namespace shardwise::parallel

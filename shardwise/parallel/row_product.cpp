@@ -169,7 +169,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
 void check_input(const Tensor& x, const LinearParameters& w, const Step& step) {
   TORCH_CHECK_VALUE(x.dim() == 3 && x.size(0) == step.sequence.size() && x.size(2) == w.weight->size(1),
                     w.weight->name, ": input must be [", step.sequence.size(), ", b, ", w.weight->size(1),
-                    "]; got ", x.sizes());
+                    "]; got ", x.sizes(), " [SW0457]");
 }
 
 Tensor product(const Tensor& x, const LinearParameters& w, const Step& step, RowOutputCollective collective,

@@ -11,9 +11,9 @@ void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& wei
 }
 
 void check_trainable(const Parameter& weight) {
-  TORCH_CHECK_VALUE(
-      !weight.quantized, weight.name,
-      ": quantized weights cannot be trained; got a product with gradients recorded; use at::NoGradGuard");
+  TORCH_CHECK_VALUE(!weight.quantized, weight.name,
+                    ": quantized weights cannot be trained; got a product with gradients recorded; use "
+                    "at::NoGradGuard [SW0458]");
 }
 
 }  // namespace shardwise::parallel

@@ -15,10 +15,10 @@ void check_frozen(const Workload& workload) {
   const config::ParameterTable table(workload.config);
   for (const std::string& name : workload.frozen)
     TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
-                      name);
+                      name, " [SW0459]");
   TORCH_CHECK_VALUE(workload.frozen.size() < table.size(),
                     "plan: at least one parameter must be trained; got all ", table.size(),
-                    " parameters frozen");
+                    " parameters frozen [SW0460]");
 }
 
 /// The rules of nn/split_batch.h, which this room does not link.
@@ -29,7 +29,7 @@ void check_split_batch(const Workload& workload) {
                     "sequences or more, dropout 0, and recompute none or selective; got ",
                     workload.parallelism == Parallelism::tp ? "TP" : "TP+SP", " with ", workload.batch_size,
                     " sequences", workload.has_dropout ? ", dropout" : "",
-                    workload.recompute == Recompute::full ? ", recompute full" : "");
+                    workload.recompute == Recompute::full ? ", recompute full" : "", " [SW0461]");
 }
 
 }  // namespace
@@ -46,19 +46,20 @@ Pool Workload::block_input_pool(int64_t layer) const {
 
 void Workload::validate() const {
   TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "plan: tp must be in [1, query heads]; got ",
-                    tp, " with ", config.num_attention_heads, " heads");
+                    tp, " with ", config.num_attention_heads, " heads [SW0464]");
   TORCH_CHECK_VALUE(sequence_length >= 1 && batch_size >= 1,
                     "plan: sequence length and batch size must be positive; got ", sequence_length, " and ",
-                    batch_size);
+                    batch_size, " [SW0465]");
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
-                    "plan: element_bytes must be 2, 4 or 8; got ", element_bytes);
+                    "plan: element_bytes must be 2, 4 or 8; got ", element_bytes, " [SW0466]");
   if (split_batch) check_split_batch(*this);
   check_frozen(*this);
 }
 
 void Workload::validate_rank(int rank) const {
   validate();
-  TORCH_CHECK_VALUE(rank >= 0 && rank < tp, "plan: rank must be in [0, tp); got ", rank, " with tp ", tp);
+  TORCH_CHECK_VALUE(rank >= 0 && rank < tp, "plan: rank must be in [0, tp); got ", rank, " with tp ", tp,
+                    " [SW0467]");
 }
 
 RankShard rank_shard(const Workload& workload, int rank) {

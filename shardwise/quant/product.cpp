@@ -29,7 +29,7 @@ void product_out(Tensor& y, const Tensor& x, const Matrix& w) {
   TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
                         y.size(1) == w.rows() && y.scalar_type() == x.scalar_type(),
                     "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows(), "] of one dtype; got ",
-                    x.sizes(), " ", x.scalar_type(), " to ", y.sizes(), " ", y.scalar_type());
+                    x.sizes(), " ", x.scalar_type(), " to ", y.sizes(), " ", y.scalar_type(), " [SW0468]");
   const int64_t step = rows_per_block(w, static_cast<int64_t>(x.itemsize()));
   const Tensor scratch = at::empty({std::min(step, w.rows()), w.width()}, x.options());
   for (int64_t row = 0; row < w.rows(); row += step) {

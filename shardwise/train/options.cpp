@@ -46,7 +46,7 @@ void check_model(const TrainOptions& o) {
 
 void check_split_batch(const TrainOptions& o) {
   TORCH_CHECK_VALUE(o.tp >= 2, "train: --split-batch needs 2 ranks or more; got --tp ", o.tp,
-                    ", which has no all_reduce to overlap; leave it out [SW0391]");
+                    ", which has no all_reduce to overlap; leave it out [SW0522]");
   nn::Step step(comm::Group(), o.seq_len);
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;

@@ -361,7 +361,7 @@ std::string value_error(at::ScalarType dtype, Reduce reduce) {
   try {
     reduce_kernel(dtype, reduce);
   } catch (const c10::ValueError& error) {
-    return base::one_line(error);
+    return base::without_code(base::one_line(error));
   }
   return "accepted";
 }

@@ -62,12 +62,12 @@ inline at::Tensor buffer_of(const SymmetricHandle& handle, int rank) {
   return handle->get_buffer(rank, {int64_t(handle->get_buffer_size() / sizeof(float))}, at::kFloat, 0);
 }
 
-/// Returns the message of the ValueError that `call` throws, or "no error".
+/// Returns the message of the ValueError that `call` throws, without its code, or "no error".
 inline std::string value_error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const c10::ValueError& error) {
-    return base::one_line(error);
+    return base::without_code(base::one_line(error));
   }
   return "no error";
 }

@@ -120,7 +120,8 @@ class ReceiveWork final : public c10d::Work {
 // Tag 0 is reserved for the channel on both communicators; payloads use the other tags of `data`.
 int Messages::to_mpi_tag(int tag, const char* op) const {
   const int largest = channel_->membership().process->largest_tag() - 1;
-  TORCH_CHECK_VALUE(tag >= 0 && tag <= largest, op, ": tag must be in [0, ", largest, "]; got ", tag);
+  TORCH_CHECK_VALUE(tag >= 0 && tag <= largest, op, ": tag must be in [0, ", largest, "]; got ", tag,
+                    " [SW0510]");
   return tag + 1;
 }
 

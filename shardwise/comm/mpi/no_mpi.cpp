@@ -10,9 +10,10 @@ bool is_built_in() {
 }
 
 Group connect(const Options& options) {
-  TORCH_CHECK_VALUE(
-      false, "connect: multi-node groups need Open MPI; this build was configured without it; got ",
-      options.ranks.size(), " ranks of group ", options.name, "; install libopenmpi-dev and build again");
+  TORCH_CHECK_VALUE(false,
+                    "connect: multi-node groups need Open MPI; this build was configured without it; got ",
+                    options.ranks.size(), " ranks of group ", options.name,
+                    "; install libopenmpi-dev and build again [SW0511]");
 }
 
 void shutdown() {}

@@ -8,7 +8,8 @@
 namespace shardwise::comm::shm {
 
 void check_on_cpu(const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: tensors must be on the CPU; got one on ", x.device());
+  TORCH_CHECK_VALUE(x.is_cpu(), "shared memory: tensors must be on the CPU; got one on ", x.device(),
+                    " [SW0514]");
 }
 
 void pack(std::byte* target, const at::Tensor& x) {

@@ -51,10 +51,10 @@ void check_same_group_and_pad(const BlockInfo& first, const BlockInfo& info, int
   TORCH_CHECK_VALUE(
       info.home == first.home,
       "rendezvous: all ranks must pass memory of the same group; got another group's from rank ", rank,
-      " than from rank 0; pass the group's name when allocating");
+      " than from rank 0; pass the group's name when allocating [SW0515]");
   TORCH_CHECK_VALUE(info.pad_bytes == first.pad_bytes,
                     "rendezvous: signal pads must have the same size on all ranks; got ", info.pad_bytes,
-                    " bytes from rank ", rank, ", ", first.pad_bytes, " from rank 0");
+                    " bytes from rank ", rank, ", ", first.pad_bytes, " from rank 0 [SW0516]");
 }
 
 Signals::Limit limit_of(size_t timeout_ms) {
@@ -88,9 +88,11 @@ void Signals::barrier(int channel, Limit limit) {
 
 WaitContext Signals::start_call(std::string_view op, int peer, int channel, Limit limit) {
   const int ranks = group_.size();
-  TORCH_CHECK_VALUE(peer >= 0 && peer < ranks, op, ": rank must be in [0, ", ranks, "); got ", peer);
+  TORCH_CHECK_VALUE(peer >= 0 && peer < ranks, op, ": rank must be in [0, ", ranks, "); got ", peer,
+                    " [SW0478]");
   TORCH_CHECK_VALUE(channel >= 0 && channel < pads_.channels(), op, ": channel must be in [0, ",
-                    pads_.channels(), ") of a signal pad of ", pads_.bytes, " bytes; got ", channel);
+                    pads_.channels(), ") of a signal pad of ", pads_.bytes, " bytes; got ", channel,
+                    " [SW0517]");
   const Limit max_limit = group_.timeout();
   const WaitContext context{op, ++calls_, peer, limit.count() > 0 ? std::min(limit, max_limit) : max_limit};
   group_.check_usable(context);
@@ -138,7 +140,7 @@ std::vector<void*> SymmetricMemory::get_signal_pad_ptrs() {
   const size_t expected = c10d::symmetric_memory::get_signal_pad_size();
   TORCH_CHECK_VALUE(expected <= pads_.bytes,
                     "symmetric memory: the signal pad size must be set before allocating; got ", expected,
-                    " bytes after allocating with ", pads_.bytes);
+                    " bytes after allocating with ", pads_.bytes, " [SW0518]");
   return pads_.addresses;
 }
 
@@ -187,7 +189,7 @@ std::shared_ptr<Transport> transport_of(const std::string& group_name) {
   const auto backend = c10d::resolve_process_group(group_name)->getBackend(c10::kCPU);
   const auto* ours = dynamic_cast<Backend*>(backend.get());
   TORCH_CHECK_VALUE(ours != nullptr, "symmetric memory: the backend of the group must be ", kName,
-                    "; got group ", group_name, " of backend ", backend->getBackendName());
+                    "; got group ", group_name, " of backend ", backend->getBackendName(), " [SW0519]");
   return ours->transport();
 }
 
@@ -246,7 +248,8 @@ size_t SymmetricAllocator::get_alloc_size(void* ptr) {
 SymmetricAllocator::Handle SymmetricAllocator::rendezvous(void* ptr, const GroupName& group_name) {
   const Allocation allocation = copy_of(ptr);
   SymmetricGroups groups{allocation.home.lock(), nullptr, run_blocking_};
-  TORCH_CHECK_VALUE(groups.home, "rendezvous: the group that the memory was allocated for must still exist");
+  TORCH_CHECK_VALUE(groups.home,
+                    "rendezvous: the group that the memory was allocated for must still exist [SW0520]");
   groups.group = group_name ? transport_of(*group_name) : groups.home;
   for (const auto& handle : allocation.handles) {
     if (handle->group() == groups.group) return handle;
@@ -264,8 +267,9 @@ SymmetricAllocator::Allocation SymmetricAllocator::copy_of(void* ptr) {
 
 SymmetricAllocator::Allocation& SymmetricAllocator::find(void* ptr) {
   const auto found = allocations_.find(ptr);
-  TORCH_CHECK_VALUE(found != allocations_.end(),
-                    "symmetric memory: the storage must be allocated by symmetric memory; got another one");
+  TORCH_CHECK_VALUE(
+      found != allocations_.end(),
+      "symmetric memory: the storage must be allocated by symmetric memory; got another one [SW0521]");
   return found->second;
 }
 
