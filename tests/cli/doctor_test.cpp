@@ -30,8 +30,9 @@ class DoctorCommand : public ::testing::Test {
     scratch_.put("text", testing::sample_text());
   }
 
-  Words doctor(const Words& more) const {
-    Words argv{SHARDWISE_PROGRAM, "doctor", "--model", model_, "--tp", "2", "--seq-len", "11"};
+  Words doctor(const Words& more) const { return doctor_of(model_, more); }
+  static Words doctor_of(const std::string& model, const Words& more) {
+    Words argv{SHARDWISE_PROGRAM, "doctor", "--model", model, "--tp", "2", "--seq-len", "11"};
     argv.insert(argv.end(), more.begin(), more.end());
     return argv;
   }
@@ -123,13 +124,20 @@ class DoctorDirectory : public DoctorCommand {
     ASSERT_FALSE(is_empty());
   }
 
+  /// A job that would take a minute, so that it does not end before its signal comes.
+  Words long_job() const {
+    config::Config config = testing::small_byte_config();
+    config.num_hidden_layers = 200;
+    scratch_.put("large/config.json", config::to_json(config));
+    return doctor_of(scratch_ / "large", {"--load-format", "dummy"});
+  }
+
   const std::string temporary_ = scratch_ / "temporary", mark_ = "DOCTOR_DIRECTORY=" + temporary_;
-  const Words argv_ = doctor({"--load-format", "dummy"});
   const Program::Options options_{.environment = {"SHARDWISE_THREADS=1", "TMPDIR=" + temporary_, mark_}};
 };
 
 TEST_F(DoctorDirectory, IsRemovedAtTheEnd) {
-  Program program(argv_, options_);
+  Program program(doctor({"--load-format", "dummy"}), options_);
   wait_until_it_exists();
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 0) << program.errors();
   EXPECT_TRUE(is_empty());
@@ -138,7 +146,7 @@ TEST_F(DoctorDirectory, IsRemovedAtTheEnd) {
 TEST_F(DoctorDirectory, IsRemovedAfterASignal) {
   for (const int signal : {SIGINT, SIGTERM}) {
     for (const bool has_ranks : {false, true}) {
-      Program program(argv_, options_);
+      Program program(long_job(), options_);
       wait_until_it_exists();
       if (has_ranks) testing::pid_of_rank(1, mark_);
       program.send(signal);
@@ -150,7 +158,7 @@ TEST_F(DoctorDirectory, IsRemovedAfterASignal) {
 }
 
 TEST_F(DoctorDirectory, IsRemovedAfterARankDies) {
-  Program program(argv_, options_);
+  Program program(long_job(), options_);
   testing::send_to(testing::pid_of_rank(1, mark_), SIGKILL);
   EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 1) << program.errors();
   EXPECT_TRUE(is_empty());
