@@ -4,6 +4,8 @@
 # Compiling a source that includes ATen needs up to 2 GB.
 JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | getline n; \
 	j = m < n ? m : n; print j < 1 ? 1 : j}' /proc/meminfo)
+# One test more than cores, because some wait for deadlines.
+TEST_JOBS = $(shell expr $(JOBS) + 1)
 SOURCES = $(shell find shardwise python tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
@@ -41,16 +43,16 @@ demo: build ## train on a real corpus with TP=2 and SP, generate text, compare w
 	@tools/demo
 
 test: build-tests ## run every test, with covering arrays of large parameter spaces
-	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
+	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS)
 	@$(SAY_COVERED)
 
 test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
-	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^$(ROOM)\.'
+	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) -R '^$(ROOM)\.'
 
 test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
-	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 86400
+	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
 	@$(SAY_COVERED)
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
@@ -94,7 +96,7 @@ test-tidy: ## run clang-tidy on the sources of shardwise/
 test-asan: setup-test ## run every test with the address and undefined behavior sanitizers
 	@$(CMAKE) --preset asan >/dev/null
 	@$(CMAKE) --build --preset asan -j $(JOBS)
-	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
+	@$(CTEST) --test-dir build-asan --output-on-failure -j $(TEST_JOBS)
 
 test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, under the same sanitizers
 	@$(CMAKE) --preset asan >/dev/null

@@ -4,16 +4,14 @@
 if(CMAKE_SCRIPT_MODE_FILE)
   execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE tests COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "(^|\n)[^ \n][^ \n]*\\." suites "${tests}")
-  if(LOCK STREQUAL "alone")
-    set(locked "RUN_SERIAL TRUE")
-  elseif(LOCK)  # first, because the suites of a lock cannot be divided over the cores
-    set(locked "RESOURCE_LOCK \"${LOCK}\" COST 100")
-  else()
-    set(locked "COST 0")
-  endif()
   set(lines "")
   foreach(suite ${suites})
     string(REGEX REPLACE "[\n.]" "" suite "${suite}")
+    if(LOCKED AND suite MATCHES "${LOCKED}")  # first, because only one of them runs at a time
+      set(locked "RESOURCE_LOCK deadlines COST 100")
+    else()
+      set(locked "COST 0")
+    endif()
     string(APPEND lines "add_test(\"${ROOM}.${suite}\" \"${PROGRAM}\" \"--gtest_filter=${suite}.*\")\n"
       "set_tests_properties(\"${ROOM}.${suite}\" PROPERTIES ${locked})\n")
   endforeach()
@@ -21,11 +19,11 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# shardwise_test_suites(comm ranks): the suites of comm_test. Of those with the same lock one runs at a time.
-function(shardwise_test_suites room lock)
+# shardwise_test_suites(comm REGEX): the suites of comm_test. Of those that match REGEX, in all rooms, one runs at a time.
+function(shardwise_test_suites room locked)
   set(list "${CMAKE_CURRENT_BINARY_DIR}/${room}_suites.cmake")
   add_custom_command(TARGET ${room}_test POST_BUILD VERBATIM
-    COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${room}_test>" -DROOM=${room} -DLOCK=${lock}
+    COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${room}_test>" -DROOM=${room} "-DLOCKED=${locked}"
       "-DLIST=${list}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/suites.cmake")
   # A program that was never linked counts as a failed test, not as none.
   file(WRITE "${list}.in"
