@@ -69,7 +69,7 @@ std::vector<Point> measure_points(const AllReduceBench& bench, const comm::Group
 
 comm::Group connect_with(int64_t one_shot_bytes, const comm::Group& group, const std::string& job,
                          std::chrono::milliseconds timeout) {
-  comm::shm::Options options(job, group.rank(), group.size());
+  comm::shm::ConnectOptions options(job, group.rank(), group.size());
   options.timeout = timeout;
   options.one_shot_bytes = one_shot_bytes;
   return comm::shm::connect(options);

@@ -36,7 +36,7 @@ uint64_t node_of_this_rank(const LaunchContext& context) {
 comm::Group connect_across_nodes(const LaunchContext& context, const std::string& name,
                                  const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   check_mpi(context, name, ranks.size());
-  comm::mpi::Options options(context.job, name, ranks, context.rank, context.world_size);
+  comm::mpi::ConnectOptions options(context.job, name, ranks, context.rank, context.world_size);
   options.node = node_of_this_rank(context);
   options.timeout = timeout;
   return comm::mpi::connect(options);
@@ -56,8 +56,8 @@ comm::Group connect_group(const LaunchContext& context, const std::string& name,
   TORCH_INTERNAL_ASSERT(found != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
   if (ranks.size() == 1) return comm::Group();
   if (context.may_span_nodes(ranks)) return connect_across_nodes(context, name, ranks, timeout);
-  comm::shm::Options options(fmt::format("{}/{}/{}", context.job, name, ranks.front()),
-                             int(found - ranks.begin()), int(ranks.size()));
+  comm::shm::ConnectOptions options(fmt::format("{}/{}/{}", context.job, name, ranks.front()),
+                                    int(found - ranks.begin()), int(ranks.size()));
   options.timeout = timeout;
   return comm::shm::connect(options);
 }

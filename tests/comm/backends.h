@@ -16,7 +16,7 @@ using BackendBody = std::function<void(comm::shm::Backend&, int rank)>;
 /// Runs `body` on each rank of a group. An error fails the test and aborts the group.
 inline void on_backends(int ranks, const BackendBody& body, int timeout_ms = 20'000) {
   on_threads(ranks, [&](int rank, const std::string& job) {
-    const comm::shm::Options group_options = options(job, rank, ranks, timeout_ms);
+    const comm::shm::ConnectOptions group_options = options(job, rank, ranks, timeout_ms);
     const auto backend = c10::make_intrusive<comm::shm::Backend>(std::make_shared<comm::shm::Transport>(
         comm::shm::rendezvous(group_options), rank, group_options.timeout));
     try {

@@ -384,7 +384,7 @@ std::vector<CollectiveCall> make_collective_calls() {
 
 }  // namespace
 
-TestGroup connect_test_group(const comm::shm::Options& options) {
+TestGroup connect_test_group(const comm::shm::ConnectOptions& options) {
   const auto transport =
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(options), options.rank, options.timeout);
   const auto backend = c10::make_intrusive<Backend>(transport);

@@ -17,7 +17,7 @@ struct TestGroup {
   comm::Group group;
 };
 /// Connects the group of `options`. Collective.
-TestGroup connect_test_group(const comm::shm::Options& options);
+TestGroup connect_test_group(const comm::shm::ConnectOptions& options);
 
 struct Case {
   TestGroup at;

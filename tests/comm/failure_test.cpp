@@ -102,7 +102,7 @@ TEST(StoppedRank, IsATimeoutAfterTheGroupsTimeout) {
 // of a tensor that cannot be written to, interrupted it.
 TEST(LateRank, IsNamedByAllWaitingRanks) {
   on_threads(3, [](int rank, const std::string& job) {
-    const shm::Options group_options = options(job, rank, 3, rank == 1 ? 300 : 20'000);
+    const shm::ConnectOptions group_options = options(job, rank, 3, rank == 1 ? 300 : 20'000);
     const TestGroup at = connect_test_group(group_options);
     at.backend->barrier({})->wait();
     std::vector<at::Tensor> x = {rank == 2 ? at::full({1}, 1.f).expand({5000})
@@ -158,7 +158,7 @@ TEST(UnfinishedCollective, IsAnErrorOfTheRanksNextCall) {
 // A peer may still be reading the previous collective's payload in the next slot.
 TEST(UnfinishedCollective, LeavesTheNextSlotUntouched) {
   on_threads(2, [](int rank, const std::string& job) {
-    const shm::Options group_options = options(job, rank, 2);
+    const shm::ConnectOptions group_options = options(job, rank, 2);
     shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
     channel.post({});
     if (rank == 0) return;
@@ -171,7 +171,7 @@ TEST(UnfinishedCollective, LeavesTheNextSlotUntouched) {
 // A process may be stopped between its last check of the peers and its check of the clock.
 TEST(LateRank, IsNotReportedWhenAllHaveArrived) {
   on_threads(1, [](int rank, const std::string& job) {
-    const shm::Options group_options = options(job, rank, 1, 50);
+    const shm::ConnectOptions group_options = options(job, rank, 1, 50);
     shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
     shm::WaitContext context = channel.wait_context(0);
     context.start -= std::chrono::seconds(1);
@@ -188,7 +188,7 @@ TEST(LateRank, IsNotReportedWhenAllHaveArrived) {
 // Else it could overwrite memory that a third rank, unaware of the abort, still reads.
 TEST(RankThatSeesAnAbort, SetsItsOwnAbortWord) {
   on_threads(2, [](int rank, const std::string& job) {
-    const shm::Options group_options = options(job, rank, 2);
+    const shm::ConnectOptions group_options = options(job, rank, 2);
     shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
     if (rank == 0) return channel.abort("on purpose");
     std::string line;

@@ -16,17 +16,17 @@
 namespace shardwise::testing {
 
 using comm::Mesh;
-using comm::shm::Options;
+using comm::shm::ConnectOptions;
 
-Groups connect_world(const Options& options) {
+Groups connect_world(const ConnectOptions& options) {
   return {connect_test_group(options)};
 }
 
-Groups connect_mesh(const Options& options) {
+Groups connect_mesh(const ConnectOptions& options) {
   Groups groups = connect_world(options);
   const int tp = options.size % 2 == 0 ? 2 : options.size;
   const auto connect = [&](const std::string& axis, const std::vector<int>& ranks) {
-    Options part = options;
+    ConnectOptions part = options;
     part.job += axis + std::to_string(ranks.front());
     part.rank = int(std::ranges::find(ranks, options.rank) - ranks.begin());
     part.size = int(ranks.size());
@@ -116,7 +116,7 @@ void run_mixed(const WorkerPlace& place, std::istream& words) {
   int victim = -1, signal = 0;
   words >> seed >> steps >> which >> victim >> signal;
   connect_to_workers(place.job + "-first", place.rank, place.size, place.timeout_ms);
-  const Options rank_options = options(place.job, place.rank, place.size, place.timeout_ms);
+  const ConnectOptions rank_options = options(place.job, place.rank, place.size, place.timeout_ms);
   const Groups groups = which == "mesh" ? connect_mesh(rank_options) : connect_world(rank_options);
   Mixed mixed(groups, seed, which == "collectives" ? Mixed::Calls::collectives : Mixed::Calls::all);
   const RandomSignal random_signal(signal, seed, steps);

@@ -11,10 +11,10 @@ namespace shardwise::testing {
 using Groups = std::vector<TestGroup>;
 
 /// Connects the group of all ranks. Collective.
-Groups connect_world(const comm::shm::Options& options);
+Groups connect_world(const comm::shm::ConnectOptions& options);
 /// Connects the group of all ranks and those of a {"dp", "tp"} mesh; tp is 2, or all ranks if t is odd.
 /// Collective.
-Groups connect_mesh(const comm::shm::Options& options);
+Groups connect_mesh(const comm::shm::ConnectOptions& options);
 
 /// One rank's random program.
 class Mixed {

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kItem = 4;
 
 Group connect_limited(const std::string& job, int rank, int size, int64_t one_shot_bytes) {
-  Options group_options = options(job, rank, size);
+  ConnectOptions group_options = options(job, rank, size);
   group_options.one_shot_bytes = one_shot_bytes;
   return connect(group_options);
 }
@@ -93,7 +93,7 @@ TEST(OneShot, UsesTheLimitOfRankZero) {
 }
 
 TEST(OneShot, RejectsALimitBeyondASlot) {
-  Options group_options("job", 0, 2);
+  ConnectOptions group_options("job", 0, 2);
   for (const int64_t bytes : {int64_t{-1}, int64_t(kInlineBytes) + 1}) {
     group_options.one_shot_bytes = bytes;
     EXPECT_THROW(connect(group_options), c10::ValueError) << bytes;

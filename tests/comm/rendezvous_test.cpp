@@ -97,7 +97,7 @@ TEST(Rendezvous, RejectsATimeoutOfZeroOrLess) {
 // poll() has an int of milliseconds; 30 days exceed it.
 TEST(Rendezvous, ATimeoutMayExceedTheMaximumOfPoll) {
   on_threads(2, [](int rank, const std::string& job) {
-    shm::Options month = options(job, rank, 2);
+    shm::ConnectOptions month = options(job, rank, 2);
     month.timeout = std::chrono::hours(30 * 24);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(error_of([&] { shm::connect(month).barrier(); }), "no error");

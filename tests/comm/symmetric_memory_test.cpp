@@ -159,7 +159,7 @@ TEST(SymmetricMemory, ASecondRendezvousReturnsTheHandleOfTheFirst) {
 
 /// Connects the group of ranks 2 and 0, in this order.
 c10::intrusive_ptr<Backend> pair_of_three(const std::string& job, int rank) {
-  const Options pair = options(job, rank == 2 ? 0 : 1, 2);
+  const ConnectOptions pair = options(job, rank == 2 ? 0 : 1, 2);
   return c10::make_intrusive<Backend>(std::make_shared<Transport>(rendezvous(pair), pair.rank, pair.timeout));
 }
 

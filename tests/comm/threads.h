@@ -21,8 +21,9 @@ inline std::string new_job() {
   return "comm-test-" + std::to_string(getpid()) + "-" + std::to_string(jobs++);
 }
 
-inline comm::shm::Options options(const std::string& job, int rank, int size, int timeout_ms = 20'000) {
-  comm::shm::Options options(job, rank, size);
+inline comm::shm::ConnectOptions options(const std::string& job, int rank, int size,
+                                         int timeout_ms = 20'000) {
+  comm::shm::ConnectOptions options(job, rank, size);
   options.timeout = std::chrono::milliseconds(timeout_ms);
   return options;
 }

@@ -122,7 +122,7 @@ void run_crowded(const WorkerPlace& place) {
   });
   on_threads(place.size, [&](int rank, const std::string& job) {
     try {
-      comm::shm::Options group_options = options(job, rank, place.size, place.timeout_ms);
+      comm::shm::ConnectOptions group_options = options(job, rank, place.size, place.timeout_ms);
       group_options.one_shot_bytes = 1024;  // the saved limit's file belongs to another user
       comm::shm::connect(group_options).barrier();
       std::cout << "connected\n" << std::flush;

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, OnGpu, ::testing::ValuesIn(kNcclDtypes));
 
 int run_tests(const LaunchContext& context) {
   const Group bootstrap_group = init_process_group(context);
-  const Group group = nccl::connect(nccl::Options(bootstrap_group));
+  const Group group = nccl::connect(nccl::ConnectOptions(bootstrap_group));
   OnGpu::group = &group;
   const int failed = RUN_ALL_TESTS();
   bootstrap_group.barrier();  // rank 0 serves the store until all ranks are done

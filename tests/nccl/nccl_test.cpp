@@ -49,7 +49,7 @@ TEST(NcclStore, AnUnreachableAddressIsAnErrorOnAllRanks) {
 TEST(Nccl, AMissingDeviceIsTheSameErrorOnAllRanks) {
   std::vector<std::string> errors(3);
   on_ranks(3, [&](const Group& group) {
-    Options options(group);
+    ConnectOptions options(group);
     options.device = group.rank() == 0 ? 0 : 4096;
     errors[size_t(group.rank())] = error_text([&] { connect(options); });
     group.barrier();  // the bootstrap group still works
@@ -76,8 +76,9 @@ class NoGpu : public OnThisMachine {
     EXPECT_TRUE(contains(gpu_error(), "connect: NCCL needs one GPU per rank; got none: ") ||
                 contains(gpu_error(), "connect: the NCCL plugin must load; got "))
         << gpu_error();
-    on_ranks(
-        2, [](const Group& group) { EXPECT_EQ(error_text([&] { connect(Options(group)); }), gpu_error()); });
+    on_ranks(2, [](const Group& group) {
+      EXPECT_EQ(error_text([&] { connect(ConnectOptions(group)); }), gpu_error());
+    });
   }
 };
 

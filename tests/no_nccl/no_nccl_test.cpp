@@ -14,7 +14,7 @@ TEST(NoNccl, ErrorsSayHowToBuildWithIt) {
   EXPECT_EQ(error_text([] { nccl::device_count(); }),
             "device_count: GPUs need a build with NCCL; got a build without it; install the CUDA and NCCL "
             "headers and rebuild");
-  EXPECT_EQ(error_text([] { nccl::connect(nccl::Options(Group())); }),
+  EXPECT_EQ(error_text([] { nccl::connect(nccl::ConnectOptions(Group())); }),
             "connect: a group of GPUs needs a build with NCCL; got 1 ranks in a build without it; install "
             "the CUDA and "
             "NCCL headers and rebuild");

@@ -40,7 +40,7 @@ struct CorruptingGroup {
 
 /// Collective.
 inline CorruptingGroup corrupting_group(const std::string& job, int rank, int ranks) {
-  const comm::shm::Options shm_options = options(job, rank, ranks);
+  const comm::shm::ConnectOptions shm_options = options(job, rank, ranks);
   auto backend = c10::make_intrusive<CorruptingBackend>(
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout));
   return {backend, comm::Group(backend)};

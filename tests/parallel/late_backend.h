@@ -54,7 +54,7 @@ class LateBackend final : public comm::C10dBackend {
 };
 
 inline comm::Group late_group(const std::string& job, int rank, int ranks) {
-  const comm::shm::Options shm_options = options(job, rank, ranks);
+  const comm::shm::ConnectOptions shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<LateBackend>(
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout)));
 }

@@ -193,7 +193,7 @@ TEST(Overlap, SharedMemoryMultipliesTheLocalShardFirst) {
 // A rank whose peer aborts gets an error and may destroy what is in flight.
 TEST(Overlap, AbortedPeerIsAnError) {
   testing::on_threads(3, [](int rank, const std::string& job) {
-    const comm::shm::Options options = testing::options(job, rank, 3);
+    const comm::shm::ConnectOptions options = testing::options(job, rank, 3);
     const Group group = comm::shm::connect(options);
     if (rank == 2) return group.abort("gone on purpose");
     EXPECT_THROW(results(group, Overlap::on, SaveForBackward::shard), base::CommError);

@@ -54,7 +54,7 @@ class RecordingBackend final : public comm::C10dBackend {
 /// Collective: creates a group whose backend calls `record`.
 inline comm::Group recording_group(const std::string& job, int rank, int ranks,
                                    RecordingBackend::Record record) {
-  const comm::shm::Options shm_options = options(job, rank, ranks);
+  const comm::shm::ConnectOptions shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<RecordingBackend>(
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout),
       std::move(record)));

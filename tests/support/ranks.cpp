@@ -57,7 +57,7 @@ class Ranks {
   }
 
   comm::Group connect(int rank, int size) const {
-    comm::shm::Options options(
+    comm::shm::ConnectOptions options(
         "test-" + std::to_string(getpid()) + "-" + std::to_string(size) + "-" + std::to_string(job_), rank,
         size);
     options.timeout = std::chrono::seconds(60);

@@ -10,7 +10,7 @@ constexpr std::chrono::microseconds kMaxSleepDuringTransfer{50};
 
 }  // namespace
 
-Channel::Channel(const Options& options, Membership membership)
+Channel::Channel(const ConnectOptions& options, Membership membership)
     : GroupGuard(membership.rank, options.timeout),
       membership_(std::move(membership)),
       message_bytes_(options.message_bytes),

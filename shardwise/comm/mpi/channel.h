@@ -36,7 +36,7 @@ static_assert(offsetof(Announcement, payload) == 64 && sizeof(Announcement) == 6
 /// run on any thread.
 class Channel : public GroupGuard {
  public:
-  Channel(const Options& options, Membership membership);
+  Channel(const ConnectOptions& options, Membership membership);
 
   int size() const { return membership_.size(); }
   uint64_t sequence() const { return sequence_; }

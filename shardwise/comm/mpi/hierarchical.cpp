@@ -63,15 +63,15 @@ bool Nodes::is_even() const {
                      [&](const std::vector<int>& node) { return node.size() == ranks[0].size(); });
 }
 
-Group connect_node(const Options& options, const Nodes& nodes) {
+Group connect_node(const ConnectOptions& options, const Nodes& nodes) {
   const int first = options.ranks[size_t(nodes.ranks[size_t(nodes.node)].front())];
-  shm::Options shm_options(fmt::format("{}/{}/{}", options.job, options.name, first), nodes.local_rank,
-                           nodes.local_size());
+  shm::ConnectOptions shm_options(fmt::format("{}/{}/{}", options.job, options.name, first), nodes.local_rank,
+                                  nodes.local_size());
   shm_options.timeout = options.timeout;
   return shm::connect(shm_options);
 }
 
-Hierarchical::Hierarchical(const Options& options, Membership membership, Nodes nodes)
+Hierarchical::Hierarchical(const ConnectOptions& options, Membership membership, Nodes nodes)
     : Transport(options, std::move(membership)),
       intra_node_group_(connect_node(options, nodes)),
       nodes_(std::move(nodes)) {

@@ -29,12 +29,12 @@ struct Nodes {
 };
 
 /// Creates a shared-memory group of the ranks of this node, in their order.
-Group connect_node(const Options& options, const Nodes& nodes);
+Group connect_node(const ConnectOptions& options, const Nodes& nodes);
 
 /// The hierarchical transport. Collectives that it does not override are flat.
 class Hierarchical final : public Transport {
  public:
-  Hierarchical(const Options& options, Membership membership, Nodes nodes);
+  Hierarchical(const ConnectOptions& options, Membership membership, Nodes nodes);
 
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;

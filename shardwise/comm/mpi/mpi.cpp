@@ -12,7 +12,7 @@
 namespace shardwise::comm::mpi {
 namespace {
 
-void log_uneven_nodes(const Options& options, const Nodes& nodes) {
+void log_uneven_nodes(const ConnectOptions& options, const Nodes& nodes) {
   std::vector<size_t> sizes;
   for (const std::vector<int>& node : nodes.ranks) sizes.push_back(node.size());
   base::log_info(
@@ -26,7 +26,7 @@ bool is_built_in() {
   return true;
 }
 
-Group connect(const Options& options) {
+Group connect(const ConnectOptions& options) {
   TORCH_CHECK_VALUE(options.message_bytes > 0 && options.message_bytes <= INT_MAX,
                     "connect: message_bytes must be from 1 to 2147483647; got ", options.message_bytes,
                     " [SW0120]");

@@ -19,7 +19,7 @@ enum class Topology {
   flat           // MPI between any two ranks: reductions give the same bits as comm/shm
 };
 
-struct Options {
+struct ConnectOptions {
   std::string job;         // distinguishes this job's rendezvous on a node from those of other jobs
   std::string name;        // of the group, the same on its ranks
   std::vector<int> ranks;  // of the job, ascending, this one among them
@@ -30,8 +30,8 @@ struct Options {
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, MPI's start included
   int64_t message_bytes = int64_t{1} << 30;      // a longer message is sent in chunks: MPI counts in int
   int64_t round_bytes = int64_t{8} << 20;        // receive buffer per peer during a reduction
-  Options(std::string job_name, std::string group_name, std::vector<int> members, int rank_in_job,
-          int job_size)
+  ConnectOptions(std::string job_name, std::string group_name, std::vector<int> members, int rank_in_job,
+                 int job_size)
       : job(std::move(job_name)),
         name(std::move(group_name)),
         ranks(std::move(members)),
@@ -48,7 +48,7 @@ bool is_built_in();
 /// ranks are missing at the timeout or create a different group; c10::ValueError if MPI is not built in,
 /// another thread is creating a group, the ranks were not started by Open MPI's mpirun, or message_bytes is
 /// not from 1 to INT_MAX.
-Group connect(const Options& options);
+Group connect(const ConnectOptions& options);
 
 /// Shuts MPI down cleanly if it was started. Collective over the job: waits for all ranks, however long they
 /// compute before they call it. Messages that were sent but not received within the timeout are lost.

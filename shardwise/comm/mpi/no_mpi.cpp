@@ -9,7 +9,7 @@ bool is_built_in() {
   return false;
 }
 
-Group connect(const Options& options) {
+Group connect(const ConnectOptions& options) {
   TORCH_CHECK_VALUE(false,
                     "connect: multi-node groups need Open MPI; this build was configured without it; got ",
                     options.ranks.size(), " ranks of group ", options.name,

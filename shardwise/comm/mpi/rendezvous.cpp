@@ -17,7 +17,7 @@ uint64_t hash_of(const std::vector<int>& ranks) {
   return hash;
 }
 
-PeerInfo peer_info_of(const Options& options, int rank) {
+PeerInfo peer_info_of(const ConnectOptions& options, int rank) {
   PeerInfo info = local_peer_info(options.name, rank, int(options.ranks.size()));
   info.job_rank = options.rank;
   info.node = options.node;
@@ -34,7 +34,7 @@ int tag_of(const std::string& name, int largest) {
 /// The exchange of one group's PeerInfo.
 class PeerInfoExchange {
  public:
-  PeerInfoExchange(Process& process, const Options& options, int rank)
+  PeerInfoExchange(Process& process, const ConnectOptions& options, int rank)
       : process_(process),
         options_(options),
         deadline_(rank, options.timeout),
@@ -80,7 +80,7 @@ class PeerInfoExchange {
   }
 
   Process& process_;
-  const Options& options_;
+  const ConnectOptions& options_;
   ConnectDeadline deadline_;
   int rank_;
   std::shared_ptr<std::vector<PeerInfo>> infos_;
@@ -108,7 +108,7 @@ void create(Communicators& created, MPI_Comm world, const std::vector<int>& rank
 
 }  // namespace
 
-Membership exchange_peer_info(Process& process, const Options& options) {
+Membership exchange_peer_info(Process& process, const ConnectOptions& options) {
   const auto found = std::find(options.ranks.begin(), options.ranks.end(), options.rank);
   TORCH_INTERNAL_ASSERT(found != options.ranks.end());
   Membership membership;
@@ -121,7 +121,7 @@ Membership exchange_peer_info(Process& process, const Options& options) {
   return membership;
 }
 
-void make_communicators(Membership& membership, const Options& options) {
+void make_communicators(Membership& membership, const ConnectOptions& options) {
   Process& process = *membership.process;
   const ConnectDeadline deadline(membership.rank, options.timeout);
   const auto created = std::make_shared<Communicators>();

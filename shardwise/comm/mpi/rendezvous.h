@@ -26,10 +26,10 @@ struct Membership {
 
 /// Exchanges the ranks' nodes; creates no communicators. Collective over the group. Errors: base::CommError
 /// if a rank does not join in time or creates a different group.
-Membership exchange_peer_info(Process& process, const Options& options);
+Membership exchange_peer_info(Process& process, const ConnectOptions& options);
 
 /// Creates the group's communicators. Collective over the group. Errors: base::CommError if MPI cannot create
 /// them or a rank stops meanwhile.
-void make_communicators(Membership& membership, const Options& options);
+void make_communicators(Membership& membership, const ConnectOptions& options);
 
 }  // namespace shardwise::comm::mpi

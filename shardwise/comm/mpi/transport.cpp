@@ -92,7 +92,7 @@ Tensors split_evenly(const at::Tensor& flat, int parts) {
   return split_rows(flat, sizes);
 }
 
-Transport::Transport(const Options& options, Membership membership)
+Transport::Transport(const ConnectOptions& options, Membership membership)
     : channel_(std::make_shared<Channel>(options, std::move(membership))),
       messages_(channel_),
       round_bytes_(options.round_bytes),

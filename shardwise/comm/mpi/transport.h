@@ -50,7 +50,7 @@ class Messages {
 /// The flat transport.
 class Transport : public CollectiveBackend {
  public:
-  Transport(const Options& options, Membership membership);
+  Transport(const ConnectOptions& options, Membership membership);
   /// Leaves the group. Done here because messages in flight may keep the channel alive for longer.
   ~Transport() override { channel_->leave(); }
   Transport(const Transport&) = delete;

@@ -33,7 +33,7 @@ const Plugin& plugin() {
   return loaded;
 }
 
-int device_index(const Options& options, const std::vector<PeerInfo>& ranks) {
+int device_index(const ConnectOptions& options, const std::vector<PeerInfo>& ranks) {
   const auto local = ranks.begin() + options.bootstrap_group.rank();
   const auto is_local = [&](const PeerInfo& rank) { return rank.node == local->node; };
   return options.device.value_or(static_cast<int>(std::count_if(ranks.begin(), local, is_local)));
@@ -45,7 +45,7 @@ std::string device_error(int rank, int device) {
     const int count = device_count();
     TORCH_CHECK_VALUE(device >= 0 && device < count, "connect: NCCL needs one GPU per rank; got ", count,
                       " GPUs, and device ", device, " for rank ", rank,
-                      "; start fewer ranks per node, or set Options::device [SW0306]");
+                      "; start fewer ranks per node, or set ConnectOptions::device [SW0306]");
     return {};
   } catch (const c10::ValueError& error) {
     return base::one_line(error);
@@ -81,7 +81,7 @@ int device_count() {
   }
 }
 
-Group connect(const Options& options) {
+Group connect(const ConnectOptions& options) {
   const Group& bootstrap = options.bootstrap_group;
   const std::vector<PeerInfo> ranks =
       gather_values(local_peer_info("nccl", bootstrap.rank(), bootstrap.size()), bootstrap);

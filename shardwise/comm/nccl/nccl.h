@@ -10,11 +10,11 @@
 
 namespace shardwise::comm::nccl {
 
-struct Options {
+struct ConnectOptions {
   Group bootstrap_group;      // a CPU group of the same ranks, which exchange addresses and errors over it
   std::optional<int> device;  // the GPU's index; default: the number of lower ranks on this node
   std::chrono::milliseconds timeout = kTimeout;  // of the rendezvous and of a collective
-  explicit Options(Group bootstrap) : bootstrap_group(std::move(bootstrap)) {}
+  explicit ConnectOptions(Group bootstrap) : bootstrap_group(std::move(bootstrap)) {}
 };
 
 /// Returns true if this build has the plugin.
@@ -37,6 +37,6 @@ int device_count();
 ///
 /// Errors: c10::ValueError with one text on all ranks if a rank has no such GPU; base::CommError if ranks
 /// time out; torch's NCCL errors.
-Group connect(const Options& options);
+Group connect(const ConnectOptions& options);
 
 }  // namespace shardwise::comm::nccl

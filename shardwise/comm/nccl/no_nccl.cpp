@@ -15,7 +15,7 @@ int device_count() {
                     "install the CUDA and NCCL headers and rebuild [SW0303]");
 }
 
-Group connect(const Options& options) {
+Group connect(const ConnectOptions& options) {
   TORCH_CHECK_VALUE(false, "connect: a group of GPUs needs a build with NCCL; got ",
                     options.bootstrap_group.size(),
                     " ranks in a build without it; install the CUDA and NCCL headers and rebuild [SW0302]");

@@ -43,7 +43,7 @@ struct StoreEntry {
 
 /// Returns every rank's entry, by rank. Errors: base::CommError naming the first missing rank.
 std::vector<StoreEntry> read_entries(c10d::Store& store, const std::vector<std::string>& keys,
-                                     const Options& options) {
+                                     const ConnectOptions& options) {
   const ConnectDeadline deadline(options.rank, options.timeout);
   try {
     store.wait(keys, options.timeout);
@@ -59,7 +59,7 @@ std::vector<StoreEntry> read_entries(c10d::Store& store, const std::vector<std::
 
 /// Returns rank 0's job name. Each rank counts its rendezvous in the store, so that a store that served an
 /// earlier group (the program destroyed it and starts again) does not return that group's name.
-std::string agree_on_job(c10d::Store& store, const Options& options) {
+std::string agree_on_job(c10d::Store& store, const ConnectOptions& options) {
   const int64_t round = store.add(fmt::format("shardwise/visits/{}", options.rank), 1);
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(fmt::format("shardwise/{}/{}", round, rank));
@@ -81,7 +81,7 @@ std::string agree_on_job(c10d::Store& store, const Options& options) {
 }  // namespace
 
 Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  Options options("", rank, size);
+  ConnectOptions options("", rank, size);
   options.timeout = timeout;
   check_options(options);
   options.job = agree_on_job(store, options);

@@ -123,7 +123,7 @@ int usable_cores(const std::vector<Handshake>& handshakes) {
   return machine_share(ranks, /*machine=*/0).cores;
 }
 
-OneShotLimit choose_one_shot(const Options& options, int cores) {
+OneShotLimit choose_one_shot(const ConnectOptions& options, int cores) {
   const RanksOnCores on{options.size, options.size <= cores};
   if (options.one_shot_bytes) return {on, *options.one_shot_bytes, OneShotLimit::From::given};
   return one_shot_limit(on);
@@ -132,7 +132,7 @@ OneShotLimit choose_one_shot(const Options& options, int cores) {
 /// Rank 0: receives the handshakes of all other ranks, then sends all of them to every rank.
 class Coordinator {
  public:
-  Coordinator(const Options& options, Handshake local)
+  Coordinator(const ConnectOptions& options, Handshake local)
       : options_(options),
         deadline_(options.rank, options.timeout),
         handshakes_(size_t(options.size)),
@@ -161,7 +161,7 @@ class Coordinator {
   void reject_all();
   std::string missing() const;
 
-  const Options& options_;
+  const ConnectOptions& options_;
   ConnectDeadline deadline_;
   Fd listener_ = new_socket(deadline_);
   std::vector<std::optional<Handshake>> handshakes_;
@@ -238,7 +238,7 @@ std::string Coordinator::missing() const {
   return ranks;
 }
 
-Fd connect_to_coordinator(const Options& options, const ConnectDeadline& deadline) {
+Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& deadline) {
   const Address address(options.job);
   Fd socket = new_socket(deadline);
   auto pause = std::chrono::microseconds(100);
@@ -260,7 +260,7 @@ Fd connect_to_coordinator(const Options& options, const ConnectDeadline& deadlin
 
 // Retries if the socket closes before the first handshake: it belonged to an earlier rendezvous of the same
 // job, or rank 0 has exited.
-std::vector<Handshake> exchange_with_coordinator(const Options& options, const Handshake& local) {
+std::vector<Handshake> exchange_with_coordinator(const ConnectOptions& options, const Handshake& local) {
   const ConnectDeadline deadline(options.rank, options.timeout);
   std::vector<Handshake> handshakes;
   Fd socket;
@@ -300,14 +300,14 @@ std::vector<Member> map_peers(std::vector<Handshake> handshakes, int local_rank,
 
 /// Sets this rank's abort word, because peers may already be in the group: their next wait fails. A `peer`
 /// below 0 blames this rank.
-void abort_region(const Region& region, const Options& options, int peer, const std::string& reason) {
+void abort_region(const Region& region, const ConnectOptions& options, int peer, const std::string& reason) {
   region.control().abort.set_once(peer < 0 ? options.rank : peer,
                                   fmt::format("rank {} aborted: {} [SW0345]", options.rank, reason));
 }
 
 }  // namespace
 
-void check_options(const Options& options) {
+void check_options(const ConnectOptions& options) {
   TORCH_CHECK_VALUE(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
                     "connect: rank must be in [0, size); got rank ", options.rank, " of ", options.size,
                     " [SW0299]");
@@ -321,7 +321,7 @@ void check_options(const Options& options) {
                     " [SW0300]");
 }
 
-Rendezvous rendezvous(const Options& options) {
+Rendezvous rendezvous(const ConnectOptions& options) {
   Region region = Region::create(options.size);
   Handshake handshake = make_handshake(options.job, options.rank, options.size, region);
   const PeerInfo self = handshake.info.peer;

@@ -30,9 +30,9 @@ struct Rendezvous {
 };
 
 /// Collective. Errors: base::CommError if a rank times out, or if its rank or size contradicts rank 0's.
-Rendezvous rendezvous(const Options& options);
+Rendezvous rendezvous(const ConnectOptions& options);
 /// Checks `options` before a rendezvous. Errors: c10::ValueError.
-void check_options(const Options& options);
+void check_options(const ConnectOptions& options);
 
 /// The message that each rank sends to its peers: plain bytes, because all ranks run this program on this
 /// node, and two file descriptors.

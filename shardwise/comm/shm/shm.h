@@ -14,14 +14,14 @@
 namespace shardwise::comm::shm {
 
 /// How a rank joins its group.
-struct Options {
+struct ConnectOptions {
   std::string job;                               // ranks with the same job form a group
   int rank;                                      // in [0, size)
   int size;                                      // number of ranks
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, the rendezvous included
   std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; unset: measured or default (one_shot.h)
   /// A rank of a job, with the default timeout.
-  Options(std::string job_name, int rank_in_job, int job_size)
+  ConnectOptions(std::string job_name, int rank_in_job, int job_size)
       : job(std::move(job_name)), rank(rank_in_job), size(job_size) {}
 };
 
@@ -29,7 +29,7 @@ struct Options {
 /// Errors: base::CommError if ranks are missing at the timeout; c10::ValueError if the rank is outside
 /// [0, size), the size is above the limit of shared memory, the timeout is 0 or less, or one_shot_bytes
 /// exceeds a slot.
-Group connect(const Options& options);
+Group connect(const ConnectOptions& options);
 
 /// Returns the largest message that the group reduces by the one-shot all_reduce, equal on all its ranks;
 /// nullopt if they do not share memory.

@@ -12,7 +12,7 @@
 
 namespace shardwise::comm::shm {
 
-Group connect(const Options& options) {
+Group connect(const ConnectOptions& options) {
   check_options(options);
   if (options.size == 1) return Group();
   return Group(std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout));

@@ -17,7 +17,7 @@ using Tensors = C10dBackend::Tensors;
 
 C10dBackend& backend() {
   static const auto made = [] {
-    const Options options = new_options(Topology::flat);
+    const ConnectOptions options = new_options(Topology::flat);
     return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
   }();
   return *made;

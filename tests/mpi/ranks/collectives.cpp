@@ -173,7 +173,7 @@ TEST_P(Collectives, AllToAllTransposesRowBlocks) {
 
 // Messages of at most 10,001 bytes, which ends within an element, and reduction rounds of 30,000 bytes.
 TEST_P(Collectives, LongMessagesAreSentInChunks) {
-  mpi::Options options = new_options(GetParam());
+  mpi::ConnectOptions options = new_options(GetParam());
   options.message_bytes = 10'001;
   options.round_bytes = 30'000;
   const Group group = mpi::connect(options);
@@ -192,7 +192,7 @@ class Subgroups : public ::testing::TestWithParam<Topology> {
   /// Ranks with the same `part(rank)` create a group. All groups have one name, as those of a mesh axis do. A
   /// rank that is alone returns at once.
   void check(const std::function<int(int)>& part) {
-    mpi::Options options = new_options(GetParam());
+    mpi::ConnectOptions options = new_options(GetParam());
     std::erase_if(options.ranks, [&](int rank) { return part(rank) != part(options.rank); });
     if (options.ranks.size() == 1) return;
     const Group group = mpi::connect(options);
@@ -302,7 +302,7 @@ struct CountedGroup {
   Group group;
   mpi::Nodes nodes;
   explicit CountedGroup(Topology topology) : CountedGroup(topology, new_options(topology)) {}
-  CountedGroup(Topology topology, const mpi::Options& options) {
+  CountedGroup(Topology topology, const mpi::ConnectOptions& options) {
     const mpi::Membership membership = rendezvous(options);
     nodes = mpi::Nodes::of(membership);
     if (topology == Topology::flat) {

@@ -177,8 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Topologies, Failures, ::testing::Values(Topology::flat,
                            return topology.param == Topology::flat ? "flat" : "hierarchical";
                          });
 
-std::pair<mpi::Options, c10::intrusive_ptr<C10dBackend>> new_backend() {
-  const mpi::Options options = new_options(Topology::flat);
+std::pair<mpi::ConnectOptions, c10::intrusive_ptr<C10dBackend>> new_backend() {
+  const mpi::ConnectOptions options = new_options(Topology::flat);
   auto backend =
       c10::make_intrusive<C10dBackend>(std::make_shared<mpi::Transport>(options, rendezvous(options)));
   return {options, backend};
@@ -217,7 +217,7 @@ TEST(BackendFailures, AMismatchedMessageSizeIsAnErrorNamingBothSides) {
 
 // Rank 0 sends to a rank that does not exist; the other ranks wait for rank 0.
 TEST(BackendFailures, AMessageThatMpiRejectsBreaksTheGroup) {
-  const mpi::Options options = new_options(Topology::flat);
+  const mpi::ConnectOptions options = new_options(Topology::flat);
   mpi::Transport transport(options, rendezvous(options));
   transport.barrier();
   at::Tensor x = some(4);
@@ -235,7 +235,7 @@ TEST(BackendFailures, AMessageThatMpiRejectsBreaksTheGroup) {
 /// Rank 0 receives in messages of at most `root_bytes` what rank 1 sends in messages of `sender_bytes`;
 /// checks the peer that each rank reports.
 void check_message_limits(int64_t root_bytes, int64_t sender_bytes) {
-  mpi::Options options = new_options(Topology::flat);
+  mpi::ConnectOptions options = new_options(Topology::flat);
   if (options.rank < 2) options.message_bytes = options.rank == 0 ? root_bytes : sender_bytes;
   const Group group(std::make_shared<mpi::Transport>(options, rendezvous(options)));
   try {
@@ -281,7 +281,7 @@ TEST(BackendFailures, FailuresOfBackgroundTransfersAreReported) {
 // The envelope of a message arrives late, its payload never.
 TEST(BackendFailures, OneTimeoutLimitsEnvelopeAndPayload) {
   constexpr int64_t kNumel = 5000;
-  const mpi::Options options = new_options(Topology::flat);
+  const mpi::ConnectOptions options = new_options(Topology::flat);
   const mpi::Membership membership = rendezvous(options);
   mpi::Transport transport(options, membership);
   transport.barrier();
@@ -344,7 +344,7 @@ TEST(BackendFailures, AnErrorThatOnlyTheRootDetectsFailsOnAllRanks) {
 // Rank 1 creates the group without rank 2, which waits for both other ranks.
 TEST(Rendezvous, GroupsWithOneNameAndDifferentRanksDoNotMix) {
   mpi::connect(new_options(Topology::flat));  // starts MPI
-  mpi::Options options = new_options(Topology::flat, std::chrono::seconds(2));
+  mpi::ConnectOptions options = new_options(Topology::flat, std::chrono::seconds(2));
   ASSERT_EQ(options.world_size, 3);
   if (options.rank == 1) options.ranks = {0, 1};
   try {
@@ -364,7 +364,7 @@ TEST(Rendezvous, GroupsWithOneNameAndDifferentRanksDoNotMix) {
 }
 
 TEST(Rendezvous, AMissingRankIsNamed) {
-  mpi::Options options = new_options(Topology::flat, std::chrono::milliseconds(500));
+  mpi::ConnectOptions options = new_options(Topology::flat, std::chrono::milliseconds(500));
   mpi::connect(new_options(Topology::flat));  // starts MPI
   if (options.rank == 1) return;
   try {

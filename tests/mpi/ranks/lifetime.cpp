@@ -34,7 +34,7 @@ TEST(Lifetime, EveryCallAfterAFailedStartThrowsItsError) {
   const Group shared = shared_group();
   const std::string too_late =
       "connect #0: timed out waiting for all ranks of the job to start MPI; rank 0 waited 0.30 s of 0 s";
-  const Options options = new_options(Topology::flat, milliseconds(300));
+  const ConnectOptions options = new_options(Topology::flat, milliseconds(300));
   const std::function<void()> connect_to = [&] { connect(options); };
   std::string first = too_late, second = too_late;
   if (shared.rank() == 0) first = error_of(connect_to);
@@ -101,8 +101,8 @@ TEST(Lifetime, AForkExitsNormally) {
 // Rank 0 waits in one thread for a group that rank 1 never joins.
 TEST(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
   const Group group = connect(new_options(Topology::flat));
-  const Options options = new_options(Topology::flat, std::chrono::seconds(2)),
-                more = new_options(Topology::flat);
+  const ConnectOptions options = new_options(Topology::flat, std::chrono::seconds(2)),
+                       more = new_options(Topology::flat);
   if (group.rank() == 0) {
     std::thread late([&] { EXPECT_NE(error_of([&] { connect(options); }), "no error"); });
     std::this_thread::sleep_for(milliseconds(500));
@@ -117,7 +117,7 @@ TEST(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
 TEST(Lifetime, MessageBytesMustFitAnInt) {
   const Group group = connect(new_options(Topology::flat));
   for (const int64_t bytes : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
-    Options options = new_options(Topology::flat);
+    ConnectOptions options = new_options(Topology::flat);
     options.message_bytes = bytes;
     EXPECT_EQ(error_of([&] { connect(options); }),
               "connect: message_bytes must be from 1 to 2147483647; got " + std::to_string(bytes));
@@ -130,7 +130,7 @@ constexpr milliseconds kTestTimeout{5000};  // includes the start of MPI
 constexpr int64_t kLong = 3'000'000;  // beyond the eager limit of MPI
 
 c10::intrusive_ptr<C10dBackend> new_backend(milliseconds timeout) {
-  const Options options = new_options(Topology::flat, timeout);
+  const ConnectOptions options = new_options(Topology::flat, timeout);
   return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
 }
 

@@ -23,20 +23,20 @@ uint64_t simulated_node_id(const launch::LaunchContext& context) {
   return comm::node_id() ^ (uint64_t(context.node) << 48);
 }
 
-comm::mpi::Options new_options(Topology topology, std::chrono::milliseconds timeout) {
+comm::mpi::ConnectOptions new_options(Topology topology, std::chrono::milliseconds timeout) {
   static int made = 0;
   const launch::LaunchContext context = launch::launch_context_from_env();
   std::vector<int> ranks(size_t(context.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  comm::mpi::Options options(context.job, "test-" + std::to_string(made++), ranks, context.rank,
-                             context.world_size);
+  comm::mpi::ConnectOptions options(context.job, "test-" + std::to_string(made++), ranks, context.rank,
+                                    context.world_size);
   options.node = simulated_node_id(context);
   options.topology = topology;
   options.timeout = timeout;
   return options;
 }
 
-comm::mpi::Membership rendezvous(const comm::mpi::Options& options) {
+comm::mpi::Membership rendezvous(const comm::mpi::ConnectOptions& options) {
   comm::mpi::Process& process = comm::mpi::Process::get({options.rank, options.world_size, options.timeout});
   comm::mpi::Membership membership = comm::mpi::exchange_peer_info(process, options);
   comm::mpi::make_communicators(membership, options);

@@ -13,11 +13,11 @@ namespace shardwise::testing {
 uint64_t simulated_node_id(const launch::LaunchContext& context);
 
 /// Returns options for a group of all ranks, with a new name on every call.
-comm::mpi::Options new_options(comm::mpi::Topology topology,
-                               std::chrono::milliseconds timeout = std::chrono::seconds(20));
+comm::mpi::ConnectOptions new_options(comm::mpi::Topology topology,
+                                      std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
 /// Runs the rendezvous of comm::mpi::connect, for tests of the layers above it.
-comm::mpi::Membership rendezvous(const comm::mpi::Options& options);
+comm::mpi::Membership rendezvous(const comm::mpi::ConnectOptions& options);
 
 /// Returns a group that all tests share; the first call creates it.
 const comm::Group& group_of(comm::mpi::Topology topology);
