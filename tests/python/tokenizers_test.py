@@ -27,7 +27,7 @@ SPECIALS = ["<|endoftext|>", "<s>", "</s>", "<unk>", "<|start|>", "<|left|>", "<
 def corpus():
     """Returns sources and documents of this repository, and random texts in many scripts."""
     files = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("shardwise/**/*.cpp")])
-    text = "\n".join(path.read_text() for path in files)[:1_500_000]
+    text = "\n".join(path.read_text() for path in files)[:400_000]
     return text + "\n".join(texts(3000, text, ["<s>"], seed=1))
 
 
