@@ -37,12 +37,14 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target. pip's build compiles once, so there a room is one source.
-if(SKBUILD)
-  set(_sources_per_unit 0)  # all
-else()
-  set(_sources_per_unit 8)
-endif()
+# namespaces must therefore be unique within a target. pip's build and the tests have larger groups: the one is compiled once,
+# and a change of the library does not recompile the others.
 function(shardwise_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE ${_sources_per_unit})
+  set(group 8)
+  if(SKBUILD)
+    set(group 0)  # all
+  elseif(target MATCHES "_test$")
+    set(group 16)
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE ${group})
 endfunction()
