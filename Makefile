@@ -47,7 +47,7 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 	@$(SAY_COVERED)
 
 test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
-	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@grep -qs '^SHARDWISE_TESTS:BOOL=ON' build/CMakeCache.txt || $(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) -R '^$(ROOM)\.'
 
