@@ -49,7 +49,7 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
 	@grep -qs '^SHARDWISE_TESTS:BOOL=ON' build/CMakeCache.txt || $(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
-	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) -R '^$(ROOM)\.'
+	@tests/run_room build/tests/$(ROOM)_test $(shell expr 2 \* $(JOBS))
 
 test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
