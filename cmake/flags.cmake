@@ -37,8 +37,8 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target. pip's build and the tests have larger groups: the one is compiled once,
-# and a change of the library does not recompile the others.
+# namespaces must therefore be unique within a target. pip compiles once, and a change of the library does not recompile the
+# tests, so both have larger groups.
 function(shardwise_unity target)
   set(group 8)
   if(SKBUILD)
