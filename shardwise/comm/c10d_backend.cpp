@@ -356,18 +356,26 @@ C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
 C10dBackend::WorkPtr C10dBackend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, size_, "send");
   const at::Tensor& x = single(tensors, "send");
-  return run_message(OpType::SEND, [&] { return backend_->send(x, to, tag); });
+  return run_message(OpType::SEND, [&] {
+    backend_->send(x, to, tag);
+    return c10::make_intrusive<DoneWork>(rank_, OpType::SEND, tensors);
+  });
 }
 
 C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
   check_rank(from, size_, "recv");
   const at::Tensor& x = single(tensors, "recv");
-  return run_message(OpType::RECV, [&] { return backend_->receive(x, from, tag); });
+  return run_message(OpType::RECV, [&] {
+    return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECV, x, backend_->receive(x, from, tag));
+  });
 }
 
 C10dBackend::WorkPtr C10dBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& x = single(tensors, "recvAnysource");
-  return run_message(OpType::RECVANYSOURCE, [&] { return backend_->receive(x, kAnySource, tag); });
+  return run_message(OpType::RECVANYSOURCE, [&] {
+    return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECVANYSOURCE, x,
+                                            backend_->receive(x, kAnySource, tag));
+  });
 }
 
 C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {

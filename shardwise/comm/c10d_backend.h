@@ -23,7 +23,7 @@ namespace shardwise::comm {
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = CollectiveBackend::Tensors;
-  using WorkPtr = CollectiveBackend::WorkPtr;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   explicit C10dBackend(std::shared_ptr<CollectiveBackend> backend)
       : c10d::Backend(backend->rank(), backend->size()), backend_(std::move(backend)) {}

@@ -46,8 +46,8 @@ class C10dCollectives final : public CollectiveBackend {
   std::unique_ptr<Work> start_all_reduce_(const at::Tensor& x) override;
   std::unique_ptr<Work> start_broadcast_(const at::Tensor& x, int root) override;
   std::unique_ptr<Work> start_gather(const Tensors& pieces, const at::Tensor& shard, int root) override;
-  WorkPtr send(const at::Tensor& x, int to, int tag) override;
-  WorkPtr receive(const at::Tensor& x, int from, int tag) override;
+  void send(const at::Tensor& x, int to, int tag) override;
+  std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int from, int tag) override;
   /// Aborts this rank's part; c10d has no place for the reason.
   void abort(const std::string& reason) override { backend_->abort(); }
   void leave() override { backend_->shutdown(); }
@@ -62,6 +62,23 @@ class C10dCollectives final : public CollectiveBackend {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::chrono::milliseconds limit_{0};
+};
+
+class C10dReceive final : public PendingReceive {
+ public:
+  explicit C10dReceive(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  bool poll() override {
+    if (!work_->isCompleted()) return false;
+    wait();  // does not wait: throws if the receive failed
+    return true;
+  }
+  void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override {
+    work_->wait(limit.value_or(kNoTimeout));
+  }
+  int sender() const override { return work_->isSuccess() ? work_->sourceRank() : -1; }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
 };
 
 Tensors contiguous(const Tensors& pieces) {
@@ -202,14 +219,15 @@ std::unique_ptr<Work> C10dCollectives::start_gather(const Tensors& pieces, const
   return work_of(std::move(call), std::move(tensors));
 }
 
-CollectiveBackend::WorkPtr C10dCollectives::send(const at::Tensor& x, int to, int tag) {
+void C10dCollectives::send(const at::Tensor& x, int to, int tag) {
   Tensors tensors = {x};
-  return backend_->send(tensors, to, tag);
+  backend_->send(tensors, to, tag)->wait();
 }
 
-CollectiveBackend::WorkPtr C10dCollectives::receive(const at::Tensor& x, int from, int tag) {
+std::unique_ptr<PendingReceive> C10dCollectives::receive(const at::Tensor& x, int from, int tag) {
   Tensors tensors = {x};
-  return from == kAnySource ? backend_->recvAnysource(tensors, tag) : backend_->recv(tensors, from, tag);
+  return std::make_unique<C10dReceive>(from == kAnySource ? backend_->recvAnysource(tensors, tag)
+                                                          : backend_->recv(tensors, from, tag));
 }
 
 }  // namespace

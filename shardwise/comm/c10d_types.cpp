@@ -5,6 +5,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
+
+#include "shardwise/base/error.h"
 
 namespace shardwise::comm {
 namespace {
@@ -56,6 +59,34 @@ c10::intrusive_ptr<Future> DoneWork::getFutureResult() {
   const auto result = exception_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
   future->markCompleted(c10::IValue(static_cast<int64_t>(result)));
   return future;
+}
+
+bool ReceiveWork::isCompleted() {
+  if (exception_) return true;
+  try {
+    return receive_->poll();
+  } catch (const c10::Error&) {
+    exception_ = std::current_exception();
+    return true;
+  }
+}
+
+bool ReceiveWork::wait(milliseconds timeout) {
+  if (exception_) std::rethrow_exception(exception_);
+  try {
+    receive_->wait(timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
+  } catch (const base::CommError&) {
+    exception_ = std::current_exception();
+    throw;
+  }
+  return true;
+}
+
+// A future could not complete later, because only this rank's calls receive messages.
+c10::intrusive_ptr<Future> ReceiveWork::getFuture() {
+  TORCH_CHECK_VALUE(isCompleted(), "recv: getFuture needs a completed receive; call wait() first [SW0301]");
+  if (exception_) return DoneWork(rank_, opType_, exception_).getFuture();
+  return DoneWork(rank_, opType_, result()).getFuture();
 }
 
 // Polls all works: a receive makes progress only when it is polled.

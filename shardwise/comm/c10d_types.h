@@ -1,10 +1,12 @@
-// The types of c10d that our side needs: its Work for completed and coalesced calls, and its ReduceOp.
+// The types of c10d that our side needs: its Work for completed calls, receives and coalesced calls, and its
+// ReduceOp.
 #pragma once
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 #include "shardwise/comm/reduction.h"
+#include "shardwise/comm/work.h"
 
 namespace shardwise::comm {
 
@@ -34,6 +36,28 @@ class DoneWork final : public c10d::Work {
 
  private:
   std::vector<at::Tensor> results_;
+};
+
+/// The Work of a receive into `x`.
+class ReceiveWork final : public c10d::Work {
+ public:
+  ReceiveWork(int rank, c10d::OpType op, at::Tensor x, std::unique_ptr<PendingReceive> receive)
+      : c10d::Work(rank, op), x_(std::move(x)), receive_(std::move(receive)) {}
+  /// Never waits. True also after a failure, or when the group's timeout has passed since the first call.
+  bool isCompleted() override;
+  bool isSuccess() const override { return receive_->sender() >= 0; }
+  /// Waits until the message has been received. Errors: base::CommError after `timeout` (the group's timeout
+  /// if it is kNoTimeout), or if the receive cannot succeed; a later call throws it again.
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override {}
+  int sourceRank() const override { return receive_->sender(); }
+  std::vector<at::Tensor> result() override { return {x_}; }
+  /// Returns a completed future. Errors: c10::ValueError if the receive is not completed.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  at::Tensor x_;
+  std::unique_ptr<PendingReceive> receive_;
 };
 
 /// The Work of the calls between startCoalescing and endCoalescing. Completes when all of `works` have; its

@@ -3,7 +3,6 @@
 // comm/shm and comm/mpi implement it, and C10dCollectives (c10d_collectives.cpp) for any other c10d::Backend.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <memory>
@@ -12,10 +11,6 @@
 
 #include "shardwise/comm/reduction.h"
 #include "shardwise/comm/work.h"
-
-namespace c10d {
-class Work;
-}
 
 namespace shardwise::comm {
 
@@ -32,7 +27,6 @@ inline constexpr int kAnySource = -1;
 class CollectiveBackend {
  public:
   using Tensors = std::vector<at::Tensor>;
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   virtual ~CollectiveBackend() = default;
 
   virtual std::string backend_name() const = 0;
@@ -96,9 +90,9 @@ class CollectiveBackend {
   }
 
   /// Returns when `x` may be overwritten, possibly before `to` receives it.
-  virtual WorkPtr send(const at::Tensor& x, int to, int tag) = 0;
-  /// Posts a receive, which the Work's wait completes. `from` may be kAnySource.
-  virtual WorkPtr receive(const at::Tensor& x, int from, int tag) = 0;
+  virtual void send(const at::Tensor& x, int to, int tag) = 0;
+  /// Posts a receive into `x`; `from` may be kAnySource.
+  virtual std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int from, int tag) = 0;
 
   /// Aborts the group: every peer's current or next wait throws an error with `reason`.
   virtual void abort(const std::string& reason) = 0;

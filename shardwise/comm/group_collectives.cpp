@@ -179,7 +179,7 @@ void Group::send(const at::Tensor& x, int to, int tag) const {
   check_peer("send", to, rank(), size());
   check_dense_on("send", x, device());
   const Counted counted(*state_->counters, *state_->backend, Op::send, bytes_of(x));
-  state_->backend->send(state_->heap != nullptr ? x : x.contiguous(), to, tag)->wait();
+  state_->backend->send(state_->heap != nullptr ? x : x.contiguous(), to, tag);
 }
 
 void Group::recv_(at::Tensor& x, int from, int tag) const {

@@ -1,9 +1,11 @@
-// The handles of collectives in flight: asynchronous, and in chunks.
+// The handles of operations in flight: asynchronous collectives, collectives in chunks, receives.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -71,6 +73,22 @@ class ChunkedReduceScatter {
   /// Sums the chunks over the ranks in rank order and writes this rank's rows into `out` [split.range(rank),
   /// ...], which must be contiguous. Collective. Errors: base::CommError.
   virtual void wait(at::Tensor& out) = 0;
+};
+
+/// An in-flight receive that CollectiveBackend::receive posted. It may make progress only in `poll` and
+/// `wait`, which the thread of the collectives calls, and while that thread waits for other messages. If it
+/// is dropped before it is done, its tensor is unchanged. It may be dropped on any thread.
+class PendingReceive {
+ public:
+  virtual ~PendingReceive() = default;
+  /// Returns whether the message has been received. Never waits. Errors: those of `wait`, also when the
+  /// group's timeout has passed since the first call.
+  virtual bool poll() = 0;
+  /// Waits until the message has been received. Errors: base::CommError after `limit` (if absent, the group's
+  /// timeout), or if the receive cannot succeed.
+  virtual void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+  /// Returns the rank that sent the message; -1 until it has been received.
+  virtual int sender() const = 0;
 };
 
 }  // namespace shardwise::comm

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <optional>
 
-#include "shardwise/base/error.h"
-#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/mpi/transport.h"
 
 namespace shardwise::comm::mpi {
@@ -21,12 +19,10 @@ struct Envelope {
 static_assert(sizeof(Envelope) == 512);
 
 /// A receive in flight. If it is destroyed before the envelope arrives, the receive is canceled (Transfers).
-class ReceiveWork final : public c10d::Work {
+class EnvelopeReceive final : public PendingReceive {
  public:
-  ReceiveWork(std::shared_ptr<Channel> channel, at::Tensor x, const Address& envelope, uint64_t sequence)
-      : c10d::Work(channel->rank(),
-                   envelope.peer == MPI_ANY_SOURCE ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV),
-        channel_(std::move(channel)),
+  EnvelopeReceive(std::shared_ptr<Channel> channel, at::Tensor x, const Address& envelope, uint64_t sequence)
+      : channel_(std::move(channel)),
         x_(std::move(x)),
         dense_(dense_like(x_)),
         sequence_(sequence),
@@ -37,41 +33,32 @@ class ReceiveWork final : public c10d::Work {
     envelopes_.receive(envelope_.get(), sizeof(Envelope), envelope);
   }
 
-  /// Never waits. Returns true also after a failure, and after the group's timeout since the first call.
-  bool isCompleted() override {
-    if (is_done_ || exception_) return true;
-    if (!poll_backoff_) poll_backoff_.emplace(Backoff::Policy(), std::chrono::microseconds(0));
-    try {
-      if (poll(envelopes_) && (has_envelope_ || read_envelope(channel_->timeout())) && poll(payload_))
-        complete();
-    } catch (const base::CommError&) {
-      exception_ = std::current_exception();
-    }
-    return is_done_ || exception_;
-  }
-  bool isSuccess() const override { return is_done_; }
-  bool wait(std::chrono::milliseconds timeout) override {
-    if (exception_) std::rethrow_exception(exception_);
+  bool poll() override {
     if (is_done_) return true;
-    const std::chrono::milliseconds limit = timeout == kNoTimeout ? channel_->timeout() : timeout;
+    if (!poll_backoff_) poll_backoff_.emplace(Backoff::Policy(), std::chrono::microseconds(0));
+    if (advance(envelopes_) && (has_envelope_ || read_envelope(channel_->timeout())) && advance(payload_))
+      complete();
+    return is_done_;
+  }
+  void wait(std::optional<std::chrono::milliseconds> given) override {
+    if (is_done_) return;
+    const std::chrono::milliseconds limit = given.value_or(channel_->timeout());
     Backoff backoff = channel_->backoff(Channel::WaitKind::message);
     channel_->wait(envelopes_, envelopes_.count(), wait_context(limit), backoff);
     if (!has_envelope_) read_envelope(limit);
     backoff.reset();
     channel_->wait(payload_, payload_.count(), wait_context(limit), backoff);
     complete();
-    return true;
   }
-  void synchronize() override {}
-  int sourceRank() const override { return source_; }
-  std::vector<at::Tensor> result() override { return {x_}; }
+  int sender() const override { return is_done_ ? source_ : -1; }
 
  private:
   Channel::WaitContext wait_context(std::chrono::milliseconds limit) const {
     return {"recv", sequence_, limit, Channel::WaitKind::message};
   }
 
-  bool poll(Transfers& transfers) {
+  /// Returns whether the transfers are complete, without waiting.
+  bool advance(Transfers& transfers) {
     const Channel::WaitContext polling = wait_context(channel_->timeout());
     if (!transfers.advance()) {
       channel_->check_failures(polling, transfers.peer(), *poll_backoff_);
@@ -125,7 +112,7 @@ int Messages::to_mpi_tag(int tag, const char* op) const {
   return tag + 1;
 }
 
-Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
+void Messages::send(const at::Tensor& x, int peer, int tag) {
   const int mpi_tag = to_mpi_tag(tag, "send");
   const Channel::WaitContext sending{"send", ++sent_, channel_->timeout(), Channel::WaitKind::message};
   channel_->check_member(sending.op);
@@ -148,15 +135,14 @@ Messages::WorkPtr Messages::send(const at::Tensor& x, int peer, int tag) {
   channel_->membership().process->complete_in_background(
       transfers, [channel = channel_](const Transfers& failed) { channel->record_transfer_failure(failed); });
   channel_->throw_if_broken(sending);
-  return c10::make_intrusive<DoneWork>(channel_->rank(), c10d::OpType::SEND, std::vector<at::Tensor>{x});
 }
 
-Messages::WorkPtr Messages::receive(const at::Tensor& x, int peer, int tag) {
+std::unique_ptr<PendingReceive> Messages::receive(const at::Tensor& x, int peer, int tag) {
   const int mpi_tag = to_mpi_tag(tag, "recv");
   channel_->check_member("recv");
   channel_->throw_if_broken({"recv", ++received_, channel_->timeout(), Channel::WaitKind::message});
   const Address envelope{channel_->membership().control, peer == kAnySource ? MPI_ANY_SOURCE : peer, mpi_tag};
-  return c10::make_intrusive<ReceiveWork>(channel_, x, envelope, received_);
+  return std::make_unique<EnvelopeReceive>(channel_, x, envelope, received_);
 }
 
 }  // namespace shardwise::comm::mpi

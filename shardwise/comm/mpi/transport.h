@@ -7,7 +7,6 @@
 #pragma once
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "shardwise/comm/collective_backend.h"
@@ -23,22 +22,19 @@ void copy_back(at::Tensor& x, const at::Tensor& dense);
 std::vector<at::Tensor> split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> split_evenly(const at::Tensor& flat, int parts);
 
-/// Point-to-point messages: c10d's send, recv and recv_anysource.
+/// Point-to-point messages.
 ///
 /// An envelope {dtype, numel, tag} precedes each message, so that a size or dtype mismatch is an error that
 /// names both sides; it also carries a small message. A longer message follows under a tag of its own, so
 /// that receives may be waited for in any order. A send copies its tensor and returns; MPI's thread
-/// progresses it (process.h). A receive is posted at once and completed by its Work. Messages of one source
-/// and tag match receives in order.
+/// progresses it (process.h). Messages of one source and tag match receives in the order of posting.
 class Messages {
  public:
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
   explicit Messages(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
   /// Sends a copy of `x`. Errors: c10::ValueError if MPI cannot represent the tag.
-  WorkPtr send(const at::Tensor& x, int peer, int tag);
-  /// Posts a receive; `peer` may be kAnySource. The Work's wait throws base::CommError.
-  WorkPtr receive(const at::Tensor& x, int peer, int tag);
+  void send(const at::Tensor& x, int peer, int tag);
+  /// Posts a receive into `x`; `peer` may be kAnySource.
+  std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int peer, int tag);
 
  private:
   int to_mpi_tag(int tag, const char* op) const;
@@ -77,8 +73,10 @@ class Transport : public CollectiveBackend {
   void all_to_all(Tensors& outs, const Tensors& pieces) override;
   void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
                        const std::vector<int64_t>& x_rows) override;
-  WorkPtr send(const at::Tensor& x, int to, int tag) override { return messages_.send(x, to, tag); }
-  WorkPtr receive(const at::Tensor& x, int from, int tag) override { return messages_.receive(x, from, tag); }
+  void send(const at::Tensor& x, int to, int tag) override { messages_.send(x, to, tag); }
+  std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int from, int tag) override {
+    return messages_.receive(x, from, tag);
+  }
   void abort(const std::string& reason) override { channel_->abort(reason); }
   void leave() override { channel_->leave(); }
 

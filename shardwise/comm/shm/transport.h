@@ -81,8 +81,8 @@ class Transport final : public SymmetricHeap,
   void all_to_all(Tensors& outs, const Tensors& pieces) override;
   void all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows, const at::Tensor& x,
                        const std::vector<int64_t>& x_rows) override;
-  WorkPtr send(const at::Tensor& x, int to, int tag) override;
-  WorkPtr receive(const at::Tensor& x, int from, int tag) override;
+  void send(const at::Tensor& x, int to, int tag) override;
+  std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int from, int tag) override;
 
   /// A barrier by messages to rank 0, which names the first rank (or all ranks) missing after `limit`.
   void monitored_barrier(std::chrono::milliseconds limit, bool name_all);

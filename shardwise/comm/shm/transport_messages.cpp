@@ -1,13 +1,10 @@
-// The transport's messages: send, receive with its c10d handle, and the barrier that names missing ranks.
+// The transport's messages: send, receive, and the barrier that names missing ranks.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "shardwise/base/error.h"
-#include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/shm/transport.h"
 
 namespace shardwise::comm::shm {
@@ -16,25 +13,19 @@ namespace {
 constexpr int64_t kBarrierTag = int64_t{1} << 32;  // c10d's tags have 32 bits
 constexpr std::chrono::milliseconds kSlack{1000};
 
-/// A posted receive without a background thread: it makes progress in `wait`, in `isCompleted`, and while
-/// this rank waits for other messages. If it is dropped before it is done, its tensor is unchanged and its
-/// message goes to another receive. Used by the thread of the collectives; may be dropped on any thread.
-class ReceiveWork final : public c10d::Work {
+/// A posted receive; it needs no background thread. Its message goes to another receive if it is dropped.
+class TransportReceive final : public PendingReceive {
  public:
-  ReceiveWork(int rank, c10d::OpType op, std::shared_ptr<Transport> transport,
-              std::shared_ptr<Receive> receive)
-      : c10d::Work(rank, op), transport_(std::move(transport)), receive_(std::move(receive)) {}
-  /// Never waits. True also after a failure, or when the group's timeout has passed since the first call.
-  bool isCompleted() override;
-  bool isSuccess() const override { return receive_->done(); }
-  /// Waits until the receive is done. Errors: base::CommError after `timeout` (the group's timeout if it is
-  /// kNoTimeout), or if the receive cannot succeed.
-  bool wait(std::chrono::milliseconds timeout) override;
-  void synchronize() override {}
-  int sourceRank() const override { return receive_->sender; }
-  std::vector<at::Tensor> result() override { return {receive_->target}; }
-  /// Returns a completed future. Errors: c10::ValueError if the receive is not completed.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  TransportReceive(std::shared_ptr<Transport> transport, std::shared_ptr<Receive> receive)
+      : transport_(std::move(transport)), receive_(std::move(receive)) {}
+  bool poll() override {
+    if (!polled_since_) polled_since_ = std::chrono::steady_clock::now();
+    return transport_->inbox().poll(*receive_, *polled_since_);
+  }
+  void wait(std::optional<std::chrono::milliseconds> limit) override {
+    transport_->inbox().wait(*receive_, limit.value_or(transport_->channel().timeout()));
+  }
+  int sender() const override { return receive_->sender; }
 
  private:
   std::shared_ptr<Transport> transport_;
@@ -42,45 +33,14 @@ class ReceiveWork final : public c10d::Work {
   std::optional<std::chrono::steady_clock::time_point> polled_since_;
 };
 
-bool ReceiveWork::isCompleted() {
-  if (exception_) return true;
-  if (!polled_since_) polled_since_ = std::chrono::steady_clock::now();
-  try {
-    return transport_->inbox().poll(*receive_, *polled_since_);
-  } catch (const c10::Error&) {
-    exception_ = std::current_exception();
-    return true;
-  }
-}
-
-bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
-  if (exception_) std::rethrow_exception(exception_);
-  try {
-    transport_->inbox().wait(*receive_, timeout == kNoTimeout ? transport_->channel().timeout() : timeout);
-  } catch (const base::CommError&) {
-    exception_ = std::current_exception();
-    throw;
-  }
-  return true;
-}
-
-// A future could not complete later: only the threads that wait for messages receive them.
-c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
-  TORCH_CHECK_VALUE(isCompleted(), "recv: getFuture needs a completed receive; call wait() first [SW0301]");
-  if (exception_) return DoneWork(rank_, opType_, exception_).getFuture();
-  return DoneWork(rank_, opType_, result()).getFuture();
-}
-
 }  // namespace
 
-CollectiveBackend::WorkPtr Transport::send(const at::Tensor& x, int to, int tag) {
+void Transport::send(const at::Tensor& x, int to, int tag) {
   outbox_.send(x, to, tag);
-  return c10::make_intrusive<DoneWork>(rank(), c10d::OpType::SEND, Tensors{x});
 }
 
-CollectiveBackend::WorkPtr Transport::receive(const at::Tensor& x, int from, int tag) {
-  const auto op = from == kAnySource ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-  return c10::make_intrusive<ReceiveWork>(rank(), op, shared_from_this(), inbox_.post(x, from, tag));
+std::unique_ptr<PendingReceive> Transport::receive(const at::Tensor& x, int from, int tag) {
+  return std::make_unique<TransportReceive>(shared_from_this(), inbox_.post(x, from, tag));
 }
 
 // Every rank sends rank 0 an empty message, and rank 0 replies when it has received all of them, or names the
