@@ -13,8 +13,8 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests install demo test test-room test-full test-mutations test-fuzz test-asan test-tsan \
-	test-tidy docs bench curves format check-format clean
+.PHONY: help setup setup-test build build-tests install demo test check-room test-room test-full curves test-mutations \
+	docs bench format check-format test-tidy test-asan test-fuzz test-tsan clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,7 +46,11 @@ test: build-tests ## run every test, with covering arrays of large parameter spa
 	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS)
 	@$(SAY_COVERED)
 
-test-room: setup-test ## build and run one room's tests: make test-room ROOM=parallel
+check-room:
+	@test -n "$(wildcard tests/$(ROOM)/*_test.cpp)" || \
+		{ echo "test-room: ROOM must be a directory of tests/ with tests; got '$(ROOM)'" >&2; exit 2; }
+
+test-room: check-room setup-test ## build and run one room's tests: make test-room ROOM=parallel
 	@grep -qs '^SHARDWISE_TESTS:BOOL=ON' build/CMakeCache.txt || $(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@tests/run_room build/tests/$(ROOM)_test $(shell expr 2 \* $(JOBS))
