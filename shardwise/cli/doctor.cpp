@@ -23,6 +23,14 @@ namespace {
 constexpr int64_t kSequences = 2, kLength = 64, kShortest = 4;
 constexpr int64_t kBytesPerToken = 256;  // upper bound of any tokenizer's average
 
+constexpr const char* kAbout =
+    "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, and "
+    "reports layer by layer whether the differences are rounding or a bug. Then trains a small model of the "
+    "same family for a few steps, saves and resumes it, and checks text, optimizer, checkpoint and logits "
+    "against formulas (writes some MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on every "
+    "rank; rank 0 needs 32 more for the unsharded fp64 model, and the other ranks wait for it (--timeout). "
+    "Exit code 0: all checks passed; 3: a check failed.";
+
 struct DoctorOptions {
   ModelOptions model;
   std::vector<std::string> text;
@@ -90,6 +98,23 @@ doctor::Tokens tokens_of(const DoctorOptions& o, const ModelSource& model) {
   return columns(ids, length);
 }
 
+void check(const DoctorOptions& o, const ModelSource& model) {
+  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp, " [SW0048]");
+  TORCH_CHECK_VALUE(!model.config().quantization,
+                    "doctor: the weights must not be quantized, because doctor runs backward; got ",
+                    model.config().quantization->text(), " [SW0047]");
+  TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(), "doctor: --tokenizer needs --text; got ",
+                    o.model.tokenizer.value_or(""), " alone [SW0050]");
+}
+
+/// Returns a target that refers to `o` and `model`.
+doctor::Target target_of(const DoctorOptions& o, const ModelSource& model) {
+  return {model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
+            model.load(weights, o.seed);
+            if (o.model.load_format == "dummy") doctor::randomize_1d_parameters_(weights, o.seed);
+          }};
+}
+
 /// Prints the lines, in color on a terminal.
 void show(const std::vector<ReportLine>& lines) {
   base::Console out(STDOUT_FILENO);
@@ -101,33 +126,15 @@ void show(const std::vector<ReportLine>& lines) {
 int doctor_command(const Call& call) {
   DoctorOptions o;
   RankOptions ranks;
-  Flags flags(
-      "doctor",
-      "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, and "
-      "reports layer by layer whether the differences are rounding or a bug. Then trains a small model of "
-      "the "
-      "same family for a few steps, saves and resumes it, and checks text, optimizer, checkpoint and logits "
-      "against formulas (writes some MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on "
-      "every "
-      "rank; rank 0 needs 32 more for the unsharded fp64 model, and the other ranks wait for it (--timeout). "
-      "Exit code 0: all checks passed; 3: a check failed.");
+  Flags flags("doctor", kAbout);
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("doctor", ranks);
   const ModelSource model("doctor", o.model);
-  TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp, " [SW0048]");
-  TORCH_CHECK_VALUE(!model.config().quantization,
-                    "doctor: the weights must not be quantized, because doctor runs backward; got ",
-                    model.config().quantization->text(), " [SW0047]");
-  TORCH_CHECK_VALUE(!o.model.tokenizer || !o.text.empty(), "doctor: --tokenizer needs --text; got ",
-                    o.model.tokenizer.value_or(""), " alone [SW0050]");
+  check(o, model);
   const doctor::Tokens tokens = tokens_of(o, model);
-  const doctor::Target target{model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
-                                model.load(weights, o.seed);
-                                if (o.model.load_format == "dummy")
-                                  doctor::randomize_1d_parameters_(weights, o.seed);
-                              }};
+  const doctor::Target target = target_of(o, model);
   const launch::LaunchContext context = launch_context_for(o.model.tp);
   const JobDirectory directory(context);
   base::Console& console = base::Console::standard_error();
