@@ -16,6 +16,11 @@ using TextStep = std::function<void(std::string&)>;
 // The first byte of U+0300. NFC does not change text whose characters are all below it.
 constexpr uint8_t kFirstComposingByte = 0xcc;
 
+// U+11A7, a vowel that composes with no character and into which none decomposes. utf8proc 2.8 takes it for
+// an empty final consonant: it removes it after a Hangul syllable. So the text before it and the text after
+// it are normalized separately.
+constexpr std::string_view kUncomposedVowel = "\u11a7";
+
 constexpr utf8proc_ssize_t kMaxDecomposedCodePoints = 18;  // the maximum for one character in Unicode
 
 struct Form {
@@ -59,12 +64,12 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
   }
 }
 
-/// Appends the normalized `run`; `points` is a buffer that is reused.
-void append_normalized(std::string_view run, int options, std::vector<utf8proc_int32_t>& points,
-                       std::string& out) {
+/// Appends the normalized `part`; `points` is a buffer that is reused.
+void append_normalized_part(std::string_view part, int options, std::vector<utf8proc_int32_t>& points,
+                            std::string& out) {
   points.clear();
-  for (size_t at = 0; at < run.size(); at += utf8_unit(run, at).length) {
-    append_decomposed(code_point(run, at), options, points);
+  for (size_t at = 0; at < part.size(); at += utf8_unit(part, at).length) {
+    append_decomposed(code_point(part, at), options, points);
   }
   order_marks(points);
   const auto count = static_cast<utf8proc_ssize_t>(points.size());
@@ -72,6 +77,16 @@ void append_normalized(std::string_view run, int options, std::vector<utf8proc_i
   points.push_back(0);  // reencode appends a terminating zero
   const utf8proc_ssize_t size = checked(utf8proc_reencode(points.data(), count, flags));
   out.append(reinterpret_cast<const char*>(points.data()), size);
+}
+
+void append_normalized(std::string_view run, int options, std::vector<utf8proc_int32_t>& points,
+                       std::string& out) {
+  for (size_t end; (end = run.find(kUncomposedVowel)) != std::string_view::npos;) {
+    append_normalized_part(run.substr(0, end), options, points, out);
+    out.append(kUncomposedVowel);
+    run.remove_prefix(end + kUncomposedVowel.size());
+  }
+  append_normalized_part(run, options, points, out);
 }
 
 /// Normalizes each run of non-ASCII characters with the ASCII character before it, which may compose with it.
