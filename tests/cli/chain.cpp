@@ -104,7 +104,9 @@ Ending Chain::end(double limit_s) {
   const base::Stopwatch since_fault;
   Ending ending;
   ending.status = program_->wait(limit_s);
-  while (!processes_with(mark_).empty() && since_fault.seconds() < limit_s) usleep(2000);
+  // A process that exits has no environment to find it by before it closes its sockets.
+  const auto has_left = [&] { return processes_with(mark_).empty() && !names_a_socket_of(program_->pid()); };
+  while (!has_left() && since_fault.seconds() < limit_s) usleep(2000);
   ending.seconds = since_fault.seconds();
   ending.errors = program_->errors();
   ending.hit_save = fault_hit_save_;
