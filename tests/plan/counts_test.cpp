@@ -40,7 +40,7 @@ class Counts : public ::testing::TestWithParam<int> {
   static inline size_t compared_ = 0;
 };
 
-TEST_P(Counts, ForwardAndBackwardMatchThePlan) {
+TEST_P(Counts, StepMatchesThePlan) {
   const std::vector<PlannedRun> all = runs(GetParam());
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& any : all) {
@@ -51,6 +51,12 @@ TEST_P(Counts, ForwardAndBackwardMatchThePlan) {
         at::Tensor loss;
         EXPECT_EQ(counted(model.group(), [&] { loss = model.forward(); }), planned.forward) << run.name();
         EXPECT_EQ(counted(model.group(), [&] { loss.backward(); }), planned.backward) << run.name();
+        const auto specs = testing::specs_of(model.weights(), run.stream());
+        const Collectives of_optimizer = counted(group, [&] {
+          parallel::sync_gradients_(specs, group);
+          parallel::gradient_norm(specs, parallel::NormOrder::two, group);
+        });
+        EXPECT_EQ(of_optimizer, optimizer_communication(run.workload, group.rank())) << run.name();
       }
     }
   });
@@ -80,22 +86,6 @@ TEST_P(Counts, SplitBatchMatchesThePlan) {
   });
   EXPECT_FALSE(split_runs.empty());
   compared_ += split_runs.size();
-}
-
-TEST_P(Counts, OptimizerStepMatchesThePlan) {
-  const std::vector<PlannedRun> all = runs(GetParam());
-  testing::on_ranks(GetParam(), [&](const comm::Group& group) {
-    for (const PlannedRun& run : all) {
-      const RunningModel model(run, group);
-      model.forward().backward();
-      const auto specs = testing::specs_of(model.weights(), run.stream());
-      const Collectives counts = counted(group, [&] {
-        parallel::sync_gradients_(specs, group);
-        parallel::gradient_norm(specs, parallel::NormOrder::two, group);
-      });
-      EXPECT_EQ(counts, optimizer_communication(run.workload, group.rank())) << run.name();
-    }
-  });
 }
 
 /// Returns the rows of [s, b, h] that a rank's backward copies. It stages its shard of the output gradient of
