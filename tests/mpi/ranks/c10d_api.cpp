@@ -169,6 +169,19 @@ TEST_F(C10dApi, AnySourceAndASourceDoNotMixTheirPayloads) {
   EXPECT_TRUE(equals(first[0], of(50'000, 10)) && equals(second[0], of(50'000, 20)));
 }
 
+TEST_F(C10dApi, AReceiveHasAFutureWhenItIsCompleted) {
+  Tensors in = {at::empty({300})}, out = {of(300, 1)};
+  const auto work = rank_ == 0 ? backend_.recv(in, 1, /*tag=*/5) : nullptr;
+  if (work) EXPECT_THROW(work->getFuture(), c10::ValueError);
+  backend_.barrier({});
+  if (rank_ == 1) backend_.send(out, 0, /*tag=*/5);
+  if (!work) return;
+  work->wait(kNoTimeout);
+  const auto future = work->getFuture();
+  ASSERT_TRUE(future->completed() && !future->hasError());
+  EXPECT_TRUE(equals(future->value().toTensorVector().at(0), of(300, 1)));
+}
+
 TEST_F(C10dApi, ADestroyedReceiveIsCanceled) {
   Tensors dropped = {at::empty({300})}, received = {at::empty({300})};
   if (rank_ == 0) backend_.recv(dropped, 1, /*tag=*/4);

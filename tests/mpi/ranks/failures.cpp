@@ -206,7 +206,12 @@ TEST(BackendFailures, AMismatchedMessageSizeIsAnErrorNamingBothSides) {
   std::vector<at::Tensor> out = {some(5)}, in = {at::empty({4})};
   if (backend->getRank() == 1) backend->send(out, 0, 2);
   try {
-    if (backend->getRank() == 0) backend->recv(in, 1, 2)->wait(kNoTimeout);
+    if (backend->getRank() == 0) {
+      const auto work = backend->recv(in, 1, 2);
+      EXPECT_THROW(work->wait(kNoTimeout), base::CommError);
+      EXPECT_TRUE(work->isCompleted() && !work->isSuccess() && work->getFuture()->hasError());
+      work->wait(kNoTimeout);  // throws the error again
+    }
     backend->barrier({})->wait();
     ADD_FAILURE() << "no error";
   } catch (const base::CommError& error) {
