@@ -11,7 +11,9 @@ target_compile_options(shardwise_flags INTERFACE "-fmacro-prefix-map=${PROJECT_S
 if(SHARDWISE_SANITIZE)
   target_compile_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)
-  target_link_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE})
+  # dlopen is the sanitizer's, so the loader does not search the caller's DT_RUNPATH for the chat renderer. It searches the
+  # program's DT_RPATH.
+  target_link_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -Wl,--disable-new-dtags)
 endif()
 
 # Tests and their drivers compute nothing that is measured, and -O1 compiles faster than -O0: it emits fewer functions.
