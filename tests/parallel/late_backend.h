@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/group.h"
@@ -42,10 +43,10 @@ class LateBackend final : public comm::C10dBackend {
 
  private:
   WorkPtr later(std::function<void()> call) {
-    last_ = std::async(std::launch::async, [before = last_, call = std::move(call)] {
-              if (before.valid()) before.wait();
+    last_ = std::async(std::launch::async, [before = last_, call = std::move(call)]() mutable {
+              if (before.valid()) std::exchange(before, {}).wait();
               std::this_thread::sleep_for(std::chrono::milliseconds(2));
-              call();
+              std::exchange(call, nullptr)();  // a future keeps its function, and so this call's tensors
             }).share();
     return c10::make_intrusive<LateWork>(last_);
   }
