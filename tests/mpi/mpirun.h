@@ -24,6 +24,8 @@ inline Program::Options environment(const std::vector<std::string>& more = {}) {
       "OMP_NUM_THREADS=1", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader,tcp",
       "OMPI_MCA_btl_vader_single_copy_mechanism=none",  // which containers forbid
       "OMPI_MCA_orte_base_help_aggregate=0",
+      // libc and hwloc have no frame pointers, and what called them decides whether a leak is suppressed.
+      "ASAN_OPTIONS=fast_unwind_on_malloc=0",
       "LSAN_OPTIONS=suppressions=" SHARDWISE_SOURCE_DIR "/tests/mpi/leaks:print_suppressions=0",
       // The thread sanitizer does not see Open MPI's atomics, so what Open MPI's threads write is no race.
       "TSAN_OPTIONS=ignore_noninstrumented_modules=1"};
