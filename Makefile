@@ -108,8 +108,7 @@ test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, unde
 	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
 
 # The components whose tests run ranks as threads of one process, or parallel loops; ranks as processes, whose launcher,
-# transports and torch backend have threads of their own; and the examples. Without text: its tests train SentencePiece models
-# with threads of a library that is not instrumented.
+# transports and torch backend have threads of their own; and the examples.
 THREADED = base io comm launch mpi config kernels quant theory parallel nn model checkpoint plan train infer doctor runs \
 	examples
 test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer

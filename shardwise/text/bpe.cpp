@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "shardwise/text/metaspace.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
@@ -38,14 +39,6 @@ Merge MergeTable::find(uint32_t left, uint32_t right) const {
   return entries_[slot_of(uint64_t{left} << 32 | right)].merge;
 }
 
-size_t Bpe::end_of_segment(std::string_view text, size_t begin) {
-  for (size_t at = begin + 1; (at = text.find(kMetaspace, at)) != std::string_view::npos;
-       at += kMetaspace.size()) {
-    if (!text.substr(0, at).ends_with(kMetaspace)) return at;
-  }
-  return text.size();
-}
-
 void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) {
   if (ignores_merges_) {
     const auto found = ids_of_words_.find(std::string(word));
@@ -60,20 +53,12 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) {
 }
 
 void Bpe::encode_segment(std::string_view segment, std::vector<int64_t>& ids) {
-  const bool is_cached = segment.size() <= WordCache::kMaxWordBytes;
-  const uint64_t hash = is_cached ? WordCache::hash_of(segment) : 0;
-  if (is_cached) {
-    const auto cached = cache_.find(segment, hash);
-    if (cached.data()) {
-      ids.insert(ids.end(), cached.begin(), cached.end());
-      return;
-    }
-  }
-  symbols_.clear();
-  append_symbols(segment);
-  merge_symbols();
-  if (is_cached) cache_.insert(segment, hash, symbols_);
-  ids.insert(ids.end(), symbols_.begin(), symbols_.end());
+  cache_.append(segment, ids, [&]() -> std::span<const uint32_t> {
+    symbols_.clear();
+    append_symbols(segment);
+    merge_symbols();
+    return symbols_;
+  });
 }
 
 void Bpe::append_symbols(std::string_view segment) {

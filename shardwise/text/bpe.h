@@ -56,16 +56,12 @@ class Bpe {
   std::optional<uint32_t> unk() const { return unk_; }
 
  private:
-  static constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // U+2581, which replaces a space
-
   void read_vocabulary(const JsonPart& json);
   void read_merges(const JsonPart& json);
   void read_symbols(const JsonPart& json);
   void read_bytes(const JsonPart& json, const std::function<std::string(int)>& token_of);
   uint32_t id_of(const std::string& token, const std::string& label) const;
 
-  /// Returns the end of the segment that starts at `begin`: the next metaspace that does not follow another.
-  static size_t end_of_segment(std::string_view text, size_t begin);
   void encode_segment(std::string_view segment, std::vector<int64_t>& ids);
   void append_symbols(std::string_view segment);
   void merge_symbols();

@@ -8,6 +8,7 @@
 
 #include "shardwise/text/bpe.h"
 #include "shardwise/text/byte_level.h"
+#include "shardwise/text/metaspace.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {

@@ -18,6 +18,14 @@ PrependScheme prepend_scheme_of(const JsonPart& json) {
 
 }  // namespace
 
+size_t end_of_segment(std::string_view text, size_t begin) {
+  for (size_t at = begin + 1; (at = text.find(kMetaspace, at)) != std::string_view::npos;
+       at += kMetaspace.size()) {
+    if (!text.substr(0, at).ends_with(kMetaspace)) return at;
+  }
+  return text.size();
+}
+
 Metaspace read_metaspace(const JsonPart& json) {
   json.allow({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   return {json.character("replacement"), prepend_scheme_of(json), json.flag("split", true)};

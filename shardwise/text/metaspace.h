@@ -1,10 +1,17 @@
-// The Metaspace component of tokenizer.json, which is a pre-tokenizer and a decoder.
+// The metaspace, by which tokenizers spell a space, and the Metaspace component of tokenizer.json, which is a
+// pre-tokenizer and a decoder.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "shardwise/text/json_fields.h"
 
 namespace shardwise::text {
+
+inline constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // U+2581
+
+/// Returns the end of the segment that starts at `begin`: the next metaspace that does not follow another.
+size_t end_of_segment(std::string_view text, size_t begin);
 
 /// Which words get a leading metaspace.
 enum class PrependScheme { always, first, never };

@@ -1,95 +1,136 @@
 #include "shardwise/text/sentencepiece_tokenizer.h"
 
 #include <c10/util/Exception.h>
-#include <sentencepiece_processor.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "shardwise/base/files.h"
 #include "shardwise/text/json_fields.h"
+#include "shardwise/text/metaspace.h"
 #include "shardwise/text/model_directory.h"
+#include "shardwise/text/sentencepiece_encoder.h"
+#include "shardwise/text/sentencepiece_model.h"
+#include "shardwise/text/sentencepiece_normalizer.h"
 #include "shardwise/text/special_ids.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
 namespace {
 
-using Processor = sentencepiece::SentencePieceProcessor;
-
-std::optional<int64_t> optional_id(int id) {
-  return id >= 0 ? std::optional<int64_t>(id) : std::nullopt;
+PieceTrie user_defined_pieces(const SentencePieceModel& model) {
+  std::vector<std::pair<std::string_view, uint32_t>> pieces;
+  for (uint32_t id = 0; id < model.pieces.size(); ++id) {
+    if (model.pieces[id].type == Piece::Type::user_defined) pieces.emplace_back(model.pieces[id].text, id);
+  }
+  return PieceTrie(std::move(pieces));
 }
 
-std::string decode_with(const Processor& processor, const std::vector<int>& ids) {
+std::unique_ptr<SentencePieceEncoder> make_encoder(const SentencePieceModel& model,
+                                                   const PieceTrie& user_defined) {
+  if (model.algorithm == SentencePieceModel::Algorithm::bpe)
+    return std::make_unique<SentencePieceBpe>(model, user_defined);
+  return std::make_unique<SentencePieceUnigram>(model);
+}
+
+/// Returns the id of `token` if it is a control piece of the model.
+std::optional<int64_t> control_id(const SentencePieceModel& model, const std::string& token) {
+  const auto id = model.id_of(token);
+  const bool is_control = id && model.pieces[*id].type == Piece::Type::control;
+  return is_control ? std::optional<int64_t>(*id) : std::nullopt;
+}
+
+/// Replaces metaspaces in `piece` by spaces.
+std::string with_spaces(std::string_view piece) {
   std::string text;
-  const auto status = processor.Decode(ids, &text);
-  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must decode; got ", status.ToString(), " [SW0169]");
+  for (size_t at; (at = piece.find(kMetaspace)) != std::string_view::npos;) {
+    text.append(piece.substr(0, at)) += ' ';
+    piece.remove_prefix(at + kMetaspace.size());
+  }
+  return text.append(piece);
+}
+
+/// Drops the space at the beginning of the text that encoding added, or all of them if encoding removes extra
+/// spaces. Byte pieces are held back until they are a character.
+class SentencePieceStream : public StreamDecoder {
+ public:
+  explicit SentencePieceStream(const SentencePieceModel& model) : model_(model) {}
+
+  std::string push(int64_t id) override;
+  std::string finish() override { return decode_bytes(/*holds_back=*/false); }
+
+ private:
+  std::string decode(const Piece& piece);
+  std::string decode_bytes(bool holds_back);
+
+  const SentencePieceModel& model_;
+  std::string bytes_;
+  bool is_at_start_ = true;
+};
+
+std::string SentencePieceStream::push(int64_t id) {
+  TORCH_CHECK_VALUE(id >= 0 && id < std::ssize(model_.pieces),
+                    "tokenizer: ids must be in its vocabulary, below ", model_.pieces.size(), "; got ", id,
+                    " [SW0165]");
+  const Piece& piece = model_.pieces[size_t(id)];
+  if (piece.type == Piece::Type::byte) {
+    bytes_ += static_cast<char>(std::stoi(piece.text.substr(3, 2), nullptr, 16));
+    return decode_bytes(/*holds_back=*/true);
+  }
+  std::string text = decode_bytes(/*holds_back=*/false);
+  return text += decode(piece);
+}
+
+/// Replaces each byte that begins no character by U+FFFD.
+std::string SentencePieceStream::decode_bytes(bool holds_back) {
+  std::string text;
+  size_t at = 0;
+  while (at < bytes_.size()) {
+    const Utf8Unit unit = utf8_unit(bytes_, at);
+    if (unit.is_truncated && holds_back) break;
+    const size_t length = unit.is_character ? unit.length : 1;
+    text += unit.is_character ? std::string_view(bytes_).substr(at, length) : kReplacement;
+    at += length;
+  }
+  bytes_.erase(0, at);
+  if (!text.empty()) is_at_start_ = false;
   return text;
 }
 
-int checked_id(const Processor& processor, int64_t id) {
-  TORCH_CHECK_VALUE(id >= 0 && id < processor.GetPieceSize(),
-                    "tokenizer: ids must be in its vocabulary, below ", processor.GetPieceSize(), "; got ",
-                    id, " [SW0165]");
-  return static_cast<int>(id);
+std::string SentencePieceStream::decode(const Piece& piece) {
+  if (piece.type == Piece::Type::control) return "";
+  if (piece.type == Piece::Type::unknown) {
+    if (!model_.unk_surface.empty()) is_at_start_ = false;
+    return model_.unk_surface;
+  }
+  std::string_view text = piece.text;
+  const bool may_drop = is_at_start_ && (model_.adds_space || model_.removes_extra_spaces);
+  const bool drops = may_drop && text.starts_with(kMetaspace);
+  if (drops) text.remove_prefix(kMetaspace.size());
+  if (!text.empty() || (drops && !model_.removes_extra_spaces)) is_at_start_ = false;
+  return with_spaces(text);
 }
-
-/// Returns the first piece that decodes to nonempty text by itself.
-std::optional<int> first_text_piece(const Processor& processor) {
-  for (int id = 0; id < processor.GetPieceSize(); ++id) {
-    if (!processor.IsByte(id) && !decode_with(processor, {id}).empty()) return id;
-  }
-  return std::nullopt;
-}
-
-/// Holds back byte pieces until the end of their run and decodes all other pieces at once. The library treats
-/// the start of a text specially until a piece is more than the dropped space, so later pieces are decoded
-/// after `text_piece`.
-class SentencePieceStream : public StreamDecoder {
- public:
-  SentencePieceStream(const Processor& processor, int text_piece)
-      : processor_(processor), text_piece_(text_piece) {}
-
-  std::string push(int64_t id) override {
-    pending_.push_back(checked_id(processor_, id));
-    return processor_.IsByte(pending_.back()) ? "" : decode_pending();
-  }
-  std::string finish() override { return decode_pending(); }
-
- private:
-  std::string decode_pending() {
-    if (pending_.empty()) return "";
-    std::vector<int> ids = before_;
-    ids.insert(ids.end(), pending_.begin(), pending_.end());
-    const std::string added = decode_with(processor_, ids).substr(length_before_);
-    if (!added.empty()) {
-      before_.assign(1, text_piece_);
-      length_before_ = decode_with(processor_, before_).size();
-    } else if (before_.empty() && !processor_.IsControl(pending_.back())) {
-      before_ = pending_;  // the leading space, which the library drops
-    }
-    pending_.clear();
-    return added;
-  }
-
-  const Processor& processor_;
-  int text_piece_;
-  std::vector<int> before_, pending_;
-  size_t length_before_ = 0;  // bytes of before_'s decoding
-};
 
 }  // namespace
 
+struct SentencePieceTokenizer::Parts {
+  explicit Parts(const std::string& path)
+      : model(read_sentencepiece_model(path)),
+        user_defined(user_defined_pieces(model)),
+        normalizer(model, user_defined, path + ": "),
+        encoder(make_encoder(model, user_defined)) {}
+
+  SentencePieceModel model;
+  PieceTrie user_defined;
+  SentencePieceNormalizer normalizer;
+  std::unique_ptr<SentencePieceEncoder> encoder;
+  std::mutex mutex;  // for the encoder
+};
+
 SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path)
-    : processor_(std::make_unique<Processor>()) {
-  const auto status = processor_->LoadFromSerializedProto(base::read_text(path));
-  TORCH_CHECK_VALUE(status.ok() && processor_->GetPieceSize() > 0, path,
-                    ": must be a SentencePiece model; got ", status.ToString(), " [SW0163]");
-  const auto text_piece = first_text_piece(*processor_);
-  TORCH_CHECK_VALUE(text_piece, path, ": must be a SentencePiece model; got one without text [SW0163]");
-  text_piece_ = *text_piece;
-  special_ids_ = {optional_id(processor_->bos_id()), optional_id(processor_->eos_id()),
-                  optional_id(processor_->pad_id()), optional_id(processor_->unk_id())};
+    : parts_(std::make_unique<Parts>(path)) {
+  const SentencePieceModel& model = parts_->model;
+  special_ids_ = {control_id(model, model.bos), control_id(model, model.eos), control_id(model, model.pad),
+                  int64_t{model.unk_id}};
   read_config(directory_of(path));
 }
 
@@ -133,35 +174,31 @@ void SentencePieceTokenizer::check_added_token(const std::string& token, const s
 }
 
 int64_t SentencePieceTokenizer::vocab_size() const {
-  return processor_->GetPieceSize();
+  return std::ssize(parts_->model.pieces);
 }
 
 std::optional<int64_t> SentencePieceTokenizer::id_of(const std::string& token) const {
-  const int id = processor_->PieceToId(token);
-  const bool is_found = id >= 0 && processor_->IdToPiece(id) == token;  // unknown pieces map to unk
-  return is_found ? std::optional<int64_t>(id) : std::nullopt;
+  return parts_->model.id_of(token);
 }
 
 void SentencePieceTokenizer::encode_checked(std::string_view text, SpecialTokens specials,
                                             std::vector<int64_t>& ids) const {
-  std::vector<int> found;
-  const auto status = processor_->Encode(replace_invalid(text), &found);
-  TORCH_CHECK(status.ok(), "tokenizer: SentencePiece must encode; got ", status.ToString(), " [SW0168]");
+  const std::string normalized = parts_->normalizer.normalize(replace_invalid(text));
   const bool adds_specials = specials == SpecialTokens::with;
   if (adds_specials && adds_bos_) ids.push_back(*special_ids_.bos);
-  ids.insert(ids.end(), found.begin(), found.end());
+  const auto begin = std::ssize(ids);
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->encoder->encode(normalized, ids);
+  }
+  // A run of unknown characters is one unknown token.
+  const auto repeats = [unk = int64_t{parts_->model.unk_id}](int64_t a, int64_t b) { return a == unk && b == unk; };
+  ids.erase(std::unique(ids.begin() + begin, ids.end(), repeats), ids.end());
   if (adds_specials && adds_eos_) ids.push_back(*special_ids_.eos);
 }
 
 std::unique_ptr<StreamDecoder> SentencePieceTokenizer::stream(SpecialTokens) const {
-  return std::make_unique<SentencePieceStream>(*processor_, text_piece_);
-}
-
-std::string SentencePieceTokenizer::decode(const std::vector<int64_t>& ids, SpecialTokens) const {
-  std::vector<int> checked;
-  checked.reserve(ids.size());
-  for (const int64_t id : ids) checked.push_back(checked_id(*processor_, id));
-  return decode_with(*processor_, checked);
+  return std::make_unique<SentencePieceStream>(parts_->model);
 }
 
 }  // namespace shardwise::text

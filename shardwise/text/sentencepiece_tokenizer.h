@@ -1,4 +1,4 @@
-// A tokenizer.model of SentencePiece, read by SentencePiece's library.
+// A tokenizer.model of SentencePiece.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,20 +7,14 @@
 #include "shardwise/text/json_fields.h"
 #include "shardwise/text/tokenizer.h"
 
-namespace sentencepiece {
-class SentencePieceProcessor;
-}
-
 namespace shardwise::text {
 
-/// A SentencePiece tokenizer. Encoding adds BOS and EOS if tokenizer_config.json sets add_bos_token or
-/// add_eos_token. Decoding always skips control symbols.
+/// A SentencePiece tokenizer, with unigram or BPE. Encoding adds BOS and EOS if tokenizer_config.json sets
+/// add_bos_token or add_eos_token. Decoding always skips control symbols.
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  using Tokenizer::decode;
-
-  /// Throws c10::ValueError if the library cannot read the file, or if added_tokens.json or
-  /// tokenizer_config.json in its directory add tokens to the model.
+  /// Throws c10::ValueError if the file is damaged or needs an unsupported feature (sentencepiece_model.h), or if
+  /// added_tokens.json or tokenizer_config.json in its directory add tokens to the model.
   explicit SentencePieceTokenizer(const std::string& path);
   ~SentencePieceTokenizer() override;
 
@@ -28,7 +22,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   SpecialIds special_ids() const override { return special_ids_; }
   std::optional<int64_t> id_of(const std::string& token) const override;
   std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;
-  std::string decode(const std::vector<int64_t>& ids, SpecialTokens specials) const override;
 
  private:
   void encode_checked(std::string_view text, SpecialTokens specials,
@@ -37,9 +30,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   void check_added_tokens(const JsonPart& config, const std::string& directory) const;
   void check_added_token(const std::string& token, const std::string& id, const std::string& label) const;
 
-  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
   SpecialIds special_ids_;
-  int text_piece_ = 0;
   bool adds_bos_ = false, adds_eos_ = false;
 };
 

@@ -20,6 +20,18 @@ class WordCache {
   static uint64_t hash_of(std::string_view word);
   /// Returns the ids of `word`, valid until the next insert; a span with null data if it is not cached.
   std::span<const uint32_t> find(std::string_view word, uint64_t hash) const;
+  /// Appends the ids of `word`: the cached ones, or else those that encode() returns, which are then cached.
+  template <typename Encode>
+  void append(std::string_view word, std::vector<int64_t>& ids, Encode&& encode) {
+    const bool is_cached = word.size() <= kMaxWordBytes;
+    const uint64_t hash = is_cached ? hash_of(word) : 0;
+    std::span<const uint32_t> found = is_cached ? find(word, hash) : std::span<const uint32_t>();
+    if (!found.data()) {
+      found = encode();
+      if (is_cached) insert(word, hash, found);
+    }
+    ids.insert(ids.end(), found.begin(), found.end());
+  }
   /// Inserts a word that is not in the cache, with at least one id.
   void insert(std::string_view word, uint64_t hash, std::span<const uint32_t> ids);
 

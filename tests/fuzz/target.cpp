@@ -10,6 +10,7 @@
 #include "shardwise/io/slices.h"
 #include "shardwise/model/names.h"
 #include "shardwise/text/bpe_tokenizer.h"
+#include "shardwise/text/sentencepiece_tokenizer.h"
 #include "shardwise/text/token_file.h"
 
 namespace shardwise::fuzz {
@@ -119,8 +120,7 @@ constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \x
 
 /// A tokenizer that is accepted must be usable: it encodes any text to ids of its vocabulary, and decodes
 /// them.
-void read_tokenizer(const std::string& path) {
-  const text::BpeTokenizer tokenizer(path);
+void use_tokenizer(const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
   try {
     ids = tokenizer.encode(kText);
@@ -148,7 +148,10 @@ std::vector<Target> targets() {
           {"safetensors", "model.safetensors", &Mutator::safetensors,
            [](const std::string& path) { read_tensors(io::SafetensorsFile(path)); }},
           {"index", "model.safetensors.index.json", &Mutator::json, read_directory},
-          {"tokenizer", "tokenizer.json", &Mutator::json, read_tokenizer},
+          {"tokenizer", "tokenizer.json", &Mutator::json,
+           [](const std::string& path) { use_tokenizer(text::BpeTokenizer(path)); }},
+          {"sentencepiece", "tokenizer.model", &Mutator::raw,
+           [](const std::string& path) { use_tokenizer(text::SentencePieceTokenizer(path)); }},
           {"shard_index", checkpoint::kShardIndex, &Mutator::json, read_shards},
           {"generation_config", "generation_config.json", &Mutator::json, read_generation},
           {"tokens", "tokens.bin", &Mutator::raw, read_tokens}};

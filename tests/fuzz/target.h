@@ -18,7 +18,7 @@ struct Target {
 };
 
 /// Returns the targets: config.json, a safetensors file, the index of a model directory and of a sharded
-/// directory, generation_config.json, tokenizer.json, a token file.
+/// directory, generation_config.json, tokenizer.json, tokenizer.model, a token file.
 std::vector<Target> targets();
 
 }  // namespace shardwise::fuzz

@@ -1,38 +1,32 @@
-// Files next to a tokenizer.model, and streaming. tests/python/tokenizers_test.py compares the ids with
-// transformers.
+// Models, damaged ones, and the files next to them. tests/python/sentencepiece_test.py compares the ids and texts of
+// trained and random models with the sentencepiece package.
 #include "shardwise/text/sentencepiece_tokenizer.h"
 
 #include <gtest/gtest.h>
-#include <sentencepiece_trainer.h>
 
-#include <nlohmann/json.hpp>
-#include <random>
+#include <limits>
 
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
+#include "tests/text/sentencepiece_writer.h"
 
 namespace shardwise::text::sentencepiece_tokenizer_test {
 namespace {
 
+using test::bytes_field, test::float_field, test::integer_field, test::piece_field;
 using test::contains, test::error_text;
+using test::normalizer_field, test::pieces_field, test::pieces_with_bytes, test::trainer_field;
 using Ids = std::vector<int64_t>;
+using Type = Piece::Type;
 
-/// Returns a model with byte pieces, controls <unk> <s> </s> and a few pieces, trained with `flags`.
-std::string trained(const std::string& flags) {
-  const test::TemporaryDirectory directory;
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "some words and  other words " + std::to_string(i) + "\n";
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      "--input=" + directory.put("text", text) + " --model_prefix=" + directory / "model" +
-      " --vocab_size=330 --model_type=bpe --byte_fallback=true --hard_vocab_limit=false --minloglevel=2 " +
-      flags);
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return test::contents(directory / "model.model");
-}
+const std::string kBpeWithBytes = trainer_field(integer_field(3, 2) + integer_field(35, 1));
 
+/// Returns a BPE model with byte pieces, controls <unk> <s> </s> and a few pieces.
 const std::string& model() {
-  static const std::string plain = trained("");
-  return plain;
+  static const std::string bytes =
+      pieces_field(pieces_with_bytes({"or", "\u2581w", "\u2581wor", "ds", "\u2581words", "\u2581", "w", "o", "r", "d", "s"})) +
+      kBpeWithBytes;
+  return bytes;
 }
 
 class SentencePieceTokenizers : public ::testing::Test {
@@ -81,7 +75,9 @@ TEST_F(SentencePieceTokenizers, RejectInvalidConfigs) {
   expect_error({"tokenizer_config.json: add_bos_token", "true or false"});
   directory_.put("tokenizer_config.json", R"({"bos_token": "<other>"})");
   expect_error({"tokenizer_config.json: bos_token must be a token of the vocabulary", "<other>"});
-  directory_.put("tokenizer.model", trained("--bos_id=-1"));
+  auto pieces = pieces_with_bytes({"w"});
+  pieces[1].text = "<other>";
+  directory_.put("tokenizer.model", pieces_field(pieces) + kBpeWithBytes);
   directory_.put("tokenizer_config.json", R"({"add_bos_token": true})");
   expect_error({"add_bos_token must be false if bos_token is missing"});
 }
@@ -104,38 +100,125 @@ TEST_F(SentencePieceTokenizers, RejectAddedTokens) {
   expect_error({"added_tokens_decoder.1 must be a string or an AddedToken; got 5"});
 }
 
-std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
-  const auto stream = tokenizer.stream(SpecialTokens::with);
-  std::string text;
-  for (const int64_t id : ids) text += stream->push(id);
-  return text + stream->finish();
+// SentencePiece divides "\u2581words" by the scores: or, then \u2581w, then both, then ds.
+TEST_F(SentencePieceTokenizers, MergeByScore) {
+  const auto tokenizer = load();
+  EXPECT_EQ(tokenizer->encode("words"), Ids{*tokenizer->id_of("\u2581words")});
+  EXPECT_EQ(tokenizer->encode("wor"), Ids{*tokenizer->id_of("\u2581wor")});
+  EXPECT_EQ(tokenizer->encode("ord"), (Ids{*tokenizer->id_of("\u2581"), *tokenizer->id_of("or"), *tokenizer->id_of("d")}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("words w\u00e9")), "words w\u00e9");
 }
 
-TEST_F(SentencePieceTokenizers, StreamingMatchesDecodingAll) {
-  std::mt19937 draw(1);
-  for (const char* flags :
-       {"", "--remove_extra_whitespaces=false", "--add_dummy_prefix=false",
-        "--add_dummy_prefix=false --remove_extra_whitespaces=false", "--treat_whitespace_as_suffix=true"}) {
-    directory_.put("tokenizer.model", trained(flags));
-    const auto tokenizer = load();
-    const int64_t space = *tokenizer->id_of("\u2581"), last = tokenizer->vocab_size() - 1;
-    // Ranges of ids: controls, bytes, three bytes of one character, the space piece, any other pieces.
-    const std::vector<std::pair<int64_t, int64_t>> kinds{
-        {0, 2},         {3, 258},    {3 + 0xe2, 3 + 0xe2}, {3 + 0x82, 3 + 0x82}, {3 + 0xac, 3 + 0xac},
-        {space, space}, {259, last}, {259, last}};
-    for (int i = 0; i < 20000; ++i) {
-      Ids ids(1 + draw() % 8);
-      for (int64_t& id : ids) {
-        const auto [least, most] = kinds[draw() % kinds.size()];
-        id = least + draw() % (most - least + 1);
-      }
-      ASSERT_EQ(streamed(*tokenizer, ids), tokenizer->decode(ids)) << flags << ::testing::PrintToString(ids);
-    }
+TEST_F(SentencePieceTokenizers, AreStreamedByCharacters) {
+  const auto tokenizer = load();
+  const auto stream = tokenizer->stream(SpecialTokens::with);
+  const auto byte = [&](int value) { return stream->push(3 + value); };
+  EXPECT_EQ(stream->push(*tokenizer->id_of("\u2581")), "");  // the space that encoding adds
+  EXPECT_EQ(byte(0xe2), "");
+  EXPECT_EQ(byte(0x82), "");
+  EXPECT_EQ(byte(0xac), "\u20ac");
+  EXPECT_EQ(byte(0xe2), "");
+  EXPECT_EQ(stream->push(2), "\ufffd");  // a control piece ends the run
+  EXPECT_EQ(stream->push(*tokenizer->id_of("\u2581w")), " w");
+  EXPECT_EQ(byte(0xf0), "");
+  EXPECT_EQ(stream->finish(), "\ufffd");
+}
+
+// Every prefix of a model ends within a field or within its pieces.
+TEST_F(SentencePieceTokenizers, RefuseEveryTruncation) {
+  const std::string& whole = model();
+  for (size_t length = 0; length < whole.size() - kBpeWithBytes.size(); ++length) {
+    directory_.put("tokenizer.model", whole.substr(0, length));
+    const std::string error = error_text([&] { load(); });
+    EXPECT_TRUE(contains(error, "tokenizer.model")) << length << ": " << error;
   }
+}
+
+class DamagedModels : public SentencePieceTokenizers {
+ protected:
+  void expect_refused(const std::string& bytes, const std::string& part) {
+    directory_.put("tokenizer.model", bytes);
+    expect_error({"tokenizer.model", part});
+  }
+};
+
+const std::string kUnknown = piece_field({"<unk>", 0, Type::unknown});
+
+TEST_F(DamagedModels, AreNoMessages) {
+  expect_refused("no model", "must be a SentencePiece model; got an unknown wire type");
+  expect_refused(test::varint(1 << 3 | 2) + test::varint(100) + "short", "a field that ends beyond its message");
+  expect_refused(std::string(11, '\xff'), "an integer of more than 10 bytes");
+  expect_refused(test::varint(2) + test::varint(0), "an invalid field number");
+  expect_refused(test::varint(uint64_t{1} << 40) + test::varint(0), "an invalid field number");
+  expect_refused(integer_field(1, 5), "a field of another type");
+  expect_refused(bytes_field(1, float_field(1, 1)), "a field of another type");
+}
+
+TEST_F(DamagedModels, HaveInvalidPieces) {
+  expect_refused("", "must have a piece of type 2 (unknown); got none");
+  expect_refused(kUnknown + bytes_field(1, float_field(2, 1)), "pieces[1] must be of 1 to 1024 bytes; got 0");
+  expect_refused(kUnknown + piece_field({std::string(1025, 'a')}), "pieces[1] must be of 1 to 1024 bytes; got 1025");
+  expect_refused(kUnknown + piece_field({"\xff"}), "pieces[1] must be UTF-8");
+  expect_refused(kUnknown + piece_field({"a", std::numeric_limits<float>::quiet_NaN()}), "pieces[1].score must be finite");
+  expect_refused(kUnknown + piece_field({"a", 0, static_cast<Type>(7)}), "pieces[1].type must be from 1 to 6; got 7");
+  expect_refused(kUnknown + piece_field({"a"}) + piece_field({"a", 0, Type::control}), "pieces must be unique");
+  expect_refused(kUnknown + piece_field({"other", 0, Type::unknown}), "pieces[1] must be the only piece of type 2");
+  expect_refused(kUnknown + piece_field({"<0x41>", 0, Type::byte}), "in a model with byte_fallback");
+  expect_refused(kUnknown + piece_field({"<0x4>", 0, Type::byte}) + kBpeWithBytes, "like <0x41>");
+  expect_refused(kUnknown + piece_field({"<0x41>", 0, Type::byte}) + kBpeWithBytes, "got none for 0");
+}
+
+TEST_F(DamagedModels, HaveUnsupportedFeatures) {
+  for (const int word_or_character : {3, 4})
+    expect_refused(kUnknown + trainer_field(integer_field(3, word_or_character)),
+                   "trainer_spec.model_type must be 1 (unigram) or 2 (BPE); got " + std::to_string(word_or_character));
+  expect_refused(kUnknown + bytes_field(5, bytes_field(2, "rules")), "denormalizer_spec.precompiled_charsmap must be empty");
+  expect_refused(kUnknown + trainer_field(bytes_field(44, "\xff")), "unk_surface must be UTF-8");
+}
+
+std::string unit(uint32_t value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  return bytes;
+}
+
+std::string with_charsmap(const std::string& bytes) {
+  return kUnknown + piece_field({"b"}) + piece_field({"\u2581"}) + normalizer_field(bytes_field(2, bytes));
+}
+
+TEST_F(DamagedModels, HaveInvalidNormalizationRules) {
+  expect_refused(with_charsmap(unit(100) + unit(0)), "must be whole units of 4 bytes");
+  expect_refused(with_charsmap(unit(0xffffffff) + unit(0) + "a"), "must be whole units of 4 bytes");
+  expect_refused(with_charsmap(unit(5) + unit(0) + "abcd"), "must be whole units of 4 bytes");
+  expect_refused(with_charsmap("ab"), "must be whole units of 4 bytes");
+  expect_refused(with_charsmap(unit(4) + unit(0) + "\xff"), "a replacement of precompiled_charsmap must be UTF-8");
+  expect_refused(with_charsmap(unit(4) + unit(0) + std::string(1025, 'a')), "of at most 1024 bytes");
+}
+
+// A trie of one rule a -> b whose offsets and value are as given: 1 << 8 marks the end of a string, and the value
+// is at the offset.
+TEST_F(DamagedModels, CannotSearchBeyondTheirRules) {
+  const auto encoded = [&](uint32_t root, uint32_t leaf_offset, uint32_t value) {
+    std::vector<uint32_t> units(128, 0);
+    units[0] = root;
+    units[('a' ^ 1)] = 'a' | 1 << 8 | leaf_offset << 10;
+    units[('a' ^ 1) ^ 2] = 1u << 31 | value;
+    std::string trie;
+    for (const uint32_t u : units) trie += unit(u);
+    directory_.put("tokenizer.model", with_charsmap(unit(uint32_t(trie.size())) + trie + std::string("b\0c", 3)));
+    return load()->encode("a");
+  };
+  const Ids b{2, 1}, unknown{2, 0};
+  EXPECT_EQ(encoded(1 << 10, 2, 0), b);
+  EXPECT_EQ(encoded(1 << 10, 2, 3), unknown);                 // a value beyond the replacements
+  EXPECT_EQ(encoded(1 << 10, 2, 0x7fffffff), unknown);
+  EXPECT_EQ(encoded(1 << 10, (1 << 21) - 1, 0), b);            // a value beyond the trie reads as 0
+  EXPECT_EQ(encoded(0x3fffff << 10 | 1 << 9, 2, 0), unknown);  // children beyond the trie
 }
 
 TEST_F(SentencePieceTokenizers, LongStreamsWithoutTextAreFast) {
   constexpr int64_t kMany = 500000;
+  directory_.put("tokenizer.model", model() + normalizer_field(integer_field(4, 1)));
   const auto tokenizer = load();
   const int64_t space = *tokenizer->id_of("\u2581");
   for (const int64_t id : {int64_t{2}, space}) {
