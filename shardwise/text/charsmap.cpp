@@ -15,8 +15,8 @@ uint32_t little_endian(std::string_view bytes, size_t at) {
   return value;
 }
 
-// A unit of the double array: a label of 8 bits, or the highest bit and a value; whether the string so far is a
-// rule, whose value then is the unit at the offset; and the offset to the following units.
+// A unit of the double array: a label of 8 bits, or the highest bit and a value; whether the string so far is
+// a rule, whose value then is the unit at the offset; and the offset to the following units.
 bool has_label(uint32_t unit, uint8_t label) {
   return (unit & (1u << 31 | 0xff)) == label;
 }
@@ -47,9 +47,11 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& where) {
   if (bytes.empty()) return;
   constexpr size_t kUnit = sizeof(uint32_t);
   const uint64_t trie_bytes = bytes.size() > kUnit ? little_endian(bytes, 0) : 0;
-  TORCH_CHECK_VALUE(trie_bytes >= kUnit && trie_bytes % kUnit == 0 && trie_bytes < bytes.size() - kUnit, where,
-                    "the trie of precompiled_charsmap must be whole units of 4 bytes, followed by replacements; "
-                    "got ", trie_bytes, " of ", bytes.size(), " bytes [SW0529]");
+  TORCH_CHECK_VALUE(
+      trie_bytes >= kUnit && trie_bytes % kUnit == 0 && trie_bytes < bytes.size() - kUnit, where,
+      "the trie of precompiled_charsmap must be whole units of 4 bytes, followed by replacements; "
+      "got ",
+      trie_bytes, " of ", bytes.size(), " bytes [SW0529]");
   const size_t end = kUnit + trie_bytes;
   units_.reserve(trie_bytes / kUnit);
   for (size_t at = kUnit; at < end; at += kUnit) units_.push_back(little_endian(bytes, at));

@@ -1,5 +1,5 @@
-// Reads the wire format of Protocol Buffers (protobuf.dev, "Encoding"), in which a SentencePiece model is stored,
-// from untrusted bytes.
+// Reads the wire format of Protocol Buffers (protobuf.dev, "Encoding"), in which a SentencePiece model is
+// stored, from untrusted bytes.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -89,8 +89,8 @@ void SentencePieceBpe::consider(std::string_view text, uint32_t left, uint32_t r
 void SentencePieceBpe::append_piece(std::string_view piece) {
   const auto id = model_.id_of(piece);
   if (!id || !model_.pieces[*id].is_text()) return model_.append_unknown(piece, ids_);
-  const auto parts = model_.pieces[*id].type == Piece::Type::unused ? parts_of_unused_.find(piece)
-                                                                    : parts_of_unused_.end();
+  const auto parts =
+      model_.pieces[*id].type == Piece::Type::unused ? parts_of_unused_.find(piece) : parts_of_unused_.end();
   if (parts == parts_of_unused_.end()) return ids_.push_back(*id);
   append_piece(piece.substr(0, parts->second));
   append_piece(piece.substr(parts->second));

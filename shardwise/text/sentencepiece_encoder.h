@@ -10,17 +10,17 @@
 
 namespace shardwise::text {
 
-/// Encodes normalized text. Not thread-safe. Text that no piece spells becomes the pieces of its bytes, or one
-/// unknown piece for each character.
+/// Encodes normalized text. Not thread-safe. Text that no piece spells becomes the pieces of its bytes, or
+/// one unknown piece for each character.
 class SentencePieceEncoder {
  public:
   virtual ~SentencePieceEncoder() = default;
   virtual void encode(std::string_view text, std::vector<int64_t>& ids) = 0;
 };
 
-/// BPE (Sennrich et al., arXiv 1508.07909): merges the two neighbors whose concatenation is the piece with the
-/// highest score, the leftmost of equals, until none is a piece. O(n log n) for n characters; the ids of words
-/// are cached if no piece spans words.
+/// BPE (Sennrich et al., arXiv 1508.07909): merges the two neighbors whose concatenation is the piece with
+/// the highest score, the leftmost of equals, until none is a piece. O(n log n) for n characters; the ids of
+/// words are cached if no piece spans words.
 class SentencePieceBpe final : public SentencePieceEncoder {
  public:
   /// Keeps references to both.
@@ -60,8 +60,8 @@ class SentencePieceBpe final : public SentencePieceEncoder {
 };
 
 /// The unigram language model (Kudo, arXiv 1804.10959): the pieces with the highest sum of scores, by the
-/// Viterbi algorithm, with scores and ties as in SentencePiece 0.1.97 to 0.2.0. O(n L) for n bytes and pieces of
-/// at most L bytes.
+/// Viterbi algorithm, with scores and ties as in SentencePiece 0.1.97 to 0.2.0. O(n L) for n bytes and pieces
+/// of at most L bytes.
 class SentencePieceUnigram final : public SentencePieceEncoder {
  public:
   /// Keeps a reference to `model`.

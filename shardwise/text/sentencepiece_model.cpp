@@ -89,8 +89,7 @@ void ModelReader::check_piece(const Piece& piece, const std::string& label) cons
   if (piece.text.empty() || piece.text.size() > kMaxPieceBytes)
     throw_invalid(label, fmt::format("of 1 to {} bytes", kMaxPieceBytes), nlohmann::json(piece.text.size()));
   if (!is_utf8(piece.text)) throw_invalid(label, "UTF-8", replace_invalid(piece.text));
-  if (!std::isfinite(piece.score))
-    throw_invalid(label + ".score", "finite", std::to_string(piece.score));
+  if (!std::isfinite(piece.score)) throw_invalid(label + ".score", "finite", std::to_string(piece.score));
 }
 
 void ModelReader::read_trainer(std::string_view bytes) {
@@ -170,8 +169,8 @@ void ModelReader::index_pieces() {
   TORCH_CHECK_VALUE(has_unk_, where_, "must have a piece of type 2 (unknown); got none [SW0526]");
   if (!model_.has_byte_fallback) return;
   for (int byte = 0; byte < 256; ++byte)
-    TORCH_CHECK_VALUE(has_byte_[size_t(byte)], where_, "byte_fallback needs a piece for every byte; got none for ",
-                      byte, " [SW0527]");
+    TORCH_CHECK_VALUE(has_byte_[size_t(byte)], where_,
+                      "byte_fallback needs a piece for every byte; got none for ", byte, " [SW0527]");
 }
 
 /// Returns the byte of a piece "<0x41>".

@@ -18,9 +18,7 @@ struct Piece {
   Type type = Type::normal;
 
   /// Returns whether text is encoded to it, or merged through it; otherwise it is not spelled in text.
-  bool is_text() const {
-    return type == Type::normal || type == Type::user_defined || type == Type::unused;
-  }
+  bool is_text() const { return type == Type::normal || type == Type::user_defined || type == Type::unused; }
 };
 
 struct SentencePieceModel {
@@ -28,13 +26,13 @@ struct SentencePieceModel {
 
   std::vector<Piece> pieces;
   Algorithm algorithm = Algorithm::unigram;
-  bool has_byte_fallback = false;         // an unknown character is encoded to the pieces of its bytes
-  bool treats_space_as_suffix = false;    // words are "word▁" instead of "▁word"
-  bool adds_space = true;                 // to the beginning of the text, or to its end if it is a suffix
-  bool removes_extra_spaces = true;       // at both ends, and all but one of a run
-  bool escapes_spaces = true;             // ' ' is spelled U+2581
-  std::string charsmap;                   // the compiled rules of Charsmap
-  std::string unk_surface = " \u2047 ";   // the text to which the unknown piece is decoded
+  bool has_byte_fallback = false;        // an unknown character is encoded to the pieces of its bytes
+  bool treats_space_as_suffix = false;   // words are "word▁" instead of "▁word"
+  bool adds_space = true;                // to the beginning of the text, or to its end if it is a suffix
+  bool removes_extra_spaces = true;      // at both ends, and all but one of a run
+  bool escapes_spaces = true;            // ' ' is spelled U+2581
+  std::string charsmap;                  // the compiled rules of Charsmap
+  std::string unk_surface = " \u2047 ";  // the text to which the unknown piece is decoded
   std::string bos = "<s>", eos = "</s>", pad = "<pad>";
 
   // Derived from the pieces.
@@ -55,8 +53,9 @@ struct SentencePieceModel {
 inline constexpr size_t kMaxPieceBytes = 1024;
 
 /// Reads a tokenizer.model of at most 64 MiB. Throws c10::ValueError naming the file and the rule if it is
-/// damaged, if a piece is empty, longer than kMaxPieceBytes, not UTF-8 or there twice, or if it uses a feature
-/// other than unigram and BPE models (word and character models, a denormalizer). self_test_data is skipped.
+/// damaged, if a piece is empty, longer than kMaxPieceBytes, not UTF-8 or there twice, or if it uses a
+/// feature other than unigram and BPE models (word and character models, a denormalizer). self_test_data is
+/// skipped.
 SentencePieceModel read_sentencepiece_model(const std::string& path);
 
 }  // namespace shardwise::text

@@ -5,15 +5,15 @@
 
 namespace shardwise::text {
 
-SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceModel& model, const PieceTrie& user_defined,
-                                                 const std::string& where)
+SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceModel& model,
+                                                 const PieceTrie& user_defined, const std::string& where)
     : model_(model),
       user_defined_(user_defined),
       charsmap_(model.charsmap, where),
       space_(model.escapes_spaces ? kMetaspace : " ") {}
 
-/// Returns what the next characters of `text` become, the longest match first: a user-defined piece, a rule, or
-/// one character.
+/// Returns what the next characters of `text` become, the longest match first: a user-defined piece, a rule,
+/// or one character.
 Charsmap::Match SentencePieceNormalizer::prefix_at(std::string_view text, size_t at) const {
   const size_t piece = user_defined_.longest_at(text, at);
   if (piece > 0) return {piece, text.substr(at, piece)};

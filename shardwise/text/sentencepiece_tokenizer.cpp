@@ -192,7 +192,9 @@ void SentencePieceTokenizer::encode_checked(std::string_view text, SpecialTokens
     parts_->encoder->encode(normalized, ids);
   }
   // A run of unknown characters is one unknown token.
-  const auto repeats = [unk = int64_t{parts_->model.unk_id}](int64_t a, int64_t b) { return a == unk && b == unk; };
+  const auto repeats = [unk = int64_t{parts_->model.unk_id}](int64_t a, int64_t b) {
+    return a == unk && b == unk;
+  };
   ids.erase(std::unique(ids.begin() + begin, ids.end(), repeats), ids.end());
   if (adds_specials && adds_eos_) ids.push_back(*special_ids_.eos);
 }

@@ -13,8 +13,8 @@ namespace shardwise::text {
 /// add_bos_token or add_eos_token. Decoding always skips control symbols.
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  /// Throws c10::ValueError if the file is damaged or needs an unsupported feature (sentencepiece_model.h), or if
-  /// added_tokens.json or tokenizer_config.json in its directory add tokens to the model.
+  /// Throws c10::ValueError if the file is damaged or needs an unsupported feature (sentencepiece_model.h),
+  /// or if added_tokens.json or tokenizer_config.json in its directory add tokens to the model.
   explicit SentencePieceTokenizer(const std::string& path);
   ~SentencePieceTokenizer() override;
 

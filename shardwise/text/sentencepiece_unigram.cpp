@@ -59,7 +59,8 @@ void SentencePieceUnigram::extend(std::string_view text, uint32_t begin) {
     const Piece& piece = model_.pieces[id];
     const auto length = static_cast<float>(end - begin);
     // A user-defined piece wins over all others.
-    const double score = piece.type == Piece::Type::user_defined ? length * highest_ - 0.1 : double{piece.score};
+    const double score =
+        piece.type == Piece::Type::user_defined ? length * highest_ - 0.1 : double{piece.score};
     improve(end, score + so_far, id);
     is_known = is_known || end - begin == character;
   }

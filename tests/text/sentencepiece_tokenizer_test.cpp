@@ -1,5 +1,5 @@
-// Models, damaged ones, and the files next to them. tests/python/sentencepiece_test.py compares the ids and texts of
-// trained and random models with the sentencepiece package.
+// Models, damaged ones, and the files next to them. tests/python/sentencepiece_test.py compares the ids and
+// texts of trained and random models with the sentencepiece package.
 #include "shardwise/text/sentencepiece_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,13 @@ using Type = Piece::Type;
 
 const std::string kBpeWithBytes = trainer_field(integer_field(3, 2) + integer_field(35, 1));
 
+const std::string kUnknown = piece_field({"<unk>", 0, Type::unknown});
+
 /// Returns a BPE model with byte pieces, controls <unk> <s> </s> and a few pieces.
 const std::string& model() {
   static const std::string bytes =
-      pieces_field(pieces_with_bytes({"or", "\u2581w", "\u2581wor", "ds", "\u2581words", "\u2581", "w", "o", "r", "d", "s"})) +
+      pieces_field(pieces_with_bytes(
+          {"or", "\u2581w", "\u2581wor", "ds", "\u2581words", "\u2581", "w", "o", "r", "d", "s"})) +
       kBpeWithBytes;
   return bytes;
 }
@@ -105,7 +108,8 @@ TEST_F(SentencePieceTokenizers, MergeByScore) {
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->encode("words"), Ids{*tokenizer->id_of("\u2581words")});
   EXPECT_EQ(tokenizer->encode("wor"), Ids{*tokenizer->id_of("\u2581wor")});
-  EXPECT_EQ(tokenizer->encode("ord"), (Ids{*tokenizer->id_of("\u2581"), *tokenizer->id_of("or"), *tokenizer->id_of("d")}));
+  EXPECT_EQ(tokenizer->encode("ord"),
+            (Ids{*tokenizer->id_of("\u2581"), *tokenizer->id_of("or"), *tokenizer->id_of("d")}));
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("words w\u00e9")), "words w\u00e9");
 }
 
@@ -124,13 +128,18 @@ TEST_F(SentencePieceTokenizers, AreStreamedByCharacters) {
   EXPECT_EQ(stream->finish(), "\ufffd");
 }
 
-// Every prefix of a model ends within a field or within its pieces.
-TEST_F(SentencePieceTokenizers, RefuseEveryTruncation) {
-  const std::string& whole = model();
-  for (size_t length = 0; length < whole.size() - kBpeWithBytes.size(); ++length) {
-    directory_.put("tokenizer.model", whole.substr(0, length));
-    const std::string error = error_text([&] { load(); });
-    EXPECT_TRUE(contains(error, "tokenizer.model")) << length << ": " << error;
+// A prefix that ends between two pieces is a model with fewer pieces; every other one ends within a field.
+TEST_F(SentencePieceTokenizers, RefuseTruncations) {
+  std::string whole = kUnknown;
+  size_t end_of_piece = whole.size();
+  for (const char* text : {"a", "\u2581", "\u2581a"}) {
+    whole += piece_field({text, -1});
+    for (size_t length = end_of_piece + 1; length < whole.size(); ++length) {
+      directory_.put("tokenizer.model", whole.substr(0, length));
+      expect_error(
+          {"tokenizer.model: must be a SentencePiece model; got a field that ends beyond its message"});
+    }
+    end_of_piece = whole.size();
   }
 }
 
@@ -142,11 +151,10 @@ class DamagedModels : public SentencePieceTokenizers {
   }
 };
 
-const std::string kUnknown = piece_field({"<unk>", 0, Type::unknown});
-
 TEST_F(DamagedModels, AreNoMessages) {
   expect_refused("no model", "must be a SentencePiece model; got an unknown wire type");
-  expect_refused(test::varint(1 << 3 | 2) + test::varint(100) + "short", "a field that ends beyond its message");
+  expect_refused(test::varint(1 << 3 | 2) + test::varint(100) + "short",
+                 "a field that ends beyond its message");
   expect_refused(std::string(11, '\xff'), "an integer of more than 10 bytes");
   expect_refused(test::varint(2) + test::varint(0), "an invalid field number");
   expect_refused(test::varint(uint64_t{1} << 40) + test::varint(0), "an invalid field number");
@@ -157,12 +165,17 @@ TEST_F(DamagedModels, AreNoMessages) {
 TEST_F(DamagedModels, HaveInvalidPieces) {
   expect_refused("", "must have a piece of type 2 (unknown); got none");
   expect_refused(kUnknown + bytes_field(1, float_field(2, 1)), "pieces[1] must be of 1 to 1024 bytes; got 0");
-  expect_refused(kUnknown + piece_field({std::string(1025, 'a')}), "pieces[1] must be of 1 to 1024 bytes; got 1025");
+  expect_refused(kUnknown + piece_field({std::string(1025, 'a')}),
+                 "pieces[1] must be of 1 to 1024 bytes; got 1025");
   expect_refused(kUnknown + piece_field({"\xff"}), "pieces[1] must be UTF-8");
-  expect_refused(kUnknown + piece_field({"a", std::numeric_limits<float>::quiet_NaN()}), "pieces[1].score must be finite");
-  expect_refused(kUnknown + piece_field({"a", 0, static_cast<Type>(7)}), "pieces[1].type must be from 1 to 6; got 7");
-  expect_refused(kUnknown + piece_field({"a"}) + piece_field({"a", 0, Type::control}), "pieces must be unique");
-  expect_refused(kUnknown + piece_field({"other", 0, Type::unknown}), "pieces[1] must be the only piece of type 2");
+  expect_refused(kUnknown + piece_field({"a", std::numeric_limits<float>::quiet_NaN()}),
+                 "pieces[1].score must be finite");
+  expect_refused(kUnknown + piece_field({"a", 0, static_cast<Type>(7)}),
+                 "pieces[1].type must be from 1 to 6; got 7");
+  expect_refused(kUnknown + piece_field({"a"}) + piece_field({"a", 0, Type::control}),
+                 "pieces must be unique");
+  expect_refused(kUnknown + piece_field({"other", 0, Type::unknown}),
+                 "pieces[1] must be the only piece of type 2");
   expect_refused(kUnknown + piece_field({"<0x41>", 0, Type::byte}), "in a model with byte_fallback");
   expect_refused(kUnknown + piece_field({"<0x4>", 0, Type::byte}) + kBpeWithBytes, "like <0x41>");
   expect_refused(kUnknown + piece_field({"<0x41>", 0, Type::byte}) + kBpeWithBytes, "got none for 0");
@@ -170,9 +183,11 @@ TEST_F(DamagedModels, HaveInvalidPieces) {
 
 TEST_F(DamagedModels, HaveUnsupportedFeatures) {
   for (const int word_or_character : {3, 4})
-    expect_refused(kUnknown + trainer_field(integer_field(3, word_or_character)),
-                   "trainer_spec.model_type must be 1 (unigram) or 2 (BPE); got " + std::to_string(word_or_character));
-  expect_refused(kUnknown + bytes_field(5, bytes_field(2, "rules")), "denormalizer_spec.precompiled_charsmap must be empty");
+    expect_refused(
+        kUnknown + trainer_field(integer_field(3, word_or_character)),
+        "trainer_spec.model_type must be 1 (unigram) or 2 (BPE); got " + std::to_string(word_or_character));
+  expect_refused(kUnknown + bytes_field(5, bytes_field(2, "rules")),
+                 "denormalizer_spec.precompiled_charsmap must be empty");
   expect_refused(kUnknown + trainer_field(bytes_field(44, "\xff")), "unk_surface must be UTF-8");
 }
 
@@ -191,12 +206,13 @@ TEST_F(DamagedModels, HaveInvalidNormalizationRules) {
   expect_refused(with_charsmap(unit(0xffffffff) + unit(0) + "a"), "must be whole units of 4 bytes");
   expect_refused(with_charsmap(unit(5) + unit(0) + "abcd"), "must be whole units of 4 bytes");
   expect_refused(with_charsmap("ab"), "must be whole units of 4 bytes");
-  expect_refused(with_charsmap(unit(4) + unit(0) + "\xff"), "a replacement of precompiled_charsmap must be UTF-8");
+  expect_refused(with_charsmap(unit(4) + unit(0) + "\xff"),
+                 "a replacement of precompiled_charsmap must be UTF-8");
   expect_refused(with_charsmap(unit(4) + unit(0) + std::string(1025, 'a')), "of at most 1024 bytes");
 }
 
-// A trie of one rule a -> b whose offsets and value are as given: 1 << 8 marks the end of a string, and the value
-// is at the offset.
+// A trie of one rule a -> b whose offsets and value are as given: 1 << 8 marks the end of a string, and the
+// value is at the offset.
 TEST_F(DamagedModels, CannotSearchBeyondTheirRules) {
   const auto encoded = [&](uint32_t root, uint32_t leaf_offset, uint32_t value) {
     std::vector<uint32_t> units(128, 0);
@@ -205,12 +221,13 @@ TEST_F(DamagedModels, CannotSearchBeyondTheirRules) {
     units[('a' ^ 1) ^ 2] = 1u << 31 | value;
     std::string trie;
     for (const uint32_t u : units) trie += unit(u);
-    directory_.put("tokenizer.model", with_charsmap(unit(uint32_t(trie.size())) + trie + std::string("b\0c", 3)));
+    directory_.put("tokenizer.model",
+                   with_charsmap(unit(uint32_t(trie.size())) + trie + std::string("b\0c", 3)));
     return load()->encode("a");
   };
   const Ids b{2, 1}, unknown{2, 0};
   EXPECT_EQ(encoded(1 << 10, 2, 0), b);
-  EXPECT_EQ(encoded(1 << 10, 2, 3), unknown);                 // a value beyond the replacements
+  EXPECT_EQ(encoded(1 << 10, 2, 3), unknown);  // a value beyond the replacements
   EXPECT_EQ(encoded(1 << 10, 2, 0x7fffffff), unknown);
   EXPECT_EQ(encoded(1 << 10, (1 << 21) - 1, 0), b);            // a value beyond the trie reads as 0
   EXPECT_EQ(encoded(0x3fffff << 10 | 1 << 9, 2, 0), unknown);  // children beyond the trie

@@ -40,7 +40,8 @@ inline std::string normalizer_field(const std::string& fields) {
 /// Returns <unk>, <s> and </s>; then the byte pieces; then `texts` with scores 0, -1, -2, ...
 inline std::vector<text::Piece> pieces_with_bytes(const std::vector<std::string>& texts) {
   using Type = text::Piece::Type;
-  std::vector<text::Piece> pieces{{"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control}, {"</s>", 0, Type::control}};
+  std::vector<text::Piece> pieces{
+      {"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control}, {"</s>", 0, Type::control}};
   for (int byte = 0; byte < 256; ++byte) {
     constexpr const char* kHex = "0123456789ABCDEF";
     pieces.push_back({std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">", 0, Type::byte});
