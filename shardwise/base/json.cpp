@@ -17,7 +17,7 @@ namespace {
 
 // Far deeper than any file that we read. Printing a value recurses once per level.
 constexpr int kMaxDepth = 100;
-constexpr size_t kMaxTextChars = 40;
+constexpr size_t kMaxTextChars = 40, kMaxShownChars = 60;
 
 bool is_short_and_printable(const std::string& text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
@@ -30,11 +30,37 @@ std::string reason(const json::exception& error) {
   return text.size() <= 200 ? text : text.substr(0, 197) + "...";
 }
 
+/// Appends the value as JSON, but no more than a message shows: printing all of a large one would take
+/// gigabytes.
+void append_shown(const json& value, std::string& text) {
+  if (text.size() > kMaxShownChars) return;
+  if (value.is_string()) {
+    const std::string begin = value.get_ref<const std::string&>().substr(0, kMaxShownChars);
+    text += json(begin).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  } else if (value.is_structured()) {
+    text += value.is_array() ? '[' : '{';
+    bool is_first = true;
+    for (const auto& [key, element] : value.items()) {
+      if (!std::exchange(is_first, false)) text += ',';
+      if (value.is_object()) {
+        append_shown(json(key), text);
+        text += ':';
+      }
+      append_shown(element, text);
+      if (text.size() > kMaxShownChars) return;
+    }
+    text += value.is_array() ? ']' : '}';
+  } else {
+    text += value.dump();
+  }
+}
+
 }  // namespace
 
 std::string shown(const json& value) {
-  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  std::string text;
+  append_shown(value, text);
+  return text.size() <= kMaxShownChars ? text : text.substr(0, kMaxShownChars - 3) + "...";
 }
 
 std::string shown(const std::string& text) {

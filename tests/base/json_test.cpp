@@ -84,6 +84,24 @@ TEST(Fields, RejectsOtherTypes) {
   EXPECT_EQ(error_text([&] { Fields(object["s"], "t:"); }), "t: must be a JSON object; got \"12\"");
 }
 
+/// The same text in the obvious way: print everything, then cut.
+std::string cut(const json& value) {
+  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+TEST(Shown, BeginsAsTheWholeValue) {
+  const std::string e = "\u00e9";
+  for (const json& value :
+       {json(nullptr), json(true), json(-1.5), json("a"), json(std::string(59, 'a')),
+        json(std::string(58, 'a')), json(std::string(40, '\n')),
+        json(e + e + e + e + e + e + e + e + e + e + e), json("\xff"), json(std::string(59, 'a') + e),
+        json(json::array()), json(json::object()), json({1, 2, "x", {3, nullptr}}),
+        json({{"key", {{"inner", "value"}}}, {"list", {1, 2, 3}}}), json(std::vector<int>(100, 7)),
+        json({{std::string(100, 'k'), 1}})})
+    EXPECT_EQ(shown(value), cut(value));
+}
+
 TEST(Shown, IsShortAndOnOneLine) {
   EXPECT_EQ(shown(std::string("a\nb\x01")), R"("a\nb\u0001")");
   EXPECT_EQ(shown(std::string(200, 'x')).size(), 60u);
