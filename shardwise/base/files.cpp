@@ -13,6 +13,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
+#include "shardwise/base/random.h"
 
 namespace shardwise::base {
 
@@ -48,7 +49,7 @@ std::string parent_of(const std::string& path) {
 }
 
 std::string temporary_beside(const std::string& path) {
-  return path + ".tmp" + std::to_string(getpid());
+  return path + ".tmp" + std::to_string(random_bits());
 }
 
 /// Resolves links in `path`, whose last components need not exist.
@@ -69,7 +70,6 @@ void check_creatable(const std::string& directory) {
   if (const Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); unnamed) return;
   if (errno == EOPNOTSUPP || errno == EISDIR) {
     const std::string probe = temporary_beside(directory + "/.writable");
-    remove_all(probe);
     const File file = File::create(probe);
     ::unlink(probe.c_str());
   } else {
@@ -180,7 +180,6 @@ std::string read_text(const std::string& path, int64_t max_bytes) {
 
 void write_text(const std::string& path, const std::string& text) {
   const std::string temporary = temporary_beside(path);
-  remove_all(temporary);
   try {
     const File file = File::create(temporary);
     file.write(0, static_cast<int64_t>(text.size()), text.data());
@@ -238,7 +237,6 @@ void rename(const std::string& from, const std::string& to) {
 
 void replace_symlink(const std::string& link, const std::string& target) {
   const std::string temporary = temporary_beside(link);
-  remove_all(temporary);
   check(::symlink(target.c_str(), temporary.c_str()) == 0, "link [SW0363]", temporary);
   try {
     base::rename(temporary, link);

@@ -1,10 +1,9 @@
 #include "shardwise/checkpoint/atomic_directory.h"
 
-#include <unistd.h>
-
 #include <vector>
 
 #include "shardwise/base/files.h"
+#include "shardwise/base/random.h"
 #include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/contents.h"
 
@@ -28,7 +27,7 @@ void check_is_new(bool is_new, const std::string& op, const fs::path& target) {
 
 fs::path clean_temporary_path(const fs::path& target) {
   remove_stale_siblings(target);
-  return temporary_sibling(target, getpid());
+  return temporary_sibling(target, base::random_bits());
 }
 
 }  // namespace
@@ -44,7 +43,7 @@ fs::path new_target_path(const std::string& op, const fs::path& out) {
 
 void copy_auxiliary_files(const fs::path& in, const fs::path& out) {
   for (const std::string& name : auxiliary_file_names()) {
-    if (base::exists(in / name)) base::write_text(out / name, base::read_text(in / name));
+    if (base::exists(in / name)) base::write_text(out / name, read_auxiliary_file(in, name));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/base/random.h"
 #include "shardwise/checkpoint/contents.h"
 
 namespace shardwise::checkpoint {
@@ -72,7 +73,7 @@ std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, 
 
 /// Renames the directory first, so that the next save removes what remains if this process is killed.
 void remove_step(const fs::path& dir, int64_t step) {
-  const fs::path renamed = temporary_path(dir, step, getpid());
+  const fs::path renamed = temporary_path(dir, step, base::random_bits());
   base::rename(dir / step_name(step), renamed);
   base::remove_all(renamed);
 }
@@ -97,12 +98,12 @@ std::vector<int64_t> steps_in(const fs::path& dir) {
   return steps;
 }
 
-fs::path temporary_path(const fs::path& dir, int64_t step, int64_t writer) {
-  return dir / fmt::format(".{}.tmp-{}", step_name(step), writer);
+fs::path temporary_path(const fs::path& dir, int64_t step, uint64_t unique) {
+  return dir / fmt::format(".{}.tmp-{}", step_name(step), unique);
 }
 
-fs::path temporary_sibling(const fs::path& target, int64_t writer) {
-  return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), writer);
+fs::path temporary_sibling(const fs::path& target, uint64_t unique) {
+  return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), unique);
 }
 
 void remove_stale_siblings(const fs::path& target) {
@@ -177,7 +178,15 @@ void prune(const fs::path& dir, int64_t current, int64_t keep) {
   // Sorts the directories to keep to the front.
   std::sort(steps.begin(), steps.end(),
             [&](int64_t a, int64_t b) { return std::pair(a > current, -a) < std::pair(b > current, -b); });
-  for (size_t i = keep; i < steps.size(); ++i) remove_step(dir, steps[i]);
+  for (size_t i = keep; i < steps.size(); ++i) {
+    if (steps[i] > current) {
+      base::log_warning(
+          fmt::format("save {}: removes step {}, which is after step {}, the one that was saved: it "
+                      "belongs to an abandoned run [SW0536]",
+                      dir.string(), steps[i], current));
+    }
+    remove_step(dir, steps[i]);
+  }
 }
 
 }  // namespace shardwise::checkpoint

@@ -16,11 +16,11 @@ std::string step_name(int64_t step);
 std::vector<int64_t> steps_in(const std::filesystem::path& dir);
 
 /// Returns the path that every rank writes to before the directory gets its final name:
-/// `DIR/.step-100.tmp-4711`. `writer` is a process id, so that concurrent saves use different paths.
-std::filesystem::path temporary_path(const std::filesystem::path& dir, int64_t step, int64_t writer);
+/// `DIR/.step-100.tmp-4711`. `unique` is a random number, which no earlier or concurrent save has used.
+std::filesystem::path temporary_path(const std::filesystem::path& dir, int64_t step, uint64_t unique);
 
 /// Returns the temporary path for a directory `DIR/NAME` that is not a checkpoint step: `DIR/.NAME.tmp-4711`.
-std::filesystem::path temporary_sibling(const std::filesystem::path& target, int64_t writer);
+std::filesystem::path temporary_sibling(const std::filesystem::path& target, uint64_t unique);
 /// Removes the temporary siblings of `target` whose process has exited. Errors: base::FileError.
 void remove_stale_siblings(const std::filesystem::path& target);
 
@@ -55,7 +55,8 @@ void point_latest(const std::filesystem::path& dir, int64_t step);
 void remove_stale(const std::filesystem::path& dir);
 
 /// Removes all but `keep` step directories (0 removes none). Keeps `current` and the highest steps below it;
-/// removes steps above it, which belong to an abandoned run, first. Errors: base::FileError.
+/// removes steps above it, which belong to an abandoned run, first and with a warning. Errors:
+/// base::FileError.
 void prune(const std::filesystem::path& dir, int64_t current, int64_t keep);
 
 }  // namespace shardwise::checkpoint

@@ -1,17 +1,18 @@
 // Saves a checkpoint in three steps, each of which succeeds on all ranks or fails on all: rank 0 creates the
 // directory and its files at full size, every rank writes its shards, rank 0 renames the directory.
 #include <ATen/ops/full.h>
-#include <unistd.h>
 
 #include <optional>
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/base/random.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/dtype.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/io/slices.h"
 
 namespace shardwise::checkpoint {
@@ -39,11 +40,9 @@ FilePlan planned_state(const TrainState& state, const config::Config& config) {
   return {kStateFile, std::move(entries), std::move(layout)};
 }
 
-/// Returns the process id of rank 0, from which all ranks derive the path of the temporary directory.
-int64_t writer_id(const comm::Group& group) {
-  at::Tensor id = at::full({1}, static_cast<int64_t>(getpid()), at::kLong);
-  group.broadcast_(id, /*root=*/0);
-  return id.item<int64_t>();
+/// Returns rank 0's random number, from which all ranks derive the path of the temporary directory.
+uint64_t agreed_random(const comm::Group& group) {
+  return comm::gather_values(base::random_bits(), group)[0];
 }
 
 void create_files(const fs::path& directory, const model::DecoderWeights& weights,
@@ -96,7 +95,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   const comm::Group& group = weights.group();
   const bool is_rank_0 = group.rank() == 0;
   const std::string op = "save " + (dir / step_name(state.step)).string();
-  const fs::path path = temporary_path(dir, state.step, writer_id(group));
+  const fs::path path = temporary_path(dir, state.step, agreed_random(group));
   std::vector<FilePlan> files;
   std::optional<TemporaryDirectory> directory;  // on rank 0
 

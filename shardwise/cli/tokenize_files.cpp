@@ -46,8 +46,9 @@ TokenizeSummary write_tokens(const text::Tokenizer& tokenizer, const text::Corpu
                              const TokenizeOptions& o) {
   const base::Stopwatch clock;
   const auto end = end_id(tokenizer, o);
-  const RemovedOnSignal removed(text::TokenFileWriter::temporary_of(*o.out));
-  text::TokenFileWriter writer(*o.out, tokenizer.vocab_size());
+  const std::string temporary = text::TokenFileWriter::temporary_of(*o.out);
+  const RemovedOnSignal removed(temporary);
+  text::TokenFileWriter writer(*o.out, tokenizer.vocab_size(), temporary);
   ProgressLine line;
   std::vector<int64_t> ids;
   for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {

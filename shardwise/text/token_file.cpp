@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "shardwise/base/random.h"
+
 namespace shardwise::text {
 namespace {
 
@@ -48,17 +50,16 @@ void check_id(int64_t id, int64_t vocab_size, const std::string& path) {
 
 }  // namespace
 
-TokenFileWriter::TokenFileWriter(std::string path, int64_t vocab_size)
+TokenFileWriter::TokenFileWriter(std::string path, int64_t vocab_size, std::string temporary)
     : path_(std::move(path)),
-      temporary_(temporary_of(path_)),
+      temporary_(std::move(temporary)),
       vocab_size_(vocab_size),
       bytes_per_id_(vocab_size <= int64_t{1} << 16 ? 2 : 4) {
-  base::remove_all(temporary_);  // left by a dead process with the same pid
   file_ = base::File::create(temporary_);
 }
 
 std::string TokenFileWriter::temporary_of(const std::string& path) {
-  return path + ".tmp" + std::to_string(::getpid());
+  return path + ".tmp" + std::to_string(base::random_bits());
 }
 
 TokenFileWriter::~TokenFileWriter() {

@@ -25,13 +25,16 @@ namespace shardwise::text {
 class TokenFileWriter {
  public:
   /// Creates the temporary file. Throws base::FileError.
-  TokenFileWriter(std::string path, int64_t vocab_size);
+  TokenFileWriter(std::string path, int64_t vocab_size)
+      : TokenFileWriter(path, vocab_size, temporary_of(path)) {}
+  /// The same with the path of the temporary file, which must be in the directory of `path`.
+  TokenFileWriter(std::string path, int64_t vocab_size, std::string temporary);
   /// Removes the temporary file if finish() did not run.
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
-  /// Returns the path of the temporary file.
+  /// Returns a new path for a temporary file.
   static std::string temporary_of(const std::string& path);
 
   int64_t bytes_per_id() const { return bytes_per_id_; }

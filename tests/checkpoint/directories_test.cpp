@@ -25,7 +25,7 @@ void put(const fs::path& file, const std::string& text) {
 
 TEST(TemporaryDirectory, IsRemovedUnlessPublished) {
   const test::TemporaryDirectory dir;
-  const fs::path path = temporary_path(dir.path(), /*step=*/3, /*writer=*/42);
+  const fs::path path = temporary_path(dir.path(), /*step=*/3, /*unique=*/42);
   EXPECT_EQ(path, dir / ".step-3.tmp-42");
   {
     const TemporaryDirectory directory(path);

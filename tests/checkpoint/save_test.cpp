@@ -73,7 +73,12 @@ TEST_F(Save, KeepsTheNewestSteps) {
 
 TEST_F(Save, PrunesLaterStepsOfAnAbandonedRunFirst) {
   for (const int64_t step : {10, 30, 40}) save(step);
+  ::testing::internal::CaptureStderr();
   save(20, /*keep=*/2);
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  for (const char* step :
+       {"removes step 30, which is after step 20", "removes step 40, which is after step 20"})
+    EXPECT_PRED2(contains, warnings, step);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-10", "step-20"}));
   EXPECT_EQ(latest(), "step-20");
 }
