@@ -1,6 +1,8 @@
 // The auxiliary files of a model directory: tokenizer and generation settings, which a copy of the model
 // needs.
 #pragma once
+#include <filesystem>
+#include <string>
 
 namespace shardwise::checkpoint {
 
@@ -14,5 +16,10 @@ inline constexpr const char* kTokenizerAuxiliaryFiles[] = {
 inline constexpr const char* kUnnamedTokenizer = "unnamed_tokenizer.json";
 /// Default generation parameters of the model.
 inline constexpr const char* kGenerationConfig = "generation_config.json";
+
+/// Returns the contents of the file `name` in `directory`, to copy it. Errors: c10::ValueError if it is a
+/// link to a file outside of the directory (or of its model in Hugging Face's cache): a directory from a
+/// stranger could link to the user's keys, and the copy is made to be published.
+std::string read_auxiliary_file(const std::filesystem::path& directory, const std::string& name);
 
 }  // namespace shardwise::checkpoint

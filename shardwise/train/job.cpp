@@ -220,7 +220,8 @@ std::map<std::string, std::string> auxiliary_files_of(const Text& text,
                                                       const std::optional<path>& directory) {
   std::map<std::string, std::string> files = text.tokenizer_files();
   if (directory && base::exists(*directory / checkpoint::kGenerationConfig))
-    files[checkpoint::kGenerationConfig] = base::read_text(*directory / checkpoint::kGenerationConfig);
+    files[checkpoint::kGenerationConfig] =
+        checkpoint::read_auxiliary_file(*directory, checkpoint::kGenerationConfig);
   return files;
 }
 

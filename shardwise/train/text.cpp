@@ -15,11 +15,11 @@ namespace {
 
 /// Returns the files of the tokenizer in the file `model`, by their names in a model directory.
 std::map<std::string, std::string> files_of(const path& model) {
-  std::map<std::string, std::string> files{
-      {"tokenizer" + model.extension().string(), base::read_text(model)}};
+  const path directory = model.has_parent_path() ? model.parent_path() : ".";
+  std::map<std::string, std::string> files{{"tokenizer" + model.extension().string(),
+                                            checkpoint::read_auxiliary_file(directory, model.filename())}};
   for (const char* name : checkpoint::kTokenizerAuxiliaryFiles) {
-    const path auxiliary = model.parent_path() / name;
-    if (base::exists(auxiliary)) files[name] = base::read_text(auxiliary);
+    if (base::exists(directory / name)) files[name] = checkpoint::read_auxiliary_file(directory, name);
   }
   return files;
 }
@@ -64,7 +64,9 @@ std::map<std::string, std::string> tokenizer_files_in(const path& directory) {
   const auto file = text::tokenizer_in(directory);
   if (file) return files_of(*file);
   const path unnamed = directory / checkpoint::kUnnamedTokenizer;
-  if (base::exists(unnamed)) return {{checkpoint::kUnnamedTokenizer, base::read_text(unnamed)}};
+  if (base::exists(unnamed))
+    return {{checkpoint::kUnnamedTokenizer,
+             checkpoint::read_auxiliary_file(directory, checkpoint::kUnnamedTokenizer)}};
   return {};
 }
 

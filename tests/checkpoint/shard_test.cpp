@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -328,6 +329,40 @@ TEST(ShardDirectory, IsRemovedOnCancellation) {
     EXPECT_THROW(checkpoint::shard(dir / "full", dir / "sharded", 2, cancel), std::runtime_error);
     EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"full"});
   }
+}
+
+// A model directory from a stranger could link to a file of the user's, which the copy would then contain.
+TEST(ShardDirectory, RefusesLinksOutOfTheModel) {
+  const TemporaryDirectory dir;
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  dir.put("private/key", "secret");
+  for (const std::string& target : {dir / "private/key", std::string("../private/key")}) {
+    std::filesystem::create_symlink(target, dir / "full/merges.txt");
+    const std::string error =
+        error_text([&] { checkpoint::shard(dir / "full", dir / "sharded", 2, no_progress); });
+    EXPECT_PRED2(contains, error,
+                 "full/merges.txt: a file that is copied with a model must not be a link out");
+    EXPECT_PRED2(contains, error, "got a link to " + dir / "private/key");
+    EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{"full", "private"}));
+    std::filesystem::remove(dir / "full/merges.txt");
+  }
+}
+
+TEST(ShardDirectory, FollowsLinksWithinTheModelAndItsCache) {
+  const TemporaryDirectory dir;
+  const config::Config config = uneven_config();
+  const std::string snapshot = "models--a--b/snapshots/1234/";
+  dir.put(snapshot + "config.json", config::to_json(config));
+  dir.put(snapshot + "model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  dir.put("models--a--b/blobs/5678", "merges");
+  std::filesystem::create_symlink("../../blobs/5678", dir / (snapshot + "merges.txt"));
+  dir.put(snapshot + "other.txt", "vocab");
+  std::filesystem::create_symlink("other.txt", dir / (snapshot + "vocab.json"));
+  checkpoint::shard(dir / snapshot, dir / "sharded", 2, no_progress);
+  EXPECT_EQ(test::contents(dir / "sharded/merges.txt"), "merges");
+  EXPECT_EQ(test::contents(dir / "sharded/vocab.json"), "vocab");
 }
 
 TEST(ShardDirectory, RemovesStaleTemporaries) {
