@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/log.h"
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/directories.h"
+#include "shardwise/checkpoint/run_lock.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
@@ -32,6 +36,18 @@ void check_split_batch_backend(const TrainOptions& options, const comm::Group& g
       group.size()));
 }
 
+/// Collective. Returns rank 0's lock of the directory of --save.
+std::optional<checkpoint::RunLock> lock_save_directory(const TrainOptions& options,
+                                                       const comm::Group& group) {
+  std::optional<checkpoint::RunLock> lock;
+  checkpoint::ValidationErrors errors;
+  errors.collect([&] {
+    if (options.save && group.rank() == 0) lock.emplace(*options.save);
+  });
+  errors.raise_on_any_rank(group);
+  return lock;
+}
+
 /// Logs the decision of --overlap auto on rank 0. Returns whether there is one.
 bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
   if (!overlap.decision()) return false;
@@ -45,6 +61,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
   const TrainOptions& options = job.options();
   check_split_batch_backend(options, group);
   check_overlap(options.overlap, group);
+  const std::optional<checkpoint::RunLock> lock = lock_save_directory(options, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   if (on_start) on_start();

@@ -44,7 +44,9 @@ void wait_for_checkpoint(const std::string& directory, const Program& program) {
 
 std::set<std::string> half_written(const std::string& directory) {
   std::set<std::string> names = names_in(directory);
-  std::erase_if(names, [](const std::string& name) { return name == "latest" || name.starts_with("step-"); });
+  std::erase_if(names, [](const std::string& name) {
+    return name == ".lock" || name == "latest" || name.starts_with("step-");
+  });
   return names;
 }
 

@@ -96,7 +96,7 @@ void expect_refused(const Attempt& attempt, const std::string& save, const std::
   const std::string shown = fmt::format("{} KiB free: {}", attempt.free_kib, attempt.errors);
   EXPECT_EQ(attempt.code, 1) << shown;
   EXPECT_EQ(attempt.latest, "step-2") << shown;
-  EXPECT_EQ(attempt.names, " latest step-2 ") << shown;
+  EXPECT_EQ(attempt.names, " .lock latest step-2 ") << shown;
   EXPECT_PRED2(contains, attempt.errors, reason) << shown;
   EXPECT_PRED2(contains, attempt.errors, "rank 0") << shown;
   EXPECT_PRED2(contains, attempt.errors, save + "/") << shown;

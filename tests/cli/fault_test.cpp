@@ -50,17 +50,40 @@ class LongJob {
 
   Program& program() { return program_; }
 
+  /// Returns the command of a run that goes on from the newest checkpoint.
+  std::vector<std::string> resumed(const std::string& tp) const {
+    std::vector<std::string> command = argv(tp);
+    command.insert(command.end(), {"--resume", scratch_ / "saved"});
+    return command;
+  }
+
  private:
   std::vector<std::string> argv(const std::string& tp) const {
-    testing::small_options(scratch_);
     return testing::endless_training(scratch_,
                                      {"--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
   }
 
   Scratch scratch_;
+  const train::TrainOptions written_ = testing::small_options(scratch_);  // its text and config
   std::string mark_;
   Program program_;
 };
+
+// Before, each run pruned the other's checkpoints.
+TEST(Fault, ASecondRunWithTheSameSaveIsRefused) {
+  for (const char* tp : {"1", "2"}) {
+    LongJob first("2");
+    first.wait_for_checkpoint();
+    Program second(first.resumed(tp), {.environment = {"SHARDWISE_THREADS=1"}});
+    EXPECT_EQ(testing::exit_code(second.wait()), 2);
+    EXPECT_PRED2(contains, second.errors(),
+                 "one run at a time may save here; got a run of pid " + std::to_string(first.pid_of_rank(0)));
+    first.program().send(SIGINT);
+    EXPECT_EQ(first.wait(2), 130);
+    first.expect_nothing_left();
+    first.expect_good_checkpoint();
+  }
+}
 
 TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   LongJob job("3");

@@ -1,0 +1,64 @@
+#include "shardwise/checkpoint/run_lock.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "shardwise/base/files.h"
+#include "shardwise/base/log.h"
+
+namespace shardwise::checkpoint {
+namespace {
+
+constexpr size_t kMaxOwner = 100;  // bytes
+
+/// Returns what the owner has written; it may not have come to that yet.
+std::string owner_of(const base::Fd& file) {
+  char text[kMaxOwner];
+  const ssize_t bytes = pread(file.get(), text, sizeof(text), 0);
+  return bytes > 0 ? std::string(text, size_t(bytes)) : "another process";
+}
+
+/// Waits a moment for a run that was killed, whose process the kernel may still be removing.
+bool try_lock(const base::Fd& file) {
+  constexpr int kTries = 100;
+  constexpr useconds_t kPause = 20'000;
+  for (int i = 0; i < kTries; ++i) {
+    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+    usleep(kPause);
+  }
+  errno = EWOULDBLOCK;
+  return false;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& directory)
+    : file_(open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
+  const std::string path = directory / ".lock";
+  if (!file_) throw base::FileError("open [SW0354]", path, errno);
+  if (!try_lock(file_)) {
+    TORCH_CHECK_VALUE(errno != EWOULDBLOCK, "train: --save ", directory.string(),
+                      ": one run at a time may save here; got a run of ", owner_of(file_), " [SW0534]");
+    base::log_warning(
+        fmt::format("train: --save {}: cannot be locked ({}); a second run that saves there will "
+                    "not be refused [SW0535]",
+                    directory.string(), std::strerror(errno)));
+    return;
+  }
+  char host[64] = {};
+  gethostname(host, sizeof(host) - 1);
+  const std::string owner = fmt::format("pid {} on {}", getpid(), host);
+  const bool is_written = ftruncate(file_.get(), 0) == 0 &&
+                          pwrite(file_.get(), owner.data(), owner.size(), 0) == ssize_t(owner.size());
+  if (!is_written) throw base::FileError("write [SW0356]", path, errno);
+}
+
+}  // namespace shardwise::checkpoint

@@ -1,0 +1,21 @@
+// The lock of a directory into which one run at a time may save.
+#pragma once
+#include <filesystem>
+
+#include "shardwise/base/fd.h"
+
+namespace shardwise::checkpoint {
+
+/// Held by rank 0 of a run that saves into a directory: the kernel releases it when the process exits,
+/// however it exits. The file `.lock` in the directory names the process and stays there.
+class RunLock {
+ public:
+  /// Waits up to 2 s for a lock. Warns if the file system has no locks. Errors: c10::ValueError naming the
+  /// process that has the lock; base::FileError if the file cannot be opened or written.
+  explicit RunLock(const std::filesystem::path& directory);
+
+ private:
+  base::Fd file_;
+};
+
+}  // namespace shardwise::checkpoint
