@@ -80,15 +80,20 @@ int ranks_with(const std::vector<AvailableCpus>& available, const cpu_set_t& pro
   }));
 }
 
-int threads_from_environment(int fallback) {
-  if (base::env_text("SHARDWISE_THREADS")) return base::env_count("SHARDWISE_THREADS", 1, 1);
-  return base::env_count("OMP_NUM_THREADS", 1, fallback);
-}
-
 // Read once: after binding, the process would see only its share.
 const Cores& cores() {
   static const Cores all;
   return all;
+}
+
+int threads_from_environment(int fallback) {
+  constexpr int kThreadsPerCore = 4;  // more only cost memory and time
+  const char* variable = base::env_text("SHARDWISE_THREADS") ? "SHARDWISE_THREADS" : "OMP_NUM_THREADS";
+  const int threads = base::env_count(variable, 1, fallback),
+            most = kThreadsPerCore * std::max(1, cores().count());
+  TORCH_CHECK_VALUE(threads <= most, "environment: ", variable, " must be at most ", most, ", ",
+                    kThreadsPerCore, " threads for each usable core; got ", threads, " [SW0530]");
+  return threads;
 }
 
 namespace fs = std::filesystem;

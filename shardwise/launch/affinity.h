@@ -39,7 +39,7 @@ struct CoreShare {
 /// Returns the share of `rank`, given the available CPUs of all ranks of the node. Ranks with the same
 /// processors divide them; a rank that its launcher has already bound keeps its binding. Threads:
 /// SHARDWISE_THREADS if set, else OMP_NUM_THREADS (torchrun sets it), else the smallest number of cores of
-/// any share, at least 1. Errors: c10::ValueError if the variable is not an integer above 0.
+/// any share, at least 1. Errors: those of check_thread_variables.
 CoreShare share_out(const std::vector<AvailableCpus>& available, int rank);
 
 /// Binds this process, and the threads that it will start, to its share: neighboring cores, disjoint from the
@@ -48,7 +48,7 @@ CoreShare share_out(const std::vector<AvailableCpus>& available, int rank);
 void bind_to(const CoreShare& share);
 
 /// Checks the variables that set the number of threads.
-/// Errors: c10::ValueError if one is not an integer above 0.
+/// Errors: c10::ValueError if one is not an integer from 1 to 4 times the number of usable cores.
 void check_thread_variables();
 
 }  // namespace shardwise::launch

@@ -115,11 +115,23 @@ TEST(Affinity, one_rank_has_every_allowed_core) {
 
 TEST(Affinity, environment_variables_set_the_number_of_threads) {
   EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3"})[0].threads, 3);
-  EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3", "SHARDWISE_THREADS=5"})[0].threads, 5);
+  EXPECT_EQ(bind_in_job(1, {"OMP_NUM_THREADS=3", "SHARDWISE_THREADS=4"})[0].threads, 4);
   Program program({LAUNCH_JOB, "1", "bind"}, {.environment = {"SHARDWISE_THREADS=0"}});
   EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_NE(program.errors().find("SHARDWISE_THREADS must be an integer of at least 1; got '0'"),
             std::string::npos);
+}
+
+TEST(Affinity, too_many_threads_are_refused) {
+  const int most = 4 * launch::available_cpus().cores;
+  EXPECT_EQ(bind_in_job(1, {"SHARDWISE_THREADS=" + std::to_string(most)})[0].threads, most);
+  for (const char* variable : {"SHARDWISE_THREADS", "OMP_NUM_THREADS"}) {
+    Program program({LAUNCH_JOB, "1", "bind"}, {.environment = {std::string(variable) + "=100000"}});
+    EXPECT_EQ(exit_code(program.wait()), 2);
+    const std::string expected = std::string(variable) + " must be at most " + std::to_string(most) +
+                                 ", 4 threads for each usable core; got 100000";
+    EXPECT_NE(program.errors().find(expected), std::string::npos) << program.errors();
+  }
 }
 
 cpu_set_t processors(const std::vector<int>& numbers) {
