@@ -26,6 +26,8 @@ struct GenerateJob {
   std::vector<Prompt> prompts;
   std::vector<infer::Request> requests;
   std::vector<int64_t> end_ids;
+  infer::GenerationConfig defaults;
+  std::vector<std::string> stops;
 
   infer::Batching batching() const { return {options.batch_size, options.chunk}; }
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
@@ -40,25 +42,35 @@ struct GenerateJob {
   }
 };
 
-std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const ModelSource& model) {
+std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const ModelSource& model,
+                                              const std::vector<std::string>& stops) {
   const bool needs_one = !o.prompt_ids || model.has_tokenizer();
-  TORCH_CHECK_VALUE(
-      needs_one || o.stop.empty(),
-      "generate: --stop needs a tokenizer, by --tokenizer or in the model's directory; got none [SW0062]");
+  TORCH_CHECK_VALUE(needs_one || stops.empty(),
+                    "generate: --stop and stop_strings of generation_config.json need a tokenizer, by "
+                    "--tokenizer or in the model's "
+                    "directory; got none [SW0062]");
   return needs_one ? model.tokenizer() : nullptr;
 }
 
 GenerateJob make_job(const GenerateOptions& o) {
   check(o);
   const ModelSource model("generate", o.model);
-  const infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
-  auto tokenizer = tokenizer_of(o, model);
+  infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
+  std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
+  auto tokenizer = tokenizer_of(o, model, stops);
   std::vector<Prompt> prompts = read_prompts(o, model, tokenizer.get());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
   std::vector<int64_t> end_ids =
       defaults.eos_token_ids.empty() ? model.config().eos_token_id : defaults.eos_token_ids;
   if (o.ignore_eos) end_ids.clear();
-  return {o, model, std::move(tokenizer), std::move(prompts), std::move(requests), std::move(end_ids)};
+  return {o,
+          model,
+          std::move(tokenizer),
+          std::move(prompts),
+          std::move(requests),
+          std::move(end_ids),
+          std::move(defaults),
+          std::move(stops)};
 }
 
 Json per_second(int64_t tokens, double seconds) {
@@ -134,8 +146,8 @@ class RankGeneration {
       : job_(job),
         prints_(group.rank() == 0),
         streams_(prints_ && !job.options.json && job.requests.size() == 1) {
-    if (!job.tokenizer || (!prints_ && job.options.stop.empty())) return;
-    for (size_t i = 0; i < job.requests.size(); ++i) texts_.emplace_back(*job.tokenizer, job.options.stop);
+    if (!job.tokenizer || (!prints_ && job.stops.empty())) return;
+    for (size_t i = 0; i < job.requests.size(); ++i) texts_.emplace_back(*job.tokenizer, job.stops);
   }
 
   infer::Generated run(const model::DecoderWeights& weights) {
@@ -197,7 +209,10 @@ class RankGeneration {
 };
 
 void generate_rank(const GenerateJob& job, const comm::Group& group) {
-  if (group.rank() == 0) config::warn_of_unknown_tokens(job.model.config(), "generate");
+  if (group.rank() == 0) {
+    config::warn_of_unknown_tokens(job.model.config(), "generate");
+    infer::warn_of_unsupported_fields(job.defaults, "generate");
+  }
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
   const PlannedMemories planned = job.planned(weights);
   if (group.rank() == 0) {

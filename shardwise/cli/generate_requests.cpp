@@ -117,8 +117,15 @@ int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infe
                       const config::Config& config) {
   if (prompt.max_new_tokens) return *prompt.max_new_tokens;
   if (o.max_new_tokens) return *o.max_new_tokens;
-  const int64_t room = config.max_position_embeddings - std::ssize(prompt.ids);
-  return std::min(defaults.max_new_tokens.value_or(kNewTokens), std::max<int64_t>(room, 1));
+  const int64_t length = std::ssize(prompt.ids);
+  int64_t limit = defaults.max_new_tokens.value_or(kNewTokens);
+  if (defaults.max_length && !defaults.max_new_tokens) {
+    limit = *defaults.max_length - length;
+    TORCH_CHECK_VALUE(limit > 0, prompt.where,
+                      ": the prompt must be shorter than max_length of generation_config.json, ",
+                      *defaults.max_length, "; got ", length, " tokens; give --max-new-tokens [SW0545]");
+  }
+  return std::min(limit, std::max<int64_t>(config.max_position_embeddings - length, 1));
 }
 
 }  // namespace
@@ -139,7 +146,7 @@ std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, co
   std::vector<infer::Request> requests;
   for (const Prompt& prompt : prompts) {
     infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
-                           sampling_of(o, defaults.sampling), o.logprobs};
+                           sampling_of(o, defaults.sampling), o.logprobs, defaults.rules};
     infer::check_request(request, config, prompt.where);
     for (int64_t i = 0; i < o.num_return; ++i) {
       requests.push_back(request);

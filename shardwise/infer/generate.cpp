@@ -137,7 +137,10 @@ class BatchGenerator {
     std::vector<SamplingInput> inputs;
     for (const auto& sequence : outcome.sequences) {
       const Request& request = requests_[sequence->request];
-      inputs.push_back({&sequence->tokens, request.sampling, request.wants_logprobs});
+      const PartialSequence so_far{sequence->tokens, std::ssize(request.prompt), request.max_new_tokens,
+                                   eos_token_ids_};
+      inputs.push_back(
+          {&sequence->tokens, request.sampling, request.wants_logprobs, choice_of(request.rules, so_far)});
     }
     const std::vector<SampledToken> sampled =
         sample_tokens(outcome.logits, weights_.layout().vocab, inputs, weights_.group());
@@ -170,7 +173,7 @@ class BatchGenerator {
 }  // namespace
 
 void check_request(const Request& request, const config::Config& config, const std::string& where) {
-  const auto& [prompt, max_new_tokens, sampling, wants_logprobs] = request;
+  const auto& [prompt, max_new_tokens, sampling, wants_logprobs, rules] = request;
   TORCH_CHECK_VALUE(!prompt.empty(), where, ": the prompt must have at least one token; got none [SW0205]");
   check_token_ids(prompt, config, where + ": the prompt's");
   TORCH_CHECK_VALUE(max_new_tokens >= 0, where, ": max_new_tokens must not be negative; got ", max_new_tokens,
@@ -180,6 +183,7 @@ void check_request(const Request& request, const config::Config& config, const s
                     config.max_position_embeddings, "; got ", prompt.size(), " and ", max_new_tokens,
                     " [SW0204]");
   check_sampling(sampling, where);
+  check_token_rules(rules, config.vocab_size, where);
 }
 
 int64_t cache_capacity(const Request& request) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shardwise/infer/sampler.h"
+#include "shardwise/infer/token_rules.h"
 #include "shardwise/model/decoder.h"
 
 namespace shardwise::infer {
@@ -19,6 +20,7 @@ struct Request {
   int64_t max_new_tokens = 0;   // tokens to generate at most
   Sampling sampling = {};       // greedy by default
   bool wants_logprobs = false;  // return the log-probability of each generated token
+  TokenRules rules = {};        // none by default
 };
 
 /// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.

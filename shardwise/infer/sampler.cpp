@@ -79,6 +79,24 @@ void keep_min_p(Weights& weights, double min_p) {
     weight = weight < min_p ? 0 : weight;  // the most likely candidate has weight 1
 }
 
+void keep_typical_p(Weights& weights, double typical_p) {
+  if (typical_p >= 1) return;
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double entropy = 0;
+  for (const double weight : weights) entropy -= weight > 0 ? weight / sum * std::log(weight / sum) : 0;
+  std::vector<double> nearness;  // minus the distance, so that the nearest is ranked first
+  for (const double weight : weights) nearness.push_back(-std::abs(-std::log(weight / sum) - entropy));
+  Ranking ranking(nearness);
+  const std::vector<size_t>& indices = ranking.sorted(weights.size());
+  double covered = 0;
+  size_t last = 0;  // the first at which typical_p is reached
+  for (covered = weights[indices[0]]; last + 1 < indices.size() && covered < typical_p * sum;)
+    covered += weights[indices[++last]];
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (nearness[i] < nearness[indices[last]]) weights[i] = 0;
+  }
+}
+
 /// Returns the candidate whose interval of the cumulative sum contains `random`. Sums in order, so that equal
 /// logits give the same candidate on every rank.
 size_t draw(const Weights& weights, double random) {
@@ -98,6 +116,8 @@ void check_sampling(const Sampling& s, const std::string& where) {
                     " [SW0066]");
   TORCH_CHECK_VALUE(s.min_p >= 0 && s.min_p <= 1, where, ": min_p must be in [0, 1]; got ", s.min_p,
                     " [SW0067]");
+  TORCH_CHECK_VALUE(s.typical_p > 0 && s.typical_p <= 1, where, ": typical_p must be in (0, 1]; got ",
+                    s.typical_p, " [SW0541]");
   TORCH_CHECK_VALUE(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty), where,
                     ": repetition_penalty must be above 0; got ", s.repetition_penalty, " [SW0068]");
 }
@@ -120,6 +140,7 @@ int64_t sample_token(const TokenLogits& candidates, const Sampling& sampling, in
   keep_top_k(weights, logits, sampling.top_k);
   keep_top_p(weights, sampling.top_p);
   keep_min_p(weights, sampling.min_p);
+  keep_typical_p(weights, sampling.typical_p);
   return ids[draw(weights, uniform(sampling.seed, position))];
 }
 

@@ -6,13 +6,15 @@
 
 namespace shardwise::infer {
 
-/// Sampling parameters, applied in transformers' order: repetition penalty, temperature, then top_k, top_p
-/// and min_p, each on the tokens that remain.
+/// Sampling parameters, applied in transformers' order: repetition penalty, temperature, then top_k, top_p,
+/// min_p and typical_p, each on the tokens that remain.
 struct Sampling {
-  double temperature = 0;         // 0: greedy; 1: the model's distribution; above 1: flatter
-  int64_t top_k = 0;              // keep the top_k most likely tokens; 0: all
-  double top_p = 1;               // keep the fewest most likely tokens whose probabilities sum to top_p
-  double min_p = 0;               // drop tokens below min_p times the largest probability
+  double temperature = 0;  // 0: greedy; 1: the model's distribution; above 1: flatter
+  int64_t top_k = 0;       // keep the top_k most likely tokens; 0: all
+  double top_p = 1;        // keep the fewest most likely tokens whose probabilities sum to top_p
+  double min_p = 0;        // drop tokens below min_p times the largest probability
+  double typical_p = 1;    // keep the fewest tokens, those whose information is nearest to the entropy first,
+                           // whose probabilities sum to typical_p (Meister et al. 2022)
   double repetition_penalty = 1;  // for tokens already in the sequence: divides positive logits and
                                   // multiplies others (Keskar et al. 2019, §4.1)
   uint64_t seed = 0;              // of the random numbers

@@ -35,7 +35,7 @@ struct ExpSum {
   double log() const { return largest + std::log(sum); }
 };
 
-/// A token with its logit without and with the repetition penalty.
+/// A token with its logit without and with the repetition penalty and the rules.
 struct Candidate {
   int64_t id;
   double logit, penalized;
@@ -45,18 +45,46 @@ bool is_better(const Candidate& a, const Candidate& b) {
   return a.penalized > b.penalized || (a.penalized == b.penalized && a.id < b.id);
 }
 
-/// Returns the logits of tokens from `begin` on with the repetition penalty applied.
-std::vector<double> penalized(std::span<const double> logits, int64_t begin, const SamplingInput& input) {
-  std::vector<double> result(logits.begin(), logits.end());
-  const double penalty = input.sampling.repetition_penalty;
-  if (penalty == 1) return result;
-  const int64_t end = begin + std::ssize(logits);
-  for (const int64_t id : std::set<int64_t>(input.tokens->begin(), input.tokens->end())) {
-    if (id < begin || id >= end) continue;
-    double& logit = result[id - begin];
-    logit = logit > 0 ? logit / penalty : logit * penalty;
+/// The logits of the tokens from `begin` on, to change them by id; ids of other ranks' tokens have none.
+struct LocalLogits {
+  std::vector<double> values;
+  int64_t begin;
+
+  double* find(int64_t id) {
+    return id >= begin && id < begin + std::ssize(values) ? &values[size_t(id - begin)] : nullptr;
   }
-  return result;
+};
+
+void penalize_repetition(LocalLogits& logits, const SamplingInput& input) {
+  const double penalty = input.sampling.repetition_penalty;
+  if (penalty == 1) return;
+  for (const int64_t id : std::set<int64_t>(input.tokens->begin(), input.tokens->end())) {
+    if (double* logit = logits.find(id)) *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
+  }
+}
+
+/// A NaN stays, so that it is reported.
+void force(LocalLogits& logits, const std::vector<int64_t>& ids) {
+  if (ids.empty()) return;
+  for (double& logit : logits.values) logit = std::isnan(logit) ? kNaN : kMinusInfinity;
+  for (const int64_t id : ids) {
+    if (double* logit = logits.find(id)) *logit = std::isnan(*logit) ? kNaN : 0;
+  }
+}
+
+void forbid(LocalLogits& logits, const std::vector<int64_t>& ids) {
+  for (const int64_t id : ids) {
+    if (double* logit = logits.find(id)) *logit = std::isnan(*logit) ? kNaN : kMinusInfinity;
+  }
+}
+
+/// Returns the logits of tokens from `begin` on with the repetition penalty and the rules applied.
+std::vector<double> penalized(std::span<const double> logits, int64_t begin, const SamplingInput& input) {
+  LocalLogits local{{logits.begin(), logits.end()}, begin};
+  penalize_repetition(local, input);
+  force(local, input.choice.forced);
+  forbid(local, input.choice.forbidden);
+  return std::move(local.values);
 }
 
 std::vector<Candidate> all_of(std::span<const double> logits, const SamplingInput& input) {

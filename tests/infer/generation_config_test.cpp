@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::infer::generation_config_test {
@@ -51,6 +52,48 @@ TEST(GenerationConfigs, SetSamplingLengthAndEosTokens) {
   EXPECT_EQ(config.sampling.repetition_penalty, 1.3);
   EXPECT_EQ(config.max_new_tokens, 12);
   EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{3, 5}));
+}
+
+TEST(GenerationConfigs, SetRules) {
+  const test::TemporaryDirectory directory;
+  directory.put("generation_config.json",
+                R"({"suppress_tokens": [1, 2], "begin_suppress_tokens": [3], "no_repeat_ngram_size": 4,
+                    "bad_words_ids": [[5], [6, 7]], "min_new_tokens": 8, "min_length": 9, "max_length": 10,
+                    "forced_eos_token_id": 11, "stop_strings": ["a", "b"], "typical_p": 0.5, "num_beams": 1})");
+  const GenerationConfig config = read_generation_config(directory.path());
+  EXPECT_EQ(config.rules, (TokenRules{{1, 2}, {3}, 4, {{5}, {6, 7}}, 8, 9, {11}}));
+  EXPECT_EQ(config.max_length, 10);
+  EXPECT_EQ(config.stop_strings, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(config.sampling.typical_p, 0.5);
+  EXPECT_TRUE(config.unsupported.empty());
+}
+
+TEST(GenerationConfigs, NameFieldsThatAreNotSupported) {
+  const test::TemporaryDirectory directory;
+  directory.put("generation_config.json",
+                R"({"num_beams": 4, "penalty_alpha": 0.6, "guidance_scale": 1.0, "forced_bos_token_id": null,
+                    "cache_implementation": "static", "sequence_bias": [[[1], -2.5]]})");
+  const GenerationConfig config = read_generation_config(directory.path());
+  EXPECT_EQ(config.unsupported,
+            (std::vector<std::string>{"num_beams 4", "penalty_alpha 0.6", "sequence_bias [[[1],-2.5]]"}));
+  ::testing::internal::CaptureStderr();
+  warn_of_unsupported_fields(config, "generate");
+  warn_of_unsupported_fields({}, "generate");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "warning: generate: generation_config.json should have only supported fields; got num_beams 4, "
+      "penalty_alpha 0.6, sequence_bias [[[1],-2.5]]; tokens differ from those of transformers [SW0544]\n");
+}
+
+TEST(GenerationConfigs, RefuseOtherTypes) {
+  for (const auto& [text, part] :
+       {std::pair(R"({"bad_words_ids": [1]})",
+                  "bad_words_ids must be a list of lists of token ids; got 1 in it"),
+        {R"({"bad_words_ids": 1})", "bad_words_ids must be a list of lists of token ids; got 1"},
+        {R"({"stop_strings": [""]})", "stop_strings must be a list of nonempty strings; got \"\""},
+        {R"({"max_length": 0})", "max_length must be 1 or more; got 0"},
+        {R"({"typical_p": 0})", "typical_p must be in (0, 1]; got 0"}})
+    EXPECT_PRED2(test::contains, test::error_text([text] { read(text); }), part);
 }
 
 }  // namespace

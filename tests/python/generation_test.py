@@ -4,7 +4,7 @@ import math
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast, TypicalLogitsWarper
 
 from parity import FAMILIES, PROGRAM, ParityTest, random_model, run
 
@@ -91,6 +91,45 @@ class GenerationTest(ParityTest):
         self.assertEqual(longer["finish_reason"], "length")
         plain = self.generate(*flags, "--ignore-eos", "--repetition-penalty", 1, "--max-new-tokens", 30)
         self.assertEqual(plain["token_ids"], expected_tokens(model, prompt, count=30)[0])
+
+    def test_rules_of_the_generation_config(self):
+        """Each rule alone changes the tokens as transformers' processors do; then all together."""
+        model = self.save(random_model("llama", 75, vocab_size=17))
+        prompt = [3, 1, 4, 1, 5, 9, 2, 6]
+        plain, _ = expected_tokens(model, prompt, count=40)
+        bigram = plain[5:7]
+        rules = [dict(suppress_tokens=[plain[0], plain[9]]), dict(begin_suppress_tokens=[plain[0]]),
+                 dict(no_repeat_ngram_size=2), dict(no_repeat_ngram_size=3), dict(no_repeat_ngram_size=1),
+                 dict(bad_words_ids=[[plain[3]], bigram, prompt + [plain[0]]]),
+                 dict(eos_token_id=[plain[4]], min_new_tokens=20), dict(eos_token_id=[plain[4]], min_length=25),
+                 dict(eos_token_id=plain[4], max_length=30), dict(max_length=30),
+                 dict(eos_token_id=[16], forced_eos_token_id=[16]),
+                 dict(suppress_tokens=[plain[0]], no_repeat_ngram_size=3, bad_words_ids=[bigram], min_new_tokens=12,
+                      eos_token_id=[plain[7]], forced_eos_token_id=plain[7], repetition_penalty=1.2)]
+        for fields in rules:
+            length = {} if "max_length" in fields else dict(max_new_tokens=40 if "no_repeat_ngram_size" not in fields
+                                                            or fields["no_repeat_ngram_size"] > 1 else 8)
+            config = GenerationConfig(do_sample=False, pad_token_id=16, **length, **fields)
+            config.save_pretrained(self.directory / "model")
+            theirs = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)),
+                                    generation_config=config)[0, len(prompt):].tolist()
+            for tp in (1, 3):
+                ours = self.generate("--prompt-ids", ",".join(map(str, prompt)), "--tp", tp)["token_ids"]
+                self.assertEqual(ours, theirs, f"{fields} tp {tp}")
+            self.assertNotEqual(theirs, plain, fields)
+
+    def test_typical_sampling(self):
+        """The tokens that can be drawn are those that transformers keeps."""
+        model = self.save(random_model("llama", 76))
+        prompt = torch.tensor([[7, 8]])
+        with torch.no_grad():
+            scores = model(prompt).logits[:, -1]
+        for typical_p in (0.2, 0.6, 0.95):
+            kept = TypicalLogitsWarper(mass=typical_p)(prompt, scores)[0].isfinite().nonzero()[:, 0].tolist()
+            GenerationConfig(do_sample=True, top_k=0, typical_p=typical_p).save_pretrained(self.directory / "model")
+            drawn = {result["token_ids"][0] for result in self.generate(
+                "--prompt-ids", "7,8", "--max-new-tokens", 1, "--num-return", DRAWS, "--tp", 2)["results"]}
+            self.assertEqual(drawn, set(kept), typical_p)
 
     def test_sampling_config_without_top_k(self):
         """At a temperature that makes all logits equal, the sampled tokens are among transformers' default top 50."""
