@@ -6,6 +6,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   base/error.h
   base/parameter.h
   base/recompute.h
+  base/secret.h
   base/split.h
 
   comm/counters.h
@@ -84,4 +85,5 @@ set(SHARDWISE_PUBLIC_HEADERS
 
   infer/evaluate.h
   infer/generate.h
-  infer/sampler.h)
+  infer/sampler.h
+  infer/token_rules.h)

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "shardwise/bench/synchronizer.h"
+#include "shardwise/comm/gather_values.h"
 
 namespace shardwise::bench {
 namespace {
@@ -70,6 +71,7 @@ std::vector<Point> measure_points(const AllReduceBench& bench, const comm::Group
 comm::Group connect_with(int64_t one_shot_bytes, const comm::Group& group, const std::string& job,
                          std::chrono::milliseconds timeout) {
   comm::shm::ConnectOptions options(job, group.rank(), group.size());
+  options.secret = comm::gather_values(base::Secret::random(), group)[0];
   options.timeout = timeout;
   options.one_shot_bytes = one_shot_bytes;
   return comm::shm::connect(options);

@@ -1,7 +1,6 @@
 #include "shardwise/comm/rendezvous.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,15 +9,13 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
+#include "shardwise/base/random.h"
 
 namespace shardwise::comm {
 namespace {
 
 uint64_t process_token() {
-  static const uint64_t token = [] {
-    uint64_t random = 0;
-    return getrandom(&random, sizeof(random), 0) == sizeof(random) ? random : 0;
-  }();
+  static const uint64_t token = base::random_bits();
   return token + uint64_t(getpid());  // a forked child inherits the static
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/secret.h"
+
 namespace shardwise::comm {
 
 /// Returns an id that is equal for processes of one running kernel, whose ranks share its processors.
@@ -31,6 +33,7 @@ struct PeerInfo {
   cpu_set_t cores{};     // the cores that this rank may run on
   char group[64] = {};   // the group's name
   char host[64] = {};    // the name of the rank's node
+  base::Secret secret;   // of the job
 
   /// Returns "host (pid 123, user 0)".
   std::string address() const;

@@ -158,6 +158,16 @@ LaunchContext context_of_launcher() {
   return {};
 }
 
+// torchrun, mpirun and srun pass on what their user set. No message repeats a secret.
+base::Secret secret_from_env() {
+  const auto text = base::env_text("SHARDWISE_SECRET");
+  if (!text) return {};
+  const auto secret = base::Secret::parse(*text);
+  TORCH_CHECK_VALUE(secret, "environment: SHARDWISE_SECRET must have 32 hexadecimal digits; got ",
+                    text->size(), " characters, or others [SW0531]");
+  return *secret;
+}
+
 base::Split split_over_nodes(int ranks, int nodes) {
   return base::Split::even("nodes", ranks, nodes);
 }
@@ -213,6 +223,7 @@ int LaunchContext::node_of(int rank_in_job) const {
 
 LaunchContext launch_context_from_env() {
   LaunchContext context = context_of_launcher();
+  context.secret = secret_from_env();
   simulate_nodes(context);
   return context;
 }

@@ -1,11 +1,14 @@
 // This process's rank and node in its job, read from the environment variables that the launcher sets.
 //
 // Reads and checks only: launch.h starts ranks, process_group.h connects them. The ranks of a node rendezvous
-// under a name that every rank of the job, and no other job, derives from its environment (docs/adr/0009).
+// under a name that every rank of the job, and no other job, derives from its environment (docs/adr/0009),
+// and recognize each other by a secret.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "shardwise/base/secret.h"
 
 namespace shardwise::launch {
 
@@ -14,7 +17,7 @@ struct LaunchContext {
   /// What started this process.
   enum class Launcher {
     self,      // started by hand: a job of one rank, or the process that will launch the ranks
-    launcher,  // launch_ranks() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE and SHARDWISE_JOB
+    launcher,  // launch_ranks() set SHARDWISE_RANK, SHARDWISE_WORLD_SIZE, SHARDWISE_JOB and SHARDWISE_SECRET
     torchrun,  // its agent set RANK, WORLD_SIZE and the others
     mpirun,    // Open MPI's or Hydra's (MPICH, Intel MPI)
     srun,      // Slurm's, in a step of several tasks
@@ -29,6 +32,7 @@ struct LaunchContext {
   /// the nodes or assigns ranks round-robin, as its user asks): ranks exchange this at the rendezvous.
   bool is_multi_node = false;
   std::string job;                     // the name of the job, for the rendezvous
+  base::Secret secret;                 // from SHARDWISE_SECRET, which our launcher sets
   Launcher launcher = Launcher::self;  // what started this process
 
   /// Returns whether `ranks` (of the job, ascending) may be on different nodes.

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <optional>
 
 #include "shardwise/base/fd.h"
+#include "shardwise/base/random.h"
 #include "shardwise/launch/rank_process.h"
 
 namespace shardwise::launch {
@@ -34,10 +34,7 @@ constexpr auto kTimeToTerminate = 300ms;  // between SIGTERM and SIGKILL
 
 // Two jobs of one user must never use the same name, not even after process ids have wrapped around.
 std::string new_job_name() {
-  uint64_t random = 0;
-  TORCH_CHECK(getrandom(&random, sizeof random, 0) == sizeof random,
-              "launch: getrandom must return a random number for the job's name [SW0124]");
-  return fmt::format("launch/{}/{:016x}", getpid(), random);
+  return fmt::format("launch/{}/{:016x}", getpid(), base::random_bits());
 }
 
 bool is_ignored(int signal) {
@@ -136,7 +133,7 @@ Launcher::~Launcher() {
 }
 
 void Launcher::start(int ranks, const std::vector<std::string>& argv) {
-  const LaunchSettings job{argv, new_job_name(), ranks, signals_.mask_before()};
+  const LaunchSettings job{argv, new_job_name(), base::Secret::random(), ranks, signals_.mask_before()};
   for (int rank = 0; rank < ranks; ++rank) {
     RankProcess process = start_rank(job, rank);
     ranks_.push_back({rank, process.pid, RankLines(rank, std::move(process.standard_error))});

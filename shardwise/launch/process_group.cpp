@@ -58,6 +58,7 @@ comm::Group connect_group(const LaunchContext& context, const std::string& name,
   if (context.may_span_nodes(ranks)) return connect_across_nodes(context, name, ranks, timeout);
   comm::shm::ConnectOptions options(fmt::format("{}/{}/{}", context.job, name, ranks.front()),
                                     int(found - ranks.begin()), int(ranks.size()));
+  options.secret = context.secret;
   options.timeout = timeout;
   return comm::shm::connect(options);
 }

@@ -16,15 +16,18 @@
 namespace shardwise::launch {
 namespace {
 
+constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is printed in parts
+
 std::vector<std::string> rank_environment(const LaunchSettings& job, int rank) {
   std::vector<std::string> environment = base::env_all();
   std::erase_if(environment, [](const std::string& v) {
     return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
-           v.starts_with("SHARDWISE_JOB=");
+           v.starts_with("SHARDWISE_JOB=") || v.starts_with("SHARDWISE_SECRET=");
   });
   environment.push_back(fmt::format("SHARDWISE_RANK={}", rank));
   environment.push_back(fmt::format("SHARDWISE_WORLD_SIZE={}", job.ranks));
   environment.push_back("SHARDWISE_JOB=" + job.name);
+  environment.push_back("SHARDWISE_SECRET=" + job.secret.text());
   return environment;
 }
 
@@ -81,9 +84,12 @@ void print_line(const std::string& text) {
   console.line(console.is_terminal() ? "\r\x1b[2K" + text : text);
 }
 
+// A rank that prints without end must not keep the launcher from signals and from the other ranks, so a call
+// reads at most what a pipe holds.
 void RankLines::forward() {
+  constexpr int kReads = 16;
   char chunk[4096];
-  while (source_) {
+  for (int i = 0; i < kReads && source_; ++i) {
     const ssize_t n = read(source_.get(), chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) source_ = base::Fd();
@@ -95,6 +101,9 @@ void RankLines::forward() {
     print(std::string_view(pending_).substr(begin, end - begin));
   }
   pending_.erase(0, begin);
+  if (pending_.size() < kMaxLineBytes) return;
+  print(pending_);
+  pending_.clear();
 }
 
 void RankLines::forward_rest() {

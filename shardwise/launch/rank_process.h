@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shardwise/base/fd.h"
+#include "shardwise/base/secret.h"
 
 namespace shardwise::launch {
 
@@ -15,6 +16,7 @@ namespace shardwise::launch {
 struct LaunchSettings {
   std::vector<std::string> argv;
   std::string name;
+  base::Secret secret;
   int ranks;
   sigset_t signal_mask;  // of the ranks; the launcher itself blocks signals
 };
@@ -41,7 +43,7 @@ class RankLines {
 
   /// Returns the descriptor for poll; -1 after the end of the stream.
   int descriptor() const { return source_.get(); }
-  /// Prints all complete lines written so far.
+  /// Prints complete lines written so far, as many as a pipe holds, and parts of 64 KiB of a longer line.
   void forward();
   /// Prints the remaining lines, also an incomplete last one, and closes the stream.
   void forward_rest();

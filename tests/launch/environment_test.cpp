@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <string>
 
@@ -17,6 +19,7 @@ namespace {
 constexpr const char* kAll[] = {"SHARDWISE_RANK",
                                 "SHARDWISE_WORLD_SIZE",
                                 "SHARDWISE_JOB",
+                                "SHARDWISE_SECRET",
                                 "RANK",
                                 "WORLD_SIZE",
                                 "LOCAL_RANK",
@@ -124,6 +127,31 @@ TEST_F(Environment, no_variables_mean_a_job_of_one) {
   EXPECT_EQ(context.rank, 0);
   EXPECT_EQ(context.world_size, 1);
   EXPECT_EQ(context.local_size, 1);
+}
+
+TEST_F(Environment, a_secret_is_32_hexadecimal_digits) {
+  EXPECT_EQ(context_with({}).secret, base::Secret());
+  const std::string text = "0123456789abcdef0000000000000001";
+  for (const Variables& started_by : {torchrun(), srun(), launcher()}) {
+    Variables variables = started_by;
+    variables["SHARDWISE_SECRET"] = text;
+    const base::Secret secret = context_with(variables).secret;
+    EXPECT_EQ(secret.words, (std::array<uint64_t, 2>{0x0123456789abcdef, 1}));
+    EXPECT_EQ(secret.text(), text);
+  }
+  for (const char* wrong : {"", "1", "0123456789abcdef000000000000000g", "0123456789abcdef00000000000000011",
+                            "0x23456789abcdef0000000000000001", "-123456789abcdef0000000000000001"}) {
+    try {
+      context_with({{"SHARDWISE_SECRET", wrong}});
+      ADD_FAILURE() << wrong;
+    } catch (const c10::ValueError& error) {
+      const std::string message = error.what_without_backtrace();
+      EXPECT_NE(message.find("SHARDWISE_SECRET must have 32 hexadecimal digits"), std::string::npos)
+          << message;
+      const bool is_printed = strlen(wrong) > 16 && message.find(wrong) != std::string::npos;
+      EXPECT_FALSE(is_printed) << message;
+    }
+  }
 }
 
 TEST_F(Environment, the_launcher) {

@@ -60,6 +60,29 @@ int report(const launch::LaunchContext& context) {
   return 1;
 }
 
+// Rank 1 prints lines without end.
+int flood(const launch::LaunchContext& context) {
+  if (context.rank == 1) {
+    const std::string lines = std::string(100, 'x') + "\n";
+    dprintf(STDERR_FILENO, "ready %d\n", getpid());
+    while (write(STDERR_FILENO, lines.data(), lines.size()) > 0) {
+    }
+  }
+  return wait_to_be_killed();
+}
+
+// Rank 1 prints one line of 32 MiB.
+int print_long_line(const launch::LaunchContext& context) {
+  if (context.rank == 0) return 0;
+  const std::string part(size_t{1} << 20, 'x');
+  for (int i = 0; i < 32; ++i) dprintf(STDERR_FILENO, "%s", part.c_str());
+  return 0;
+}
+
+int print_secret(const launch::LaunchContext& context) {
+  return dprintf(STDERR_FILENO, "secret %s\n", context.secret.text().c_str()), 0;
+}
+
 int talk(const launch::LaunchContext& context) {
   printf("output of %d\n", context.rank);
   dprintf(STDERR_FILENO, "line of %d\nrest of %d", context.rank, context.rank);
@@ -96,6 +119,9 @@ int act(const launch::LaunchContext& context, const std::string& mode, const Arg
   if (mode == "count") return count_requests();
   if (mode == "report") return report(context);
   if (mode == "talk") return talk(context);
+  if (mode == "flood") return flood(context);
+  if (mode == "line") return print_long_line(context);
+  if (mode == "secret") return print_secret(context);
   if (mode == "input") return count_input(context);
   if (mode == "bind") return bind(context);
   TORCH_CHECK_VALUE(false, "launch_job: unknown mode ", mode);

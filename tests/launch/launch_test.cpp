@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <regex>
+#include <set>
 
 #include "shardwise/base/clock.h"
 #include "tests/launch/program.h"
@@ -173,6 +175,53 @@ TEST_F(Launch, rank_zero_has_the_standard_streams) {
        {"line of 0\nrest of 0", "[rank 1] line of 1\n", "[rank 1] rest of 1\n", "[rank 2] line of 2\n"}) {
     EXPECT_NE(program.errors().find(line), std::string::npos) << program.errors();
   }
+}
+
+TEST_F(Launch, a_flooding_rank_does_not_delay_a_signal) {
+  Program program(job(3, {"flood"}), marked());
+  program.wait_for_lines("ready", 3);
+  const base::Stopwatch watch;
+  program.send(SIGINT);
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+  expect_no_processes_left(watch);
+}
+
+TEST_F(Launch, a_flooding_rank_does_not_hide_a_death) {
+  Program program(job(3, {"flood"}), marked());
+  program.wait_for_lines("ready", 3);
+  for (const pid_t pid : processes_with(mark_)) {
+    if (pid != program.pid()) kill(pid, SIGKILL);
+  }
+  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+}
+
+TEST_F(Launch, a_line_without_end_is_printed_in_parts) {
+  Program program(job(2, {"line"}));
+  EXPECT_EQ(exit_code(program.wait()), 0);
+  const std::string errors = program.errors();
+  size_t longest = 0, begin = 0, count = 0;
+  for (size_t end; (end = errors.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    longest = std::max(longest, end - begin);
+    count += size_t(std::count(errors.begin() + ptrdiff_t(begin), errors.begin() + ptrdiff_t(end), 'x'));
+  }
+  EXPECT_EQ(count, size_t{32} << 20);
+  EXPECT_LT(longest, size_t{256} << 10);
+}
+
+TEST_F(Launch, ranks_share_a_secret_that_no_other_job_has) {
+  std::set<std::string> secrets;
+  for (int i = 0; i < 2; ++i) {
+    Program program(job(2, {"secret"}));
+    EXPECT_EQ(exit_code(program.wait()), 0);
+    const std::regex lines(
+        "(?:secret ([0-9a-f]{32})\n\\[rank 1\\] secret \\1|\\[rank 1\\] secret ([0-9a-f]{32})\nsecret "
+        "\\2)\n");
+    std::smatch match;
+    const std::string errors = program.errors();
+    ASSERT_TRUE(std::regex_match(errors, match, lines)) << errors;
+    secrets.insert(match[1].matched ? match[1] : match[2]);
+  }
+  EXPECT_EQ(secrets.size(), 2);
 }
 
 TEST_F(Launch, ranks_get_rank_world_size_and_job) {

@@ -55,6 +55,7 @@ Nodes Nodes::of(const Membership& membership) {
     }
     nodes.ranks[node].push_back(rank);
   }
+  nodes.secret = membership.secrets[size_t(nodes.ranks[size_t(nodes.node)].front())];
   return nodes;
 }
 
@@ -67,6 +68,7 @@ Group connect_node(const ConnectOptions& options, const Nodes& nodes) {
   const int first = options.ranks[size_t(nodes.ranks[size_t(nodes.node)].front())];
   shm::ConnectOptions shm_options(fmt::format("{}/{}/{}", options.job, options.name, first), nodes.local_rank,
                                   nodes.local_size());
+  shm_options.secret = nodes.secret;
   shm_options.timeout = options.timeout;
   return shm::connect(shm_options);
 }

@@ -20,8 +20,9 @@ namespace shardwise::comm::mpi {
 /// The ranks of a group by node; nodes are in the order of their lowest ranks.
 struct Nodes {
   std::vector<std::vector<int>> ranks;
-  int node = 0;        // index of this rank's node
-  int local_rank = 0;  // this rank's index within its node
+  int node = 0;         // index of this rank's node
+  int local_rank = 0;   // this rank's index within its node
+  base::Secret secret;  // of this rank's node: that of its first rank
   static Nodes of(const Membership& membership);
   int count() const { return static_cast<int>(ranks.size()); }
   int local_size() const { return static_cast<int>(ranks[size_t(node)].size()); }

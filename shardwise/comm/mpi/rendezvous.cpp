@@ -19,6 +19,7 @@ uint64_t hash_of(const std::vector<int>& ranks) {
 
 PeerInfo peer_info_of(const ConnectOptions& options, int rank) {
   PeerInfo info = local_peer_info(options.name, rank, int(options.ranks.size()));
+  info.secret = base::Secret::random();
   info.job_rank = options.rank;
   info.node = options.node;
   info.members = hash_of(options.ranks);
@@ -115,7 +116,10 @@ Membership exchange_peer_info(Process& process, const ConnectOptions& options) {
   membership.process = &process;
   membership.rank = static_cast<int>(found - options.ranks.begin());
   const std::vector<PeerInfo> infos = PeerInfoExchange(process, options, membership.rank).run();
-  for (const PeerInfo& info : infos) membership.nodes.push_back(info.node);
+  for (const PeerInfo& info : infos) {
+    membership.nodes.push_back(info.node);
+    membership.secrets.push_back(info.secret);
+  }
   const MachineShare share = machine_share(infos, infos[size_t(membership.rank)].machine);
   membership.policy = Backoff::Policy::choose(share.ranks, share.cores);
   return membership;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shardwise/base/secret.h"
 #include "shardwise/comm/mpi/mpi.h"
 #include "shardwise/comm/mpi/process.h"
 #include "shardwise/comm/mpi/transfers.h"
@@ -16,11 +17,12 @@ namespace shardwise::comm::mpi {
 /// them creates them.
 struct Membership {
   Process* process = nullptr;
-  int rank = 0;                      // in the group
-  std::vector<uint64_t> nodes;       // of its ranks
-  Backoff::Policy policy;            // depends on how many of its ranks share this machine's processors
-  MPI_Comm data = MPI_COMM_NULL;     // collectives use tag 0; payloads of messages, the other tags
-  MPI_Comm control = MPI_COMM_NULL;  // control messages (channel.h) use tag 0; envelopes, their tag + 1
+  int rank = 0;                       // in the group
+  std::vector<uint64_t> nodes;        // of its ranks
+  std::vector<base::Secret> secrets;  // of its ranks: that of a node's first rank is the node's
+  Backoff::Policy policy;             // depends on how many of its ranks share this machine's processors
+  MPI_Comm data = MPI_COMM_NULL;      // collectives use tag 0; payloads of messages, the other tags
+  MPI_Comm control = MPI_COMM_NULL;   // control messages (channel.h) use tag 0; envelopes, their tag + 1
   int size() const { return static_cast<int>(nodes.size()); }
 };
 

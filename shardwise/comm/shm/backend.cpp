@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "shardwise/base/random.h"
 #include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
 std::string random_name() {
-  std::random_device random;
-  return fmt::format("torch/{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+  return fmt::format("torch/{:016x}{:016x}", base::random_bits(), base::random_bits());
 }
 
 /// What one rank puts into the store: its PeerInfo, then the job's name, which only rank 0 sets.
@@ -23,9 +22,9 @@ struct StoreEntry {
   std::string job;
 
   std::vector<uint8_t> bytes() const {
-    const auto* const begin = reinterpret_cast<const uint8_t*>(&info);
-    std::vector<uint8_t> bytes(begin, begin + sizeof(info));
-    bytes.insert(bytes.end(), job.begin(), job.end());
+    std::vector<uint8_t> bytes(sizeof(info) + job.size());
+    std::memcpy(bytes.data(), &info, sizeof(info));
+    job.copy(reinterpret_cast<char*>(bytes.data()) + sizeof(info), job.size());
     return bytes;
   }
   static StoreEntry of(const std::vector<uint8_t>& bytes, const ConnectDeadline& deadline) {
@@ -57,14 +56,16 @@ std::vector<StoreEntry> read_entries(c10d::Store& store, const std::vector<std::
   return entries;
 }
 
-/// Returns rank 0's job name. Each rank counts its rendezvous in the store, so that a store that served an
-/// earlier group (the program destroyed it and starts again) does not return that group's name.
-std::string agree_on_job(c10d::Store& store, const ConnectOptions& options) {
+/// Returns rank 0's entry, whose job name and secret apply to all. Each rank counts its rendezvous in the
+/// store, so that a store that served an earlier group (the program destroyed it and starts again) does not
+/// return that group's name.
+StoreEntry agree_on_job(c10d::Store& store, const ConnectOptions& options) {
   const int64_t round = store.add(fmt::format("shardwise/visits/{}", options.rank), 1);
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(fmt::format("shardwise/{}/{}", round, rank));
   StoreEntry local{local_peer_info(/*group=*/"", options.rank, options.size), ""};
   if (options.rank == 0) local.job = random_name();
+  local.info.secret = base::Secret::random();
   store.set(keys[size_t(options.rank)], local.bytes());
 
   const std::vector<StoreEntry> entries = read_entries(store, keys, options);
@@ -75,7 +76,7 @@ std::string agree_on_job(c10d::Store& store, const ConnectOptions& options) {
                       entries[0].info.address(), ", rank ", rank, " on ", entries[rank].info.address(),
                       " [SW0297]");
   }
-  return entries[0].job;
+  return entries[0];
 }
 
 }  // namespace
@@ -84,7 +85,9 @@ Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chr
   ConnectOptions options("", rank, size);
   options.timeout = timeout;
   check_options(options);
-  options.job = agree_on_job(store, options);
+  const StoreEntry agreed = agree_on_job(store, options);
+  options.job = agreed.job;
+  options.secret = agreed.info.secret;
   return rendezvous(options);
 }
 

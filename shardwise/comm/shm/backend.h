@@ -15,7 +15,7 @@ class Store;
 namespace shardwise::comm::shm {
 
 /// Rendezvous of ranks that share a c10d store: torch gives every process group a store of its own.
-/// Collective over them. Each rank stores its node, and rank 0 stores a random job name, under which the
+/// Collective over them. Each rank stores its node, and rank 0 a random job name and secret, with which the
 /// ranks then rendezvous (rendezvous.h). Errors: c10::ValueError if a rank is outside [0, size) or the ranks
 /// are on several nodes; base::CommError as rendezvous.
 Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);

@@ -14,14 +14,24 @@ namespace shardwise::comm::shm {
 namespace {
 
 constexpr uint64_t kMagic =
-    0x7368'6172'6477'6903;  // the last byte is the version of this message and of control.h
+    0x7368'6172'6477'6904;  // the last byte is the version of this message and of control.h
 constexpr size_t kMaxDescriptors = 2;
 
 }  // namespace
 
-Handshake make_handshake(const std::string& job, int rank, int size, const Region& region) {
+int usable_cores(const std::vector<Handshake>& handshakes) {
+  std::vector<PeerInfo> ranks;
+  for (const Handshake& handshake : handshakes) {
+    ranks.push_back(handshake.info.peer);
+    ranks.back().machine = 0;  // they share memory, so also where a rank could not read its machine's id
+  }
+  return machine_share(ranks, /*machine=*/0).cores;
+}
+
+Handshake make_handshake(const ConnectOptions& options, const Region& region) {
   Handshake handshake;
-  handshake.info = {kMagic, local_peer_info(job, rank, size), region.bytes(), {}};
+  handshake.info = {kMagic, local_peer_info(options.job, options.rank, options.size), region.bytes(), {}};
+  handshake.info.peer.secret = options.secret;
   handshake.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
   TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno), " [SW0129]");
   handshake.pidfd = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
@@ -30,10 +40,10 @@ Handshake make_handshake(const std::string& job, int rank, int size, const Regio
   return handshake;
 }
 
-Handshake make_reject() {
+Handshake make_reject(int reason) {
   Handshake handshake;
   handshake.info.magic = kMagic;
-  handshake.info.peer.rank = -1;
+  handshake.info.peer.rank = reason;
   return handshake;
 }
 

@@ -3,60 +3,21 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <iterator>
 #include <optional>
 #include <thread>
 
 #include "shardwise/base/error.h"
-#include "shardwise/base/hash.h"
+#include "shardwise/comm/shm/coordinator.h"
+#include "shardwise/comm/shm/rendezvous_socket.h"
 
 namespace shardwise::comm::shm {
 namespace {
-
-/// Returns the time left for poll, in its int milliseconds: at most 24 days, though the timeout may be
-/// longer.
-int left_ms(const ConnectDeadline& deadline) {
-  return int(std::min<int64_t>(deadline.left().count(), INT_MAX));
-}
-
-struct Address {
-  sockaddr_un socket{};
-  socklen_t length;
-
-  explicit Address(const std::string& job) {
-    const uint64_t hash = base::hash_of(job);  // a long job name is truncated, its hash is not
-    const std::string name = fmt::format("shardwise/{}/{:016x}/{:.48}", getuid(), hash, job);
-    socket.sun_family = AF_UNIX;
-    std::memcpy(socket.sun_path + 1, name.data(), name.size());  // a leading zero makes it abstract
-    length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&socket); }
-};
-
-Fd new_socket(const ConnectDeadline& deadline) {
-  Fd result(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!result) deadline.fail(-1, fmt::format("cannot create a socket; {} [SW0334]", std::strerror(errno)));
-  return result;
-}
-
-bool same_user(const Fd& socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
-}
-
-bool readable(const Fd& socket) {
-  pollfd request{socket.get(), POLLIN, 0};
-  return poll(&request, 1, 0) == 1;
-}
 
 /// Waits until `socket` is readable. Returns false at the deadline.
 bool readable(const Fd& socket, const ConnectDeadline& deadline) {
@@ -68,178 +29,8 @@ bool readable(const Fd& socket, const ConnectDeadline& deadline) {
   return ready == 1;
 }
 
-/// Limits connect and send, which wait for room at the peer, to the deadline.
-void limit_waits(const Fd& socket, const ConnectDeadline& deadline) {
-  const int ms = std::max(1, left_ms(deadline));  // 0 would mean no limit
-  const timeval left{ms / 1000, ms % 1000 * 1000L};
-  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
-}
-
-/// Returns false if the peer closed the socket. Retries while other in-flight descriptors of this user leave
-/// no room for ours.
-bool send_to(const Fd& socket, const Handshake& handshake, int rank, const ConnectDeadline& deadline) {
-  limit_waits(socket, deadline);
-  int error = send_handshake(socket, handshake);
-  while ((error == ETOOMANYREFS || error == EINTR) && !deadline.is_over()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    error = send_handshake(socket, handshake);
-  }
-  const bool is_closed = error == EPIPE || error == ECONNRESET;
-  if (error != 0 && !is_closed)
-    deadline.fail(rank, fmt::format("cannot send to rank {}; {} [SW0332]", rank,
-                                    std::strerror(error == EAGAIN ? ETIMEDOUT : error)));
-  return error == 0;
-}
-
-/// Returns nullopt if the peer closed the socket or is not one of our processes. `sender` is -1 if its rank
-/// is not known yet.
-std::optional<Handshake> receive_from(const Fd& socket, int sender, const ConnectDeadline& deadline) {
-  using Kind = ReceivedHandshake::Kind;
-  ReceivedHandshake received = receive_handshake(socket);
-  if (received.kind == Kind::other_version)
-    deadline.fail(sender, "the ranks run different versions of this program [SW0336]");
-  if (received.kind == Kind::unknown && sender == 0)
-    deadline.fail(sender, "another program answered at the socket of rank 0 [SW0337]");
-  if (received.kind == Kind::without_descriptors) {
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    const int rank = received.handshake.info.peer.rank;
-    deadline.fail(
-        -1, fmt::format(
-                "no descriptors left for the memory of rank {}; got a limit of {} by `ulimit -n` [SW0331]",
-                rank, limit.rlim_cur));
-  }
-  if (received.kind != Kind::handshake) return std::nullopt;
-  return std::move(received.handshake);
-}
-
-/// Returns the number of cores that at least one of the ranks may run on.
-int usable_cores(const std::vector<Handshake>& handshakes) {
-  std::vector<PeerInfo> ranks;
-  for (const Handshake& handshake : handshakes) {
-    ranks.push_back(handshake.info.peer);
-    ranks.back().machine = 0;  // they share memory, so also where a rank could not read its machine's id
-  }
-  return machine_share(ranks, /*machine=*/0).cores;
-}
-
-OneShotLimit choose_one_shot(const ConnectOptions& options, int cores) {
-  const RanksOnCores on{options.size, options.size <= cores};
-  if (options.one_shot_bytes) return {on, *options.one_shot_bytes, OneShotLimit::From::given};
-  return one_shot_limit(on);
-}
-
-/// Rank 0: receives the handshakes of all other ranks, then sends all of them to every rank.
-class Coordinator {
- public:
-  Coordinator(const ConnectOptions& options, Handshake local)
-      : options_(options),
-        deadline_(options.rank, options.timeout),
-        handshakes_(size_t(options.size)),
-        sockets_(size_t(options.size)) {
-    handshakes_[0] = std::move(local);
-  }
-  std::vector<Handshake> run() {
-    try {
-      listen_to_job();
-      for (int connected = 1; connected < options_.size; accepted_ = Fd()) connected += accept_one();
-      std::vector<Handshake> handshakes;
-      for (std::optional<Handshake>& handshake : handshakes_) handshakes.push_back(std::move(*handshake));
-      handshakes[0].info.one_shot = choose_one_shot(options_, usable_cores(handshakes));
-      send_all(handshakes);
-      return handshakes;
-    } catch (...) {
-      reject_all();
-      throw;
-    }
-  }
-
- private:
-  void listen_to_job();
-  int accept_one();
-  void send_all(const std::vector<Handshake>& handshakes);
-  void reject_all();
-  std::string missing() const;
-
-  const ConnectOptions& options_;
-  ConnectDeadline deadline_;
-  Fd listener_ = new_socket(deadline_);
-  std::vector<std::optional<Handshake>> handshakes_;
-  std::vector<Fd> sockets_;
-  Fd accepted_;  // a connection whose rank is not known yet
-};
-
-// A second rank 0 of the same job waits here until the first one's rendezvous ends.
-void Coordinator::listen_to_job() {
-  const Address address(options_.job);
-  while (bind(listener_.get(), address.get(), address.length) != 0) {
-    if (errno != EADDRINUSE)
-      deadline_.fail(-1, fmt::format("cannot bind a socket; {} [SW0341]", std::strerror(errno)));
-    if (deadline_.is_over())
-      deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous [SW0329]", options_.job));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket [SW0342]");
-}
-
-// Returns the number of ranks that connected: 0 if the peer is another program or exited at once, else 1.
-int Coordinator::accept_one() {
-  if (!readable(listener_, deadline_))
-    deadline_.fail(-1, "timed out waiting for ranks: " + missing() + " [SW0324]");
-  accepted_ = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!accepted_ && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-    deadline_.fail(-1, fmt::format("cannot accept a socket; {} [SW0333]", std::strerror(errno)));
-  if (!accepted_ || !same_user(accepted_) || !readable(accepted_, deadline_)) return 0;
-  std::optional<Handshake> handshake = receive_from(accepted_, /*sender=*/-1, deadline_);
-  if (!handshake || handshake->is_reject()) return 0;
-  const PeerInfo& peer = handshake->info.peer;
-  const int rank = peer.rank;
-  const std::string why = disagreement(handshakes_[0]->info.peer, peer);
-  if (!why.empty()) deadline_.fail(rank, why);
-  if (handshakes_[size_t(rank)]) {
-    deadline_.fail(
-        rank,
-        fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected [SW0328]",
-                    rank, options_.size));
-  }
-  sockets_[size_t(rank)] = std::move(accepted_);
-  handshakes_[size_t(rank)] = std::move(handshake);
-  return 1;
-}
-
-void Coordinator::send_all(const std::vector<Handshake>& handshakes) {
-  for (int rank = 1; rank < options_.size; ++rank) {
-    for (const Handshake& handshake : handshakes) {
-      if (send_to(sockets_[size_t(rank)], handshake, rank, deadline_)) continue;
-      deadline_.fail(rank, fmt::format("rank {} disconnected before all ranks had connected [SW0330]", rank));
-    }
-  }
-}
-
-// Rejects ranks in the listen backlog, too. Dropping our handshakes frees the descriptors to accept them when
-// descriptors are short.
-void Coordinator::reject_all() {
-  for (const Fd& socket : sockets_) send_handshake(socket, make_reject());
-  send_handshake(accepted_, make_reject());
-  accepted_ = Fd();
-  handshakes_.clear();
-  while (readable(listener_)) {
-    const Fd queued(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!queued) break;
-    send_handshake(queued, make_reject());
-  }
-}
-
-std::string Coordinator::missing() const {
-  std::string ranks;
-  for (size_t rank = 1; rank < handshakes_.size(); ++rank) {
-    if (!handshakes_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-  }
-  return ranks;
-}
-
 Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& deadline) {
-  const Address address(options.job);
+  const SocketAddress address(options.job);
   Fd socket = new_socket(deadline);
   auto pause = std::chrono::microseconds(100);
   const auto is_connected = [&] {
@@ -254,8 +45,22 @@ Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& 
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
   }
-  if (!same_user(socket)) deadline.fail(0, "the socket of this job belongs to another user [SW0340]");
+  const auto owner = peer_user(socket);
+  if (owner && *owner != getuid())
+    deadline.fail(0, fmt::format("the socket of this job belongs to user {} [SW0340]", *owner));
   return socket;
+}
+
+/// Fails if rank 0 rejected this rank, or does not know the job's secret.
+void check_sender(const Handshake& handshake, const ConnectOptions& options,
+                  const ConnectDeadline& deadline) {
+  if (handshake.is_refusal())
+    deadline.fail(
+        0, "rank 0 has another secret; got another SHARDWISE_SECRET, or another job of this name [SW0532]");
+  if (handshake.is_reject()) deadline.fail(0, "rank 0 aborted the rendezvous [SW0338]");
+  // All handshakes that rank 0 forwards have the secret, which it compared.
+  if (!(handshake.info.peer.secret == options.secret))
+    deadline.fail(0, "the process at the socket of rank 0 does not know the secret of this job [SW0533]");
 }
 
 // Retries if the socket closes before the first handshake: it belonged to an earlier rendezvous of the same
@@ -271,7 +76,7 @@ std::vector<Handshake> exchange_with_coordinator(const ConnectOptions& options, 
     }
     if (!readable(socket, deadline)) deadline.fail(-1, "timed out before all ranks had connected [SW0326]");
     std::optional<Handshake> handshake = receive_from(socket, /*sender=*/0, deadline);
-    if (handshake && handshake->is_reject()) deadline.fail(0, "rank 0 aborted the rendezvous [SW0338]");
+    if (handshake) check_sender(*handshake, options, deadline);
     if (handshake) {
       handshakes.push_back(std::move(*handshake));
     } else if (!handshakes.empty()) {
@@ -323,7 +128,7 @@ void check_options(const ConnectOptions& options) {
 
 Rendezvous rendezvous(const ConnectOptions& options) {
   Region region = Region::create(options.size);
-  Handshake handshake = make_handshake(options.job, options.rank, options.size, region);
+  Handshake handshake = make_handshake(options, region);
   const PeerInfo self = handshake.info.peer;
   Rendezvous result;
   std::vector<Member> peers;

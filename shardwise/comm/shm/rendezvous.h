@@ -1,8 +1,9 @@
-// Rendezvous of the ranks of one node, at an abstract unix socket named after the user and the job.
+// Rendezvous of the ranks of one node, at an abstract unix socket whose name is a hash of the user and the
+// job.
 //
 // Rank 0 listens. Every rank sends it a memory region and a pidfd of its own process, as file descriptors,
 // and receives those of all peers. Nothing has a name in any file system. The sockets are closed at the end
-// of the rendezvous.
+// of the rendezvous. Both sides refuse another user, and a process that does not know the job's secret.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,7 +30,10 @@ struct Rendezvous {
   OneShotLimit one_shot;        // equal on all ranks
 };
 
-/// Collective. Errors: base::CommError if a rank times out, or if its rank or size contradicts rank 0's.
+/// Returns the name of the job's socket, without the leading zero that makes it abstract.
+std::string socket_name(const std::string& job);
+/// Collective. Errors: base::CommError if a rank times out, if its rank, size or secret contradicts rank 0's,
+/// or if another user's process has the job's socket.
 Rendezvous rendezvous(const ConnectOptions& options);
 /// Checks `options` before a rendezvous. Errors: c10::ValueError.
 void check_options(const ConnectOptions& options);
@@ -47,12 +51,19 @@ struct Handshake {
   Fd pidfd;  // empty if the kernel has no pidfds
 
   bool is_reject() const { return info.peer.rank < 0; }
+  /// Whether rank 0 rejects this rank alone, for its secret.
+  bool is_refusal() const { return info.peer.rank == kRefused; }
+  static constexpr int kRejected = -1, kRefused = -2;
 };
 
+/// Returns the number of cores that at least one of the ranks may run on.
+int usable_cores(const std::vector<Handshake>& handshakes);
+
 /// Returns the handshake of a rank of this process.
-Handshake make_handshake(const std::string& job, int rank, int size, const Region& region);
-/// Returns the message that rank 0 sends to connected ranks when the rendezvous fails.
-Handshake make_reject();
+Handshake make_handshake(const ConnectOptions& options, const Region& region);
+/// Returns the message that rank 0 sends to connected ranks when the rendezvous fails (kRejected), or to a
+/// process with another secret (kRefused).
+Handshake make_reject(int reason);
 
 struct ReceivedHandshake {
   enum class Kind {

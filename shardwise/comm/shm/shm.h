@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "shardwise/base/secret.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/shm/one_shot.h"
 
@@ -18,6 +19,7 @@ struct ConnectOptions {
   std::string job;                               // ranks with the same job form a group
   int rank;                                      // in [0, size)
   int size;                                      // number of ranks
+  base::Secret secret;                           // equal on all ranks; others are refused
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, the rendezvous included
   std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; unset: measured or default (one_shot.h)
   /// A rank of a job, with the default timeout.

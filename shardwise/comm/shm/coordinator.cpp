@@ -1,0 +1,171 @@
+#include "shardwise/comm/shm/coordinator.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "shardwise/comm/shm/rendezvous_socket.h"
+
+namespace shardwise::comm::shm {
+namespace {
+
+constexpr size_t kMaxVisitors = 64;  // beyond the ranks; the oldest is dropped
+
+OneShotLimit choose_one_shot(const ConnectOptions& options, int cores) {
+  const RanksOnCores on{options.size, options.size <= cores};
+  if (options.one_shot_bytes) return {on, *options.one_shot_bytes, OneShotLimit::From::given};
+  return one_shot_limit(on);
+}
+
+bool is_readable(const Fd& socket) {
+  pollfd request{socket.get(), POLLIN, 0};
+  return poll(&request, 1, 0) == 1;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const ConnectOptions& options, Handshake local)
+    : options_(options),
+      deadline_(options.rank, options.timeout),
+      listener_(new_socket(deadline_)),
+      handshakes_(size_t(options.size)),
+      sockets_(size_t(options.size)) {
+  handshakes_[0] = std::move(local);
+}
+
+std::vector<Handshake> Coordinator::run() {
+  try {
+    listen_to_job();
+    while (connected_ < options_.size) wait_for_event();
+    std::vector<Handshake> handshakes;
+    for (std::optional<Handshake>& handshake : handshakes_) handshakes.push_back(std::move(*handshake));
+    handshakes[0].info.one_shot = choose_one_shot(options_, usable_cores(handshakes));
+    send_all(handshakes);
+    return handshakes;
+  } catch (...) {
+    reject_all();
+    throw;
+  }
+}
+
+// A second rank 0 of the same job waits here until the first one's rendezvous ends.
+void Coordinator::listen_to_job() {
+  constexpr int kTriesPerCheck = 100;
+  const SocketAddress address(options_.job);
+  for (int tries = 0; bind(listener_.get(), address.get(), address.length) != 0; ++tries) {
+    if (errno != EADDRINUSE)
+      deadline_.fail(-1, fmt::format("cannot bind a socket; {} [SW0341]", std::strerror(errno)));
+    if (tries % kTriesPerCheck == 0) check_owner();
+    if (deadline_.is_over())
+      deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous [SW0329]", options_.job));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket [SW0342]");
+}
+
+/// Fails if another user listens at the job's socket. Whoever has bound it but does not listen cannot be
+/// asked.
+void Coordinator::check_owner() const {
+  const Fd socket = new_socket(deadline_);
+  const SocketAddress address(options_.job);
+  limit_waits(socket, deadline_);
+  if (connect(socket.get(), address.get(), address.length) != 0) return;
+  const auto owner = peer_user(socket);
+  if (owner && *owner != getuid())
+    deadline_.fail(0, fmt::format("the socket of this job belongs to user {} [SW0340]", *owner));
+}
+
+/// Waits until a visitor says something, or else until there is a new one.
+void Coordinator::wait_for_event() {
+  std::vector<pollfd> events;
+  for (const Fd& visitor : visitors_) events.push_back({visitor.get(), POLLIN, 0});
+  events.push_back({listener_.get(), POLLIN, 0});
+  const int ready = poll(events.data(), events.size(), left_ms(deadline_));
+  if (ready < 0 && errno == EINTR) return;
+  if (ready <= 0) {
+    const std::string others =
+        refused_ > 0 ? fmt::format(" ({} connections had another SHARDWISE_SECRET)", refused_) : "";
+    deadline_.fail(-1, "timed out waiting for ranks: " + missing() + others + " [SW0324]");
+  }
+  for (size_t i = 0; i < visitors_.size(); ++i) {
+    if (events[i].revents != 0) return read_visitor(i);
+  }
+  accept_visitor();
+}
+
+void Coordinator::accept_visitor() {
+  Fd visitor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!visitor && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+    deadline_.fail(-1, fmt::format("cannot accept a socket; {} [SW0333]", std::strerror(errno)));
+  if (!visitor || peer_user(visitor) != getuid()) return;
+  if (visitors_.size() == size_t(options_.size) + kMaxVisitors) visitors_.erase(visitors_.begin());
+  visitors_.push_back(std::move(visitor));
+}
+
+void Coordinator::read_visitor(size_t index) {
+  std::optional<Handshake> handshake = receive_from(visitors_[index], /*sender=*/-1, deadline_);
+  if (handshake && !handshake->is_reject()) {
+    if (handshake->info.peer.secret == options_.secret) {
+      admit(visitors_[index], std::move(*handshake));
+    } else {
+      ++refused_;
+      send_handshake(visitors_[index], make_reject(Handshake::kRefused));
+    }
+  }
+  visitors_.erase(visitors_.begin() + ptrdiff_t(index));
+}
+
+/// Takes `visitor`, which is not taken if it contradicts the job: it gets the rejection, too.
+void Coordinator::admit(Fd& visitor, Handshake handshake) {
+  const PeerInfo& peer = handshake.info.peer;
+  const int rank = peer.rank;
+  const std::string why = disagreement(handshakes_[0]->info.peer, peer);
+  if (!why.empty()) deadline_.fail(rank, why);
+  if (handshakes_[size_t(rank)]) {
+    deadline_.fail(
+        rank,
+        fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected [SW0328]",
+                    rank, options_.size));
+  }
+  sockets_[size_t(rank)] = std::move(visitor);
+  handshakes_[size_t(rank)] = std::move(handshake);
+  ++connected_;
+}
+
+void Coordinator::send_all(const std::vector<Handshake>& handshakes) {
+  for (int rank = 1; rank < options_.size; ++rank) {
+    for (const Handshake& handshake : handshakes) {
+      if (send_to(sockets_[size_t(rank)], handshake, rank, deadline_)) continue;
+      deadline_.fail(rank, fmt::format("rank {} disconnected before all ranks had connected [SW0330]", rank));
+    }
+  }
+}
+
+// Rejects visitors and ranks in the listen backlog, too. Dropping our handshakes frees the descriptors to
+// accept them when descriptors are short.
+void Coordinator::reject_all() {
+  const Handshake reject = make_reject(Handshake::kRejected);
+  for (const Fd& socket : sockets_) send_handshake(socket, reject);
+  for (const Fd& visitor : visitors_) send_handshake(visitor, reject);
+  visitors_.clear();
+  handshakes_.clear();
+  while (is_readable(listener_)) {
+    const Fd queued(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!queued) break;
+    send_handshake(queued, reject);
+  }
+}
+
+std::string Coordinator::missing() const {
+  std::string ranks;
+  for (size_t rank = 1; rank < handshakes_.size(); ++rank) {
+    if (!handshakes_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  return ranks;
+}
+
+}  // namespace shardwise::comm::shm
