@@ -49,7 +49,7 @@ class C10dCollectives final : public CollectiveBackend {
   void send(const at::Tensor& x, int to, int tag) override;
   std::unique_ptr<PendingReceive> receive(const at::Tensor& x, int from, int tag) override;
   /// Aborts this rank's part; c10d has no place for the reason.
-  void abort(const std::string& reason) override { backend_->abort(); }
+  void abort(const std::string& /*reason*/) override { backend_->abort(); }
   void leave() override { backend_->shutdown(); }
 
  private:

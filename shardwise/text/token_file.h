@@ -25,7 +25,7 @@ namespace shardwise::text {
 class TokenFileWriter {
  public:
   /// Creates the temporary file. Throws base::FileError.
-  TokenFileWriter(std::string path, int64_t vocab_size)
+  TokenFileWriter(const std::string& path, int64_t vocab_size)
       : TokenFileWriter(path, vocab_size, temporary_of(path)) {}
   /// The same with the path of the temporary file, which must be in the directory of `path`.
   TokenFileWriter(std::string path, int64_t vocab_size, std::string temporary);

@@ -62,7 +62,7 @@ void check_steps(const TrainOptions& o) {
   at_least("--steps", o.steps, 1);
   at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);
-  OverlapChoice{o.overlap};
+  const OverlapChoice checked(o.overlap);  // throws for another word
   if (o.split_batch) check_split_batch(o);
   if (!o.stop_after) return;
   at_least("--stop-after", *o.stop_after, 1);

@@ -44,7 +44,7 @@ void OverlapChoice::record(int64_t step_ns) {
   if (chosen_) return;
   if (steps_ > 0) step_ns_[size_t(current())].push_back(step_ns);
   steps_ += 1;
-  if (steps_ > 2 * kStepsPerSetting) choose();
+  if (steps_ > int64_t{2} * kStepsPerSetting) choose();
 }
 
 void OverlapChoice::choose() {

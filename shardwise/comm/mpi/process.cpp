@@ -91,7 +91,7 @@ void Process::start() {
   MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
   int* largest = nullptr;
   int is_known = 0;
-  MPI_Comm_get_attr(world_, MPI_TAG_UB, static_cast<void*>(&largest), &is_known);
+  MPI_Comm_get_attr(world_, MPI_TAG_UB, reinterpret_cast<void*>(&largest), &is_known);
   if (is_known) largest_tag_ = *largest;
 }
 

@@ -96,7 +96,7 @@ Transport::Transport(const ConnectOptions& options, Membership membership)
     : channel_(std::make_shared<Channel>(options, std::move(membership))),
       messages_(channel_),
       round_bytes_(options.round_bytes),
-      all_(size_t(size())) {
+      all_(size_t(channel_->size())) {
   std::iota(all_.begin(), all_.end(), 0);
 }
 
