@@ -87,7 +87,7 @@ void Flags::add_value(const std::string& names, const std::string& help, Read re
   const auto set = [read = std::move(read), flag = command_ + ": " + parts.first()](const std::string& text) {
     read(flag, text);
   };
-  added(app_->add_option_function<std::string>(parts.names, set, help))->type_name(parts.value);
+  added(app_->add_option_function<std::string>(parts.names, set, help))->type_name(parts.value)->take_last();
 }
 
 void Flags::argument(const std::string& name, std::optional<std::string>& target, const std::string& help) {
@@ -116,8 +116,6 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     std::fputs(without(app_->help(), "{false}").c_str(), stdout);
     return false;
-  } catch (const CLI::ArgumentMismatch& error) {
-    throw_repeated(error.what());
   } catch (const CLI::ParseError& error) {
     TORCH_CHECK_VALUE(false, command_, ": ", error.what(), " [SW0010]");
   }
@@ -157,15 +155,6 @@ bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*
     }
   }
   return false;
-}
-
-void Flags::throw_repeated(const std::string& otherwise) const {
-  for (const CLI::Option* option : options_) {
-    if (option->get_expected_max() > 1 || option->count() < 2) continue;
-    TORCH_CHECK_VALUE(false, command_, ": ", option->get_name(), " must be given once; got ",
-                      option->results()[0], " and ", option->results()[1], " [SW0014]");
-  }
-  TORCH_CHECK_VALUE(false, command_, ": ", otherwise, " [SW0010]");
 }
 
 void Flags::read_file(const std::string& path) {

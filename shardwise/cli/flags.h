@@ -66,8 +66,9 @@ class Flags {
   void alternatives(std::set<std::string> names) { alternatives_.push_back(std::move(names)); }
 
   /// Reads the command's arguments, then the --config file for flags that they do not set. Returns false if
-  /// it has printed the help; the caller then returns. Errors: c10::ValueError for an unknown flag or key,
-  /// and for a missing, repeated or invalid value.
+  /// it has printed the help; the caller then returns. The last of several values of a flag counts, but a
+  /// file has each once. Errors: c10::ValueError for an unknown flag or key, and for a missing or invalid
+  /// value.
   bool parse(const std::vector<std::string>& arguments);
 
  private:
@@ -79,7 +80,6 @@ class Flags {
   void read_file(const std::string& path);
   CLI::Option* option_of_key(const std::string& key, const std::string& path) const;
   bool is_overridden(const CLI::Option& option, const std::set<CLI::Option*>& on_command_line) const;
-  [[noreturn]] void throw_repeated(const std::string& otherwise) const;
 
   std::string command_;
   std::string group_ = "Options";

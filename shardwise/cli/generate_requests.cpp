@@ -44,7 +44,11 @@ class PromptReader {
     Prompt prompt = object.contains("messages") ? of_chat(parse_ordered(line, where)["messages"])
                                                 : of_fields(object, fields);
     prompt.where = where;
-    if (fields.find("max_new_tokens")) prompt.max_new_tokens = fields.integer("max_new_tokens");
+    if (fields.find("max_new_tokens")) {
+      prompt.max_new_tokens = fields.integer("max_new_tokens");
+      TORCH_CHECK_VALUE(*prompt.max_new_tokens >= 1, fields.label("max_new_tokens"),
+                        " must be 1 or more; got ", *prompt.max_new_tokens, " [SW0070]");
+    }
     return prompt;
   }
 

@@ -15,6 +15,7 @@
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/report.h"
 #include "shardwise/cli/run_figures.h"
+#include "shardwise/cli/train_log.h"
 #include "shardwise/cli/train_progress.h"
 #include "shardwise/train/loop.h"
 
@@ -135,7 +136,7 @@ class Display {
         reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
-    is_resumed_ = job.resumed().has_value();
+    if (job.resumed()) resumed_after_ = job.first_step();
     log_.open(path_, std::ios::app);
     check();
   }
@@ -144,7 +145,11 @@ class Display {
   /// because a run that is refused changes no file.
   void start() {
     if (path_.empty()) return;
-    if (!is_resumed_) empty_();
+    if (resumed_after_) {
+      drop_repeated_();
+    } else {
+      reopen_(std::ios::trunc);
+    }
     if (!planned_.empty())
       log_ << nlohmann::ordered_json{{"expected_memory", to_json(planned_)}} << '\n' << std::flush;
     check();
@@ -164,16 +169,23 @@ class Display {
 
  private:
   void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written [SW0381]"); }
-  void empty_() {
+  void reopen_(std::ios::openmode mode) {
     log_.close();
-    log_.open(path_, std::ios::trunc);
+    log_.open(path_, mode);
+  }
+  void drop_repeated_() {
+    const int64_t dropped = drop_steps_after(path_, *resumed_after_);
+    if (dropped == 0) return;
+    base::log_info(fmt::format("train: --log {}: removed {} steps after step {}, which this run repeats",
+                               path_, dropped, *resumed_after_));
+    reopen_(std::ios::app);
   }
 
   TrainProgress progress_;
   PlannedMemories planned_;
   std::string path_;
   std::ofstream log_;
-  bool is_resumed_ = false;
+  std::optional<int64_t> resumed_after_;  // the step
   bool reports_;
   std::vector<train::StepRecord> records_;
 };

@@ -194,18 +194,20 @@ struct LauncherHint {
   std::string launcher, hint;
 };
 
-LauncherHint hint_for(LaunchContext::Launcher launcher, int64_t ranks) {
+/// `ranks` are those that the flags ask for, `world` those that the launcher started.
+LauncherHint hint_for(LaunchContext::Launcher launcher, int64_t ranks, int64_t world) {
   switch (launcher) {
     case LaunchContext::Launcher::self:
       return {"no launcher", ""};
     case LaunchContext::Launcher::launcher:
       return {"the launcher", ""};
     case LaunchContext::Launcher::torchrun:
-      return {"torchrun", fmt::format("; run torchrun with --nproc-per-node {}", ranks)};
+      return {"torchrun",
+              fmt::format("; give --tp {}, or run torchrun with --nproc-per-node {}", world, ranks)};
     case LaunchContext::Launcher::mpirun:
-      return {"mpirun", fmt::format("; run mpirun with -n {}", ranks)};
+      return {"mpirun", fmt::format("; give --tp {}, or run mpirun with -n {}", world, ranks)};
     case LaunchContext::Launcher::srun:
-      return {"srun", fmt::format("; run srun with --ntasks {}", ranks)};
+      return {"srun", fmt::format("; give --tp {}, or run srun with --ntasks {}", world, ranks)};
   }
   TORCH_INTERNAL_ASSERT(false);
 }
@@ -229,7 +231,7 @@ LaunchContext launch_context_from_env() {
 }
 
 void check_world_size(const LaunchContext& context, int64_t product_of_degrees) {
-  const LauncherHint hint = hint_for(context.launcher, product_of_degrees);
+  const LauncherHint hint = hint_for(context.launcher, product_of_degrees, context.world_size);
   TORCH_CHECK_VALUE(context.world_size == product_of_degrees,
                     "launch: the number of ranks must equal the product of the degrees of parallelism; got ",
                     context.world_size, " from ", hint.launcher, " for degrees of ", product_of_degrees,

@@ -78,10 +78,6 @@ TEST_F(DoctorCommand, ReportsRoundingForACorrectModel) {
 }
 
 TEST_F(DoctorCommand, PrintsLinesAndReadsTextInBf16) {
-  Program program(
-      doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text", "--tp-size", "3"}),
-      one_thread_);
-  EXPECT_EQ(testing::exit_code(program.wait(kLimit)), 2);  // --tp twice
   Program other(doctor({"--load-format", "dummy", "--dtype", "bf16", "--text", scratch_ / "text"}),
                 one_thread_);
   ASSERT_EQ(testing::exit_code(other.wait(kLimit)), 0) << other.errors();

@@ -187,6 +187,24 @@ TEST_F(TrainProgram, ResumingAppendsToTheLog) {
   expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "once"));
 }
 
+TEST_F(TrainProgram, ALogHasEveryStepOnceAlsoAfterAResumeFromAnOlderStep) {
+  const std::vector<std::string> common{
+      "--log", scratch_ / "log", "--save", scratch_ / "saved", "--save-every", "1"};
+  std::vector<std::string> first = argv(common), second = argv(common);
+  first.insert(first.end(), {"--stop-after", "3"});
+  Program begins(first, kOneThread);
+  expect_success(begins);
+  for (const char* later : {"saved/step-2", "saved/step-3"}) std::filesystem::remove_all(scratch_ / later);
+  second.insert(second.end(), {"--resume", scratch_ / "saved/step-1"});
+  Program goes_on(second, kOneThread);
+  expect_success(goes_on);
+  EXPECT_PRED2(contains, goes_on.errors(),
+               "train: --log " + scratch_ / "log" + ": removed 2 steps after step 1, which this run repeats");
+  std::vector<int64_t> steps;
+  for (const json& record : steps_in(scratch_ / "log")) steps.push_back(record["step"]);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
 TEST_F(TrainProgram, ReadsItsRankFromTorchrun) {
   const auto environment = [](const std::string& rank, const std::string& size) -> std::vector<std::string> {
     return {"RANK=" + rank,
