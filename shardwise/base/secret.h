@@ -10,7 +10,7 @@ namespace shardwise::base {
 
 /// 128 bits; all zeros if the job has no secret. Plain bytes, part of the handshakes of all backends.
 struct Secret {
-  std::array<uint64_t, 2> words{};
+  std::array<uint64_t, 2> words{};  // the first has the first 16 digits of text()
 
   /// Errors: those of random_bits.
   static Secret random();
