@@ -18,8 +18,7 @@ using nlohmann::json;
 
 constexpr int64_t kDefaultTopK = 50;  // transformers 5's default with do_sample
 
-/// A field that changes the tokens in transformers and is not implemented here, with the value that changes
-/// nothing.
+/// A field that changes the tokens in transformers but not here, with the value that changes nothing there.
 struct Unsupported {
   const char* name;
   json neutral;

@@ -1,9 +1,7 @@
-// Rendezvous: missing ranks, contradicting ranks, strangers, and no resources left behind.
+// Rendezvous: missing ranks, contradicting ranks, and no resources left behind.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 
 #include <cstring>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -14,6 +12,7 @@
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/process_resources.h"
+#include "tests/comm/raw_socket.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
@@ -22,19 +21,6 @@ namespace shardwise::comm::rendezvous_test {
 namespace {
 
 using namespace shardwise::testing;
-
-bool says(const std::string& line, const std::string& part) {
-  return line.find(part) != std::string::npos;
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const base::CommError& error) {
-    return base::one_line(error);
-  }
-  return "no error";
-}
 
 /// Returns what each rank prints about a rendezvous in which one rank has only this many descriptors.
 std::vector<std::string> rendezvous_short_of_descriptors(int ranks, int rank, int descriptors,
@@ -116,31 +102,6 @@ TEST(Rendezvous, SignalsDoNotInterruptTheWait) {
   other.join();
 }
 
-/// A socket of the kind that the rendezvous uses, with the job's address (rendezvous.cpp).
-class RawSocket {
- public:
-  explicit RawSocket(const std::string& job) {
-    const std::string name = shm::socket_name(job);
-    length_ = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    address_.sun_family = AF_UNIX;
-    std::memcpy(address_.sun_path + 1, name.data(), name.size());
-  }
-  const base::Fd& fd() const { return fd_; }
-  int connect() { return ::connect(fd_.get(), address(), length_); }
-  void listen(int backlog) {
-    ASSERT_EQ(::bind(fd_.get(), address(), length_), 0);
-    ASSERT_EQ(::listen(fd_.get(), backlog), 0);
-  }
-  base::Fd accept() { return base::Fd(::accept(fd_.get(), nullptr, nullptr)); }
-
- private:
-  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&address_); }
-
-  base::Fd fd_{socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
-  sockaddr_un address_{};
-  socklen_t length_;
-};
-
 shm::Handshake handshake_of_another_version(int rank) {
   const shm::Region region = shm::Region::create(2);
   shm::Handshake handshake = shm::make_handshake({"job", rank, 2}, region);
@@ -197,99 +158,6 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
                                     : "another program answered at the socket of rank 0"))
         << error;
   }
-}
-
-shm::ConnectOptions with_secret(const std::string& job, int rank, int size, base::Secret secret) {
-  shm::ConnectOptions known = options(job, rank, size);
-  known.secret = secret;
-  return known;
-}
-
-TEST(Rendezvous, AStrangerWithAnotherSecretIsRefusedAndTheRanksConnect) {
-  const std::string job = new_job();
-  const base::Secret ours = base::Secret::random(), other = base::Secret::random();
-  std::thread first([&] {
-    EXPECT_EQ(error_of([&] { shm::connect(with_secret(job, 0, 2, ours)).barrier(); }), "no error");
-  });
-  for (const base::Secret secret : {other, base::Secret{}}) {
-    const std::string error = error_of([&] { shm::connect(with_secret(job, 1, 2, secret)); });
-    EXPECT_TRUE(says(error, "rank 0 has another secret")) << error;
-  }
-  EXPECT_EQ(error_of([&] { shm::connect(with_secret(job, 1, 2, ours)).barrier(); }), "no error");
-  first.join();
-}
-
-TEST(Rendezvous, RankZeroSaysHowManyHadAnotherSecret) {
-  const std::string job = new_job();
-  std::thread stranger(
-      [&] { error_of([&] { shm::connect(with_secret(job, 1, 2, base::Secret::random())); }); });
-  shm::ConnectOptions waiting = with_secret(job, 0, 2, base::Secret::random());
-  waiting.timeout = std::chrono::milliseconds(300);
-  const std::string error = error_of([&] { shm::connect(waiting); });
-  stranger.join();
-  EXPECT_TRUE(says(error, "timed out waiting for ranks: 1 (1 connections had another SHARDWISE_SECRET)"))
-      << error;
-}
-
-TEST(Rendezvous, ARankZeroThatDoesNotKnowTheSecretIsAnImmediateError) {
-  const std::string job = new_job();
-  RawSocket coordinator(job);
-  coordinator.listen(1);
-  std::string error;
-  std::thread peer(
-      [&] { error = error_of([&] { shm::connect(with_secret(job, 1, 2, base::Secret::random())); }); });
-  const base::Fd socket = coordinator.accept();
-  const shm::Region region = shm::Region::create(2);
-  EXPECT_EQ(shm::send_handshake(socket, shm::make_handshake({job, 0, 2}, region)), 0);
-  peer.join();
-  EXPECT_TRUE(says(error, "the process at the socket of rank 0 does not know the secret of this job"))
-      << error;
-}
-
-TEST(Rendezvous, SilentVisitorsDelayNoRank) {
-  const std::string job = new_job();
-  std::string error;
-  std::thread first([&] { error = error_of([&] { shm::connect(options(job, 0, 2)).barrier(); }); });
-  std::vector<RawSocket> visitors;
-  for (int i = 0; i < 100; ++i) {
-    visitors.emplace_back(job);
-    while (visitors.back().connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
-  first.join();
-  EXPECT_EQ(error, "no error");
-}
-
-TEST(Rendezvous, TheSocketsNameHidesTheJob) {
-  EXPECT_FALSE(says(shm::socket_name("a-private-name"), "private"));
-  EXPECT_NE(shm::socket_name("a"), shm::socket_name("b"));
-}
-
-// Needs root, to act as another user.
-TEST(Rendezvous, ASocketOfAnotherUserIsNamedAtOnce) {
-  constexpr uid_t kOther = 65534;
-  if (getuid() != 0) GTEST_SKIP() << "only root can act as another user";
-  const std::string job = new_job();
-  RawSocket squatter(job);
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const pid_t pid = fork();
-  if (pid == 0) {  // only system calls
-    if (setuid(kOther) != 0) _exit(1);
-    squatter.listen(1);
-    if (write(ready[1], "", 1) != 1) _exit(1);
-    pause();
-    _exit(0);
-  }
-  char byte;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  for (const int rank : {0, 1}) {
-    const std::string error = error_of([&] { shm::connect(options(job, rank, 2)); });
-    EXPECT_TRUE(says(error, "the socket of this job belongs to user 65534")) << error;
-  }
-  kill(pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
-  close(ready[0]), close(ready[1]);
 }
 
 TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
