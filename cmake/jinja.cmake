@@ -30,8 +30,8 @@ file(READ "${_jinja}/render.py" _render_source)
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/jinja/shardwise/text/jinja/render_source.h" @ONLY CONTENT
   "constexpr char kRenderSource[] = R\"render.py(@_render_source@)render.py\";\n")
 
-add_library(shardwise_chat_renderer MODULE "${_jinja}/module.cpp")
-target_include_directories(shardwise_chat_renderer PRIVATE "${PROJECT_BINARY_DIR}/jinja")
+add_library(shardwise_chat_renderer MODULE "${_jinja}/module.cpp" "${_jinja}/limits.cpp")
+target_include_directories(shardwise_chat_renderer PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/jinja")
 target_include_directories(shardwise_chat_renderer SYSTEM PRIVATE "${TORCH_ROOT}/include")
 target_link_libraries(shardwise_chat_renderer PRIVATE shardwise_flags Python3::Python)
 target_compile_definitions(shardwise_chat_renderer PRIVATE SHARDWISE_PYTHON_HOME="${_python_home}")

@@ -12,7 +12,8 @@ using nlohmann::json;
 
 namespace {
 
-using Render = void(const std::string& request, std::string& answer);  // jinja/module.cpp
+using Render = void(const std::string& request, double seconds, int64_t bytes,
+                    std::string& answer);  // jinja/module.cpp
 
 Render* open_module() {
   // A name without a directory: the loader searches LD_LIBRARY_PATH and the program's RUNPATH. RTLD_GLOBAL:
@@ -23,11 +24,11 @@ Render* open_module() {
   return reinterpret_cast<Render*>(dlsym(module, "shardwise_render_chat"));
 }
 
-std::string render(const std::string& request) {
+std::string render(const std::string& request, const RenderLimits& limits) {
   static Render* const module = open_module();
   std::string answer;
   try {
-    module(request, answer);
+    module(request, limits.seconds, limits.bytes, answer);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "chat template: Python must start with jinja2; got ", error.what(),
                 "; see tools/setup [SW0224]");
@@ -46,8 +47,8 @@ std::string dump(const nlohmann::ordered_json& request) {
 
 }  // namespace
 
-json render_request(const nlohmann::ordered_json& request) {
-  return json::parse(render(dump(request)));
+json render_request(const nlohmann::ordered_json& request, const RenderLimits& limits) {
+  return json::parse(render(dump(request), limits));
 }
 
 }  // namespace shardwise::text

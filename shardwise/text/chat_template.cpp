@@ -21,6 +21,8 @@ namespace {
 
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
+constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;  // that of real models is a hundredth of it
+constexpr size_t kMaxTextBytes = size_t{16} << 20;
 
 /// Returns the entries of a directory; none if it does not exist.
 std::vector<fs::path> optional_entries_of(const std::string& directory) {
@@ -85,9 +87,11 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
 
 void ChatTemplate::read_template_files() {
   const std::string path = directory_ + "/chat_template.jinja";
-  if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path)};
+  if (base::exists(path)) templates_[kDefault] = {path, base::read_text(path, kMaxTemplateBytes)};
   for (const fs::path& further : optional_entries_of(directory_ + "/additional_chat_templates")) {
-    if (further.extension() == ".jinja") templates_[further.stem()] = {further, base::read_text(further)};
+    if (further.extension() == ".jinja") {
+      templates_[further.stem()] = {further, base::read_text(further, kMaxTemplateBytes)};
+    }
   }
 }
 
@@ -98,6 +102,9 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
     TORCH_CHECK_VALUE(text.is_string(), path, ": chat_template ", name, " must be a string; got ",
                       base::shown(text), " [SW0212]");
     templates_[name] = {path, text.get<std::string>()};
+    TORCH_CHECK_VALUE(std::ssize(templates_[name].text) <= kMaxTemplateBytes, path,
+                      ": a chat template must have at most ", kMaxTemplateBytes, " bytes; got ",
+                      templates_[name].text.size(), " [SW0546]");
   };
   if (field->is_object()) {
     for (const auto& [name, text] : field->items()) add(name, text);
@@ -133,10 +140,18 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
                                       {"tools", options.tools ? *options.tools : OrderedJson()},
                                       {"add_generation_prompt", options.add_generation_prompt},
                                       {"variables", std::move(variables)}});
+  TORCH_CHECK_VALUE(!answer.contains("limit"), source.path,
+                    ": the chat template must render these messages in ", RenderLimits().seconds, " s and ",
+                    RenderLimits().bytes >> 20, " MiB of memory; it needs more ", answer.value("limit", ""),
+                    " [SW0547]");
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,
                     ": the chat template must accept these messages; got ",
                     on_one_line(answer.value("error", "")), " [SW0216]");
-  return answer["text"];
+  std::string text = answer["text"];
+  TORCH_CHECK_VALUE(text.size() <= kMaxTextBytes, source.path,
+                    ": the chat template must render these messages as at most ", kMaxTextBytes,
+                    " bytes; got ", text.size(), " [SW0548]");
+  return text;
 }
 
 }  // namespace shardwise::text

@@ -32,7 +32,8 @@ constexpr std::string_view kProperties =
     "White_Space ";
 // Sequences that Oniguruma's case folding equates with one character, such as ss with U+00DF.
 constexpr std::array<std::string_view, 5> kFolded{"ss", "st", "ff", "fi", "fl"};
-constexpr uint32_t kMatchLimit = 1000000000;
+// Each limits one match: a second of backtracking, and the memory of its stack.
+constexpr uint32_t kMatchLimit = 50'000'000;
 constexpr size_t kMaxStackBytes = size_t{64} << 20;
 
 /// Translates a pattern in one pass. Case folding maps one character to several in Oniguruma but to one in
@@ -234,6 +235,7 @@ Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(s
   compiled_->match = pcre2_match_data_create(1, nullptr);
   compiled_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(compiled_->context, kMatchLimit);
+  pcre2_set_heap_limit(compiled_->context, kMaxStackBytes >> 10);  // in KiB; without the JIT compiler
   compiled_->stack = pcre2_jit_stack_create(size_t{32} << 10, kMaxStackBytes, nullptr);
   if (compiled_->has_jit) pcre2_jit_stack_assign(compiled_->context, nullptr, compiled_->stack);
 }

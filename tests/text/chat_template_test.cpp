@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "shardwise/text/chat_renderer.h"
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
 
@@ -106,6 +107,45 @@ TEST(ChatTemplate, ReportsErrorsOfTheTemplate) {
   EXPECT_PRED2(contains,
                render_error("{{ x }}", kHello, {.tools = {}, .variables = json(R"({"messages": 1})")}),
                "TypeError");
+}
+
+std::string limit_of(const std::string& jinja, const RenderLimits& limits) {
+  const OrderedJson request = {{"template", jinja},
+                               {"messages", kHello},
+                               {"tools", nullptr},
+                               {"add_generation_prompt", true},
+                               {"variables", OrderedJson::object()}};
+  return render_request(request, limits).value("limit", "none");
+}
+
+TEST(ChatTemplate, TimeIsLimited) {
+  const std::string loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  EXPECT_EQ(limit_of(loop, {.seconds = 0.1}), "time");
+  EXPECT_EQ(limit_of("{% for a in range(99) %}{% endfor %}", {.seconds = 1000}), "none");
+  EXPECT_EQ(render("after it"), "after it");
+}
+
+TEST(ChatTemplate, MemoryIsLimited) {
+  const std::string rule = "must render these messages in 10 s and 256 MiB of memory; it needs more memory";
+  for (const char* greedy :
+       {"{{ 'x' * 10**10 }}", "{{ '%10000000000d' % 1 }}", "{{ 'x'.center(10**10) }}",
+        "{{ 'x' | indent(10**10) }}",
+        "{% set n = namespace(s='x') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+        "{% set n = namespace(l=[1]) %}{% for i in range(40) %}{% set n.l = n.l + n.l %}{% endfor %}",
+        "{{ [0] * 10**9 }}"}) {
+    EXPECT_PRED2(contains, render_error(greedy), rule) << greedy;
+    EXPECT_EQ(render("after it"), "after it");
+  }
+  EXPECT_EQ(limit_of("{{ 'x' * 10**6 }}", {.bytes = 100'000}), "memory");
+  EXPECT_EQ(limit_of("{{ 'x' * 10**6 }}", {.bytes = 100'000'000}), "none");
+}
+
+TEST(ChatTemplate, TextAndIntegersAreLimited) {
+  EXPECT_PRED2(contains, render_error("{{ 'x' * 20000000 }}"), "as at most 16777216 bytes; got 20000000");
+  EXPECT_EQ(render("{{ 'x' * 16777216 }}").size(), 16777216u);
+  for (const char* large : {"{{ 9**(9**9) }}", "{{ (10**9999) * (10**9999) }}"})
+    EXPECT_PRED2(contains, render_error(large), "OverflowError: integers must have at most 65536 bits");
+  EXPECT_EQ(render("{{ 2**10 * 3 }} {{ 2**-1 }} {{ 'ab' * 2 }} {{ 1.5**2 }}"), "3072 0.5 abab 2.25");
 }
 
 TEST(ChatTemplate, RejectsInvalidMessages) {

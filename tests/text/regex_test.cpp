@@ -39,6 +39,13 @@ TEST(Regex, LongRunsDoNotOverflowTheStack) {
   EXPECT_EQ(matches(R"((?:a|b)+)", text), (std::vector<std::string>{text}));
 }
 
+TEST(Regex, BacktrackingIsLimited) {
+  const std::string text = std::string(60, 'a') + "!b";  // without b no match would be tried
+  for (const char* pattern : {"(?:a|aa)+b", "(?:a+)+b", "(?:(?:a|b?a)+)+b"})
+    EXPECT_PRED2(contains, error_text([&] { matches(pattern, text); }), "within PCRE2's match limit")
+        << pattern;
+}
+
 TEST(Regex, ScriptsExcludeScriptExtensions) {
   // U+3001 has several Script_Extensions, which PCRE2 matches by default.
   EXPECT_EQ(matches(R"([\p{Han}]+)", "\u4e00\u3001\u4e00"), (std::vector<std::string>{"\u4e00", "\u4e00"}));

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <pybind11/embed.h>
 
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
+#include "shardwise/text/jinja/limits.h"
 #include "shardwise/text/jinja/render_source.h"  // generated from render.py by cmake/jinja.cmake
 
 namespace py = pybind11;
@@ -31,6 +33,7 @@ void start_python() {
   preconfig.utf8_mode = 1;
   preconfig.allocator = PYMEM_ALLOCATOR_MALLOC;  // so that leak checkers can track allocations
   check(Py_PreInitialize(&preconfig));
+  shardwise::text::jinja::count_python_memory();
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
   config.write_bytecode = 0;
@@ -69,12 +72,23 @@ const py::object* start() {
 
 }  // namespace
 
-/// Renders a request of chat_template.cpp; request and answer are JSON. Throws std::runtime_error.
+/// Renders a request of chat_template.cpp in at most `seconds` and with at most `bytes` more for Python's
+/// objects. Request and answer are JSON; an answer with `limit` names the limit that was reached. Throws
+/// std::runtime_error.
 extern "C" __attribute__((visibility("default"))) void shardwise_render_chat(const std::string& request,
+                                                                             double seconds, int64_t bytes,
                                                                              std::string& answer) try {
+  static std::mutex one_at_a_time;
+  const std::lock_guard turn(one_at_a_time);
   static const py::object* const function = start();
   const GilLock lock;
-  answer = (*function)(request).cast<std::string>();
+  try {
+    const shardwise::text::jinja::Limits limits(seconds, bytes);
+    answer = (*function)(request).cast<std::string>();
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_MemoryError) && !error.matches(PyExc_TimeoutError)) throw;
+    answer = error.matches(PyExc_MemoryError) ? R"({"limit": "memory"})" : R"({"limit": "time"})";
+  }
 } catch (const std::exception& error) {
   throw std::runtime_error(error.what());  // a type that the caller can catch
 }

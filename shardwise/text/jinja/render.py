@@ -1,7 +1,8 @@
 """Renders chat templates byte for byte as transformers' apply_chat_template(tokenize=False) does.
 
 module.cpp runs this file once in an isolated Python and calls `answer`: JSON object in, JSON object out. Templates are
-untrusted, since they come with the model, so they run in jinja2's sandbox on plain JSON values only.
+untrusted, since they come with the model, so they run in jinja2's sandbox on plain JSON values only. module.cpp limits their
+time and memory: it raises TimeoutError or MemoryError here.
 """
 import datetime
 import functools
@@ -13,6 +14,9 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 import jinja2.utils
+
+# No computation of one step, which nothing can interrupt, takes longer than this many bits need.
+MAX_INTEGER_BITS = 1 << 16
 
 # Fields of a message that may contain its reasoning; templates read the first, some the second.
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -75,8 +79,24 @@ def strftime_now(format):
     return datetime.datetime.now().strftime(format)
 
 
+def bits(value):
+    return value.bit_length() if isinstance(value, int) else 0
+
+
+class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """jinja2's sandbox, which also limits the size of integers: their products are single steps of Python."""
+
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context, operator, left, right):
+        size = bits(left) * max(right, 1) if operator == "**" and isinstance(right, int) else bits(left) + bits(right)
+        if isinstance(left, int) and size > MAX_INTEGER_BITS:
+            raise OverflowError(f"integers must have at most {MAX_INTEGER_BITS} bits")
+        return super().call_binop(context, operator, left, right)
+
+
 def environment():
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    env = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = to_json
     env.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, dict=Dict(), namespace=Namespace)
@@ -117,6 +137,8 @@ def answer(request):
         text = render(**json.loads(request))
         text.encode()  # an unpaired surrogate is not valid text
         return json.dumps({"text": text})
+    except (MemoryError, TimeoutError):
+        raise
     except Exception as error:
         words = f"{location(error)}{type(error).__name__}: {error}"
         return json.dumps({"error": words.encode(errors="backslashreplace").decode()})
