@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace shardwise::base {
 
@@ -47,7 +48,11 @@ std::string without_code(std::string text);
 /// first, the quoted error's.
 std::string with_code_last(const std::string& text);
 
-/// Returns the message of `error` on one line, without the C++ stack trace that c10 appends.
+/// Returns `text`, which may quote a file, as a terminal can show it: \xNN stands for each byte of a control
+/// character and for each byte that is not part of valid UTF-8.
+std::string printable(std::string_view text);
+
+/// Returns the printable message of `error` on one line, without the C++ stack trace that c10 appends.
 std::string one_line(const std::exception& error);
 
 }  // namespace shardwise::base

@@ -3,19 +3,20 @@
 #include <string>
 
 #include "shardwise/base/console.h"
+#include "shardwise/base/error.h"
 
 namespace shardwise::base {
 
 void log_info(std::string_view text) {
-  Console::standard_error().line(text);
+  Console::standard_error().line(printable(text));
 }
 
 void log_warning(std::string_view text) {
-  Console::standard_error().line("warning: " + std::string(text), Color::yellow);
+  Console::standard_error().line("warning: " + printable(text), Color::yellow);
 }
 
 void log_error(std::string_view text) {
-  Console::standard_error().line("error: " + std::string(text), Color::red);
+  Console::standard_error().line("error: " + printable(text), Color::red);
 }
 
 }  // namespace shardwise::base

@@ -1,4 +1,5 @@
-// One-line log messages on standard error. Results go to standard output, which this file does not write.
+// One-line log messages on standard error, made printable (error.h). Results go to standard output, which
+// this file does not write.
 #pragma once
 #include <string_view>
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/inspect.h"
 #include "shardwise/cli/commands.h"
@@ -48,7 +49,7 @@ std::string listed(const std::vector<std::string>& texts) {
 }
 
 Row row_of(const InspectedTensor& tensor) {
-  Row row{tensor.name, io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
+  Row row{base::printable(tensor.name), io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
   if (tensor.rank_shapes.size() < 2) return row;
   std::vector<std::string> shapes;
   for (const Shape& shape : tensor.rank_shapes) shapes.push_back(shape_text(shape));

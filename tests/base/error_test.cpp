@@ -1,6 +1,7 @@
 // An error's line ends with one code, also if it quotes another error.
 #include "shardwise/base/error.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -29,6 +30,24 @@ TEST(Error, OtherBracketsAreNoCode) {
     EXPECT_EQ(without_code(text), text);
     EXPECT_EQ(with_code_last(text), text);
   }
+}
+
+TEST(Error, MessagesArePrintable) {
+  EXPECT_EQ(printable("naïve 並列 \U0001f600 'a\\b'"), "naïve 並列 \U0001f600 'a\\b'");
+  EXPECT_EQ(printable("\x1b[31m\r\n\t\x7f"), "\\x1b[31m\\x0d\\x0a\\x09\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "1m"),
+            "\\xc2\\x9b"
+            "1m");  // the one-character form of ESC [
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+  // Of each invalid sequence all bytes: stray, cut, overlong, a surrogate, beyond U+10FFFF.
+  for (const std::string bytes : {"\xff", "\x80", "\xe4\xb8", "\xc0\xaf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf",
+                                  "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    std::string escapes;
+    for (const char c : bytes) escapes += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    EXPECT_EQ(printable("(" + bytes + ")"), "(" + escapes + ")");
+  }
+  EXPECT_EQ(one_line(std::runtime_error("a\nb\xff\n")), "a b\\xff");
 }
 
 TEST(Error, ConstructorsMoveTheCode) {
