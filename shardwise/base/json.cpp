@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "shardwise/base/files.h"
+
 namespace shardwise::base {
 
 using nlohmann::json;
@@ -17,6 +19,7 @@ namespace {
 
 // Far deeper than any file that we read. Printing a value recurses once per level.
 constexpr int kMaxDepth = 100;
+constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 constexpr size_t kMaxTextChars = 40, kMaxShownChars = 60;
 
 bool is_short_and_printable(const std::string& text) {
@@ -85,6 +88,10 @@ json parse_json(const std::string& text, const std::string& where) {
   } catch (const json::exception& error) {
     C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + reason(error) + " [SW0009]");
   }
+}
+
+json read_json(const std::string& path) {
+  return parse_json(read_text(path, kMaxFileBytes), path);
 }
 
 Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {

@@ -16,6 +16,10 @@ std::string shown(const std::string& text);
 /// Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
 nlohmann::json parse_json(const std::string& text, const std::string& where);
 
+/// Reads and parses a file. As values it takes up to twenty times its bytes, so it may have 64 MiB: twice the
+/// largest tokenizer.json in use. Errors: c10::ValueError, also if the file cannot be read or is longer.
+nlohmann::json read_json(const std::string& path);
+
 /// Type-checked access to the fields of a JSON object. A null field counts as absent, as in transformers.
 class Fields {
  public:

@@ -11,7 +11,6 @@
 #include <set>
 #include <utility>
 
-#include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 
 namespace shardwise::cli {
@@ -36,7 +35,7 @@ std::string text_of(const std::string& key, const json& value, const std::string
 }
 
 json parse_object(const std::string& path) {
-  const json object = base::parse_json(base::read_text(path), path);
+  const json object = base::read_json(path);
   TORCH_CHECK_VALUE(object.is_object(), path, ": a config file must be a JSON object; got ",
                     base::shown(object), " [SW0007]");
   return object;
@@ -142,8 +141,8 @@ CLI::Option* Flags::option_of_key(const std::string& key, const std::string& pat
   for (CLI::Option* option : options_) {
     if (option->check_lname(name_of_key(key))) return option;
   }
-  TORCH_CHECK_VALUE(false, path, ": every key must be a flag of shardwise ", command_, "; got ", key,
-                    " [SW0013]");
+  TORCH_CHECK_VALUE(false, path, ": every key must be a flag of shardwise ", command_, "; got ",
+                    base::shown(key), " [SW0013]");
 }
 
 bool Flags::is_overridden(const CLI::Option& option, const std::set<CLI::Option*>& on_command_line) const {
@@ -165,8 +164,8 @@ void Flags::read_file(const std::string& path) {
   const json object = parse_object(path);
   for (const auto& [key, value] : object.items()) {
     CLI::Option* option = option_of_key(key, path);
-    TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag must be given once in a file; got ", key,
-                      " again [SW0015]");
+    TORCH_CHECK_VALUE(in_file.insert(option).second, path, ": a flag must be given once in a file; got ",
+                      base::shown(key), " again [SW0015]");
     if (!is_overridden(*option, on_command_line)) add_results(*option, key, value, path);
   }
   for (CLI::Option* option : in_file) {

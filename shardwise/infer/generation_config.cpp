@@ -124,7 +124,7 @@ GenerationConfig read_generation_config(const std::string& directory) {
   GenerationConfig config;
   const std::string path = directory + "/generation_config.json";
   if (!base::exists(path)) return config;
-  const json object = base::parse_json(base::read_text(path), path);
+  const json object = base::read_json(path);
   const base::Fields fields(object, path + ": ");
   config.sampling = read_sampling(fields);
   config.rules = read_rules(fields);

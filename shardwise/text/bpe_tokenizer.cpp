@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "shardwise/base/files.h"
 #include "shardwise/text/added_tokens.h"
 #include "shardwise/text/bpe.h"
 #include "shardwise/text/model_directory.h"
@@ -137,7 +136,7 @@ void BpeTokenizer::Parts::encode_words(std::string_view text, bool is_at_start, 
 }
 
 BpeTokenizer::BpeTokenizer(const std::string& path) {
-  const json object = base::parse_json(base::read_text(path), path);
+  const json object = base::read_json(path);
   const JsonPart file{object, path + ": "};
   check_file(file);
   parts_ = std::make_unique<Parts>(file);

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 json read_object(const std::string& path) {
   if (!base::exists(path)) return json::object();
-  json object = base::parse_json(base::read_text(path), path);
+  json object = base::read_json(path);
   TORCH_CHECK_VALUE(object.is_object(), path, ": must be a JSON object; got ", base::shown(object),
                     " [SW0215]");
   return object;
