@@ -35,6 +35,8 @@ struct PeerInfo {
   char host[64] = {};    // the name of the rank's node
   base::Secret secret;   // of the job
 
+  /// Terminates the names of a PeerInfo that was received, whose sender may have been another program.
+  void end_names() { group[sizeof(group) - 1] = host[sizeof(host) - 1] = '\0'; }
   /// Returns "host (pid 123, user 0)".
   std::string address() const;
   /// Returns whether both ranks are threads of one process.

@@ -32,6 +32,7 @@ struct StoreEntry {
     if (bytes.size() < sizeof(entry.info))
       deadline.fail(/*peer=*/-1, "the ranks run different versions of this program [SW0336]");
     std::memcpy(&entry.info, bytes.data(), sizeof(entry.info));
+    entry.info.end_names();
     entry.job.assign(bytes.begin() + sizeof(entry.info), bytes.end());
     return entry;
   }

@@ -90,6 +90,7 @@ ReceivedHandshake receive_handshake(const Fd& socket) {
   }
   handshake.region = Fd(files[0]);
   handshake.pidfd = Fd(files[1]);
+  handshake.info.peer.end_names();
   using Kind = ReceivedHandshake::Kind;
   if (received <= 0) return {Kind::closed, {}};
   const bool is_ours = received >= ssize_t(sizeof(kMagic)) && handshake.info.magic >> 8 == kMagic >> 8;

@@ -124,8 +124,8 @@ Region Region::create(int ranks) {
 Region Region::map(Fd file, size_t bytes) {
   struct stat status {};
   const int seals = fcntl(file.get(), F_GET_SEALS);
-  TORCH_CHECK(fstat(file.get(), &status) == 0 && size_t(status.st_size) == bytes && seals >= 0 &&
-                  (seals & F_SEAL_SHRINK) != 0,
+  TORCH_CHECK(fstat(file.get(), &status) == 0 && size_t(status.st_size) == bytes && bytes > kHeapOffset &&
+                  seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
               "shared memory: the descriptor that a peer sent must be a memory region of ", bytes,
               " bytes [SW0134]");
   std::byte* base = map_shared(file.get(), bytes);
