@@ -58,7 +58,7 @@ GenerateJob make_job(const GenerateOptions& o) {
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
-  std::vector<Prompt> prompts = read_prompts(o, model, tokenizer.get());
+  std::vector<Prompt> prompts = read_prompts(o, tokenizer.get(), model.tokenizer_directory());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
   std::vector<int64_t> end_ids =
       defaults.eos_token_ids.empty() ? model.config().eos_token_id : defaults.eos_token_ids;

@@ -18,13 +18,13 @@ constexpr int64_t kNewTokens = 100;  // default without --max-new-tokens and gen
 
 class PromptReader {
  public:
-  PromptReader(const ModelSource& model, const text::Tokenizer* tokenizer)
-      : model_(model), tokenizer_(tokenizer) {}
+  PromptReader(const text::Tokenizer* tokenizer, const std::string& directory)
+      : tokenizer_(tokenizer), directory_(directory) {}
 
   Prompt of_text(const std::string& text) const { return {encoded(text, text::SpecialTokens::with), text}; }
 
   Prompt of_chat(const OrderedJson& messages) const {
-    if (!chat_template_) chat_template_ = text::ChatTemplate::load(model_.tokenizer_directory());
+    if (!chat_template_) chat_template_ = text::ChatTemplate::load(directory_);
     // The template writes the special tokens itself.
     return {encoded(chat_template_->render(messages), text::SpecialTokens::without)};
   }
@@ -85,8 +85,8 @@ class PromptReader {
     return ids;
   }
 
-  const ModelSource& model_;
   const text::Tokenizer* tokenizer_;
+  const std::string& directory_;
   mutable std::optional<text::ChatTemplate> chat_template_;  // loaded by the first chat
 };
 
@@ -134,9 +134,9 @@ int64_t new_tokens_of(const Prompt& prompt, const GenerateOptions& o, const infe
 
 }  // namespace
 
-std::vector<Prompt> read_prompts(const GenerateOptions& o, const ModelSource& model,
-                                 const text::Tokenizer* tokenizer) {
-  const PromptReader reader(model, tokenizer);
+std::vector<Prompt> read_prompts(const GenerateOptions& o, const text::Tokenizer* tokenizer,
+                                 const std::string& directory) {
+  const PromptReader reader(tokenizer, directory);
   if (o.prompt_ids) return {PromptReader::of_ids(*o.prompt_ids)};
   if (o.batch_file) return read_batch(*o.batch_file, reader);
   const std::string text = o.prompt ? *o.prompt : base::read_text(*o.prompt_file);

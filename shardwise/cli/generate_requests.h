@@ -20,10 +20,10 @@ struct Prompt {
   std::string where = "generate";  // start of error messages
 };
 
-/// Returns the prompts as ids, in the given order. `tokenizer` may be null if no text needs one.
-/// Errors: c10::ValueError naming the flag or line.
-std::vector<Prompt> read_prompts(const GenerateOptions& options, const ModelSource& model,
-                                 const text::Tokenizer* tokenizer);
+/// Returns the prompts as ids, in the given order. `tokenizer` may be null if no text needs one; `directory`
+/// has the tokenizer's other files, such as a chat template. Errors: c10::ValueError naming the flag or line.
+std::vector<Prompt> read_prompts(const GenerateOptions& options, const text::Tokenizer* tokenizer,
+                                 const std::string& directory);
 
 /// Returns `num_return` checked requests per prompt, adjacent to each other. Errors: c10::ValueError.
 std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& options,
