@@ -13,7 +13,7 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests install demo test check-room test-room test-full curves test-mutations \
+.PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full curves test-mutations \
 	docs bench format check-format test-tidy test-asan test-fuzz test-tsan clean
 
 help: ## print this list
@@ -42,7 +42,12 @@ build-tests: setup-test
 demo: build ## train on a real corpus with TP=2 and SP, generate text, compare with TP=1
 	@tools/demo
 
-test: build-tests ## run every test, with covering arrays of large parameter spaces
+# The fuzzer is a build of its own, by clang.
+build-fuzz: setup-test
+	@$(CMAKE) --preset fuzz >/dev/null
+	@$(CMAKE) --build --preset fuzz -j $(JOBS) --target fuzz
+
+test: build-tests build-fuzz ## run every test, with covering arrays of large parameter spaces
 	@$(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS)
 	@$(SAY_COVERED)
 
@@ -55,7 +60,7 @@ test-room: check-room setup-test ## build and run one room's tests: make test-ro
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@tests/run_room build/tests/$(ROOM)_test $(shell expr 2 \* $(JOBS))
 
-test-full: build-tests ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
+test-full: build-tests build-fuzz ## run every test with all combinations, deliberate faults, two simulated nodes (needs root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
 	@$(SAY_COVERED)
 	@$(MAKE) --no-print-directory test-mutations
@@ -102,10 +107,8 @@ test-asan: setup-test ## run every test with the address and undefined behavior 
 	@$(CMAKE) --build --preset asan -j $(JOBS)
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(TEST_JOBS)
 
-test-fuzz: setup-test ## fuzz each file parser with 100,000 mutated inputs, under the same sanitizers
-	@$(CMAKE) --preset asan >/dev/null
-	@$(CMAKE) --build --preset asan -j $(JOBS) --target fuzz
-	@build-asan/tests/fuzz/fuzz tests/fuzz/seeds 100000
+test-fuzz: build-fuzz ## search with libFuzzer for inputs that break a reader, a minute each (SECONDS_EACH, RUNS)
+	@tests/fuzz/run
 
 # The components whose tests run ranks as threads of one process, or parallel loops; ranks as processes, whose launcher,
 # transports and torch backend have threads of their own; and the examples.
@@ -117,4 +120,4 @@ test-tsan: setup-test ## run the tests that use threads, with the thread sanitiz
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(($(shell echo $(THREADED) | tr ' ' '|'))\.|python\.torch_)'
 
 clean: ## remove build directories; keep the environments
-	@rm -rf build build-debug build-asan build-tsan build-tidy build-options
+	@rm -rf build build-debug build-asan build-tsan build-tidy build-fuzz build-options

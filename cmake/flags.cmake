@@ -26,7 +26,7 @@ if(CCACHE AND PROJECT_IS_TOP_LEVEL)
   # directory are seen relative: a second checkout finds what needs no precompiled header.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
-  target_compile_options(shardwise_flags INTERFACE -fpch-preprocess)
+  target_compile_options(shardwise_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
 # lld links in a tenth of GNU ld's time. mold 1.10 does not take a program's own definition before an archive's, which
@@ -39,11 +39,11 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target. pip compiles once, and a change of the library does not recompile the
-# tests, so both have larger groups.
+# namespaces must therefore be unique within a target. pip and the fuzzer compile once, and a change of the library does not
+# recompile the tests, so these have larger groups.
 function(shardwise_unity target)
   set(group 8)
-  if(SKBUILD)
+  if(SKBUILD OR SHARDWISE_FUZZ)
     set(group 0)  # all
   elseif(target MATCHES "_test$")
     set(group 16)

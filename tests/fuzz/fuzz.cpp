@@ -1,17 +1,24 @@
-// fuzz SEEDS INPUTS [FIRST]: runs every reader on INPUTS mutated seeds, deterministically. A reader must
-// parse each input correctly or reject it with a c10::ValueError of one short line. An input on which a
-// reader fails stays in the scratch directory, also if a sanitizer aborts the program. Add it to the seeds:
-// the seeds themselves are read first.
+// fuzz TARGET [OPTION OF LIBFUZZER | DIRECTORY]...: lets libFuzzer search for inputs that break one reader,
+// starting from the inputs in the directories. fuzz replay [TARGET]...: reads the inputs in seeds/, which is
+// what `make test` does.
+//
+// A reader must parse each input correctly or reject it with an error of one short line that has a code.
+// Valid seeds must be accepted; found-* are inputs that reach other code, broken-* are those on which a
+// reader once failed.
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
+#include <regex>
 
-#include "shardwise/base/error.h"
 #include "tests/fuzz/target.h"
 #include "tests/support/temporary.h"
+
+// Of libFuzzer, which has no header for programs.
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace shardwise::fuzz {
 namespace {
@@ -19,96 +26,140 @@ namespace {
 using std::filesystem::path;
 
 constexpr size_t kLongestMessage = 1000;
+const path kDirectory = SHARDWISE_FUZZ_DIRECTORY;  // of seeds/ and files/
 
-struct Corpus {
-  std::vector<std::string> valid;   // valid inputs, which are mutated
-  std::vector<std::string> broken;  // inputs on which a reader once failed, read without mutation
+std::vector<path> files_in(const path& directory) {
+  std::vector<path> files;
+  if (!std::filesystem::exists(directory)) return files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry);
+  std::sort(files.begin(), files.end());  // the same order on every file system
+  return files;
+}
+
+bool is_valid_seed(const path& file) {
+  const std::string name = file.filename();
+  return !name.starts_with("found-") && !name.starts_with("broken-");
+}
+
+void check_message(const std::string& text) {
+  static const std::regex kCode(R"(.*\[SW[0-9]{4}\])");  // . is no newline
+  if (text.size() > kLongestMessage || !std::regex_match(text, kCode))
+    throw std::logic_error("rejected an input with an error other than one short line with a code: " + text);
+}
+
+/// A reader with a directory in which it finds its input.
+class Reader {
+ public:
+  explicit Reader(Target target) : target_(std::move(target)) {
+    for (const path& file : files_in(kDirectory / "files" / target_.name))
+      std::filesystem::copy(file, directory_ / file.filename());
+    for (const path& file : files_in(kDirectory / "seeds" / target_.name)) {
+      if (is_valid_seed(file)) seeds_.push_back(test::contents(file));
+    }
+  }
+
+  /// Returns the error with which the reader rejects the input, or "". Throws std::logic_error if it neither
+  /// parses the input correctly nor rejects it with a proper error.
+  std::string rejection(const std::string& input) const {
+    const std::string file = directory_ / target_.file;
+    std::ofstream(file, std::ios::binary) << input;
+    try {
+      target_.read(file);
+      return "";
+    } catch (const c10::Error& error) {
+      check_message(error.what_without_backtrace());
+      return error.what_without_backtrace();
+    }
+  }
+
+  /// Returns the input with edits that keep most of its structure; bytes without structure get raw edits.
+  std::string mutated(const std::string& input, unsigned seed) const {
+    Mutator mutator(seed);
+    const std::string& other = seeds_.empty() ? input : seeds_[seed % seeds_.size()];
+    try {
+      return (mutator.*target_.mutate)(input, other);
+    } catch (const std::exception&) {
+      return mutator.raw(input, other);
+    }
+  }
+
+ private:
+  Target target_;
+  test::TemporaryDirectory directory_;
+  std::vector<std::string> seeds_;
 };
 
-/// The files of a target's directory: `broken-*`, files that an index lists (copied), and all others.
-Corpus load(const path& seeds, const Target& target, const path& scratch) {
-  Corpus corpus;
-  std::vector<path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(seeds / target.name)) files.push_back(entry);
-  std::sort(files.begin(), files.end());  // the same order on every file system
-  for (const path& file : files) {
-    const std::string name = file.filename();
-    if (name.starts_with("broken-")) {
-      corpus.broken.push_back(test::contents(file));
-    } else if (file.extension() == path(target.file).extension()) {
-      corpus.valid.push_back(test::contents(file));
-    } else {
-      std::filesystem::copy_file(file, scratch / name);
-    }
+/// Reads all seeds of one target and prints how many there are.
+void replay(const Target& target) {
+  const Reader reader(target);
+  size_t inputs = 0, accepted = 0;
+  for (const path& file : files_in(kDirectory / "seeds" / target.name)) {
+    const std::string rejection = reader.rejection(test::contents(file));
+    if (is_valid_seed(file) && !rejection.empty())
+      throw std::logic_error("rejected the seed " + file.string() + ": " + rejection);
+    ++inputs;
+    accepted += rejection.empty();
   }
-  return corpus;
+  std::printf("covered: %s: %zu inputs replayed, %zu accepted\n", target.name.c_str(), inputs, accepted);
+  if (accepted == 0) throw std::logic_error("there must be a seed that is accepted");
 }
 
-/// Returns true if the reader accepts the input. Throws std::logic_error if it neither parses the input
-/// correctly nor rejects it with a proper error.
-bool accepts(const Target& target, const path& scratch, const std::string& input) {
-  std::ofstream(scratch / target.file, std::ios::binary) << input;
-  try {
-    target.read(scratch / target.file);
-    return true;
-  } catch (const c10::ValueError& error) {
-    const std::string text = error.what_without_backtrace();
-    if (text.find('\n') != std::string::npos || text.size() > kLongestMessage) {
-      throw std::logic_error("rejected an input with an error of more than one short line: " + text);
-    }
-    return false;
-  }
-}
-
-/// Reads the seeds and `inputs` mutated seeds, and prints how many were accepted.
-void run(const Target& target, const path& seeds, const path& scratch, uint64_t inputs, uint64_t first) {
-  const Corpus corpus = load(seeds, target, scratch);
-  for (const std::string& seed : corpus.broken) accepts(target, scratch, seed);
-  for (const std::string& seed : corpus.valid) {
-    if (!accepts(target, scratch, seed)) throw std::logic_error("rejected a seed: " + seed.substr(0, 200));
-  }
-  uint64_t accepted = 0;
-  for (uint64_t i = first; i < first + inputs; ++i) {
-    Mutator mutator(i);
-    const std::string& seed = corpus.valid[i % corpus.valid.size()];
-    const std::string& other = corpus.valid[i / corpus.valid.size() % corpus.valid.size()];
-    accepted += accepts(target, scratch, (mutator.*target.mutate)(seed, other));
-  }
-  std::printf("covered: %s: %zu seeds and %lu inputs, %lu accepted, %lu rejected\n", target.name.c_str(),
-              corpus.valid.size() + corpus.broken.size(), inputs, accepted, inputs - accepted);
-  if (accepted == 0 || accepted == inputs)
-    throw std::logic_error("all inputs were accepted or all rejected: change the seeds");
-}
-
-/// Runs every target in a separate directory. The directory of the first failure is not removed.
-bool run_all(const path& seeds, uint64_t inputs, uint64_t first) {
-  test::TemporaryDirectory scratch;
-  std::printf("fuzz: inputs are in %s\n", scratch.path().c_str());
+int replay_all(const std::vector<std::string>& names) try {
   for (const Target& target : targets()) {
-    const path directory = scratch / target.name;
-    std::filesystem::create_directories(directory);
-    try {
-      run(target, seeds, directory, inputs, first);
-    } catch (const std::exception& error) {
-      scratch.keep();
-      std::printf("%s: %s\nthe input is %s\n", target.name.c_str(), error.what(),
-                  (directory / target.file).c_str());
-      return false;
-    }
+    if (names.empty() || std::find(names.begin(), names.end(), target.name) != names.end()) replay(target);
   }
-  return true;
+  return 0;
+} catch (const std::exception& error) {
+  std::printf("fuzz: %s\n", error.what());
+  return 1;
+}
+
+/// The reader of this process, which LLVMFuzzerInitialize chooses: libFuzzer passes no state to its
+/// callbacks.
+const Reader& reader() {
+  static const Reader& chosen = *new Reader(target(std::getenv("SHARDWISE_FUZZ_TARGET")));
+  return chosen;
 }
 
 }  // namespace
 }  // namespace shardwise::fuzz
 
-int main(int argc, char** argv) {
-  if (argc < 3 || argc > 4) {
-    std::fputs("fuzz: SEEDS INPUTS [FIRST] must be given\n", stderr);
-    return 2;
+using namespace shardwise::fuzz;
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  const std::string first = *argc > 1 ? (*argv)[1] : "";
+  if (first == "list") {
+    for (const Target& target : targets()) std::puts(target.name.c_str());
+    std::exit(0);
   }
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const uint64_t inputs = std::strtoull(argv[2], nullptr, 10);
-  const uint64_t first = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
-  return shardwise::fuzz::run_all(argv[1], inputs, first) ? 0 : 1;
+  if (first == "replay") std::exit(replay_all({*argv + 2, *argv + *argc}));
+  if (first.empty() || first[0] != '-') {  // libFuzzer starts itself again without this argument
+    setenv("SHARDWISE_FUZZ_TARGET", first.c_str(), 1);
+    (*argv)[1] = (*argv)[0];
+    ++*argv;
+    --*argc;
+  }
+  try {
+    reader();
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "fuzz: %s\n", error.what());
+    std::exit(2);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) try {
+  reader().rejection({reinterpret_cast<const char*>(data), size});
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "fuzz: %s\n", error.what());
+  std::abort();
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  if (seed % 2 == 0) return LLVMFuzzerMutate(data, size, max_size);
+  const std::string mutated = reader().mutated({reinterpret_cast<const char*>(data), size}, seed / 2);
+  const size_t length = std::min(mutated.size(), max_size);
+  std::copy_n(mutated.begin(), length, data);
+  return length;
 }

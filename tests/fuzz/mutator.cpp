@@ -60,6 +60,16 @@ std::string Mutator::bytes(std::string text) {
   return text;
 }
 
+std::string Mutator::lines(const std::string& file, const std::string& other) {
+  const size_t at = file.find('\n', below(file.size() + 1)), begin = at == std::string::npos ? 0 : at + 1;
+  const size_t end = std::min(file.find('\n', begin), file.size());
+  const std::string line = file.substr(begin, end - begin);
+  const std::string donor = other.substr(0, other.find('\n'));
+  std::string changed = one_in(8) ? std::string() : json(line, donor);
+  if (one_in(8)) changed += (one_in(4) ? "" : "\n") + line;
+  return file.substr(0, begin) + changed + file.substr(end);
+}
+
 /// Values that readers often handle wrongly: ends of ranges, other types, long and unusual strings.
 Json Mutator::value() {
   static const std::array<Json, 26> values = {Json(0),

@@ -20,6 +20,9 @@ class Mutator {
   /// bytes.
   std::string safetensors(const std::string& file, const std::string& other);
 
+  /// Edits, repeats, drops or joins lines of JSON.
+  std::string lines(const std::string& file, const std::string& other);
+
   /// Edits the bytes of a file without further structure.
   std::string raw(const std::string& file, const std::string& other);
 

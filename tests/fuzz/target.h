@@ -1,6 +1,7 @@
-// The fuzz targets: readers of untrusted files, each with the invariants of the inputs that it accepts.
+// The fuzz targets: readers of untrusted bytes, each with the invariants of the inputs that it accepts.
 #pragma once
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -9,16 +10,35 @@
 namespace shardwise::fuzz {
 
 struct Target {
-  std::string name;  // also the directory of its seeds
+  std::string name;  // also that of its directories in seeds/ and files/
   std::string file;  // the file name of its input
   std::string (Mutator::*mutate)(const std::string& seed, const std::string& other);
-  /// Reads the input at `path`. Errors: c10::ValueError if the reader rejects it; std::logic_error if it
-  /// accepts the input and an invariant is violated.
+  /// Reads the input at `path`, beside copies of the target's files. Errors: c10::ValueError, or another
+  /// error that the reader documents and the target catches, if the reader rejects the input;
+  /// std::logic_error if it accepts the input and an invariant is violated.
   std::function<void(const std::string& path)> read;
 };
 
-/// Returns the targets: config.json, a safetensors file, the index of a model directory and of a sharded
-/// directory, generation_config.json, tokenizer.json, tokenizer.model, a token file.
+/// Throws std::logic_error unless an accepted input meets the invariant `what`.
+inline void hold(bool is_met, const std::string& what) {
+  if (!is_met) throw std::logic_error("accepted an input that violates: " + what);
+}
+
+/// config.json, generation_config.json, tokenizer_config.json.
+std::vector<Target> config_targets();
+/// A safetensors file, the index of a model directory and of a sharded directory.
+std::vector<Target> tensor_targets();
+/// Packed GPTQ and AWQ weights, the optimizer's state with the progress of a run.
+std::vector<Target> weight_targets();
+/// tokenizer.json, tokenizer.model, a chat template, a token file.
+std::vector<Target> text_targets();
+/// A batch of prompts, a --config file, the log of an earlier run.
+std::vector<Target> command_targets();
+/// The messages of a rendezvous.
+std::vector<Target> rendezvous_targets();
+
+/// Returns all of them. Errors: std::invalid_argument from `target` for an unknown name.
 std::vector<Target> targets();
+Target target(const std::string& name);
 
 }  // namespace shardwise::fuzz

@@ -1,0 +1,61 @@
+#include "tests/fuzz/target.h"
+
+#include <c10/util/Exception.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "shardwise/text/bpe_tokenizer.h"
+#include "shardwise/text/chat_template.h"
+#include "shardwise/text/sentencepiece_tokenizer.h"
+#include "shardwise/text/token_file.h"
+
+namespace shardwise::fuzz {
+namespace {
+
+/// Several scripts, combining marks, whitespace, a control character, half an emoji, and invalid UTF-8.
+constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \xf0\x9f\x91 <s>\x01 can't\r\n";
+
+/// A tokenizer that is accepted must be usable: it encodes any text to ids of its vocabulary, and decodes
+/// them.
+void use_tokenizer(const text::Tokenizer& tokenizer) {
+  std::vector<int64_t> ids;
+  try {
+    ids = tokenizer.encode(kText);
+  } catch (const c10::Error&) {
+    return;  // a pattern that exceeds the time limit
+  }
+  for (const int64_t id : ids) hold(id >= 0 && id < tokenizer.vocab_size(), "ids are in the vocabulary");
+  const auto stream = tokenizer.stream(text::SpecialTokens::with);
+  std::string streamed;
+  for (const int64_t id : ids) streamed += stream->push(id);
+  hold(streamed + stream->finish() == tokenizer.decode(ids), "streaming gives the text of decoding all ids");
+}
+
+void read_tokens(const std::string& path) {
+  const text::TokenFile file(path);
+  std::vector<int64_t> ids(file.size());
+  file.read(0, ids);
+  for (const int64_t id : ids) hold(id >= 0 && id < file.vocab_size(), "ids are in the vocabulary");
+}
+
+void render(const std::string& path) {
+  const auto chat = text::ChatTemplate::load(std::filesystem::path(path).parent_path());
+  chat.render(text::OrderedJson::parse(
+      R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi\n"},
+          {"role": "assistant", "content": "Hello.", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
+          {"role": "user", "content": [{"type": "text", "text": "並列"}]}])"));
+}
+
+}  // namespace
+
+std::vector<Target> text_targets() {
+  return {{"tokenizer", "tokenizer.json", &Mutator::json,
+           [](const std::string& path) { use_tokenizer(text::BpeTokenizer(path)); }},
+          {"sentencepiece", "tokenizer.model", &Mutator::raw,
+           [](const std::string& path) { use_tokenizer(text::SentencePieceTokenizer(path)); }},
+          {"chat_template", "chat_template.jinja", &Mutator::raw, render},
+          {"tokens", "tokens.bin", &Mutator::raw, read_tokens}};
+}
+
+}  // namespace shardwise::fuzz
